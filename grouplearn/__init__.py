@@ -1,0 +1,1 @@
+"""One model per group, from SQL: in-database machine learning for DuckDB."""

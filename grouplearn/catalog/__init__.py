@@ -1,0 +1,1 @@
+"""Model tables: the only writer of schema grouplearn."""

@@ -1,0 +1,1 @@
+"""Rows as training sees them: the sorted dataset, fitted encoders, shards and blocks."""

@@ -1,0 +1,147 @@
+"""PEP 249 exceptions: DuckDB's own tree, plus ours, each able to point at the place in the statement.
+
+A message follows one order: what is wrong, where (``LINE n`` and a caret under the whole token),
+what is allowed, a hint.
+"""
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from duckdb import (
+    DatabaseError,
+    DataError,
+    Error,
+    IntegrityError,
+    InternalError,
+    NotSupportedError,
+    OperationalError,
+    ProgrammingError,
+    Warning,
+)
+
+__all__ = [
+    "BindError",
+    "Cancelled",
+    "DataError",
+    "DatabaseError",
+    "Error",
+    "IntegrityError",
+    "InterfaceError",
+    "InternalError",
+    "MissingDependency",
+    "ModelExists",
+    "NotSupportedError",
+    "NotSupportedHere",
+    "OperationalError",
+    "ParseError",
+    "ProgrammingError",
+    "ReadOnlyError",
+    "Span",
+    "TrainingError",
+    "Warning",
+    "did_you_mean",
+    "render",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Half-open range of character offsets ``[start, end)`` into the text of one statement."""
+
+    start: int
+    end: int
+
+
+def render(message: str, text: str | None, span: Span | None, hint: str | None = None) -> str:
+    """Return ``message``, then the line of ``text`` that holds ``span`` with carets under the whole token, then the hint.
+
+    A span over several lines is underlined to the end of its first line. Long lines are cut around the token.
+    """
+    parts = [message]
+    if text is not None and span is not None:
+        parts.append("\n".join(_source_lines(text, span)))
+    if hint:
+        parts.append(f"Hint: {hint}")
+    return "\n\n".join(parts)
+
+
+_LINE_WIDTH = 120
+
+
+def _source_lines(text: str, span: Span) -> tuple[str, str]:
+    line_start = text.rfind("\n", 0, span.start) + 1
+    line_end = text.find("\n", span.start)
+    line_end = len(text) if line_end < 0 else line_end
+    number = text.count("\n", 0, span.start) + 1
+    line = text[line_start:line_end].replace("\t", " ").replace("\r", " ")
+    column = span.start - line_start
+    width = max(1, min(span.end, line_end) - span.start)
+    if len(line) > _LINE_WIDTH:
+        cut = max(0, column - _LINE_WIDTH // 3)
+        line = ("..." if cut else "") + line[cut : cut + _LINE_WIDTH]
+        column = column - cut + (3 if cut else 0)
+        width = max(1, min(width, len(line) - column))
+    prefix = f"LINE {number}: "
+    return prefix + line, " " * (len(prefix) + column) + "^" * width
+
+
+def did_you_mean(name: str, allowed: Iterable[str]) -> str | None:
+    """Return ``Did you mean "x"?`` for the closest allowed name, or None when nothing is close."""
+    by_folded = {candidate.casefold(): candidate for candidate in allowed}
+    close = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.6)
+    return f'Did you mean "{by_folded[close[0]]}"?' if close else None
+
+
+class InterfaceError(Error):
+    """The interface was misused: a closed connection or cursor, say."""
+
+
+class _Located(Exception):
+    """Mixin: an error that knows its message, the statement text, the span in it and a hint."""
+
+    def __init__(
+        self, message: str, *, text: str | None = None, span: Span | None = None, hint: str | None = None
+    ) -> None:
+        self.message = message
+        self.text = text
+        self.span = span
+        self.hint = hint
+        super().__init__(render(message, text, span, hint))
+
+    def located(self, text: str) -> Any:
+        """Return the same error, its span read against ``text``."""
+        return type(self)(self.message, text=text, span=self.span, hint=self.hint)
+
+
+class ParseError(_Located, ProgrammingError):
+    """The statement is ours but does not follow the grammar."""
+
+
+class BindError(_Located, ProgrammingError):
+    """A name, option, value or column in the statement is unknown or not allowed there."""
+
+
+class NotSupportedHere(_Located, NotSupportedError):
+    """The statement is part of the language, but this version does not implement it."""
+
+
+class ModelExists(_Located, ProgrammingError):
+    """A model (or another object) of that name exists and OR REPLACE was not given."""
+
+
+class ReadOnlyError(_Located, OperationalError):
+    """The database is attached read-only; nothing was trained."""
+
+
+class MissingDependency(_Located, NotSupportedError):
+    """An optional package is not installed; the hint holds the exact install command."""
+
+
+class TrainingError(_Located, OperationalError):
+    """The run as a whole failed; a failing group alone never raises."""
+
+
+class Cancelled(_Located, OperationalError):
+    """The user interrupted the statement; the database is unchanged."""

@@ -1,0 +1,1 @@
+"""Where people type: DB-API, shell, Jupyter."""

@@ -1,0 +1,1 @@
+"""The maths, one module per family."""

@@ -1,0 +1,233 @@
+"""What a learner is: its declaration, its state, and the pure functions an operator may call (DESIGN 5, "the narrow waist")."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+import safetensors.numpy
+
+from grouplearn.data.shard import Matrix, Shard
+
+FloatArray = npt.NDArray[np.float64]
+Tensors = Mapping[str, npt.NDArray[Any]]
+Value = float | int | bool | str | tuple[int, ...] | None
+Config = Mapping[str, Value]
+
+
+class Access(enum.Enum):
+    """How a learner reads data (kingpin 2.2)."""
+
+    ALGEBRAIC = "algebraic"
+    SEQUENTIAL = "sequential"
+    SAMPLING = "sampling"
+
+
+class Task(enum.Enum):
+    """What is predicted. The label of a shard is the value itself, or the class number 0..n_classes-1."""
+
+    REGRESSION = "regression"
+    BINARY = "binary"
+    MULTICLASS = "multiclass"
+
+
+@dataclass(frozen=True, slots=True)
+class Hyperparameter:
+    """A typed hyperparameter, its default, its allowed range or choices, and where it comes from.
+
+    ``kind`` is the Python type of a value; ``ints`` is a list of integers, such as layer widths. Bounds are inclusive
+    unless ``open_low``. ``fixed_per_group`` marks one on which configs of a pack must agree.
+    """
+
+    name: str
+    kind: Literal["float", "int", "bool", "str", "ints"]
+    default: Value
+    doc: str
+    source: str
+    low: float | None = None
+    high: float | None = None
+    open_low: bool = False
+    choices: tuple[str, ...] = ()
+    nullable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What a pack is to learn on one group.
+
+    ``n_outputs`` is the width of a score: 1 for regression and binary, ``n_classes`` for multiclass.
+    ``seed`` depends on the statement's seed and the group alone. ``categorical`` holds the column indexes of ordinal
+    codes (for learners that treat those natively). ``epochs`` is the most epochs that will be run.
+    """
+
+    task: Task
+    n_features: int
+    n_classes: int = 0
+    seed: int = 0
+    epochs: int = 1
+    categorical: tuple[int, ...] = ()
+
+    @property
+    def n_outputs(self) -> int:
+        """Width of a score."""
+        return self.n_classes if self.task is Task.MULTICLASS else 1
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The training state of a pack: named tensors whose first axis is the config where they belong to a config.
+
+    ``done`` (bool, one per config) marks configs that need no further epoch: converged, diverged or stopped.
+    A learner may keep a live object beside the tensors in ``live`` (a booster, a module); it is a cache: ``to_bytes`` drops
+    it and the learner must be able to go on without it.
+    """
+
+    tensors: dict[str, npt.NDArray[Any]]
+    done: npt.NDArray[np.bool_]
+    live: Any = field(default=None, compare=False, repr=False)
+
+    def to_bytes(self) -> bytes:
+        """Return the state in safetensors format: no code, equal states give equal bytes."""
+        tensors = {name: np.ascontiguousarray(value) for name, value in sorted(self.tensors.items())}
+        return bytes(safetensors.numpy.save({**tensors, "done": self.done.astype(np.uint8)}))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> State:
+        """Inverse of ``to_bytes``."""
+        tensors = safetensors.numpy.load(data)
+        done = tensors.pop("done").astype(bool)
+        return cls(tensors, done)
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A finished model of one trial: either named float64 tensors or LightGBM's text (as UTF-8 bytes).
+
+    Linear models have ``weights`` of shape (n_outputs, n_features) and ``intercept`` of shape (n_outputs,).
+    """
+
+    format: Literal["tensors", "lightgbm"]
+    tensors: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    text: bytes = b""
+
+
+class Diverged(ArithmeticError):
+    """Raised by a learner when no config of the pack can go on; the message tells the user why."""
+
+
+class Interrupted(Exception):
+    """Raised inside a unit when the user cancelled the statement."""
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """What every learner declares and supplies. Functions are pure in state: they return a new State."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    access: ClassVar[Access]
+    tasks: ClassVar[frozenset[Task]]
+    hyperparameters: ClassVar[tuple[Hyperparameter, ...]]
+    #: Most epochs unless the user says ``WITH (epochs = n)``; None when the notion does not apply (the option is rejected).
+    default_epochs: ClassVar[int | None]
+    #: The score is ``link(X @ weights.T + intercept)``: weights are a table and prediction is plain SQL.
+    linear: ClassVar[bool]
+    #: NaN in X means missing and is handled; otherwise rows with missing features are skipped in training.
+    handles_missing: ClassVar[bool]
+    #: Sparse X (scipy CSR) is accepted.
+    handles_sparse: ClassVar[bool]
+    #: Name of the module to import before training, and the extra that installs it; None for built-in learners.
+    requires: ClassVar[tuple[str, str] | None]
+
+    def pack_key(self, config: Config) -> tuple[Value, ...]:
+        """Configs with equal keys may train in one pack (state with a config axis)."""
+        ...
+
+    def init(self, problem: Problem, configs: Sequence[Config]) -> State:
+        """Return the state before the first epoch."""
+        ...
+
+    def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
+        """Return the current predictions, shape (n, n_configs, n_outputs): values or probabilities (binary: class 1)."""
+        ...
+
+    def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:
+        """Return the finished model of config ``index``."""
+        ...
+
+    def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
+        """Return the predictions of a finished model, shape (n, n_outputs), as in ``scores``."""
+        ...
+
+    def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:
+        """Return one non-negative number per feature column (linear: sum over outputs of |w|), or None."""
+        ...
+
+
+@runtime_checkable
+class AlgebraicLearner(Learner, Protocol):
+    """Learns from sums over rows: an epoch is ``step(state, merge(accumulate(block) for each block))``."""
+
+    def accumulate(self, problem: Problem, configs: Sequence[Config], state: State, block: Shard) -> Tensors:
+        """Return the sums of one block that the next step needs."""
+        ...
+
+    def merge(self, left: Tensors, right: Tensors) -> Tensors:
+        """Return the sums of both."""
+        ...
+
+    def step(self, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors) -> State:
+        """Return the state after one epoch; ``losses(state)`` then holds the objective per config."""
+        ...
+
+    def losses(self, state: State) -> FloatArray:
+        """Return the training objective per config at the current accepted parameters (NaN before the first step)."""
+        ...
+
+
+@runtime_checkable
+class SequentialLearner(Learner, Protocol):
+    """Learns row by row (SGD)."""
+
+    def train(self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, epoch: int) -> State:
+        """Return the state after one pass over the shard; the visiting order depends on (seed, epoch) alone."""
+        ...
+
+    def losses(self, state: State) -> FloatArray:
+        """Return the mean training objective of the last epoch per config."""
+        ...
+
+
+@runtime_checkable
+class SamplingLearner(Learner, Protocol):
+    """Learns by boosting on (sampled) statistics."""
+
+    def boost(
+        self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, valid: Shard | None, stop: Stop
+    ) -> tuple[State, Boosted]:
+        """Run all rounds of every config; one round is one epoch of the curve."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """How a run ends early: after ``patience`` epochs without a better validation ``metric`` (None: never).
+
+    ``cancelled`` is polled between rounds; when it returns True the learner raises ``Interrupted``.
+    """
+
+    metric: str
+    patience: int | None = None
+    cancelled: Callable[[], bool] = lambda: False
+
+
+@dataclass(frozen=True, slots=True)
+class Boosted:
+    """Per config: rounds kept, and the validation metric after each round (empty without a validation shard)."""
+
+    rounds: tuple[int, ...]
+    curves: tuple[tuple[float, ...], ...]

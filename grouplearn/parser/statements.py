@@ -1,0 +1,348 @@
+"""Our statements as frozen values: what the user said, with the place where it was said, and nothing else.
+
+SQL inside a clause (an expression, a FROM clause, a predicate) stays source text: DuckDB judges it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, Literal, TypeVar
+
+from grouplearn import sqltext
+from grouplearn.errors import BindError, Span
+
+Parameters = Sequence[Any] | Mapping[str, Any] | None
+NO_SPAN = Span(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """An identifier, unquoted, and where it stands."""
+
+    value: str
+    span: Span = field(default=NO_SPAN, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class QualifiedName:
+    """``[catalog.][schema.]name``."""
+
+    parts: tuple[Name, ...]
+
+    @property
+    def name(self) -> str:
+        """The last part."""
+        return self.parts[-1].value
+
+    @property
+    def span(self) -> Span:
+        """From the first part to the last."""
+        return Span(self.parts[0].span.start, self.parts[-1].span.end)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A ``?`` (named by its 1-based number in the statement), ``$1`` or ``$name`` inside a fragment.
+
+    ``start`` and ``end`` are offsets into the fragment's text.
+    """
+
+    name: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """A fragment of SQL kept as source text (comments and spacing included), judged by DuckDB."""
+
+    text: str
+    span: Span = field(default=NO_SPAN, compare=False)
+    parameters: tuple[Parameter, ...] = ()
+
+    def bound(self, values: Mapping[str, Any]) -> Sql:
+        """Return the fragment with every parameter replaced by its value as a SQL literal."""
+        text, shift = self.text, 0
+        for parameter in self.parameters:
+            value = sqltext.literal(values[parameter.name])
+            start, end = parameter.start + shift, parameter.end + shift
+            text = text[:start] + value + text[end:]
+            shift += len(value) - (parameter.end - parameter.start)
+        return Sql(text, self.span)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """``PREDICT expr [AS alias]``."""
+
+    expression: Sql
+    alias: Name | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """One FEATURES item: ``encoder(arg, ..., option := value)``, or a plain SQL expression when ``encoder`` is None.
+
+    A plain item has exactly one argument, which may be ``*``, ``* EXCLUDE (...)`` or ``COLUMNS(...)``.
+    """
+
+    arguments: tuple[Sql, ...]
+    encoder: Name | None = None
+    options: tuple[Option, ...] = ()
+    alias: Name | None = None
+    span: Span = field(default=NO_SPAN, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """``name = value`` in WITH, or ``name := value`` in an encoder call; the value is any constant expression."""
+
+    name: Name
+    value: Sql
+
+
+@dataclass(frozen=True, slots=True)
+class GroupBy:
+    """``GROUP BY ...`` with its grouping sets worked out.
+
+    ``text`` is the clause as written (after GROUP BY). ``keys`` are the distinct key expressions in order of first
+    appearance; ``sets`` are the grouping sets as tuples of indexes into ``keys``, finest first, e.g. ROLLUP (a, b) has
+    ``((0, 1), (0,), ())``. A plain ``GROUP BY a, b`` has ``((0, 1),)``; ``GROUP BY ALL`` is rejected by the parser.
+    """
+
+    text: Sql
+    keys: tuple[Sql, ...]
+    sets: tuple[tuple[int, ...], ...]
+    aliases: tuple[Name | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class InList:
+    """``param IN (v, ...)``, ``(p, q) IN ((v, w), ...)`` or ``param IN (subquery)``.
+
+    ``values`` holds one tuple per listed point, one Sql per parameter; it is empty when ``subquery`` is given.
+    """
+
+    parameters: tuple[Name, ...]
+    values: tuple[tuple[Sql, ...], ...] = ()
+    subquery: Sql | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """``param BETWEEN low AND high [LOG]``, only under RANDOM and the later searches."""
+
+    parameter: Name
+    low: Sql
+    high: Sql
+    log: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """``OVER GRID (...)`` or ``OVER RANDOM (...)``."""
+
+    method: Literal["grid", "random"]
+    dimensions: tuple[InList | Between, ...]
+    span: Span = field(default=NO_SPAN, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ValidateWhere:
+    """``VALIDATE WHERE predicate``: the rows held out."""
+
+    predicate: Sql
+
+
+@dataclass(frozen=True, slots=True)
+class ValidateSample:
+    """``VALIDATE SAMPLE 10%``: the share of each group held out, in percent."""
+
+    percent: Sql
+
+
+@dataclass(frozen=True, slots=True)
+class ValidateFolds:
+    """``VALIDATE FOLDS k``: k-fold cross-validation inside each group."""
+
+    folds: Sql
+
+
+@dataclass(frozen=True, slots=True)
+class ValidateNone:
+    """``VALIDATE NONE``: every row trains."""
+
+
+Validation = ValidateWhere | ValidateSample | ValidateFolds | ValidateNone
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """``KEEP ALL`` (``best`` is None) or ``KEEP BEST n``: for how many trials of a group the artifact is kept."""
+
+    best: Sql | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainModel:
+    """``TRAIN [OR REPLACE] MODEL [IF NOT EXISTS] name USING learner ...`` (DESIGN 3)."""
+
+    name: QualifiedName
+    learner: Name
+    source: Sql
+    replace: bool = False
+    if_not_exists: bool = False
+    target: Target | None = None
+    features: tuple[Feature, ...] | None = None
+    where: Sql | None = None
+    group_by: GroupBy | None = None
+    having: Sql | None = None
+    search: Search | None = None
+    validation: Validation | None = None
+    metric: Name | None = None
+    keep: Keep | None = None
+    missing_group: Literal["parent", "null", "error"] | None = None
+    options: tuple[Option, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainTrain:
+    """``EXPLAIN [(FORMAT text|json)] TRAIN ...``."""
+
+    train: TrainModel
+    format: Literal["text", "json"] = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class ShowModels:
+    """``SHOW MODELS``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShowLearners:
+    """``SHOW LEARNERS``."""
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeModel:
+    """``DESCRIBE MODEL name``."""
+
+    name: QualifiedName
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeLearner:
+    """``DESCRIBE LEARNER name``."""
+
+    name: Name
+
+
+@dataclass(frozen=True, slots=True)
+class DropModel:
+    """``DROP MODEL [IF EXISTS] name``."""
+
+    name: QualifiedName
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RenameModel:
+    """``ALTER MODEL name RENAME TO new_name``."""
+
+    name: QualifiedName
+    new_name: Name
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluateModel:
+    """``EVALUATE MODEL name ON table | (query) [WHERE predicate]``."""
+
+    name: QualifiedName
+    source: Sql
+    where: Sql | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SetOption:
+    """``SET grouplearn_x = value`` or ``RESET grouplearn_x`` (``value`` is None)."""
+
+    name: Name
+    value: Sql | None
+
+
+@dataclass(frozen=True, slots=True)
+class Passthrough:
+    """A statement that is DuckDB's, byte for byte, its terminating ``;`` included when there was one."""
+
+    text: str
+    span: Span = field(default=NO_SPAN, compare=False)
+
+
+OurStatement = (
+    TrainModel
+    | ExplainTrain
+    | ShowModels
+    | ShowLearners
+    | DescribeModel
+    | DescribeLearner
+    | DropModel
+    | RenameModel
+    | EvaluateModel
+    | SetOption
+)
+Statement = OurStatement | Passthrough
+
+_Node = TypeVar("_Node")
+
+
+def parameter_names(node: object) -> tuple[str, ...]:
+    """Return the names of all parameters under ``node``, in order of appearance, without repeats."""
+    names: dict[str, None] = {}
+    for fragment in _fragments(node):
+        names.update(dict.fromkeys(parameter.name for parameter in fragment.parameters))
+    return tuple(names)
+
+
+def bind_parameters(node: _Node, parameters: Parameters) -> _Node:
+    """Return ``node`` with every parameter replaced by its value; too few or too many values raise BindError."""
+    names = parameter_names(node)
+    values = _by_name(parameters)
+    missing = [name for name in names if name not in values]
+    excess = [name for name in values if name not in names]
+    if missing:
+        raise BindError(f"no value was given for parameter {', '.join(missing)}")
+    if excess:
+        raise BindError(f"a value was given for parameter {', '.join(excess)}, which the statement does not have")
+    bound: _Node = _map_fragments(node, lambda fragment: fragment.bound(values))
+    return bound
+
+
+def _by_name(parameters: Parameters) -> dict[str, Any]:
+    if parameters is None:
+        return {}
+    if isinstance(parameters, Mapping):
+        return {str(name): value for name, value in parameters.items()}
+    return {str(number): value for number, value in enumerate(parameters, start=1)}
+
+
+def _fragments(node: object) -> list[Sql]:
+    if isinstance(node, Sql):
+        return [node]
+    if isinstance(node, tuple):
+        return [fragment for item in node for fragment in _fragments(item)]
+    if is_dataclass(node):
+        return [fragment for entry in fields(node) for fragment in _fragments(getattr(node, entry.name))]
+    return []
+
+
+def _map_fragments(node: Any, function: Any) -> Any:
+    if isinstance(node, Sql):
+        return function(node)
+    if isinstance(node, tuple):
+        return tuple(_map_fragments(item, function) for item in node)
+    if is_dataclass(node) and not isinstance(node, type):
+        return replace(
+            node, **{entry.name: _map_fragments(getattr(node, entry.name), function) for entry in fields(node)}
+        )
+    return node

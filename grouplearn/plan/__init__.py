@@ -1,0 +1,1 @@
+"""A statement to a physical plan: bind, features, statistics, partition, cost, choose, explain."""

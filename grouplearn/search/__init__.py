@@ -1,0 +1,1 @@
+"""Search procedures: which configurations to try."""

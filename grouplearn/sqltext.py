@@ -1,0 +1,73 @@
+"""The one place where names and values become SQL text."""
+
+import datetime as dt
+import decimal
+import math
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from grouplearn.errors import DataError
+
+
+def identifier(name: str) -> str:
+    """Return ``name`` as a double-quoted SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def qualified(*parts: str | None) -> str:
+    """Return ``a.b.c`` with each part quoted; parts that are None are left out."""
+    return ".".join(identifier(part) for part in parts if part is not None)
+
+
+def string(value: str) -> str:
+    """Return ``value`` as a SQL string expression; a NUL character, which a SQL text cannot hold, becomes chr(0)."""
+    pieces = ["'" + piece.replace("'", "''") + "'" for piece in value.split("\0")]
+    return pieces[0] if len(pieces) == 1 else "(" + " || chr(0) || ".join(pieces) + ")"
+
+
+def literal(value: Any) -> str:
+    """Return a Python value as a SQL expression of the DuckDB type that binding it as a parameter would give.
+
+    Raises DataError for a type that has no SQL form.
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value) if value >= 0 else f"({value})"
+    if isinstance(value, float):
+        return f"({value!r})::DOUBLE" if math.isfinite(value) else f"'{value}'::DOUBLE"
+    if isinstance(value, str):
+        return string(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return f"from_hex('{bytes(value).hex()}')"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(literal(item) for item in value) + "]"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{identifier(str(key))}: {literal(item)}" for key, item in value.items()) + "}"
+    for kind, name in _CAST_FROM_TEXT:
+        if isinstance(value, kind):
+            return f"CAST('{value}' AS {name(value)})"
+    raise DataError(f"a parameter of type {type(value).__name__} has no SQL form")
+
+
+def _decimal_type(value: decimal.Decimal) -> str:
+    _, digits, exponent = value.as_tuple()
+    scale = max(0, -exponent) if isinstance(exponent, int) else 0
+    return f"DECIMAL({min(38, max(len(digits), scale + 1))}, {scale})"
+
+
+_CAST_FROM_TEXT: tuple[tuple[type, Any], ...] = (
+    (decimal.Decimal, _decimal_type),
+    (dt.datetime, lambda value: "TIMESTAMPTZ" if value.tzinfo else "TIMESTAMP"),
+    (dt.date, lambda _: "DATE"),
+    (dt.time, lambda _: "TIME"),
+    (dt.timedelta, lambda _: "INTERVAL"),
+    (uuid.UUID, lambda _: "UUID"),
+)

@@ -1,0 +1,1 @@
+"""SQL text that grouplearn executes or shows."""

@@ -1,0 +1,1 @@
+"""DDL of schema grouplearn."""

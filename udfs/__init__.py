@@ -1,0 +1,1 @@
+"""Functions that run inside DuckDB, one self-contained file each, found as resources."""
