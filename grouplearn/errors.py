@@ -55,7 +55,7 @@ class Span:
 
 
 def render(message: str, text: str | None, span: Span | None, hint: str | None = None) -> str:
-    """Return ``message``, then the line of ``text`` that holds ``span`` with carets under the whole token, then the hint.
+    """Return ``message``, the line of ``text`` that holds ``span`` with carets under the whole token, and the hint.
 
     A span over several lines is underlined to the end of its first line. Long lines are cut around the token.
     """

@@ -1,4 +1,4 @@
-"""What a learner is: its declaration, its state, and the pure functions an operator may call (DESIGN 5, "the narrow waist")."""
+"""What a learner is: its declaration, its state, and the pure functions that an operator may call."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ class State:
     """The training state of a pack: named tensors whose first axis is the config where they belong to a config.
 
     ``done`` (bool, one per config) marks configs that need no further epoch: converged, diverged or stopped.
-    A learner may keep a live object beside the tensors in ``live`` (a booster, a module); it is a cache: ``to_bytes`` drops
-    it and the learner must be able to go on without it.
+    A learner may keep a live object beside the tensors in ``live`` (a booster, a module); it is a cache:
+    ``to_bytes`` drops it and the learner must be able to go on without it.
     """
 
     tensors: dict[str, npt.NDArray[Any]]
@@ -132,7 +132,7 @@ class Learner(Protocol):
     access: ClassVar[Access]
     tasks: ClassVar[frozenset[Task]]
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]]
-    #: Most epochs unless the user says ``WITH (epochs = n)``; None when the notion does not apply (the option is rejected).
+    #: Most epochs unless the user says ``WITH (epochs = n)``; None when it does not apply (the option is rejected).
     default_epochs: ClassVar[int | None]
     #: The score is ``link(X @ weights.T + intercept)``: weights are a table and prediction is plain SQL.
     linear: ClassVar[bool]
@@ -152,7 +152,7 @@ class Learner(Protocol):
         ...
 
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
-        """Return the current predictions, shape (n, n_configs, n_outputs): values or probabilities (binary: class 1)."""
+        """Return the predictions, shape (n, n_configs, n_outputs): values or probabilities (binary: class 1)."""
         ...
 
     def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:
