@@ -1,0 +1,147 @@
+"""Encoders: fitted on training rows, stored with the model, replayed at prediction time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+
+from grouplearn.data.dataset import FloatArray, Item
+from grouplearn.data.shard import Matrix
+
+#: A design matrix with at most this many columns is built dense; a wider one is CSR.
+DENSE_COLUMNS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class FittedItem:
+    """A fitted item: numeric columns become ``(coalesce(x, fill) - center) / scale``; ``categories`` are the texts seen.
+
+    A one-hot item has one column per category, in the order of ``categories``; an ordinal item has one column holding the
+    0-based position in ``categories``; a hash item has ``buckets`` columns. NULL and unseen categories are all zeros in
+    one-hot columns and missing in ordinal ones.
+    """
+
+    item: Item
+    fill: float | None = None
+    center: float = 0.0
+    scale: float = 1.0
+    categories: tuple[str, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """Number of feature columns."""
+        return {"onehot": len(self.categories), "hash": self.item.buckets}.get(self.item.encoder, 1)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the feature columns: ``x``, ``origin=JFK``, ``hash(tail)[3]``."""
+        if self.item.encoder == "onehot":
+            return tuple(f"{self.item.name}={category}" for category in self.categories)
+        if self.item.encoder == "hash":
+            return tuple(f"{self.item.name}[{bucket}]" for bucket in range(self.item.buckets))
+        return (self.item.name,)
+
+
+def fit(item: Item, values: npt.NDArray[np.float64] | npt.NDArray[np.int32], dictionary: Sequence[str]) -> FittedItem:
+    """Fit one item on its training column (float64 with NaN missing, or codes with -1 missing)."""
+    if item.kind == "numeric":
+        return _fit_numeric(item, np.asarray(values, dtype=np.float64))
+    if item.kind == "hash":
+        return FittedItem(item)
+    present = np.unique(values)
+    return FittedItem(item, categories=tuple(dictionary[code] for code in present if code >= 0))
+
+
+def _fit_numeric(item: Item, values: FloatArray) -> FittedItem:
+    known = values[np.isfinite(values)]
+    fill = _fill(item, known)
+    if fill is not None and known.size < values.size:
+        known = np.where(np.isfinite(values), values, fill)
+    if item.encoder == "zscore" and known.size:
+        # A constant column carries no information: scale 1 turns it into zeros instead of a division by zero.
+        spread = float(known.std())
+        return FittedItem(item, fill, float(known.mean()), spread if spread > 0 else 1.0)
+    if item.encoder == "minmax" and known.size:
+        low, high = float(known.min()), float(known.max())
+        return FittedItem(item, fill, low, high - low if high > low else 1.0)
+    return FittedItem(item, fill)
+
+
+def _fill(item: Item, known: FloatArray) -> float | None:
+    if item.impute is None or isinstance(item.impute, float):
+        return item.impute
+    if not known.size:
+        return 0.0
+    return float(known.mean() if item.impute == "mean" else np.median(known))
+
+
+def encode(
+    fitted: Sequence[FittedItem],
+    numeric: FloatArray,
+    codes: npt.NDArray[np.int32],
+    dictionaries: Sequence[Sequence[str]],
+    dense_columns: int = DENSE_COLUMNS,
+) -> Matrix:
+    """Return the design matrix of rows: columns in the order of ``fitted``; missing numeric values stay NaN.
+
+    Dense (C order) up to ``dense_columns`` columns, CSR beyond.
+    """
+    width = sum(item.width for item in fitted)
+    parts = [_positions(entry, numeric, codes, dictionaries) for entry in fitted]
+    return _dense(fitted, parts, width) if width <= dense_columns else _sparse(fitted, parts, width)
+
+
+def _positions(
+    fitted: FittedItem, numeric: FloatArray, codes: npt.NDArray[np.int32], dictionaries: Sequence[Sequence[str]]
+) -> npt.NDArray[Any]:
+    """Return the value of a one-column item (float64), or the column number inside a wide item (int64, -1 for none)."""
+    item = fitted.item
+    if item.kind == "numeric":
+        values = numeric[:, item.column]
+        if fitted.fill is not None:
+            values = np.where(np.isfinite(values), values, fitted.fill)
+        return (values - fitted.center) / fitted.scale
+    column = codes[:, item.column].astype(np.int64)
+    if item.kind == "hash":
+        return column
+    place = {category: position for position, category in enumerate(fitted.categories)}
+    # One more entry at the end so that code -1 (NULL) looks up -1.
+    table = np.array([*(place.get(text, -1) for text in dictionaries[item.column]), -1], dtype=np.int64)
+    position = table[column]
+    return np.where(position < 0, np.nan, position.astype(np.float64)) if item.encoder == "ordinal" else position
+
+
+def _dense(fitted: Sequence[FittedItem], parts: Sequence[npt.NDArray[Any]], width: int) -> FloatArray:
+    n_rows = parts[0].shape[0] if parts else 0
+    x = np.zeros((n_rows, width))
+    rows = np.arange(n_rows)
+    start = 0
+    for entry, part in zip(fitted, parts, strict=True):
+        if part.dtype == np.float64:
+            x[:, start] = part
+        else:
+            present = part >= 0
+            x[rows[present], start + part[present]] = 1.0
+        start += entry.width
+    return x
+
+
+def _sparse(fitted: Sequence[FittedItem], parts: Sequence[npt.NDArray[Any]], width: int) -> Matrix:
+    columns, values, start = [], [], 0
+    for entry, part in zip(fitted, parts, strict=True):
+        if part.dtype == np.float64:
+            columns.append(np.where(part != 0, start, -1))
+            values.append(part)
+        else:
+            columns.append(np.where(part >= 0, start + part, -1))
+            values.append(np.ones(part.shape[0]))
+        start += entry.width
+    column, value = np.stack(columns, axis=1), np.stack(values, axis=1)
+    kept = column >= 0
+    indptr = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])
+    return scipy.sparse.csr_matrix((value[kept], column[kept], indptr), shape=(column.shape[0], width))

@@ -1,0 +1,136 @@
+"""What a runtime executes and what comes back: plain values that any process can receive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from grouplearn.data.dataset import Dataset, Group, Item
+from grouplearn.data.encoders import FittedItem
+from grouplearn.learners.base import Artifact, Config, Task
+from grouplearn.schedule.messages import Operator, Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Everything a worker needs to train any unit of one TRAIN: it never sees the database.
+
+    ``fitted`` holds the items with ``scope = 'all'``, fitted before the run. ``folds`` is 0 without VALIDATE FOLDS.
+    ``class_weight``: None, ``'balanced'``, or weights by class number.
+    """
+
+    learner: str
+    task: Task
+    configs: tuple[Config, ...]
+    items: tuple[Item, ...]
+    groups: tuple[Group, ...]
+    dataset: Dataset
+    metric: str
+    seed: int = 0
+    epochs: int = 1
+    patience: int | None = None
+    folds: int = 0
+    min_rows: int = 1
+    class_weight: Literal["balanced"] | Mapping[int, float] | None = None
+    fitted: Mapping[int, FittedItem] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """One epoch of one trial: the training objective and the validation metric (NaN when there is none)."""
+
+    epoch: int
+    train_loss: float
+    valid_metric: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrialResult:
+    """The outcome of one config in a unit; metrics by name (``train`` is empty in a fold's unit)."""
+
+    config: int
+    status: Literal["done", "failed"]
+    reason: str | None = None
+    epochs: int = 0
+    seconds: float = 0.0
+    train: Mapping[str, float] = field(default_factory=dict)
+    valid: Mapping[str, float] = field(default_factory=dict)
+    curve: tuple[CurvePoint, ...] = ()
+    artifact: Artifact | None = None
+    importance: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """What a unit learned about its group: fitted items, names of feature columns, classes present, rows used, skipped."""
+
+    fitted: tuple[FittedItem, ...]
+    features: tuple[str, ...]
+    classes: tuple[int, ...]
+    n_train: int
+    n_valid: int
+    n_skipped: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnitResult:
+    """A finished unit: times are seconds since the run began. ``facts`` is None when the group could not be prepared."""
+
+    unit: Unit
+    trials: tuple[TrialResult, ...]
+    facts: GroupFacts | None = None
+    worker: int = 0
+    started: float = 0.0
+    ended: float = 0.0
+
+
+class Observer(Protocol):
+    """Watches a run; called from the thread that called ``Runtime.run``."""
+
+    def unit_done(self, result: UnitResult) -> None:
+        """A unit ended."""
+        ...
+
+    def epochs_done(self, unit: Unit, epochs: int) -> None:
+        """``epochs`` more epochs of a unit (times its configs) were run."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """What a progress display can say before the first unit: ``epochs`` is the most epochs summed over trials."""
+
+    model: str
+    groups: int
+    trials: int
+    epochs: int
+    metric: str
+    greater_is_better: bool
+    operator: str
+    executor: str
+    workers: int
+
+
+class Progress(Observer, Protocol):
+    """An observer with a beginning and an end, as frontends show it."""
+
+    def started(self, summary: RunSummary) -> None:
+        """Training is about to start."""
+        ...
+
+    def ended(self) -> None:
+        """Training is over, well or not."""
+        ...
+
+
+class Runtime(Protocol):
+    """Executes an operator's instructions on workers."""
+
+    name: str
+
+    def run(
+        self, job: Job, operator: Operator, workers: int, observer: Observer, cancelled: Callable[[], bool]
+    ) -> tuple[UnitResult, ...]:
+        """Run every unit and return the results in unit order; raises Cancelled within 2 s of ``cancelled()`` being true."""
+        ...
