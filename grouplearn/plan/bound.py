@@ -1,0 +1,63 @@
+"""A TRAIN statement whose every name and value has been checked, before any row is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from grouplearn.learners.base import Config, Learner
+from grouplearn.parser.statements import Sql, TrainModel
+from grouplearn.plan.definition import HyperparameterColumn, KeyColumn
+from grouplearn.plan.features import BoundItem
+from grouplearn.plan.options import RunOptions
+
+
+@dataclass(frozen=True, slots=True)
+class BoundTarget:
+    """The label: its result name, its SQL over FROM and over a prediction source, its type, and whether it names classes."""
+
+    name: str
+    extract: Sql
+    stored: str
+    type: str
+    classification: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BoundKey:
+    """A GROUP BY key: what is stored and its SQL over FROM."""
+
+    stored: KeyColumn
+    extract: Sql
+
+
+@dataclass(frozen=True, slots=True)
+class Holdout:
+    """How rows are held out: ``where`` a predicate, a ``sample`` of each finest group, ``folds``, or ``none``."""
+
+    kind: Literal["none", "where", "sample", "folds"]
+    predicate: Sql | None = None
+    share: float = 0.0
+    folds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BoundTrain:
+    """Everything that is known before the first row: the extract, the label, the configurations, how to run."""
+
+    statement: TrainModel
+    catalog: str
+    schema: str
+    name: str
+    learner: Learner
+    source: tuple[str | Sql, ...]
+    target: BoundTarget
+    keys: tuple[BoundKey, ...]
+    sets: tuple[tuple[int, ...], ...]
+    items: tuple[BoundItem, ...]
+    configs: tuple[Config, ...]
+    hyperparameters: tuple[HyperparameterColumn, ...]
+    holdout: Holdout
+    metric: str | None
+    keep_best: int | None
+    options: RunOptions

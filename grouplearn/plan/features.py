@@ -1,0 +1,190 @@
+"""FEATURES bound: each item becomes one or more scalar columns of the extract, typed and named."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from grouplearn import sqltext
+from grouplearn.data.dataset import Item
+from grouplearn.errors import Span, did_you_mean
+from grouplearn.parser.statements import Feature, Sql
+from grouplearn.plan import types
+from grouplearn.plan.definition import ItemColumn
+from grouplearn.plan.expressions import without_qualifiers
+from grouplearn.plan.judge import Column, Judge
+
+#: A text column without an encoder is one-hot encoded up to this many distinct values.
+AUTO_ONEHOT_LIMIT = 100
+#: A hash item has at most this many buckets.
+MAX_BUCKETS = 1 << 22
+
+_EXPANDS = re.compile(r"^\s*(\*|COLUMNS\s*\()", re.IGNORECASE)
+_OPTIONS: dict[str, tuple[str, ...]] = {
+    "zscore": ("scope", "impute"),
+    "minmax": ("scope", "impute"),
+    "impute": ("scope", "method"),
+    "onehot": ("scope",),
+    "ordinal": ("scope",),
+    "hash": ("buckets",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BoundItem:
+    """A scalar item: what is stored, its SQL over the statement's own FROM, and whether its encoder was our choice."""
+
+    stored: ItemColumn
+    extract: Sql
+    span: Span
+    automatic: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Scalar:
+    """One scalar column before its encoder is known."""
+
+    name: str
+    type: str
+    sql: Sql
+
+
+class FeatureBinder:
+    """Binds FEATURES items against the columns of the source."""
+
+    def __init__(self, judge: Judge, source: Sequence[str | Sql], columns: Sequence[Column]) -> None:
+        self._judge = judge
+        self._source = tuple(source)
+        self._columns = frozenset(column.name.casefold() for column in columns)
+        self._items: list[BoundItem] = []
+        self._names: set[str] = set()
+        self._counts: dict[str, int] = {"numeric": 0, "codes": 0}
+
+    def bind(self, features: Sequence[Feature]) -> tuple[BoundItem, ...]:
+        """Return the items of explicit FEATURES."""
+        for feature in features:
+            for argument in feature.arguments:
+                for scalar in self._scalars(feature, argument):
+                    self._add(feature, scalar)
+        return tuple(self._items)
+
+    def bind_columns(self, columns: Sequence[Column], span: Span) -> tuple[BoundItem, ...]:
+        """Return the items of the default FEATURES: these columns as they are."""
+        for column in columns:
+            name = Sql(sqltext.identifier(column.name), span)
+            self._add(Feature((name,), span=span), _Scalar(column.name, column.type, name))
+        return tuple(self._items)
+
+    def _scalars(self, feature: Feature, argument: Sql) -> list[_Scalar]:
+        columns = self._judge.describe("SELECT", argument, *self._source)
+        if _EXPANDS.match(argument.text):
+            return [
+                _Scalar(column.name, column.type, Sql(sqltext.identifier(column.name), argument.span))
+                for column in columns
+            ]
+        if len(columns) != 1:
+            hint = "Write the expressions one by one; only * and COLUMNS(...) alone may stand for several columns."
+            raise self._judge.error(f"this item gives {len(columns)} columns", argument.span, hint)
+        name = (
+            feature.alias.value if feature.alias and len(feature.arguments) == 1 else argument.text.strip().strip('"')
+        )
+        return [_Scalar(name, columns[0].type, argument)]
+
+    def _add(self, feature: Feature, scalar: _Scalar) -> None:
+        encoder = feature.encoder.value.casefold() if feature.encoder else None
+        options = self._options(feature, encoder)
+        kind = types.kind(scalar.type)
+        if encoder in ("onehot", "ordinal", "hash") and not types.is_nested(scalar.type):
+            self._add_category(encoder, scalar, options, feature.span)
+        elif encoder is None and kind == "category":
+            self._add_category("onehot", scalar, options, feature.span, automatic=True)
+        elif encoder in (None, "zscore", "minmax", "impute") and kind == "numeric":
+            self._add_numeric(encoder, scalar, options, feature.span)
+        else:
+            raise self._unsupported(encoder, scalar)
+
+    def _unsupported(self, encoder: str | None, scalar: _Scalar) -> Exception:
+        if encoder in ("zscore", "minmax", "impute"):
+            hint = f"{encoder} takes numbers; use onehot, ordinal or hash for texts."
+            return self._judge.error(f"{encoder} of {scalar.name}, which is {scalar.type}", scalar.sql.span, hint)
+        message = f'feature "{scalar.name}" has type {scalar.type}, which no encoder takes'
+        return self._judge.error(message, scalar.sql.span, types.advice(scalar.type))
+
+    def _options(self, feature: Feature, encoder: str | None) -> dict[str, Any]:
+        allowed = _OPTIONS.get(encoder or "", ())
+        values: dict[str, Any] = {}
+        for option in feature.options:
+            name = option.name.value.casefold()
+            if name not in allowed:
+                names = ", ".join(allowed) or "none"
+                message = f'unknown option "{option.name.value}" of {encoder}\nOptions: {names}'
+                raise self._judge.error(message, option.name.span, did_you_mean(name, allowed))
+            value, _ = self._judge.constant(option.value)
+            values[name] = self._checked(name, value, option.value.span)
+        return values
+
+    def _checked(self, name: str, value: Any, span: Span) -> Any:
+        if name == "scope" and value not in ("group", "all"):
+            raise self._judge.error(f"scope must be 'group' or 'all', got {value!r}", span)
+        if name == "buckets" and (not isinstance(value, int) or not 1 <= value <= MAX_BUCKETS):
+            raise self._judge.error(f"buckets must be a whole number from 1 to {MAX_BUCKETS}, got {value!r}", span)
+        if name in ("impute", "method") and value not in ("mean", "median"):
+            try:
+                return float(value)
+            except (TypeError, ValueError):
+                message = f"missing values are replaced by 'mean', 'median' or a number, got {value!r}"
+                raise self._judge.error(message, span) from None
+        return value
+
+    def _add_numeric(self, encoder: str | None, scalar: _Scalar, options: dict[str, Any], span: Span) -> None:
+        fill = options.get("impute", options.get("method", "mean" if encoder == "impute" else None))
+        item = Item(
+            name=self._unique(scalar.name),
+            kind="numeric",
+            column=self._next("numeric"),
+            encoder="zscore" if encoder == "zscore" else "minmax" if encoder == "minmax" else "none",
+            impute=fill,
+            scope=options.get("scope", "group"),
+        )
+        self._append(item, scalar, span, "CAST((\n", "\n) AS DOUBLE)")
+
+    def _add_category(
+        self, encoder: str, scalar: _Scalar, options: dict[str, Any], span: Span, automatic: bool = False
+    ) -> None:
+        kind: Literal["category", "hash"] = "hash" if encoder == "hash" else "category"
+        chosen: Literal["onehot", "ordinal", "hash"] = (
+            "hash" if encoder == "hash" else "ordinal" if encoder == "ordinal" else "onehot"
+        )
+        item = Item(
+            name=self._unique(scalar.name),
+            kind=kind,
+            column=self._next("codes"),
+            encoder=chosen,
+            scope=options.get("scope", "group"),
+            buckets=options.get("buckets", 0),
+        )
+        before, after = "CAST((\n", "\n) AS VARCHAR)"
+        if kind == "hash":
+            # md5 gives the same bucket in every DuckDB version and client; DuckDB's own hash() does not promise that.
+            before, after = f"CAST(md5_number_lower({before}", f"{after}) % {item.buckets} AS INTEGER)"
+        self._append(item, scalar, span, before, after, automatic)
+
+    def _append(
+        self, item: Item, scalar: _Scalar, span: Span, before: str, after: str, automatic: bool = False
+    ) -> None:
+        stored = before + without_qualifiers(self._judge.connection, scalar.sql, self._columns) + after
+        extract = Sql(before + scalar.sql.text + after, scalar.sql.span)
+        self._items.append(BoundItem(ItemColumn(item, stored), extract, scalar.sql.span or span, automatic))
+
+    def _unique(self, name: str) -> str:
+        candidate, number = name, 2
+        while candidate in self._names:
+            candidate, number = f"{name}_{number}", number + 1
+        self._names.add(candidate)
+        return candidate
+
+    def _next(self, kind: str) -> int:
+        self._counts[kind] += 1
+        return self._counts[kind] - 1

@@ -1,0 +1,96 @@
+"""DuckDB judges the SQL inside our clauses: queries built from fragments, its errors pointed at the user's text."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import duckdb
+
+from grouplearn.errors import BindError, Error, Span
+from grouplearn.parser.statements import Sql
+
+#: A query as literal text and user fragments; each fragment gets lines of its own so that DuckDB's line number finds it.
+Pieces = tuple[str | Sql, ...]
+
+_LOCATION = re.compile(r"\n\nLINE (\d+): (.*)\n( *)(\^+)", re.DOTALL)
+_KIND = re.compile(r"^(\w+(?: \w+)?) Error: ")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A result column: its name and DuckDB type as text."""
+
+    name: str
+    type: str
+
+
+class Judge:
+    """Runs queries built from fragments of one statement on the user's own connection."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, text: str) -> None:
+        self.connection = connection
+        self.text = text
+
+    def rows(self, *pieces: str | Sql) -> list[tuple[Any, ...]]:
+        """Run the query and return its rows; a DuckDB error becomes a BindError with a caret in the user's text."""
+        try:
+            return self.connection.execute(_assemble(pieces)).fetchall()
+        except duckdb.Error as error:
+            self.refuse(error, pieces)
+
+    def describe(self, *pieces: str | Sql) -> tuple[Column, ...]:
+        """Return the columns of the query without running it."""
+        return tuple(Column(row[0], row[1]) for row in self.rows("DESCRIBE", *pieces))
+
+    def constant(self, fragment: Sql) -> tuple[Any, str]:
+        """Return the value and DuckDB type of a constant expression."""
+        value, kind = self.rows("SELECT v, typeof(v) FROM (SELECT (", fragment, ") AS v)")[0]
+        return value, kind
+
+    def refuse(self, error: duckdb.Error, pieces: Pieces) -> NoReturn:
+        """Raise ``error`` as ours, its caret moved from the assembled query to the user's statement."""
+        if isinstance(error, duckdb.InterruptException):
+            raise error
+        message = str(error)
+        location = _LOCATION.search(message)
+        head = _KIND.sub("", message[: location.start()] if location else message).strip()
+        lines = [line for line in head.splitlines() if line.strip()]
+        span = self._span(location, pieces) if location else _only_span(pieces)
+        # Past a few lines (the full list of overloads, say) DuckDB's advice hides the error.
+        raise BindError("\n".join(lines[:3]), text=self.text, span=span) from None
+
+    def _span(self, location: re.Match[str], pieces: Pieces) -> Span | None:
+        fragment = _fragment_at_line(int(location.group(1)), pieces)
+        if fragment is None:
+            return _only_span(pieces)
+        prefix = len("LINE : ") + len(location.group(1))
+        start = len(location.group(3)) - prefix
+        token = location.group(2)[start : start + len(location.group(4))]
+        found = self.text.find(token, fragment.span.start, fragment.span.end) if token else -1
+        return Span(found, found + len(token)) if found >= 0 else fragment.span
+
+    def error(self, message: str, span: Span | None, hint: str | None = None) -> Error:
+        """Return a BindError about the statement."""
+        return BindError(message, text=self.text, span=span, hint=hint)
+
+
+def _assemble(pieces: Pieces) -> str:
+    return "\n".join(piece if isinstance(piece, str) else piece.text for piece in pieces)
+
+
+def _fragment_at_line(line: int, pieces: Pieces) -> Sql | None:
+    first = 1
+    for piece in pieces:
+        text = piece if isinstance(piece, str) else piece.text
+        last = first + text.count("\n")
+        if first <= line <= last:
+            return piece if isinstance(piece, Sql) else None
+        first = last + 1
+    return None
+
+
+def _only_span(pieces: Pieces) -> Span | None:
+    spans = [piece.span for piece in pieces if isinstance(piece, Sql)]
+    return spans[0] if len(spans) == 1 else None

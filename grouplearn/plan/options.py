@@ -1,0 +1,187 @@
+"""WITH options and session settings: every name and value checked before any row is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from grouplearn.errors import did_you_mean
+from grouplearn.learners.base import Config, Learner, Task, Value
+from grouplearn.learners.registry import resolve
+from grouplearn.parser.statements import Name, Option, Sql
+from grouplearn.plan.judge import Judge
+
+EXECUTORS = ("auto", "local", "ray")
+OPERATORS = ("auto", "group_task_parallel", "model_task_parallel")
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How a TRAIN runs, apart from the hyperparameters."""
+
+    epochs: int | None = None
+    seed: int = 0
+    early_stopping: int | None = None
+    executor: str = "auto"
+    workers: int | None = None
+    operator: str = "auto"
+    trials: int = 10
+    min_rows: int = 2
+    task: Task | None = None
+    class_weight: Any = None
+    weight: Sql | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunOption:
+    """One option: what it means, how a value is checked, and whether ``SET grouplearn_<name>`` gives its default."""
+
+    doc: str
+    check: Callable[[Any], Any]
+    setting: bool = False
+
+
+def _whole(low: int) -> Callable[[Any], int]:
+    def check(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or value < low:
+            raise ValueError(f"must be a whole number of at least {low}, got {value!r}")
+        return value
+
+    return check
+
+
+def _one_of(*allowed: str) -> Callable[[Any], str]:
+    def check(value: Any) -> str:
+        if not isinstance(value, str) or value.lower() not in allowed:
+            hint = did_you_mean(str(value), allowed)
+            raise ValueError(f"must be one of {', '.join(allowed)}, got {value!r}" + (f". {hint}" if hint else ""))
+        return value.lower()
+
+    return check
+
+
+def _task(value: Any) -> Task | None:
+    name = _one_of("classification", "regression")(value)
+    return Task.REGRESSION if name == "regression" else Task.MULTICLASS
+
+
+def _class_weight(value: Any) -> Any:
+    if isinstance(value, str) and value.lower() == "balanced":
+        return "balanced"
+    if isinstance(value, Mapping) and value:
+        weights = {str(key).lower() if isinstance(key, bool) else str(key): entry for key, entry in value.items()}
+        if all(isinstance(entry, int | float) or hasattr(entry, "__float__") for entry in weights.values()):
+            numbers = {key: float(entry) for key, entry in weights.items()}
+            if all(number > 0 for number in numbers.values()):
+                return numbers
+    raise ValueError(
+        f"must be 'balanced' or positive weights by class such as {{'true': 2, 'false': 1}}, got {value!r}"
+    )
+
+
+RUN_OPTIONS: Mapping[str, RunOption] = {
+    "epochs": RunOption("most passes over the data", _whole(1)),
+    "seed": RunOption("seed of splits, shuffles and initial weights", _whole(0), setting=True),
+    "early_stopping": RunOption("epochs without a better validation metric after which a trial stops", _whole(1)),
+    "executor": RunOption("where units run", _one_of(*EXECUTORS), setting=True),
+    "workers": RunOption("number of workers", _whole(1), setting=True),
+    "operator": RunOption("how units are laid out over workers", _one_of(*OPERATORS), setting=True),
+    "trials": RunOption("configurations drawn by RANDOM", _whole(1)),
+    "min_rows": RunOption("fewest training rows of a group; smaller groups fail", _whole(1)),
+    "task": RunOption("classification or regression, where the learner does both", _task),
+    "class_weight": RunOption("'balanced' or weights by class", _class_weight),
+    "weight": RunOption("row weight, an expression over the columns of FROM", lambda value: value),
+}
+
+#: Session settings, without their prefix ``grouplearn_``.
+SETTINGS = tuple(name for name, option in RUN_OPTIONS.items() if option.setting)
+
+
+def check_setting(judge: Judge, name: Name, value: Sql) -> tuple[str, Any]:
+    """Return the setting's name without prefix and its checked value."""
+    known = name.value.casefold().removeprefix("grouplearn_")
+    if known not in SETTINGS:
+        allowed = [f"grouplearn_{setting}" for setting in SETTINGS]
+        raise judge.error(
+            f'unknown setting "{name.value}"\nSettings: {", ".join(allowed)}',
+            name.span,
+            did_you_mean(name.value, allowed),
+        )
+    return known, _checked(judge, known, value)
+
+
+def bind_options(
+    judge: Judge, learner: Learner, options: tuple[Option, ...], settings: Mapping[str, Any]
+) -> tuple[RunOptions, dict[str, Value]]:
+    """Return the run options and the hyperparameters that WITH fixes for every configuration."""
+    run: dict[str, Any] = dict(settings)
+    fixed: dict[str, Value] = {}
+    seen: set[str] = set()
+    for option in options:
+        name = option.name.value.casefold()
+        if name in seen:
+            raise judge.error(f'option "{name}" is given twice', option.name.span)
+        seen.add(name)
+        if name == "weight":
+            run[name] = option.value
+        elif name in RUN_OPTIONS:
+            run[name] = _checked(judge, name, option.value)
+        else:
+            fixed[name] = bind_hyperparameter(judge, learner, option.name, option.value, also=tuple(RUN_OPTIONS))
+    _refuse_epochs(judge, learner, options, run)
+    return RunOptions(**run), fixed
+
+
+def _refuse_epochs(judge: Judge, learner: Learner, options: tuple[Option, ...], run: Mapping[str, Any]) -> None:
+    if "epochs" not in run or learner.default_epochs is not None:
+        return
+    span = next(option.name.span for option in options if option.name.value.casefold() == "epochs")
+    rounds = any(parameter.name == "num_iterations" for parameter in learner.hyperparameters)
+    hint = (
+        "Its number of boosting rounds is num_iterations."
+        if rounds
+        else "It is solved exactly in one pass over the data."
+    )
+    raise judge.error(f"{learner.name} has no epochs", span, hint)
+
+
+def _checked(judge: Judge, name: str, fragment: Sql) -> Any:
+    value, _ = judge.constant(fragment)
+    try:
+        return RUN_OPTIONS[name].check(value)
+    except ValueError as error:
+        raise judge.error(f"{name} {error}", fragment.span) from None
+
+
+def bind_hyperparameter(judge: Judge, learner: Learner, name: Name, value: Sql, also: tuple[str, ...] = ()) -> Value:
+    """Return the checked value of a hyperparameter given as a constant expression."""
+    check_parameter(judge, learner, name, also)
+    constant, _ = judge.constant(value)
+    return resolved(judge, learner, name, constant, value)
+
+
+def check_parameter(judge: Judge, learner: Learner, name: Name, also: tuple[str, ...] = ()) -> None:
+    """Raise unless ``name`` is a hyperparameter of the learner."""
+    parameters = [parameter.name for parameter in learner.hyperparameters]
+    if name.value.casefold() in parameters:
+        return
+    what = "option" if also else "hyperparameter"
+    message = f'unknown {what} "{name.value}"\nHyperparameters of {learner.name}: {", ".join(parameters)}'
+    if also:
+        message += f"\nOptions of TRAIN: {', '.join(also)}"
+    raise judge.error(message, name.span, did_you_mean(name.value, [*parameters, *also]))
+
+
+def resolved(judge: Judge, learner: Learner, name: Name, value: Any, fragment: Sql) -> Value:
+    """Return ``value`` converted to the hyperparameter's type and checked against its range."""
+    parameter = next(entry for entry in learner.hyperparameters if entry.name == name.value.casefold())
+    try:
+        return resolve(parameter, value)
+    except ValueError as error:
+        raise judge.error(str(error), fragment.span) from None
+
+
+def defaults(learner: Learner) -> Config:
+    """Return the learner's hyperparameters at their defaults."""
+    return {parameter.name: parameter.default for parameter in learner.hyperparameters}

@@ -1,0 +1,51 @@
+"""What a DuckDB type can be to a model."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+_NUMERIC = re.compile(r"^(U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|BIGNUM|FLOAT|DOUBLE|DECIMAL\(.*\)|BOOLEAN)$")
+_CATEGORY = re.compile(r"^(VARCHAR|ENUM\(.*\)|UUID|CHAR)$", re.DOTALL)
+_WHOLE = re.compile(r"^(U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|BOOLEAN)$")
+_NESTED = re.compile(r"(\]$|^(STRUCT|MAP|UNION|LIST)\b)")
+
+Kind = Literal["numeric", "category", "other"]
+
+
+def kind(type_name: str) -> Kind:
+    """Return how a column of this type becomes a feature without an encoder."""
+    if _NUMERIC.match(type_name):
+        return "numeric"
+    return "category" if _CATEGORY.match(type_name) else "other"
+
+
+def is_nested(type_name: str) -> bool:
+    """Lists, arrays, structs, maps and unions: they have no single text that names a category."""
+    return bool(_NESTED.search(type_name))
+
+
+def is_class_label(type_name: str) -> bool:
+    """A label of this type means classes unless the statement says ``task = 'regression'``."""
+    return type_name == "BOOLEAN" or kind(type_name) == "category"
+
+
+def is_floating(type_name: str) -> bool:
+    """A label of this type can hold NaN and infinities."""
+    return type_name in {"FLOAT", "DOUBLE"}
+
+
+def is_whole(type_name: str) -> bool:
+    """Integers and booleans."""
+    return bool(_WHOLE.match(type_name))
+
+
+def advice(type_name: str) -> str:
+    """Return what a user can do about a feature of an unsupported type."""
+    if type_name.startswith(("DATE", "TIME")):
+        return "Take a number out of it, e.g. date_part('hour', x) or epoch(x)."
+    if type_name == "INTERVAL":
+        return "Take a number out of it, e.g. epoch(x)."
+    if is_nested(type_name):
+        return "Take single values out of it, e.g. x[1] or x.field."
+    return "Leave it out, or turn it into a number or a text with a SQL expression."
