@@ -1,0 +1,46 @@
+# Everything a person does with this project. `make help` lists it.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+FLIGHTS := build/flights.duckdb
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint types contracts unit bench clean
+
+help:  ## show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+$(STAMP): pyproject.toml constraints.txt
+	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet -c constraints.txt --editable '.[demo]' --group test
+	touch $@
+
+demo: $(STAMP)  ## set up, then train one model per carrier on 336,776 real flights
+	mkdir -p build
+	$(BIN)/python -m grouplearn.frontends.flights $(FLIGHTS)
+	$(BIN)/grouplearn $(FLIGHTS) -echo -f sql/examples/flights.sql
+
+test: check  ## set up, then pass everything: lint, types, import contracts, tests
+
+check: lint types contracts unit
+
+lint: $(STAMP)  ## ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)  ## strict mypy
+	$(BIN)/mypy
+
+contracts: $(STAMP)  ## imports go downward only
+	$(BIN)/lint-imports
+
+unit: $(STAMP)  ## the tests
+	$(BIN)/python -m pytest
+
+bench: $(STAMP)  ## time us and the alternatives side by side (minutes)
+	for script in benchmarks/[a-z]*.py; do $(BIN)/python $$script || exit 1; done
+
+clean:  ## remove what the other targets made
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

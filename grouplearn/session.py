@@ -1,0 +1,411 @@
+"""Composition root: one of our statements in, a plain SELECT out whose rows are its result."""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import duckdb
+
+from grouplearn import sqltext
+from grouplearn.catalog import functions, store
+from grouplearn.catalog.records import RunOutcome
+from grouplearn.data import encoders
+from grouplearn.data.encoders import FittedItem
+from grouplearn.errors import BindError, ModelExists, ReadOnlyError, Span, did_you_mean
+from grouplearn.learners import registry
+from grouplearn.learners.base import Hyperparameter
+from grouplearn.parser.render import render
+from grouplearn.parser.statements import (
+    DescribeLearner,
+    DescribeModel,
+    DropModel,
+    EvaluateModel,
+    ExplainTrain,
+    OurStatement,
+    Parameters,
+    QualifiedName,
+    RenameModel,
+    SetOption,
+    ShowLearners,
+    ShowModels,
+    TrainModel,
+    bind_parameters,
+)
+from grouplearn.plan import explain
+from grouplearn.plan.bind import bind, bind_learner
+from grouplearn.plan.bound import BoundTrain
+from grouplearn.plan.extract import Statistics, extract, statistics
+from grouplearn.plan.judge import Judge
+from grouplearn.plan.options import OPERATORS, check_setting
+from grouplearn.plan.physical import PhysicalPlan, definition, plan
+from grouplearn.runtime.choose import runtime
+from grouplearn.runtime.job import Job, Progress, RunSummary
+from grouplearn.runtime.outcome import merge
+from grouplearn.runtime.simulated import simulate
+from grouplearn.schedule.task_parallel import operator
+
+
+class Session:
+    """Carries out our statements on one DuckDB connection.
+
+    The database is touched only by SQL on that connection, so temporary tables, uncommitted rows, transactions and the
+    search path are the user's own.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, progress: Progress | None = None) -> None:
+        self._connection = connection
+        self._progress = progress
+        self._settings: dict[str, Any] = {}
+        self._cancelled = threading.Event()
+        functions.register_all(connection)
+
+    def answer(self, statement: OurStatement, text: str, parameters: Parameters = None) -> str:
+        """Carry out ``statement`` (parsed from ``text``) and return a SELECT whose rows are its result."""
+        self._cancelled.clear()
+        handlers: Mapping[type, Callable[[Any, Judge], str]] = {
+            TrainModel: self._train,
+            ExplainTrain: self._explain,
+            ShowModels: self._show_models,
+            ShowLearners: self._show_learners,
+            DescribeModel: self._describe_model,
+            DescribeLearner: self._describe_learner,
+            DropModel: self._drop,
+            RenameModel: self._rename,
+            EvaluateModel: self._evaluate,
+            SetOption: self._set,
+        }
+        judge = Judge(self._connection, text)
+        return handlers[type(statement)](bind_parameters(statement, parameters), judge)
+
+    def interrupt(self) -> None:
+        """Ask a running TRAIN to stop; it raises Cancelled within 2 s. May be called from any thread."""
+        self._cancelled.set()
+
+    def close(self) -> None:
+        """Let go of what the session registered on the connection."""
+        functions.release(self._connection)
+
+    # --- TRAIN and EXPLAIN -----------------------------------------------------------------------------------------
+
+    def _train(self, statement: TrainModel, judge: Judge) -> str:
+        catalog, schema = self._place(statement.name, judge)
+        if self._exists(statement, catalog, schema, judge):
+            return _notice(f"model {statement.name.name} exists already; nothing was trained")
+        self._refuse_read_only(catalog, statement.name.span, judge)
+        with self._transaction():
+            bound = bind(judge, statement, catalog, schema, self._settings)
+            physical = plan(bound, statistics(judge, bound))
+            dataset, groups = extract(self._connection, judge, bound, physical.stats)
+        choice = self._choose(physical)
+        job = self._job(physical, dataset, groups, judge)
+        outcome = self._run(physical, choice, job)
+        stored = definition(physical, render(statement))
+        with self._transaction():
+            store.write(self._connection, stored, outcome, replace=statement.replace)
+        return store.best_sql(self._connection, catalog, schema, statement.name.name)
+
+    def _explain(self, statement: ExplainTrain, judge: Judge) -> str:
+        train = statement.train
+        catalog, schema = self._place(train.name, judge)
+        bound = bind(judge, train, catalog, schema, self._settings)
+        physical = plan(bound, statistics(judge, bound))
+        choice = self._choose(physical)
+        if statement.format == "json":
+            return f"SELECT {sqltext.string(explain.explain_json(physical, choice))} AS plan"
+        return _column("plan", explain.explain_text(physical, choice))
+
+    def _choose(self, physical: PhysicalPlan) -> explain.Choice:
+        candidates = []
+        for name in OPERATORS[1:]:
+            units = physical.units(name)
+            timeline = simulate(operator(name, units), physical.workers, physical.load_seconds)
+            candidates.append(explain.Candidate(name, len(units), timeline.loads, timeline.makespan, timeline.idle_share))
+        return explain.choose(physical, candidates, importlib.util.find_spec("ray") is not None)
+
+    def _job(self, physical: PhysicalPlan, dataset: Any, groups: Any, judge: Judge) -> Job:
+        bound = physical.bound
+        items = tuple(item.stored.item for item in bound.items)
+        return Job(
+            learner=bound.learner.name,
+            task=physical.task,
+            configs=bound.configs,
+            items=items,
+            groups=groups,
+            dataset=dataset,
+            metric=physical.metric,
+            seed=bound.options.seed,
+            epochs=physical.epochs,
+            patience=bound.options.early_stopping,
+            folds=bound.holdout.folds,
+            min_rows=bound.options.min_rows,
+            class_weight=_class_weights(bound, physical.stats, judge),
+            fitted=fit_on_all_rows(items, dataset, folds=bound.holdout.folds),
+        )
+
+    def _run(self, physical: PhysicalPlan, choice: explain.Choice, job: Job) -> RunOutcome:
+        units = physical.units(choice.operator)
+        stored = definition(physical, "")
+        progress = self._progress or _Silent()
+        progress.started(
+            RunSummary(
+                model=physical.bound.name,
+                groups=len(job.groups),
+                trials=len(job.groups) * len(job.configs),
+                epochs=sum(physical.epochs * len(unit.configs) for unit in units),
+                metric=physical.metric,
+                greater_is_better=stored.greater_is_better,
+                operator=choice.operator,
+                executor=choice.executor,
+                workers=choice.workers,
+            )
+        )
+        began = time.perf_counter()
+        try:
+            results = runtime(choice.executor).run(
+                job, operator(choice.operator, units), choice.workers, progress, self._cancelled.is_set
+            )
+        finally:
+            progress.ended()
+        seconds = time.perf_counter() - began
+        merged = merge(job, results, stored.greater_is_better)
+        return RunOutcome(merged, results, choice.operator, choice.executor, choice.workers, seconds)
+
+    def _exists(self, statement: TrainModel, catalog: str, schema: str, judge: Judge) -> bool:
+        """Return whether the model exists and IF NOT EXISTS was given; raise when it may not be written."""
+        name = statement.name.name
+        conflict = store.exists(self._connection, catalog, schema, name)
+        if conflict is None:
+            return False
+        if conflict.is_model and statement.if_not_exists:
+            return True
+        if conflict.is_model and statement.replace:
+            return False
+        hint = f"Write TRAIN OR REPLACE MODEL {name} to train it anew." if conflict.is_model else "Choose another name."
+        raise ModelExists(conflict.message, text=judge.text, span=statement.name.span, hint=hint)
+
+    def _refuse_read_only(self, catalog: str, span: Span, judge: Judge) -> None:
+        row = self._connection.execute(
+            "SELECT readonly FROM duckdb_databases() WHERE database_name = ?", [catalog]
+        ).fetchone()
+        if row and row[0]:
+            message = f'database "{catalog}" is read-only: a model cannot be stored in it, so nothing was trained'
+            raise ReadOnlyError(
+                message, text=judge.text, span=span, hint="Open it without read_only, or name another one."
+            )
+
+    # --- the other statements --------------------------------------------------------------------------------------
+
+    def _show_models(self, statement: ShowModels, judge: Judge) -> str:  # noqa: ARG002
+        return store.show_models_sql(self._connection)
+
+    def _show_learners(self, statement: ShowLearners, judge: Judge) -> str:  # noqa: ARG002
+        learners = [registry.learner(name) for name in registry.names()]
+        rows = [
+            (
+                learner.name,
+                ", ".join(sorted(task.value for task in learner.tasks)),
+                learner.access.value,
+                learner.requires is None or importlib.util.find_spec(learner.requires[0]) is not None,
+                learner.summary,
+            )
+            for learner in learners
+        ]
+        return _table(("learner", "tasks", "access", "installed", "summary"), rows)
+
+    def _describe_learner(self, statement: DescribeLearner, judge: Judge) -> str:
+        learner = bind_learner(judge, statement.name)
+        rows = [
+            (entry.name, entry.kind, _shown(entry.default), _allowed(entry), entry.doc, entry.source)
+            for entry in learner.hyperparameters
+        ]
+        return _table(("hyperparameter", "type", "default", "allowed", "meaning", "source"), rows)
+
+    def _describe_model(self, statement: DescribeModel, judge: Judge) -> str:
+        catalog, schema = self._model(statement.name, judge)
+        return store.describe_sql(self._connection, catalog, schema, statement.name.name)
+
+    def _drop(self, statement: DropModel, judge: Judge) -> str:
+        name = statement.name.name
+        catalog, schema = self._place(statement.name, judge)
+        if statement.if_exists and not self._is_model(catalog, schema, name):
+            return _notice(f"model {name} does not exist; nothing was dropped")
+        catalog, schema = self._model(statement.name, judge)
+        self._refuse_read_only(catalog, statement.name.span, judge)
+        with self._transaction():
+            store.drop(self._connection, catalog, schema, name)
+        return _notice(f"model {name} is dropped")
+
+    def _rename(self, statement: RenameModel, judge: Judge) -> str:
+        catalog, schema = self._model(statement.name, judge)
+        self._refuse_read_only(catalog, statement.name.span, judge)
+        new_name = statement.new_name.value
+        conflict = store.exists(self._connection, catalog, schema, new_name)
+        if conflict is not None:
+            raise ModelExists(conflict.message, text=judge.text, span=statement.new_name.span)
+        with self._transaction():
+            store.rename(self._connection, catalog, schema, statement.name.name, new_name)
+        return _notice(f"model {statement.name.name} is now {new_name}")
+
+    def _evaluate(self, statement: EvaluateModel, judge: Judge) -> str:
+        catalog, schema = self._model(statement.name, judge)
+        where = ("WHERE", statement.where) if statement.where else ()
+        judge.describe("SELECT * FROM", statement.source, *where)
+        query = store.evaluate_sql(
+            self._connection,
+            catalog,
+            schema,
+            statement.name.name,
+            statement.source.text,
+            statement.where.text if statement.where else None,
+        )
+        judge.describe(query)
+        return query
+
+    def _set(self, statement: SetOption, judge: Judge) -> str:
+        name = statement.name.value.casefold()
+        if statement.value is None:
+            self._settings.pop(name.removeprefix("grouplearn_"), None)
+            return _notice(f"{name} is reset")
+        setting, value = check_setting(judge, statement.name, statement.value)
+        self._settings[setting] = value
+        return _notice(f"{name} is {value}")
+
+    # --- names and transactions ------------------------------------------------------------------------------------
+
+    def _place(self, name: QualifiedName, judge: Judge) -> tuple[str, str]:
+        """Return the database and schema a model name speaks of."""
+        current = self._connection.execute("SELECT current_database(), current_schema()").fetchone()
+        assert current is not None  # noqa: S101  (a SELECT without FROM has a row)
+        databases = [
+            row[0] for row in self._connection.execute("SELECT database_name FROM duckdb_databases()").fetchall()
+        ]
+        parts = [part.value for part in name.parts]
+        if len(parts) > 3:
+            raise judge.error("a model name has at most three parts: database.schema.name", name.span)
+        if len(parts) == 3:
+            catalog, schema = parts[0], parts[1]
+        elif len(parts) == 2 and parts[0] in databases:
+            catalog, schema = parts[0], "main"
+        else:
+            catalog, schema = current[0], parts[0] if len(parts) == 2 else current[1]
+        if not self._has_schema(catalog, schema):
+            message = f'there is no schema "{schema}" in database "{catalog}"'
+            raise judge.error(message, name.parts[0].span, did_you_mean(parts[0], databases))
+        return catalog, schema
+
+    def _has_schema(self, catalog: str, schema: str) -> bool:
+        query = "SELECT 1 FROM duckdb_schemas() WHERE database_name = ? AND schema_name = ?"
+        return self._connection.execute(query, [catalog, schema]).fetchone() is not None
+
+    def _is_model(self, catalog: str, schema: str, name: str) -> bool:
+        conflict = store.exists(self._connection, catalog, schema, name)
+        return conflict is not None and conflict.is_model
+
+    def _model(self, name: QualifiedName, judge: Judge) -> tuple[str, str]:
+        """Return the place of an existing model, or raise with the closest name."""
+        catalog, schema = self._place(name, judge)
+        if not self._is_model(catalog, schema, name.name):
+            known = store.names(self._connection, catalog)
+            listed = f"\nModels: {', '.join(known)}" if known else "\nThere is no model yet."
+            message = f'unknown model "{name.name}"{listed}'
+            raise BindError(message, text=judge.text, span=name.span, hint=did_you_mean(name.name, known))
+        return catalog, schema
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Run the body in the user's transaction if there is one, else in one of our own."""
+        if self._in_transaction():
+            yield
+            return
+        self._connection.execute("BEGIN TRANSACTION")
+        try:
+            yield
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+
+    def _in_transaction(self) -> bool:
+        """Outside a transaction each statement has an id of its own (a BEGIN that fails would abort the user's)."""
+        first, second = (self._connection.execute("SELECT txid_current()").fetchone() for _ in range(2))
+        return first == second
+
+
+class _Silent:
+    """Progress that nobody watches."""
+
+    def started(self, summary: RunSummary) -> None: ...
+
+    def unit_done(self, result: Any) -> None: ...
+
+    def epochs_done(self, unit: Any, epochs: int) -> None: ...
+
+    def ended(self) -> None: ...
+
+
+def fit_on_all_rows(items: tuple[Any, ...], dataset: Any, folds: int) -> dict[int, FittedItem]:
+    """Return the items with ``scope := 'all'`` fitted on the training rows of every group.
+
+    Under VALIDATE FOLDS all rows train the model that is kept, so all rows fit the encoder.
+    """
+    rows = slice(None) if folds else dataset.split == 0
+    fitted: dict[int, FittedItem] = {}
+    for number, item in enumerate(items):
+        if item.scope == "all":
+            column = (dataset.numeric if item.kind == "numeric" else dataset.codes)[rows, item.column]
+            texts = () if item.kind == "numeric" else dataset.dictionaries[item.column]
+            fitted[number] = encoders.fit(item, column, texts)
+    return fitted
+
+
+def _class_weights(bound: BoundTrain, stats: Statistics, judge: Judge) -> Any:
+    """Return class weights by class number."""
+    given = bound.options.class_weight
+    if given is None or given == "balanced":
+        return given
+    span = next(
+        option.value.span for option in bound.statement.options if option.name.value.casefold() == "class_weight"
+    )
+    unknown = [name for name in given if name not in stats.classes]
+    if unknown:
+        message = (
+            f'class_weight names "{unknown[0]}", which is no class of the label\nClasses: {", ".join(stats.classes)}'
+        )
+        raise judge.error(message, span, did_you_mean(unknown[0], stats.classes))
+    return {number: given.get(name, 1.0) for number, name in enumerate(stats.classes)}
+
+
+def _shown(value: Any) -> str:
+    return "none" if value is None else ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _allowed(parameter: Hyperparameter) -> str:
+    if parameter.choices:
+        return ", ".join(parameter.choices)
+    low, high = parameter.low, parameter.high
+    if low is None and high is None:
+        return ""
+    least = "" if low is None else f"{'>' if parameter.open_low else '>='} {low:g}"
+    most = "" if high is None else f"<= {high:g}"
+    return " and ".join(part for part in (least, most) if part)
+
+
+def _notice(message: str) -> str:
+    return f"SELECT {sqltext.string(message)} AS result"
+
+
+def _column(name: str, lines: list[str]) -> str:
+    """Return a SELECT of one text column, its rows in order."""
+    return _table((name,), [(line,) for line in lines])
+
+
+def _table(names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
+    """Return a SELECT of literal rows, in order."""
+    values = ", ".join("(" + ", ".join(sqltext.literal(value) for value in row) + ")" for row in rows)
+    columns = ", ".join(sqltext.identifier(name) for name in names)
+    return f"SELECT * FROM (VALUES {values}) AS t({columns})"
