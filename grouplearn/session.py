@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import duckdb
 
-from grouplearn import sqltext
+from grouplearn import sqltext, training
 from grouplearn.catalog import functions, store
-from grouplearn.catalog.records import RunOutcome
-from grouplearn.data import encoders
-from grouplearn.data.encoders import FittedItem
 from grouplearn.errors import BindError, ModelExists, ReadOnlyError, Span, did_you_mean
 from grouplearn.learners import registry
 from grouplearn.learners.base import Hyperparameter
@@ -38,16 +34,11 @@ from grouplearn.parser.statements import (
 )
 from grouplearn.plan import explain
 from grouplearn.plan.bind import bind, bind_learner
-from grouplearn.plan.bound import BoundTrain
-from grouplearn.plan.extract import Statistics, extract, statistics
+from grouplearn.plan.extract import extract, statistics
 from grouplearn.plan.judge import Judge
-from grouplearn.plan.options import OPERATORS, check_setting
-from grouplearn.plan.physical import PhysicalPlan, definition, plan
-from grouplearn.runtime.choose import runtime
-from grouplearn.runtime.job import Job, Progress, RunSummary
-from grouplearn.runtime.outcome import merge
-from grouplearn.runtime.simulated import simulate
-from grouplearn.schedule.task_parallel import operator
+from grouplearn.plan.options import check_setting
+from grouplearn.plan.physical import definition, plan
+from grouplearn.runtime.job import Progress
 
 
 class Session:
@@ -101,9 +92,9 @@ class Session:
             bound = bind(judge, statement, catalog, schema, self._settings)
             physical = plan(bound, statistics(judge, bound))
             dataset, groups = extract(self._connection, judge, bound, physical.stats)
-        choice = self._choose(physical)
-        job = self._job(physical, dataset, groups, judge)
-        outcome = self._run(physical, choice, job)
+        choice = training.choose(physical)
+        job = training.job_of(physical, dataset, groups, judge)
+        outcome = training.run(physical, choice, job, self._progress, self._cancelled.is_set)
         stored = definition(physical, render(statement))
         with self._transaction():
             store.write(self._connection, stored, outcome, replace=statement.replace)
@@ -114,66 +105,10 @@ class Session:
         catalog, schema = self._place(train.name, judge)
         bound = bind(judge, train, catalog, schema, self._settings)
         physical = plan(bound, statistics(judge, bound))
-        choice = self._choose(physical)
+        choice = training.choose(physical)
         if statement.format == "json":
             return f"SELECT {sqltext.string(explain.explain_json(physical, choice))} AS plan"
         return _column("plan", explain.explain_text(physical, choice))
-
-    def _choose(self, physical: PhysicalPlan) -> explain.Choice:
-        candidates = []
-        for name in OPERATORS[1:]:
-            units = physical.units(name)
-            timeline = simulate(operator(name, units), physical.workers, physical.load_seconds)
-            candidates.append(explain.Candidate(name, len(units), timeline.loads, timeline.makespan, timeline.idle_share))
-        return explain.choose(physical, candidates, importlib.util.find_spec("ray") is not None)
-
-    def _job(self, physical: PhysicalPlan, dataset: Any, groups: Any, judge: Judge) -> Job:
-        bound = physical.bound
-        items = tuple(item.stored.item for item in bound.items)
-        return Job(
-            learner=bound.learner.name,
-            task=physical.task,
-            configs=bound.configs,
-            items=items,
-            groups=groups,
-            dataset=dataset,
-            metric=physical.metric,
-            seed=bound.options.seed,
-            epochs=physical.epochs,
-            patience=bound.options.early_stopping,
-            folds=bound.holdout.folds,
-            min_rows=bound.options.min_rows,
-            class_weight=_class_weights(bound, physical.stats, judge),
-            fitted=fit_on_all_rows(items, dataset, folds=bound.holdout.folds),
-        )
-
-    def _run(self, physical: PhysicalPlan, choice: explain.Choice, job: Job) -> RunOutcome:
-        units = physical.units(choice.operator)
-        stored = definition(physical, "")
-        progress = self._progress or _Silent()
-        progress.started(
-            RunSummary(
-                model=physical.bound.name,
-                groups=len(job.groups),
-                trials=len(job.groups) * len(job.configs),
-                epochs=sum(physical.epochs * len(unit.configs) for unit in units),
-                metric=physical.metric,
-                greater_is_better=stored.greater_is_better,
-                operator=choice.operator,
-                executor=choice.executor,
-                workers=choice.workers,
-            )
-        )
-        began = time.perf_counter()
-        try:
-            results = runtime(choice.executor).run(
-                job, operator(choice.operator, units), choice.workers, progress, self._cancelled.is_set
-            )
-        finally:
-            progress.ended()
-        seconds = time.perf_counter() - began
-        merged = merge(job, results, stored.greater_is_better)
-        return RunOutcome(merged, results, choice.operator, choice.executor, choice.workers, seconds)
 
     def _exists(self, statement: TrainModel, catalog: str, schema: str, judge: Judge) -> bool:
         """Return whether the model exists and IF NOT EXISTS was given; raise when it may not be written."""
@@ -334,50 +269,6 @@ class Session:
         """Outside a transaction each statement has an id of its own (a BEGIN that fails would abort the user's)."""
         first, second = (self._connection.execute("SELECT txid_current()").fetchone() for _ in range(2))
         return first == second
-
-
-class _Silent:
-    """Progress that nobody watches."""
-
-    def started(self, summary: RunSummary) -> None: ...
-
-    def unit_done(self, result: Any) -> None: ...
-
-    def epochs_done(self, unit: Any, epochs: int) -> None: ...
-
-    def ended(self) -> None: ...
-
-
-def fit_on_all_rows(items: tuple[Any, ...], dataset: Any, folds: int) -> dict[int, FittedItem]:
-    """Return the items with ``scope := 'all'`` fitted on the training rows of every group.
-
-    Under VALIDATE FOLDS all rows train the model that is kept, so all rows fit the encoder.
-    """
-    rows = slice(None) if folds else dataset.split == 0
-    fitted: dict[int, FittedItem] = {}
-    for number, item in enumerate(items):
-        if item.scope == "all":
-            column = (dataset.numeric if item.kind == "numeric" else dataset.codes)[rows, item.column]
-            texts = () if item.kind == "numeric" else dataset.dictionaries[item.column]
-            fitted[number] = encoders.fit(item, column, texts)
-    return fitted
-
-
-def _class_weights(bound: BoundTrain, stats: Statistics, judge: Judge) -> Any:
-    """Return class weights by class number."""
-    given = bound.options.class_weight
-    if given is None or given == "balanced":
-        return given
-    span = next(
-        option.value.span for option in bound.statement.options if option.name.value.casefold() == "class_weight"
-    )
-    unknown = [name for name in given if name not in stats.classes]
-    if unknown:
-        message = (
-            f'class_weight names "{unknown[0]}", which is no class of the label\nClasses: {", ".join(stats.classes)}'
-        )
-        raise judge.error(message, span, did_you_mean(unknown[0], stats.classes))
-    return {number: given.get(name, 1.0) for number, name in enumerate(stats.classes)}
 
 
 def _shown(value: Any) -> str:

@@ -3,87 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-from grouplearn.data.dataset import Group, Item
-from grouplearn.learners.base import Config, Task
-from grouplearn.runtime.job import GroupFacts, TrialResult, UnitResult
+from grouplearn.plan.definition import HyperparameterColumn, ItemColumn, KeyColumn, ModelDefinition
+from grouplearn.runtime.job import UnitResult
+from grouplearn.runtime.outcome import GroupOutcome
 
-
-@dataclass(frozen=True, slots=True)
-class KeyColumn:
-    """One GROUP BY key: its column name in results, its SQL over the source's columns, its SQL type."""
-
-    name: str
-    sql: str
-    type: str
-
-
-@dataclass(frozen=True, slots=True)
-class ItemColumn:
-    """One scalar feature item and its SQL over the source's columns.
-
-    The SQL yields DOUBLE for ``numeric``, VARCHAR for ``category``, and the bucket number (INTEGER) for ``hash``.
-    """
-
-    item: Item
-    sql: str
-
-
-@dataclass(frozen=True, slots=True)
-class HyperparameterColumn:
-    """A hyperparameter shown in the model table, with its SQL type."""
-
-    name: str
-    type: str
-
-
-@dataclass(frozen=True, slots=True)
-class ModelDefinition:
-    """A bound TRAIN statement, complete enough to predict without it.
-
-    ``keys`` and ``sets`` are the GROUP BY (``sets`` finest first; ``((),)`` without GROUP BY). ``classes`` are label values
-    as text, in class order, castable to ``label_type``; empty for regression. ``positive`` is the number of the positive class.
-    ``catalog`` is the database's name at training time (None: the current one); it is not stored.
-    """
-
-    catalog: str | None
-    schema: str
-    name: str
-    learner: str
-    task: Task
-    linear: bool
-    statement: str
-    target_name: str
-    target_sql: str
-    label_type: str
-    classes: tuple[str, ...]
-    keys: tuple[KeyColumn, ...]
-    sets: tuple[tuple[int, ...], ...]
-    items: tuple[ItemColumn, ...]
-    hyperparameters: tuple[HyperparameterColumn, ...]
-    configs: tuple[Config, ...]
-    metric: str
-    greater_is_better: bool
-    metrics: tuple[str, ...]
-    missing_group: Literal["parent", "null", "error"] = "parent"
-    seed: int = 0
-    keep_best: int | None = None
-
-    @property
-    def positive(self) -> int:
-        """Binary models: the class that ``probability`` speaks of."""
-        return 1
-
-
-@dataclass(frozen=True, slots=True)
-class GroupOutcome:
-    """A group's trials, one per config, folds merged; ``best`` is the number of the best config, None when all failed."""
-
-    group: Group
-    trials: tuple[TrialResult, ...]
-    facts: GroupFacts | None
-    best: int | None
+__all__ = ["GroupOutcome", "HyperparameterColumn", "ItemColumn", "KeyColumn", "ModelDefinition", "RunOutcome"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""Text to our frozen statements; the only importer of sqlglot."""
+"""Text to our frozen statements."""

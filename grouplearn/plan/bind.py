@@ -271,7 +271,7 @@ class _Binder:
     def _subquery_points(self, dimension: InList) -> tuple[tuple[Any, ...], ...]:
         query = dimension.subquery
         assert query is not None  # noqa: S101  (the caller looked)
-        rows = self._judge.rows(query)
+        rows = self._judge.rows("FROM", query)
         width = len(dimension.parameters)
         if not rows:
             raise self._judge.error("the grid is empty: this subquery returns no rows", query.span)

@@ -164,8 +164,8 @@ def _leaves(table: pa.Table, n_keys: int) -> tuple[npt.NDArray[np.int64], list[t
     first = np.flatnonzero(starts)
     offsets = np.append(first, n_rows).astype(np.int64)
     texts = [_chunk(table, f"k{number}").take(pa.array(first)).to_pylist() for number in range(n_keys)]
-    leaves = list(zip(*texts, strict=True)) if n_keys else [()] * len(first)
-    return offsets, leaves
+    leaves: list[tuple[str | None, ...]] = [()] * len(first)
+    return offsets, list(zip(*texts, strict=True)) if n_keys else leaves
 
 
 def _chunk(table: pa.Table, name: str) -> Any:

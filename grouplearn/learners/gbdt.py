@@ -1,0 +1,383 @@
+"""Gradient boosted decision trees: LightGBM, one binned data set shared by the configs of a pack."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from grouplearn.data.shard import Matrix, Shard
+from grouplearn.learners import metrics
+from grouplearn.learners.base import (
+    Access,
+    Artifact,
+    Boosted,
+    Config,
+    Diverged,
+    FloatArray,
+    Hyperparameter,
+    Interrupted,
+    Problem,
+    State,
+    Stop,
+    Task,
+    Value,
+)
+
+_OBJECTIVES = {Task.REGRESSION: "regression", Task.BINARY: "binary", Task.MULTICLASS: "multiclass"}
+
+#: Our metrics that LightGBM computes itself, by the same formula, while it boosts.
+_NATIVE_METRICS = {
+    (Task.REGRESSION, "rmse"): "rmse",
+    (Task.REGRESSION, "mae"): "l1",
+    (Task.BINARY, "log_loss"): "binary_logloss",
+    (Task.BINARY, "auc"): "auc",
+    (Task.MULTICLASS, "log_loss"): "multi_logloss",
+}
+
+#: Parameters that decide how features are binned: configs that agree on them share one LightGBM Dataset.
+_DATASET_PARAMETERS = ("max_bin", "min_data_in_bin", "bin_construct_sample_cnt")
+
+#: Model texts that stay parsed between calls of ``score``.
+_PARSED_MODELS = 64
+
+#: LightGBM's seed is a 32-bit signed integer.
+_SEEDS = 2**31
+
+_DOCS = "LightGBM parameters"
+
+
+def _parameter(name: str, default: Value, doc: str, low: float | None = None, **limits: Any) -> Hyperparameter:
+    kind: Any = type(default).__name__
+    return Hyperparameter(name, kind, default, doc, _DOCS, low=low, **limits)
+
+
+_HYPERPARAMETERS = (
+    _parameter("num_iterations", 100, "boosting rounds, at most", 1),
+    _parameter("learning_rate", 0.1, "shrinkage of each tree", 0, open_low=True),
+    _parameter("num_leaves", 31, "most leaves of a tree", 2, high=131072),
+    _parameter("max_depth", -1, "most levels of a tree; <= 0 for no limit", -1),
+    _parameter("min_data_in_leaf", 20, "fewest rows in a leaf", 0),
+    _parameter("min_sum_hessian_in_leaf", 1e-3, "smallest sum of hessians in a leaf", 0),
+    _parameter("lambda_l1", 0.0, "L1 penalty on leaf values", 0),
+    _parameter("lambda_l2", 0.0, "L2 penalty on leaf values", 0),
+    _parameter("min_gain_to_split", 0.0, "smallest gain of a split", 0),
+    _parameter("max_delta_step", 0.0, "largest leaf value; <= 0 for no limit"),
+    _parameter("path_smooth", 0.0, "smoothing of leaf values towards their parent", 0),
+    _parameter("extra_trees", False, "draw one random threshold per feature"),
+    _parameter("feature_fraction", 1.0, "share of features drawn for each tree", 0, open_low=True, high=1),
+    _parameter("feature_fraction_bynode", 1.0, "share of features drawn for each node", 0, open_low=True, high=1),
+    _parameter("bagging_fraction", 1.0, "share of rows drawn for a tree", 0, open_low=True, high=1),
+    _parameter("bagging_freq", 0, "draw rows anew every so many rounds; 0 for never", 0),
+    _parameter(
+        "boosting", "gbdt", "gradient boosting, boosting with dropout, or forest", choices=("gbdt", "dart", "rf")
+    ),
+    _parameter("data_sample_strategy", "bagging", "how rows are drawn", choices=("bagging", "goss")),
+    _parameter("top_rate", 0.2, "goss: share of rows kept for their large gradients", 0, open_low=True, high=1),
+    _parameter("other_rate", 0.1, "goss: share of the other rows drawn", 0, open_low=True, high=1),
+    _parameter("drop_rate", 0.1, "dart: share of earlier trees dropped in a round", 0, high=1),
+    _parameter("max_drop", 50, "dart: most trees dropped in a round; <= 0 for no limit"),
+    _parameter("skip_drop", 0.5, "dart: probability of dropping no tree in a round", 0, high=1),
+    _parameter("uniform_drop", False, "dart: drop trees uniformly"),
+    _parameter("xgboost_dart_mode", False, "dart: normalise as XGBoost does"),
+    _parameter("min_data_per_group", 100, "fewest rows of a category", 1),
+    _parameter("max_cat_threshold", 32, "most categories on one side of a split", 1),
+    _parameter("cat_l2", 10.0, "L2 penalty in categorical splits", 0),
+    _parameter("cat_smooth", 10.0, "smoothing of rare categories", 0),
+    _parameter("max_cat_to_onehot", 4, "categories up to which one is split off at a time", 1),
+    _parameter("boost_from_average", True, "start from the mean of the labels"),
+    _parameter("max_bin", 255, "most bins of a feature", 2, high=65535),
+    _parameter("min_data_in_bin", 3, "fewest rows in a bin", 1),
+    _parameter("bin_construct_sample_cnt", 200000, "rows drawn to place the bins", 1),
+)
+
+
+class Gbdt:
+    """Gradient boosted decision trees by LightGBM (Ke et al. 2017), under LightGBM's own parameter names.
+
+    The model of a trial is that of ``lightgbm.train(params, Dataset(x, y, weight))`` with ``params`` as
+    ``lightgbm_parameters`` returns them. Losses: log loss, multinomial log loss, ½(y-ŷ)². NaN means missing; columns
+    of ``problem.categorical`` hold category codes. State: ``model_i``, the text of the model of config i as bytes.
+    """
+
+    name: ClassVar[str] = "gbdt"
+    summary: ClassVar[str] = "Gradient boosted decision trees (LightGBM)"
+    access: ClassVar[Access] = Access.SAMPLING
+    tasks: ClassVar[frozenset[Task]] = frozenset(Task)
+    hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = _HYPERPARAMETERS
+    default_epochs: ClassVar[int | None] = None
+    linear: ClassVar[bool] = False
+    handles_missing: ClassVar[bool] = True
+    handles_sparse: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, str] | None] = ("lightgbm", "grouplearn[gbdt]")
+
+    def pack_key(self, config: Config) -> tuple[Value, ...]:
+        """Configs that bin the features in the same way share the binned rows."""
+        config = _complete(config)
+        return tuple(config[name] for name in _DATASET_PARAMETERS)
+
+    def init(self, problem: Problem, configs: Sequence[Config]) -> State:  # noqa: ARG002
+        """Return the state without models."""
+        empty = {f"model_{index}": np.empty(0, dtype=np.uint8) for index in range(len(configs))}
+        return State(empty, np.zeros(len(configs), dtype=bool))
+
+    def boost(
+        self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, valid: Shard | None, stop: Stop
+    ) -> tuple[State, Boosted]:
+        """Train every config to its end; a round of a config is an epoch of its curve.
+
+        With ``stop.patience`` and a validation shard each model is cut to its best round. Raises Diverged when there
+        is nothing to learn from, when parameters contradict each other or when LightGBM refuses the data, and
+        Interrupted when cancelled.
+        """
+        _check(problem, configs, shard)
+        complete = [_complete(config) for config in configs]
+        kept: dict[int, _Kept] = {}
+        for binned_alike in _grouped(complete, self.pack_key, range(len(configs))):
+            data = _Binned(problem, complete[binned_alike[0]], shard, valid, stop.metric)
+            for family in _grouped(complete, _family, binned_alike):
+                members = [complete[index] for index in family]
+                kept.update(zip(family, _boost_family(data, members, stop), strict=True))
+        tensors = dict(state.tensors)
+        for index, result in kept.items():
+            tensors[f"model_{index}"] = np.frombuffer(result.text.encode(), dtype=np.uint8)
+        in_order = [kept[index] for index in range(len(configs))]
+        boosted = Boosted(tuple(r.rounds for r in in_order), tuple(r.curve for r in in_order))
+        return State(tensors, np.ones(len(configs), dtype=bool)), boosted
+
+    def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
+        """Return the predictions, shape (n, c, n_outputs)."""
+        models = (self.finalize(problem, configs, state, index) for index in range(len(configs)))
+        return np.stack([self.score(problem.task, model, x) for model in models], axis=1)
+
+    def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:  # noqa: ARG002
+        """Return the model of config ``index`` in LightGBM's text format."""
+        return Artifact("lightgbm", text=state.tensors[f"model_{index}"].tobytes())
+
+    def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
+        """Return values or probabilities, shape (n, n_outputs). The text must come from a source that is trusted."""
+        booster = _parsed(artifact.text)
+        if not x.shape[0]:
+            return np.empty((0, booster.num_model_per_iteration() if task is Task.MULTICLASS else 1))
+        scores: FloatArray = np.asarray(booster.predict(x, num_threads=1), dtype=np.float64)
+        return scores.reshape(x.shape[0], -1)
+
+    def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:  # noqa: ARG002
+        """Return the total gain of the splits on each feature."""
+        gain: FloatArray = _parsed(artifact.text).feature_importance(importance_type="gain")
+        return gain
+
+
+def lightgbm_parameters(problem: Problem, config: Config, metric: str = "None") -> dict[str, Any]:
+    """Return the parameters of one config for LightGBM; ``num_iterations`` is left to the number of updates.
+
+    Columns are histogrammed one by one on one thread, so that sums have one order on every machine.
+    """
+    own = {name: value for name, value in _complete(config).items() if name != "num_iterations"}
+    classes = {"num_class": problem.n_classes} if problem.task is Task.MULTICLASS else {}
+    return own | classes | {
+        "objective": _OBJECTIVES[problem.task],
+        "metric": metric,
+        "seed": problem.seed % _SEEDS,
+        "deterministic": True,
+        "force_col_wise": True,
+        "feature_pre_filter": False,
+        "num_threads": 1,
+        "verbosity": -1,
+    }  # fmt: skip
+
+
+def conflict(config: Config) -> str | None:
+    """Return why the parameters of a config contradict each other, or None."""
+    config = _complete(config)
+    bagging = _bags(config)
+    goss = config["data_sample_strategy"] == "goss"
+    if goss and bagging:
+        return "data_sample_strategy = 'goss' excludes bagging: set bagging_freq = 0"
+    if goss and config["top_rate"] + config["other_rate"] > 1:  # type: ignore[operator]
+        return "top_rate + other_rate must be <= 1"
+    if config["boosting"] == "rf" and not (bagging or goss or config["feature_fraction"] < 1):  # type: ignore[operator]
+        return (
+            "boosting = 'rf' needs trees that differ: set bagging_freq = 1 and bagging_fraction < 1, "
+            "or feature_fraction < 1"
+        )
+    return None
+
+
+@functools.cache
+def _lightgbm() -> Any:
+    import lightgbm
+
+    return lightgbm
+
+
+@functools.lru_cache(_PARSED_MODELS)
+def _parsed(text: bytes) -> Any:
+    """Return the booster of a model text."""
+    return _lightgbm().Booster(model_str=text.decode())
+
+
+def _complete(config: Config) -> dict[str, Value]:
+    return {parameter.name: parameter.default for parameter in _HYPERPARAMETERS} | dict(config)
+
+
+def _bags(config: Config) -> bool:
+    """Return whether a complete config draws rows at random."""
+    return config["bagging_freq"] > 0 and config["bagging_fraction"] < 1  # type: ignore[operator]
+
+
+def _check(problem: Problem, configs: Sequence[Config], shard: Shard) -> None:
+    if not shard.n_rows:
+        raise Diverged("there are no training rows")
+    if not problem.n_features:
+        raise Diverged("there are no features")
+    for config in map(_complete, configs):
+        contradiction = conflict(config)
+        if contradiction:
+            raise Diverged(contradiction)
+        if _bags(config) and int(config["bagging_fraction"] * shard.n_rows) == 0:  # type: ignore[operator, arg-type]
+            raise Diverged(f"bagging_fraction = {config['bagging_fraction']} of {shard.n_rows} rows leaves none")
+
+
+def _family(config: Config) -> tuple[Value, ...]:
+    """Configs with equal keys differ in their number of rounds only: they are prefixes of one booster.
+
+    Not with dart, whose later rounds rescale earlier trees.
+    """
+    return tuple(
+        value for name, value in sorted(config.items()) if name != "num_iterations" or config["boosting"] == "dart"
+    )
+
+
+def _grouped(
+    configs: Sequence[Config], key: Callable[[Config], tuple[Value, ...]], indexes: Iterable[int]
+) -> Iterator[list[int]]:
+    """Yield the indexes of configs with equal keys, in order of first appearance."""
+    groups: dict[tuple[Value, ...], list[int]] = {}
+    for index in indexes:
+        groups.setdefault(key(configs[index]), []).append(index)
+    yield from groups.values()
+
+
+class _Binned:
+    """The binned training and validation rows, and the metric watched on the latter."""
+
+    def __init__(self, problem: Problem, config: Config, shard: Shard, valid: Shard | None, metric: str) -> None:
+        self.problem, self.metric = problem, metric
+        self.valid = valid if valid is not None and valid.n_rows else None
+        native = _NATIVE_METRICS.get((problem.task, metric)) if self.valid else None
+        if native == "auc" and self.valid and np.ptp(self.valid.y) == 0:
+            native = None  # LightGBM calls the area under the curve of a single class 1
+        self.native = native or "None"
+        parameters = lightgbm_parameters(problem, config)
+        self.train_set = self._data_set(shard, params=parameters)
+        self.valid_set = self._data_set(self.valid, params=parameters, reference=self.train_set) if self.valid else None
+
+    def booster(self, config: Config) -> Any:
+        """Return a booster without trees."""
+        booster = _lightgbm().Booster(lightgbm_parameters(self.problem, config, self.native), self.train_set)
+        if self.valid_set is not None:
+            booster.add_valid(self.valid_set, "valid")
+        return booster
+
+    def measure(self, booster: Any) -> float:
+        """Return the metric of the booster so far on the validation rows."""
+        own = None if self.native != "None" else self._own_metric
+        return float(booster.eval_valid(feval=own)[0][2])
+
+    def _own_metric(self, predictions: FloatArray, _: Any) -> tuple[str, float, bool]:
+        rows: Shard = self.valid  # type: ignore[assignment]
+        scores = predictions.reshape(rows.n_rows, 1, self.problem.n_outputs)
+        sums = metrics.measure(self.problem.task, self.problem.n_classes, scores, rows.y, rows.weight)
+        return self.metric, float(metrics.finish(sums)[self.metric][0]), self.greater_is_better
+
+    @property
+    def greater_is_better(self) -> bool:
+        """Whether larger values of the metric are better."""
+        return metrics.METRICS[self.metric].greater_is_better
+
+    def _data_set(self, shard: Shard, **options: Any) -> Any:
+        # LightGBM is faster without weights, and unit weights give the same trees.
+        weight = None if np.all(shard.weight == 1) else shard.weight
+        categorical = list(self.problem.categorical) or "auto"
+        return _lightgbm().Dataset(shard.x, shard.y, weight=weight, categorical_feature=categorical, **options)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The model of one config, the rounds it holds and the metric after each round that was run."""
+
+    text: str
+    rounds: int
+    curve: tuple[float, ...]
+
+
+def _boost_family(data: _Binned, family: Sequence[Config], stop: Stop) -> list[_Kept]:
+    """Train the config of a family that has most rounds and cut the others out of it."""
+    try:
+        return _boost_longest(data, family, stop)
+    except _lightgbm().basic.LightGBMError as error:
+        # "Check failed: (a) < (b) at /path/file.hpp, line 9 ." ends in a place that means nothing to a user.
+        raise Diverged(f"LightGBM: {re.sub(r' at [^ ]+, line [0-9]+ *[.]?', '', str(error)).strip()}") from error
+
+
+def _boost_longest(data: _Binned, family: Sequence[Config], stop: Stop) -> list[_Kept]:
+    limits = [int(config["num_iterations"]) for config in family]  # type: ignore[arg-type]
+    booster = data.booster(family[0])
+    run = _boosted(booster, max(limits), family[0], stop, data if data.valid else None)
+    results = []
+    for config, limit in zip(family, limits, strict=True):
+        count = min(limit, len(run.trees))
+        if data.valid and stop.patience is not None:
+            count = run.best[count - 1] or count
+        model, trees = booster, run.trees[count - 1]
+        if config["boosting"] == "dart" and count < len(run.trees):
+            # Later rounds of dart rescaled the earlier trees: grow them once more, up to the best round.
+            model = data.booster(config)
+            trees = _boosted(model, count, config, stop, None).trees[-1]
+        results.append(_Kept(model.model_to_string(num_iteration=trees), count, tuple(run.curve[:limit])))
+    return results
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """After each round: the iterations the booster holds, the metric, and the best round so far (0: none defined)."""
+
+    trees: list[int]
+    curve: list[float]
+    best: list[int]
+
+
+def _boosted(booster: Any, rounds: int, config: Config, stop: Stop, watch: _Binned | None) -> _Run:
+    """Boost up to ``rounds``, or until no round can add a tree or ``stop.patience`` rounds were no better."""
+    run = _Run([], [], [])
+    record = -math.inf
+    may_recover = _is_random(config)
+    for count in range(1, rounds + 1):
+        if stop.cancelled():
+            raise Interrupted
+        stalled = booster.update()
+        if stalled and run.trees and not may_recover:
+            break
+        run.trees.append(booster.current_iteration())
+        if watch is None:
+            continue
+        run.curve.append(watch.measure(booster))
+        merit = run.curve[-1] if watch.greater_is_better else -run.curve[-1]
+        run.best.append(count if merit > record else run.best[-1] if run.best else 0)
+        record = max(record, merit) if merit == merit else record
+        if stop.patience is not None and run.best[-1] and count - run.best[-1] >= stop.patience:
+            break
+    return run
+
+
+def _is_random(config: Config) -> bool:
+    """Return whether a round that found no split may be followed by one that does."""
+    whole = config["feature_fraction"] == config["feature_fraction_bynode"] == config["bagging_fraction"] == 1
+    plain = config["boosting"] == "gbdt" and config["data_sample_strategy"] == "bagging"
+    return not (whole and plain) or bool(config["extra_trees"])

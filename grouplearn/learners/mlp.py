@@ -1,0 +1,209 @@
+"""Multilayer perceptrons: the networks of a pack train stacked, one batched product per layer for all configs.
+
+Predictions need numpy alone; only training needs torch.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+import numpy as np
+import scipy.special
+
+from grouplearn.data.shard import BLOCK_ROWS, Matrix, Shard
+from grouplearn.learners.base import (
+    Access,
+    Artifact,
+    Config,
+    Diverged,
+    FloatArray,
+    Hyperparameter,
+    Problem,
+    State,
+    Task,
+    Value,
+)
+from grouplearn.learners.mlp_network import layers_of, run_epoch, torch_on_one_thread
+
+#: An artifact stores the position of its activation in this tuple, so names are only ever appended.
+ACTIVATIONS = ("relu", "tanh", "gelu", "sigmoid")
+_OPTIMIZERS = ("adam", "sgd")
+
+_SKLEARN = "scikit-learn MLPClassifier"
+_TORCH = "torch.optim, torch.nn"
+
+
+class Mlp:
+    """Multilayer perceptron trained by minibatch Adam or SGD, for classification and regression.
+
+    An epoch visits every row once in a shuffled order. A batch B of b rows descends
+    ``1/b Σ_{i∈B} w̃ᵢ·lossᵢ + (l1·‖w‖₁ + ½·l2·‖w‖²)/Σwᵢ`` with ``w̃ᵢ = wᵢ·n/Σwᵢ``, whose mean over the batches of an epoch
+    is the objective ``Σ wᵢ·lossᵢ + l1·‖w‖₁ + ½·l2·‖w‖²`` divided by ``Σwᵢ``; so with unit weights l2 is n times torch's
+    ``weight_decay``. The l1 term uses a subgradient: small weights come near zero but seldom reach it. Losses are
+    ½(y-ŷ)², and cross entropy on one logit or K.
+
+    Parameters are single precision, drawn as ``torch.nn.Linear`` does. For regression the network is trained on
+    (y-mean)/sd of the training labels, with the objective above rewritten exactly for it (divided by sd², last layer
+    w/sd); the finished model predicts y itself. State: ``parameters``, ``first_moment``, ``second_moment`` (c, p)
+    hold weight and bias of each layer in turn, each padded to 64 numbers; ``step``, ``loss`` (c,);
+    ``label_mean``, ``label_scale`` (1,).
+    """
+
+    name: ClassVar[str] = "mlp"
+    summary: ClassVar[str] = "Multilayer perceptron (small neural network) by minibatch Adam or SGD"
+    access: ClassVar[Access] = Access.SEQUENTIAL
+    tasks: ClassVar[frozenset[Task]] = frozenset(Task)
+    hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (
+        Hyperparameter(
+            "hidden_layers", "ints", (32,), "units of each hidden layer; [] for none", _SKLEARN, low=1, nullable=True
+        ),
+        Hyperparameter("activation", "str", "relu", "activation of the hidden units", _SKLEARN, choices=ACTIVATIONS),
+        Hyperparameter(
+            "dropout", "float", 0.0, "share of hidden units dropped in each batch", "Srivastava et al. 2014",
+            low=0.0, high=0.95,
+        ),
+        Hyperparameter("optimizer", "str", "adam", "how a batch moves the weights", _TORCH, choices=_OPTIMIZERS),
+        Hyperparameter("learning_rate", "float", 1e-3, "step size", _TORCH, low=0.0, open_low=True),
+        Hyperparameter("momentum", "float", 0.0, "momentum of sgd; adam has its own", _TORCH, low=0.0, high=1.0),
+        Hyperparameter("l1", "float", 0.0, "weight of the penalty ‖w‖₁", "objective Σ wᵢ·lossᵢ + l1·‖w‖₁", low=0.0),
+        Hyperparameter("l2", "float", 0.0, "weight of the penalty ½‖w‖²", "objective Σ wᵢ·lossᵢ + ½·l2·‖w‖²", low=0.0),
+        Hyperparameter("batch_size", "int", 32, "rows per step", _TORCH, low=1),
+    )  # fmt: skip
+    default_epochs: ClassVar[int | None] = 10
+    linear: ClassVar[bool] = False
+    handles_missing: ClassVar[bool] = False
+    handles_sparse: ClassVar[bool] = False
+    requires: ClassVar[tuple[str, str] | None] = ("torch", "grouplearn[mlp]")
+
+    def pack_key(self, config: Config) -> tuple[Value, ...]:
+        """Networks of one shape that take the same steps over the same batches train together."""
+        config = self._complete(config)
+        return (config["hidden_layers"] or (), config["activation"], config["optimizer"], config["batch_size"])
+
+    def init(self, problem: Problem, configs: Sequence[Config]) -> State:
+        """Return the networks with torch.nn.Linear's initial weights, the same ones for every config."""
+        torch = torch_on_one_thread()
+        layers, size = layers_of(problem, self._complete(configs[0]))
+        # Not _generator: torch.manual_seed(seed) before building nn.Linear layers gives these very weights.
+        generator = torch.Generator().manual_seed(problem.seed)
+        start = torch.zeros(1, size)
+        for layer in layers:
+            if layer.inputs:
+                weight = torch.empty(layer.outputs, layer.inputs)
+                bound = 1 / math.sqrt(layer.inputs)
+                torch.nn.init.kaiming_uniform_(weight, a=math.sqrt(5), generator=generator)
+                layer.weight_of(start)[0] = weight
+                layer.bias_of(start)[0, 0] = torch.empty(layer.outputs).uniform_(-bound, bound, generator=generator)
+        n = len(configs)
+        moments = np.zeros((n, size), dtype=np.float32)
+        tensors = {
+            "parameters": np.repeat(start.numpy(), n, axis=0),
+            "first_moment": moments,
+            "second_moment": moments.copy(),
+            "step": np.zeros(n, dtype=np.int64),
+            "loss": np.full(n, np.nan),
+            "label_mean": np.zeros(1),
+            "label_scale": np.ones(1),
+        }
+        return State(tensors, np.zeros(n, dtype=bool))
+
+    def train(self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, epoch: int) -> State:
+        """Return the state after one pass; a config whose loss is not finite is done with loss NaN.
+
+        Raises Diverged when the shard has no rows.
+        """
+        if not shard.n_rows:
+            raise Diverged("there are no training rows")
+        active = np.flatnonzero(~state.done).tolist()
+        if not active:
+            return state
+        tensors = {name: value.copy() for name, value in state.tensors.items()}
+        if problem.task is Task.REGRESSION and not tensors["step"].any():
+            tensors["label_mean"], tensors["label_scale"] = _label_scale(shard)
+        part = {name: tensors[name][active] for name in ("parameters", "first_moment", "second_moment", "step")}
+        chosen = [self._complete(configs[index]) for index in active]
+        loss = run_epoch(problem, chosen, part, tensors, shard, epoch)
+        for name, value in part.items():
+            tensors[name][active] = value
+        finite = np.isfinite(loss) & np.isfinite(part["parameters"]).all(axis=1)
+        tensors["loss"][active] = np.where(finite, loss, np.nan)
+        done = state.done.copy()
+        done[active] = ~finite
+        return State(tensors, done)
+
+    def losses(self, state: State) -> FloatArray:
+        """Return the objective divided by Σwᵢ, averaged over the batches of the last epoch."""
+        loss: FloatArray = state.tensors["loss"]
+        return loss
+
+    def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
+        """Return the predictions, shape (n, c, n_outputs)."""
+        models = (self.finalize(problem, configs, state, index) for index in range(len(configs)))
+        return np.stack([self.score(problem.task, model, x) for model in models], axis=1)
+
+    def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:
+        """Return ``weight_i`` (outputs, inputs) and ``bias_i`` (outputs,) of each layer, and ``activation``."""
+        config = self._complete(configs[index])
+        layers, _ = layers_of(problem, config)
+        row = state.tensors["parameters"][index : index + 1].astype(np.float64)
+        tensors = {"activation": np.array([float(ACTIVATIONS.index(str(config["activation"])))])}
+        for depth, layer in enumerate(layers):
+            tensors[f"weight_{depth}"] = layer.weight_of(row)[0]
+            tensors[f"bias_{depth}"] = layer.bias_of(row)[0, 0]
+        last, scale = len(layers) - 1, state.tensors["label_scale"][0]
+        tensors[f"weight_{last}"] = tensors[f"weight_{last}"] * scale
+        tensors[f"bias_{last}"] = tensors[f"bias_{last}"] * scale + state.tensors["label_mean"][0]
+        return Artifact("tensors", tensors)
+
+    def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
+        """Return the predictions (n, n_outputs) in double precision, with numpy alone."""
+        with np.errstate(all="ignore"):  # a diverged network predicts NaN without noise
+            parts = [_forward(task, artifact, block) for block in _row_blocks(x)]
+        return np.concatenate(parts)
+
+    def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:  # noqa: ARG002
+        """Return None: the weights of a network do not rank its features."""
+        return None
+
+    def _complete(self, config: Config) -> Config:
+        return {parameter.name: parameter.default for parameter in self.hyperparameters} | dict(config)
+
+
+def _label_scale(shard: Shard) -> tuple[FloatArray, FloatArray]:
+    """Return the weighted mean and standard deviation of the labels, shapes (1,); 1 for constant labels."""
+    mean = np.average(shard.y, weights=shard.weight)
+    scale = math.sqrt(np.average((shard.y - mean) ** 2, weights=shard.weight))
+    return np.array([mean]), np.array([scale if scale > 1e-12 * abs(mean) else 1.0])
+
+
+def _row_blocks(x: Matrix) -> Iterator[FloatArray]:
+    """Yield dense blocks of rows; one empty block when there are no rows."""
+    for start in range(0, max(x.shape[0], 1), BLOCK_ROWS):
+        block = x[start : start + BLOCK_ROWS]
+        yield block if isinstance(block, np.ndarray) else block.toarray()
+
+
+def _forward(task: Task, artifact: Artifact, x: FloatArray) -> FloatArray:
+    activation = ACTIVATIONS[int(artifact.tensors["activation"][0])]
+    n_layers = sum(name.startswith("weight_") for name in artifact.tensors)
+    for depth in range(n_layers):
+        x = x @ artifact.tensors[f"weight_{depth}"].T + artifact.tensors[f"bias_{depth}"]
+        if depth + 1 < n_layers:
+            x = _activate(activation, x)
+    if task is Task.REGRESSION:
+        return x
+    link = scipy.special.expit if task is Task.BINARY else functools.partial(scipy.special.softmax, axis=1)
+    probabilities: FloatArray = link(x)
+    return probabilities
+
+
+def _activate(activation: str, z: FloatArray) -> FloatArray:
+    if activation == "relu":
+        return np.maximum(z, 0.0)
+    if activation == "tanh":
+        return np.tanh(z)
+    phi: FloatArray = z * scipy.special.ndtr(z) if activation == "gelu" else scipy.special.expit(z)
+    return phi

@@ -1,0 +1,163 @@
+"""The learners there are, what must be installed for them, and the values their hyperparameters take."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import numbers
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from grouplearn.errors import MissingDependency
+from grouplearn.learners.base import Hyperparameter, Learner, Value
+from grouplearn.learners.gbdt import Gbdt
+from grouplearn.learners.linear_regression import LinearRegression
+from grouplearn.learners.logistic_regression import LogisticRegression
+from grouplearn.learners.mlp import Mlp
+
+LEARNERS: Mapping[str, Callable[[], Learner]] = MappingProxyType(
+    {
+        LinearRegression.name: LinearRegression,
+        LogisticRegression.name: LogisticRegression,
+        Gbdt.name: Gbdt,
+        Mlp.name: Mlp,
+    }
+)
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of all learners."""
+    return tuple(LEARNERS)
+
+
+def learner(name: str) -> Learner:
+    """Return the learner of that name; KeyError when there is none."""
+    return LEARNERS[name]()
+
+
+def install_hint(learner: Learner) -> str | None:
+    """Return the command that installs what the learner needs, or None for a built-in learner."""
+    return f'pip install "{learner.requires[1]}"' if learner.requires else None
+
+
+def check_installed(learner: Learner) -> None:
+    """Raise MissingDependency, with the exact command, when the package the learner needs is not installed."""
+    if learner.requires is None or importlib.util.find_spec(learner.requires[0]) is not None:
+        return
+    raise MissingDependency(
+        f"USING {learner.name} needs the package {learner.requires[0]}, which is not installed",
+        hint=install_hint(learner),
+    )
+
+
+def resolve(hyperparameter: Hyperparameter, value: Any) -> Value:
+    """Return ``value`` as the hyperparameter's type: numbers convert where nothing is lost, lists become tuples.
+
+    Raises ValueError, such as "l1 must be >= 0, got -1", when the type, range or choices do not allow it.
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None and hyperparameter.nullable:
+        return None
+    try:
+        return _CONVERTERS[hyperparameter.kind](hyperparameter, value)
+    except (TypeError, ValueError, OverflowError):
+        expected = _expected(hyperparameter, value)
+        raise ValueError(f"{hyperparameter.name} must be {expected}, got {_shown(value)}") from None
+
+
+def _as_float(hyperparameter: Hyperparameter, value: Any) -> float:
+    if not _is_number(value):
+        raise TypeError
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError
+    return _within(hyperparameter, number)
+
+
+def _as_int(hyperparameter: Hyperparameter, value: Any) -> int:
+    if not _is_number(value) or int(value) != value:
+        raise TypeError
+    return int(_within(hyperparameter, int(value)))
+
+
+def _as_bool(_: Hyperparameter, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+def _as_str(hyperparameter: Hyperparameter, value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    if not hyperparameter.choices:
+        return value
+    by_folded = {choice.casefold(): choice for choice in hyperparameter.choices}
+    if value.casefold() not in by_folded:
+        raise ValueError
+    return by_folded[value.casefold()]
+
+
+def _as_ints(hyperparameter: Hyperparameter, value: Any) -> tuple[int, ...]:
+    """Return the integers; one integer is a list of one."""
+    elements = [value] if _is_number(value) else value
+    if isinstance(elements, str) or not isinstance(elements, Sequence | np.ndarray):
+        raise TypeError
+    return tuple(_as_int(hyperparameter, element) for element in elements)
+
+
+_CONVERTERS: Mapping[str, Callable[[Hyperparameter, Any], Value]] = MappingProxyType(
+    {"float": _as_float, "int": _as_int, "bool": _as_bool, "str": _as_str, "ints": _as_ints}
+)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real | Decimal) and not isinstance(value, bool)
+
+
+def _within(hyperparameter: Hyperparameter, number: float) -> float:
+    low, high = hyperparameter.low, hyperparameter.high
+    if low is not None and (number < low or (hyperparameter.open_low and number == low)):
+        raise ValueError
+    if high is not None and number > high:
+        raise ValueError
+    return number
+
+
+def _expected(hyperparameter: Hyperparameter, value: Any) -> str:
+    """Return what is allowed; the type of a number is named only where the value is of another."""
+    limits = _limits(hyperparameter)
+    if hyperparameter.kind == "float":
+        known = limits and _is_number(value) and math.isfinite(value)
+        return limits if known else f"a number {limits}".rstrip()
+    if hyperparameter.kind == "bool":
+        return "true or false"
+    if hyperparameter.kind == "str":
+        return f"one of {', '.join(hyperparameter.choices)}" if hyperparameter.choices else "a string"
+    kind = "an integer" if hyperparameter.kind == "int" else "a list of integers"
+    return f"{kind} {limits}".rstrip()
+
+
+def _limits(hyperparameter: Hyperparameter) -> str:
+    low, high = hyperparameter.low, hyperparameter.high
+    above = ">" if hyperparameter.open_low else ">="
+    if low is None:
+        return "" if high is None else f"<= {high:g}"
+    if high is None:
+        return f"{above} {low:g}"
+    return f"> {low:g} and <= {high:g}" if hyperparameter.open_low else f"between {low:.15g} and {high:.15g}"
+
+
+def _shown(value: Any) -> str:
+    """Return the value as SQL would write it."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple | np.ndarray):
+        return f"[{', '.join(map(_shown, value))}]"
+    return repr(value) if isinstance(value, str) else str(value)

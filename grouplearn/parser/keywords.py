@@ -1,0 +1,125 @@
+"""The words that the grammar gives a meaning."""
+
+RESERVED = frozenset(
+    [
+        "all",
+        "analyse",
+        "analyze",
+        "and",
+        "any",
+        "array",
+        "as",
+        "asc",
+        "asymmetric",
+        "both",
+        "case",
+        "cast",
+        "check",
+        "collate",
+        "column",
+        "constraint",
+        "create",
+        "default",
+        "deferrable",
+        "desc",
+        "describe",
+        "distinct",
+        "do",
+        "else",
+        "end",
+        "except",
+        "false",
+        "fetch",
+        "for",
+        "foreign",
+        "from",
+        "group",
+        "having",
+        "in",
+        "initially",
+        "intersect",
+        "into",
+        "lambda",
+        "lateral",
+        "leading",
+        "limit",
+        "not",
+        "null",
+        "offset",
+        "on",
+        "only",
+        "or",
+        "order",
+        "pivot",
+        "pivot_longer",
+        "pivot_wider",
+        "placing",
+        "primary",
+        "qualify",
+        "references",
+        "returning",
+        "select",
+        "show",
+        "some",
+        "summarize",
+        "symmetric",
+        "table",
+        "then",
+        "to",
+        "trailing",
+        "true",
+        "union",
+        "unique",
+        "unpivot",
+        "using",
+        "variadic",
+        "when",
+        "where",
+        "window",
+        "with",
+    ]
+)
+"""DuckDB's reserved words (``duckdb_keywords()``): a name only inside double quotes."""
+
+ENCODERS = frozenset({"zscore", "minmax", "impute", "onehot", "ordinal", "hash"})
+"""Functions of a FEATURES item that are fitted on the training rows."""
+
+SOFT_CLAUSES = frozenset(
+    {"PREDICT", "TARGET", "LABEL", "FEATURES", "OVER", "VALIDATE", "OPTIMIZE", "KEEP", "OPTIONS", "PARTITION", "WITHIN"}
+)
+"""Clause keywords that are not reserved, so they may also be names."""
+
+CLAUSES = (
+    "USING",
+    "PREDICT",
+    "TARGET",
+    "LABEL",
+    "FEATURES",
+    "FROM",
+    "WHERE",
+    "GROUP BY",
+    "PARTITION BY",
+    "HAVING",
+    "OVER",
+    "VALIDATE",
+    "OPTIMIZE",
+    "KEEP",
+    "ON MISSING GROUP",
+    "WITH",
+    "OPTIONS",
+)
+"""All clauses of TRAIN MODEL, for messages."""
+
+FOREIGN_CLAUSES = frozenset(
+    {"ORDER", "LIMIT", "OFFSET", "QUALIFY", "UNION", "EXCEPT", "INTERSECT", "WINDOW", "SELECT", "FETCH", "RETURNING"}
+)
+"""Reserved words that start a clause of a query and none of ours."""
+
+INFIX = frozenset(
+    {"AND", "OR", "IN", "IS", "LIKE", "ILIKE", "GLOB", "TO", "BETWEEN", "ESCAPE", "COLLATE", "AS", "JOIN", "ON", "NOT"}
+    | {"BY", "FROM", "LATERAL", "TABLESAMPLE", "SAMPLE", "USING", "WHEN", "THEN", "ELSE", "CASE", "DISTINCT"}
+)
+"""Words after which an operand must come, when they follow an operand."""
+
+PREFIX = frozenset({"NOT", "CASE", "DISTINCT", "FROM", "LATERAL", "WHEN", "THEN", "ELSE", "ALL", "ANY", "SOME"})
+"""Words after which an operand must come, when an operand was expected; all are reserved (FROM: ``IS DISTINCT FROM``)."""

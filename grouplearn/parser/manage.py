@@ -1,0 +1,154 @@
+"""The statements about models and settings: EXPLAIN, SHOW, DESCRIBE, DROP, ALTER, EVALUATE, SET, RESET."""
+
+from typing import Literal, NoReturn
+
+from grouplearn.errors import Span
+from grouplearn.parser.cursor import Cursor
+from grouplearn.parser.scan import fragment
+from grouplearn.parser.statements import (
+    DescribeLearner,
+    DescribeModel,
+    DropModel,
+    EvaluateModel,
+    ExplainTrain,
+    RenameModel,
+    SetOption,
+    ShowLearners,
+    ShowModels,
+)
+from grouplearn.parser.tokens import Kind, Token, unquote
+from grouplearn.parser.train import parse_train
+
+FORMATS = ("text", "json")
+SETTING_PREFIX = "grouplearn_"
+
+
+def parse_explain(cursor: Cursor) -> ExplainTrain:
+    """``EXPLAIN [(FORMAT text|json)] TRAIN ...``."""
+    cursor.advance()
+    if cursor.at("ANALYZE") or cursor.at("ANALYSE"):
+        _reject_analyze(cursor, cursor.peek())
+    chosen: Literal["text", "json"] = "text"
+    if cursor.peek().is_symbol("("):
+        low, high = cursor.open_bracket("EXPLAIN")
+        for item in cursor.items(low, high):
+            chosen = _parse_explain_option(cursor, *item)
+    return ExplainTrain(parse_train(cursor), chosen)
+
+
+def _reject_analyze(cursor: Cursor, token: Token) -> NoReturn:
+    cursor.not_supported("EXPLAIN ANALYZE TRAIN", token, "EXPLAIN TRAIN estimates without training.")
+
+
+def _parse_explain_option(cursor: Cursor, low: int, high: int) -> Literal["text", "json"]:
+    name = cursor.tokens[low]
+    if name.word in ("ANALYZE", "ANALYSE"):
+        _reject_analyze(cursor, name)
+    if name.word != "FORMAT":
+        cursor.fail(f'"{name.text}" is not an option of EXPLAIN', name, "The option is FORMAT text or FORMAT json.")
+    if high - low != 2:
+        place = cursor.span(low + 2, high) if high - low > 2 else name.span
+        cursor.fail("FORMAT takes one word", place, "The formats are text and json.")
+    value = cursor.tokens[low + 1]
+    chosen = (value.text.strip("'") if value.kind is Kind.STRING else unquote(value)).lower()
+    if chosen == "json":
+        return "json"
+    if chosen != "text":
+        cursor.not_supported(f"EXPLAIN (FORMAT {chosen})", value, "The formats are text and json.")
+    return "text"
+
+
+def parse_show(cursor: Cursor) -> ShowModels | ShowLearners:
+    """``SHOW MODELS`` or ``SHOW LEARNERS``."""
+    cursor.advance()
+    subject = cursor.advance()
+    if subject.word == "RUNS":
+        cursor.not_supported("SHOW RUNS", subject)
+    cursor.expect_end()
+    return ShowModels() if subject.word == "MODELS" else ShowLearners()
+
+
+def parse_describe(cursor: Cursor) -> DescribeModel | DescribeLearner:
+    """``DESCRIBE MODEL name`` or ``DESCRIBE LEARNER name``."""
+    cursor.advance()
+    statement: DescribeModel | DescribeLearner
+    if cursor.accept("MODEL"):
+        statement = DescribeModel(cursor.qualified_name("a model name"))
+    else:
+        cursor.expect("LEARNER")
+        statement = DescribeLearner(cursor.own_name("a learner"))
+    cursor.expect_end()
+    return statement
+
+
+def parse_drop(cursor: Cursor) -> DropModel:
+    """``DROP MODEL [IF EXISTS] name``."""
+    cursor.advance()
+    cursor.expect("MODEL")
+    if_exists = cursor.accept("IF", "EXISTS")
+    statement = DropModel(cursor.qualified_name("a model name"), if_exists)
+    cursor.expect_end()
+    return statement
+
+
+def parse_alter(cursor: Cursor) -> RenameModel:
+    """``ALTER MODEL name RENAME TO new_name``."""
+    cursor.advance()
+    cursor.expect("MODEL")
+    if cursor.at("IF", "EXISTS"):
+        cursor.not_supported("ALTER MODEL IF EXISTS", cursor.span(cursor.index, cursor.index + 2))
+    name = cursor.qualified_name("a model name")
+    action = cursor.peek()
+    if action.word in ("STOP", "ADD"):
+        cursor.not_supported(f"ALTER MODEL ... {action.word} TRIAL", action, "ALTER MODEL can RENAME TO.")
+    cursor.expect("RENAME", "TO")
+    new_name = cursor.name("a new model name")
+    if cursor.peek().is_symbol("."):
+        cursor.unexpected("the end of the statement", "A model stays in its schema; give the new name alone.")
+    cursor.expect_end()
+    return RenameModel(name, new_name)
+
+
+def parse_evaluate(cursor: Cursor) -> EvaluateModel:
+    """``EVALUATE MODEL name ON table | (query) [WHERE predicate]``."""
+    cursor.advance()
+    cursor.expect("MODEL")
+    name = cursor.qualified_name("a model name")
+    cursor.expect("ON", hint="For example EVALUATE MODEL m ON table.")
+    source = fragment(cursor, "ON", frozenset({"WHERE"}))
+    where = fragment(cursor, "WHERE", frozenset()) if cursor.accept("WHERE") else None
+    return EvaluateModel(name, source, where)
+
+
+def parse_set(cursor: Cursor) -> SetOption:
+    """``SET [SESSION] grouplearn_x = value`` (or ``TO``), ``RESET [SESSION] grouplearn_x``."""
+    verb = cursor.advance().word
+    if cursor.at("LOCAL") or cursor.at("GLOBAL"):
+        hint = "A setting belongs to this connection; leave the word out."
+        cursor.not_supported(f"{verb} {cursor.peek().word} for a setting of grouplearn", cursor.peek(), hint)
+    cursor.accept("SESSION")
+    written = cursor.name("a setting")
+    name = type(written)(written.value.lower(), written.span)
+    if verb == "RESET":
+        cursor.expect_end()
+        return SetOption(name, None)
+    if not (cursor.accept_symbol("=") or cursor.accept("TO")):
+        cursor.unexpected('"=" or TO', f"For example SET {name.value} = value.")
+    low, high = cursor.index, len(cursor.tokens) - 1
+    if low == high:
+        cursor.unexpected("a value")
+    items = cursor.items(low, high)
+    if len(items) > 1:
+        cursor.fail("a setting takes one value", cursor.span(items[1][0], high))
+    return SetOption(name, cursor.sql(low, items[0][1]))
+
+
+def reject_later(cursor: Cursor) -> NoReturn:
+    """Raise NotSupportedHere under the words of a statement that belongs to a later version."""
+    words = []
+    for token in cursor.tokens:
+        words.append(token)
+        if token.word in ("MODEL", "CALIBRATE"):
+            break
+    span = Span(words[0].start, words[-1].end)
+    cursor.not_supported(" ".join(token.word for token in words), span)

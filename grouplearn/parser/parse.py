@@ -1,0 +1,129 @@
+"""The way in: a string of statements -> DuckDB's, byte for byte, and ours, as frozen nodes."""
+
+from collections.abc import Callable, Sequence
+
+from grouplearn.errors import Span
+from grouplearn.parser.cursor import Cursor
+from grouplearn.parser.manage import (
+    SETTING_PREFIX,
+    parse_alter,
+    parse_describe,
+    parse_drop,
+    parse_evaluate,
+    parse_explain,
+    parse_set,
+    parse_show,
+    reject_later,
+)
+from grouplearn.parser.split import Piece, split
+from grouplearn.parser.statements import OurStatement, Passthrough, Statement
+from grouplearn.parser.tokens import Kind, Token, unquote
+from grouplearn.parser.train import parse_train
+
+_Parser = Callable[[Cursor], OurStatement]
+
+
+def parse(text: str) -> tuple[Statement, ...]:
+    """Return the statements of ``text`` in order; spans are offsets into ``text``.
+
+    A ``Passthrough`` holds the text of one DuckDB statement from the end of the one before it, white space, comments
+    and ``;`` included, so a text without statements of ours is the concatenation of its passthroughs. Raises
+    ParseError or NotSupportedHere, located in ``text``, for a statement of ours that is not well-formed or not built;
+    never for DuckDB's, however broken.
+    """
+    statements: list[Statement] = []
+    blank_start = 0
+    for piece in split(text):
+        parser = _parser_for(piece.head)
+        if parser is not None:
+            statements.append(parser(Cursor(text, piece.start, piece.stop)))
+        elif piece.head:
+            statements.append(_passthrough(text, piece if statements else piece._replace(start=blank_start)))
+        elif statements and isinstance(statements[-1], Passthrough):
+            before = statements.pop()
+            assert isinstance(before, Passthrough)  # noqa: S101
+            statements.append(_passthrough(text, piece._replace(start=before.span.start)))
+    if not statements and text:
+        return (Passthrough(text, Span(0, len(text))),)
+    return tuple(statements)
+
+
+def is_complete(text: str) -> bool:
+    """Whether ``text`` is blank or ends, outside quotes, comments and brackets, with a ``;``; for an interactive shell."""
+    pieces = split(text)
+    if not pieces:
+        return True
+    last = pieces[-1]
+    return last.stop < last.end or not last.head
+
+
+def _passthrough(text: str, piece: Piece) -> Passthrough:
+    return Passthrough(text[piece.start : piece.end], Span(piece.start, piece.end))
+
+
+def _parser_for(head: Sequence[Token]) -> _Parser | None:
+    """Return the parser of a statement that is ours, judged by its first tokens, or None for DuckDB's."""
+    if not head:
+        return None
+    words = [token.word for token in head]
+    if words[0] == "TRAIN":
+        # train(...), train.x or train + 1 can only be an expression, which is DuckDB's.
+        return parse_train if len(head) == 1 or head[1].kind is not Kind.SYMBOL else None
+    if words[0] == "EXPLAIN":
+        return parse_explain if _parser_for(head[_explained(head) :]) is parse_train else None
+    if words[0] in ("SET", "RESET"):
+        return parse_set if _is_our_setting(head) else None
+    if words[0] in ("SHOW", "DESCRIBE", "DESC"):
+        return _parser_for_listing(head, words)
+    if words[:1] == ["CALIBRATE"]:
+        return reject_later if len(head) == 1 or head[1].kind is not Kind.SYMBOL else None
+    without_replace = words[:1] + words[3:] if words[1:3] == ["OR", "REPLACE"] else words
+    followed = _dotted(head, len(words) - len(without_replace) + 2)
+    return None if followed else _BY_WORDS.get(tuple(without_replace[:2])) or _retry(words)
+
+
+def _retry(words: list[str]) -> _Parser | None:
+    return reject_later if words[:3] == ["RETRY", "FAILED", "MODEL"] else None
+
+
+def _dotted(head: Sequence[Token], position: int) -> bool:
+    return len(head) > position and head[position].is_symbol(".", "(")
+
+
+def _parser_for_listing(head: Sequence[Token], words: list[str]) -> _Parser | None:
+    """SHOW MODELS is ours; ``DESCRIBE model`` alone and ``DESCRIBE model.t`` are about the user's own tables."""
+    if len(words) < 2 or _dotted(head, 2):
+        return None
+    if words[0] == "SHOW":
+        return parse_show if words[1] in ("MODELS", "LEARNERS", "RUNS") else None
+    return parse_describe if words[1] in ("MODEL", "LEARNER") and len(words) > 2 else None
+
+
+def _explained(head: Sequence[Token]) -> int:
+    """Return the position after ``EXPLAIN [ANALYZE] [(...)]``."""
+    position = 1
+    if len(head) > 1 and head[1].word in ("ANALYZE", "ANALYSE"):
+        position = 2
+    if len(head) > position and head[position].is_symbol("("):
+        closing = (place for place in range(position, len(head)) if head[place].is_symbol(")"))
+        position = next(closing, len(head) - 1) + 1
+    return position
+
+
+def _is_our_setting(head: Sequence[Token]) -> bool:
+    position = 2 if len(head) > 2 and head[1].word in ("SESSION", "LOCAL", "GLOBAL") else 1
+    if len(head) <= position or not head[position].is_identifier:
+        return False
+    return unquote(head[position]).lower().startswith(SETTING_PREFIX)
+
+
+_BY_WORDS: dict[tuple[str, ...], _Parser] = {
+    ("CREATE", "MODEL"): parse_train,
+    ("DROP", "MODEL"): parse_drop,
+    ("ALTER", "MODEL"): parse_alter,
+    ("EVALUATE", "MODEL"): parse_evaluate,
+    ("RESUME", "MODEL"): reject_later,
+    ("REFRESH", "MODEL"): reject_later,
+    ("EXPORT", "MODEL"): reject_later,
+    ("IMPORT", "MODEL"): reject_later,
+}

@@ -1,0 +1,209 @@
+"""A statement back to text, in canonical form."""
+
+import re
+from functools import singledispatch
+from typing import assert_never
+
+from grouplearn import sqltext
+from grouplearn.parser.keywords import RESERVED
+from grouplearn.parser.statements import (
+    Between,
+    DescribeLearner,
+    DescribeModel,
+    DropModel,
+    EvaluateModel,
+    ExplainTrain,
+    Feature,
+    InList,
+    Keep,
+    Name,
+    Option,
+    Passthrough,
+    QualifiedName,
+    RenameModel,
+    Search,
+    SetOption,
+    ShowLearners,
+    ShowModels,
+    Statement,
+    Target,
+    TrainModel,
+    ValidateFolds,
+    ValidateNone,
+    ValidateSample,
+    ValidateWhere,
+    Validation,
+)
+
+_BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_BARE_LOWER = re.compile(r"[a-z_][a-z0-9_]*")
+_SOFT = frozenset({"if", "session", "local", "global"})
+
+
+@singledispatch
+def render(statement: Statement) -> str:
+    """Return ``statement`` in canonical form: DESIGN's clause order, one clause a line, names quoted only if needed.
+
+    ``parse(render(s)) == (s,)`` for every statement that ``parse`` returns; there is no closing ``;``.
+    """
+    raise TypeError(f"not a statement: {type(statement).__name__}")
+
+
+@render.register
+def _(statement: Passthrough) -> str:
+    return statement.text
+
+
+@render.register
+def _(statement: ShowModels) -> str:  # noqa: ARG001
+    return "SHOW MODELS"
+
+
+@render.register
+def _(statement: ShowLearners) -> str:  # noqa: ARG001
+    return "SHOW LEARNERS"
+
+
+@render.register
+def _(statement: DescribeModel) -> str:
+    return f"DESCRIBE MODEL {_qualified(statement.name)}"
+
+
+@render.register
+def _(statement: DescribeLearner) -> str:
+    return f"DESCRIBE LEARNER {_own(statement.name)}"
+
+
+@render.register
+def _(statement: DropModel) -> str:
+    return f"DROP MODEL {'IF EXISTS ' if statement.if_exists else ''}{_qualified(statement.name)}"
+
+
+@render.register
+def _(statement: RenameModel) -> str:
+    return f"ALTER MODEL {_qualified(statement.name)} RENAME TO {_name(statement.new_name)}"
+
+
+@render.register
+def _(statement: EvaluateModel) -> str:
+    where = f"\nWHERE {statement.where.text}" if statement.where else ""
+    return f"EVALUATE MODEL {_qualified(statement.name)}\nON {statement.source.text}{where}"
+
+
+@render.register
+def _(statement: SetOption) -> str:
+    if statement.value is None:
+        return f"RESET {_own(statement.name)}"
+    return f"SET {_own(statement.name)} = {statement.value.text}"
+
+
+@render.register
+def _(statement: ExplainTrain) -> str:
+    option = "" if statement.format == "text" else f" (FORMAT {statement.format})"
+    return f"EXPLAIN{option} {render(statement.train)}"
+
+
+@render.register
+def _(statement: TrainModel) -> str:
+    return "\n".join([_train_head(statement), *_clauses(statement)])
+
+
+def _train_head(train: TrainModel) -> str:
+    replace = "OR REPLACE " if train.replace else ""
+    condition = "IF NOT EXISTS " if train.if_not_exists else ""
+    return f"TRAIN {replace}MODEL {condition}{_qualified(train.name)}"
+
+
+def _clauses(train: TrainModel) -> list[str]:
+    """Return the clauses in canonical order."""
+    clauses = [f"USING {_own(train.learner)}"]
+    if train.target:
+        clauses.append(_target(train.target))
+    if train.features:
+        clauses.append(f"FEATURES ({', '.join(map(_feature, train.features))})")
+    clauses.append(f"FROM {train.source.text}")
+    if train.where:
+        clauses.append(f"WHERE {train.where.text}")
+    if train.group_by:
+        clauses.append(f"GROUP BY {train.group_by.text.text}")
+    if train.having:
+        clauses.append(f"HAVING {train.having.text}")
+    if train.search:
+        clauses.append(_search(train.search))
+    if train.validation:
+        clauses.append(_validation(train.validation))
+    if train.metric:
+        clauses.append(f"OPTIMIZE {_own(train.metric)}")
+    if train.keep:
+        clauses.append(_keep(train.keep))
+    if train.missing_group:
+        clauses.append(f"ON MISSING GROUP {train.missing_group.upper()}")
+    if train.options:
+        clauses.append(f"WITH ({', '.join(_option(option, '=') for option in train.options)})")
+    return clauses
+
+
+def _target(target: Target) -> str:
+    alias = f" AS {_name(target.alias)}" if target.alias else ""
+    return f"PREDICT {target.expression.text}{alias}"
+
+
+def _feature(feature: Feature) -> str:
+    parts = [argument.text for argument in feature.arguments]
+    parts += [_option(option, ":=") for option in feature.options]
+    text = ", ".join(parts)
+    if feature.encoder is not None:
+        text = f"{feature.encoder.value}({text})"
+    return f"{text} AS {_name(feature.alias)}" if feature.alias else text
+
+
+def _search(search: Search) -> str:
+    return f"OVER {search.method.upper()} ({', '.join(map(_dimension, search.dimensions))})"
+
+
+def _dimension(dimension: InList | Between) -> str:
+    if isinstance(dimension, Between):
+        log = " LOG" if dimension.log else ""
+        return f"{_own(dimension.parameter)} BETWEEN {dimension.low.text} AND {dimension.high.text}{log}"
+    names = [_own(name) for name in dimension.parameters]
+    left = names[0] if len(names) == 1 else f"({', '.join(names)})"
+    if dimension.subquery:
+        return f"{left} IN {dimension.subquery.text}"
+    points = (", ".join(value.text for value in point) for point in dimension.values)
+    values = ", ".join(point if len(names) == 1 else f"({point})" for point in points)
+    return f"{left} IN ({values})"
+
+
+def _validation(validation: Validation) -> str:
+    match validation:
+        case ValidateWhere(predicate):
+            return f"VALIDATE WHERE {predicate.text}"
+        case ValidateSample(percent):
+            return f"VALIDATE SAMPLE {percent.text}%"
+        case ValidateFolds(folds):
+            return f"VALIDATE FOLDS {folds.text}"
+        case ValidateNone():
+            return "VALIDATE NONE"
+    assert_never(validation)
+
+
+def _keep(keep: Keep) -> str:
+    return "KEEP ALL" if keep.best is None else f"KEEP BEST {keep.best.text}"
+
+
+def _option(option: Option, sign: str) -> str:
+    return f"{_own(option.name)} {sign} {option.value.text}"
+
+
+def _qualified(name: QualifiedName) -> str:
+    return ".".join(map(_name, name.parts))
+
+
+def _name(name: Name, bare: re.Pattern[str] = _BARE) -> str:
+    is_bare = bare.fullmatch(name.value) and name.value.lower() not in RESERVED | _SOFT
+    return name.value if is_bare else sqltext.identifier(name.value)
+
+
+def _own(name: Name) -> str:
+    """Names of ours (learner, option ...) are folded to lower case when bare, so other names need quotes."""
+    return _name(name, _BARE_LOWER)

@@ -1,0 +1,129 @@
+"""A lexer that cuts text where DuckDB's own does, and never fails.
+
+sqlglot's tokenizer does not serve here: it raises on unterminated quotes, reads ``x$$`` as an identifier and the start
+of a string, does not know backtick identifiers, and ends no comment at a carriage return.
+"""
+
+import enum
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from grouplearn.errors import Span
+
+SPACES = " \t\n\v\f\r\u00a0\u2000-\u200b\u202f\u205f\u2060\u3000\ufeff"
+"""What DuckDB takes for white space, as the inside of a character class."""
+
+_NOT_IN_WORDS = SPACES + r"""!%&*+/:<=>@\\^|~()\[\]{},?\-#'";.`"""
+_WORD = rf"[^{_NOT_IN_WORDS}$0-9][^{_NOT_IN_WORDS}]*+"
+_TAG = r"[A-Za-z_\u0080-\U0010ffff][A-Za-z0-9_\u0080-\U0010ffff]*+"
+
+_TOKEN = re.compile(
+    rf"""
+      (?P<space> [{SPACES}]++ | --[^\r\n]*+ )
+    | (?P<comment> /\* )
+    | (?P<string> [eE]'(?:[^'\\]++|\\.|'')*+' | [nNxXbB]?'[^']*+(?:''[^']*+)*+' )
+    | (?P<quoted> "[^"]*+(?:""[^"]*+)*+" | `[^`]*+(?:``[^`]*+)*+` )
+    | (?P<unclosed> [eEnNxXbB]?' | " | ` )
+    | (?P<dollar> \$(?:{_TAG})?\$ )
+    | (?P<parameter> \$(?![eEnNxXbB]'){_WORD} | (?:\$[0-9]|\?[0-9]?)[0-9]*+ (?![eE][+-]?[0-9]|\.[0-9]) | \? )
+    | (?P<number> (?:[0-9]|\.[0-9])(?:[0-9.]|_(?=[0-9.])|[eE][+-]?(?=[0-9.]))*+ )
+    | (?P<word> {_WORD} )
+    | (?P<symbol> -\>\>? | :: | (?:(?!/\*)[*/<>=~!@%^&|:\\])++ | . )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_COMMENT_EDGE = re.compile(r"/\*|\*/")
+
+
+class Kind(enum.Enum):
+    """What a token is."""
+
+    WORD = enum.auto()
+    QUOTED = enum.auto()
+    STRING = enum.auto()
+    NUMBER = enum.auto()
+    PARAMETER = enum.auto()
+    SYMBOL = enum.auto()
+    BROKEN = enum.auto()
+    END = enum.auto()
+
+
+class Token(NamedTuple):
+    """A token and its half-open range in the text; a BROKEN one is a quote or comment that never ends."""
+
+    kind: Kind
+    text: str
+    start: int
+    end: int
+
+    @property
+    def span(self) -> Span:
+        """The token's range."""
+        return Span(self.start, self.end)
+
+    @property
+    def word(self) -> str:
+        """The word in upper case; empty for anything that is not an unquoted ASCII word."""
+        return self.text.upper() if self.kind is Kind.WORD and self.text.isascii() else ""
+
+    @property
+    def is_identifier(self) -> bool:
+        """Whether the token is a word or a quoted identifier."""
+        return self.kind in (Kind.WORD, Kind.QUOTED)
+
+    def is_symbol(self, *symbols: str) -> bool:
+        """Whether the token is one of these operators or brackets."""
+        return self.kind is Kind.SYMBOL and self.text in symbols
+
+
+_KINDS = {
+    "string": Kind.STRING,
+    "quoted": Kind.QUOTED,
+    "parameter": Kind.PARAMETER,
+    "number": Kind.NUMBER,
+    "word": Kind.WORD,
+    "symbol": Kind.SYMBOL,
+}
+
+
+def lex(text: str, start: int = 0, end: int | None = None) -> Iterator[Token]:
+    """Yield the tokens of ``text[start:end]`` without white space and comments; offsets are into ``text``."""
+    stop = len(text) if end is None else end
+    position = start
+    while position < stop:
+        match = _TOKEN.match(text, position, stop)
+        assert match is not None  # the last alternative takes any character  # noqa: S101
+        group = match.lastgroup
+        begin, position = position, match.end()
+        if group in _KINDS:
+            yield Token(_KINDS[group], text[begin:position], begin, position)
+        elif group != "space":
+            closed = _closing(text, match, stop)
+            position = closed or stop
+            if closed is None:
+                yield Token(Kind.BROKEN, text[begin:position], begin, position)
+            elif group == "dollar":
+                yield Token(Kind.STRING, text[begin:position], begin, position)
+
+
+def _closing(text: str, opening: re.Match[str], stop: int) -> int | None:
+    if opening.lastgroup == "unclosed":
+        return None
+    if opening.lastgroup == "dollar":
+        found = text.find(opening.group(), opening.end(), stop)
+        return None if found < 0 else found + len(opening.group())
+    depth = 1
+    for edge in _COMMENT_EDGE.finditer(text, opening.end(), stop):
+        depth += 1 if edge.group() == "/*" else -1
+        if depth == 0:
+            return edge.end()
+    return None
+
+
+def unquote(token: Token) -> str:
+    """Return the name that a word or a quoted identifier stands for."""
+    if token.kind is Kind.QUOTED:
+        quote = token.text[0]
+        return token.text[1:-1].replace(quote * 2, quote)
+    return token.text

@@ -1,0 +1,249 @@
+"""``TRAIN MODEL`` and ``CREATE MODEL``, clause by clause, in any order."""
+
+from collections.abc import Callable
+from typing import Any
+
+from grouplearn.errors import Span
+from grouplearn.parser.cursor import Cursor
+from grouplearn.parser.features import parse_features, take_alias
+from grouplearn.parser.grouping import parse_group_by
+from grouplearn.parser.scan import fragment, fragment_end, reject_unknown_clause
+from grouplearn.parser.searching import parse_search
+from grouplearn.parser.statements import (
+    GroupBy,
+    Keep,
+    Name,
+    Option,
+    Search,
+    Sql,
+    Target,
+    TrainModel,
+    ValidateFolds,
+    ValidateNone,
+    ValidateSample,
+    ValidateWhere,
+    Validation,
+)
+from grouplearn.parser.tokens import Kind, Token
+
+
+def parse_train(cursor: Cursor) -> TrainModel:
+    """Read ``TRAIN|CREATE [OR REPLACE] MODEL [IF NOT EXISTS] name`` and its clauses, to the end of the statement."""
+    verb = cursor.advance()
+    replace = cursor.accept("OR")
+    if replace:
+        cursor.expect("REPLACE")
+    cursor.expect("MODEL")
+    condition = cursor.peek()
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    if replace and if_not_exists:
+        span = Span(condition.start, cursor.tokens[cursor.index - 1].end)
+        cursor.fail("OR REPLACE and IF NOT EXISTS contradict each other", span, "Keep one of the two.")
+    name = cursor.qualified_name("a model name")
+    found = _parse_clauses(cursor)
+    statement = f"{verb.word} MODEL {name.name}"
+    if "learner" not in found:
+        hint = "Add USING learner, for example USING logistic_regression; SHOW LEARNERS lists them."
+        cursor.fail(f"{statement} has no USING clause", name.span, hint)
+    if "source" not in found:
+        cursor.fail(f"{statement} has no FROM clause", name.span, "Add FROM table, or FROM (SELECT ...).")
+    return TrainModel(name=name, replace=replace, if_not_exists=if_not_exists, **found)
+
+
+def _parse_clauses(cursor: Cursor) -> dict[str, Any]:
+    """Return the clauses by their field of TrainModel."""
+    found: dict[str, Any] = {}
+    written: dict[str, str] = {}
+    while cursor.peek().kind is not Kind.END:
+        token = cursor.peek()
+        if token.word not in _PARSERS:
+            reject_unknown_clause(cursor)
+        field, parse = _PARSERS[token.word]
+        keyword = _keyword(token)
+        if field in found:
+            _reject_repeated(cursor, keyword, written[field])
+        written[field] = keyword
+        cursor.advance()
+        found[field] = parse(cursor)
+    return found
+
+
+def _keyword(token: Token) -> str:
+    if token.word in ("GROUP", "PARTITION"):
+        return f"{token.word} BY"
+    return "ON MISSING GROUP" if token.word == "ON" else token.word
+
+
+def _reject_repeated(cursor: Cursor, keyword: str, first: str) -> None:
+    width = len(keyword.split())
+    span = cursor.span(cursor.index, min(cursor.index + width, len(cursor.tokens) - 1))
+    if keyword == first:
+        cursor.fail(f"the clause {keyword} is given twice", span, f"Keep one {keyword}.")
+    cursor.fail(f"the clause {first} is already given", span, f"{keyword} is another way to write {first}.")
+
+
+def _parse_using(cursor: Cursor) -> Name:
+    learner = cursor.own_name("a learner")
+    if cursor.peek().is_symbol("("):
+        hint = "Hyperparameters stand in WITH (name = value) or in OVER GRID (name IN (...))."
+        cursor.fail("a learner takes no arguments", cursor.peek(), hint)
+    return learner
+
+
+def _parse_target(cursor: Cursor) -> Target:
+    low = cursor.index
+    whole = fragment(cursor, cursor.tokens[low - 1].word)
+    high = cursor.index
+    items = cursor.items(low, high)
+    if len(items) > 1:
+        hint = "A model has one label; train one model for each."
+        cursor.fail("PREDICT takes one expression", cursor.span(items[1][0], high), hint)
+    end, alias = take_alias(cursor, low, high)
+    return Target(whole if alias is None else cursor.sql(low, end), alias)
+
+
+def _parse_from(cursor: Cursor) -> Sql:
+    return fragment(cursor, "FROM")
+
+
+def _parse_as(cursor: Cursor) -> Sql:
+    """``AS SELECT ...`` reaches to the end of the statement; ``AS (SELECT ...)`` to its bracket."""
+    low = cursor.index
+    if cursor.peek().is_symbol("("):
+        _, high = cursor.open_bracket("AS")
+        return cursor.sql(low, high + 1)
+    if cursor.peek().word not in ("SELECT", "FROM", "WITH"):
+        cursor.unexpected("SELECT, FROM or WITH after AS", "AS SELECT ... gives the rows, as FROM (SELECT ...) does.")
+    cursor.index = len(cursor.tokens) - 1
+    return cursor.sql(low, cursor.index, "(", ")")
+
+
+def _parse_where(cursor: Cursor) -> Sql:
+    return fragment(cursor, "WHERE")
+
+
+def _parse_having(cursor: Cursor) -> Sql:
+    return fragment(cursor, "HAVING")
+
+
+def _parse_group_by(cursor: Cursor) -> GroupBy:
+    cursor.expect("BY")
+    if cursor.at("ALL"):
+        hint = "Name the columns whose values tell the groups apart: GROUP BY carrier, dest."
+        cursor.fail("GROUP BY ALL has no meaning here", cursor.peek(), hint)
+    high = fragment_end(cursor, "GROUP BY")
+    if high == cursor.index:
+        cursor.unexpected("an expression after GROUP BY")
+    return parse_group_by(cursor, high)
+
+
+def _parse_over(cursor: Cursor) -> Search:
+    return parse_search(cursor)
+
+
+_VALIDATIONS = ("WHERE", "SAMPLE", "FOLDS", "NONE")
+
+
+def _parse_validate(cursor: Cursor) -> Validation:
+    if cursor.accept("NONE"):
+        return ValidateNone()
+    if cursor.accept("WHERE"):
+        return ValidateWhere(fragment(cursor, "VALIDATE WHERE"))
+    if cursor.accept("FOLDS"):
+        return ValidateFolds(_parse_amount(cursor, "the number of folds"))
+    if not cursor.accept("SAMPLE"):
+        hint = cursor.suggest(cursor.peek(), _VALIDATIONS)
+        cursor.unexpected("WHERE, SAMPLE, FOLDS or NONE after VALIDATE", hint)
+    percent = _parse_amount(cursor, "a percentage")
+    if not (cursor.accept_symbol("%") or cursor.accept("PERCENT")):
+        cursor.unexpected('"%"', "The sample is a share of each group: VALIDATE SAMPLE 10%.")
+    return ValidateSample(percent)
+
+
+def _parse_amount(cursor: Cursor, what: str) -> Sql:
+    """Read a number, a parameter or a bracketed expression."""
+    low = cursor.index
+    if cursor.peek().is_symbol("("):
+        _, high = cursor.open_bracket(what)
+        return cursor.sql(low, high + 1)
+    if cursor.peek().kind not in (Kind.NUMBER, Kind.PARAMETER):
+        cursor.unexpected(what, "Give a number, a parameter or an expression in brackets.")
+    cursor.advance()
+    return cursor.sql(low, low + 1)
+
+
+def _parse_optimize(cursor: Cursor) -> Name:
+    return cursor.own_name("a metric")
+
+
+def _parse_keep(cursor: Cursor) -> Keep:
+    if cursor.accept("ALL"):
+        return Keep()
+    if not cursor.accept("BEST"):
+        cursor.unexpected("ALL or BEST after KEEP", cursor.suggest(cursor.peek(), ("ALL", "BEST")))
+    return Keep(_parse_amount(cursor, "how many trials to keep"))
+
+
+_MISSING = ("PARENT", "NULL", "ERROR")
+
+
+def _parse_missing_group(cursor: Cursor) -> str:
+    cursor.expect("MISSING", "GROUP")
+    cursor.accept_symbol("=")
+    if cursor.peek().word not in _MISSING:
+        hint = cursor.suggest(cursor.peek(), _MISSING)
+        cursor.unexpected("PARENT, NULL or ERROR after ON MISSING GROUP", hint)
+    return cursor.advance().word.lower()
+
+
+def _parse_options(cursor: Cursor) -> tuple[Option, ...]:
+    keyword = cursor.tokens[cursor.index - 1]
+    low, high = cursor.open_bracket(keyword.word, f"For example {keyword.word} (epochs = 10, seed = 7).")
+    if low == high:
+        cursor.fail(f"{keyword.word} is empty", cursor.span(low - 1, high + 1), "Leave it out, or give an option.")
+    options: list[Option] = []
+    for item in cursor.items(low, high):
+        option = _parse_option(cursor, *item)
+        if any(option.name.value.lower() == earlier.name.value.lower() for earlier in options):
+            cursor.fail(f'the option "{option.name.value}" is given twice', option.name.span)
+        options.append(option)
+    return tuple(options)
+
+
+def _parse_option(cursor: Cursor, low: int, high: int) -> Option:
+    resume, cursor.index = cursor.index, low
+    name = cursor.own_name("an option")
+    if not (cursor.index < high and cursor.accept_symbol("=", ":=", "=>")):
+        cursor.unexpected(f'"=" after the option {name.value}', f"For example {name.value} = 1.")
+    if cursor.index == high:
+        cursor.unexpected(f"a value for the option {name.value}")
+    value = cursor.sql(cursor.index, high)
+    cursor.index = resume
+    return Option(name, value)
+
+
+def _reject_within(cursor: Cursor) -> None:
+    cursor.not_supported("WITHIN", cursor.tokens[cursor.index - 1], "Limit the work with WITH (epochs = n).")
+
+
+_PARSERS: dict[str, tuple[str, Callable[[Cursor], Any]]] = {
+    "USING": ("learner", _parse_using),
+    "PREDICT": ("target", _parse_target),
+    "TARGET": ("target", _parse_target),
+    "LABEL": ("target", _parse_target),
+    "FEATURES": ("features", parse_features),
+    "FROM": ("source", _parse_from),
+    "AS": ("source", _parse_as),
+    "WHERE": ("where", _parse_where),
+    "GROUP": ("group_by", _parse_group_by),
+    "PARTITION": ("group_by", _parse_group_by),
+    "HAVING": ("having", _parse_having),
+    "OVER": ("search", _parse_over),
+    "VALIDATE": ("validation", _parse_validate),
+    "OPTIMIZE": ("metric", _parse_optimize),
+    "KEEP": ("keep", _parse_keep),
+    "ON": ("missing_group", _parse_missing_group),
+    "WITH": ("options", _parse_options),
+    "OPTIONS": ("options", _parse_options),
+    "WITHIN": ("within", _reject_within),
+}

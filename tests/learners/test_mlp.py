@@ -1,0 +1,258 @@
+"""The mlp learner against a plain torch loop, and the promises of its state."""
+
+import itertools
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from grouplearn.data.shard import Shard
+from grouplearn.learners.base import Problem, SequentialLearner, State, Task
+from grouplearn.learners.mlp import Mlp
+from grouplearn.learners.mlp_network import dropout_draws, visiting_order
+
+MLP = Mlp()
+DEFAULTS = {parameter.name: parameter.default for parameter in MLP.hyperparameters}
+EPOCHS = 4
+MODULES = {"relu": torch.nn.ReLU, "tanh": torch.nn.Tanh, "gelu": torch.nn.GELU, "sigmoid": torch.nn.Sigmoid}
+
+
+def config(**values):
+    return {**DEFAULTS, **values}
+
+
+def problem_of(task, n_features=6, seed=11):
+    return Problem(task, n_features, n_classes={Task.BINARY: 2, Task.MULTICLASS: 3}.get(task, 0), seed=seed)
+
+
+def shard_of(task, n=77, d=6, seed=0, weighted=True):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, d))
+    signal = x[:, 0] - 2 * x[:, 1] * x[:, 2] + 0.3 * rng.normal(size=n)
+    y = {
+        Task.REGRESSION: 500 + 40 * signal,
+        Task.BINARY: (signal > 0).astype(float),
+        Task.MULTICLASS: np.digitize(signal, [-1, 1]).astype(float),
+    }[task]
+    return Shard(x, y, rng.uniform(0.2, 3, size=n) if weighted else np.ones(n))
+
+
+def train(problem, configs, shard, epochs=EPOCHS):
+    state = MLP.init(problem, configs)
+    for epoch in range(epochs):
+        state = MLP.train(problem, configs, state, shard, epoch)
+    return state
+
+
+class Drop(torch.nn.Module):
+    """Dropout with given draws instead of torch's global generator."""
+
+    def __init__(self, rate):
+        super().__init__()
+        self.rate, self.draws = rate, None
+
+    def forward(self, x):
+        return x if self.draws is None else x * (self.draws >= self.rate) / (1 - self.rate)
+
+
+def plain_torch(problem, config, shard, epochs=EPOCHS):
+    """What a person would write: nn.Sequential, torch.optim, the documented objective and label scaling."""
+    torch.manual_seed(problem.seed)
+    widths = [problem.n_features, *(config["hidden_layers"] or ()), problem.n_outputs]
+    linears = [torch.nn.Linear(a, b) for a, b in itertools.pairwise(widths)]
+    drops = [Drop(config["dropout"]) for _ in linears[:-1]]
+    modules = [
+        module
+        for linear, drop in zip(linears, drops, strict=False)
+        for module in (linear, MODULES[config["activation"]](), drop)
+    ]
+    net = torch.nn.Sequential(*modules, linears[-1])
+    rate = config["learning_rate"]
+    optimizer = (
+        torch.optim.Adam(net.parameters(), lr=rate)
+        if config["optimizer"] == "adam"
+        else torch.optim.SGD(net.parameters(), lr=rate, momentum=config["momentum"])
+    )
+    total, mean, scale = shard.weight.sum(), 0.0, 1.0
+    if problem.task is Task.REGRESSION:
+        mean = np.average(shard.y, weights=shard.weight)
+        scale = math.sqrt(np.average((shard.y - mean) ** 2, weights=shard.weight))
+    n = len(shard.y)
+    x = torch.tensor(shard.x, dtype=torch.float32)
+    y = torch.tensor((shard.y - mean) / scale, dtype=torch.float32)
+    weight = torch.tensor(shard.weight * n / total, dtype=torch.float32)
+    for epoch in range(epochs):
+        order, epoch_loss = visiting_order(problem.seed, epoch, n), 0.0
+        for batch, rows in enumerate(order.split(config["batch_size"])):
+            if config["dropout"]:
+                draws = dropout_draws(problem.seed, epoch, batch, len(rows), widths[1:-1])
+                for drop, draw in zip(drops, draws, strict=True):
+                    drop.draws = draw
+            out = net(x[rows])
+            if problem.task is Task.REGRESSION:
+                loss = 0.5 * (out[:, 0] - y[rows]) ** 2
+            elif problem.task is Task.BINARY:
+                loss = torch.nn.functional.binary_cross_entropy_with_logits(out[:, 0], y[rows], reduction="none")
+            else:
+                loss = torch.nn.functional.cross_entropy(out, y[rows].long(), reduction="none")
+            objective = (loss * weight[rows]).mean()
+            for linear in linears:
+                own = linear.weight * (scale if linear is linears[-1] else 1.0)
+                penalty = config["l1"] * own.abs().sum() + config["l2"] / 2 * (own**2).sum()
+                objective = objective + penalty / (total * scale**2)
+            optimizer.zero_grad()
+            objective.backward()
+            optimizer.step()
+            epoch_loss += float(objective.detach()) * len(rows) / n * scale**2
+    for drop in drops:
+        drop.draws = None
+    with torch.no_grad():
+        out = net(x)
+    if problem.task is Task.REGRESSION:
+        return mean + scale * out.numpy(), epoch_loss
+    return (torch.sigmoid(out) if problem.task is Task.BINARY else torch.softmax(out, 1)).numpy(), epoch_loss
+
+
+VARIANTS = {
+    "adam": [config(learning_rate=0.01), config(learning_rate=0.003, dropout=0.0)],
+    "sgd momentum": [
+        config(optimizer="sgd", learning_rate=0.05, momentum=0.9),
+        config(optimizer="sgd", learning_rate=0.1),
+    ],
+    "dropout": [config(learning_rate=0.01, dropout=0.3, hidden_layers=(16, 8)), config(hidden_layers=(16, 8))],
+    "penalties": [config(l1=0.5, l2=2.0, activation="tanh"), config(l2=20.0, activation="tanh")],
+    "gelu": [config(activation="gelu", hidden_layers=(5, 4, 3), dropout=0.1, learning_rate=0.02)],
+    "sigmoid": [config(activation="sigmoid", batch_size=7, learning_rate=0.02)],
+    "linear": [config(hidden_layers=(), l2=3.0, learning_rate=0.05), config(hidden_layers=None, learning_rate=0.01)],
+    "one row at a time": [config(batch_size=1, hidden_layers=(3,)), config(batch_size=1, hidden_layers=(3,), l1=1.0)],
+}
+
+
+@pytest.mark.parametrize("task", Task)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_config_of_a_pack_equals_a_plain_torch_loop(task, variant):
+    problem, shard, configs = problem_of(task), shard_of(task), VARIANTS[variant]
+    assert len({MLP.pack_key(c) for c in configs}) == 1
+    state = train(problem, configs, shard)
+    scores = MLP.scores(problem, configs, state, shard.x)
+    for index, one in enumerate(configs):
+        expected, loss = plain_torch(problem, one, shard)
+        spread = np.ptp(expected) if task is Task.REGRESSION else 1.0
+        assert np.abs(scores[:, index] - expected).max() <= 1e-5 * max(spread, 1.0)
+        assert MLP.losses(state)[index] == pytest.approx(loss, rel=1e-5)
+
+
+@pytest.mark.parametrize("task", Task)
+@pytest.mark.parametrize("activation", MODULES)
+@pytest.mark.parametrize("hidden", [(), (9,), (13, 6), (32,)])
+def test_a_pack_of_n_gives_the_bits_of_n_packs_of_one(task, activation, hidden):
+    problem, shard = problem_of(task), shard_of(task, n=45)
+    configs = [
+        config(hidden_layers=hidden, activation=activation, learning_rate=rate, l2=l2, dropout=dropout)
+        for rate, l2, dropout in [(0.01, 0.0, 0.0), (0.1, 1.0, 0.5), (0.001, 3.0, 0.2)]
+    ]
+    together = train(problem, configs, shard, epochs=2)
+    for index, one in enumerate(configs):
+        alone = train(problem, [one], shard, epochs=2)
+        for name, value in alone.tensors.items():
+            expected = (
+                together.tensors[name] if name.startswith("label_") else together.tensors[name][index : index + 1]
+            )
+            assert np.array_equal(value, expected), name
+
+
+def test_state_to_bytes_and_back_goes_on_to_the_same_bytes():
+    problem, shard, configs = problem_of(Task.REGRESSION), shard_of(Task.REGRESSION), VARIANTS["dropout"]
+    straight = train(problem, configs, shard, epochs=3)
+    state = State.from_bytes(train(problem, configs, shard, epochs=2).to_bytes())
+    assert MLP.train(problem, configs, state, shard, 2).to_bytes() == straight.to_bytes()
+
+
+def test_training_leaves_the_given_state_alone():
+    problem, shard, configs = problem_of(Task.BINARY), shard_of(Task.BINARY), VARIANTS["adam"]
+    state = train(problem, configs, shard, epochs=1)
+    before = state.to_bytes()
+    MLP.train(problem, configs, state, shard, 1)
+    assert state.to_bytes() == before
+
+
+@pytest.mark.parametrize("task", Task)
+def test_the_artifact_alone_predicts_what_torch_predicts(task):
+    problem, shard, configs = problem_of(task), shard_of(task), [config(activation="gelu", hidden_layers=(8, 4))]
+    state = train(problem, configs, shard)
+    artifact = MLP.finalize(problem, configs, state, 0)
+    z = torch.tensor(shard.x, dtype=torch.float32)
+    for depth in range(3):
+        weight, bias = (
+            torch.tensor(artifact.tensors[f"{part}_{depth}"], dtype=torch.float32) for part in ("weight", "bias")
+        )
+        z = torch.nn.functional.linear(z, weight, bias)
+        z = torch.nn.functional.gelu(z) if depth < 2 else z
+    link = {Task.REGRESSION: lambda v: v, Task.BINARY: torch.sigmoid, Task.MULTICLASS: lambda v: torch.softmax(v, 1)}
+    score = MLP.score(task, artifact, shard.x)
+    assert score.shape == (77, problem.n_outputs)
+    assert score.dtype == np.float64
+    np.testing.assert_allclose(score, link[task](z).numpy(), rtol=1e-6, atol=1e-6)
+    np.testing.assert_array_equal(MLP.scores(problem, configs, state, shard.x)[:, 0], score)
+
+
+def test_predicting_needs_no_torch():
+    code = (
+        "import sys, numpy as np; sys.modules['torch'] = None;"
+        "from grouplearn.learners.mlp import Mlp; from grouplearn.learners.base import Artifact, Task;"
+        "a = Artifact('tensors', {'activation': np.zeros(1), 'weight_0': np.ones((1, 2)), 'bias_0': np.ones(1)});"
+        "print(Mlp().score(Task.REGRESSION, a, np.ones((1, 2)))[0, 0])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "3.0"
+
+
+def test_one_diverging_config_is_done_with_a_nan_loss_and_spoils_no_other():
+    problem, shard = problem_of(Task.REGRESSION), shard_of(Task.REGRESSION)
+    good = config(optimizer="sgd", learning_rate=0.01)
+    configs = [config(optimizer="sgd", learning_rate=1e30), good]
+    state = train(problem, configs, shard)
+    assert state.done.tolist() == [True, False]
+    assert np.isnan(MLP.losses(state)).tolist() == [True, False]
+    alone = train(problem, [good], shard)
+    assert np.array_equal(state.tensors["parameters"][1], alone.tensors["parameters"][0])
+    assert np.isnan(MLP.scores(problem, configs, state, shard.x)).any(axis=(0, 2)).tolist() == [True, False]
+
+
+def test_done_configs_stay_as_they_are():
+    problem, shard, configs = problem_of(Task.BINARY), shard_of(Task.BINARY), VARIANTS["adam"]
+    state = train(problem, configs, shard, epochs=1)
+    frozen = State(state.tensors, np.array([True, False]))
+    after = MLP.train(problem, configs, frozen, shard, 1)
+    assert np.array_equal(after.tensors["parameters"][0], state.tensors["parameters"][0])
+    assert not np.array_equal(after.tensors["parameters"][1], state.tensors["parameters"][1])
+
+
+@pytest.mark.parametrize("task", Task)
+@pytest.mark.parametrize("n", [1, 2])
+def test_tiny_groups_train(task, n):
+    problem, shard = problem_of(task), shard_of(task, n=n)
+    state = train(problem, [config()], shard)
+    assert np.isfinite(MLP.scores(problem, [config()], state, shard.x)).all()
+
+
+def test_labels_far_from_zero_are_learnt_in_few_epochs():
+    problem, shard = problem_of(Task.REGRESSION), shard_of(Task.REGRESSION, n=400, weighted=False)
+    state = train(problem, [config(learning_rate=0.01)], shard, epochs=20)
+    residual = shard.y - MLP.scores(problem, [config()], state, shard.x)[:, 0, 0]
+    assert np.mean(residual**2) < 0.2 * np.var(shard.y)
+
+
+def test_no_rows_to_predict_give_no_predictions():
+    problem, shard = problem_of(Task.MULTICLASS), shard_of(Task.MULTICLASS)
+    state = train(problem, [config()], shard, epochs=1)
+    assert MLP.scores(problem, [config()], state, shard.x[:0]).shape == (0, 1, 3)
+
+
+def test_it_follows_the_contract():
+    assert isinstance(MLP, SequentialLearner)
+    assert MLP.pack_key(config(hidden_layers=None)) == MLP.pack_key(config(hidden_layers=()))
+    assert MLP.pack_key(config(batch_size=8)) != MLP.pack_key(config())

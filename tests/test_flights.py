@@ -1,0 +1,206 @@
+"""On real flights, every carrier and configuration, run to convergence: equal to the reference libraries."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import duckdb
+import lightgbm
+import numpy as np
+import pytest
+import scipy.special
+import torch
+from sklearn.linear_model import ElasticNet, LogisticRegression, Ridge
+
+from grouplearn import training
+from grouplearn.catalog.records import RunOutcome
+from grouplearn.data.shard import Shard
+from grouplearn.frontends.flights import load_flights
+from grouplearn.learners.base import Config
+from grouplearn.learners.gbdt import lightgbm_parameters
+from grouplearn.learners.mlp_network import visiting_order
+from grouplearn.learners.registry import learner
+from grouplearn.parser.parse import parse
+from grouplearn.parser.statements import TrainModel
+from grouplearn.plan.bind import bind
+from grouplearn.plan.extract import extract, statistics
+from grouplearn.plan.judge import Judge
+from grouplearn.plan.physical import plan
+from grouplearn.runtime.job import Job
+from grouplearn.runtime.prepare import FINAL, Prepared, prepare
+
+FEATURES = "FEATURES (zscore(dep_delay, distance, air_time), onehot(origin), sin(hour * 2 * pi() / 24))"
+ROWS = "FROM flights WHERE arr_delay IS NOT NULL GROUP BY carrier"
+CARRIERS = 16
+
+
+@pytest.fixture(scope="module")
+def flights() -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect(":memory:") as connection:
+        load_flights(connection)
+        yield connection
+
+
+@dataclass
+class Trained:
+    job: Job
+    outcome: RunOutcome
+
+    def prepared(self) -> list[tuple[int, Prepared]]:
+        return [(group.id, prepare(self.job, group, FINAL)) for group in self.job.groups]
+
+
+def train(connection: duckdb.DuckDBPyConnection, text: str) -> Trained:
+    statement = parse(text)[0]
+    assert isinstance(statement, TrainModel)
+    judge = Judge(connection, text)
+    bound = bind(judge, statement, "memory", "main", {})
+    physical = plan(bound, statistics(judge, bound))
+    dataset, groups = extract(connection, judge, bound, physical.stats)
+    job = training.job_of(physical, dataset, groups, judge)
+    return Trained(job, training.run(physical, training.choose(physical), job, None, lambda: False))
+
+
+def logistic_objective(weights: np.ndarray, intercept: float, rows: Shard, config: Config) -> float:
+    scores = rows.x @ weights + intercept
+    losses = np.logaddexp(0.0, scores) - rows.y * scores
+    return float(rows.weight @ losses + config["l1"] * np.abs(weights).sum() + 0.5 * config["l2"] * weights @ weights)
+
+
+def test_logistic_regression_reaches_the_objective_of_scikit_learn(flights: duckdb.DuckDBPyConnection) -> None:
+    trained = train(
+        flights,
+        f"TRAIN MODEL m USING logistic_regression PREDICT arr_delay > 15 {FEATURES} {ROWS} "
+        "OVER GRID (l1 IN (0), l2 IN (0.1, 1, 100)) VALIDATE NONE WITH (epochs = 300)",
+    )
+    for group, prepared in trained.prepared():
+        rows = prepared.train
+        for trial in trained.outcome.groups[group].trials:
+            config = trained.job.configs[trial.config]
+            reference = LogisticRegression(C=1 / config["l2"], tol=1e-10, max_iter=5000).fit(rows.x, rows.y)
+            least = logistic_objective(reference.coef_[0], reference.intercept_[0], rows, config)
+            tensors = trial.artifact.tensors
+            ours = logistic_objective(tensors["weights"][0], tensors["intercept"][0], rows, config)
+            assert ours <= least * (1 + 1e-5)
+    assert len(trained.outcome.groups) == CARRIERS
+
+
+def test_logistic_regression_with_l1_reaches_the_objective_of_scikit_learn(flights: duckdb.DuckDBPyConnection) -> None:
+    trained = train(
+        flights,
+        f"TRAIN MODEL m USING logistic_regression PREDICT arr_delay > 15 {FEATURES} {ROWS} "
+        "OVER GRID (l1 IN (1, 0.5, 0.1, 0.05, 50)) VALIDATE NONE WITH (epochs = 300, l2 = 0)",
+    )
+    for group, prepared in trained.prepared():
+        rows = prepared.train
+        for trial in trained.outcome.groups[group].trials:
+            config = trained.job.configs[trial.config]
+            tensors = trial.artifact.tensors
+            weights, intercept = tensors["weights"][0], float(tensors["intercept"][0])
+            ours = logistic_objective(weights, intercept, rows, config)
+            assert ours - lower_bound(weights, intercept, rows, config) <= 1e-5 * ours
+            if rows.n_rows < 4000:  # saga needs minutes on the large carriers; the dual bound above covers them
+                saga = LogisticRegression(
+                    C=1 / config["l1"], l1_ratio=1.0, solver="saga", tol=1e-8, max_iter=20_000, random_state=0
+                ).fit(rows.x, rows.y)
+                assert ours <= logistic_objective(saga.coef_[0], saga.intercept_[0], rows, config) * (1 + 1e-5)
+
+
+def lower_bound(weights: np.ndarray, intercept: float, rows: Shard, config: Config) -> float:
+    """A lower bound of the least objective by Fenchel duality: nothing that scikit-learn finds can be below it.
+
+    For losses f(s) = log(1 + exp(s)) - y s, the dual of min sum f(x w + b) + l1 |w|_1 is max of -sum f*(r) over r with
+    X'r in the l1 box and sum r = 0, where f*(r) is the negative entropy of r + y.
+    """
+    residual = scipy.special.expit(rows.x @ weights + intercept) - rows.y
+    # Feasible: move along the constant until sum r = 0, then shrink into the box.
+    positive = rows.y > 0
+    excess = residual.sum()
+    residual = residual.copy()
+    side = ~positive if excess > 0 else positive
+    residual[side] -= excess * residual[side] / residual[side].sum()
+    size = np.abs(rows.x.T @ residual).max()
+    residual *= min(1.0, config["l1"] / size)
+    probability = np.clip(residual + rows.y, 0.0, 1.0)
+    return float(
+        -(scipy.special.xlogy(probability, probability) + scipy.special.xlogy(1 - probability, 1 - probability)).sum()
+    )
+
+
+def test_linear_regression_equals_closed_form_and_scikit_learn(flights: duckdb.DuckDBPyConnection) -> None:
+    trained = train(
+        flights,
+        f"TRAIN MODEL m USING linear_regression PREDICT arr_delay {FEATURES} {ROWS} "
+        "OVER GRID ((l1, l2) IN ((0, 1), (0, 100), (200, 0), (50, 20))) VALIDATE NONE",
+    )
+    for group, prepared in trained.prepared():
+        rows = prepared.train
+        n = rows.n_rows
+        for trial in trained.outcome.groups[group].trials:
+            config = trained.job.configs[trial.config]
+            l1, l2 = float(config["l1"]), float(config["l2"])
+            if l1:
+                reference = ElasticNet(alpha=(l1 + l2) / n, l1_ratio=l1 / (l1 + l2), tol=1e-14, max_iter=1_000_000)
+            else:
+                reference = Ridge(alpha=l2, solver="cholesky")
+            reference.fit(rows.x, rows.y)
+            tensors = trial.artifact.tensors
+            ours = rows.x @ tensors["weights"][0] + tensors["intercept"][0]
+            np.testing.assert_allclose(ours, reference.predict(rows.x), rtol=1e-6, atol=1e-6 * rows.y.std())
+
+
+def test_gbdt_equals_lightgbm_called_by_hand(flights: duckdb.DuckDBPyConnection) -> None:
+    trained = train(
+        flights,
+        f"TRAIN MODEL m USING gbdt PREDICT arr_delay > 15 {FEATURES} {ROWS} "
+        "OVER GRID (learning_rate IN (1, 0.1), num_leaves IN (10, 30)) VALIDATE NONE WITH (num_iterations = 10)",
+    )
+    gbdt = learner("gbdt")
+    for group, prepared in trained.prepared():
+        rows = prepared.train
+        for trial in trained.outcome.groups[group].trials:
+            parameters = lightgbm_parameters(prepared.problem, trained.job.configs[trial.config])
+            data = lightgbm.Dataset(rows.x, rows.y, weight=rows.weight, params=parameters)
+            booster = lightgbm.train(parameters, data, num_boost_round=10)
+            ours = gbdt.score(trained.job.task, trial.artifact, rows.x)[:, 0]
+            np.testing.assert_array_equal(ours, booster.predict(rows.x))
+
+
+def test_mlp_equals_a_plain_torch_loop(flights: duckdb.DuckDBPyConnection) -> None:
+    trained = train(
+        flights,
+        f"TRAIN MODEL m USING mlp PREDICT arr_delay > 15 {FEATURES} {ROWS} HAVING count(*) < 20000 "
+        "OVER GRID (learning_rate IN (0.01, 0.001)) VALIDATE NONE WITH (epochs = 2, hidden_layers = [8], batch_size = 64)",
+    )
+    mlp = learner("mlp")
+    for group, prepared in trained.prepared():
+        rows = prepared.train
+        for trial in trained.outcome.groups[group].trials:
+            config = trained.job.configs[trial.config]
+            expected = torch_loop(rows, prepared.problem.seed, float(config["learning_rate"]))
+            ours = mlp.score(trained.job.task, trial.artifact, rows.x)[:, 0]
+            np.testing.assert_allclose(ours, expected, atol=1e-5)
+
+
+def torch_loop(rows: Shard, seed: int, learning_rate: float) -> np.ndarray:
+    network = torch.nn.Sequential(torch.nn.Linear(rows.x.shape[1], 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+    generator = torch.Generator().manual_seed(seed)
+    for module in network:
+        if isinstance(module, torch.nn.Linear):
+            bound = 1 / module.in_features**0.5
+            torch.nn.init.uniform_(module.weight, -bound, bound, generator=generator)
+            torch.nn.init.uniform_(module.bias, -bound, bound, generator=generator)
+    optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate)
+    x, y = torch.tensor(rows.x, dtype=torch.float32), torch.tensor(rows.y, dtype=torch.float32)
+    for epoch in range(2):
+        order = torch.as_tensor(np.asarray(visiting_order(seed, epoch, rows.n_rows)))
+        for batch in order.split(64):
+            optimizer.zero_grad()
+            loss = torch.nn.functional.binary_cross_entropy_with_logits(network(x[batch])[:, 0], y[batch])
+            loss.backward()
+            optimizer.step()
+    with torch.no_grad():
+        return torch.sigmoid(network(x))[:, 0].numpy().astype(np.float64)
+
+
+def test_data_is_all_flights(flights: duckdb.DuckDBPyConnection) -> None:
+    assert flights.execute("SELECT count(*) FROM flights").fetchone() == (336_776,)
