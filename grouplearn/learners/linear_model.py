@@ -1,0 +1,62 @@
+"""What linear learners share: hyperparameter columns, linear predictors, their links and their artifacts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.special
+
+from grouplearn.data.shard import FloatArray, Matrix
+from grouplearn.learners.base import Artifact, Config, Hyperparameter, State, Task
+
+L1 = Hyperparameter(
+    "l1", "float", 0.0, "weight of the penalty l1·‖w‖₁ (the intercept is not penalised)", "Tibshirani 1996", low=0.0
+)
+FIT_INTERCEPT = Hyperparameter("fit_intercept", "bool", True, "whether the model has an intercept", "scikit-learn")
+
+
+def column(configs: Sequence[Config], hyperparameter: Hyperparameter) -> FloatArray:
+    """Return one hyperparameter of every config as floats, shape (c,); a config that lacks it has the default."""
+    return np.array([config.get(hyperparameter.name, hyperparameter.default) for config in configs], dtype=np.float64)
+
+
+def linear_predictor(x: Matrix, weights: FloatArray, intercept: FloatArray) -> FloatArray:
+    """Return x wᵀ + b of shape (n, c, k) for weights (c, k, d) and intercept (c, k), in one product."""
+    n_configs, n_outputs, n_features = weights.shape
+    product = np.asarray(x @ np.ascontiguousarray(weights.reshape(n_configs * n_outputs, n_features).T))
+    predictor: FloatArray = product.reshape(-1, n_configs, n_outputs)
+    predictor += intercept
+    return predictor
+
+
+def inverse_link(task: Task, predictor: FloatArray) -> FloatArray:
+    """Return values (regression), the probability of class 1 (binary) or of every class (multiclass), stably."""
+    if task is Task.REGRESSION:
+        return predictor
+    if task is Task.BINARY:
+        probability: FloatArray = scipy.special.expit(predictor)
+        return probability
+    exponential = np.exp(predictor - predictor.max(axis=-1, keepdims=True))
+    softmax: FloatArray = exponential / exponential.sum(axis=-1, keepdims=True)
+    return softmax
+
+
+def artifact_of(state: State, index: int) -> Artifact:
+    """Return the model of config ``index`` from the state's ``weights`` (c, k, d) and ``intercept`` (c, k)."""
+    return Artifact(
+        "tensors",
+        {"weights": state.tensors["weights"][index].copy(), "intercept": state.tensors["intercept"][index].copy()},
+    )
+
+
+def score_artifact(task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
+    """Return the predictions (n, k) of a linear artifact."""
+    weights, intercept = artifact.tensors["weights"], artifact.tensors["intercept"]
+    return inverse_link(task, linear_predictor(x, weights[None], intercept[None]))[:, 0, :]
+
+
+def absolute_weights(artifact: Artifact) -> FloatArray:
+    """Return Σ over outputs of |w| per feature, shape (d,)."""
+    total: FloatArray = np.abs(artifact.tensors["weights"]).sum(axis=0)
+    return total

@@ -1,0 +1,378 @@
+"""Binary and multinomial logistic regression with L1 and L2 penalties, all configs of a pack in every pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import scipy.special
+
+from grouplearn.data.shard import FloatArray, Matrix, Shard
+from grouplearn.learners import lbfgs, linear_model, moments
+from grouplearn.learners.base import (
+    Access,
+    Artifact,
+    Config,
+    Hyperparameter,
+    Problem,
+    State,
+    Task,
+    Tensors,
+    Value,
+)
+
+LEARNING_RATE = Hyperparameter(
+    "learning_rate",
+    "float",
+    1.0,
+    "length of the first trial step, in units of the first model's minimum; the converged model does not depend on it",
+    "kingpin table 3",
+    low=0.0,
+    open_low=True,
+)
+L2 = Hyperparameter("l2", "float", 1.0, "weight of the penalty ½·l2·‖w‖²", "scikit-learn: C = 1/l2", low=0.0)
+HISTORY = Hyperparameter(
+    "history", "int", 10, "number of past steps kept by L-BFGS", "kingpin section 5", low=1.0, high=100.0
+)
+TOLERANCE = Hyperparameter(
+    "tolerance",
+    "float",
+    1e-8,
+    "fall of the objective that the next step must promise, relative to the objective, for training to go on",
+    "Nocedal & Wright 2006, section 7.2",
+    low=0.0,
+    open_low=True,
+)
+#: Up to this many parameters per config the first model of the objective has a full Hessian, from X'X.
+DENSE_PARAMETERS = 256
+#: Class shares are kept this far from 0 and 1 where they set the starting point.
+_SMALLEST_SHARE = 1e-6
+#: Adding the same to the scores of all classes changes nothing: below 1, so that the first Hessian is definite there.
+_COUPLING = 0.9999
+_OPTIMISER = (
+    "point",
+    "target",
+    "gradient",
+    "composite",
+    "length",
+    "slope",
+    "fall",
+    "retries",
+    "changes",
+    "bends",
+)
+
+
+class LogisticRegression:
+    """Minimises Σ wᵢ·log-loss(yᵢ, p(xᵢ'w + b)) + l1·‖w‖₁ + ½·l2·‖w‖² over (w, b): sigmoid, or softmax with K outputs.
+
+    One epoch is one pass over the data: an evaluation of the objective and its gradient for the whole pack, each
+    config at its own trial point (``lbfgs``). The first pass gathers moments instead; from these follow, in closed
+    form, the objective and gradient at the start (no weights, class shares as intercept), the centring and scaling
+    of the features inside the solver, and the first Hessian p̄(1 − p̄)·X'X. Penalties and the reported weights are on
+    the features as written. scikit-learn: LogisticRegression(C=1/l2), or penalty l1 with C=1/l1.
+    """
+
+    name: ClassVar[str] = "logistic_regression"
+    summary: ClassVar[str] = "binary and multinomial logistic regression by L-BFGS, proximal for L1"
+    access: ClassVar[Access] = Access.ALGEBRAIC
+    tasks: ClassVar[frozenset[Task]] = frozenset({Task.BINARY, Task.MULTICLASS})
+    hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (
+        LEARNING_RATE,
+        linear_model.L1,
+        L2,
+        HISTORY,
+        TOLERANCE,
+        linear_model.FIT_INTERCEPT,
+    )
+    default_epochs: ClassVar[int | None] = 100
+    linear: ClassVar[bool] = True
+    handles_missing: ClassVar[bool] = False
+    handles_sparse: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, str] | None] = None
+
+    def pack_key(self, config: Config) -> tuple[Value, ...]:
+        """Return (history, fit_intercept): these set the shape of the state."""
+        return tuple(config.get(each.name, each.default) for each in (HISTORY, linear_model.FIT_INTERCEPT))
+
+    def init(self, problem: Problem, configs: Sequence[Config]) -> State:
+        """Return zero weights and an unknown loss."""
+        n = len(configs)
+        tensors = {
+            "weights": np.zeros((n, problem.n_outputs, problem.n_features)),
+            "intercept": np.zeros((n, problem.n_outputs)),
+            "loss": np.full(n, np.nan),
+        }
+        return State(tensors, np.zeros(n, dtype=bool))
+
+    def accumulate(self, problem: Problem, configs: Sequence[Config], state: State, block: Shard) -> Tensors:
+        """Return the moments of one block in the first pass.
+
+        Later, of the configs not done (a of them): ``loss`` Σw·log-loss (a,), ``residual`` Σw(p − y) (a, k) and
+        ``product`` Σw(p − y)x' (a, k, d), at each config's trial point.
+        """
+        if "point" not in state.tensors:
+            gram = _parameters(problem, configs) <= DENSE_PARAMETERS
+            return moments.block_moments(block.x, _indicators(problem, block.y), block.weight, gram)
+        active = np.flatnonzero(~state.done)
+        frame = _Frame.of(problem, configs, state, active)
+        trial = lbfgs.trial_points({name: state.tensors[name][active] for name in ("point", "target", "length")})
+        weights, intercept = frame.as_written(trial)
+        with np.errstate(over="ignore", invalid="ignore"):
+            predictor = linear_model.linear_predictor(block.x, weights, intercept)
+            loss, residual = _log_loss(problem.task, predictor, block.y, block.weight)
+            product = np.asarray(block.x.T @ residual.reshape(block.n_rows, -1)).T.reshape(weights.shape)
+        return {"loss": loss, "residual": residual.sum(axis=0), "product": product}
+
+    def merge(self, left: Tensors, right: Tensors) -> Tensors:
+        """Return the sums of both."""
+        if "mean" in left:
+            return moments.merge_moments(left, right)
+        return {name: value + right[name] for name, value in left.items()}
+
+    def step(self, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors) -> State:
+        """Return the state after one pass: steps accepted or shortened, next trial points chosen.
+
+        Raises Diverged in the first pass when the sums overflow.
+        """
+        if "point" not in state.tensors:
+            moments.require_finite(sums)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            if "point" not in state.tensors:
+                return _first_step(problem, configs, state, sums)
+            return _later_step(problem, configs, state, sums)
+
+    def losses(self, state: State) -> FloatArray:
+        """Return the objective per config at the accepted parameters."""
+        loss: FloatArray = state.tensors["loss"]
+        return loss
+
+    def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
+        """Return probabilities at the accepted parameters, shape (n, n_configs, n_outputs)."""
+        del configs
+        predictor = linear_model.linear_predictor(x, state.tensors["weights"], state.tensors["intercept"])
+        return linear_model.inverse_link(problem.task, predictor)
+
+    def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:
+        """Return ``weights`` (k, d) and ``intercept`` (k,) of config ``index`` at its last accepted point."""
+        del problem, configs
+        return linear_model.artifact_of(state, index)
+
+    def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
+        """Return the probabilities of a finished model, shape (n, n_outputs)."""
+        return linear_model.score_artifact(task, artifact, x)
+
+    def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:
+        """Return Σ over outputs of |w| per feature."""
+        del n_features
+        return linear_model.absolute_weights(artifact)
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """The solver's coordinates: u = (w / inverse, (b + x̄'w) / inverse), one scale per config and coordinate.
+
+    ``inverse`` (c, p) with p = k·d (+ k intercepts) is 0 for a column without information; ``mean`` (d,) is x̄, or zero
+    without an intercept; ``l2`` (c, 1, 1).
+    """
+
+    inverse: FloatArray
+    mean: FloatArray
+    l2: FloatArray
+    outputs: int
+
+    @classmethod
+    def of(cls, problem: Problem, configs: Sequence[Config], state: State, active: npt.NDArray[np.intp]) -> _Frame:
+        l2 = linear_model.column(configs, L2)[active, None, None]
+        return cls(state.tensors["inverse"][active], state.tensors["mean"], l2, problem.n_outputs)
+
+    def as_written(self, point: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return weights (c, k, d) and intercept (c, k) on the features as written."""
+        size = self.outputs * self.mean.size
+        scaled = point * self.inverse
+        weights = scaled[:, :size].reshape(len(point), self.outputs, self.mean.size)
+        centred = scaled[:, size:] if self.inverse.shape[1] > size else np.zeros((len(point), self.outputs))
+        return weights, centred - weights @ self.mean
+
+    def evaluate(self, point: FloatArray, sums: Tensors) -> tuple[FloatArray, FloatArray]:
+        """Return the smooth part of the objective (c,) and its gradient (c, p) from the sums over rows."""
+        weights, _ = self.as_written(point)
+        smooth = sums["loss"] + 0.5 * (self.l2 * weights**2).sum(axis=(1, 2))
+        by_weight = sums["product"] - sums["residual"][:, :, None] * self.mean + self.l2 * weights
+        gradient = np.concatenate(
+            [by_weight.reshape(len(point), self.outputs * self.mean.size), sums["residual"]], axis=1
+        )
+        return smooth, gradient[:, : self.inverse.shape[1]] * self.inverse
+
+
+def _parameters(problem: Problem, configs: Sequence[Config]) -> int:
+    return problem.n_outputs * (problem.n_features + int(_has_intercept(configs)))
+
+
+def _has_intercept(configs: Sequence[Config]) -> bool:
+    return bool(linear_model.column(configs[:1], linear_model.FIT_INTERCEPT)[0])
+
+
+def _indicators(problem: Problem, y: FloatArray) -> FloatArray:
+    """Return y as one column (binary), or one 0/1 column per class."""
+    if problem.task is Task.BINARY:
+        return y[:, None]
+    indicators: FloatArray = (y[:, None] == np.arange(problem.n_classes)).astype(np.float64)
+    return indicators
+
+
+def _log_loss(task: Task, predictor: FloatArray, y: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return Σw·log-loss per config (c,) and w(p − y) per row (n, c, k); ``predictor`` is overwritten."""
+    if task is Task.BINARY:
+        label = y[:, None, None]
+        # log(1 + eᶻ) − yz = log(1 + e⁻ᵐ) with m = ±z the margin.
+        loss = np.logaddexp(0.0, (1.0 - 2.0 * label) * predictor)
+        residual = scipy.special.expit(predictor, out=predictor)
+        residual -= label
+    else:
+        rows = np.arange(len(y))
+        predictor -= predictor.max(axis=2, keepdims=True)
+        exponential = np.exp(predictor)
+        total = exponential.sum(axis=2, keepdims=True)
+        own = predictor[rows, :, y.astype(np.intp)]
+        loss = np.log(total) - own[:, :, None]
+        residual = exponential / total
+        residual[rows, :, y.astype(np.intp)] -= 1.0
+    residual *= weight[:, None, None]
+    total_loss: FloatArray = weight @ loss[:, :, 0]
+    weighted: FloatArray = residual
+    return total_loss, weighted
+
+
+def _first_step(problem: Problem, configs: Sequence[Config], state: State, sums: Tensors) -> State:
+    """Set up the solver's coordinates and its starting point, where everything follows from the moments."""
+    n_configs, with_intercept = len(configs), _has_intercept(configs)
+    share = _starting_share(problem, sums, with_intercept)
+    about = sums if with_intercept else moments.about_zero(sums)
+    spread = share * (1.0 - share)
+    l2 = linear_model.column(configs, L2)[:, None, None]
+    varies = moments.inverse_spread(about["square"], about["mean"], about["total"]) > 0
+    curvature = spread[:, None] * about["square"] + l2
+    inverse = np.where(varies, 1.0 / np.sqrt(np.where(varies, curvature, 1.0)), 0.0).reshape(
+        n_configs, curvature[0].size
+    )
+    point = np.zeros_like(inverse)
+    if with_intercept:
+        by_intercept = np.repeat(1.0 / np.sqrt(spread * sums["total"])[None], n_configs, axis=0)
+        logit = scipy.special.logit(share) if problem.task is Task.BINARY else np.log(share)
+        inverse = np.concatenate([inverse, by_intercept], axis=1)
+        point = np.concatenate([point, logit / by_intercept], axis=1)
+    tensors = {
+        **state.tensors,
+        "inverse": inverse,
+        "mean": about["mean"],
+        "share": share,
+        "total": np.asarray(sums["total"]),
+        **({"gram": about["gram"]} if "gram" in about else {}),
+    }
+    setup = State(tensors, state.done)
+    frame = _Frame.of(problem, configs, setup, np.arange(n_configs))
+    smooth, gradient = frame.evaluate(point, _sums_at_start(problem, sums, share, n_configs))
+    model = _model(configs, setup, frame, np.arange(n_configs))
+    history = int(linear_model.column(configs[:1], HISTORY)[0])
+    started = lbfgs.start(point, smooth, gradient, model.penalty, history)
+    rates, tolerance = linear_model.column(configs, LEARNING_RATE), linear_model.column(configs, TOLERANCE)
+    hopeless = ~(np.isfinite(started["composite"]) & np.isfinite(gradient).all(axis=1))
+    going = np.flatnonzero(~hopeless)
+    aimed, converged = lbfgs.aim(
+        model.take(going), {name: value[going] for name, value in started.items()}, tolerance[going], rates[going]
+    )
+    done = hopeless.copy()
+    done[going] = converged
+    return _with(setup, frame, np.arange(n_configs), started, done, going, aimed)
+
+
+def _starting_share(problem: Problem, sums: Tensors, with_intercept: bool) -> FloatArray:
+    """Return the probability of each output at the start: the class shares, or equal ones without an intercept."""
+    if not with_intercept:
+        return np.full(problem.n_outputs, 1.0 / max(2, problem.n_outputs))
+    share: FloatArray = np.clip(sums["target_mean"], _SMALLEST_SHARE, 1.0 - _SMALLEST_SHARE)
+    return share if problem.task is Task.BINARY else share / share.sum()
+
+
+def _sums_at_start(problem: Problem, sums: Tensors, share: FloatArray, n_configs: int) -> Tensors:
+    """Return what ``accumulate`` would give with all weights zero and probabilities ``share``."""
+    total, observed = sums["total"], sums["target_mean"]
+    loss = -(observed * np.log(share)).sum()
+    if problem.task is Task.BINARY:
+        loss -= ((1.0 - observed) * np.log1p(-share)).sum()
+    residual = total * (share - observed)
+    # Σw(p̄ − y)x = x̄·Σw(p̄ − y) − Σw(x − x̄)(y − ȳ).
+    product = np.outer(residual, sums["mean"]) - sums["cross"].T
+    return {
+        "loss": np.full(n_configs, total * loss),
+        "residual": np.repeat(residual[None], n_configs, axis=0),
+        "product": np.repeat(product[None], n_configs, axis=0),
+    }
+
+
+def _model(configs: Sequence[Config], state: State, frame: _Frame, active: npt.NDArray[np.intp]) -> lbfgs.Model:
+    """Return the penalty and the Hessian at the start in the solver's coordinates.
+
+    With probabilities p̄ in every row the Hessian of the log-loss is (diag(p̄) − p̄p̄') ⊗ X'X, for binary p̄(1 − p̄)·X'X.
+    """
+    inverse, size = frame.inverse, frame.outputs * frame.mean.size
+    penalty = linear_model.column(configs, linear_model.L1)[active, None] * inverse
+    penalty[:, size:] = 0.0
+    if "gram" not in state.tensors:
+        return lbfgs.Model(penalty, None)
+    share = state.tensors["share"]
+    coupling = np.diag(share) - _COUPLING * np.outer(share, share)
+    np.fill_diagonal(coupling, share * (1 - share))
+    hessian = np.zeros((inverse.shape[1], inverse.shape[1]))
+    hessian[:size, :size] = np.kron(coupling, state.tensors["gram"])
+    if inverse.shape[1] > size:
+        hessian[size:, size:] = coupling * state.tensors["total"]
+    scaled = hessian * inverse[:, :, None] * inverse[:, None, :]
+    diagonal = np.arange(inverse.shape[1])
+    # Exactly one where the column varies, by the choice of the scale; a constant column needs any positive number.
+    scaled[:, diagonal, diagonal] = 1.0
+    return lbfgs.Model(penalty, scaled)
+
+
+def _later_step(problem: Problem, configs: Sequence[Config], state: State, sums: Tensors) -> State:
+    active = np.flatnonzero(~state.done)
+    frame = _Frame.of(problem, configs, state, active)
+    solver = {name: state.tensors[name][active] for name in _OPTIMISER}
+    smooth, gradient = frame.evaluate(lbfgs.trial_points(solver), sums)
+    model = _model(configs, state, frame, active)
+    tolerance = linear_model.column(configs, TOLERANCE)[active]
+    advanced, converged = lbfgs.advance(model, solver, smooth, gradient, tolerance)
+    done = state.done.copy()
+    done[active] = converged
+    return _with(state, frame, active, advanced, done, np.arange(0), {})
+
+
+def _with(
+    state: State,
+    frame: _Frame,
+    active: npt.NDArray[np.intp],
+    solver: Tensors,
+    done: npt.NDArray[np.bool_],
+    changed: npt.NDArray[np.intp],
+    changes: Tensors,
+) -> State:
+    """Return the state with the solver's tensors of ``active`` written back, and its accepted models as written."""
+    tensors = dict(state.tensors)
+    for name in _OPTIMISER:
+        value = solver[name].copy()
+        if name in changes:
+            value[changed] = changes[name]
+        whole = tensors[name].copy() if name in tensors else np.zeros_like(value)
+        whole[active] = value
+        tensors[name] = whole
+    for name, value in zip(("weights", "intercept"), frame.as_written(solver["point"]), strict=True):
+        tensors[name] = tensors[name].copy()
+        tensors[name][active] = value
+    loss = state.tensors["loss"].copy()
+    loss[active] = np.where(np.isfinite(solver["composite"]), solver["composite"], np.nan)
+    tensors["loss"] = loss
+    return State(tensors, done)

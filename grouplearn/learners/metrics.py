@@ -1,0 +1,225 @@
+"""Metrics of classification and regression: weighted, for all configs at once, from mergeable sums."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.data.shard import FloatArray
+from grouplearn.learners.base import Task, Tensors
+
+_CLASSIFICATION = frozenset({Task.BINARY, Task.MULTICLASS})
+_REGRESSION = frozenset({Task.REGRESSION})
+#: Probabilities are clipped to [eps, 1 − eps] before their logarithm, as scikit-learn does for float64.
+_EPSILON = float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric, the tasks it applies to, its direction, and what must be kept to merge it over rows."""
+
+    name: str
+    tasks: frozenset[Task]
+    greater_is_better: bool
+    mergeable: str
+
+
+METRICS: Mapping[str, Metric] = MappingProxyType(
+    {
+        metric.name: metric
+        for metric in (
+            Metric("log_loss", _CLASSIFICATION, False, "sum of weighted losses"),
+            Metric(
+                "auc", _CLASSIFICATION, True, "exact: the scores, labels and weights of all rows; one vs rest, mean"
+            ),
+            Metric("accuracy", _CLASSIFICATION, True, "sum of weights of rows predicted right"),
+            Metric("f1", _CLASSIFICATION, True, "sums of weights per true and predicted class; several classes: mean"),
+            Metric("rmse", _REGRESSION, False, "sum of weighted squared errors"),
+            Metric("mae", _REGRESSION, False, "sum of weighted absolute errors"),
+            Metric("r2", _REGRESSION, True, "sum of weighted squared errors; mean and squared deviations of the label"),
+        )
+    }
+)
+
+
+def metrics_for(task: Task) -> tuple[str, ...]:
+    """Return the names of the metrics of ``task``."""
+    return tuple(name for name, metric in METRICS.items() if task in metric.tasks)
+
+
+def default_metric(task: Task) -> str:
+    """Return what is optimised unless the user says so: rmse, or log_loss for classes."""
+    return "rmse" if task is Task.REGRESSION else "log_loss"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSums:
+    """Sums over rows from which ``finish`` computes every metric of a task; arrays only, per config where they differ.
+
+    Regression: ``rows``, ``weight``, ``label_mean``, ``label_square`` (scalars), ``absolute``, ``square`` (c,).
+    Classification: ``weight`` (scalar), ``loss``, ``correct`` (c,), ``actual`` (K,), ``predicted``, ``hit`` (c, K), and
+    for the exact AUC ``scores`` (n, c, k), ``labels``, ``weights`` (n,).
+    """
+
+    tensors: Tensors
+
+
+def measure(task: Task, n_classes: int, scores: FloatArray, y: FloatArray, weight: FloatArray) -> MetricSums:
+    """Return the sums of some rows: ``scores`` (n, c, k) as a learner gives them, ``y`` and ``weight`` (n,)."""
+    if task is Task.REGRESSION:
+        return _measure_values(scores[:, :, 0], y, weight)
+    return _measure_classes(n_classes, scores, y, weight)
+
+
+def merge(a: MetricSums, b: MetricSums) -> MetricSums:
+    """Return the sums of the rows of both, those of ``a`` first."""
+    left, right = a.tensors, b.tensors
+    if "labels" in left:
+        by_row = {"scores", "labels", "weights"}
+        return MetricSums(
+            {
+                name: np.concatenate([value, right[name]]) if name in by_row else value + right[name]
+                for name, value in left.items()
+            }
+        )
+    merged = {name: value + right[name] for name, value in left.items()}
+    total = merged["weight"]
+    share = np.divide(right["weight"], total, out=np.zeros(()), where=total > 0)
+    shift = right["label_mean"] - left["label_mean"]
+    # Chan, Golub & LeVeque (1983).
+    merged["label_mean"] = left["label_mean"] + share * shift
+    merged["label_square"] = left["label_square"] + right["label_square"] + left["weight"] * share * shift**2
+    return MetricSums(merged)
+
+
+def finish(sums: MetricSums) -> dict[str, FloatArray]:
+    """Return every metric of the task, each (c,); NaN where it is not defined (no rows, or one class for auc)."""
+    if "labels" in sums.tensors:
+        return _finish_classes(sums.tensors)
+    return _finish_values(sums.tensors)
+
+
+def _measure_values(predictions: FloatArray, y: FloatArray, weight: FloatArray) -> MetricSums:
+    error = predictions - y[:, None]
+    total = weight.sum()
+    mean = (weight @ y) / total if total > 0 else 0.0
+    return MetricSums(
+        {
+            "rows": np.array(float(len(y))),
+            "weight": np.array(total),
+            "label_mean": np.array(mean),
+            "label_square": np.array(weight @ (y - mean) ** 2),
+            "absolute": weight @ np.abs(error),
+            "square": weight @ error**2,
+        }
+    )
+
+
+def _finish_values(tensors: Tensors) -> dict[str, FloatArray]:
+    """Return the metrics of regression; r2 of a constant label is 1 if predicted exactly and 0 otherwise."""
+    square, spread = tensors["square"], tensors["label_square"]
+    r2 = 1.0 - square / spread if spread > 0 else np.where(square == 0, 1.0, 0.0)
+    return {
+        "rmse": np.sqrt(_ratio(square, tensors["weight"])),
+        "mae": _ratio(tensors["absolute"], tensors["weight"]),
+        "r2": r2 if tensors["rows"] >= 2 else np.full(square.shape, np.nan),
+    }
+
+
+def _measure_classes(n_classes: int, scores: FloatArray, y: FloatArray, weight: FloatArray) -> MetricSums:
+    label = y.astype(np.intp)
+    binary = scores.shape[2] == 1
+    predicted = (scores[:, :, 0] > 0.5).astype(np.intp) if binary else scores.argmax(axis=2)
+    own = _probability_of_label(scores, label)
+    correct = predicted == label[:, None]
+    loss = -np.log(np.clip(own, _EPSILON, 1.0 - _EPSILON))
+    classes = np.arange(n_classes)
+    actual = label[:, None] == classes
+    return MetricSums(
+        {
+            "weight": np.array(weight.sum()),
+            "loss": weight @ loss,
+            "correct": weight @ correct,
+            "actual": weight @ actual,
+            "predicted": np.stack([weight @ (predicted == each) for each in classes], axis=1),
+            "hit": np.stack([(weight * actual[:, each]) @ (predicted == each) for each in classes], axis=1),
+            "scores": scores,
+            "labels": y,
+            "weights": weight,
+        }
+    )
+
+
+def _probability_of_label(scores: FloatArray, label: npt.NDArray[np.intp]) -> FloatArray:
+    if scores.shape[2] == 1:
+        return np.where(label[:, None] == 1, scores[:, :, 0], 1.0 - scores[:, :, 0])
+    own: FloatArray = np.take_along_axis(scores, label[:, None, None], axis=2)[:, :, 0]
+    return own
+
+
+def _finish_classes(tensors: Tensors) -> dict[str, FloatArray]:
+    weight = tensors["weight"]
+    return {
+        "log_loss": _ratio(tensors["loss"], weight),
+        "auc": _auc(tensors["scores"], tensors["labels"], tensors["weights"]),
+        "accuracy": _ratio(tensors["correct"], weight),
+        "f1": _f1(tensors) if weight > 0 else np.full(tensors["loss"].shape, np.nan),
+    }
+
+
+def _f1(tensors: Tensors) -> FloatArray:
+    """Return 2·hit/(actual + predicted) of class 1, or its mean over the classes that occur in label or prediction."""
+    either = tensors["actual"] + tensors["predicted"]
+    per_class = np.divide(2.0 * tensors["hit"], either, out=np.zeros_like(either), where=either > 0)
+    if tensors["scores"].shape[2] == 1:
+        positive: FloatArray = per_class[:, 1]
+        return positive
+    occurs = (either > 0).sum(axis=1)
+    mean: FloatArray = per_class.sum(axis=1) / occurs
+    return mean
+
+
+def _auc(scores: FloatArray, labels: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return the area under the ROC curve, of several classes the mean of one against the rest.
+
+    The mean is over the classes that have rows in and out; it is NaN when there are none.
+    """
+    if scores.shape[2] == 1:
+        return _binary_auc(scores[:, :, 0], labels == 1, weights)
+    areas = np.stack([_binary_auc(scores[:, :, each], labels == each, weights) for each in range(scores.shape[2])])
+    defined = ~np.isnan(areas[:, 0]) if areas.size else np.zeros(len(areas), dtype=bool)
+    if not defined.any():
+        return np.full(scores.shape[1], np.nan)
+    mean: FloatArray = areas[defined].mean(axis=0)
+    return mean
+
+
+def _binary_auc(scores: FloatArray, positive: npt.NDArray[np.bool_], weights: FloatArray) -> FloatArray:
+    """Return Σ over pairs w⁺w⁻·([s⁺ > s⁻] + ½[s⁺ = s⁻]) / (Σw⁺·Σw⁻) per column of ``scores`` (n, c)."""
+    above, below = weights * positive, weights * ~positive
+    pairs = above.sum() * below.sum()
+    if not pairs > 0:
+        return np.full(scores.shape[1], np.nan)
+    order = np.argsort(scores, axis=0, kind="stable")
+    ranked = np.take_along_axis(scores, order, axis=0)
+    negatives = np.zeros((len(scores) + 1, scores.shape[1]))
+    np.cumsum(below[order], axis=0, out=negatives[1:])
+    # A run of equal scores starts at ``first`` and ends before ``last``; half of its negatives count.
+    position = np.arange(len(scores))[:, None]
+    changes = np.ones(scores.shape, dtype=bool)
+    changes[1:] = ranked[1:] != ranked[:-1]
+    first = np.maximum.accumulate(np.where(changes, position, 0), axis=0)
+    ends = np.ones(scores.shape, dtype=bool)
+    ends[:-1] = changes[1:]
+    last = np.minimum.accumulate(np.where(ends, position + 1, len(scores))[::-1], axis=0)[::-1]
+    beaten = np.take_along_axis(negatives, first, axis=0) + np.take_along_axis(negatives, last, axis=0)
+    area: FloatArray = 0.5 * (above[order] * beaten).sum(axis=0) / pairs
+    return np.where(np.isnan(scores).any(axis=0), np.nan, area)
+
+
+def _ratio(numerator: FloatArray, weight: FloatArray) -> FloatArray:
+    return numerator / weight if weight > 0 else np.full(numerator.shape, np.nan)

@@ -1,0 +1,241 @@
+"""Many small L1-penalised quadratics at once: minimise ½ z'Bz − r'z + Σ λⱼ|zⱼ|, one problem per config.
+
+No data is read here: B is a Gram matrix (linear regression) or a quasi-Newton model of a loss (logistic regression).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.data.shard import FloatArray
+
+BoolArray = npt.NDArray[np.bool_]
+IndexArray = npt.NDArray[np.intp]
+
+#: Added to the (unit-scaled) diagonal when a subspace is solved, so that collinear columns do not stop it.
+_RIDGE = 1e-13
+#: A coordinate enters a face once the violation inside it is below this share of the violation outside.
+_SETTLED = 1e-3
+
+
+class Quadratic(Protocol):
+    """A symmetric positive (semi)definite matrix per config, shape (c, p, p), perhaps never formed."""
+
+    def times(self, z: FloatArray) -> FloatArray:
+        """Return B z, shape (c, p)."""
+        ...
+
+    def majoriser(self) -> FloatArray:
+        """Return a diagonal (c, p) with diag ≽ B."""
+        ...
+
+    def solve(self, free: BoolArray, right: FloatArray) -> FloatArray:
+        """Return z with zeros outside ``free`` and (B z)ⱼ = rightⱼ inside it."""
+        ...
+
+    def take(self, index: IndexArray) -> Quadratic:
+        """Return the matrices of the configs in ``index``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Dense:
+    """B itself, shape (c, p, p)."""
+
+    matrix: FloatArray
+
+    def times(self, z: FloatArray) -> FloatArray:
+        """Return B z, shape (c, p)."""
+        product: FloatArray = (self.matrix @ z[:, :, None])[:, :, 0]
+        return product
+
+    def majoriser(self) -> FloatArray:
+        """Return row sums of |B|: by Gershgorin, diag(Σₖ|Bⱼₖ|) − B is positive semidefinite."""
+        sums: FloatArray = np.abs(self.matrix).sum(axis=2)
+        positive: FloatArray = np.where(sums > 0, sums, 1.0)
+        return positive
+
+    def solve(self, free: BoolArray, right: FloatArray) -> FloatArray:
+        """Return z with zeros outside ``free`` and (B z)ⱼ = rightⱼ inside it."""
+        masked: FloatArray = self.matrix * (free[:, :, None] & free[:, None, :])
+        diagonal = np.arange(free.shape[1])
+        masked[:, diagonal, diagonal] += np.where(free, _RIDGE * masked[:, diagonal, diagonal], 1.0)
+        masked[:, diagonal, diagonal] += masked[:, diagonal, diagonal] == 0
+        return solve_each(masked, np.where(free, right, 0.0)[:, :, None])[:, :, 0]
+
+    def take(self, index: IndexArray) -> Dense:
+        """Return the matrices of the configs in ``index``."""
+        return Dense(self.matrix[index])
+
+
+@dataclass(frozen=True, slots=True)
+class LowRank:
+    """B = σI − W'K⁻¹W with ``scale`` σ (c,), ``rows`` W (c, q, p) and ``core`` K (c, q, q), q small.
+
+    ``excess`` (c,) bounds the largest eigenvalue: B ≼ (σ + excess) I.
+    """
+
+    scale: FloatArray
+    rows: FloatArray
+    core: FloatArray
+    excess: FloatArray
+
+    def times(self, z: FloatArray) -> FloatArray:
+        """Return B z, shape (c, p)."""
+        inner = solve_each(self.core, self.rows @ z[:, :, None])
+        product: FloatArray = self.scale[:, None] * z - (inner.transpose(0, 2, 1) @ self.rows)[:, 0, :]
+        return product
+
+    def majoriser(self) -> FloatArray:
+        """Return (σ + excess) in every coordinate."""
+        return np.repeat((self.scale + self.excess)[:, None], self.rows.shape[2], axis=1)
+
+    def solve(self, free: BoolArray, right: FloatArray) -> FloatArray:
+        """Return z with zeros outside ``free`` and (B z)ⱼ = rightⱼ inside it.
+
+        Woodbury: (σI − W'K⁻¹W)⁻¹ = I/σ + W'(K − WW'/σ)⁻¹W / σ².
+        """
+        rows = self.rows * free[:, None, :]
+        right = np.where(free, right, 0.0)
+        small = self.core - rows @ rows.transpose(0, 2, 1) / self.scale[:, None, None]
+        inner = solve_each(small, rows @ right[:, :, None])
+        correction = (inner.transpose(0, 2, 1) @ rows)[:, 0, :]
+        solution: FloatArray = (right + correction / self.scale[:, None]) / self.scale[:, None]
+        return solution
+
+    def take(self, index: IndexArray) -> LowRank:
+        """Return the matrices of the configs in ``index``."""
+        return LowRank(self.scale[index], self.rows[index], self.core[index], self.excess[index])
+
+
+def solve_each(matrix: FloatArray, right: FloatArray) -> FloatArray:
+    """Return the solutions of many linear systems; one whose matrix is singular is NaN and does not stop the others."""
+    try:
+        solution = np.asarray(np.linalg.solve(matrix, right), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        if len(matrix) == 1:
+            return np.full_like(right, np.nan)
+        solution = np.empty_like(right)
+        for i in range(len(matrix)):
+            solution[i : i + 1] = solve_each(matrix[i : i + 1], right[i : i + 1])
+    return solution
+
+
+def subgradient(z: FloatArray, gradient: FloatArray, penalty: FloatArray) -> FloatArray:
+    """Return the element of smallest norm of gradient + ∂Σλⱼ|zⱼ|; it is zero exactly at a minimum."""
+    at_zero = np.sign(gradient) * np.maximum(np.abs(gradient) - penalty, 0.0)
+    return np.where(z == 0, at_zero, gradient + penalty * np.sign(z))
+
+
+def minimise(
+    quadratic: Quadratic,
+    linear: FloatArray,
+    penalty: FloatArray,
+    start: FloatArray,
+    tolerance: FloatArray,
+    rounds: int = 1000,
+) -> tuple[FloatArray, BoolArray]:
+    """Return argmin ½ z'Bz − r'z + Σ λⱼ|zⱼ| per config, shape (c, p), and whether it reached ``tolerance``.
+
+    A face is the set of points with given signs. A round solves two faces exactly: the one a majorised proximal step
+    lands on, where many coordinates enter or leave at once, and that of feature-sign search (Lee, Battle, Raina & Ng
+    2007), where one does; each minimum is cut back to its face. The lowest point is kept, so the objective never rises
+    and finitely many rounds are enough. ``tolerance`` (c,) bounds the largest entry of the minimum-norm subgradient;
+    a config that rounding keeps from reaching it stops where it no longer descends.
+    """
+    if not penalty.any():
+        free = np.ones(start.shape, dtype=bool)
+        return start + quadratic.solve(free, linear - quadratic.times(start)), np.ones(len(start), dtype=bool)
+    z, converged = start.copy(), np.zeros(len(start), dtype=bool)
+    active = np.arange(len(start))
+    for _ in range(rounds):
+        product = quadratic.times(z[active])
+        violation = subgradient(z[active], product - linear[active], penalty[active])
+        converged[active] = np.abs(violation).max(axis=1, initial=0.0) <= tolerance[active]
+        going = np.flatnonzero(~converged[active])
+        if going.size < active.size:
+            active, quadratic, product = active[going], quadratic.take(going), product[going]
+        if active.size == 0:
+            break
+        z[active], lower = _round(quadratic, linear[active], penalty[active], z[active], product)
+        if not lower.all():
+            active, quadratic = active[lower], quadratic.take(np.flatnonzero(lower))
+    return z, converged
+
+
+def _round(
+    quadratic: Quadratic, linear: FloatArray, penalty: FloatArray, z: FloatArray, product: FloatArray
+) -> tuple[FloatArray, BoolArray]:
+    """Return the next point and whether it is lower than ``z``."""
+    gradient = product - linear
+    bound = quadratic.majoriser()
+    moved = z - gradient / bound
+    near = np.sign(moved) * np.maximum(np.abs(moved) - penalty / bound, 0.0)
+    near_signs = np.where(penalty > 0, np.sign(near), 0.0)
+    signs = _one_enters(z, gradient, penalty)
+    candidates = (
+        *_face(quadratic, linear, penalty, z, signs),
+        *_face(quadratic, linear, penalty, near, near_signs),
+        near,
+        z,
+    )
+    values = np.stack([_value(quadratic, linear, penalty, candidate) for candidate in candidates])
+    values = np.where(np.isfinite(values), values, np.inf)
+    choice = values.argmin(axis=0)
+    chosen = np.arange(len(z))
+    return np.stack(candidates)[choice, chosen], values[choice, chosen] < values[-1]
+
+
+def _one_enters(z: FloatArray, gradient: FloatArray, penalty: FloatArray) -> FloatArray:
+    """Return the signs of ``z``, with the most violating zero coordinate added once the others are nearly optimal."""
+    violation = subgradient(z, gradient, penalty)
+    outside = np.where((z == 0) & (penalty > 0), np.abs(violation), 0.0)
+    inside = np.where((z == 0) & (penalty > 0), 0.0, np.abs(violation))
+    entering = (outside == outside.max(axis=1, keepdims=True)) & (outside > 0)
+    entering &= np.cumsum(entering, axis=1) == 1
+    entering &= inside.max(axis=1, keepdims=True) <= _SETTLED * outside.max(axis=1, keepdims=True)
+    return np.where(penalty > 0, np.where(entering, -np.sign(violation), np.sign(z)), 0.0)
+
+
+def _face(
+    quadratic: Quadratic, linear: FloatArray, penalty: FloatArray, start: FloatArray, signs: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the minimum of the face with its flipped coordinates set to zero, and the lowest point on the way to it."""
+    free = (signs != 0) | (penalty == 0)
+    slope = linear - penalty * signs - quadratic.times(start)
+    direction = quadratic.solve(free, slope)
+    face = start + direction
+    # On the line the derivative starts at −slope'd, grows by d'Bd per unit, and jumps where a sign flips.
+    descent = np.einsum("ij,ij->i", slope, direction)
+    growth = np.einsum("ij,ij->i", direction, quadratic.times(direction))
+    flipped = face * signs < 0
+    flip_at = np.where(flipped, start / np.where(flipped, -direction, 1.0), np.inf)
+    length = _line_minimum(flip_at, 2 * penalty * np.abs(direction), descent, growth)[:, None]
+    lowest = np.where(flip_at == length, 0.0, start + length * direction)
+    return np.where(flipped, 0.0, face), lowest
+
+
+def _line_minimum(flip_at: FloatArray, jump: FloatArray, descent: FloatArray, growth: FloatArray) -> FloatArray:
+    """Return where the derivative −descent + t·growth + Σ jumps at flips before t crosses zero, at most 1, shape (c,)."""
+    order = np.argsort(flip_at, axis=1, kind="stable")
+    ends = np.minimum(np.take_along_axis(flip_at, order, axis=1), 1.0)
+    ends = np.concatenate([ends, np.ones((len(ends), 1))], axis=1)
+    jumps = np.cumsum(np.take_along_axis(jump, order, axis=1), axis=1)
+    jumps = np.concatenate([np.zeros((len(ends), 1)), jumps], axis=1)
+    roots = (descent[:, None] - jumps) / np.where(growth > 0, growth, 1.0)[:, None]
+    # The first piece whose root lies before its end holds the minimum; a root before its start means the kink itself.
+    piece = np.where((roots <= ends).any(axis=1), (roots <= ends).argmax(axis=1), ends.shape[1] - 1)
+    chosen = np.arange(len(ends))
+    start = np.where(piece > 0, ends[chosen, piece - 1], 0.0)
+    length: FloatArray = np.clip(roots[chosen, piece], start, ends[chosen, piece])
+    return length
+
+
+def _value(quadratic: Quadratic, linear: FloatArray, penalty: FloatArray, z: FloatArray) -> FloatArray:
+    smooth = 0.5 * np.einsum("ij,ij->i", z, quadratic.times(z)) - np.einsum("ij,ij->i", linear, z)
+    value: FloatArray = smooth + np.einsum("ij,ij->i", penalty, np.abs(z))
+    return value

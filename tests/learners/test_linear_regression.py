@@ -1,0 +1,225 @@
+"""Linear regression against numpy's least squares and scikit-learn, and the promises of its sums and state."""
+
+import functools
+
+import numpy as np
+import pytest
+import scipy.sparse
+import sklearn.linear_model as sk
+
+from grouplearn.data.shard import Shard
+from grouplearn.learners.base import AlgebraicLearner, Diverged, Problem, State, Task
+from grouplearn.learners.linear_regression import LinearRegression
+
+LEARNER = LinearRegression()
+
+
+def make_rows(n=300, d=8, seed=0):
+    """Correlated columns; one with mean 1000 and sd 700, one 0/1, one with a mean of a million standard deviations."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, d)) @ (np.eye(d) + 0.4 * rng.normal(size=(d, d)))
+    x[:, 0] = 1000 + 700 * x[:, 0]
+    x[:, 1] = x[:, 1] > 0.5
+    x[:, 2] = 1e6 + x[:, 2]
+    y = 40 + x @ np.array([0.003, 2, -1, *np.linspace(-1, 1, d - 3)]) + rng.normal(size=n)
+    return Shard(x, y, rng.uniform(0.1, 3, size=n))
+
+
+def sums_of(shard, configs, rows=100_000):
+    problem = Problem(Task.REGRESSION, shard.x.shape[1])
+    state = LEARNER.init(problem, configs)
+    blocks = [LEARNER.accumulate(problem, configs, state, block) for block in shard.blocks(rows)]
+    return problem, state, functools.reduce(LEARNER.merge, blocks)
+
+
+def fit(shard, configs, rows=100_000):
+    problem, state, sums = sums_of(shard, configs, rows)
+    return LEARNER.step(problem, configs, state, sums)
+
+
+def objective(shard, config, weights, intercept):
+    error = shard.y - shard.x @ weights - intercept
+    return (
+        0.5 * shard.weight @ error**2
+        + config.get("l1", 0) * np.abs(weights).sum()
+        + 0.5 * config.get("l2", 0) * weights @ weights
+    )
+
+
+def scikit_learn(config, total):
+    l1, l2, intercept = config.get("l1", 0), config.get("l2", 0), config.get("fit_intercept", True)
+    if l1:
+        # Its objective is divided by the sum of weights.
+        return sk.ElasticNet(
+            alpha=(l1 + l2) / total, l1_ratio=l1 / (l1 + l2), fit_intercept=intercept, tol=1e-13, max_iter=500_000
+        )
+    return (
+        sk.Ridge(alpha=l2, fit_intercept=intercept, solver="svd")
+        if l2
+        else sk.LinearRegression(fit_intercept=intercept)
+    )
+
+
+CONFIGS = [
+    {},
+    {"l2": 0.1},
+    {"l2": 50.0},
+    {"l1": 0.5},
+    {"l1": 30.0},
+    {"l1": 300.0},
+    {"l1": 20.0, "l2": 10.0},
+    {"l1": 1e9},
+]
+
+
+def test_it_is_an_algebraic_learner():
+    assert isinstance(LEARNER, AlgebraicLearner)
+    assert LEARNER.default_epochs is None
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_weights_are_those_of_scikit_learn(config):
+    shard = make_rows()
+    state = fit(shard, CONFIGS)
+    index = CONFIGS.index(config)
+    weights, intercept = state.tensors["weights"][index, 0], state.tensors["intercept"][index, 0]
+    reference = scikit_learn(config, shard.weight.sum()).fit(shard.x, shard.y, sample_weight=shard.weight)
+    spread = shard.x.std(axis=0)
+    np.testing.assert_allclose(weights * spread, reference.coef_ * spread, rtol=1e-6, atol=1e-7)
+    predictions = LEARNER.score(Task.REGRESSION, LEARNER.finalize(None, CONFIGS, state, index), shard.x)[:, 0]
+    np.testing.assert_allclose(predictions, reference.predict(shard.x), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(LEARNER.losses(state)[index], objective(shard, config, weights, intercept), rtol=1e-8)
+    assert state.done.all()
+
+
+@pytest.mark.parametrize("config", [{}, {"l2": 3.0}, {"l1": 20.0}, {"l1": 20.0, "l2": 3.0}], ids=str)
+def test_without_intercept_the_weights_are_those_of_scikit_learn(config):
+    shard = make_rows()
+    shard.x[:, 2] -= 1e6
+    config = {**config, "fit_intercept": False}
+    state = fit(shard, [{}, config])
+    reference = scikit_learn(config, shard.weight.sum()).fit(shard.x, shard.y, sample_weight=shard.weight)
+    np.testing.assert_allclose(state.tensors["weights"][1, 0], reference.coef_, rtol=1e-6, atol=1e-8)
+    assert state.tensors["intercept"][1, 0] == 0
+    assert state.tensors["intercept"][0, 0] != 0
+
+
+def test_lasso_weights_outside_the_support_are_exactly_zero():
+    shard = make_rows(d=12)
+    weights = fit(shard, [{"l1": 300.0}]).tensors["weights"][0, 0]
+    reference = scikit_learn({"l1": 300.0}, shard.weight.sum()).fit(shard.x, shard.y, sample_weight=shard.weight)
+    assert 0 < (weights != 0).sum() < 12
+    np.testing.assert_array_equal(weights != 0, reference.coef_ != 0)
+
+
+def test_lasso_meets_the_optimality_conditions_on_nearly_collinear_columns():
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(400, 1)) + 1e-3 * rng.normal(size=(400, 25))
+    y = x @ rng.normal(size=25) + 0.1 * rng.normal(size=400)
+    configs = [{"l1": value} for value in (0.001, 0.01, 0.1, 1.0)]
+    state = fit(Shard(x, y, np.ones(400)), configs)
+    for index, config in enumerate(configs):
+        weights = state.tensors["weights"][index, 0]
+        slope = x.T @ (y - x @ weights - state.tensors["intercept"][index, 0])
+        assert (np.abs(slope) <= config["l1"] + 1e-6).all()
+        np.testing.assert_allclose(slope[weights != 0], config["l1"] * np.sign(weights[weights != 0]), atol=1e-6)
+
+
+@pytest.mark.parametrize("n", [100, 6])
+def test_rank_deficient_least_squares_has_the_smallest_weights(n):
+    rng = np.random.default_rng(1)
+    level = rng.integers(0, 3, size=n)
+    x = np.column_stack([np.eye(3)[level], 10 * rng.normal(size=(n, 4)), np.full(n, 7.0)])
+    x = np.column_stack([x, x[:, 3] - 2 * x[:, 4]])
+    y = rng.normal(size=n)
+    weights = fit(Shard(x, y, np.ones(n)), [{}]).tensors["weights"][0, 0]
+    expected = np.linalg.lstsq(x - x.mean(axis=0), y - y.mean(), rcond=1e-10)[0]
+    np.testing.assert_allclose(weights, expected, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 128])
+def test_blocks_of_any_size_give_the_same_model(rows):
+    shard = make_rows()
+    whole, parts = fit(shard, CONFIGS), fit(shard, CONFIGS, rows)
+    spread = shard.x.std(axis=0)
+    np.testing.assert_allclose(
+        parts.tensors["weights"] * spread, whole.tensors["weights"] * spread, rtol=1e-9, atol=1e-9
+    )
+    np.testing.assert_allclose(parts.tensors["loss"], whole.tensors["loss"], rtol=1e-9)
+
+
+def test_huge_means_do_not_destroy_the_moments():
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(500, 2))
+    y = x @ [3.0, -2.0] + 0.1 * rng.normal(size=500)
+    near = fit(Shard(x, y, np.ones(500)), [{}], rows=50)
+    far = fit(Shard(x + 2.0**30, y + 2.0**30, np.ones(500)), [{}], rows=50)
+    np.testing.assert_allclose(far.tensors["weights"], near.tensors["weights"], rtol=1e-6)
+
+
+def test_a_pack_gives_the_models_of_packs_of_one():
+    shard = make_rows()
+    pack = fit(shard, CONFIGS)
+    for index, config in enumerate(CONFIGS):
+        alone = fit(shard, [config])
+        np.testing.assert_allclose(pack.tensors["weights"][index], alone.tensors["weights"][0], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("rows", [100_000, 64])
+def test_sparse_rows_give_the_dense_model(rows):
+    dense = make_rows()
+    dense.x[:, 3:6] *= np.random.default_rng(5).random((300, 3)) < 0.1
+    sparse = Shard(scipy.sparse.csr_matrix(dense.x), dense.y, dense.weight)
+    expected, actual = fit(dense, CONFIGS), fit(sparse, CONFIGS, rows)
+    spread = dense.x.std(axis=0)
+    np.testing.assert_allclose(
+        actual.tensors["weights"] * spread, expected.tensors["weights"] * spread, rtol=1e-8, atol=1e-8
+    )
+    problem = Problem(Task.REGRESSION, 8)
+    np.testing.assert_allclose(
+        LEARNER.scores(problem, CONFIGS, actual, sparse.x),
+        LEARNER.scores(problem, CONFIGS, expected, dense.x),
+        rtol=1e-7,
+    )
+
+
+def test_same_rows_give_the_same_bytes_and_states_survive_the_journey():
+    shard = make_rows()
+    once, again = fit(shard, CONFIGS, 64), fit(shard, CONFIGS, 64)
+    assert once.to_bytes() == again.to_bytes()
+    problem, state, sums = sums_of(shard, CONFIGS, 64)
+    restored = State.from_bytes(state.to_bytes())
+    assert LEARNER.step(problem, CONFIGS, restored, sums).to_bytes() == once.to_bytes()
+
+
+def test_scores_importance_and_state_before_training():
+    shard = make_rows()
+    problem, state, sums = sums_of(shard, CONFIGS)
+    assert np.isnan(LEARNER.losses(state)).all()
+    assert not state.done.any()
+    trained = LEARNER.step(problem, CONFIGS, state, sums)
+    assert np.isnan(LEARNER.losses(state)).all()
+    scores = LEARNER.scores(problem, CONFIGS, trained, shard.x)
+    assert scores.shape == (300, len(CONFIGS), 1)
+    artifact = LEARNER.finalize(problem, CONFIGS, trained, 4)
+    np.testing.assert_allclose(LEARNER.score(Task.REGRESSION, artifact, shard.x), scores[:, 4], rtol=1e-12)
+    np.testing.assert_array_equal(LEARNER.importance(artifact, 8), np.abs(artifact.tensors["weights"][0]))
+
+
+def test_a_single_row_and_no_features_are_fitted_by_the_intercept():
+    one = fit(Shard(np.array([[3.0, 4.0]]), np.array([5.0]), np.array([2.0])), [{}, {"l2": 1.0}, {"l1": 1.0}])
+    np.testing.assert_array_equal(one.tensors["weights"], 0)
+    np.testing.assert_array_equal(one.tensors["intercept"][:, 0], 5.0)
+    empty = fit(Shard(np.zeros((4, 0)), np.array([1.0, 2, 3, 6]), np.ones(4)), [{}, {"l2": 1.0}, {"l1": 1.0}])
+    np.testing.assert_allclose(empty.tensors["intercept"][:, 0], 3.0)
+
+
+def test_overflow_is_an_error_that_names_the_column():
+    x = np.ones((4, 2))
+    x[:, 1] = [1e200, -1e200, 3e200, 0]
+    with pytest.raises(
+        Diverged, match=r"^the squares of feature column 2 overflow; scale it, with zscore for example$"
+    ):
+        fit(Shard(x, np.arange(4.0), np.ones(4)), [{}])
+    with pytest.raises(Diverged, match=r"^the squares of the label overflow"):
+        fit(Shard(np.ones((4, 1)), x[:, 1], np.ones(4)), [{}])

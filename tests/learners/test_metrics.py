@@ -1,0 +1,166 @@
+"""Every metric against scikit-learn, merged and whole, and where it is not defined."""
+
+import functools
+
+import numpy as np
+import pytest
+import sklearn.metrics as sk
+
+from grouplearn.learners.base import Task
+from grouplearn.learners.metrics import METRICS, default_metric, finish, measure, merge, metrics_for
+
+CONFIGS = 3
+
+
+def binary_rows(n=400, seed=0, ties=True):
+    rng = np.random.default_rng(seed)
+    y = (rng.random(n) < 0.3).astype(float)
+    scores = np.clip(0.3 * y[:, None] + rng.random((n, CONFIGS)) * [0.7, 0.9, 1.3], 0, 1)
+    if ties:
+        scores[:, 1:] = scores[:, 1:].round(1)
+    return scores[:, :, None], y, rng.uniform(0.1, 3, n)
+
+
+def multiclass_rows(n=400, k=4, seed=1):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, k, n).astype(float)
+    raw = rng.gamma(1.0, size=(n, CONFIGS, k)).round(1) + 0.05 + (y[:, None] == np.arange(k))[:, None, :]
+    return raw / raw.sum(axis=2, keepdims=True), y, rng.uniform(0.1, 3, n)
+
+
+def regression_rows(n=300, seed=2):
+    rng = np.random.default_rng(seed)
+    y = 1e5 + rng.normal(size=n)
+    return (y[:, None] + rng.normal(size=(n, CONFIGS)) * [0.1, 1, 3])[:, :, None], y, rng.uniform(0.1, 3, n)
+
+
+ROWS = {Task.BINARY: binary_rows, Task.MULTICLASS: multiclass_rows, Task.REGRESSION: regression_rows}
+CLASSES = {Task.BINARY: 2, Task.MULTICLASS: 4, Task.REGRESSION: 0}
+
+
+def by_scikit_learn(task, scores, y, weight):
+    if task is Task.REGRESSION:
+        values = scores[:, 0]
+        return {
+            "rmse": sk.root_mean_squared_error(y, values, sample_weight=weight),
+            "mae": sk.mean_absolute_error(y, values, sample_weight=weight),
+            "r2": sk.r2_score(y, values, sample_weight=weight),
+        }
+    if task is Task.BINARY:
+        predicted, chances, average = scores[:, 0] > 0.5, scores[:, 0], "binary"
+        options = {}
+    else:
+        predicted, chances, average = scores.argmax(axis=1), scores, "macro"
+        options = {"multi_class": "ovr", "average": "macro"}
+    return {
+        "log_loss": sk.log_loss(y, chances, sample_weight=weight, labels=np.arange(CLASSES[task])),
+        "auc": _auc(y, chances, weight, options),
+        "accuracy": sk.accuracy_score(y, predicted, sample_weight=weight),
+        "f1": sk.f1_score(y, predicted, sample_weight=weight, average=average, zero_division=0.0),
+    }
+
+
+def _auc(y, chances, weight, options):
+    if not options:
+        return sk.roc_auc_score(y, chances, sample_weight=weight)
+    areas = [sk.roc_auc_score(y == each, chances[:, each], sample_weight=weight) for each in range(chances.shape[1])]
+    return np.mean(areas)
+
+
+def in_parts(task, scores, y, weight, rows):
+    parts = [slice(start, start + rows) for start in range(0, len(y), rows)]
+    sums = [measure(task, CLASSES[task], scores[part], y[part], weight[part]) for part in parts]
+    return finish(functools.reduce(merge, sums))
+
+
+@pytest.mark.parametrize("rows", [10_000, 61, 1])
+@pytest.mark.parametrize("task", Task, ids=lambda task: task.value)
+def test_metrics_are_those_of_scikit_learn(task, rows):
+    scores, y, weight = ROWS[task]()
+    actual = in_parts(task, scores, y, weight, rows)
+    assert tuple(actual) == metrics_for(task)
+    for config in range(CONFIGS):
+        expected = by_scikit_learn(task, scores[:, config], y, weight)
+        for name in metrics_for(task):
+            np.testing.assert_allclose(actual[name][config], expected[name], rtol=1e-10, err_msg=name)
+
+
+def test_multiclass_auc_is_scikit_learns_one_vs_rest():
+    scores, y, _ = multiclass_rows()
+    actual = finish(measure(Task.MULTICLASS, 4, scores, y, np.ones(len(y))))["auc"]
+    for config in range(CONFIGS):
+        np.testing.assert_allclose(
+            actual[config], sk.roc_auc_score(y, scores[:, config], multi_class="ovr"), rtol=1e-10
+        )
+
+
+def test_certain_and_wrong_probabilities_are_clipped():
+    scores = np.array([0.0, 1.0, 1.0, 0.0])[:, None, None]
+    y = np.array([1.0, 1.0, 0.0, 0.0])
+    actual = finish(measure(Task.BINARY, 2, scores, y, np.ones(4)))["log_loss"][0]
+    np.testing.assert_allclose(actual, sk.log_loss(y, scores[:, 0, 0]), rtol=1e-10)
+
+
+def test_one_class_has_no_auc_but_the_rest():
+    scores, _, weight = binary_rows()
+    found = finish(measure(Task.BINARY, 2, scores, np.zeros(400), weight))
+    assert np.isnan(found["auc"]).all()
+    np.testing.assert_array_equal(found["f1"], 0.0)
+    expected = (weight * (scores[:, 0, 0] <= 0.5)).sum() / weight.sum()
+    np.testing.assert_allclose(found["accuracy"][0], expected)
+
+
+def test_a_class_without_rows_is_left_out_of_the_means():
+    scores, y, weight = multiclass_rows()
+    kept = y != 3
+    found = finish(measure(Task.MULTICLASS, 4, scores[kept], y[kept], weight[kept]))
+    for config in range(CONFIGS):
+        part = scores[kept, config]
+        areas = [sk.roc_auc_score(y[kept] == each, part[:, each], sample_weight=weight[kept]) for each in range(3)]
+        np.testing.assert_allclose(found["auc"][config], np.mean(areas), rtol=1e-10)
+        expected = sk.f1_score(
+            y[kept], part.argmax(axis=1), sample_weight=weight[kept], average="macro", zero_division=0.0
+        )
+        np.testing.assert_allclose(found["f1"][config], expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("task", Task, ids=lambda task: task.value)
+def test_without_rows_nothing_is_defined_and_merging_changes_nothing(task):
+    scores, y, weight = ROWS[task]()
+    empty = measure(task, CLASSES[task], scores[:0], y[:0], weight[:0])
+    assert all(value.shape == (CONFIGS,) and np.isnan(value).all() for value in finish(empty).values())
+    whole = measure(task, CLASSES[task], scores, y, weight)
+    for merged in (merge(empty, whole), merge(whole, empty)):
+        for name, value in finish(merged).items():
+            np.testing.assert_array_equal(value, finish(whole)[name])
+
+
+@pytest.mark.parametrize("predicted", [4.0, 5.0])
+def test_r2_of_a_constant_label_is_scikit_learns(predicted):
+    y = np.full(5, 4.0)
+    actual = finish(measure(Task.REGRESSION, 0, np.full((5, 1, 1), predicted), y, np.ones(5)))["r2"][0]
+    assert actual == sk.r2_score(y, np.full(5, predicted))
+
+
+def test_a_diverged_config_leaves_the_others_alone():
+    scores, y, weight = binary_rows()
+    expected = finish(measure(Task.BINARY, 2, scores, y, weight))
+    broken = scores.copy()
+    broken[:, 1] = np.nan
+    found = finish(measure(Task.BINARY, 2, broken, y, weight))
+    assert np.isnan(found["auc"][1])
+    assert np.isnan(found["log_loss"][1])
+    for name, value in found.items():
+        np.testing.assert_array_equal(value[[0, 2]], expected[name][[0, 2]])
+
+
+def test_every_metric_belongs_to_a_task_and_has_a_direction():
+    assert set(METRICS) == {"log_loss", "auc", "accuracy", "f1", "rmse", "mae", "r2"}
+    assert {name for name, metric in METRICS.items() if metric.greater_is_better} == {"auc", "accuracy", "f1", "r2"}
+    assert all(metric.name == name and metric.mergeable for name, metric in METRICS.items())
+    assert [default_metric(task) for task in (Task.REGRESSION, Task.BINARY, Task.MULTICLASS)] == [
+        "rmse",
+        "log_loss",
+        "log_loss",
+    ]
+    assert all(default_metric(task) in metrics_for(task) for task in Task)
