@@ -1,0 +1,182 @@
+"""Hand-made models for the tests of the catalog: definitions and outcomes with random numbers, nothing trained."""
+
+import itertools
+from collections.abc import Sequence
+
+import duckdb
+import numpy as np
+
+from grouplearn.catalog.records import (
+    GroupOutcome,
+    HyperparameterColumn,
+    ItemColumn,
+    KeyColumn,
+    ModelDefinition,
+    RunOutcome,
+)
+from grouplearn.data.dataset import Group, Item
+from grouplearn.data.encoders import FittedItem
+from grouplearn.learners.base import Artifact, Task
+from grouplearn.runtime.job import CurvePoint, GroupFacts, TrialResult, UnitResult
+from grouplearn.schedule.messages import Unit
+
+LEARNERS = {
+    Task.REGRESSION: "linear_regression",
+    Task.BINARY: "logistic_regression",
+    Task.MULTICLASS: "logistic_regression",
+}
+METRICS = {
+    Task.REGRESSION: ("rmse", "mae", "r2"),
+    Task.BINARY: ("log_loss", "auc", "accuracy", "f1"),
+    Task.MULTICLASS: ("log_loss", "auc", "accuracy", "f1"),
+}
+CLASSES = {Task.REGRESSION: (), Task.BINARY: ("false", "true"), Task.MULTICLASS: ("high", "low", "mid")}
+TYPES = {Task.REGRESSION: "DOUBLE", Task.BINARY: "BOOLEAN", Task.MULTICLASS: "VARCHAR"}
+TARGETS = {
+    Task.REGRESSION: "y",
+    Task.BINARY: "y > 0",
+    Task.MULTICLASS: "CASE WHEN y < -1 THEN 'low' WHEN y > 1 THEN 'high' ELSE 'mid' END",
+}
+
+#: One item of every encoder.
+ITEMS = (
+    ItemColumn(Item("x1", "numeric", 0, "none"), "CAST(x1 AS DOUBLE)"),
+    ItemColumn(Item("x2", "numeric", 1, "zscore", impute="mean"), "CAST(x2 * 2 AS DOUBLE) -- doubled"),
+    ItemColumn(Item("color", "category", 0, "onehot"), "CAST(color AS VARCHAR)"),
+    ItemColumn(Item("size", "category", 1, "ordinal"), "size"),
+    ItemColumn(Item("tail", "hash", 2, "hash", buckets=4), "CAST(hash(tail) % 4 AS INTEGER)"),
+    ItemColumn(Item("x3", "numeric", 2, "minmax"), "CAST(x3 AS DOUBLE)"),
+)
+FITTED = (
+    {},
+    {"fill": 1.5, "center": 0.7, "scale": 2.0},
+    {"categories": ("blue", 'it\'s; "q"', "red")},
+    {"categories": ("L", "M", "S")},
+    {},
+    {"center": -1.0, "scale": 4.0},
+)
+KEYS = (KeyColumn("carrier", "carrier", "VARCHAR"), KeyColumn("dest", "dest", "BIGINT"))
+ROLLUP = ((0, 1), (0,), ())
+CONFIGS = ({"l1": 0.0, "l2": 1.0}, {"l1": 0.5, "l2": 1.0})
+
+
+def definition(task: Task = Task.REGRESSION, **changes: object) -> ModelDefinition:
+    values: dict[str, object] = {
+        "catalog": None,
+        "schema": "main",
+        "name": "m",
+        "learner": LEARNERS[task],
+        "task": task,
+        "linear": True,
+        "statement": "TRAIN MODEL m ...",
+        "target_name": "label",
+        "target_sql": TARGETS[task],
+        "label_type": TYPES[task],
+        "classes": CLASSES[task],
+        "keys": KEYS,
+        "sets": ROLLUP,
+        "items": ITEMS,
+        "hyperparameters": (HyperparameterColumn("l1", "DOUBLE"), HyperparameterColumn("l2", "DOUBLE")),
+        "configs": CONFIGS,
+        "metric": METRICS[task][0],
+        "greater_is_better": False,
+        "metrics": METRICS[task],
+    }
+    return ModelDefinition(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def fitted(model: ModelDefinition, shift: float = 0.0) -> tuple[FittedItem, ...]:
+    entries = []
+    for entry, values in zip(model.items, FITTED, strict=False):
+        given = dict(values)
+        if "center" in given:
+            given["center"] += shift
+        entries.append(FittedItem(entry.item, **given))  # type: ignore[arg-type]
+    return tuple(entries)
+
+
+def linear_artifact(rng: np.random.Generator, outputs: int, width: int) -> Artifact:
+    return Artifact("tensors", {"weights": rng.normal(size=(outputs, width)), "intercept": rng.normal(size=outputs)})
+
+
+def group_outcome(
+    model: ModelDefinition, group: Group, seed: int, best: int = 1, classes: tuple[int, ...] | None = None
+) -> GroupOutcome:
+    """A group whose configs are all done, ``best`` best."""
+    rng = np.random.default_rng(seed)
+    items = fitted(model, shift=0.1 * seed)
+    features = tuple(itertools.chain.from_iterable(item.features for item in items))
+    if classes is None:
+        classes = tuple(range(len(model.classes)))
+    outputs = len(classes) if model.task is Task.MULTICLASS else 1
+    facts = GroupFacts(items, features, classes, n_train=80, n_valid=20, n_skipped=0)
+    trials = tuple(
+        TrialResult(
+            config,
+            "done",
+            epochs=2,
+            seconds=0.25,
+            train=dict.fromkeys(model.metrics, 0.5 + 0.01 * config),
+            valid={name: float("nan") if name == "auc" else 0.6 - 0.01 * (config == best) for name in model.metrics},
+            curve=(CurvePoint(1, 0.9, 0.8), CurvePoint(2, 0.7, float("nan"))),
+            artifact=linear_artifact(rng, outputs, len(features)),
+            importance=tuple(range(len(features))),
+        )
+        for config in range(len(model.configs))
+    )
+    return GroupOutcome(group, trials, facts, best)
+
+
+def failed_outcome(model: ModelDefinition, group: Group, reason: str) -> GroupOutcome:
+    trials = tuple(TrialResult(config, "failed", reason) for config in range(len(model.configs)))
+    return GroupOutcome(group, trials, None, None)
+
+
+def outcome(groups: Sequence[GroupOutcome]) -> RunOutcome:
+    units = tuple(
+        UnitResult(Unit(number, entry.group.id, tuple(trial.config for trial in entry.trials)), entry.trials)
+        for number, entry in enumerate(groups)
+    )
+    return RunOutcome(tuple(groups), units, "group_task_parallel", "local", 1, 0.5)
+
+
+def rollup_groups() -> list[Group]:
+    """Groups of ROLLUP (carrier, dest): ('AA', 1), ('NULL', 2), (NULL, NULL), then carriers, then all rows."""
+    keys = [
+        (0, ("AA", "1")),
+        (0, ("NULL", "2")),
+        (0, (None, None)),
+        (1, ("AA", None)),
+        (1, (None, None)),
+        (2, (None, None)),
+    ]
+    return [Group(number, level, values, ((0, 100),)) for number, (level, values) in enumerate(keys)]
+
+
+def rollup_outcome(model: ModelDefinition) -> RunOutcome:
+    """The outcome of the rollup groups; a group of a multiclass model may lack a class."""
+    entries = []
+    for group in rollup_groups():
+        few = model.task is Task.MULTICLASS and group.id in (1, 4)
+        entries.append(group_outcome(model, group, group.id, classes=(0, 2) if few else None))
+    return outcome(entries)
+
+
+def create_source(con: duckdb.DuckDBPyConnection, n_rows: int = 400) -> None:
+    """Create table ``t`` with every kind of value: NULL, NaN, infinity, unseen categories, unseen groups."""
+    con.execute("SELECT setseed(0.5)")
+    con.execute(
+        f"""
+        CREATE TABLE t AS SELECT i,
+          ['AA', 'NULL', NULL, 'ZZ'][i % 4 + 1] AS carrier,
+          [1, 2, NULL][i // 4 % 3 + 1]::BIGINT AS dest,
+          CASE i % 17 WHEN 0 THEN NULL WHEN 1 THEN 'nan'::DOUBLE WHEN 2 THEN 'inf'::DOUBLE ELSE sin(i) END AS x1,
+          CASE i % 7 WHEN 0 THEN NULL WHEN 1 THEN 'inf'::DOUBLE ELSE cos(i) * 3 END AS x2,
+          i % 11 AS x3,
+          ['red', 'blue', 'it''s; "q"', 'unseen', NULL][i % 5 + 1] AS color,
+          CASE i % 19 WHEN 0 THEN 'XXL' WHEN 1 THEN NULL ELSE ['L', 'M', 'S'][i % 3 + 1] END AS size,
+          CASE i % 13 WHEN 0 THEN NULL ELSE 'N' || i END AS tail,
+          3 * sin(i * 7) AS y
+        FROM range({n_rows}) AS r(i)
+        """
+    )

@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import grouplearn
+from grouplearn.errors import NotSupportedError, ParseError
+from grouplearn.frontends.dbapi import Connection
+
+TRAIN = "TRAIN MODEL m USING linear_regression PREDICT y FROM {source}"
+
+
+def test_importing_the_package_is_quick_and_loads_no_library() -> None:
+    heavy = "ray torch lightgbm pandas matplotlib IPython rich prompt_toolkit pyarrow numpy duckdb sqlglot".split()
+    code = f"""
+import sys, time
+began = time.perf_counter()
+import grouplearn
+grouplearn.apilevel
+assert time.perf_counter() - began < 0.3
+print([name for name in {heavy!r} if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"
+
+
+def test_module_has_the_pep_249_attributes() -> None:
+    assert (grouplearn.apilevel, grouplearn.threadsafety, grouplearn.paramstyle) == ("2.0", 1, "qmark")
+    assert issubclass(grouplearn.ProgrammingError, grouplearn.DatabaseError)
+    assert issubclass(grouplearn.DatabaseError, grouplearn.Error)
+    assert issubclass(grouplearn.InterfaceError, grouplearn.Error)
+    assert grouplearn.Error is duckdb.Error
+    assert grouplearn.__version__[0].isdigit()
+    assert all(hasattr(grouplearn, name) for name in grouplearn.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = grouplearn.nothing
+
+
+def test_duckdbs_own_methods_keep_working(con: Connection) -> None:
+    assert con.execute("FROM t WHERE x = ?", [1]).fetchall() == [(1, 2)]
+    assert con.execute("FROM t WHERE x = $x", {"x": 3}).fetchone() == (3, 4)
+    assert con.execute("FROM t").df().to_dict("list") == {"x": [1, 3], "y": [2, 4]}
+    assert (
+        con.execute("FROM t")
+        .pl()
+        .equals(pl.DataFrame({"x": [1, 3], "y": [2, 4]}, schema_overrides={"x": pl.Int32, "y": pl.Int32}))
+    )
+    assert con.execute("FROM t").arrow().column_names == ["x", "y"]
+    assert con.execute("FROM t").fetchnumpy()["x"].tolist() == [1, 3]
+    assert con.sql("FROM t").fetchall() == con.query("FROM t").fetchall() == con.from_query("FROM t").fetchall()
+    con.register("seen", pa.table({"a": [1]}))
+    assert con.sql("FROM seen").fetchall() == [(1,)]
+    con.create_function("twice", lambda x: 2 * x, ["BIGINT"], "BIGINT")
+    assert con.execute("SELECT twice(4)").fetchall() == [(8,)]
+    con.executemany("INSERT INTO t VALUES (?, ?)", [[5, 6], [7, 8]])
+    assert con.execute("SELECT count(*) FROM t").fetchone() == (4,)
+    assert con.execute("DELETE FROM t WHERE x > 4").rowcount == 2
+    assert con.execute("SELECT 1 AS one").description[0][0] == "one"
+    assert con.table("t").columns == ["x", "y"]
+
+
+@pytest.mark.parametrize("send", ["execute", "sql", "query", "from_query"])
+def test_our_statement_works_through_each_method(con: Connection, send: str) -> None:
+    result = getattr(con, send)(TRAIN.format(source="t"))
+    assert result.fetchall() == [(2,)]
+    assert con.execute("FROM m").fetchall() == [(1, 2), (3, 4)]
+
+
+def test_execute_of_ours_returns_the_connection_and_sql_a_relation(con: Connection, session: Any) -> None:
+    assert con.execute("SHOW MODELS") is con
+    assert con.df().to_dict("list") == {"said": ["answer"]}
+    relation = con.sql("SHOW MODELS")
+    assert isinstance(relation, duckdb.DuckDBPyRelation)
+    assert relation.fetchall() == relation.fetchall() == [("answer",)]
+    assert len(session.asked) == 2
+
+
+def test_statements_around_ours_run_in_order_and_reach_duckdb_as_written(con: Connection) -> None:
+    text = (
+        "CREATE TABLE a AS SELECT 1 AS x; INSERT INTO a VALUES (2) ;\n"
+        + TRAIN.format(source="a")
+        + "; SELECT sum(x), ' ;' FROM m -- end"
+    )
+    assert con.execute(text).fetchall() == [(3, " ;")]
+    assert con.sql("SELECT 1; SHOW MODELS").fetchall() == [("answer",)]
+    assert con.sql("SHOW MODELS; SELECT 7").fetchall() == [(7,)]
+
+
+def test_text_without_ours_is_not_even_split(con: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: str) -> None:
+        raise AssertionError("parsed")
+
+    monkeypatch.setattr("grouplearn.parser.parse.parse", fail)
+    con.execute("SELECT 'training', modeled FROM (SELECT 1 AS modeled); SELECT 2")
+    with pytest.raises(AssertionError, match="parsed"):
+        con.execute("SELECT model FROM (SELECT 1 AS model)")
+
+
+def test_a_column_named_like_our_words_is_duckdbs(con: Connection, session: Any) -> None:
+    query = "  /* train */ SELECT model, train FROM (SELECT 1 AS model, ? AS train) -- model\n"
+    assert con.execute(query, [2]).fetchall() == [(1, 2)]
+    assert con.sql(query, params=[2]).fetchall() == [(1, 2)]
+    assert session.asked == []
+
+
+def test_parameters_belong_to_the_last_statement(con: Connection, session: Any) -> None:
+    con.execute(TRAIN.format(source="t WHERE x > ?"), [2])
+    assert session.asked[-1][2] == [2]
+    con.execute("SHOW MODELS; SELECT ?", [5])
+    assert con.fetchall() == [(5,)]
+    with pytest.raises(NotSupportedError, match="only supported in the last statement"):
+        con.execute(TRAIN.format(source="t WHERE x > ?") + "; SELECT ?", [5])
+    con.executemany("EVALUATE MODEL m ON t WHERE x > ?", [[1], [2]])
+    assert [asked[2] for asked in session.asked[-2:]] == [[1], [2]]
+
+
+def test_our_syntax_error_is_a_programming_error_and_nothing_ran(con: Connection) -> None:
+    with pytest.raises(ParseError) as error:
+        con.execute("DROP TABLE t; TRAIN MODEL m USINGG x")
+    assert isinstance(error.value, grouplearn.ProgrammingError)
+    assert "^" in str(error.value)
+    assert con.execute("SELECT count(*) FROM t").fetchone() == (2,)
+
+
+def test_unfinished_results_are_treated_as_duckdb_treats_them(con: Connection) -> None:
+    assert con.execute("FROM t").fetchone() == (1, 2)
+    assert con.execute("SHOW MODELS").fetchall() == [("answer",)]
+    con.execute("FROM t")
+    with pytest.raises(duckdb.Error, match="unfinished result"):
+        con.sql("SHOW MODELS")
+
+
+def test_transactions(con: Connection) -> None:
+    assert con.begin() is con
+    con.execute(TRAIN.format(source="t"))
+    con.rollback()
+    with pytest.raises(duckdb.CatalogException):
+        con.execute("FROM m")
+    con.begin().execute(TRAIN.format(source="t"))
+    con.commit()
+    assert con.execute("SELECT count(*) FROM m").fetchone() == (2,)
+
+
+def test_cursors_are_connections_with_their_own_session(con: Connection, session: Any) -> None:
+    cursor = con.cursor()
+    assert isinstance(cursor, Connection)
+    assert cursor.execute(TRAIN.format(source="t")).fetchall() == [(2,)]
+    assert session.asked == []
+    assert con.duplicate().execute("SELECT count(*) FROM m").fetchone() == (2,)
+
+
+def test_a_closed_connection_raises_errors(con: Connection, session: Any) -> None:
+    con.close()
+    assert session.closed
+    for query in ("SELECT 1", "SHOW MODELS"):
+        with pytest.raises(grouplearn.Error, match="closed"):
+            con.execute(query)
+        with pytest.raises(grouplearn.Error, match="closed"):
+            con.sql(query)
+
+
+module_frame = pd.DataFrame({"x": [9], "y": [9]})
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table])
+def test_python_variables_are_found(con: Connection, make: object) -> None:
+    local = make({"x": [1, 2, 3], "y": [0, 1, 0]})  # type: ignore[operator]
+    assert len(local) == 3
+    assert con.execute("SELECT count(*) FROM local").fetchall() == [(3,)]
+    assert con.sql("SELECT count(*) FROM local").fetchall() == [(3,)]
+    assert con.query("FROM module_frame").fetchall() == [(9, 9)]
+    assert con.execute(TRAIN.format(source="local")).fetchall() == [(3,)]
+    assert con.sql("EVALUATE MODEL m ON local; SELECT count(*) FROM local").fetchall() == [(3,)]
+    con.execute("DROP TABLE m")
+    assert con.execute(TRAIN.format(source='"module_frame"')).fetchall() == [(1,)]
+    assert "local" not in {name for (name,) in con.execute("SELECT view_name FROM duckdb_views()").fetchall()}
+
+
+def test_a_table_wins_over_a_variable_and_plain_values_are_no_tables(con: Connection) -> None:
+    t = pd.DataFrame({"x": [0]})
+    y = np.array([1.0])
+    assert len(t) == len(y) == 1
+    assert con.execute(TRAIN.format(source="t")).fetchall() == [(2,)]
+
+
+def test_outer_frames_are_searched_when_duckdb_is_told_so(con: Connection) -> None:
+    frame = pd.DataFrame({"x": [1], "y": [1]})
+    assert len(frame) == 1
+
+    with pytest.raises(duckdb.CatalogException):
+        train_from_elsewhere(con)
+    con.execute("SET python_scan_all_frames = true")
+    assert train_from_elsewhere(con) == [(1,)]
+
+
+def train_from_elsewhere(con: Connection) -> object:
+    return con.execute(TRAIN.format(source="frame")).fetchall()
+
+
+def test_interrupt_stops_training_from_another_thread(con: Connection, session: Any) -> None:
+    session.wait = True
+    threading.Timer(0.2, con.interrupt).start()
+    began = time.monotonic()
+    with pytest.raises(grouplearn.Cancelled):
+        con.execute(TRAIN.format(source="t"))
+    assert time.monotonic() - began < 2
+
+
+def test_control_c_stops_training_and_is_a_keyboard_interrupt(con: Connection, session: Any) -> None:
+    session.wait = True
+    before = signal.getsignal(signal.SIGINT)
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        con.execute(TRAIN.format(source="t"))
+    assert isinstance(stopped.value.__cause__, grouplearn.Cancelled)
+    assert signal.getsignal(signal.SIGINT) is before
+    session.wait = False
+    assert con.execute(TRAIN.format(source="t")).fetchall() == [(2,)]

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+import nbformat
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from nbclient import NotebookClient
+
+import grouplearn
+from grouplearn.frontends.magics import parameters_in
+
+SETUP = "CREATE TABLE t AS SELECT (i % 3)::INTEGER AS g, i * 0.5 AS x, i * 1.5 + 1 AS y FROM range(300) AS r(i)"
+TRAIN = "TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM t GROUP BY g OVER GRID (l2 IN (0, 1))"
+INTERRUPTED_LATER = """
+import os, signal, threading
+threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+"""
+CELLS = [
+    "%load_ext grouplearn",
+    f"%%sql\n{SETUP};",
+    "import pandas as pd\nfrontier = 100\ndf = pd.DataFrame({'a': [1, 2]})",
+    "%%gl\n-- a comment; and 'a $word'\nSELECT count(*) AS n, 'a<b' AS s, NULL AS z FROM t WHERE x < $frontier",
+    f"%%gl best <<\n{TRAIN}",
+    "print(type(best).__name__, best.columns[0], len(best.fetchall()))",
+    "%gl FROM m ORDER BY ALL",
+    "%sql one << SELECT sum(a) AS total FROM df",
+    "one.fetchall()",
+    "%%gl\nTRAIN MODEL broken\nUSING linear_regresion PREDICT y FROM t",
+    "%%gl\nSELECT $nowhere",
+    f"%%gl\n{SETUP.replace('TABLE t', 'TABLE again')};\nSELECT 1 AS last",
+    INTERRUPTED_LATER + "get_ipython().run_line_magic('gl', 'SELECT count(*) FROM range(100000000000) a, range(1000) b')",
+    "%gl SELECT 'alive' AS state",
+    "import grouplearn\ncon = grouplearn.connect()\n%gl con\n%load_ext sql\n%config SqlMagic.displaycon = False\n%sql con",
+    f"%sql {SETUP}",
+    f"%sql {TRAIN.replace('MODEL m', 'MODEL theirs')}",
+    "%sql SELECT sum(a) + 39 AS total FROM df",
+    "type(get_ipython().find_line_magic('sql').__self__).__name__",
+]
+
+
+@pytest.fixture(scope="module")
+def notebook() -> list[Any]:
+    """One run of the notebook in a real kernel; the outputs of its cells."""
+    cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
+    node = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": {"name": "python3", "display_name": ""}})
+    NotebookClient(node, timeout=60, allow_errors=True, kernel_name="python3").execute()
+    return [cell["outputs"] for cell in node["cells"]]
+
+
+def cell(notebook: list[Any], start: str) -> Any:
+    return notebook[next(index for index, source in enumerate(CELLS) if source.startswith(start))]
+
+
+def html_of(outputs: Any) -> str:
+    return next(output["data"]["text/html"] for output in outputs if "text/html" in output.get("data", {}))
+
+
+def test_a_result_is_a_table_with_types(notebook: list[Any]) -> None:
+    shown = html_of(cell(notebook, "%%gl\n-- a comment"))
+    assert re.search(r">n<br><small[^>]*>bigint</small>", shown)
+    assert ">200</td>" in shown
+    assert "a&lt;b" in shown
+    assert "NULL</span>" in shown
+    assert "1 row<" in shown
+
+
+def test_commands_show_nothing(notebook: list[Any]) -> None:
+    assert cell(notebook, "%%sql\nCREATE") == []
+
+
+def test_train_shows_progress_that_ends_as_one_line_and_assigns_its_result(notebook: list[Any]) -> None:
+    outputs = cell(notebook, "%%gl best")
+    assert len(outputs) == 1
+    assert re.search(r"m \| groups 3/3 \| trials 6/6 \| .* best rmse .* local", outputs[0]["data"]["text/plain"])
+    assert cell(notebook, "print(type(best)")[0]["text"] == "DuckDBPyRelation g 3\n"
+
+
+def test_best_trials_are_marked(notebook: list[Any]) -> None:
+    rows = html_of(cell(notebook, "%gl FROM m")).split("<tr")[2:]
+    assert len(rows) == 6
+    assert sum("font-weight: bold" in row for row in rows) == 3
+
+
+def test_python_variables_are_tables_and_parameters(notebook: list[Any]) -> None:
+    assert cell(notebook, "one.fetchall")[0]["data"]["text/plain"] == "[(3,)]"
+
+
+def test_an_error_is_its_message_with_the_caret_and_no_traceback(notebook: list[Any]) -> None:
+    (output,) = cell(notebook, "%%gl\nTRAIN MODEL broken")
+    assert output["output_type"] == "error"
+    assert output["ename"] == "BindError"
+    text = "\n".join(output["traceback"])
+    assert "LINE 2: USING linear_regresion PREDICT y FROM t\n              ^^^^^^^^^^^^^^^^" in text
+    assert 'Did you mean "linear_regression"?' in text
+    assert "Traceback" not in text
+    assert ".py" not in text
+
+
+def test_an_unknown_parameter_is_named(notebook: list[Any]) -> None:
+    (output,) = cell(notebook, "%%gl\nSELECT $nowhere")
+    assert output["traceback"] == ["$nowhere is not a variable of this notebook"]
+
+
+def test_the_last_of_several_statements_is_shown(notebook: list[Any]) -> None:
+    assert "last" in html_of(cell(notebook, "%%gl\nCREATE TABLE again"))
+
+
+def test_interrupting_the_kernel_stops_a_statement_and_nothing_else(notebook: list[Any]) -> None:
+    (output,) = cell(notebook, INTERRUPTED_LATER)
+    assert output["traceback"] == ["Interrupted"]
+    assert "alive" in html_of(cell(notebook, "%gl SELECT 'alive'"))
+
+
+def test_jupysql_takes_our_connection(notebook: list[Any]) -> None:
+    for outputs in notebook[-5:]:
+        assert not [output for output in outputs if output["output_type"] == "error"]
+    assert "model_level" in str(cell(notebook, "%sql TRAIN"))
+    assert "42" in str(cell(notebook, "%sql SELECT sum(a) + 39"))
+    assert "SqlMagic'" in cell(notebook, "type(get_ipython()")[0]["data"]["text/plain"]
+
+
+@pytest.fixture
+def ipython() -> Iterator[InteractiveShell]:
+    shell = InteractiveShell.instance()
+    yield shell
+    grouplearn.unload_ipython_extension(shell)
+    shell.reset(new_session=False)
+
+
+def test_sql_is_left_to_whoever_has_it(ipython: InteractiveShell) -> None:
+    def theirs(line: str) -> str:
+        return "theirs"
+
+    ipython.register_magic_function(theirs, "line", "sql")
+    grouplearn.load_ipython_extension(ipython)
+    assert ipython.run_line_magic("sql", "SELECT 1") == "theirs"
+    assert ipython.run_line_magic("gl", "SELECT 1 AS a").relation.fetchall() == [(1,)]
+    grouplearn.unload_ipython_extension(ipython)
+    assert ipython.find_line_magic("gl") is None
+    assert ipython.run_line_magic("sql", "SELECT 1") == "theirs"
+    del ipython.magics_manager.magics["line"]["sql"]
+
+
+def test_a_header_names_a_connection_and_a_variable(ipython: InteractiveShell, tmp_path: Any) -> None:
+    grouplearn.load_ipython_extension(ipython)
+    ipython.run_line_magic("grouplearn", str(tmp_path / "x.duckdb"))
+    ipython.run_cell_magic("gl", "", "CREATE TABLE here (i INTEGER)")
+    assert (tmp_path / "x.duckdb").exists()
+    ipython.user_ns["plain"] = duckdb.connect()
+    ipython.user_ns["plain"].execute("CREATE TABLE there AS SELECT 5 AS i")
+    assert ipython.run_cell_magic("gl", "plain found <<", "SHOW MODELS; FROM there") is None
+    assert ipython.user_ns["found"].fetchall() == [(5,)]
+    with pytest.raises(grouplearn.ProgrammingError, match='"1x <<": write the name of a variable before <<'):
+        ipython.run_cell_magic("gl", "1x <<", "SELECT 1")
+    with pytest.raises(grouplearn.ProgrammingError, match='"SELECT 1" is not a connection'):
+        ipython.run_cell_magic("gl", "SELECT 1", "SELECT 2")
+
+
+def test_parameters_are_found_outside_strings_and_comments() -> None:
+    assert parameters_in("SELECT 'é$a', $b, $$ $c $$, $b /* $d */ + $e1 -- $f\n + $1") == ["b", "e1"]

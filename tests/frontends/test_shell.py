@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pexpect
+import pytest
+
+from grouplearn.frontends.console import statements
+from grouplearn.frontends.prompt import ends_input
+from grouplearn.frontends.shell import UsageError, main, parse_arguments
+
+GROUPLEARN = str(Path(sys.executable).parent / "grouplearn")
+SETUP = "CREATE TABLE t AS SELECT (i % 3)::INTEGER AS g, i * 0.5 AS x, i * 1.5 + 1 AS y FROM range(300) AS r(i);"
+TRAIN = "TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM t GROUP BY g VALIDATE NONE;"
+
+
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def shell(*arguments: str, stdin: str = "") -> Done:
+    """Run the shell in this process: starting it again for each case would take most of the time."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdin", io.StringIO(stdin))
+        patch.setattr("sys.stdout", out)
+        patch.setattr("sys.stderr", err)
+        code = main(arguments)
+    return Done(code, out.getvalue(), err.getvalue())
+
+
+def test_as_a_process() -> None:
+    command = [GROUPLEARN, "-csv", "-c", "SELECT 1 AS a; SELECT nothing"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "a\n1\n")
+    assert done.stderr.startswith("Binder Error")
+    piped = subprocess.run(
+        f"{GROUPLEARN} -csv -c 'FROM range(100000)' | head -2", shell=True, capture_output=True, text=True, timeout=60
+    )
+    assert (piped.stdout, piped.stderr) == ("range\n0\n", "")
+
+
+def test_c_runs_statements_of_both_kinds_in_order() -> None:
+    done = shell("-csv", "-c", SETUP + TRAIN, "-c", "SELECT count(*) AS n FROM m; SELECT 'a;b' AS s")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "model_level" in done.stdout
+    assert done.stdout.endswith("n\n3\ns\na;b\n")
+
+
+def test_the_first_error_stops_a_script_with_status_1(tmp_path: Path) -> None:
+    script = tmp_path / "script.sql"
+    script.write_text("SELECT 1 AS first;\nSELECT nothing;\nSELECT 2 AS second;\n")
+    for done in (shell("-f", str(script)), shell(stdin=script.read_text()), shell("-c", script.read_text())):
+        assert done.returncode == 1
+        assert "first" in done.stdout
+        assert "second" not in done.stdout
+        assert 'Binder Error: Referenced column "nothing" was not found' in done.stderr
+
+
+def test_our_error_shows_its_caret_and_no_traceback() -> None:
+    done = shell("-c", SETUP, "-c", "TRAIN MODEL m USING linear_regresion PREDICT y FROM t")
+    assert done.returncode == 1
+    assert "LINE 1: TRAIN MODEL m USING linear_regresion PREDICT y FROM t" in done.stderr
+    assert re.search(r"\n {28}\^{16}\n", done.stderr + "\n")
+    assert 'Did you mean "linear_regression"?' in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_standard_input_is_a_script_with_dot_commands(tmp_path: Path) -> None:
+    other = tmp_path / "other.sql"
+    other.write_text(".mode line\nSELECT 5 AS five")
+    done = shell(
+        stdin=f"SELECT\n 1 AS a;\n.mode csv\nSELECT 2 AS b; SELECT 3 AS c;\n.read {other}\n.exit 7\nSELECT 6;\n"
+    )
+    assert done.returncode == 7
+    assert done.stderr == ""
+    assert done.stdout.endswith("b\n2\nc\n3\nfive = 5\n")
+
+
+def test_csv_keeps_null_and_empty_apart_and_can_be_read_back() -> None:
+    done = shell("-csv", "-c", "SELECT 1 AS a, 'x,\"y\nz' AS b, NULL AS c, '' AS d, [1, 2] AS \"e,\", 1.50 AS f")
+    assert done.stdout == 'a,b,c,d,"e,",f\n1,"x,""y\nz",,"","[1, 2]",1.50\n'
+    assert list(csv.reader(io.StringIO(done.stdout)))[1] == ["1", 'x,"y\nz', "", "", "[1, 2]", "1.50"]
+
+
+def test_json_has_json_types() -> None:
+    query = """SELECT 1 AS a, NULL AS b, [1.5, 'nan'::DOUBLE] AS c, 'é"\n' AS d, 'inf'::DOUBLE AS e, true AS f,
+               {'x': 'NaN', 'y': [NULL]} AS g, 12345678901234567890123::HUGEINT AS h, DATE '2020-01-02' AS i
+               FROM range(2)"""
+    row = {
+        "a": 1, "b": None, "c": [1.5, None], "d": 'é"\n', "e": None, "f": True, "g": {"x": "NaN", "y": [None]},
+        "h": 12345678901234567890123, "i": "2020-01-02",
+    }  # fmt: skip
+    assert json.loads(shell("-json", "-c", query).stdout) == [row, row]
+    lines = shell("-jsonlines", "-c", query).stdout.splitlines()
+    assert [json.loads(line) for line in lines] == [row, row]
+    assert json.loads(shell("-json", "-c", "SELECT 1 WHERE false").stdout) == []
+
+
+def test_markdown_box_and_line() -> None:
+    query = "SELECT * FROM (VALUES (1, 'a|b'), (22, NULL)) AS v(n, text)"
+    assert shell("-markdown", "-c", query).stdout == ("|  n | text |\n|---:|------|\n|  1 | a\\|b |\n| 22 |      |\n")
+    assert shell("-box", "-c", query).stdout == (
+        "┌────┬──────┐\n│ n  │ text │\n├────┼──────┤\n│  1 │ a|b  │\n│ 22 │ NULL │\n└────┴──────┘\n"
+    )
+    assert shell("-line", "-c", query).stdout == "   n = 1\ntext = a|b\n\n   n = 22\ntext = NULL\n"
+
+
+def test_duckbox_is_duckdbs_and_commands_print_nothing(tmp_path: Path) -> None:
+    done = shell("-c", "CREATE TABLE a (x INTEGER); INSERT INTO a VALUES (1); SET threads = 1; FROM a; DROP TABLE a")
+    assert done.stdout.rstrip() == "┌───────┐\n│   x   │\n│ int32 │\n├───────┤\n│     1 │\n└───────┘"
+    assert "Projection" in shell("-c", "EXPLAIN SELECT 1").stdout
+    assert "\\n" not in shell("-c", "EXPLAIN SELECT 1").stdout
+
+
+def test_a_database_file_read_only_and_version(tmp_path: Path) -> None:
+    path = str(tmp_path / "a b.duckdb")
+    assert shell(path, "-c", SETUP).returncode == 0
+    done = shell(path, "-readonly", "-csv", "-c", "SELECT count(*) AS n FROM t", "-c", "DELETE FROM t")
+    assert (done.returncode, done.stdout) == (1, "n\n300\n")
+    assert "read-only" in done.stderr
+    assert shell(str(tmp_path / "no" / "folder.duckdb"), "-c", "SELECT 1").returncode == 1
+    assert re.fullmatch(rf"grouplearn \d\S* \(DuckDB {re.escape(duckdb.__version__)}\)\n", shell("-version").stdout)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-cvs"], 'unknown option -cvs. Did you mean "csv"?'),
+        (["-c"], "-c needs SQL"),
+        (["a", "b"], '"b": only one database file can be given'),
+    ],
+)
+def test_a_wrong_command_line(arguments: list[str], message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        parse_arguments(arguments)
+    assert str(error.value) == message
+
+
+def test_a_wrong_command_line_is_status_2_with_usage() -> None:
+    done = shell("--nothing")
+    assert done.returncode == 2
+    assert "Usage: grouplearn" in done.stderr
+    assert done.stdout == ""
+    assert shell("-help").stdout.startswith("Usage: grouplearn")
+
+
+def test_unknown_dot_commands_and_modes_suggest() -> None:
+    done = shell(stdin=".tabels\n")
+    assert (done.returncode, done.stderr) == (
+        1,
+        'Unknown command ".tabels". Did you mean ".tables"? Enter ".help" for help.\n',
+    )
+    assert 'Did you mean "markdown"?' in shell(stdin=".mode markdwn\n").stderr
+    assert shell(stdin=".timer maybe\n").stderr == "Usage: .timer on|off\n"
+    assert ".tables ?PATTERN?" in shell(stdin=".help\n").stdout
+
+
+def test_tables_schema_open_and_models(tmp_path: Path) -> None:
+    path = tmp_path / "x.duckdb"
+    lines = [
+        SETUP,
+        TRAIN,
+        ".tables",
+        ".schema t",
+        ".mode csv",
+        ".models",
+        f".open {path}",
+        ".tables",
+        "CREATE TABLE u (i INTEGER);",
+        ".tables u%",
+    ]
+    done = shell(stdin="\n".join(lines))
+    assert (done.returncode, done.stderr) == (0, "")
+    after_train = done.stdout[done.stdout.index("m_curves") - 20 :]
+    assert "CREATE TABLE t(g INTEGER" in after_train
+    assert "linear_regression" in after_train
+    assert done.stdout.endswith("\nu\n")
+    assert path.exists()
+
+
+def test_statements_are_cut_where_they_end() -> None:
+    assert list(statements("SELECT ';'; -- a;b\nSELECT $$;$$ ;\n TRAIN MODEL m USING x; SELECT 1")) == [
+        "SELECT ';';", "-- a;b\nSELECT $$;$$ ;", "TRAIN MODEL m USING x;", "SELECT 1"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "ends"),
+    [
+        ("", True),
+        (".tables", True),
+        ("SELECT 1;", True),
+        ("SELECT 1", False),
+        ("SELECT ';", False),
+        ("TRAIN MODEL m", False),
+    ],
+)
+def test_enter_runs_only_what_is_complete(text: str, ends: bool) -> None:
+    assert ends_input(text) == ends
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Any]:
+    environment = {**os.environ, "HOME": str(tmp_path), "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
+    child = pexpect.spawn(GROUPLEARN, env=environment, encoding="utf-8", timeout=15, dimensions=(40, 120))
+    child.expect("usage hints")
+    yield child
+    child.close(force=True)
+
+
+def test_a_person_at_the_terminal(terminal: Any, tmp_path: Path) -> None:
+    def enter(line: str, expected: Any) -> None:
+        terminal.expect("grouplearn>")
+        terminal.send(line + "\r")
+        terminal.expect(expected)
+
+    terminal.expect("grouplearn>")
+    terminal.send("SELECT 40 + 2\r")
+    terminal.expect(r"\.\.\.>")
+    terminal.send("AS answer;\r")
+    terminal.expect("│ +42 │")
+    enter("SELECT nothing;", "Referenced column")
+    enter(SETUP, "\n")
+    enter(TRAIN, "model_level")
+    enter(".mode csv", "\n")
+    enter("SELECT count(*) AS n FROM m;", r"n\r\n3\r\n")
+    enter(".tables", "m_weights")
+    enter("SELECT count(*) FROM range(100000000000) a, range(1000) b;", "\n")
+    time.sleep(0.5)
+    terminal.sendintr()
+    terminal.expect("Interrupted")
+    enter("SELECT 5 + 6 AS still;", r"still\r\n11\r\n")
+    terminal.expect("grouplearn>")
+    terminal.send("half a statement")
+    terminal.sendintr()
+    enter(".exit", pexpect.EOF)
+    terminal.wait()
+    assert terminal.exitstatus == 0
+    assert "+AS answer;" in (tmp_path / ".grouplearn_history").read_text()
+
+
+def test_control_d_leaves(terminal: Any) -> None:
+    terminal.expect("grouplearn>")
+    terminal.sendeof()
+    terminal.expect(pexpect.EOF)
+    terminal.wait()
+    assert terminal.exitstatus == 0

@@ -1,0 +1,165 @@
+"""Every learner keeps the contract: deterministic, resumable, indifferent to its pack, and scored alike everywhere."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from grouplearn.data.shard import Shard
+from grouplearn.learners import registry
+from grouplearn.learners.base import (
+    AlgebraicLearner,
+    Config,
+    Learner,
+    Problem,
+    SamplingLearner,
+    SequentialLearner,
+    State,
+    Stop,
+    Task,
+)
+
+GRIDS: dict[str, Sequence[dict[str, Any]]] = {
+    "linear_regression": [{"l1": 0.0, "l2": 0.0}, {"l1": 0.0, "l2": 3.0}, {"l1": 2.0, "l2": 0.5}],
+    "logistic_regression": [
+        {"l1": 0.0, "l2": 1.0},
+        {"l1": 2.0, "l2": 0.0},
+        {"l1": 0.5, "l2": 0.1, "learning_rate": 0.5},
+    ],
+    "gbdt": [
+        {"num_iterations": 5},
+        {"num_iterations": 8, "num_leaves": 7},
+        {"num_iterations": 6, "learning_rate": 0.3},
+    ],
+    "mlp": [
+        {"hidden_layers": (6,)},
+        {"hidden_layers": (6,), "learning_rate": 0.01},
+        {"hidden_layers": (6,), "l2": 2.0},
+    ],
+}
+PAIRS = [
+    (name, task)
+    for name in registry.names()
+    for task in sorted(registry.learner(name).tasks, key=lambda task: task.value)
+]
+
+
+def configs_of(learner: Learner) -> list[Config]:
+    base = {parameter.name: parameter.default for parameter in learner.hyperparameters}
+    return [{**base, **changes} for changes in GRIDS[learner.name]]
+
+
+def data(task: Task) -> tuple[Problem, Shard]:
+    random = np.random.default_rng(5)
+    x = random.normal(size=(300, 4))
+    scores = x @ random.normal(size=(4, 3)) + random.normal(size=(300, 3))
+    y = {
+        Task.REGRESSION: scores[:, 0] * 10 + 3,
+        Task.BINARY: (scores[:, 0] > 0).astype(float),
+        Task.MULTICLASS: scores.argmax(axis=1).astype(float),
+    }[task]
+    n_classes = {Task.REGRESSION: 0, Task.BINARY: 2, Task.MULTICLASS: 3}[task]
+    problem = Problem(task, n_features=4, n_classes=n_classes, seed=11, epochs=4)
+    return problem, Shard(x, y, random.uniform(0.5, 2.0, size=300))
+
+
+def advance(
+    learner: Learner, problem: Problem, configs: Sequence[Config], state: State, rows: Shard, epoch: int
+) -> State:
+    if isinstance(learner, AlgebraicLearner):
+        sums = None
+        for block in rows.blocks(128):
+            found = learner.accumulate(problem, configs, state, block)
+            sums = found if sums is None else learner.merge(sums, found)
+        assert sums is not None
+        return learner.step(problem, configs, state, sums)
+    if isinstance(learner, SequentialLearner):
+        return learner.train(problem, configs, state, rows, epoch)
+    assert isinstance(learner, SamplingLearner)
+    return learner.boost(problem, configs, state, rows, None, Stop("log_loss"))[0]
+
+
+def epochs(learner: Learner, problem: Problem) -> int:
+    return problem.epochs if learner.default_epochs else 1
+
+
+def trained(
+    learner: Learner, problem: Problem, configs: Sequence[Config], rows: Shard, through_bytes: bool = False
+) -> State:
+    state = learner.init(problem, configs)
+    for epoch in range(epochs(learner, problem)):
+        if state.done.all():
+            break
+        state = advance(learner, problem, configs, state, rows, epoch)
+        if through_bytes:
+            state = State.from_bytes(state.to_bytes())
+    return state
+
+
+def scores(learner: Learner, problem: Problem, configs: Sequence[Config], state: State, rows: Shard) -> np.ndarray:
+    return learner.scores(problem, configs, state, rows.x)
+
+
+def test_every_learner_has_a_grid() -> None:
+    assert set(GRIDS) == set(registry.names())
+
+
+@pytest.mark.parametrize(("name", "task"), PAIRS)
+def test_same_seed_gives_the_same_bytes(name: str, task: Task) -> None:
+    learner, (problem, rows) = registry.learner(name), data(task)
+    first, second = (trained(learner, problem, configs_of(learner), rows).to_bytes() for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize(("name", "task"), PAIRS)
+def test_state_survives_bytes_at_every_epoch(name: str, task: Task) -> None:
+    learner, (problem, rows) = registry.learner(name), data(task)
+    straight = trained(learner, problem, configs_of(learner), rows)
+    resumed = trained(learner, problem, configs_of(learner), rows, through_bytes=True)
+    assert straight.to_bytes() == resumed.to_bytes()
+
+
+@pytest.mark.parametrize(("name", "task"), PAIRS)
+def test_a_pack_of_n_equals_n_packs_of_one(name: str, task: Task) -> None:
+    learner, (problem, rows) = registry.learner(name), data(task)
+    configs = configs_of(learner)
+    together = scores(learner, problem, configs, trained(learner, problem, configs, rows), rows)
+    for number, config in enumerate(configs):
+        alone = scores(learner, problem, [config], trained(learner, problem, [config], rows), rows)
+        np.testing.assert_allclose(together[:, number], alone[:, 0], rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.parametrize(("name", "task"), PAIRS)
+def test_a_finished_model_scores_as_its_state_does(name: str, task: Task) -> None:
+    learner, (problem, rows) = registry.learner(name), data(task)
+    configs = configs_of(learner)
+    state = trained(learner, problem, configs, rows)
+    live = scores(learner, problem, configs, state, rows)
+    assert live.shape == (rows.n_rows, len(configs), problem.n_outputs)
+    for number in range(len(configs)):
+        artifact = learner.finalize(problem, configs, state, number)
+        np.testing.assert_allclose(learner.score(task, artifact, rows.x), live[:, number], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(("name", "task"), PAIRS)
+def test_it_learns_something(name: str, task: Task) -> None:
+    learner, (problem, rows) = registry.learner(name), data(task)
+    configs = configs_of(learner)[1:2]
+    problem = replace(problem, epochs=30)
+    found = scores(learner, problem, configs, trained(learner, problem, configs, rows), rows)[:, 0]
+    if task is Task.REGRESSION:
+        assert np.corrcoef(found[:, 0], rows.y)[0, 1] > 0.3
+    else:
+        chosen = found.argmax(axis=1) if task is Task.MULTICLASS else (found[:, 0] > 0.5)
+        assert (chosen == rows.y).mean() > 1.1 * max(np.bincount(rows.y.astype(int))) / rows.n_rows
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_hyperparameters_are_documented_and_their_defaults_allowed(name: str) -> None:
+    for parameter in registry.learner(name).hyperparameters:
+        assert parameter.doc
+        assert parameter.source
+        if parameter.default is not None:
+            assert registry.resolve(parameter, parameter.default) == parameter.default
