@@ -11,8 +11,11 @@ from typing import Any
 import duckdb
 
 from grouplearn import sqltext, training
-from grouplearn.catalog import functions, store
-from grouplearn.errors import BindError, ModelExists, ReadOnlyError, Span, did_you_mean
+from grouplearn.catalog import functions, models, store
+from grouplearn.catalog.evaluation import evaluate_sql
+from grouplearn.catalog.models import StoredModel
+from grouplearn.catalog.views import best_sql
+from grouplearn.errors import ModelExists, ReadOnlyError, Span, did_you_mean
 from grouplearn.learners import registry
 from grouplearn.learners.base import Hyperparameter
 from grouplearn.parser.render import render
@@ -97,8 +100,8 @@ class Session:
         outcome = training.run(physical, choice, job, self._progress, self._cancelled.is_set)
         stored = definition(physical, render(statement))
         with self._transaction():
-            store.write(self._connection, stored, outcome, replace=statement.replace)
-        return store.best_sql(self._connection, catalog, schema, statement.name.name)
+            model = store.write(self._connection, stored, outcome, replace=statement.replace)
+        return best_sql(stored, model, catalog)
 
     def _explain(self, statement: ExplainTrain, judge: Judge) -> str:
         train = statement.train
@@ -136,7 +139,7 @@ class Session:
     # --- the other statements --------------------------------------------------------------------------------------
 
     def _show_models(self, statement: ShowModels, judge: Judge) -> str:  # noqa: ARG002
-        return store.show_models_sql(self._connection)
+        return models.show_models_sql(self._connection)
 
     def _show_learners(self, statement: ShowLearners, judge: Judge) -> str:  # noqa: ARG002
         learners = [registry.learner(name) for name in registry.names()]
@@ -161,43 +164,35 @@ class Session:
         return _table(("hyperparameter", "type", "default", "allowed", "meaning", "source"), rows)
 
     def _describe_model(self, statement: DescribeModel, judge: Judge) -> str:
-        catalog, schema = self._model(statement.name, judge)
-        return store.describe_sql(self._connection, catalog, schema, statement.name.name)
+        return models.describe_sql(self._model(statement.name, judge))
 
     def _drop(self, statement: DropModel, judge: Judge) -> str:
         name = statement.name.name
-        catalog, schema = self._place(statement.name, judge)
-        if statement.if_exists and not self._is_model(catalog, schema, name):
+        place = self._place(statement.name, judge)
+        if statement.if_exists and models.load_definition(self._connection, *place, name) is None:
             return _notice(f"model {name} does not exist; nothing was dropped")
-        catalog, schema = self._model(statement.name, judge)
-        self._refuse_read_only(catalog, statement.name.span, judge)
+        location = self._model(statement.name, judge).location
+        self._refuse_read_only(location.catalog, statement.name.span, judge)
         with self._transaction():
-            store.drop(self._connection, catalog, schema, name)
+            store.drop(self._connection, location.catalog, location.schema, location.name)
         return _notice(f"model {name} is dropped")
 
     def _rename(self, statement: RenameModel, judge: Judge) -> str:
-        catalog, schema = self._model(statement.name, judge)
-        self._refuse_read_only(catalog, statement.name.span, judge)
+        location = self._model(statement.name, judge).location
+        self._refuse_read_only(location.catalog, statement.name.span, judge)
         new_name = statement.new_name.value
-        conflict = store.exists(self._connection, catalog, schema, new_name)
+        conflict = store.exists(self._connection, location.catalog, location.schema, new_name)
         if conflict is not None:
             raise ModelExists(conflict.message, text=judge.text, span=statement.new_name.span)
         with self._transaction():
-            store.rename(self._connection, catalog, schema, statement.name.name, new_name)
+            store.rename(self._connection, location.catalog, location.schema, location.name, new_name)
         return _notice(f"model {statement.name.name} is now {new_name}")
 
     def _evaluate(self, statement: EvaluateModel, judge: Judge) -> str:
-        catalog, schema = self._model(statement.name, judge)
+        model = self._model(statement.name, judge)
         where = ("WHERE", statement.where) if statement.where else ()
         judge.describe("SELECT * FROM", statement.source, *where)
-        query = store.evaluate_sql(
-            self._connection,
-            catalog,
-            schema,
-            statement.name.name,
-            statement.source.text,
-            statement.where.text if statement.where else None,
-        )
+        query = evaluate_sql(model, statement.source.text, statement.where.text if statement.where else None)
         judge.describe(query)
         return query
 
@@ -237,19 +232,14 @@ class Session:
         query = "SELECT 1 FROM duckdb_schemas() WHERE database_name = ? AND schema_name = ?"
         return self._connection.execute(query, [catalog, schema]).fetchone() is not None
 
-    def _is_model(self, catalog: str, schema: str, name: str) -> bool:
-        conflict = store.exists(self._connection, catalog, schema, name)
-        return conflict is not None and conflict.is_model
-
-    def _model(self, name: QualifiedName, judge: Judge) -> tuple[str, str]:
-        """Return the place of an existing model, or raise with the closest name."""
-        catalog, schema = self._place(name, judge)
-        if not self._is_model(catalog, schema, name.name):
-            known = store.names(self._connection, catalog)
+    def _model(self, name: QualifiedName, judge: Judge) -> StoredModel:
+        """Return an existing model, or raise with the closest name."""
+        model = models.load_definition(self._connection, *self._place(name, judge), name.name)
+        if model is None:
+            known = store.names(self._connection)
             listed = f"\nModels: {', '.join(known)}" if known else "\nThere is no model yet."
-            message = f'unknown model "{name.name}"{listed}'
-            raise BindError(message, text=judge.text, span=name.span, hint=did_you_mean(name.name, known))
-        return catalog, schema
+            raise judge.error(f'unknown model "{name.name}"{listed}', name.span, did_you_mean(name.name, known))
+        return model
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

@@ -11,9 +11,10 @@ from grouplearn.learners.base import Config, Learner, Task, Value
 from grouplearn.learners.registry import resolve
 from grouplearn.parser.statements import Name, Option, Sql
 from grouplearn.plan.judge import Judge
+from grouplearn.schedule import task_parallel
 
 EXECUTORS = ("auto", "local", "ray")
-OPERATORS = ("auto", "group_task_parallel", "model_task_parallel")
+OPERATORS = ("auto", *task_parallel.OPERATORS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,8 @@ def _units(
         for pack in packs:
             configs = tuple(bound.configs[config] for config in pack)
             seconds = cost.unit_seconds(bound.learner, configs, group.n_rows, width, epochs, outputs)
-            units.extend(Unit(len(units) + place, number, pack, fold, seconds) for place, fold in enumerate(folds))
+            first = len(units)
+            units.extend(Unit(first + place, number, pack, fold, seconds) for place, fold in enumerate(folds))
     return tuple(units)
 
 

@@ -80,7 +80,7 @@ OPTIMIZE auc;
 
 -- December: the best model of each carrier against the pooled model.
 WITH december AS (FROM departures WHERE month = 12 AND arr_delay IS NOT NULL),
-both AS (
+predicted AS (
   SELECT 'one model per carrier' AS model, carrier, arr_delay > 15 AS late, probability FROM delays_predict(december)
   UNION ALL
   SELECT 'one pooled model', carrier, arr_delay > 15, probability FROM delays_pooled_predict(december)
@@ -90,7 +90,7 @@ SELECT
   count(*) AS flights,
   round(avg(CASE WHEN late = (probability >= 0.5) THEN 1 ELSE 0 END), 4) AS accuracy,
   round(avg(-ln(CASE WHEN late THEN probability ELSE 1 - probability END)), 4) AS log_loss
-FROM both
+FROM predicted
 WHERE probability IS NOT NULL
 GROUP BY model
 ORDER BY log_loss;

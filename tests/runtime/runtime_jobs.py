@@ -32,7 +32,7 @@ def dataset(x: Any, y: Any, **parts: Any) -> Dataset:
     numeric, label = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     rows = label.size
     return Dataset(
-        numeric=numeric.reshape(rows, -1),
+        numeric=numeric,
         codes=np.asarray(parts.get("codes", np.empty((rows, 0))), dtype=np.int32),
         y=label,
         weight=np.asarray(parts.get("weight", np.ones(rows)), dtype=np.float64),

@@ -1,0 +1,70 @@
+"""A unit computes on one thread: the limits that keep numerical libraries to it."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import threadpoolctl
+
+from grouplearn.errors import MissingDependency
+from grouplearn.learners import registry
+
+
+def import_learner(name: str) -> None:
+    """Import what the learner ``name`` computes with; raises MissingDependency with the install command.
+
+    To be done before threads are limited: only loaded libraries can be.
+    """
+    required = registry.learner(name).requires
+    if required is None:
+        return
+    module, extra = required
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        raise MissingDependency(f"learner {name} needs {module}: {error}", hint=f"pip install '{extra}'") from None
+
+
+class _BlasLimit:
+    """The process's limit of BLAS threads, shared by runs that overlap: the first sets it, the last restores it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._limits: threadpoolctl.threadpool_limits | None = None
+
+    def enter(self) -> None:
+        with self._lock:
+            self._users += 1
+            if self._limits is None:
+                self._limits = threadpoolctl.threadpool_limits(limits=1, user_api="blas")
+
+    def leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users and self._limits is not None:
+                self._limits.restore_original_limits()
+                self._limits = None
+
+
+_BLAS_LIMIT = _BlasLimit()
+
+
+@contextmanager
+def blas_on_one_thread() -> Iterator[None]:
+    """Keep BLAS to one thread per caller, in the whole process."""
+    _BLAS_LIMIT.enter()
+    try:
+        yield
+    finally:
+        _BLAS_LIMIT.leave()
+
+
+@contextmanager
+def openmp_on_one_thread() -> Iterator[None]:
+    """Keep OpenMP regions that the calling thread enters to one thread; every worker thread needs its own limit."""
+    with threadpoolctl.threadpool_limits(limits=1, user_api="openmp"):
+        yield

@@ -1,0 +1,157 @@
+"""Task parallelism: a task is a run of units on one group's rows, executed by one worker from its first unit to its last."""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from grouplearn.schedule.messages import (
+    Event,
+    Finish,
+    Instruction,
+    Load,
+    Operator,
+    Release,
+    Run,
+    Unit,
+    UnitDone,
+    WorkerLost,
+    WorkerReady,
+)
+
+
+class BrokenSchedule(AssertionError):
+    """An event or a transition that would break a promise of the schedule; always a bug, never the user's doing."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """Units of one group that one worker runs in order; ``units[0]`` is the one that runs or will run next."""
+
+    units: tuple[Unit, ...]
+
+    @property
+    def group(self) -> int:
+        return self.units[0].group
+
+    @property
+    def priority(self) -> tuple[float, int]:
+        """Largest estimated cost first (LPT, Graham 1969); ties by unit number, so that the order is determined."""
+        return (-sum(unit.cost for unit in self.units), self.units[0].id)
+
+
+class TaskParallel:
+    """Hands tasks, largest first, to whichever worker is idle; a lost worker's unfinished task goes back in line.
+
+    Promises, checked at every event: a worker has at most one task and one running unit, a unit is on at most one
+    worker, no unit is done twice, ``Finish`` is said once, after the last unit.
+    """
+
+    name: str = "task_parallel"
+
+    def __init__(self, tasks: Iterable[tuple[Unit, ...]]) -> None:
+        self._waiting: list[tuple[tuple[float, int], _Task]] = []
+        self._assigned: dict[int, _Task] = {}
+        self._idle: set[int] = set()
+        self._open: set[int] = set()
+        self._finished = False
+        for units in tasks:
+            _require(len({unit.group for unit in units}) == 1, "a task is about one group")
+            for unit in units:
+                _require(unit.id not in self._open, f"unit {unit.id} was given twice")
+                self._open.add(unit.id)
+            self._enqueue(_Task(units))
+
+    def on(self, event: Event) -> tuple[Instruction, ...]:
+        """Take an event, return what is to be done now, in order; an impossible event raises BrokenSchedule."""
+        match event:
+            case WorkerReady(worker):
+                instructions = self._joined(worker)
+            case UnitDone(worker, unit):
+                instructions = self._done(worker, unit)
+            case WorkerLost(worker):
+                instructions = self._lost(worker)
+        instructions += self._assign()
+        if not self._open and not self._finished:
+            _require(not self._assigned and not self._waiting, "everything is done, yet a task is left")
+            self._finished = True
+            instructions.append(Finish())
+        return tuple(instructions)
+
+    def _joined(self, worker: int) -> list[Instruction]:
+        _require(worker not in self._idle and worker not in self._assigned, f"worker {worker} joined twice")
+        self._idle.add(worker)
+        return []
+
+    def _done(self, worker: int, unit: Unit) -> list[Instruction]:
+        task = self._assigned.get(worker)
+        _require(task is not None and task.units[0] == unit, f"worker {worker} was not running unit {unit.id}")
+        _require(unit.id in self._open, f"unit {unit.id} was done twice")
+        self._open.remove(unit.id)
+        rest = self._assigned.pop(worker).units[1:]
+        if rest:
+            self._assigned[worker] = _Task(rest)
+            return [Run(worker, rest[0])]
+        self._idle.add(worker)
+        return [Release(worker, unit.group)]
+
+    def _lost(self, worker: int) -> list[Instruction]:
+        _require(worker in self._idle or worker in self._assigned, f"worker {worker} was not there to be lost")
+        self._idle.discard(worker)
+        task = self._assigned.pop(worker, None)
+        if task is not None:
+            self._enqueue(task)
+        return []
+
+    def _assign(self) -> list[Instruction]:
+        instructions: list[Instruction] = []
+        while self._waiting and self._idle:
+            _, task = heapq.heappop(self._waiting)
+            worker = min(self._idle)
+            self._idle.remove(worker)
+            self._assigned[worker] = task
+            instructions += [Load(worker, task.group), Run(worker, task.units[0])]
+        return instructions
+
+    def _enqueue(self, task: _Task) -> None:
+        heapq.heappush(self._waiting, (task.priority, task))
+
+
+class GroupTaskParallel(TaskParallel):
+    """One task per group: the group's rows are loaded once and all its units run on them, on one worker."""
+
+    name = "group_task_parallel"
+
+    def __init__(self, units: Iterable[Unit]) -> None:
+        by_group: dict[int, list[Unit]] = defaultdict(list)
+        for unit in units:
+            by_group[unit.group].append(unit)
+        # By fold, so that a worker encodes each fold of the group once.
+        super().__init__(tuple(sorted(each, key=lambda unit: (unit.fold, unit.id))) for each in by_group.values())
+
+
+class ModelTaskParallel(TaskParallel):
+    """One task per unit: each loads its group's rows for itself (the many-model pattern of task-based systems)."""
+
+    name = "model_task_parallel"
+
+    def __init__(self, units: Iterable[Unit]) -> None:
+        super().__init__((unit,) for unit in units)
+
+
+OPERATORS: Mapping[str, Callable[[Iterable[Unit]], Operator]] = {
+    GroupTaskParallel.name: GroupTaskParallel,
+    ModelTaskParallel.name: ModelTaskParallel,
+}
+
+
+def operator(name: str, units: Iterable[Unit]) -> Operator:
+    """Return a fresh state machine of the operator ``name`` (a key of ``OPERATORS``) over ``units``."""
+    return OPERATORS[name](units)
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise BrokenSchedule(what)

@@ -1,0 +1,181 @@
+"""The local runtime: same bits on any number of threads, failures isolated, cancellation in time."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from runtime_jobs import Watcher, job, models, units
+
+from grouplearn.data.dataset import Group
+from grouplearn.errors import Cancelled, MissingDependency
+from grouplearn.learners import registry
+from grouplearn.learners.base import Access
+from grouplearn.learners.logistic_regression import LogisticRegression
+from grouplearn.runtime import local
+from grouplearn.runtime.choose import runtime
+from grouplearn.runtime.local import LocalRuntime, threads_worthwhile
+from grouplearn.runtime.unit import train_unit
+from grouplearn.schedule.task_parallel import operator
+
+LEARNERS: dict[str, tuple[dict[str, Any], ...]] = {
+    "logistic_regression": ({"l2": 0.1}, {"l1": 1.0}),
+    "gbdt": ({"num_iterations": 8}, {"num_iterations": 8, "learning_rate": 0.5}),
+    "mlp": ({"learning_rate": 0.01}, {"learning_rate": 0.1}),
+}
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use as many threads as workers, however small the job."""
+    monkeypatch.setattr(local, "threads_worthwhile", lambda job, workers: workers)
+
+
+def never() -> bool:
+    return False
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_models_are_bitwise_those_of_a_loop(learner: str) -> None:
+    a_job = job(learner, LEARNERS[learner], epochs=3)
+    plan = units(a_job)
+    loop = models(tuple(train_unit(a_job, unit, None, lambda epochs: None, never) for unit in plan))
+    for name in ("group_task_parallel", "model_task_parallel"):
+        for workers in (1, 2, 4):
+            results = LocalRuntime().run(a_job, operator(name, plan), workers, Watcher(), never)
+            assert models(results) == loop
+
+
+@pytest.mark.usefixtures("threads")
+def test_results_come_in_unit_order_with_times_and_workers() -> None:
+    a_job, watcher = job(groups=6), Watcher()
+    results = runtime("local").run(a_job, operator("model_task_parallel", units(a_job, True)), 3, watcher, never)
+    assert [result.unit.id for result in results] == list(range(12))
+    assert sorted(watcher.units) == list(range(12))
+    assert watcher.epochs == sum(trial.epochs for result in results for trial in result.trials)
+    assert all(0 <= result.started <= result.ended for result in results)
+    assert {result.worker for result in results} <= {0, 1, 2}
+    by_worker = sorted((result.worker, result.started, result.ended) for result in results)
+    for (worker, _, ended), (next_worker, started, _) in itertools.pairwise(by_worker):
+        assert worker != next_worker or ended <= started, "a worker ran two units at once"
+
+
+def test_a_failing_group_fails_alone() -> None:
+    a_job = job(groups=3)
+    label = a_job.dataset.y.copy()
+    label[60:120] = 1.0
+    label[130] = np.nan
+    groups = (*a_job.groups, Group(3, 0, ("empty",), ()))
+    a_job = replace(a_job, groups=groups, dataset=replace(a_job.dataset, y=label))
+    results = LocalRuntime().run(a_job, operator("group_task_parallel", units(a_job)), 1, Watcher(), never)
+    assert [{trial.reason for trial in result.trials} for result in results] == [
+        {None},
+        {"the label is true in every one of the 40 training rows"},
+        {"the label is NULL or NaN in 1 of 60 rows; hint: filter such rows in WHERE"},
+        {"the group has no rows"},
+    ]
+
+
+class Stubborn(LogisticRegression):
+    """Spends a minute in one step, in Python, without looking up."""
+
+    def step(self, *arguments: Any) -> Any:
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            time.sleep(0.01)
+        return super().step(*arguments)
+
+
+class Endless(LogisticRegression):
+    """Short steps without end."""
+
+    def step(self, problem: Any, configs: Any, state: Any, sums: Any) -> Any:
+        time.sleep(0.01)
+        return replace(state, done=state.done & False)
+
+    def losses(self, state: Any) -> Any:
+        return np.zeros(state.done.shape)
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("learner", [Stubborn, Endless])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_cancelling_stops_within_two_seconds(
+    monkeypatch: pytest.MonkeyPatch, learner: type[LogisticRegression], workers: int
+) -> None:
+    monkeypatch.setattr(registry, "LEARNERS", {"logistic_regression": learner})
+    a_job = job(epochs=100_000)
+    asked = time.monotonic() + 0.3
+    with pytest.raises(Cancelled, match="training was interrupted; nothing was stored"):
+        LocalRuntime().run(
+            a_job, operator("group_task_parallel", units(a_job)), workers, Watcher(), lambda: time.monotonic() > asked
+        )
+    assert time.monotonic() - asked < 2
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("grouplearn")]
+
+
+def test_ctrl_c_stops_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "LEARNERS", {"logistic_regression": Endless})
+
+    def interrupt() -> bool:
+        raise KeyboardInterrupt
+
+    a_job = job(epochs=100_000)
+    with pytest.raises(Cancelled):
+        LocalRuntime().run(a_job, operator("group_task_parallel", units(a_job)), 1, Watcher(), interrupt)
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("grouplearn")]
+
+
+def test_a_broken_observer_is_not_swallowed_and_leaves_no_thread() -> None:
+    class Broken(Watcher):
+        def unit_done(self, result: Any) -> None:
+            raise LookupError("observer")
+
+    a_job = job()
+    with pytest.raises(LookupError, match="observer"):
+        LocalRuntime().run(a_job, operator("group_task_parallel", units(a_job)), 2, Broken(), never)
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("grouplearn")]
+
+
+def test_threads_are_used_where_they_help() -> None:
+    small, large = job("gbdt", rows=10), job("gbdt", rows=6000)
+    assert registry.learner("gbdt").access is Access.SAMPLING
+    assert (threads_worthwhile(small, 4), threads_worthwhile(large, 4)) == (1, 4)
+    assert threads_worthwhile(replace(large, learner="mlp"), 4) == 1
+
+
+def test_numerical_libraries_are_limited_during_a_run_and_restored_after() -> None:
+    import threadpoolctl
+
+    def blas_threads() -> set[int]:
+        return {each["num_threads"] for each in threadpoolctl.threadpool_info() if each["user_api"] == "blas"}
+
+    class Looking(Watcher):
+        seen: set[int] = set()  # noqa: RUF012 - one instance
+
+        def unit_done(self, result: Any) -> None:
+            self.seen |= blas_threads()
+
+    before, a_job, looking = blas_threads(), job(), Looking()
+    LocalRuntime().run(a_job, operator("group_task_parallel", units(a_job)), 1, looking, never)
+    assert looking.seen == {1}
+    assert blas_threads() == before
+
+
+def test_a_learner_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LogisticRegression, "requires", ("no_such_module", "grouplearn[magic]"))
+    a_job = job()
+    with pytest.raises(MissingDependency) as error:
+        LocalRuntime().run(a_job, operator("group_task_parallel", units(a_job)), 1, Watcher(), never)
+    assert error.value.hint == "pip install 'grouplearn[magic]'"
+
+
+def test_unknown_runtimes_are_refused() -> None:
+    with pytest.raises(KeyError, match="cloud"):
+        runtime("cloud")
