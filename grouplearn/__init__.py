@@ -1,1 +1,91 @@
-"""One model per group, from SQL: in-database machine learning for DuckDB."""
+"""One model per group, from SQL: in-database machine learning for DuckDB.
+
+``grouplearn.connect(path)`` opens a PEP 249 connection that speaks DuckDB's SQL and ours. Everything here is loaded on
+first use, so that importing the package is quick and loads no library.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from grouplearn.errors import (
+        BindError,
+        Cancelled,
+        DatabaseError,
+        DataError,
+        Error,
+        IntegrityError,
+        InterfaceError,
+        InternalError,
+        MissingDependency,
+        ModelExists,
+        NotSupportedError,
+        NotSupportedHere,
+        OperationalError,
+        ParseError,
+        ProgrammingError,
+        ReadOnlyError,
+        TrainingError,
+        Warning,
+    )
+    from grouplearn.frontends.dbapi import Connection, connect
+    from grouplearn.frontends.magics import load_ipython_extension, unload_ipython_extension
+
+    __version__: str
+
+apilevel = "2.0"
+threadsafety = 1
+paramstyle = "qmark"
+
+__all__ = [
+    "BindError",
+    "Cancelled",
+    "Connection",
+    "DataError",
+    "DatabaseError",
+    "Error",
+    "IntegrityError",
+    "InterfaceError",
+    "InternalError",
+    "MissingDependency",
+    "ModelExists",
+    "NotSupportedError",
+    "NotSupportedHere",
+    "OperationalError",
+    "ParseError",
+    "ProgrammingError",
+    "ReadOnlyError",
+    "TrainingError",
+    "Warning",
+    "__version__",
+    "apilevel",
+    "connect",
+    "load_ipython_extension",
+    "paramstyle",
+    "threadsafety",
+    "unload_ipython_extension",
+]
+
+_HOME = {
+    "Connection": "grouplearn.frontends.dbapi",
+    "connect": "grouplearn.frontends.dbapi",
+    "load_ipython_extension": "grouplearn.frontends.magics",
+    "unload_ipython_extension": "grouplearn.frontends.magics",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        value: Any = importlib.import_module("importlib.metadata").version("grouplearn")
+    elif name in __all__:
+        value = getattr(importlib.import_module(_HOME.get(name, "grouplearn.errors")), name)
+    else:
+        raise AttributeError(f"module 'grouplearn' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -96,11 +97,19 @@ def merge(a: MetricSums, b: MetricSums) -> MetricSums:
     return MetricSums(merged)
 
 
-def finish(sums: MetricSums) -> dict[str, FloatArray]:
-    """Return every metric of the task, each (c,); NaN where it is not defined (no rows, or one class for auc)."""
-    if "labels" in sums.tensors:
-        return _finish_classes(sums.tensors)
-    return _finish_values(sums.tensors)
+def finish(sums: MetricSums, only: str | None = None) -> dict[str, FloatArray]:
+    """Return every metric of the task, each (c,); NaN where it is not defined (no rows, or one class for auc).
+
+    ``only`` names the one metric that is wanted, for use after every epoch: auc alone needs a sort.
+    """
+    finished = _finish_classes(sums.tensors) if "labels" in sums.tensors else _finish_values(sums.tensors)
+    return {name: compute() for name, compute in finished.items() if only in (None, name)}
+
+
+def _over_rows(weight: FloatArray, values: npt.NDArray[Any]) -> FloatArray:
+    """Return Σᵢ wᵢ·values[i, :]; each column's sum has the same bits whatever other columns stand beside it."""
+    total: FloatArray = (np.ascontiguousarray(values.T) * weight).sum(axis=1)
+    return total
 
 
 def _measure_values(predictions: FloatArray, y: FloatArray, weight: FloatArray) -> MetricSums:
@@ -113,21 +122,27 @@ def _measure_values(predictions: FloatArray, y: FloatArray, weight: FloatArray) 
             "weight": np.array(total),
             "label_mean": np.array(mean),
             "label_square": np.array(weight @ (y - mean) ** 2),
-            "absolute": weight @ np.abs(error),
-            "square": weight @ error**2,
+            "absolute": _over_rows(weight, np.abs(error)),
+            "square": _over_rows(weight, error**2),
         }
     )
 
 
-def _finish_values(tensors: Tensors) -> dict[str, FloatArray]:
-    """Return the metrics of regression; r2 of a constant label is 1 if predicted exactly and 0 otherwise."""
-    square, spread = tensors["square"], tensors["label_square"]
-    r2 = 1.0 - square / spread if spread > 0 else np.where(square == 0, 1.0, 0.0)
+def _finish_values(tensors: Tensors) -> dict[str, Callable[[], FloatArray]]:
     return {
-        "rmse": np.sqrt(_ratio(square, tensors["weight"])),
-        "mae": _ratio(tensors["absolute"], tensors["weight"]),
-        "r2": r2 if tensors["rows"] >= 2 else np.full(square.shape, np.nan),
+        "rmse": lambda: np.sqrt(_ratio(tensors["square"], tensors["weight"])),
+        "mae": lambda: _ratio(tensors["absolute"], tensors["weight"]),
+        "r2": lambda: _r2(tensors),
     }
+
+
+def _r2(tensors: Tensors) -> FloatArray:
+    """Return 1 - Σw(y-ŷ)²/Σw(y-ȳ)²; of a constant label 1 if predicted exactly and 0 otherwise."""
+    square, spread = tensors["square"], tensors["label_square"]
+    if tensors["rows"] < 2:
+        return np.full(square.shape, np.nan)
+    r2: FloatArray = 1.0 - square / spread if spread > 0 else np.where(square == 0, 1.0, 0.0)
+    return r2
 
 
 def _measure_classes(n_classes: int, scores: FloatArray, y: FloatArray, weight: FloatArray) -> MetricSums:
@@ -142,11 +157,11 @@ def _measure_classes(n_classes: int, scores: FloatArray, y: FloatArray, weight: 
     return MetricSums(
         {
             "weight": np.array(weight.sum()),
-            "loss": weight @ loss,
-            "correct": weight @ correct,
+            "loss": _over_rows(weight, loss),
+            "correct": _over_rows(weight, correct),
             "actual": weight @ actual,
-            "predicted": np.stack([weight @ (predicted == each) for each in classes], axis=1),
-            "hit": np.stack([(weight * actual[:, each]) @ (predicted == each) for each in classes], axis=1),
+            "predicted": np.stack([_over_rows(weight, predicted == each) for each in classes], axis=1),
+            "hit": np.stack([_over_rows(weight * actual[:, each], predicted == each) for each in classes], axis=1),
             "scores": scores,
             "labels": y,
             "weights": weight,
@@ -161,13 +176,13 @@ def _probability_of_label(scores: FloatArray, label: npt.NDArray[np.intp]) -> Fl
     return own
 
 
-def _finish_classes(tensors: Tensors) -> dict[str, FloatArray]:
+def _finish_classes(tensors: Tensors) -> dict[str, Callable[[], FloatArray]]:
     weight = tensors["weight"]
     return {
-        "log_loss": _ratio(tensors["loss"], weight),
-        "auc": _auc(tensors["scores"], tensors["labels"], tensors["weights"]),
-        "accuracy": _ratio(tensors["correct"], weight),
-        "f1": _f1(tensors) if weight > 0 else np.full(tensors["loss"].shape, np.nan),
+        "log_loss": lambda: _ratio(tensors["loss"], weight),
+        "auc": lambda: _auc(tensors["scores"], tensors["labels"], tensors["weights"]),
+        "accuracy": lambda: _ratio(tensors["correct"], weight),
+        "f1": lambda: _f1(tensors) if weight > 0 else np.full(tensors["loss"].shape, np.nan),
     }
 
 
@@ -217,7 +232,7 @@ def _binary_auc(scores: FloatArray, positive: npt.NDArray[np.bool_], weights: Fl
     ends[:-1] = changes[1:]
     last = np.minimum.accumulate(np.where(ends, position + 1, len(scores))[::-1], axis=0)[::-1]
     beaten = np.take_along_axis(negatives, first, axis=0) + np.take_along_axis(negatives, last, axis=0)
-    area: FloatArray = 0.5 * (above[order] * beaten).sum(axis=0) / pairs
+    area: FloatArray = 0.5 * _over_rows(np.ones(len(scores)), above[order] * beaten) / pairs
     return np.where(np.isnan(scores).any(axis=0), np.nan, area)
 
 

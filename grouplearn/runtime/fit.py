@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -52,17 +52,14 @@ class Pack:
 class Fit:
     """One config of a pack as training goes on.
 
-    ``epochs`` counts the epochs that made the model, ``valid`` are the validation metrics after them. ``artifact`` is the
-    frozen best so far under early stopping.
+    ``epochs`` counts the epochs that made the model; ``artifact`` is the frozen best so far under early stopping.
     """
 
     epochs: int = 0
     curve: list[CurvePoint] = field(default_factory=list)
-    valid: Mapping[str, float] = field(default_factory=dict)
     artifact: Artifact | None = None
     diverged: bool = False
     best: float = math.nan
-    best_epoch: int = 0
 
 
 def fit_pack(pack: Pack) -> tuple[State, tuple[Fit, ...]]:
@@ -107,35 +104,37 @@ def _iterate(pack: Pack, advance: Advance, losses: Callable[[State], FloatArray]
         pack.check()
         state = advance(state, epoch)
         loss = losses(state)
-        measured = evaluate(pack, valid, state, active) if valid is not None else [{} for _ in active]
+        values = _valid_metric(pack, valid, state, active)
         stopped = state.done.copy()
-        for index, after in zip(active, measured, strict=True):
-            stopped[index] |= _record(pack, fits[index], state, index, epoch + 1, float(loss[index]), after)
+        for index, value in zip(active, values, strict=True):
+            stopped[index] |= _record(pack, fits[index], state, index, CurvePoint(epoch + 1, float(loss[index]), value))
         state = replace(state, done=stopped)
         pack.report(len(active))
     return state, fits
 
 
-def _record(
-    pack: Pack, fit: Fit, state: State, index: int, epoch: int, loss: float, valid: Mapping[str, float]
-) -> bool:
+def _valid_metric(pack: Pack, valid: Shard | None, state: State, active: Sequence[int]) -> list[float]:
+    if valid is None:
+        return [math.nan for _ in active]
+    return [measured[pack.metric] for measured in evaluate(pack, valid, state, active, only=pack.metric)]
+
+
+def _record(pack: Pack, fit: Fit, state: State, index: int, point: CurvePoint) -> bool:
     """Note one epoch of one config; return whether the config is to stop."""
-    value = valid.get(pack.metric, math.nan)
-    fit.curve.append(CurvePoint(epoch, loss, value))
-    if not math.isfinite(loss):
+    fit.curve.append(point)
+    if not math.isfinite(point.train_loss):
         fit.diverged = fit.artifact is None
         return True
-    if pack.patience is None or math.isnan(value):
+    if pack.patience is None or math.isnan(point.valid_metric):
         # A metric that is not a number says nothing about when to stop.
         if fit.artifact is None:
-            fit.epochs, fit.valid = epoch, valid
+            fit.epochs = point.epoch
         return False
-    if math.isnan(fit.best) or _better(pack.metric, value, fit.best):
-        fit.best, fit.best_epoch = value, epoch
-        fit.epochs, fit.valid = epoch, valid
+    if math.isnan(fit.best) or _better(pack.metric, point.valid_metric, fit.best):
+        fit.best, fit.epochs = point.valid_metric, point.epoch
         fit.artifact = pack.learner.finalize(pack.prepared.problem, pack.configs, state, index)
         return False
-    return epoch - fit.best_epoch >= pack.patience
+    return point.epoch - fit.epochs >= pack.patience
 
 
 def _better(metric: str, value: float, than: float) -> bool:
@@ -148,26 +147,25 @@ def _boost(pack: Pack, learner: SamplingLearner) -> tuple[State, tuple[Fit, ...]
     state = pack.learner.init(prepared.problem, pack.configs)
     stop = Stop(pack.metric, pack.patience, pack.cancelled)
     state, boosted = learner.boost(prepared.problem, pack.configs, state, prepared.train, prepared.valid, stop)
-    everything = range(len(pack.configs))
-    valid = prepared.valid
-    measured = evaluate(pack, valid, state, everything) if valid is not None else [{} for _ in everything]
     fits = []
-    for rounds, curve, after in zip(boosted.rounds, boosted.curves, measured, strict=True):
+    for rounds, curve in zip(boosted.rounds, boosted.curves, strict=True):
         points = [CurvePoint(number, math.nan, float(value)) for number, value in enumerate(curve, start=1)]
-        fits.append(Fit(rounds, points, after))
+        fits.append(Fit(rounds, points))
     pack.report(sum(boosted.rounds))
     return state, tuple(fits)
 
 
-def evaluate(pack: Pack, shard: Shard, state: State, chosen: Sequence[int]) -> list[dict[str, float]]:
-    """Return every metric of the task for the configs at positions ``chosen`` in the pack's present state."""
+def evaluate(
+    pack: Pack, shard: Shard, state: State, chosen: Sequence[int], only: str | None = None
+) -> list[dict[str, float]]:
+    """Return every metric of the task (or one) for the configs at positions ``chosen`` in the pack's present state."""
     problem, everything = pack.prepared.problem, len(chosen) == len(pack.configs)
 
     def scores(x: Matrix) -> FloatArray:
         all_scores = pack.learner.scores(problem, pack.configs, state, x)
         return all_scores if everything else all_scores[:, chosen, :]
 
-    return _measure(pack, shard, scores, len(chosen))
+    return _measure(pack, shard, scores, len(chosen), only)
 
 
 def evaluate_artifacts(pack: Pack, shard: Shard, artifacts: Sequence[Artifact]) -> list[dict[str, float]]:
@@ -181,7 +179,7 @@ def evaluate_artifacts(pack: Pack, shard: Shard, artifacts: Sequence[Artifact]) 
 
 
 def _measure(
-    pack: Pack, shard: Shard, scores: Callable[[Matrix], FloatArray], n_configs: int
+    pack: Pack, shard: Shard, scores: Callable[[Matrix], FloatArray], n_configs: int, only: str | None = None
 ) -> list[dict[str, float]]:
     problem, total = pack.prepared.problem, None
     for block in shard.blocks():
@@ -190,5 +188,5 @@ def _measure(
         total = sums if total is None else metrics.merge(total, sums)
     if total is None or not n_configs:
         return [{} for _ in range(n_configs)]
-    finished = metrics.finish(total)
+    finished = metrics.finish(total, only)
     return [{name: float(values[index]) for name, values in finished.items()} for index in range(n_configs)]

@@ -96,8 +96,7 @@ def _usable_rows(job: Job, group: Group) -> RowNumbers:
         raise GroupFailed(f"the group has {_count(n_rows, 'row')}, fewer than min_rows = {job.min_rows}")
     rows = np.concatenate([np.arange(start, stop, dtype=np.int64) for start, stop in group.ranges])
     label, weight = job.dataset.y[rows], job.dataset.weight[rows]
-    _refuse("the label is NULL or NaN", np.isnan(label), "filter such rows in WHERE")
-    _refuse("the label is infinite", np.isinf(label), "filter such rows in WHERE")
+    _refuse("the label is NULL or not finite", ~np.isfinite(label), "filter such rows in WHERE")
     _refuse("the weight is NULL, NaN or infinite", ~np.isfinite(weight), "a weight is a number >= 0")
     _refuse("the weight is negative", weight < 0, "a weight is a number >= 0")
     if not weight.any():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -89,7 +89,9 @@ def _train(
     try:
         state, fits = fit_pack(pack)
         models = tuple(_model(pack, state, fit, index) for index, fit in enumerate(fits))
-        train = _train_metrics(pack, state, models) if unit.fold == FINAL else [{} for _ in models]
+        rows, held_out = prepared.train, prepared.valid
+        train_rows = Shard(rows.x, rows.y, prepared.row_weight) if unit.fold == FINAL else None
+        train, valid = (_metrics(pack, shard, state, models) for shard in (train_rows, held_out))
     except Interrupted:
         raise
     except Exception as error:
@@ -101,8 +103,8 @@ def _train(
     seconds = (time.perf_counter() - started) / len(numbers)
     keep_model = unit.fold == FINAL
     return tuple(
-        _trial(pack, number, fit, model, metrics, seconds, keep_model)
-        for number, fit, model, metrics in zip(numbers, fits, models, train, strict=True)
+        _trial(pack, fit, model, TrialResult(number, "done", None, fit.epochs, seconds, measured, after), keep_model)
+        for number, fit, model, measured, after in zip(numbers, fits, models, train, valid, strict=True)
     )
 
 
@@ -132,10 +134,10 @@ def _diverged(learner: Learner) -> str:
     return f"diverged: the objective became infinite; hint: {hint}"
 
 
-def _train_metrics(pack: Pack, state: State, models: Sequence[_Model]) -> list[dict[str, float]]:
-    """Return the metrics on the training rows, weighted by row weights alone; empty for failed trials."""
-    rows = pack.prepared.train
-    shard = Shard(rows.x, rows.y, pack.prepared.row_weight)
+def _metrics(pack: Pack, shard: Shard | None, state: State, models: Sequence[_Model]) -> list[dict[str, float]]:
+    """Return the metrics of each model on the rows of ``shard``; empty for failed trials and without a shard."""
+    if shard is None:
+        return [{} for _ in models]
     if not any(model.frozen for model in models):
         alive = [index for index, model in enumerate(models) if model.artifact is not None]
         measured = iter(evaluate(pack, shard, state, alive) if alive else ())
@@ -145,24 +147,18 @@ def _train_metrics(pack: Pack, state: State, models: Sequence[_Model]) -> list[d
     return [next(measured) if model.artifact is not None else {} for model in models]
 
 
-def _trial(
-    pack: Pack, number: int, fit: Fit, model: _Model, train: dict[str, float], seconds: float, keep_model: bool
-) -> TrialResult:
-    """Return the trial of one config; of a fold only its validation metrics are kept."""
-    curve = tuple(fit.curve) if keep_model else ()
+def _trial(pack: Pack, fit: Fit, model: _Model, measured: TrialResult, keep_model: bool) -> TrialResult:
+    """Complete the trial of one config; of a fold only its validation metrics are kept."""
     if model.artifact is None:
-        return TrialResult(number, "failed", model.reason, fit.epochs, seconds, curve=curve)
+        measured = replace(measured, status="failed", reason=model.reason, train={}, valid={})
     if not keep_model:
-        return TrialResult(number, "done", None, fit.epochs, seconds, valid=fit.valid)
+        return measured
+    if model.artifact is None:
+        return replace(measured, curve=tuple(fit.curve))
     importance = pack.learner.importance(model.artifact, pack.prepared.problem.n_features)
-    return TrialResult(
-        config=number,
-        status="done",
-        epochs=fit.epochs,
-        seconds=seconds,
-        train=train,
-        valid=fit.valid,
-        curve=curve,
+    return replace(
+        measured,
+        curve=tuple(fit.curve),
         artifact=model.artifact,
         importance=None if importance is None else tuple(importance.tolist()),
     )

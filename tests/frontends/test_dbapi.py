@@ -23,7 +23,7 @@ TRAIN = "TRAIN MODEL m USING linear_regression PREDICT y FROM {source}"
 
 
 def test_importing_the_package_is_quick_and_loads_no_library() -> None:
-    heavy = "ray torch lightgbm pandas matplotlib IPython rich prompt_toolkit pyarrow numpy duckdb sqlglot".split()
+    heavy = ["ray", "torch", "lightgbm", "pandas", "matplotlib", "IPython", "rich", "prompt_toolkit", "duckdb", "numpy"]
     code = f"""
 import sys, time
 began = time.perf_counter()
@@ -140,6 +140,15 @@ def test_unfinished_results_are_treated_as_duckdb_treats_them(con: Connection) -
     con.execute("FROM t")
     with pytest.raises(duckdb.Error, match="unfinished result"):
         con.sql("SHOW MODELS")
+
+
+def test_an_unread_answer_does_not_keep_the_connection_busy(con: Connection) -> None:
+    con.execute(TRAIN.format(source="t"))
+    assert con.sql("SELECT count(*) FROM m").fetchall() == [(2,)]
+    con.execute("SHOW MODELS")
+    assert con.table("m").fetchall() == [(1, 2), (3, 4)]
+    assert con.execute("SHOW MODELS").fetchone() == ("answer",)
+    con.sql("EVALUATE MODEL m ON t")
 
 
 def test_transactions(con: Connection) -> None:

@@ -32,7 +32,8 @@ CELLS = [
     "%%gl\nTRAIN MODEL broken\nUSING linear_regresion PREDICT y FROM t",
     "%%gl\nSELECT $nowhere",
     f"%%gl\n{SETUP.replace('TABLE t', 'TABLE again')};\nSELECT 1 AS last",
-    INTERRUPTED_LATER + "get_ipython().run_line_magic('gl', 'SELECT count(*) FROM range(100000000000) a, range(1000) b')",
+    INTERRUPTED_LATER
+    + "get_ipython().run_line_magic('gl', 'SELECT count(*) FROM range(100000000000) a, range(1000) b')",
     "%gl SELECT 'alive' AS state",
     "import grouplearn\ncon = grouplearn.connect()\n%gl con\n%load_ext sql\n%config SqlMagic.displaycon = False\n%sql con",
     f"%sql {SETUP}",
@@ -43,11 +44,13 @@ CELLS = [
 
 
 @pytest.fixture(scope="module")
-def notebook() -> list[Any]:
+def notebook(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """One run of the notebook in a real kernel; the outputs of its cells."""
     cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
     node = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": {"name": "python3", "display_name": ""}})
-    NotebookClient(node, timeout=60, allow_errors=True, kernel_name="python3").execute()
+    # Elsewhere than in the repository, whose folder sql/ would hide JupySQL's module of that name.
+    folder = {"metadata": {"path": str(tmp_path_factory.mktemp("notebook"))}}
+    NotebookClient(node, timeout=60, allow_errors=True, kernel_name="python3", resources=folder).execute()
     return [cell["outputs"] for cell in node["cells"]]
 
 
@@ -120,7 +123,7 @@ def test_jupysql_takes_our_connection(notebook: list[Any]) -> None:
         assert not [output for output in outputs if output["output_type"] == "error"]
     assert "model_level" in str(cell(notebook, "%sql TRAIN"))
     assert "42" in str(cell(notebook, "%sql SELECT sum(a) + 39"))
-    assert "SqlMagic'" in cell(notebook, "type(get_ipython()")[0]["data"]["text/plain"]
+    assert cell(notebook, "type(get_ipython()")[0]["data"]["text/plain"] == "'SqlMagic'"
 
 
 @pytest.fixture
@@ -154,6 +157,8 @@ def test_a_header_names_a_connection_and_a_variable(ipython: InteractiveShell, t
     ipython.user_ns["plain"].execute("CREATE TABLE there AS SELECT 5 AS i")
     assert ipython.run_cell_magic("gl", "plain found <<", "SHOW MODELS; FROM there") is None
     assert ipython.user_ns["found"].fetchall() == [(5,)]
+    assert ipython.run_line_magic("gl", "plain") is None
+    assert repr(ipython.run_line_magic("gl", "FROM there")).count("5") == 1
     with pytest.raises(grouplearn.ProgrammingError, match='"1x <<": write the name of a variable before <<'):
         ipython.run_cell_magic("gl", "1x <<", "SELECT 1")
     with pytest.raises(grouplearn.ProgrammingError, match='"SELECT 1" is not a connection'):

@@ -30,7 +30,7 @@ def test_a_tally_counts_trials_groups_epochs_and_time() -> None:
     clock = Clock()
     tally = Tally(SUMMARY, clock)
     clock.now += 10
-    tally.epochs_done(Unit(0, 0, (0, 1)), 5)
+    tally.epochs_done(10)
     assert (tally.epochs, tally.share, tally.seconds_left) == (10, 0.25, 30.0)
     tally.unit_done(unit_result(0, (0,), 0.7))
     assert (tally.groups, tally.trials) == (0, 1)

@@ -35,7 +35,7 @@ TYPES = {Task.REGRESSION: "DOUBLE", Task.BINARY: "BOOLEAN", Task.MULTICLASS: "VA
 TARGETS = {
     Task.REGRESSION: "y",
     Task.BINARY: "y > 0",
-    Task.MULTICLASS: "CASE WHEN y < -1 THEN 'low' WHEN y > 1 THEN 'high' ELSE 'mid' END",
+    Task.MULTICLASS: "CASE WHEN y IS NULL THEN NULL WHEN y < -1 THEN 'low' WHEN y > 1 THEN 'high' ELSE 'mid' END",
 }
 
 #: One item of every encoder.

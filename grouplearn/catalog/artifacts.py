@@ -1,0 +1,84 @@
+"""Artifacts as catalog columns and back: plain numbers and bytes, each with a digest that is checked before parsing."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import safetensors
+import safetensors.numpy
+
+from grouplearn.errors import DataError
+from grouplearn.learners.base import Artifact
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredArtifact:
+    """One row of ``artifacts``: flat weights and intercept for ``linear``, bytes for ``tensors`` and ``lightgbm``."""
+
+    format: str
+    weights: FloatArray | None
+    intercept: FloatArray | None
+    content: bytes | None
+    sha256: str
+
+
+def store(artifact: Artifact, linear: bool) -> StoredArtifact:
+    """Return the columns of a finished model; ``linear`` asks for weights and intercept as numbers."""
+    if linear:
+        weights = np.ascontiguousarray(artifact.tensors["weights"], dtype="<f8").ravel()
+        intercept = np.ascontiguousarray(artifact.tensors["intercept"], dtype="<f8").ravel()
+        return StoredArtifact("linear", weights, intercept, None, _digest(weights.tobytes() + intercept.tobytes()))
+    if artifact.format == "lightgbm":
+        return StoredArtifact("lightgbm", None, None, artifact.text, _digest(artifact.text))
+    tensors = {name: np.ascontiguousarray(value) for name, value in sorted(artifact.tensors.items())}
+    content = bytes(safetensors.numpy.save(tensors))
+    return StoredArtifact("tensors", None, None, content, _digest(content))
+
+
+def restore(stored: StoredArtifact, where: str) -> Artifact:
+    """Inverse of ``store``; ``where`` names the model in errors.
+
+    Raises DataError when the bytes are not those that were written.
+    """
+    if stored.format == "linear":
+        return _restore_linear(stored, where)
+    _check(stored.content or b"", stored.sha256, where)
+    if stored.format == "lightgbm":
+        return Artifact("lightgbm", text=stored.content or b"")
+    if stored.format != "tensors":
+        raise _damaged(where, f'its format "{stored.format}" is unknown')
+    try:
+        return Artifact("tensors", safetensors.numpy.load(stored.content or b""))
+    except safetensors.SafetensorError as error:
+        raise _damaged(where, str(error)) from None
+
+
+def _restore_linear(stored: StoredArtifact, where: str) -> Artifact:
+    weights, intercept = _numbers(stored.weights), _numbers(stored.intercept)
+    _check(weights.tobytes() + intercept.tobytes(), stored.sha256, where)
+    if not intercept.size or weights.size % intercept.size:
+        raise _damaged(where, f"{weights.size} weights do not fit {intercept.size} outputs")
+    return Artifact("tensors", {"weights": weights.reshape(intercept.size, -1), "intercept": intercept})
+
+
+def _numbers(values: Any) -> FloatArray:
+    return np.asarray([] if values is None else values, dtype="<f8")
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _check(content: bytes, expected: str, where: str) -> None:
+    if _digest(content) != expected:
+        raise _damaged(where, "its bytes do not match their SHA-256")
+
+
+def _damaged(where: str, why: str) -> DataError:
+    return DataError(f"the stored model of {where} is damaged: {why}.\n\nHint: train the model again")

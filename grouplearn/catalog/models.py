@@ -1,0 +1,179 @@
+"""Stored models read back: definitions, listings, descriptions."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+from grouplearn.catalog.records import HyperparameterColumn, ItemColumn, KeyColumn, ModelDefinition
+from grouplearn.catalog.schema import Location, databases_with_models, first_row, has_schema, table
+from grouplearn.data.dataset import Item
+from grouplearn.learners.base import Config, Task, Value
+from grouplearn.sqltext import literal
+
+
+@dataclass(frozen=True, slots=True)
+class StoredModel:
+    """A model in the catalog: its identity (new with every training), where it is, and its definition."""
+
+    id: str
+    location: Location
+    definition: ModelDefinition
+
+
+_COLUMNS = (
+    "model::VARCHAR, schema_name, model_name, learner, task, linear, statement, target_name, target_sql, label_type,"
+    " classes, keys, sets, items, hyperparameters, metric, greater_is_better, metrics, missing_group, seed, keep_best"
+)
+
+
+def load_definition(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str) -> StoredModel | None:
+    """Return the model of that name (case does not matter), or None."""
+    if not has_schema(con, catalog):
+        return None
+    where = f"lower(schema_name) = lower({literal(schema)}) AND lower(model_name) = lower({literal(name)})"
+    return _load(con, catalog, where)
+
+
+def load_by_id(con: duckdb.DuckDBPyConnection, catalog: str, model: str) -> StoredModel | None:
+    """Return the model of that identity, or None."""
+    return _load(con, catalog, f"model = {literal(model)}::UUID")
+
+
+def _load(con: duckdb.DuckDBPyConnection, catalog: str, where: str) -> StoredModel | None:
+    row = first_row(con, f"SELECT {_COLUMNS} FROM {table(catalog, 'models')} WHERE {where}")
+    if row is None:
+        return None
+    columns = tuple(HyperparameterColumn(entry["name"], entry["type"]) for entry in row[14])
+    definition = ModelDefinition(
+        catalog=catalog,
+        schema=row[1],
+        name=row[2],
+        learner=row[3],
+        task=Task(row[4]),
+        linear=row[5],
+        statement=row[6],
+        target_name=row[7],
+        target_sql=row[8],
+        label_type=row[9],
+        classes=tuple(row[10]),
+        keys=tuple(KeyColumn(entry["name"], entry["sql"], entry["type"]) for entry in row[11]),
+        sets=tuple(tuple(keys) for keys in row[12]),
+        items=tuple(_item(entry) for entry in row[13]),
+        hyperparameters=columns,
+        configs=_configs(con, catalog, row[0], columns),
+        metric=row[15],
+        greater_is_better=row[16],
+        metrics=tuple(row[17]),
+        missing_group=row[18],
+        seed=row[19],
+        keep_best=row[20],
+    )
+    return StoredModel(row[0], Location(catalog, row[1], row[2]), definition)
+
+
+def _item(entry: dict[str, Any]) -> ItemColumn:
+    impute = entry["impute"]
+    item = Item(
+        entry["name"],
+        entry["kind"],
+        entry["position"],
+        entry["encoder"],
+        impute if impute in (None, "mean", "median") else float(impute),
+        entry["scope"],
+        entry["buckets"],
+    )
+    return ItemColumn(item, entry["sql"])
+
+
+def _configs(
+    con: duckdb.DuckDBPyConnection, catalog: str, model: str, columns: tuple[HyperparameterColumn, ...]
+) -> tuple[Config, ...]:
+    types = {column.name: column.type for column in columns}
+    found = con.execute(
+        f"SELECT parameters FROM {table(catalog, 'configs')} WHERE model = '{model}'::UUID ORDER BY config"
+    ).fetchall()
+    return tuple({name: _value(text, types.get(name, "")) for name, text in row[0].items()} for row in found)
+
+
+def _value(text: str | None, kind: str) -> Value:
+    if text is None or kind == "VARCHAR":
+        return text
+    if kind == "BOOLEAN":
+        return text == "true"
+    try:
+        value = float(text) if kind in ("DOUBLE", "FLOAT") else ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+    return tuple(value) if isinstance(value, list) else value
+
+
+def show_models_sql(con: duckdb.DuckDBPyConnection) -> str:
+    """Return a SELECT of all models in the attached databases, with the same columns when there are none.
+
+    Columns: database, schema, model, learner, target, groups, configs, trials, failed (trials), metric, seconds, trained_at.
+    """
+    parts = [_models_of(catalog) for catalog in databases_with_models(con)]
+    # A first branch without rows fixes names and types.
+    empty = (
+        "SELECT NULL::VARCHAR AS database, NULL::VARCHAR AS schema, NULL::VARCHAR AS model, NULL::VARCHAR AS learner,"
+        " NULL::VARCHAR AS target, NULL::BIGINT AS groups, NULL::BIGINT AS configs, NULL::BIGINT AS trials,"
+        " NULL::BIGINT AS failed, NULL::VARCHAR AS metric, NULL::DOUBLE AS seconds, NULL::TIMESTAMP AS trained_at"
+        " WHERE false"
+    )
+    return f"FROM ({' UNION ALL '.join([empty, *parts])}) ORDER BY database, schema, model"
+
+
+def _models_of(catalog: str) -> str:
+    def count(name: str, where: str = "true") -> str:
+        return f"(SELECT count(*) FROM {table(catalog, name)} AS x WHERE x.model = m.model AND {where})"
+
+    return (
+        f"SELECT {literal(catalog)}, m.schema_name, m.model_name, m.learner, m.target_name, {count('groups')},"
+        f" {count('configs')}, {count('trials')}, {count('trials', literal('failed') + ' = x.status')}, m.metric,"
+        f" m.seconds, m.trained_at FROM {table(catalog, 'models')} AS m"
+    )
+
+
+def describe_sql(model: StoredModel) -> str:
+    """Return a SELECT (property, value) that describes a model: what it learned, from what, how, with what result."""
+    definition, catalog = model.definition, model.location.catalog
+    where = f"WHERE model = '{model.id}'::UUID"
+
+    def one(name: str, expression: str) -> str:
+        return f"(SELECT CAST({expression} AS VARCHAR) FROM {table(catalog, name)} {where})"
+
+    items = [f"{entry.item.name} ({_how(entry)})" for entry in definition.items]
+    properties = [
+        ("model", literal(str(model.location))),
+        ("learner", literal(definition.learner)),
+        ("task", literal(definition.task.value)),
+        ("target", literal(f"{definition.target_name}: {definition.target_sql}")),
+        *([("classes", literal(", ".join(definition.classes)))] if definition.classes else []),
+        ("features", literal(", ".join(items))),
+        ("group by", literal(", ".join(f"{key.name} {key.type}" for key in definition.keys) or None)),
+        ("hyperparameters", literal(", ".join(f"{c.name} {c.type}" for c in definition.hyperparameters) or None)),
+        ("metric", literal(definition.metric)),
+        ("on missing group", literal(definition.missing_group)),
+        ("groups", one("groups", "count(*)")),
+        ("configs", one("configs", "count(*)")),
+        ("trials", one("trials", "count(*)")),
+        ("failed trials", one("trials", "count(*) FILTER (status = 'failed')")),
+        ("operator", one("models", "any_value(operator)")),
+        ("executor", one("models", "any_value(executor || ', workers: ' || workers)")),
+        ("seconds", one("models", "any_value(round(seconds, 3))")),
+        ("trained at", one("models", "any_value(trained_at)")),
+        ("statement", literal(definition.statement)),
+    ]
+    lines = ", ".join(f"({place}, {literal(name)}, {value})" for place, (name, value) in enumerate(properties))
+    return f"SELECT property, value FROM (VALUES {lines}) AS t(place, property, value) ORDER BY place"
+
+
+def _how(entry: ItemColumn) -> str:
+    parts: list[str] = [] if entry.item.encoder == "none" else [entry.item.encoder]
+    if entry.item.impute is not None:
+        parts.insert(0, f"impute {entry.item.impute}")
+    return ", ".join(parts) or entry.item.kind

@@ -1,0 +1,305 @@
+"""What a run produced as Arrow tables, one per catalog table."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from grouplearn.catalog.artifacts import store
+from grouplearn.catalog.records import GroupOutcome, ModelDefinition, RunOutcome
+from grouplearn.data.encoders import FittedItem
+from grouplearn.runtime.job import CurvePoint, TrialResult
+
+_TEXTS = pa.list_(pa.string())
+_NUMBERS = pa.list_(pa.float64())
+_INTEGERS = pa.list_(pa.int32())
+_METRICS = pa.map_(pa.string(), pa.float64())
+
+
+def _columns(rows: list[tuple[Any, ...]], **types: Any) -> Any:
+    """Return a table from rows; ``types`` name and type the columns in order."""
+    values = list(zip(*rows, strict=True)) if rows else [()] * len(types)
+    return pa.table({name: pa.array(column, kind) for (name, kind), column in zip(types.items(), values, strict=True)})
+
+
+def _struct(**types: Any) -> Any:
+    return pa.list_(pa.struct(list(types.items())))
+
+
+def models(definition: ModelDefinition, outcome: RunOutcome) -> Any:
+    """Return the row of ``models``."""
+    keys = [{"name": key.name, "sql": key.sql, "type": key.type} for key in definition.keys]
+    items = [
+        {
+            "name": entry.item.name,
+            "kind": entry.item.kind,
+            "position": entry.item.column,
+            "encoder": entry.item.encoder,
+            "impute": None if entry.item.impute is None else _text(entry.item.impute),
+            "scope": entry.item.scope,
+            "buckets": entry.item.buckets,
+            "sql": entry.sql,
+        }
+        for entry in definition.items
+    ]
+    text, integer = pa.string(), pa.int32()
+    fields: dict[str, tuple[Any, Any]] = {
+        "schema_name": (definition.schema, text),
+        "model_name": (definition.name, text),
+        "learner": (definition.learner, text),
+        "task": (definition.task.value, text),
+        "linear": (definition.linear, pa.bool_()),
+        "statement": (definition.statement, text),
+        "target_name": (definition.target_name, text),
+        "target_sql": (definition.target_sql, text),
+        "label_type": (definition.label_type, text),
+        "classes": (definition.classes, _TEXTS),
+        "keys": (keys, _struct(name=text, sql=text, type=text)),
+        "sets": (definition.sets, pa.list_(_INTEGERS)),
+        "items": (
+            items,
+            _struct(
+                name=text,
+                kind=text,
+                position=integer,
+                encoder=text,
+                impute=text,
+                scope=text,
+                buckets=integer,
+                sql=text,
+            ),
+        ),
+        "hyperparameters": (
+            [{"name": column.name, "type": column.type} for column in definition.hyperparameters],
+            _struct(name=text, type=text),
+        ),
+        "metric": (definition.metric, text),
+        "greater_is_better": (definition.greater_is_better, pa.bool_()),
+        "metrics": (definition.metrics, _TEXTS),
+        "missing_group": (definition.missing_group, text),
+        "seed": (definition.seed, pa.int64()),
+        "keep_best": (definition.keep_best, integer),
+        "operator": (outcome.operator, text),
+        "executor": (outcome.executor, text),
+        "workers": (outcome.workers, integer),
+        "seconds": (outcome.seconds, pa.float64()),
+        "trained_at": (dt.datetime.now(dt.UTC).replace(tzinfo=None), pa.timestamp("us")),
+    }
+    return pa.table({name: pa.array([value], kind) for name, (value, kind) in fields.items()})
+
+
+def configs(definition: ModelDefinition) -> Any:
+    """Return the rows of ``configs``: hyperparameters as text that casts back to their types."""
+    rows = [
+        (number, [(name, None if value is None else _text(value)) for name, value in config.items()])
+        for number, config in enumerate(definition.configs)
+    ]
+    return _columns(rows, config=pa.int32(), parameters=pa.map_(pa.string(), pa.string()))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(list(value)) if isinstance(value, tuple | list) else str(value)
+
+
+def groups(outcome: RunOutcome) -> Any:
+    """Return the rows of ``groups``."""
+    return _columns(
+        [_group_row(entry) for entry in outcome.groups],
+        group_id=pa.int32(),
+        level=pa.int32(),
+        keys=_TEXTS,
+        n_rows=pa.int64(),
+        best=pa.int32(),
+        n_train=pa.int64(),
+        n_valid=pa.int64(),
+        n_skipped=pa.int64(),
+        classes=_INTEGERS,
+        features=_TEXTS,
+        starts=_INTEGERS,
+        fills=_NUMBERS,
+        centers=_NUMBERS,
+        scales=_NUMBERS,
+        categories=pa.list_(_TEXTS),
+    )
+
+
+def _group_row(entry: GroupOutcome) -> tuple[Any, ...]:
+    group, facts = entry.group, entry.facts
+    head = (group.id, group.level, group.keys, group.n_rows, entry.best)
+    if facts is None:
+        return (*head, *[None] * 10)
+    fitted = facts.fitted
+    return (
+        *head,
+        facts.n_train,
+        facts.n_valid,
+        facts.n_skipped,
+        facts.classes,
+        facts.features,
+        starts(fitted),
+        [item.fill for item in fitted],
+        [item.center for item in fitted],
+        [item.scale for item in fitted],
+        [item.categories for item in fitted],
+    )
+
+
+def starts(fitted: Iterable[FittedItem]) -> list[int]:
+    """Return the 0-based index of each item's first feature column."""
+    return [0, *itertools.accumulate(item.width for item in fitted)][:-1]
+
+
+def trials(outcome: RunOutcome) -> Any:
+    """Return the rows of ``trials``."""
+    rows = [
+        (
+            entry.group.id,
+            trial.config,
+            trial.status,
+            trial.reason,
+            trial.epochs,
+            trial.seconds,
+            trial.config == entry.best,
+            _metrics(trial.train),
+            _metrics(trial.valid),
+            trial.importance,
+        )
+        for entry, trial in _trials(outcome)
+    ]
+    return _columns(
+        rows,
+        group_id=pa.int32(),
+        config=pa.int32(),
+        status=pa.string(),
+        error=pa.string(),
+        epochs=pa.int32(),
+        seconds=pa.float64(),
+        is_best=pa.bool_(),
+        train=_METRICS,
+        valid=_METRICS,
+        importance=_NUMBERS,
+    )
+
+
+def _trials(outcome: RunOutcome) -> Iterator[tuple[GroupOutcome, TrialResult]]:
+    return ((entry, trial) for entry in outcome.groups for trial in entry.trials)
+
+
+def _metrics(values: Mapping[str, float]) -> list[tuple[str, float | None]]:
+    # DuckDB sorts NaN above every number, so an undefined metric would come out best.
+    return [(name, None if math.isnan(value) else float(value)) for name, value in values.items()]
+
+
+def curves(outcome: RunOutcome) -> Any:
+    """Return the rows of ``curves``."""
+    drawn = [(entry.group.id, trial.config, trial.curve) for entry, trial in _trials(outcome) if trial.curve]
+    lengths = [len(curve) for *_, curve in drawn]
+
+    def per_trial(place: int) -> Any:
+        return pa.array(np.repeat(np.array([row[place] for row in drawn], dtype=np.int32), lengths))
+
+    def per_point(value: Callable[[CurvePoint], float]) -> npt.NDArray[np.float64]:
+        return np.fromiter((value(point) for *_, curve in drawn for point in curve), np.float64, sum(lengths))
+
+    loss, metric = per_point(lambda point: point.train_loss), per_point(lambda point: point.valid_metric)
+    return pa.table(
+        {
+            "group_id": per_trial(0),
+            "config": per_trial(1),
+            "epoch": pa.array(per_point(lambda point: point.epoch).astype(np.int32)),
+            "train_loss": pa.array(loss, mask=np.isnan(loss)),
+            "valid_metric": pa.array(metric, mask=np.isnan(metric)),
+        }
+    )
+
+
+def artifacts(definition: ModelDefinition, outcome: RunOutcome) -> Any:
+    """Return the rows of ``artifacts``: of every trial that is done, or of the ``keep_best`` best of each group."""
+    kept = [
+        (entry.group.id, trial.config, store(trial.artifact, definition.linear))
+        for entry in outcome.groups
+        for trial in kept_trials(definition, entry)
+        if trial.artifact is not None
+    ]
+    stored = [artifact for _, _, artifact in kept]
+    return pa.table(
+        {
+            "group_id": pa.array([group for group, _, _ in kept], pa.int32()),
+            "config": pa.array([config for _, config, _ in kept], pa.int32()),
+            "format": pa.array([artifact.format for artifact in stored], pa.string()),
+            "weights": _lists([artifact.weights for artifact in stored]),
+            "intercept": _lists([artifact.intercept for artifact in stored]),
+            "content": pa.array([artifact.content for artifact in stored], pa.binary()),
+            "sha256": pa.array([artifact.sha256 for artifact in stored], pa.string()),
+        }
+    )
+
+
+def _lists(values: list[Any]) -> Any:
+    """Return a list column from arrays without boxing their numbers."""
+    if not values or values[0] is None:
+        return pa.nulls(len(values), _NUMBERS)
+    offsets = np.concatenate([[0], np.cumsum([value.size for value in values])])
+    return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), pa.array(np.concatenate(values)))
+
+
+def kept_trials(definition: ModelDefinition, entry: GroupOutcome) -> list[TrialResult]:
+    """Return the trials of a group whose artifact is kept, the best one first."""
+    done = [trial for trial in entry.trials if trial.status == "done"]
+    ranked = sorted(done, key=lambda trial: (trial.config != entry.best, _badness(definition, trial), trial.config))
+    return ranked[: definition.keep_best]
+
+
+def _badness(definition: ModelDefinition, trial: TrialResult) -> float:
+    value = (trial.valid or trial.train).get(definition.metric, math.nan)
+    if math.isnan(value):
+        return math.inf
+    return -value if definition.greater_is_better else value
+
+
+def units(outcome: RunOutcome) -> Any:
+    """Return the rows of ``units``."""
+    rows = [
+        (
+            result.unit.id,
+            result.unit.group,
+            result.unit.configs,
+            None if result.unit.fold < 0 else result.unit.fold,
+            result.worker,
+            result.started,
+            result.ended,
+        )
+        for result in outcome.units
+    ]
+    return _columns(
+        rows,
+        unit=pa.int32(),
+        group_id=pa.int32(),
+        configs=_INTEGERS,
+        fold=pa.int32(),
+        worker=pa.int32(),
+        started=pa.float64(),
+        ended=pa.float64(),
+    )
+
+
+def errors(outcome: RunOutcome) -> Any:
+    """Return the rows of ``errors``: one per failed trial, or one for the group when all failed for one reason."""
+    rows: list[tuple[int, int | None, str]] = []
+    for entry in outcome.groups:
+        failed = [(trial.config, trial.reason or "failed") for trial in entry.trials if trial.status == "failed"]
+        reasons = {reason for _, reason in failed}
+        if len(reasons) == 1 and len(failed) == len(entry.trials):
+            rows.append((entry.group.id, None, reasons.pop()))
+        else:
+            rows.extend((entry.group.id, config, reason) for config, reason in failed)
+    return _columns(rows, group_id=pa.int32(), config=pa.int32(), reason=pa.string())

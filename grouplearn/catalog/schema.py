@@ -1,0 +1,88 @@
+"""The schema ``grouplearn`` of a user's database, and the names of the objects that belong to a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+import duckdb
+
+from grouplearn.errors import NotSupportedHere
+from grouplearn.sqltext import identifier, literal, qualified
+
+SCHEMA = "grouplearn"
+TABLES = ("models", "groups", "configs", "trials", "curves", "artifacts", "units", "errors")
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where a model is: database, schema and name, none of them quoted."""
+
+    catalog: str
+    schema: str
+    name: str
+
+    def sql(self, suffix: str = "") -> str:
+        """Return the quoted, fully qualified name of the model or of one of its objects, such as ``_weights``."""
+        return qualified(self.catalog, self.schema, self.name + suffix)
+
+    def __str__(self) -> str:
+        return ".".join((self.catalog, self.schema, self.name))
+
+
+def table(catalog: str, name: str) -> str:
+    """Return the qualified name of a catalog table for statements that run now."""
+    return qualified(catalog, SCHEMA, name)
+
+
+def first_row(con: duckdb.DuckDBPyConnection, sql: str) -> tuple[Any, ...] | None:
+    """Return the first row of a query, or None; the result is read to its end, as the connection's next user needs."""
+    found = con.execute(sql).fetchall()
+    return found[0] if found else None
+
+
+def current_database(con: duckdb.DuckDBPyConnection) -> str:
+    """Return the name of the connection's default database."""
+    return str(con.execute("SELECT current_database()").fetchall()[0][0])
+
+
+def databases_with_models(con: duckdb.DuckDBPyConnection) -> list[str]:
+    """Return the names of the attached databases that have schema ``grouplearn``."""
+    sql = (
+        f"SELECT database_name FROM duckdb_tables() WHERE schema_name = '{SCHEMA}' AND table_name = 'models' ORDER BY 1"
+    )
+    return [str(row[0]) for row in con.execute(sql).fetchall()]
+
+
+def has_schema(con: duckdb.DuckDBPyConnection, catalog: str) -> bool:
+    """Return whether the database has the catalog tables, uncommitted ones of this connection included."""
+    sql = (
+        f"SELECT 1 FROM duckdb_tables() WHERE schema_name = '{SCHEMA}' AND table_name = 'models'"
+        f" AND lower(database_name) = lower({literal(catalog)})"
+    )
+    return first_row(con, sql) is not None
+
+
+def ensure_schema(con: duckdb.DuckDBPyConnection, catalog: str | None = None) -> None:
+    """Create schema ``grouplearn`` and its tables in a database (None: the default one) unless they exist.
+
+    Raises NotSupportedHere for a database that is itself named ``grouplearn``: DuckDB cannot tell it from the schema.
+    """
+    catalog = catalog or current_database(con)
+    if catalog.casefold() == SCHEMA:
+        raise NotSupportedHere(
+            f'a database named "{catalog}" cannot hold models: its schema {SCHEMA} would have the same name',
+            hint=f"rename the file, or ATTACH it AS another name, such as {identifier('models')}",
+        )
+    if has_schema(con, catalog):
+        return
+    place = qualified(catalog, SCHEMA)
+    for script in _scripts():
+        con.execute(script.replace(f"{SCHEMA}.", f"{place}.").replace(f"EXISTS {SCHEMA};", f"EXISTS {place};"))
+
+
+def _scripts() -> list[str]:
+    folder = resources.files("grouplearn.sql.catalog")
+    files = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".sql")), key=lambda entry: entry.name)
+    return [entry.read_text(encoding="utf-8") for entry in files]

@@ -1,0 +1,237 @@
+"""Prediction outside SQL: rows to groups exactly as the macro routes them, then the learners' own ``score``."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import scipy.sparse
+
+from grouplearn.catalog import artifacts, rows
+from grouplearn.catalog.models import StoredModel
+from grouplearn.catalog.predict_sql import GROUP, item_alias, routed_cte, rows_cte
+from grouplearn.catalog.records import ModelDefinition, RunOutcome
+from grouplearn.catalog.schema import table
+from grouplearn.catalog.views import level_names
+from grouplearn.data.dataset import FloatArray
+from grouplearn.data.encoders import FittedItem, encode
+from grouplearn.errors import DataError
+from grouplearn.learners.base import Artifact, Learner, Task
+from grouplearn.learners.registry import learner as learner_named
+
+#: What ``predict`` returns per row: the class or value as text, the value, the probability of the positive class
+#: (binary), the probability of every class, the level used, and the group in ``grouplearn.groups``.
+PREDICTION = (
+    "STRUCT(prediction VARCHAR, value DOUBLE, probability DOUBLE, probabilities MAP(VARCHAR, DOUBLE),"
+    " model_level VARCHAR, group_id INTEGER)"
+)
+_INDEX = "__grouplearn_index"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupModel:
+    """What predicts one group: its encoders, the classes its artifact knows, and the artifact."""
+
+    id: int
+    level: int
+    keys: tuple[str | None, ...]
+    fitted: tuple[FittedItem, ...]
+    classes: tuple[int, ...]
+    artifact: Artifact
+
+
+class Scorer:
+    """A loaded model: the best trial of every group that has one."""
+
+    def __init__(self, definition: ModelDefinition, groups: Iterable[GroupModel]) -> None:
+        self.definition = definition
+        self._groups = {group.id: group for group in groups}
+        self._learner: Learner = learner_named(definition.learner)
+        self._routes = pa.table(
+            {
+                "group_id": pa.array([group.id for group in self._groups.values()], pa.int32()),
+                "level": pa.array([group.level for group in self._groups.values()], pa.int32()),
+                "keys": pa.array([group.keys for group in self._groups.values()], pa.list_(pa.string())),
+            }
+        )
+
+    def score(self, cursor: duckdb.DuckDBPyConnection, batch: Any) -> Any:
+        """Return the predictions for the rows of an Arrow table as a struct array of type ``PREDICTION``, in order.
+
+        ``cursor`` evaluates keys and items; it must not be in the middle of another query.
+        """
+        group, columns = self._routed(cursor, batch)
+        numeric, codes, dictionaries = self._encodable(columns)
+        outputs = np.full((len(group), max(1, len(self.definition.classes))), np.nan)
+        for number, at in _runs(group):
+            if number in self._groups:
+                outputs[at] = self._outputs(self._groups[number], numeric[at], codes[at], dictionaries)
+        return self._answer(outputs, group)
+
+    def _routed(self, cursor: duckdb.DuckDBPyConnection, batch: Any) -> tuple[npt.NDArray[np.int64], list[Any]]:
+        """Return per row the group (-1: none) and the columns of the items."""
+        definition = self.definition
+        numbered = batch.append_column(_INDEX, pa.array(np.arange(batch.num_rows)))
+        items = "".join(f", {item_alias(number)}" for number in range(len(definition.items)))
+        ctes = [
+            rows_cte(definition, "__grouplearn_batch", _INDEX),
+            routed_cte(definition, "__grouplearn_routes"),
+        ]
+        cursor.register("__grouplearn_batch", numbered)
+        cursor.register("__grouplearn_routes", self._routes)
+        sql = f"WITH {', '.join(ctes)} SELECT {_INDEX}, {GROUP}{items} FROM __grouplearn_routed ORDER BY {_INDEX}"
+        try:
+            found = cursor.sql(sql).to_arrow_table()
+        except duckdb.BinderException as error:
+            why = str(error).splitlines()[0].removeprefix("Binder Error: ")
+            raise DataError(f'model "{definition.name}" cannot read these rows: {why}') from None
+        group = np.asarray(found.column(1).fill_null(-1), dtype=np.int64)
+        return group, [found.column(place).combine_chunks() for place in range(2, found.num_columns)]
+
+    def _encodable(self, columns: Sequence[Any]) -> tuple[FloatArray, npt.NDArray[np.int32], list[list[str]]]:
+        """Return the item columns in the layout of ``Dataset``: numeric, codes, dictionaries."""
+        items = [entry.item for entry in self.definition.items]
+        n_rows = len(columns[0]) if columns else 0
+        n_numeric = 1 + max((item.column for item in items if item.kind == "numeric"), default=-1)
+        n_codes = 1 + max((item.column for item in items if item.kind != "numeric"), default=-1)
+        numeric = np.full((n_rows, n_numeric), np.nan)
+        codes = np.full((n_rows, n_codes), -1, dtype=np.int32)
+        dictionaries: list[list[str]] = [[] for _ in range(n_codes)]
+        for item, column in zip(items, columns, strict=True):
+            if item.kind == "numeric":
+                numeric[:, item.column] = np.asarray(column.cast(pa.float64()).fill_null(np.nan))
+            elif item.kind == "hash":
+                codes[:, item.column] = np.asarray(column.cast(pa.int32()).fill_null(-1))
+            else:
+                coded = column.cast(pa.string()).dictionary_encode()
+                codes[:, item.column] = np.asarray(coded.indices.fill_null(-1))
+                dictionaries[item.column] = coded.dictionary.to_pylist()
+        return numeric, codes, dictionaries
+
+    def _outputs(
+        self, group: GroupModel, numeric: FloatArray, codes: npt.NDArray[np.int32], dictionaries: list[list[str]]
+    ) -> FloatArray:
+        """Return one column for regression, and one per class of the model for classification; NaN: no prediction."""
+        definition = self.definition
+        x = encode(group.fitted, numeric, codes, dictionaries) if group.fitted else np.zeros((len(numeric), 0))
+        usable = np.arange(x.shape[0]) if self._learner.handles_missing else _finite_rows(x)
+        outputs = np.full((x.shape[0], max(1, len(definition.classes))), np.nan)
+        if not usable.size:
+            return outputs
+        # Features far out may overflow: an infinite value is a prediction, NaN is none.
+        with np.errstate(over="ignore", invalid="ignore"):
+            score = self._learner.score(definition.task, group.artifact, x[usable])
+        if definition.task is Task.BINARY:
+            score = np.column_stack([1 - score[:, 0], score[:, 0]])
+        if definition.task is Task.MULTICLASS:
+            known = score
+            score = np.zeros((usable.size, len(definition.classes)))
+            score[:, list(group.classes)] = known
+        outputs[usable] = score
+        return outputs
+
+    def _answer(self, outputs: FloatArray, group: npt.NDArray[np.int64]) -> Any:
+        definition, n_rows = self.definition, outputs.shape[0]
+        missing: npt.NDArray[np.bool_] = np.logical_or.reduce(np.isnan(outputs), axis=1)
+        nothing = pa.nulls(n_rows, pa.float64())
+        no_map = pa.nulls(n_rows, pa.map_(pa.string(), pa.float64()))
+        if definition.task is Task.REGRESSION:
+            value = pa.array(outputs[:, 0], mask=missing)
+            return self._struct(value.cast(pa.string()), value, nothing, no_map, group)
+        number = np.where(missing, -1, np.argmax(np.where(missing[:, None], 0, outputs), axis=1))
+        if definition.task is Task.BINARY:
+            number = np.where(missing, -1, outputs[:, 1] > 0.5)
+        classes = pa.array(definition.classes, pa.string())
+        prediction = classes.take(pa.array(number, mask=missing))
+        probability = pa.array(outputs[:, 1], mask=missing) if definition.task is Task.BINARY else nothing
+        return self._struct(prediction, nothing, probability, _maps(classes, outputs, missing), group)
+
+    def _struct(
+        self, prediction: Any, value: Any, probability: Any, probabilities: Any, group: npt.NDArray[np.int64]
+    ) -> Any:
+        level = [self._groups[number].level if number in self._groups else None for number in group.tolist()]
+        levels = pa.array(level_names(self.definition), pa.string()).take(pa.array(level, pa.int32()))
+        group_id = pa.array(group.astype(np.int32), mask=group < 0)
+        fields = ["prediction", "value", "probability", "probabilities", "model_level", "group_id"]
+        arrays = [prediction, value, probability, probabilities, levels, group_id]
+        return pa.StructArray.from_arrays(arrays, names=fields)
+
+
+def _runs(group: npt.NDArray[np.int64]) -> list[tuple[int, npt.NDArray[np.int64]]]:
+    """Return each group number with the rows it has."""
+    order = np.argsort(group, kind="stable")
+    numbers, first = np.unique(group[order], return_index=True)
+    return list(zip(numbers.tolist(), np.split(order, first[1:]), strict=True))
+
+
+def _finite_rows(x: Any) -> npt.NDArray[np.int64]:
+    if scipy.sparse.issparse(x):
+        bad = np.zeros(x.shape[0], dtype=bool)
+        bad[np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))[~np.isfinite(x.data)]] = True
+        return np.flatnonzero(~bad)
+    return np.flatnonzero(np.isfinite(x).all(axis=1))
+
+
+def _maps(classes: Any, outputs: FloatArray, missing: npt.NDArray[np.bool_]) -> Any:
+    """Return a map class -> probability per row, NULL where nothing is predicted."""
+    lengths = np.where(missing, 0, outputs.shape[1])
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
+    keys = classes.take(pa.array(np.tile(np.arange(outputs.shape[1]), int((~missing).sum()))))
+    maps = pa.MapArray.from_arrays(offsets, keys, pa.array(outputs[~missing].ravel()))
+    return pc.if_else(pa.array(~missing), maps, None) if missing.any() else maps
+
+
+def load_scorer(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Scorer:
+    """Return the model ready to score; raises DataError when a stored artifact is damaged."""
+    catalog, where = model.location.catalog, f"'{model.id}'::UUID"
+    sql = (
+        "SELECT g.group_id, g.level, g.keys, g.fills, g.centers, g.scales, g.categories, g.classes,"
+        " a.format, a.weights, a.intercept, a.content, a.sha256"
+        f" FROM {table(catalog, 'groups')} AS g JOIN {table(catalog, 'artifacts')} AS a"
+        " ON a.model = g.model AND a.group_id = g.group_id AND a.config = g.best"
+        f" WHERE g.model = {where} AND a.model = {where} ORDER BY g.group_id"
+    )
+    found = con.sql(sql).to_arrow_table()
+    columns = [column.combine_chunks() for column in found.columns]
+    numbers = [_list_slices(columns[9]), _list_slices(columns[10])]
+    plain = [column.to_pylist() for place, column in enumerate(columns) if place not in (9, 10)]
+    groups = []
+    for row, values in enumerate(zip(*plain, strict=True)):
+        number, level, keys, fills, centers, scales, categories, classes, kind, content, digest = values
+        stored = artifacts.StoredArtifact(kind, numbers[0][row], numbers[1][row], content, digest)
+        where = f'model "{model.location.name}", group {list(keys)!r}'
+        fitted = tuple(
+            FittedItem(entry.item, fill, center, scale, tuple(texts))
+            for entry, fill, center, scale, texts in zip(
+                model.definition.items, fills, centers, scales, categories, strict=True
+            )
+        )
+        artifact = artifacts.restore(stored, where)
+        groups.append(GroupModel(number, level, tuple(keys), fitted, tuple(classes or ()), artifact))
+    return Scorer(model.definition, groups)
+
+
+def _list_slices(column: Any) -> list[FloatArray | None]:
+    """Return the lists of a column as arrays without boxing their numbers."""
+    if column.null_count == len(column):
+        return [None] * len(column)
+    values, offsets = np.asarray(column.values), np.asarray(column.offsets)
+    return [values[start:stop] for start, stop in itertools.pairwise(offsets)]
+
+
+def scorer_of(definition: ModelDefinition, outcome: RunOutcome) -> Scorer:
+    """Return a model that was just trained ready to score, without the catalog."""
+    groups = []
+    for entry in outcome.groups:
+        best = next((trial for trial in rows.kept_trials(definition, entry)[:1] if trial.config == entry.best), None)
+        if best is not None and best.artifact is not None and entry.facts is not None:
+            group, facts = entry.group, entry.facts
+            groups.append(GroupModel(group.id, group.level, group.keys, facts.fitted, facts.classes, best.artifact))
+    return Scorer(definition, groups)

@@ -1,0 +1,222 @@
+"""The only writer of schema ``grouplearn``: models in, models out, inside the transaction that the caller holds."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from dataclasses import replace as changed
+from typing import Any, Literal
+
+import duckdb
+
+from grouplearn.catalog import evaluation, models, prediction, rows, views
+from grouplearn.catalog.models import StoredModel, load_definition
+from grouplearn.catalog.predict_sql import macro_parameter, predict_select
+from grouplearn.catalog.records import ModelDefinition, RunOutcome
+from grouplearn.catalog.schema import TABLES, Location, current_database, ensure_schema, has_schema, table
+from grouplearn.errors import ModelExists, ProgrammingError
+from grouplearn.sqltext import identifier, literal, qualified
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """An object that stands where a model would go."""
+
+    kind: Literal["model", "table", "view", "macro"]
+    name: str
+
+    @property
+    def is_model(self) -> bool:
+        """Whether OR REPLACE may replace it."""
+        return self.kind == "model"
+
+    @property
+    def message(self) -> str:
+        """What the user is told."""
+        return f'{self.kind} "{self.name}" already exists'
+
+
+def exists(
+    con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str, *, replace: bool = False
+) -> Conflict | None:
+    """Return what stands where the model and its objects would go, or None; with ``replace`` the model itself may."""
+    model = load_definition(con, catalog, schema, name)
+    if model is not None and not replace:
+        return Conflict("model", model.definition.name)
+    wanted = {name + suffix: suffix for suffix in (*views.SUFFIXES, "_predict")}
+    folded = {full.casefold() for full in wanted}
+    for kind, found, sql in _objects(con, catalog, schema):
+        if (kind == "macro") != (found.casefold() == f"{name}_predict".casefold()):
+            continue
+        if found.casefold() in folded and (model is None or model.id not in sql):
+            return Conflict(kind, found)
+    return None
+
+
+def _objects(
+    con: duckdb.DuckDBPyConnection, catalog: str, schema: str
+) -> list[tuple[Literal["table", "view", "macro"], str, str]]:
+    """Return kind, name and definition of the tables, views and macros of a schema."""
+    where = f"lower(database_name) = lower({literal(catalog)}) AND lower(schema_name) = lower({literal(schema)})"
+    found: list[tuple[Any, str, str]] = con.execute(
+        f"SELECT 'table', table_name, '' FROM duckdb_tables() WHERE {where}"
+        f" UNION ALL SELECT 'view', view_name, coalesce(sql, '') FROM duckdb_views() WHERE {where}"
+        " UNION ALL SELECT 'macro', function_name, coalesce(macro_definition, '') FROM duckdb_functions()"
+        f" WHERE {where} AND function_type LIKE '%macro'"
+    ).fetchall()
+    return found
+
+
+def write(con: duckdb.DuckDBPyConnection, definition: ModelDefinition, outcome: RunOutcome, *, replace: bool) -> str:
+    """Store a finished run and create the model's views and macro; return the model's identity.
+
+    The caller holds the transaction. Raises ModelExists when something stands in the way.
+    """
+    catalog = definition.catalog or current_database(con)
+    conflict = exists(con, catalog, definition.schema, definition.name, replace=replace)
+    if conflict is not None:
+        raise ModelExists(conflict.message)
+    ensure_schema(con, catalog)
+    if replace:
+        drop(con, catalog, definition.schema, definition.name)
+    model = str(uuid.uuid4())
+    _insert(con, table(catalog, "models"), model, rows.models(definition, outcome))
+    for name, make in _tables(definition, outcome):
+        _insert(con, table(catalog, name), model, make())
+    _create_objects(con, Location(catalog, definition.schema, definition.name), definition, model)
+    prediction.remember(con, model, definition, outcome)
+    return model
+
+
+def _tables(definition: ModelDefinition, outcome: RunOutcome) -> tuple[tuple[str, Callable[[], Any]], ...]:
+    return (
+        ("groups", lambda: rows.groups(outcome)),
+        ("configs", lambda: rows.configs(definition)),
+        ("trials", lambda: rows.trials(outcome)),
+        ("curves", lambda: rows.curves(outcome)),
+        ("artifacts", lambda: rows.artifacts(definition, outcome)),
+        ("units", lambda: rows.units(outcome)),
+        ("errors", lambda: rows.errors(outcome)),
+    )
+
+
+def _insert(con: duckdb.DuckDBPyConnection, target: str, model: str, values: Any) -> None:
+    if not values.num_rows:
+        return
+    with registered(con, values) as source:
+        con.execute(f"INSERT INTO {target} BY NAME SELECT '{model}'::UUID AS model, * FROM {source}")
+
+
+@contextmanager
+def registered(con: duckdb.DuckDBPyConnection, values: Any) -> Any:
+    """Make an Arrow table visible to the connection for a while, under a name that nothing else has."""
+    name = f"__grouplearn_{uuid.uuid4().hex}"
+    con.register(name, values)
+    try:
+        yield identifier(name)
+    finally:
+        con.unregister(name)
+
+
+def _suffixes(definition: ModelDefinition) -> tuple[str, ...]:
+    return tuple(suffix for suffix in views.SUFFIXES if suffix != "_weights" or definition.linear)
+
+
+def _create_objects(
+    con: duckdb.DuckDBPyConnection, location: Location, definition: ModelDefinition, model: str
+) -> None:
+    for suffix in _suffixes(definition):
+        target = location.sql(suffix)
+        con.execute(f"CREATE VIEW {target} AS {views.view_sql(definition, model, location.catalog, suffix)}")
+        con.execute(f"COMMENT ON VIEW {target} IS {literal(views.COMMENTS[suffix])}")
+    # A macro's names are looked up in the reader's default database. Left unqualified there, the model survives a
+    # renamed or copied file; in another database only the qualified name finds them.
+    default = location.catalog.casefold() == current_database(con).casefold()
+    tables = "grouplearn" if default else qualified(location.catalog, "grouplearn")
+    parameter = macro_parameter(definition)
+    select = predict_select(definition, model, f"query_table({parameter})", tables)
+    con.execute(f"CREATE MACRO {location.sql('_predict')}({parameter}) AS TABLE {select}")
+
+
+def drop(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str) -> bool:
+    """Drop a model, its rows, its views and its macro; return False when there is no such model."""
+    model = load_definition(con, catalog, schema, name)
+    if model is None:
+        return False
+    _drop_objects(con, model)
+    for part in TABLES:
+        con.execute(f"DELETE FROM {table(catalog, part)} WHERE model = '{model.id}'::UUID")
+    return True
+
+
+def _drop_objects(con: duckdb.DuckDBPyConnection, model: StoredModel) -> None:
+    """Drop what is ours: an object of the same name that does not mention the model was made by the user."""
+    location = model.location
+    ours = {f"{location.name}{suffix}".casefold(): location.sql(suffix) for suffix in (*views.SUFFIXES, "_predict")}
+    for kind, found, sql in _objects(con, location.catalog, location.schema):
+        target = ours.get(found.casefold())
+        if target is not None and model.id in sql and kind in ("view", "macro"):
+            con.execute(f"DROP {'VIEW' if kind == 'view' else 'MACRO TABLE'} {target}")
+
+
+def rename(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str, new_name: str) -> bool:
+    """Rename a model with its views and its macro; return False when there is no such model.
+
+    Raises ModelExists when something stands under the new name.
+    """
+    model = load_definition(con, catalog, schema, name)
+    if model is None:
+        return False
+    if new_name.casefold() != name.casefold():
+        conflict = exists(con, catalog, schema, new_name)
+        if conflict is not None:
+            raise ModelExists(conflict.message)
+    _drop_objects(con, model)
+    con.execute(
+        f"UPDATE {table(catalog, 'models')} SET model_name = {literal(new_name)} WHERE model = '{model.id}'::UUID"
+    )
+    _create_objects(
+        con, Location(catalog, model.location.schema, new_name), changed(model.definition, name=new_name), model.id
+    )
+    return True
+
+
+def names(con: duckdb.DuckDBPyConnection, catalog: str | None = None) -> list[str]:
+    """Return the names of the models in a database (None: the default one), for suggestions."""
+    catalog = catalog or current_database(con)
+    if not has_schema(con, catalog):
+        return []
+    found = con.execute(f"SELECT model_name FROM {table(catalog, 'models')} ORDER BY model_name").fetchall()
+    return [str(row[0]) for row in found]
+
+
+def _existing(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str) -> StoredModel:
+    model = load_definition(con, catalog, schema, name)
+    if model is None:
+        raise ProgrammingError(f'model "{name}" does not exist')
+    return model
+
+
+def best_sql(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str) -> str:
+    """Return a SELECT of the best trial of each group: group columns, hyperparameters, metrics; failed groups last."""
+    model = _existing(con, catalog, schema, name)
+    return views.best_sql(model.definition, model.id, catalog)
+
+
+def describe_sql(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str) -> str:
+    """Return a SELECT (property, value) that describes a model."""
+    return models.describe_sql(_existing(con, catalog, schema, name))
+
+
+def evaluate_sql(
+    con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str, source: str, where: str | None
+) -> str:
+    """Return a SELECT of the model's metrics per group on the rows of ``source``; see ``evaluation.evaluate_sql``."""
+    return evaluation.evaluate_sql(_existing(con, catalog, schema, name), source, where)
+
+
+def show_models_sql(con: duckdb.DuckDBPyConnection) -> str:
+    """Return a SELECT of all models in the attached databases."""
+    return models.show_models_sql(con)

@@ -1,0 +1,149 @@
+"""The views of a model over the catalog tables: the model table, its weights, its curves, its importances."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from grouplearn.catalog.records import ModelDefinition
+from grouplearn.catalog.schema import table
+from grouplearn.sqltext import identifier, literal
+
+#: Suffixes of the views of a model; the model table itself has none.
+SUFFIXES = ("", "_weights", "_curves", "_importance")
+
+COMMENTS = {
+    "": "One row per group and configuration of the model.",
+    "_weights": "Weights of the linear model, on the encoded features; the intercept is feature (intercept).",
+    "_curves": "One row per trial and epoch.",
+    "_importance": "Importance of every feature column in every trial.",
+}
+
+
+def level_names(definition: ModelDefinition) -> tuple[str, ...]:
+    """Return what ``model_level`` says per grouping set: ``carrier, dest``, ``carrier``, ``()``."""
+    return tuple(", ".join(definition.keys[key].name for key in keys) or "()" for keys in definition.sets)
+
+
+def level_sql(definition: ModelDefinition, level: str) -> str:
+    """Return the SQL of ``model_level`` for a 0-based level."""
+    names = ", ".join(literal(name) for name in level_names(definition))
+    return f"([{names}])[{level} + 1]"
+
+
+def view_sql(definition: ModelDefinition, model: str, catalog: str, suffix: str) -> str:
+    """Return the query of one of the model's views, for the catalog tables of database ``catalog``."""
+    return {"": _trials, "_weights": _weights, "_curves": _curves, "_importance": _importance}[suffix](
+        definition, model, catalog
+    )
+
+
+def key_columns(definition: ModelDefinition, keys: str) -> list[tuple[str, str]]:
+    """Return name and SQL of the typed group columns, given the SQL of the list of key texts."""
+    return [(key.name, f"CAST({keys}[{place}] AS {key.type})") for place, key in enumerate(definition.keys, start=1)]
+
+
+def select_list(columns: Iterable[tuple[str, str]]) -> str:
+    """Return ``sql AS "name", ...``; a name that is taken gets ``_1``, ``_2`` and so on."""
+    taken: set[str] = set()
+    parts = []
+    for name, sql in columns:
+        free, number = name, 0
+        while free.casefold() in taken:
+            number += 1
+            free = f"{name}_{number}"
+        taken.add(free.casefold())
+        parts.append(f"{sql} AS {identifier(free)}")
+    return ", ".join(parts)
+
+
+def _common(definition: ModelDefinition) -> list[tuple[str, str]]:
+    """Return the columns every view begins with: group columns, level, hyperparameters."""
+    parameters = [
+        (column.name, f"CAST(c.parameters[{literal(column.name)}] AS {column.type})")
+        for column in definition.hyperparameters
+    ]
+    return [*key_columns(definition, "g.keys"), ("model_level", level_sql(definition, "g.level")), *parameters]
+
+
+def _joined(catalog: str) -> str:
+    return (
+        f"FROM {table(catalog, 'trials')} AS t"
+        f" JOIN {table(catalog, 'groups')} AS g ON g.model = t.model AND g.group_id = t.group_id"
+        f" JOIN {table(catalog, 'configs')} AS c ON c.model = t.model AND c.config = t.config"
+    )
+
+
+def _where(model: str, *others: str) -> str:
+    return " AND ".join(f"{alias}.model = '{model}'::UUID" for alias in ("t", "g", "c", *others))
+
+
+def _trials(definition: ModelDefinition, model: str, catalog: str) -> str:
+    best = ("is_best", "t.is_best")
+    columns = [*_common(definition), *_result(definition), best, ("error", "t.error")]
+    return f"SELECT {select_list(columns)} {_joined(catalog)} WHERE {_where(model)}"
+
+
+def _result(definition: ModelDefinition) -> list[tuple[str, str]]:
+    metrics = [
+        (f"{part}_{metric}", f"t.{part}[{literal(metric)}]")
+        for metric in definition.metrics
+        for part in ("train", "valid")
+    ]
+    rows = [("n_rows", "g.n_rows"), ("status", "t.status")]
+    return [*rows, *metrics, ("epochs", "t.epochs"), ("seconds", "t.seconds")]
+
+
+def best_sql(definition: ModelDefinition, model: str, catalog: str) -> str:
+    """Return the query of each group's best trial; a failed group comes last, with the reason of its first trial."""
+    columns = [*_common(definition), *_result(definition), ("error", "t.error")]
+    return (
+        f"SELECT {select_list(columns)} FROM {table(catalog, 'groups')} AS g"
+        f" JOIN {table(catalog, 'trials')} AS t"
+        " ON t.model = g.model AND t.group_id = g.group_id AND t.config = coalesce(g.best, 0)"
+        f" LEFT JOIN {table(catalog, 'configs')} AS c ON c.model = g.model AND c.config = g.best"
+        f" WHERE g.model = '{model}'::UUID AND t.model = '{model}'::UUID"
+        " ORDER BY t.status = 'failed', g.level, g.group_id"
+    )
+
+
+def _weights(definition: ModelDefinition, model: str, catalog: str) -> str:
+    classes = ", ".join(literal(name) for name in definition.classes)
+    of_class = f"([{classes}])[g.classes[o.output] + 1]"
+    width = "len(g.features)"
+    weights = f"a.weights[(o.output - 1) * {width} + 1 : o.output * {width}]"
+    columns = [
+        *_common(definition),
+        *([("class", of_class)] if definition.task.value == "multiclass" else []),
+        ("feature", "unnest(list_append(g.features, '(intercept)'))"),
+        ("weight", f"unnest(list_append({weights}, a.intercept[o.output]))"),
+    ]
+    return (
+        f"SELECT {select_list(columns)} {_joined(catalog)}"
+        f" JOIN {table(catalog, 'artifacts')} AS a"
+        " ON a.model = t.model AND a.group_id = t.group_id AND a.config = t.config,"
+        f" unnest(range(1, len(a.intercept) + 1)) AS o(output) WHERE {_where(model, 'a')}"
+    )
+
+
+def _curves(definition: ModelDefinition, model: str, catalog: str) -> str:
+    columns = [
+        *_common(definition),
+        ("epoch", "p.epoch"),
+        ("train_loss", "p.train_loss"),
+        (f"valid_{definition.metric}", "p.valid_metric"),
+    ]
+    return (
+        f"SELECT {select_list(columns)} {_joined(catalog)}"
+        f" JOIN {table(catalog, 'curves')} AS p"
+        f" ON p.model = t.model AND p.group_id = t.group_id AND p.config = t.config WHERE {_where(model, 'p')}"
+    )
+
+
+def _importance(definition: ModelDefinition, model: str, catalog: str) -> str:
+    columns = [
+        *_common(definition),
+        ("is_best", "t.is_best"),
+        ("feature", "unnest(g.features)"),
+        ("importance", "unnest(t.importance)"),
+    ]
+    return f"SELECT {select_list(columns)} {_joined(catalog)} WHERE {_where(model)} AND t.importance IS NOT NULL"

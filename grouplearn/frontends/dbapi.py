@@ -1,0 +1,268 @@
+"""``grouplearn.connect``: a DuckDB connection (PEP 249) through which our statements work like any other."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import warnings
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import duckdb
+
+from grouplearn.errors import NotSupportedError
+from grouplearn.frontends.interrupts import interruptible
+from grouplearn.frontends.scope import Scope, frames_registered
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from grouplearn.parser.statements import OurStatement, Parameters
+    from grouplearn.runtime.job import Progress
+
+    Piece = str | OurStatement
+
+# Every statement of ours has one of these words; a text without them goes to DuckDB unread.
+_MAY_BE_OURS = re.compile(r"\b(?:train|models?|learners?|evaluate|grouplearn_\w*)\b", re.IGNORECASE)
+
+# What reads the rows that execute() left; anything else finds the connection free after one of our statements.
+_READERS = frozenset(
+    """abort complete df fetch_df fetch_df_chunk fetchall fetchdf fetchmany fetchnumpy fetchone interrupt query_progress tf
+    to_arrow_reader to_arrow_table torch""".split()  # noqa: SIM905
+)
+
+
+class StatementSession(Protocol):
+    """What a connection needs of ``grouplearn.session.Session``."""
+
+    def answer(self, statement: OurStatement, text: str, parameters: Parameters = None) -> str:
+        """Carry out one of our statements and return a SELECT whose rows are its result."""
+        ...
+
+    def interrupt(self) -> None:
+        """Ask the running statement to stop."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything the session holds."""
+        ...
+
+
+SessionFactory = Callable[[duckdb.DuckDBPyConnection], StatementSession]
+
+
+def connect(
+    database: str | os.PathLike[str] = ":memory:",
+    read_only: bool = False,
+    config: Mapping[str, Any] | None = None,
+    *,
+    progress: Progress | Literal["auto", False] | None = "auto",
+) -> Connection:
+    """Open a database as ``duckdb.connect`` does, and return a connection that also understands our statements.
+
+    ``progress`` is ``'auto'`` (a live bar where somebody can see it), ``None`` or ``False`` (none), or a
+    :class:`~grouplearn.runtime.job.Progress` of your own.
+    """
+    native = duckdb.connect(os.fspath(database), read_only=read_only, config=dict(config or {}))
+    return wrap(native, progress=progress)
+
+
+def wrap(
+    connection: duckdb.DuckDBPyConnection, *, progress: Progress | Literal["auto", False] | None = "auto"
+) -> Connection:
+    """Return a connection of ours around an open DuckDB connection, which stays usable."""
+    from grouplearn.frontends.progress import choose_progress
+    from grouplearn.session import Session
+
+    display = choose_progress() if progress == "auto" else progress or None
+    return Connection(connection, lambda native: Session(native, display))
+
+
+class Connection:
+    """A connection, or a cursor, which for DuckDB are the same thing.
+
+    ``execute``, ``sql``, ``query``, ``from_query`` and ``executemany`` accept our statements; every other attribute is
+    the DuckDB connection's own (``df``, ``fetchall``, ``register``, ``create_function`` ...).
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, session_factory: SessionFactory) -> None:
+        self._duckdb = connection
+        self._session_factory = session_factory
+        self._session = session_factory(connection)
+        self._unread_answer = False
+
+    def execute(self, query: Any, parameters: Any = None) -> Connection:
+        """Run one or several statements; the last one's rows are then fetched from this connection."""
+        self._run(query, parameters, Scope.of_caller())
+        return self
+
+    def executemany(self, query: Any, parameters: Any = None) -> Connection:
+        """Run a statement once for each of a list of parameter sets."""
+        scope = Scope.of_caller()
+        if not _pieces(query):
+            scope.call(self._duckdb.executemany, query, parameters)
+            return self
+        for values in parameters or ():
+            self._run(query, values, scope)
+        return self
+
+    def sql(self, query: Any, *, alias: str = "", params: Any = None) -> duckdb.DuckDBPyRelation | None:
+        """Return a relation over the last statement of ``query``; our statements run now, and once."""
+        return self.relation(query, params, Scope.of_caller(), alias)
+
+    def query(self, query: Any, *, alias: str = "", params: Any = None) -> duckdb.DuckDBPyRelation | None:
+        """Like :meth:`sql`."""
+        return self.relation(query, params, Scope.of_caller(), alias)
+
+    def from_query(self, query: Any, *, alias: str = "", params: Any = None) -> duckdb.DuckDBPyRelation | None:
+        """Like :meth:`sql`."""
+        return self.relation(query, params, Scope.of_caller(), alias)
+
+    def relation(self, query: Any, parameters: Any, scope: Scope, alias: str = "") -> duckdb.DuckDBPyRelation | None:
+        """:meth:`sql`, with ``FROM name`` looking for Python variables in ``scope`` instead of the caller."""
+        self._drop_unread_answer()
+        pieces = _pieces(query)
+        if pieces:
+            self._duckdb.sql("SELECT 1")  # an unfinished result of execute() is an error here, as it is in DuckDB
+            query, parameters = self._up_to_last(pieces, query, parameters, scope)
+        relation: duckdb.DuckDBPyRelation | None = scope.call(self._duckdb.sql, query, alias=alias, params=parameters)
+        return relation
+
+    def cursor(self) -> Connection:
+        """Return a second connection to the same database, with its own transaction."""
+        return Connection(self._duckdb.cursor(), self._session_factory)
+
+    def duplicate(self) -> Connection:
+        """Like :meth:`cursor`."""
+        return Connection(self._duckdb.duplicate(), self._session_factory)
+
+    def begin(self) -> Connection:
+        """Start a transaction; a TRAIN inside it is undone by :meth:`rollback`."""
+        self._duckdb.begin()
+        return self
+
+    def commit(self) -> Connection:
+        """Commit the transaction, if there is one."""
+        self._duckdb.commit()
+        return self
+
+    def rollback(self) -> Connection:
+        """Undo the transaction."""
+        self._duckdb.rollback()
+        return self
+
+    def interrupt(self) -> None:
+        """Stop what this connection is running, from any thread: a query of DuckDB's or a TRAIN."""
+        self._session.interrupt()
+        self._duckdb.interrupt()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._session.close()
+        self._duckdb.close()
+
+    @property
+    def description(self) -> list[Any] | None:
+        """The columns of the last result (PEP 249)."""
+        return self._duckdb.description
+
+    @property
+    def rowcount(self) -> int:
+        """The number of rows the last statement changed, or -1 (PEP 249)."""
+        return self._duckdb.rowcount
+
+    def pl(self) -> Any:
+        """Return the rows of the last result as a polars DataFrame."""
+        import polars
+
+        return polars.from_arrow(self.arrow())
+
+    def arrow(self) -> Any:
+        """Return the rows of the last result as a pyarrow Table."""
+        with warnings.catch_warnings():
+            # DuckDB advises con.sql(...) to save a copy; who calls this has chosen execute().
+            warnings.simplefilter("ignore", UserWarning)
+            return self._duckdb.to_arrow_table()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        if name not in _READERS:
+            self._drop_unread_answer()
+        return getattr(self._duckdb, name)
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<grouplearn.Connection over {self._duckdb!r}>"
+
+    def _run(self, query: Any, parameters: Any, scope: Scope) -> None:
+        pieces = _pieces(query)
+        if pieces:
+            # DuckDB drops an unfinished result when execute() is called again; our statements need that room, too.
+            self._duckdb.execute("SELECT 1").fetchall()
+            query, parameters = self._up_to_last(pieces, query, parameters, scope)
+        scope.call(self._duckdb.execute, query, parameters)
+        self._unread_answer = bool(pieces) and not isinstance(pieces[-1], str)
+
+    def _drop_unread_answer(self) -> None:
+        """Make ``execute('TRAIN ...')`` leave the connection free, as ``execute('CREATE TABLE ...')`` does in DuckDB."""
+        if self._unread_answer:
+            self._unread_answer = False
+            self._duckdb.complete()
+
+    def _up_to_last(self, pieces: list[Piece], text: str, parameters: Any, scope: Scope) -> tuple[str, Any]:
+        """Run everything but the last piece of DuckDB's SQL; return that piece and its parameters."""
+        for piece in pieces[:-1]:
+            if isinstance(piece, str):
+                scope.call(self._duckdb.execute, piece)
+                self._duckdb.complete()
+            else:
+                _refuse_parameters(piece)
+                self._answer(piece, text, None, scope)
+        last = pieces[-1]
+        if isinstance(last, str):
+            return last, parameters
+        return self._answer(last, text, parameters, scope), None
+
+    def _answer(self, statement: OurStatement, text: str, parameters: Any, scope: Scope) -> str:
+        if self._duckdb.sql("SELECT current_setting('python_scan_all_frames')").fetchall()[0][0]:
+            scope = scope.with_outer_frames()
+        with frames_registered(self._duckdb, text, scope), interruptible(self.interrupt, at_once=False):
+            return self._session.answer(statement, text, parameters)
+
+
+def _pieces(query: Any) -> list[Piece]:
+    """Split a text into our statements and, between them, DuckDB's SQL exactly as it was written.
+
+    The list is empty when nothing in it is ours: then the query goes to DuckDB as it is.
+    """
+    if not isinstance(query, str) or _MAY_BE_OURS.search(query) is None:
+        return []
+    from grouplearn.parser.parse import parse
+    from grouplearn.parser.statements import Passthrough
+
+    pieces: list[Piece] = []
+    for theirs, group in itertools.groupby(parse(query), lambda statement: isinstance(statement, Passthrough)):
+        statements: list[Any] = list(group)
+        if theirs:
+            pieces.append(query[statements[0].span.start : statements[-1].span.end])
+        else:
+            pieces.extend(statements)
+    return [] if all(isinstance(piece, str) for piece in pieces) else pieces
+
+
+def _refuse_parameters(statement: OurStatement) -> None:
+    from grouplearn.parser.statements import parameter_names
+
+    if parameter_names(statement):
+        raise NotSupportedError(
+            "Parameters are only supported in the last statement of a text; split it into separate execute() calls"
+        )

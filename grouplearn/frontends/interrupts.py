@@ -1,0 +1,82 @@
+"""Ctrl-C while a statement runs: DuckDB and TRAIN are asked to stop, wherever they are, and stop cleanly."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+import duckdb
+
+from grouplearn.errors import Cancelled, Error
+
+
+@contextlib.contextmanager
+def interruptible(interrupt: Callable[[], None], *, at_once: bool) -> Iterator[None]:
+    """Turn a SIGINT inside the block into a call of ``interrupt`` and a KeyboardInterrupt out of the block.
+
+    With ``at_once`` Python code is left where it is, as usual; without, it runs on until it notices the interrupt and
+    raises Cancelled, and only a second SIGINT is handled as it would have been without us. Only the main thread
+    receives signals; elsewhere, and where SIGINT is ignored, the block runs as it is.
+    """
+    previous = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(previous):
+        yield
+        return
+    asked, inside = False, True
+
+    def ask(_number: int, _frame: FrameType | None) -> None:
+        nonlocal asked
+        asked = True
+        signal.signal(signal.SIGINT, previous)
+        if at_once and inside:
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, ask)
+    try:
+        with _watching(interrupt):
+            try:
+                yield
+            finally:
+                inside = False  # a late signal must not tear the clean-up
+    except (Cancelled, duckdb.InterruptException, RuntimeError) as stopped:
+        if asked:
+            raise KeyboardInterrupt from stopped
+        raise
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+@contextlib.contextmanager
+def _watching(interrupt: Callable[[], None]) -> Iterator[None]:
+    """Call ``interrupt`` from a thread as soon as SIGINT arrives.
+
+    Python runs a signal handler only between two steps of Python code, so not while the main thread is deep in a query;
+    the wake-up descriptor is written to by the operating system's signal itself.
+    """
+    ours, pythons = socket.socketpair()
+    pythons.setblocking(False)
+    previous = signal.set_wakeup_fd(pythons.fileno(), warn_on_full_buffer=False)
+
+    def watch() -> None:
+        while numbers := ours.recv(64):
+            if signal.SIGINT in numbers:
+                with contextlib.suppress(Error):  # the connection may be closed
+                    interrupt()
+            if previous >= 0:
+                with contextlib.suppress(OSError):
+                    os.write(previous, numbers)  # an event loop's, say
+
+    watcher = threading.Thread(target=watch, name="grouplearn-interrupt", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(previous)
+        pythons.close()
+        watcher.join()
+        ours.close()

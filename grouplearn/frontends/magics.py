@@ -1,0 +1,219 @@
+"""``%load_ext grouplearn``: SQL cells in Jupyter and IPython.
+
+``%grouplearn [path]`` opens a database; ``%%gl`` (and ``%%sql``, where nobody else provides it) runs a cell::
+
+    %%gl                     -- shows the result
+    %%gl best <<             -- puts the result, a DuckDB relation, into the variable best
+    %%gl connection          -- runs on a connection of your own, from then on
+    SELECT * FROM df WHERE x > $threshold      -- data frames and $parameters are Python variables
+"""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from grouplearn.errors import Cancelled, Error, ProgrammingError
+from grouplearn.frontends.console import is_report, statements
+from grouplearn.frontends.dbapi import Connection, connect, wrap
+from grouplearn.frontends.interrupts import interruptible
+from grouplearn.frontends.output import is_number
+from grouplearn.frontends.scope import Scope
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+SHOWN_ROWS = 50
+_OWN_MAGICS = ("gl", "grouplearn")
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """Register the magics; ``%sql`` is left alone where another extension has registered it."""
+    magics = SqlMagics(shell)
+    shell.register_magic_function(magics.open, "line", "grouplearn")
+    shell.register_magic_function(magics.run, "line_cell", "gl")
+    if shell.find_line_magic("sql") is None and shell.find_cell_magic("sql") is None:
+        shell.register_magic_function(magics.run, "line_cell", "sql")
+
+
+def unload_ipython_extension(shell: InteractiveShell) -> None:
+    """Remove the magics, ``%sql`` only where it is still ours."""
+    functions = shell.magics_manager.magics
+    for kind in ("line", "cell"):
+        for name in (*_OWN_MAGICS, "sql"):
+            owner = getattr(functions[kind].get(name), "__self__", None)
+            if isinstance(owner, SqlMagics):
+                del functions[kind][name]
+
+
+class SqlMagics:
+    """The magics of one IPython shell and the connection they use."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self._shell = shell
+        self._connection: Connection | None = None
+
+    def open(self, line: str) -> None:
+        """``%grouplearn [path] [--readonly]``: open a database (default: in memory) for the cells that follow."""
+        words = shlex.split(line)
+        paths = [word for word in words if word.lstrip("-") != "readonly"]
+        with _without_traceback():
+            if len(paths) > 1:
+                raise ProgrammingError("Usage: %grouplearn [path] [--readonly]")
+            path = paths[0] if paths else ":memory:"
+            opened = connect(path, read_only=len(words) > len(paths))
+            if self._connection is not None:
+                self._connection.close()
+            self._connection = opened
+
+    def run(self, line: str, cell: str | None = None) -> Any:
+        """``%gl statement``, or ``%%gl [connection] [name <<]`` above a cell of statements."""
+        with _without_traceback():
+            header, text = self._split_line(line) if cell is None else (line, cell)
+            target = self._read_header(header)
+            return self._answer(text, target)
+
+    def _split_line(self, line: str) -> tuple[str, str]:
+        """Split ``%gl name << SELECT ...`` and ``%gl connection`` into their header and their statement."""
+        name, arrow, statement = line.partition("<<")
+        if arrow and name.strip().isidentifier():
+            return f"{name} <<", statement
+        is_connection = isinstance(self._shell.user_ns.get(line.strip()), Connection | duckdb.DuckDBPyConnection)
+        return (line, "") if is_connection else ("", line)
+
+    def _read_header(self, header: str) -> str | None:
+        """Take up a connection named in the header; return the variable that the result goes to."""
+        words = header.split()
+        target = None
+        if words and words[-1] == "<<":
+            if len(words) < 2 or not words[-2].isidentifier():
+                raise ProgrammingError(f'"{header.strip()}": write the name of a variable before <<')
+            target, words = words[-2], words[:-2]
+        if words:
+            self._connection = self._named_connection(words)
+        return target
+
+    def _named_connection(self, words: list[str]) -> Connection:
+        value = self._shell.user_ns.get(words[0])
+        if len(words) > 1 or not isinstance(value, Connection | duckdb.DuckDBPyConnection):
+            raise ProgrammingError(
+                f'"{" ".join(words)}" is not a connection\n\n'
+                "Hint: write the statement on the lines below %%gl; above them may stand a connection and a name <<"
+            )
+        return value if isinstance(value, Connection) else wrap(value)
+
+    def _answer(self, text: str, target: str | None) -> Any:
+        if self._connection is None:
+            self._connection = connect()
+        with interruptible(self._connection.interrupt, at_once=True):
+            relation = self._run(self._connection, text)
+            if target is None:
+                return None if relation is None or is_report(relation) else Answer.of(relation)
+            self._shell.user_ns[target] = relation
+            return None
+
+    def _run(self, connection: Connection, text: str) -> duckdb.DuckDBPyRelation | None:
+        names = self._shell.user_ns
+        relation = None
+        for statement in statements(text):
+            relation = connection.relation(statement, _parameters(statement, names), Scope(names, names))
+        return relation
+
+
+@contextlib.contextmanager
+def _without_traceback() -> Iterator[None]:
+    """Let a database error fail the cell, shown as its message (caret included) without the way through our code."""
+    try:
+        yield
+    except KeyboardInterrupt as stopped:
+        raise _message_only(Cancelled("Interrupted")) from stopped
+    except Error as error:
+        raise _message_only(error) from None
+
+
+def _message_only(error: Error) -> Error:
+    """Attach the hook by which an exception tells IPython how to show it."""
+    error._render_traceback_ = lambda: str(error).splitlines()  # type: ignore[attr-defined]
+    return error
+
+
+def _parameters(text: str, names: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the values of the ``$name`` parameters in ``text`` from the user's variables; None when there are none."""
+    wanted = parameters_in(text)
+    missing = [name for name in wanted if name not in names]
+    if missing:
+        raise ProgrammingError(f"${missing[0]} is not a variable of this notebook")
+    return {name: names[name] for name in wanted} or None
+
+
+def parameters_in(text: str) -> list[str]:
+    """Return the names of the ``$name`` parameters, as DuckDB's tokenizer finds them (not in strings or comments)."""
+    data = text.encode()  # the tokenizer counts bytes
+    starts = [start for start, _ in duckdb.tokenize(text)]
+    tokens = [data[start:end].decode().strip() for start, end in pairwise([*starts, len(data)])]
+    named = (token for sign, token in pairwise(tokens) if sign == "$" and token.isidentifier())
+    return list(dict.fromkeys(named))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A result as a notebook shows it: the first rows, with the best trials marked; ``relation`` has them all."""
+
+    relation: duckdb.DuckDBPyRelation
+    text: str
+    names: list[str]
+    types: list[str]
+    rows: list[tuple[str | None, ...]]
+    has_more: bool
+
+    @classmethod
+    def of(cls, relation: duckdb.DuckDBPyRelation) -> Answer:
+        """Read the first rows."""
+        first = relation.limit(SHOWN_ROWS + 1).materialize()
+        rows = first.project("CAST(COLUMNS(*) AS VARCHAR)").fetchall()
+        types = [str(kind) for kind in relation.types]
+        return cls(relation, str(first), relation.columns, types, rows[:SHOWN_ROWS], len(rows) > SHOWN_ROWS)
+
+    def df(self) -> Any:
+        """Return every row as a pandas DataFrame."""
+        return self.relation.df()
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        heads = "".join(
+            f'<th style="text-align: left">{html.escape(name)}<br>'
+            f'<small style="font-weight: normal; opacity: 0.6">{html.escape(kind.lower())}</small></th>'
+            for name, kind in zip(self.names, self.types, strict=True)
+        )
+        body = "\n".join(self._row(row) for row in self.rows)
+        count = f"{len(self.rows):,} row{'' if len(self.rows) == 1 else 's'}"
+        note = f"the first {count}" if self.has_more else count
+        return f"<table><thead><tr>{heads}</tr></thead><tbody>\n{body}\n</tbody></table><small>{note}</small>"
+
+    def _row(self, row: tuple[str | None, ...]) -> str:
+        best = "is_best" in self.names and row[self.names.index("is_best")] == "true"
+        style = ' style="background: #d9f2d9; color: #000; font-weight: bold"' if best else ""
+        return f"<tr{style}>" + "".join(map(_cell, row, self.types)) + "</tr>"
+
+
+def _cell(value: str | None, kind: str) -> str:
+    if value is None:
+        return '<td style="text-align: left"><span style="opacity: 0.5">NULL</span></td>'
+    side = "right" if is_number(kind) else "left"
+    return f'<td style="text-align: {side}; white-space: pre">{html.escape(_short(value))}</td>'
+
+
+_CELL_CHARACTERS = 200
+
+
+def _short(value: str) -> str:
+    return value if len(value) <= _CELL_CHARACTERS else value[:_CELL_CHARACTERS] + "…"

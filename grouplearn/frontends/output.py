@@ -1,0 +1,183 @@
+"""How the shell prints a result: DuckDB's own boxes, and text formats for other programs.
+
+Values become text inside DuckDB (``CAST(... AS VARCHAR)``, ``to_json``), so every type reads as DuckDB writes it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+import duckdb
+
+Row = tuple[str | None, ...]
+
+
+@dataclass(slots=True)
+class Format:
+    """The settings of ``.mode``, ``.maxrows`` and ``.maxwidth``; ``max_width`` None is the terminal's."""
+
+    mode: str = "duckbox"
+    max_rows: int = 40
+    max_width: int | None = None
+
+
+def print_relation(relation: duckdb.DuckDBPyRelation, layout: Format, is_plan: bool = False) -> None:
+    """Print the rows of ``relation`` on standard output; a plan, when it is not for a program, as it is drawn."""
+    if is_plan and layout.mode == "duckbox":
+        for row in relation.fetchall():
+            print(row[-1])
+    elif layout.mode == "duckbox":
+        relation.show(max_rows=layout.max_rows, max_width=layout.max_width)
+    else:
+        MODES[layout.mode](relation, sys.stdout)
+
+
+def _texts(relation: duckdb.DuckDBPyRelation) -> Iterator[Row]:
+    return iter(relation.project("CAST(COLUMNS(*) AS VARCHAR)").iter_rows())
+
+
+def _write_csv(relation: duckdb.DuckDBPyRelation, out: TextIO) -> None:
+    print(",".join(_csv_field(name) for name in relation.columns), file=out)
+    for row in _texts(relation):
+        print(",".join(_csv_field(value) for value in row), file=out)
+
+
+def _csv_field(value: str | None) -> str:
+    """NULL is empty, the empty string is quoted, so that they stay apart."""
+    if value is None:
+        return ""
+    if value == "" or any(character in value for character in ',"\r\n'):
+        return '"' + value.replace('"', '""') + '"'
+    return value
+
+
+def _json_rows(relation: duckdb.DuckDBPyRelation) -> Iterator[str]:
+    keys = [json.dumps(name, ensure_ascii=False) for name in relation.columns]
+    for row in relation.project("CAST(to_json(COLUMNS(*)) AS VARCHAR)").iter_rows():
+        yield "{" + ",".join(f"{key}:{_json_value(value)}" for key, value in zip(keys, row, strict=True)) + "}"
+
+
+def _json_value(value: str | None) -> str:
+    """DuckDB's JSON of a value; NaN and infinities, which JSON does not have, become null."""
+    if value is None:
+        return "null"
+    if "NaN" not in value and "Infinity" not in value:
+        return value
+    return json.dumps(_finite(json.loads(value)), ensure_ascii=False, separators=(",", ":"))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return value
+
+
+def _write_json(relation: duckdb.DuckDBPyRelation, out: TextIO) -> None:
+    separator = "["
+    for row in _json_rows(relation):
+        out.write(separator + row)
+        separator = ",\n"
+    print("]" if separator != "[" else "[]", file=out)
+
+
+def _write_jsonlines(relation: duckdb.DuckDBPyRelation, out: TextIO) -> None:
+    for row in _json_rows(relation):
+        print(row, file=out)
+
+
+def _write_markdown(relation: duckdb.DuckDBPyRelation, out: TextIO) -> None:
+    header = [name.replace("|", "\\|").replace("\n", "<br>") for name in relation.columns]
+    rows = [[_markdown_cell(value) for value in row] for row in _texts(relation)]
+    right = [is_number(kind) for kind in relation.types]
+    widths = _widths([header, *rows])
+    print(_joined(header, widths, right, "| ", " | ", " |"), file=out)
+    rules = ["-" * (width + 1) + (":" if number else "-") for width, number in zip(widths, right, strict=True)]
+    print("|" + "|".join(rules) + "|", file=out)
+    for row in rows:
+        print(_joined(row, widths, right, "| ", " | ", " |"), file=out)
+
+
+def _markdown_cell(value: str | None) -> str:
+    return "" if value is None else value.replace("|", "\\|").replace("\n", "<br>")
+
+
+def _write_box(relation: duckdb.DuckDBPyRelation, out: TextIO) -> None:
+    header = [_one_line(name) for name in relation.columns]
+    rows = [[_one_line(value) for value in row] for row in _texts(relation)]
+    right = [is_number(kind) for kind in relation.types]
+    widths = _widths([header, *rows])
+    bars = ["─" * (width + 2) for width in widths]
+    print("┌" + "┬".join(bars) + "┐", file=out)
+    print(_joined(header, widths, [False] * len(header), "│ ", " │ ", " │"), file=out)
+    print("├" + "┼".join(bars) + "┤", file=out)
+    for row in rows:
+        print(_joined(row, widths, right, "│ ", " │ ", " │"), file=out)
+    print("└" + "┴".join(bars) + "┘", file=out)
+
+
+def _one_line(value: str | None) -> str:
+    return "NULL" if value is None else value.replace("\r", "\\r").replace("\n", "\\n")
+
+
+def _write_line(relation: duckdb.DuckDBPyRelation, out: TextIO) -> None:
+    width = max((_display_width(name) for name in relation.columns), default=0)
+    labels = [" " * (width - _display_width(name)) + name for name in relation.columns]
+    for number, row in enumerate(_texts(relation)):
+        if number:
+            print(file=out)
+        for label, value in zip(labels, row, strict=True):
+            print(f"{label} = {'NULL' if value is None else value}", file=out)
+
+
+def is_number(kind: Any) -> bool:
+    """Whether a DuckDB type is shown aligned to the right."""
+    name = str(kind)
+    return name.startswith("DECIMAL") or name in _NUMBERS
+
+
+_NUMBERS = frozenset(
+    f"{sign}{name}" for sign in ("", "U") for name in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
+) | {"FLOAT", "DOUBLE"}
+
+
+def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(_display_width, column)) for column in zip(*rows, strict=True)]
+
+
+def _joined(
+    cells: Sequence[str], widths: Sequence[int], right: Sequence[bool], start: str, between: str, end: str
+) -> str:
+    padded = []
+    for cell, width, number in zip(cells, widths, right, strict=True):
+        space = " " * (width - _display_width(cell))
+        padded.append(space + cell if number else cell + space)
+    return start + between.join(padded) + end
+
+
+def _display_width(text: str) -> int:
+    """Columns a terminal needs: wide characters take two."""
+    if text.isascii():
+        return len(text)
+    from prompt_toolkit.utils import get_cwidth
+
+    return get_cwidth(text)
+
+
+MODES: dict[str, Callable[[duckdb.DuckDBPyRelation, TextIO], None]] = {
+    "box": _write_box,
+    "csv": _write_csv,
+    "json": _write_json,
+    "jsonlines": _write_jsonlines,
+    "line": _write_line,
+    "markdown": _write_markdown,
+}
+MODE_NAMES = ("duckbox", *MODES)

@@ -1,0 +1,262 @@
+"""Live progress of a TRAIN: a bar in a terminal, a line that updates in place in a notebook."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from grouplearn.runtime.job import Progress, RunSummary, UnitResult
+    from grouplearn.schedule.messages import Unit
+
+_REDRAW_SECONDS = 0.1
+_BAR_WIDTH = 24
+
+
+def choose_progress() -> Progress | None:
+    """Return the display that the user can see from here, or None when nobody is looking (a pipe, a log, a test)."""
+    if _in_notebook():
+        return NotebookProgress()
+    return TerminalProgress() if sys.stderr is not None and sys.stderr.isatty() else None
+
+
+def _in_notebook() -> bool:
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell is not None and hasattr(shell, "kernel")
+
+
+@dataclass(slots=True)
+class Tally:
+    """What has happened in a run so far, counted from its events. ``clock`` returns seconds.
+
+    ``groups`` counts the groups all of whose trials have ended, ``epochs`` is summed over trials.
+    """
+
+    summary: RunSummary
+    clock: Callable[[], float] = time.monotonic
+    began: float = 0.0
+    groups: int = 0
+    epochs: int = 0
+    failed: int = 0
+    best: float = math.nan
+    _trials: set[tuple[int, int]] = field(default_factory=set)
+    _left_in_group: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.began = self.clock()
+
+    def unit_done(self, result: UnitResult) -> None:
+        """Count the trials of a unit; a fold's unit brings metrics but ends no trial."""
+        for trial in result.trials:
+            self._see_metric(trial.valid.get(self.summary.metric, math.nan))
+            key = (result.unit.group, trial.config)
+            if result.unit.fold >= 0 or key in self._trials:
+                continue
+            self._trials.add(key)
+            self.failed += trial.status == "failed"
+            left = self._left_in_group.get(result.unit.group, self._configs_per_group) - 1
+            self._left_in_group[result.unit.group] = left
+            self.groups += left == 0
+
+    def epochs_done(self, epochs: int) -> None:
+        """Count epochs, summed over the configs that ran them."""
+        self.epochs += epochs
+
+    def _see_metric(self, value: float) -> None:
+        better = value > self.best if self.summary.greater_is_better else value < self.best
+        if better or (math.isnan(self.best) and not math.isnan(value)):
+            self.best = value
+
+    @property
+    def _configs_per_group(self) -> int:
+        return max(1, self.summary.trials // max(1, self.summary.groups))
+
+    @property
+    def trials(self) -> int:
+        """Trials ended, well or not."""
+        return len(self._trials)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the run began."""
+        return self.clock() - self.began
+
+    @property
+    def share(self) -> float:
+        """The share of the work done, 0 to 1: by epochs, of which early stopping may leave some out, or by trials."""
+        by_trials = self.trials / max(1, self.summary.trials)
+        return min(1.0, max(by_trials, self.epochs / max(1, self.summary.epochs)))
+
+    @property
+    def seconds_left(self) -> float:
+        """An estimate from the share done; NaN before anything is."""
+        return self.seconds * (1 - self.share) / self.share if self.share > 0 else math.nan
+
+    def facts(self) -> list[str]:
+        """Return the parts of the progress line, without the bar."""
+        summary, seconds = self.summary, max(self.seconds, 1e-9)
+        facts = [
+            f"groups {self.groups:,}/{summary.groups:,}",
+            f"trials {self.trials:,}/{summary.trials:,}",
+            f"epochs {self.epochs:,}/{summary.epochs:,}",
+            f"{self.trials / seconds:,.1f} trials/s",
+        ]
+        if self.failed:
+            facts.append(f"{self.failed:,} failed")
+        if not math.isnan(self.best):
+            facts.append(f"best {summary.metric} {self.best:.4g}")
+        return facts
+
+    def line(self) -> str:
+        """Return one line of text, e.g. ``flights 45% | groups 7/16 | ... | 0:03 left``."""
+        left = f"{duration(self.seconds_left)} left"
+        return " | ".join([f"{self.summary.model} {self.share:.0%}", *self.facts(), left])
+
+    def ending(self) -> str:
+        """Return the line that stays when the run is over."""
+        summary = self.summary
+        where = f"{summary.workers} worker{'s' if summary.workers != 1 else ''}, {summary.executor}, {summary.operator}"
+        return " | ".join([summary.model, *self.facts(), f"{self.seconds:.1f} s", where])
+
+
+def duration(seconds: float) -> str:
+    """Return ``m:ss`` or ``h:mm:ss``; ``-:--`` when unknown."""
+    if math.isnan(seconds):
+        return "-:--"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+class _Display(ABC):
+    """Counts events and redraws at most every 0.1 s; subclasses draw."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._tally: Tally | None = None
+        self._drawn = -math.inf
+
+    def started(self, summary: RunSummary) -> None:
+        """Begin to show a run."""
+        self._tally = Tally(summary, self._clock)
+        self._drawn = -math.inf
+        self._open(self._tally)
+
+    def unit_done(self, result: UnitResult) -> None:
+        """Count a unit."""
+        if self._tally is not None:
+            self._tally.unit_done(result)
+            self._maybe_draw(self._tally)
+
+    def epochs_done(self, unit: Unit, epochs: int) -> None:  # noqa: ARG002
+        """Count epochs, summed over the unit's configs."""
+        if self._tally is not None:
+            self._tally.epochs_done(epochs)
+            self._maybe_draw(self._tally)
+
+    def ended(self) -> None:
+        """Stop showing the run; harmless when none is shown."""
+        tally, self._tally = self._tally, None
+        if tally is not None:
+            self._close(tally)
+
+    def _maybe_draw(self, tally: Tally) -> None:
+        now = self._clock()
+        if now - self._drawn >= _REDRAW_SECONDS:
+            self._drawn = now
+            self._draw(tally)
+
+    @abstractmethod
+    def _open(self, tally: Tally) -> None: ...
+
+    @abstractmethod
+    def _draw(self, tally: Tally) -> None: ...
+
+    @abstractmethod
+    def _close(self, tally: Tally) -> None: ...
+
+
+class TerminalProgress(_Display):
+    """A live bar on stderr that leaves nothing behind: the result follows it."""
+
+    def __init__(self, console: Any = None, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(clock)
+        self._console = console
+        self._live: Any = None
+
+    def _open(self, tally: Tally) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        console = self._console or Console(stderr=True)
+        if console.is_terminal:
+            # The elapsed time and the estimate move on between events: rich asks for the renderable 4 times a second.
+            self._live = Live(get_renderable=lambda: _bar(tally), console=console, transient=True, refresh_per_second=4)
+            self._live.start()
+
+    def _draw(self, tally: Tally) -> None:  # noqa: ARG002
+        if self._live is not None:
+            self._live.refresh()  # it reads the tally itself
+
+    def _close(self, tally: Tally) -> None:  # noqa: ARG002
+        live, self._live = self._live, None
+        if live is not None:
+            live.stop()
+
+
+def _bar(tally: Tally) -> Any:
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 1))
+    facts = "  ".join([*tally.facts(), f"{duration(tally.seconds_left)} left"])
+    grid.add_row(
+        Text(tally.summary.model, style="bold"),
+        ProgressBar(total=1.0, completed=tally.share, width=_BAR_WIDTH),
+        f"{tally.share:4.0%}",
+        Text(facts),
+    )
+    return grid
+
+
+class NotebookProgress(_Display):
+    """A line that updates in place below the cell, and becomes one summary line."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(clock)
+        self._handle: Any = None
+
+    def _open(self, tally: Tally) -> None:
+        from IPython.display import display
+
+        self._handle = display(_Line(tally.line(), tally.share), display_id=True)
+
+    def _draw(self, tally: Tally) -> None:
+        self._handle.update(_Line(tally.line(), tally.share))
+
+    def _close(self, tally: Tally) -> None:
+        self._handle.update(_Line(tally.ending(), None))
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line of text, with a bar before it in HTML while ``share`` is given."""
+
+    text: str
+    share: float | None
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        import html
+
+        bar = f'<progress max="1" value="{self.share:.3f}"></progress> ' if self.share is not None else ""
+        return f"<div>{bar}<code>{html.escape(self.text)}</code></div>"

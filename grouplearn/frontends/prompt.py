@@ -1,0 +1,130 @@
+"""The interactive prompt: multi-line editing until the semicolon, history, colours and completion."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.lexers import PygmentsLexer
+from pygments.lexers.sql import SqlLexer
+from pygments.token import Keyword, Name
+
+from grouplearn.errors import Error
+from grouplearn.frontends.console import Console, Failed, Leave
+from grouplearn.frontends.dotcommands import COMMANDS
+from grouplearn.parser.parse import is_complete
+
+PROMPT = "grouplearn> "
+CONTINUATION = "       ...> "
+OUR_WORDS = frozenset(
+    "ASHA BEST EVALUATE FEATURES FOLDS GRID HYPERBAND KEEP LABEL LEARNER LEARNERS MODEL MODELS OPTIMIZE OPTIONS "  # noqa: SIM905
+    "PREDICT RANDOM SAMPLE TARGET TRAIN VALIDATE".split()
+)
+
+
+def interact(console: Console) -> int:
+    """Read and run statements until Ctrl-D or ``.exit``; return the exit code."""
+    session: PromptSession[str] = PromptSession(
+        history=_history(),
+        lexer=PygmentsLexer(SqlColours),
+        completer=SqlCompleter(console),
+        complete_while_typing=False,
+        multiline=True,
+        prompt_continuation=CONTINUATION,
+        key_bindings=_enter_ends_statement(),
+    )
+    while True:
+        try:
+            console.run(session.prompt(PROMPT))
+        except (KeyboardInterrupt, Failed):
+            continue
+        except EOFError:
+            return 0
+        except Leave as leave:
+            return leave.code
+        finally:
+            sys.stdout.flush()
+
+
+def _history() -> History:
+    path = Path.home() / ".grouplearn_history"
+    try:
+        path.touch(mode=0o600)
+    except OSError:
+        return InMemoryHistory()
+    return FileHistory(str(path))
+
+
+def ends_input(text: str) -> bool:
+    """Whether Enter runs ``text``: it is empty, a dot command, or a complete statement."""
+    stripped = text.strip()
+    return not stripped or stripped.startswith(".") or (stripped.endswith(";") and is_complete(text))
+
+
+def _enter_ends_statement() -> KeyBindings:
+    bindings = KeyBindings()
+
+    @bindings.add("enter")
+    def _(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        if buffer.complete_state is not None and buffer.complete_state.current_completion is not None:
+            buffer.complete_state = None
+        elif ends_input(buffer.text):
+            buffer.validate_and_handle()
+        else:
+            buffer.insert_text("\n")
+
+    return bindings
+
+
+class SqlColours(SqlLexer):  # type: ignore[misc]  # pygments has no types
+    """SQL as pygments colours it, with our words as keywords."""
+
+    def get_tokens_unprocessed(self, text: str) -> Iterable[tuple[int, object, str]]:
+        """Yield (position, token type, text)."""
+        for position, kind, value in super().get_tokens_unprocessed(text):
+            yield position, Keyword if kind is Name and value.upper() in OUR_WORDS else kind, value
+
+
+class SqlCompleter(Completer):
+    """Completes dot commands, keywords, and the tables, columns and models of the open database."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._keywords: list[str] = []
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:  # noqa: ARG002
+        """Yield what may follow the word before the cursor."""
+        before = document.text_before_cursor
+        if before.startswith(".") and " " not in before:
+            candidates = [f".{name}" for name in COMMANDS]
+            word = before
+        else:
+            word = document.get_word_before_cursor()
+            candidates = self._names() + self._all_keywords() if word else []
+        for candidate in dict.fromkeys(candidates):
+            if candidate.casefold().startswith(word.casefold()):
+                yield Completion(candidate, start_position=-len(word))
+
+    def _names(self) -> list[str]:
+        """Names of tables, views and columns; none in a transaction that has failed. A model is a view."""
+        try:
+            rows = self._console.connection.execute(
+                "SELECT DISTINCT table_name AS name FROM duckdb_columns() WHERE NOT internal "
+                "UNION SELECT DISTINCT column_name FROM duckdb_columns() WHERE NOT internal ORDER BY name"
+            ).fetchall()
+        except Error:
+            return []
+        return [name for (name,) in rows]
+
+    def _all_keywords(self) -> list[str]:
+        if not self._keywords:
+            rows = self._console.connection.execute("SELECT upper(keyword_name) FROM duckdb_keywords()").fetchall()
+            self._keywords = sorted({word for (word,) in rows} | OUR_WORDS)
+        return self._keywords

@@ -1,0 +1,99 @@
+"""The caller's Python variables, so that ``FROM df`` finds a data frame through our wrapper as it does through DuckDB.
+
+DuckDB looks for a variable in the frame that called it, which would be ours. Running the call by ``eval`` with the
+caller's globals and a copy of its locals makes it look in the right place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import duckdb
+
+_CALL = compile("__grouplearn_call__(*__grouplearn_args__, **__grouplearn_options__)", "<grouplearn>", "eval")
+_WORD = re.compile(r'"((?:[^"]|"")+)"|(\w+)')
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Variables as seen from one place in the user's program."""
+
+    globals: dict[str, Any]
+    locals: Mapping[str, Any]
+    frame: FrameType | None = None
+
+    @classmethod
+    def of_caller(cls, depth: int = 1) -> Scope:
+        """Return the scope of the function ``depth`` calls above the one that calls this."""
+        frame: FrameType = sys._getframe(depth + 1)
+        return cls(frame.f_globals, frame.f_locals, frame)
+
+    def with_outer_frames(self) -> Scope:
+        """Return a scope that falls back on every calling function's variables (``SET python_scan_all_frames``)."""
+        layers: list[Any] = [self.locals]
+        frame = self.frame
+        while frame is not None:
+            layers += [frame.f_locals, frame.f_globals]
+            frame = frame.f_back
+        return Scope(self.globals, ChainMap(*layers), self.frame)
+
+    def call(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """Call a DuckDB method so that it sees these variables."""
+        names = {
+            **self.locals,
+            "__grouplearn_call__": function,
+            "__grouplearn_args__": arguments,
+            "__grouplearn_options__": options,
+        }
+        return eval(_CALL, self.globals, names)  # noqa: S307  (a constant expression, see the module docstring)
+
+    def find(self, name: str) -> Any:
+        """Return the variable, or None."""
+        return self.locals.get(name, self.globals.get(name))
+
+
+@contextlib.contextmanager
+def frames_registered(connection: duckdb.DuckDBPyConnection, text: str, scope: Scope) -> Iterator[None]:
+    """Make the data frames named in ``text`` readable by any statement on the connection while the block runs.
+
+    A table or view of the same name wins, as it does in DuckDB.
+    """
+    frames = {name: value for name in _words(text) if _is_frame(value := scope.find(name))}
+    registered = []
+    try:
+        for name, value in frames.items():
+            if not _exists(connection, name):
+                connection.register(name, value)
+                registered.append(name)
+        yield
+    finally:
+        for name in registered:
+            # After a failed statement inside a transaction the view is gone already, or goes with the ROLLBACK.
+            with contextlib.suppress(duckdb.Error):
+                connection.unregister(name)
+
+
+def _words(text: str) -> set[str]:
+    return {quoted.replace('""', '"') or word for quoted, word in _WORD.findall(text)}
+
+
+def _is_frame(value: object) -> bool:
+    """Whether DuckDB can scan it: data frames, Arrow tables and streams, relations; not a plain column or array."""
+    kind = type(value)
+    if kind.__module__.partition(".")[0] in ("pandas", "polars", "pyarrow", "duckdb"):
+        return hasattr(value, "columns") or hasattr(value, "schema")
+    return not isinstance(value, type) and hasattr(value, "__arrow_c_stream__")
+
+
+def _exists(connection: duckdb.DuckDBPyConnection, name: str) -> bool:
+    found = connection.execute(
+        "SELECT 1 FROM (SHOW ALL TABLES) AS shown WHERE lower(shown.name) = lower(?) LIMIT 1", [name]
+    ).fetchall()
+    return bool(found)

@@ -1,0 +1,112 @@
+"""EVALUATE against scikit-learn on the same predictions."""
+
+import numpy as np
+import pytest
+import sklearn.metrics as reference
+from handmade import definition, outcome, rollup_outcome
+
+from grouplearn.catalog import store
+from grouplearn.catalog.records import ModelDefinition
+from grouplearn.learners.base import Task
+
+
+def prepared(con, model: ModelDefinition):
+    con.execute("BEGIN")
+    store.write(con, model, rollup_outcome(model), replace=False)
+    con.execute("COMMIT")
+    # Rounded features make tied scores; the label is missing now and then.
+    con.execute("UPDATE t SET y = NULL WHERE i % 23 = 0")
+    con.execute("UPDATE t SET x1 = round(x1), x2 = round(x2), x3 = 1, tail = 'same'")
+    return con.sql(store.evaluate_sql(con, "memory", "main", "m", "t", None)).to_arrow_table().to_pylist()
+
+
+def rows_of(con, result: dict, columns: str) -> list[tuple]:
+    """The rows with a label and a prediction that the group of a result row predicted."""
+    level = result["model_level"]
+    same = "true" if level == "()" else "carrier IS NOT DISTINCT FROM $carrier"
+    if level == "carrier, dest":
+        same += " AND dest IS NOT DISTINCT FROM $dest"
+    values = {name: result[name] for name in ("carrier", "dest") if f"${name}" in same}
+    return con.execute(
+        f"SELECT {columns} FROM m_predict(t) WHERE model_level = '{level}' AND y IS NOT NULL"
+        f" AND prediction IS NOT NULL AND {same}",
+        values,
+    ).fetchall()
+
+
+@pytest.mark.parametrize("linear", [True, False])
+def test_regression(con, linear):
+    results = prepared(con, definition(linear=linear))
+    assert sum(row["n_rows"] for row in results) == 400
+    assert len(results) == 6
+    for result in results:
+        y, p = np.array(rows_of(con, result, "y, prediction")).T
+        assert result["n_rows"] - result["n_skipped"] == len(y)
+        assert result["rmse"] == pytest.approx(reference.root_mean_squared_error(y, p))
+        assert result["mae"] == pytest.approx(reference.mean_absolute_error(y, p))
+        assert result["r2"] == pytest.approx(reference.r2_score(y, p))
+
+
+@pytest.mark.parametrize("linear", [True, False])
+def test_binary(con, linear):
+    ties = 0
+    for result in prepared(con, definition(Task.BINARY, linear=linear)):
+        y, p, guess = np.array(rows_of(con, result, "y > 0, probability, prediction"), dtype=float).T
+        ties += len(p) - len(np.unique(p))
+        assert result["log_loss"] == pytest.approx(reference.log_loss(y, p))
+        assert result["auc"] == pytest.approx(reference.roc_auc_score(y, p))
+        assert result["accuracy"] == pytest.approx(reference.accuracy_score(y, guess))
+        assert result["f1"] == pytest.approx(reference.f1_score(y, guess))
+    assert ties > 40
+
+
+@pytest.mark.parametrize("linear", [True, False])
+def test_multiclass(con, linear):
+    model = definition(Task.MULTICLASS, linear=linear)
+    for result in prepared(con, model):
+        found = rows_of(con, result, f"{model.target_sql} AS label, map_values(probabilities), prediction")
+        y, guess = [row[0] for row in found], [row[2] for row in found]
+        p = np.array([row[1] for row in found])
+        assert len(set(y)) == 3
+        assert result["accuracy"] == pytest.approx(reference.accuracy_score(y, guess))
+        assert result["f1"] == pytest.approx(reference.f1_score(y, guess, average="macro"))
+        areas = [
+            reference.roc_auc_score(np.array(y) == name, p[:, number]) for number, name in enumerate(model.classes)
+        ]
+        assert result["auc"] == pytest.approx(np.mean(areas))
+        own = p[np.arange(len(y)), [model.classes.index(name) for name in y]]
+        eps = np.finfo(float).eps
+        assert result["log_loss"] == pytest.approx(-np.log(np.clip(own, eps, 1 - eps)).mean())
+
+
+def test_source_may_be_a_query_with_a_condition(con):
+    model = definition()
+    con.execute("BEGIN")
+    store.write(con, model, rollup_outcome(model), replace=False)
+    con.execute("COMMIT")
+    sql = store.evaluate_sql(con, "memory", "main", "m", "(FROM t WHERE i < 100) -- some", "carrier = 'AA' -- only AA")
+    assert {row["carrier"] for row in con.sql(sql).to_arrow_table().to_pylist()} == {"AA"}
+    assert sum(row["n_rows"] for row in con.sql(sql).to_arrow_table().to_pylist()) == 25
+
+
+def test_degenerate_groups_have_null_metrics(con):
+    con.execute("CREATE TABLE one AS FROM t WHERE i = 3")
+    for task in Task:
+        model = definition(task, name=task.value)
+        con.execute("BEGIN")
+        store.write(con, model, rollup_outcome(model), replace=False)
+        con.execute("COMMIT")
+        row = (
+            con.sql(store.evaluate_sql(con, "memory", "main", task.value, "one", None)).to_arrow_table().to_pylist()[0]
+        )
+        assert row["n_rows"] == 1
+        assert row["r2" if task is Task.REGRESSION else "auc"] is None
+    model = definition(Task.BINARY, name="nothing")
+    con.execute("BEGIN")
+    store.write(con, model, outcome([]), replace=False)
+    con.execute("COMMIT")
+    rows = con.sql(store.evaluate_sql(con, "memory", "main", "nothing", "t", None)).to_arrow_table().to_pylist()
+    assert rows == [
+        {"carrier": None, "dest": None, "model_level": None, "n_rows": 400, "n_skipped": 400,
+         "log_loss": None, "auc": None, "accuracy": None, "f1": None}
+    ]  # fmt: skip

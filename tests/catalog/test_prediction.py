@@ -1,0 +1,524 @@
+"""The macro, the function and plain arithmetic agree on every encoder, task, group level and missing value."""
+
+import math
+import subprocess
+import sys
+import threading
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+from handmade import (
+    create_source,
+    definition,
+    failed_outcome,
+    group_outcome,
+    linear_artifact,
+    outcome,
+    rollup_groups,
+    rollup_outcome,
+)
+
+from grouplearn.catalog import functions, store
+from grouplearn.catalog.models import load_definition
+from grouplearn.catalog.records import (
+    GroupOutcome,
+    HyperparameterColumn,
+    ItemColumn,
+    KeyColumn,
+    ModelDefinition,
+    RunOutcome,
+)
+from grouplearn.catalog.scoring import load_scorer, scorer_of
+from grouplearn.data.dataset import Group, Item
+from grouplearn.data.encoders import FittedItem
+from grouplearn.errors import DataError
+from grouplearn.learners.base import Artifact, Task
+from grouplearn.runtime.job import GroupFacts, TrialResult
+
+
+def write(con: duckdb.DuckDBPyConnection, model: ModelDefinition, run: RunOutcome) -> None:
+    con.execute("BEGIN")
+    store.write(con, model, run, replace=False)
+    con.execute("COMMIT")
+
+
+def by_hand(model: ModelDefinition, run: RunOutcome, row: dict, extra: str) -> tuple[object, ...]:
+    """Return (scores or None, level) of one row of ``t`` by arithmetic on plain numbers."""
+    known = {(entry.group.level, entry.group.keys): entry for entry in run.groups if entry.best is not None}
+    keys = (row["carrier"], None if row["dest"] is None else str(row["dest"]))
+    masked = [
+        (level, tuple(key if place in kept else None for place, key in enumerate(keys)))
+        for level, kept in enumerate(model.sets)
+    ]
+    if model.missing_group != "parent":
+        masked = masked[:1]
+    entry = next((known[each] for each in masked if each in known), None)
+    if entry is None:
+        return None, None
+    level = ("carrier, dest", "carrier", "()")[entry.group.level]
+    x = encoded(entry.facts.fitted, row, extra)
+    if x is None:
+        return None, level
+    artifact = entry.trials[entry.best].artifact
+    scores = artifact.tensors["weights"] @ np.array(x) + artifact.tensors["intercept"]
+    if model.task is Task.REGRESSION:
+        return scores, level
+    if model.task is Task.BINARY:
+        return np.array([1 - 1 / (1 + math.exp(-scores[0])), 1 / (1 + math.exp(-scores[0]))]), level
+    probabilities = np.zeros(3)
+    probabilities[list(entry.facts.classes)] = np.exp(scores) / np.exp(scores).sum()
+    return probabilities, level
+
+
+def encoded(fitted, row: dict, bucket) -> list[float] | None:
+    x: list[float] = []
+    for item in fitted:
+        value = {"x1": row["x1"], "x2": None if row["x2"] is None else row["x2"] * 2, "x3": row["x3"]}.get(
+            item.item.name
+        )
+        if item.item.kind == "numeric":
+            if value is None or not math.isfinite(value):
+                value = item.fill
+            if value is None:
+                return None
+            x.append((value - item.center) / item.scale)
+        elif item.item.encoder == "onehot":
+            x += [float(row["color"] == category) for category in item.categories]
+        elif item.item.encoder == "ordinal":
+            if row["size"] not in item.categories:
+                return None
+            x.append(float(item.categories.index(row["size"])))
+        else:
+            x += [float(bucket == number) for number in range(4)]
+    return x
+
+
+@pytest.mark.parametrize("missing_group", ["parent", "null"])
+@pytest.mark.parametrize("task", list(Task))
+def test_macro_function_and_arithmetic_agree(con, task, missing_group):
+    model = definition(task, missing_group=missing_group)
+    run = rollup_outcome(model)
+    write(con, model, run)
+    rows = con.sql("SELECT t.*, hash(tail) % 4 AS bucket FROM t ORDER BY i").to_arrow_table().to_pylist()
+    macro = con.sql("FROM m_predict(t) ORDER BY i").to_arrow_table().to_pylist()
+    function = con.sql("SELECT predict('m', t) AS p FROM t ORDER BY i").to_arrow_table().column(0).to_pylist()
+    assert len(macro) == len(function) == len(rows) == 400
+    levels = set()
+    for row, in_macro, in_function in zip(rows, macro, function, strict=True):
+        scores, level = by_hand(model, run, row, row.pop("bucket"))
+        levels.add((level, scores is None))
+        assert in_macro["model_level"] == in_function["model_level"] == level
+        assert row.keys() <= in_macro.keys()
+        if scores is None:
+            assert in_macro["prediction"] is None
+            assert in_function["prediction"] is in_function["value"] is in_function["probability"] is None
+            assert in_function["probabilities"] is None
+            assert in_macro.get("probability") is in_macro.get("probabilities") is None
+            continue
+        if task is Task.REGRESSION:
+            assert in_macro["prediction"] == pytest.approx(scores[0], abs=1e-9)
+            assert in_function["value"] == pytest.approx(scores[0], abs=1e-9)
+            assert float(in_function["prediction"]) == in_function["value"]
+            continue
+        winner = model.classes[int(np.argmax(scores))]
+        assert in_function["prediction"] == winner
+        assert dict(in_function["probabilities"]) == pytest.approx(
+            dict(zip(model.classes, scores, strict=True)), abs=1e-9
+        )
+        if task is Task.BINARY:
+            assert in_macro["prediction"] is (winner == "true")
+            assert in_macro["probability"] == pytest.approx(scores[1], abs=1e-9)
+            assert in_function["probability"] == pytest.approx(scores[1], abs=1e-9)
+        else:
+            assert in_macro["prediction"] == winner
+            assert dict(in_macro["probabilities"]) == pytest.approx(
+                dict(zip(model.classes, scores, strict=True)), abs=1e-9
+            )
+    expected = {"carrier, dest", "carrier", "()"} if missing_group == "parent" else {"carrier, dest"}
+    assert {level for level, nothing in levels if level and not nothing} == expected
+    assert (None in {level for level, _ in levels}) == (missing_group == "null")
+
+
+def test_scores_beyond_the_range_of_exp(con):
+    items = (ItemColumn(Item("x", "numeric", 0), "CAST(x AS DOUBLE)"),)
+    con.execute("CREATE TABLE big AS SELECT unnest([-1e6, -1e3, 0, 1e3, 1e6, 1e308]) AS x")
+    for task, weights in ((Task.BINARY, [[3.0]]), (Task.MULTICLASS, [[3.0], [-3.0], [0.0]])):
+        model = definition(task, name=task.value, items=items, keys=(), sets=((),), configs=({},), hyperparameters=())
+        artifact = Artifact("tensors", {"weights": np.array(weights), "intercept": np.zeros(len(weights))})
+        classes = tuple(range(len(model.classes)))
+        facts = GroupFacts((FittedItem(items[0].item),), ("x",), classes, 6, 0, 0)
+        entry = GroupOutcome(Group(0, 0, (), ((0, 6),)), (TrialResult(0, "done", artifact=artifact),), facts, 0)
+        write(con, model, outcome([entry]))
+        macro = con.sql(f"FROM {task.value}_predict(big)").to_arrow_table().to_pylist()
+        function = con.sql(f"SELECT predict('{task.value}', big) AS p FROM big").to_arrow_table().column(0).to_pylist()
+        for left, right in zip(macro, function, strict=True):
+            assert str(left["prediction"]).lower() == str(right["prediction"]).lower()
+            if task is Task.BINARY:
+                assert left["probability"] == pytest.approx(right["probability"], abs=1e-9)
+                assert left["probability"] == pytest.approx(float(left["x"] > 0) if left["x"] else 0.5)
+            elif left["probabilities"] is None:
+                assert right["probabilities"] is None  # infinity minus infinity
+            else:
+                assert dict(left["probabilities"]) == pytest.approx(dict(right["probabilities"]), abs=1e-9)
+
+
+KEY_CASES = [
+    ("BIGINT", "i % 3", ["0", "1", None]),
+    ("DATE", "DATE '2020-01-01' + CAST(i % 3 AS INTEGER)", ["2020-01-01", "2020-01-02", None]),
+    ("DOUBLE", "[0.1, 1e300, -0.0][i % 3 + 1]", ["0.1", "1e+300", "0.0"]),
+    ("BOOLEAN", "[true, false, NULL][i % 3 + 1]", ["true", "false", None]),
+    ("TIMESTAMP", "TIMESTAMP '2020-01-01 00:00:00.5' + INTERVAL (i % 3) DAY", ["2020-01-01 00:00:00.5", None]),
+    ("DECIMAL(9,2)", "CAST(i % 3 AS DECIMAL(9,2)) / 1", ["0.00", "1.00"]),
+]
+
+
+@pytest.mark.parametrize(("kind", "sql", "values"), KEY_CASES, ids=[case[0] for case in KEY_CASES])
+def test_typed_keys(con, kind, sql, values):
+    model = definition(keys=(KeyColumn("k", f"CAST({sql} AS {kind})", kind),), sets=((0,),))
+    groups = [Group(number, 0, (value,), ((0, 9),)) for number, value in enumerate(values)]
+    run = outcome([group_outcome(model, group, group.id) for group in groups])
+    write(con, model, run)
+    shown = con.sql("SELECT DISTINCT typeof(k) FROM m").fetchall()
+    assert shown == [(kind,)]
+    macro = con.sql("SELECT i, prediction, model_level FROM m_predict(t) ORDER BY i").fetchall()
+    function = con.sql(
+        "SELECT i, predict('m', t).value, predict('m', t).model_level, predict('m', t).group_id FROM t ORDER BY i"
+    ).fetchall()
+    assert [row[:2] for row in macro] == [
+        (row[0], pytest.approx(row[1], abs=1e-9) if row[1] is not None else None) for row in function
+    ]
+    assert [row[2] for row in macro] == [row[2] for row in function]
+    seen = {row[3] for row in function}
+    assert {number for number, value in enumerate(values) if value is not None} <= seen
+
+
+HOSTILE = ["it's", 'say "hi"; DROP TABLE t; --', "line\nbreak", "🛩️", "x" * 65_536, "NULL", "", "%s {0} $1 ?", "a\\b"]
+
+
+def test_hostile_names_and_values(con):
+    con.register("given", pa.table({"k": [*HOSTILE, None]}))
+    con.execute("""CREATE TABLE "odd; 'table'" AS SELECT k, k AS color, 1.0 AS "src" FROM given""")
+    items = (
+        ItemColumn(Item("src", "numeric", 0), "CAST(src AS DOUBLE)"),
+        ItemColumn(Item("color", "category", 0, "onehot"), "CAST(color AS VARCHAR) -- a comment"),
+    )
+    name = 'm\'; "DROP"\n🛩️'
+    classes = tuple(HOSTILE[:5])
+    model = definition(
+        Task.MULTICLASS,
+        name=name,
+        items=items,
+        keys=(KeyColumn('k "q"; --', "k", "VARCHAR"),),
+        sets=((0,),),
+        classes=classes,
+        statement="TRAIN\n'quoted';",
+        configs=({"it's": "va'lue"},),
+        hyperparameters=(HyperparameterColumn("it's", "VARCHAR"),),
+    )
+    fitted = (FittedItem(items[0].item), FittedItem(items[1].item, categories=tuple(sorted(HOSTILE))))
+    features = tuple(feature for item in fitted for feature in item.features)
+    facts = GroupFacts(fitted, features, (0, 1, 2, 3, 4), 1, 0, 0)
+    entries = []
+    for number, key in enumerate([*HOSTILE, None]):
+        artifact = linear_artifact(np.random.default_rng(number), 5, len(features))
+        trial = TrialResult(0, "done", artifact=artifact)
+        entries.append(GroupOutcome(Group(number, 0, (key,), ((0, 1),)), (trial,), facts, 0))
+    write(con, model, outcome(entries))
+    quoted = '"' + name.replace('"', '""') + '"'
+    macro_name = '"' + (name + "_predict").replace('"', '""') + '"'
+    macro = con.sql(f"""SELECT k, prediction, probabilities FROM {macro_name}("odd; 'table'")""").fetchall()
+    reference = quoted.replace("'", "''")
+    function = con.sql(f"""SELECT k, predict('{reference}', o) FROM "odd; 'table'" AS o""").fetchall()
+    assert [row[0] for row in macro] == [*HOSTILE, None]
+    for (_, prediction, probabilities), (_, other) in zip(macro, function, strict=True):
+        assert prediction == other["prediction"]
+        assert probabilities == pytest.approx(other["probabilities"], abs=1e-9)
+    assert {row[0] for row in con.sql(f'SELECT "k ""q""; --" FROM {quoted}').fetchall()} == {*HOSTILE, None}
+    assert con.sql(f"""SELECT DISTINCT "it's" FROM {quoted}""").fetchall() == [("va'lue",)]
+
+
+def test_missing_group_error_names_the_group(con):
+    model = definition(missing_group="error")
+    write(con, model, rollup_outcome(model))
+    with pytest.raises(duckdb.Error, match='model "m" has no model for group carrier = NULL, dest = 1'):
+        con.sql("FROM m_predict(t)").fetchall()
+    with pytest.raises(duckdb.Error, match='model "m" has no model for group carrier = '):
+        con.sql("SELECT predict('m', t) FROM t").fetchall()
+    assert len(con.sql("WITH few AS (FROM t WHERE carrier = 'AA' AND dest = 1) FROM m_predict(few)").fetchall()) == 34
+
+
+def test_a_failed_group_falls_back_to_its_parent(con):
+    model = definition()
+    groups = rollup_groups()
+    entries = [failed_outcome(model, groups[0], "a single class"), *(group_outcome(model, g, g.id) for g in groups[1:])]
+    write(con, model, outcome(entries))
+    query = "SELECT DISTINCT model_level FROM m_predict(t) WHERE carrier = 'AA' AND dest = 1"
+    assert con.sql(query).fetchall() == [("carrier",)]
+
+
+def test_a_column_named_like_the_macro_parameter(con):
+    con.execute("CREATE TABLE named AS SELECT 2.0 AS src")
+    items = (ItemColumn(Item("src", "numeric", 0), "CAST(src * 10 AS DOUBLE)"),)
+    model = definition(items=items, keys=(), sets=((),))
+    entry = group_outcome(model, Group(0, 0, (), ((0, 1),)), 0)
+    write(con, model, outcome([entry]))
+    tensors = entry.trials[1].artifact.tensors
+    assert con.sql("SELECT prediction FROM m_predict(named)").fetchall() == [
+        (pytest.approx(20 * tensors["weights"][0, 0] + tensors["intercept"][0]),)
+    ]
+
+
+PLAIN_CLIENT = """
+import sys, duckdb
+con = duckdb.connect(sys.argv[1], read_only=True)
+rows = con.sql("SELECT count(prediction), avg(probability), any_value(typeof(prediction)) FROM m_predict(t)").fetchall()
+assert not any(name.startswith("grouplearn") for name in sys.modules)
+print(rows)
+"""
+
+
+def test_predicts_in_a_plain_duckdb_process(tmp_path):
+    path = tmp_path / "flights.db"
+    con = duckdb.connect(str(path))
+    create_source(con)
+    model = definition(Task.BINARY)
+    write(con, model, rollup_outcome(model))
+    here = con.sql(
+        "SELECT count(prediction), avg(probability), any_value(typeof(prediction)) FROM m_predict(t)"
+    ).fetchall()
+    con.close()
+    moved = path.rename(tmp_path / "renamed.db")
+    done = subprocess.run([sys.executable, "-c", PLAIN_CLIENT, str(moved)], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(here)
+    assert here[0][0] > 200
+
+
+def test_a_macro_read_from_another_database_says_so(tmp_path):
+    con = duckdb.connect(str(tmp_path / "one.db"))
+    create_source(con)
+    model = definition()
+    write(con, model, rollup_outcome(model))
+    con.execute(f"ATTACH '{tmp_path / 'two.db'}' AS two")
+    store.ensure_schema(con, "two")
+    con.execute("USE two")
+    with pytest.raises(duckdb.Error, match='the tables of model "m" are not in the default database'):
+        con.sql("FROM one.m_predict('one.main.t')").fetchall()
+    con.close()
+
+
+def test_a_model_in_another_database_and_schema(con, tmp_path):
+    con.execute(f"ATTACH '{tmp_path / 'models.db'}' AS models; CREATE SCHEMA models.\"my schema\"")
+    model = definition(catalog="models", schema="my schema")
+    write(con, model, rollup_outcome(model))
+    macro = con.sql('SELECT i, prediction FROM models."my schema".m_predict(t) ORDER BY i').fetchall()
+    assert con.sql("SELECT i, predict_value('m', t) FROM t ORDER BY i").fetchall() == [
+        (i, value if value is None else pytest.approx(value)) for i, value in macro
+    ]
+    assert con.sql('SELECT count(*) FROM models."my schema".m').fetchall() == [(12,)]
+    assert con.sql("SELECT count(*) FROM duckdb_schemas() WHERE schema_name = 'grouplearn'").fetchall() == [(1,)]
+
+
+@pytest.mark.parametrize("task", list(Task))
+def test_a_model_that_is_not_declared_linear_predicts_through_the_function(con, task):
+    """The same weights, stored as safetensors: m_predict, predict and the pure SQL macro agree."""
+    groups = rollup_groups()
+    linear, opaque = definition(task, name="plain"), definition(task, name="opaque", linear=False)
+    run = outcome([group_outcome(linear, group, group.id) for group in groups])
+    write(con, linear, run)
+    write(con, opaque, run)
+    assert con.sql("SELECT DISTINCT format FROM grouplearn.artifacts ORDER BY 1").fetchall() == [
+        ("linear",),
+        ("tensors",),
+    ]
+    left = con.sql("FROM plain_predict(t) ORDER BY i").to_arrow_table()
+    right = con.sql("FROM opaque_predict(t) ORDER BY i").to_arrow_table()
+    assert left.schema == right.schema
+    for column in ("prediction", "model_level", "probability"):
+        if column in left.column_names:
+            for a, b in zip(left.column(column).to_pylist(), right.column(column).to_pylist(), strict=True):
+                assert a == (pytest.approx(b, abs=1e-9) if isinstance(b, float) else b)
+    assert con.sql("SELECT count(*) FROM duckdb_views() WHERE view_name = 'opaque_weights'").fetchall() == [(0,)]
+
+
+@pytest.mark.parametrize("task", list(Task))
+def test_boosted_trees_predict_as_lightgbm_does(con, task):
+    lightgbm = pytest.importorskip("lightgbm")
+    items = (
+        ItemColumn(Item("x1", "numeric", 0), "CAST(x1 AS DOUBLE)"),
+        ItemColumn(Item("size", "category", 0, "ordinal"), "size"),
+    )
+    fitted = (FittedItem(items[0].item), FittedItem(items[1].item, categories=("L", "M", "S")))
+    rows = con.sql("SELECT x1, size, y FROM t ORDER BY i").fetchall()
+    places = {"L": 0.0, "M": 1.0, "S": 2.0}
+    x = np.array([[math.nan if a is None else a, places.get(b, math.nan)] for a, b, _ in rows])
+    y = np.array([row[2] for row in rows])
+    label = y if task is Task.REGRESSION else np.digitize(y, [0.0] if task is Task.BINARY else [-1.0, 1.0])
+    objective = {"objective": task.value} | ({"num_class": 3} if task is Task.MULTICLASS else {})
+    booster = lightgbm.train({**objective, "verbose": -1, "num_threads": 1}, lightgbm.Dataset(x, label), 5)
+    text = booster.model_to_string().encode()
+    model = definition(task, learner="gbdt", linear=False, items=items, keys=(), sets=((),))
+    facts = GroupFacts(fitted, ("x1", "size"), tuple(range(len(model.classes))), 400, 0, 0)
+    trials = (TrialResult(0, "done", artifact=Artifact("lightgbm", text=text)),)
+    write(con, model, outcome([GroupOutcome(Group(0, 0, (), ((0, 400),)), trials, facts, 0)]))
+    column = {Task.REGRESSION: "prediction", Task.BINARY: "probability", Task.MULTICLASS: "map_values(probabilities)"}
+    found = con.sql(f"SELECT {column[task]} FROM m_predict(t) ORDER BY i").fetchall()
+    np.testing.assert_allclose(np.array([row[0] for row in found]), booster.predict(x), atol=1e-12)
+
+
+def test_function_notices_drop_and_replace(con):
+    model = definition()
+    write(con, model, rollup_outcome(model))
+    first = con.sql("SELECT predict_value('m', t) FROM t WHERE i = 3").fetchall()
+    entries = [group_outcome(model, group, group.id + 100) for group in rollup_groups()]
+    con.execute("BEGIN")
+    store.write(con, model, outcome(entries), replace=True)
+    con.execute("COMMIT")
+    second = con.sql("SELECT predict_value('m', t) FROM t WHERE i = 3").fetchall()
+    macro = con.sql("SELECT prediction FROM m_predict(t) WHERE i = 3").fetchall()
+    assert second == [(pytest.approx(macro[0][0]),)] != first
+    con.execute("BEGIN")
+    assert store.drop(con, "memory", "main", "m")
+    con.execute("COMMIT")
+    with pytest.raises(duckdb.Error, match='model "m" does not exist'):
+        con.sql("SELECT predict('m', t) FROM t").fetchall()
+
+
+def test_function_sees_an_uncommitted_model_only_in_its_transaction(con):
+    model = definition()
+    con.execute("BEGIN")
+    store.write(con, model, rollup_outcome(model), replace=False)
+    inside = con.sql("SELECT predict_value('m', t) FROM t WHERE i = 3").fetchall()
+    macro = con.sql("SELECT prediction FROM m_predict(t) WHERE i = 3").fetchall()
+    assert inside == [(pytest.approx(macro[0][0]),)]
+    con.execute("ROLLBACK")
+    with pytest.raises(duckdb.Error, match='model "m" does not exist'):
+        con.sql("SELECT predict('m', t) FROM t").fetchall()
+
+
+def test_function_errors_are_understandable(con):
+    model = definition()
+    write(con, model, rollup_outcome(model))
+    with pytest.raises(duckdb.Error, match=r'model "mm" does not exist\n\nHint: Did you mean "m"\?'):
+        con.sql("SELECT predict('mm', t) FROM t").fetchall()
+    with pytest.raises(duckdb.Error, match='model "m" cannot read these rows: Referenced column "carrier" not found'):
+        con.sql("SELECT predict('m', {'other': i}) FROM t").fetchall()
+    con.execute("CREATE SCHEMA s")
+    write(con, definition(schema="s"), rollup_outcome(model))
+    with pytest.raises(duckdb.Error, match=r'model "m" is ambiguous: memory\.main\.m, memory\.s\.m'):
+        con.sql("SELECT predict('m', t) FROM t").fetchall()
+    assert con.sql("SELECT count(predict_value('s.m', t)) > 0 FROM t").fetchall() == [(True,)]
+
+
+def test_function_of_null_rows_null_models_and_several_models(con):
+    binary, regression = definition(Task.BINARY, name="b"), definition(name="r")
+    write(con, binary, rollup_outcome(binary))
+    write(con, regression, rollup_outcome(regression))
+    query = (
+        "SELECT i, predict(CASE i % 3 WHEN 0 THEN 'b' WHEN 1 THEN 'r' END, CASE WHEN i % 5 > 0 THEN t END) AS p FROM t"
+    )
+    rows = con.sql(f"SELECT i, p, p.probability, p.value FROM ({query})").fetchall()
+    for i, whole, probability, value in rows:
+        assert (whole is None) == (i % 3 == 2 or i % 5 == 0)
+        assert probability is None or i % 3 == 0
+        assert value is None or i % 3 == 1
+    assert sum(row[2] is not None for row in rows) > 50
+    assert con.sql("SELECT predict('b', t) FROM t WHERE false").fetchall() == []
+
+
+def test_function_from_several_threads_and_cursors(con):
+    model = definition(Task.BINARY)
+    write(con, model, rollup_outcome(model))
+    con.execute("CREATE TABLE many AS SELECT t.* FROM t, range(100)")
+    expected = con.sql("SELECT sum(probability) FROM m_predict(many)").fetchall()[0][0]
+    found: list[float] = []
+
+    def run() -> None:
+        cursor = con.cursor()
+        functions.register_all(cursor)
+        found.append(cursor.sql("SELECT sum(predict_probability('m', many)) FROM many").fetchall()[0][0])
+        functions.release(cursor)
+        cursor.close()
+
+    threads = [threading.Thread(target=run) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [pytest.approx(expected)] * 3
+
+
+CLEAN_EXIT = """
+import duckdb
+from grouplearn.catalog import functions, store
+import sys; sys.path.insert(0, sys.argv[1])
+from handmade import *
+con = duckdb.connect()
+functions.register_all(con)
+create_source(con)
+model = definition()
+store.write(con, model, rollup_outcome(model), replace=False)
+other = con.cursor()
+functions.register_all(other)
+print(con.sql("SELECT count(predict_value('m', t)) FROM t").fetchall())
+print(other.sql("SELECT count(predict_value('m', t)) FROM t").fetchall())
+if sys.argv[2] == "close":
+    functions.release(con)
+    con.close()
+"""
+
+
+@pytest.mark.parametrize("ending", ["close", "leave"])
+def test_interpreter_exits_without_complaint(ending):
+    folder = __file__.rsplit("/", 1)[0]
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", CLEAN_EXIT, folder, ending], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[0] == done.stdout.splitlines()[1]
+
+
+def test_a_forgotten_connection_lets_go_of_its_file(tmp_path):
+    path = str(tmp_path / "f.db")
+    con = duckdb.connect(path)
+    functions.register_all(con)
+    create_source(con)
+    model = definition()
+    write(con, model, rollup_outcome(model))
+    con.sql("SELECT predict('m', t) FROM t").fetchall()
+    del con
+    script = "import duckdb, sys; duckdb.connect(sys.argv[1]).execute('CREATE TABLE other (i INT)')"
+    subprocess.run([sys.executable, "-c", script, path], check=True)
+
+
+@pytest.mark.parametrize("linear", [True, False])
+def test_damaged_artifacts_are_refused(con, linear):
+    model = definition(linear=linear)
+    write(con, model, rollup_outcome(model))
+    column = "weights = list_prepend(1.0, weights[2:])" if linear else "content = content[:20] || 'x'::BLOB"
+    con.execute(f"UPDATE grouplearn.artifacts SET {column} WHERE group_id = 1")
+    stored = load_definition(con, "memory", "main", "m")
+    with pytest.raises(
+        DataError, match=r"""the stored model of model "m", group \['NULL', '2'\] is damaged: its bytes do"""
+    ):
+        load_scorer(con, stored)
+    with pytest.raises(duckdb.Error, match="do not match their SHA-256"):
+        con.sql("SELECT predict('m', t) FROM t").fetchall()
+
+
+def test_truncated_safetensors_with_a_matching_digest_are_refused(con):
+    model = definition(linear=False)
+    write(con, model, rollup_outcome(model))
+    con.execute("UPDATE grouplearn.artifacts SET content = content[:20], sha256 = sha256(content[:20])")
+    with pytest.raises(DataError, match="is damaged"):
+        load_scorer(con, load_definition(con, "memory", "main", "m"))
+
+
+def test_scorer_without_the_catalog_equals_the_stored_one(con):
+    model = definition(Task.MULTICLASS)
+    run = rollup_outcome(model)
+    write(con, model, run)
+    rows = con.sql("FROM t").to_arrow_table()
+    stored = load_scorer(con, load_definition(con, "memory", "main", "m")).score(con, rows)
+    assert scorer_of(model, run).score(con, rows).equals(stored)

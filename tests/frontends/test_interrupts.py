@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import grouplearn
+from grouplearn.frontends.interrupts import interruptible
+
+ENDLESS = "SELECT count(*) FROM range(100000000000) a, range(1000) b"
+TRAIN = """
+TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM (SELECT range AS x, range * 2.0 AS y FROM range(6000))
+GROUP BY x % 3000 OVER GRID (l2 IN (0, 1, 2, 3), l1 IN (0, 0.1, 0.2, 0.3))
+"""
+
+
+@contextlib.contextmanager
+def control_c(after: float) -> Iterator[None]:
+    """Press Ctrl-C after so many seconds, unless the block has ended by then."""
+    timer = threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def test_a_query_that_keeps_the_main_thread_busy_stops() -> None:
+    with grouplearn.connect(progress=None) as con:
+        began = time.monotonic()
+        with control_c(0.3), pytest.raises(KeyboardInterrupt), interruptible(con.interrupt, at_once=True):
+            con.execute(ENDLESS)
+        assert time.monotonic() - began < 2
+        assert con.execute("SELECT 1").fetchall() == [(1,)]
+
+
+def test_python_code_is_left_at_once_and_everything_is_put_back() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    called = threading.Event()
+    with control_c(0.1), pytest.raises(KeyboardInterrupt), interruptible(called.set, at_once=True):
+        time.sleep(5)
+    assert called.is_set()
+    assert signal.getsignal(signal.SIGINT) is before
+    assert signal.set_wakeup_fd(-1) == -1
+    assert not [thread for thread in threading.enumerate() if thread.name == "grouplearn-interrupt"]
+
+
+def test_other_errors_and_other_threads_are_left_alone() -> None:
+    with pytest.raises(RuntimeError, match="mine"), interruptible(lambda: None, at_once=False):
+        raise RuntimeError("mine")
+    done = []
+
+    def elsewhere() -> None:
+        with interruptible(lambda: None, at_once=False):
+            done.append(1)
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert done == [1]
+
+
+def test_control_c_stops_train_within_two_seconds_and_leaves_nothing() -> None:
+    with grouplearn.connect(progress=None) as con:
+        tables = "SELECT count(*) FROM duckdb_tables() UNION ALL SELECT count(*) FROM duckdb_views() WHERE NOT internal"
+        before = con.execute(tables).fetchall()
+        began = time.monotonic()
+        with control_c(0.5), pytest.raises(KeyboardInterrupt):
+            con.execute(TRAIN)
+        assert time.monotonic() - began < 2.5
+        assert con.execute(tables).fetchall() == before
