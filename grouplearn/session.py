@@ -51,10 +51,16 @@ class Session:
     search path are the user's own.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, progress: Progress | None = None) -> None:
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        progress: Progress | None = None,
+        settings: dict[str, Any] | None = None,
+    ) -> None:
         self._connection = connection
         self._progress = progress
-        self._settings: dict[str, Any] = {}
+        #: Shared between the cursors of one connection: some clients open a cursor per statement.
+        self._settings = {} if settings is None else settings
         self._cancelled = threading.Event()
         functions.register_all(connection)
 
@@ -95,20 +101,20 @@ class Session:
             bound = bind(judge, statement, catalog, schema, self._settings)
             physical = plan(bound, statistics(judge, bound))
             dataset, groups = extract(self._connection, judge, bound, physical.stats)
-        choice = training.choose(physical)
+        choice = training.choose(physical, self._cancelled.is_set)
         job = training.job_of(physical, dataset, groups, judge)
         outcome = training.run(physical, choice, job, self._progress, self._cancelled.is_set)
         stored = definition(physical, render(statement))
         with self._transaction():
             model = store.write(self._connection, stored, outcome, replace=statement.replace)
-        return best_sql(stored, model, catalog)
+        return best_sql(stored, model, catalog, validated=bound.holdout.kind != "none")
 
     def _explain(self, statement: ExplainTrain, judge: Judge) -> str:
         train = statement.train
         catalog, schema = self._place(train.name, judge)
         bound = bind(judge, train, catalog, schema, self._settings)
         physical = plan(bound, statistics(judge, bound))
-        choice = training.choose(physical)
+        choice = training.choose(physical, self._cancelled.is_set)
         if statement.format == "json":
             return f"SELECT {sqltext.string(explain.explain_json(physical, choice))} AS plan"
         return _column("plan", explain.explain_text(physical, choice))
@@ -127,10 +133,8 @@ class Session:
         raise ModelExists(conflict.message, text=judge.text, span=statement.name.span, hint=hint)
 
     def _refuse_read_only(self, catalog: str, span: Span, judge: Judge) -> None:
-        row = self._connection.execute(
-            "SELECT readonly FROM duckdb_databases() WHERE database_name = ?", [catalog]
-        ).fetchone()
-        if row and row[0]:
+        query = "SELECT 1 FROM duckdb_databases() WHERE database_name = ? AND readonly"
+        if self._rows(query, [catalog]):
             message = f'database "{catalog}" is read-only: a model cannot be stored in it, so nothing was trained'
             raise ReadOnlyError(
                 message, text=judge.text, span=span, hint="Open it without read_only, or name another one."
@@ -209,11 +213,8 @@ class Session:
 
     def _place(self, name: QualifiedName, judge: Judge) -> tuple[str, str]:
         """Return the database and schema a model name speaks of."""
-        current = self._connection.execute("SELECT current_database(), current_schema()").fetchone()
-        assert current is not None  # noqa: S101  (a SELECT without FROM has a row)
-        databases = [
-            row[0] for row in self._connection.execute("SELECT database_name FROM duckdb_databases()").fetchall()
-        ]
+        current = self._rows("SELECT current_database(), current_schema()")[0]
+        databases = [row[0] for row in self._rows("SELECT database_name FROM duckdb_databases()")]
         parts = [part.value for part in name.parts]
         if len(parts) > 3:
             raise judge.error("a model name has at most three parts: database.schema.name", name.span)
@@ -230,7 +231,7 @@ class Session:
 
     def _has_schema(self, catalog: str, schema: str) -> bool:
         query = "SELECT 1 FROM duckdb_schemas() WHERE database_name = ? AND schema_name = ?"
-        return self._connection.execute(query, [catalog, schema]).fetchone() is not None
+        return bool(self._rows(query, [catalog, schema]))
 
     def _model(self, name: QualifiedName, judge: Judge) -> StoredModel:
         """Return an existing model, or raise with the closest name."""
@@ -257,8 +258,12 @@ class Session:
 
     def _in_transaction(self) -> bool:
         """Outside a transaction each statement has an id of its own (a BEGIN that fails would abort the user's)."""
-        first, second = (self._connection.execute("SELECT txid_current()").fetchone() for _ in range(2))
+        first, second = (self._rows("SELECT txid_current()") for _ in range(2))
         return first == second
+
+    def _rows(self, query: str, values: list[str] | None = None) -> list[tuple[Any, ...]]:
+        # All rows at once: DuckDB refuses some calls on a connection with a result half read.
+        return self._connection.execute(query, values).fetchall()
 
 
 def _shown(value: Any) -> str:

@@ -11,7 +11,7 @@ from grouplearn.catalog.records import RunOutcome
 from grouplearn.data import encoders
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.encoders import FittedItem
-from grouplearn.errors import did_you_mean
+from grouplearn.errors import Cancelled, did_you_mean
 from grouplearn.learners.metrics import METRICS
 from grouplearn.plan import explain
 from grouplearn.plan.bound import BoundTrain
@@ -26,12 +26,19 @@ from grouplearn.runtime.simulated import simulate
 from grouplearn.schedule.task_parallel import operator
 
 
-def choose(physical: PhysicalPlan) -> explain.Choice:
-    """Run every operator's schedule on the simulated runtime and choose among them."""
+def choose(physical: PhysicalPlan, cancelled: Callable[[], bool]) -> explain.Choice:
+    """Run every operator's schedule on the simulated runtime and choose among them; raises Cancelled."""
+
+    def load_seconds(group: int) -> float:
+        # Called for every load of every simulated worker: with 100,000 groups, the place to look up now and then.
+        if cancelled():
+            raise Cancelled("planning was interrupted; nothing was stored")
+        return physical.load_seconds(group)
+
     candidates = []
     for name in OPERATORS[1:]:
         units = physical.units(name)
-        timeline = simulate(operator(name, units), physical.workers, physical.load_seconds)
+        timeline = simulate(operator(name, units), physical.workers, load_seconds)
         candidates.append(explain.Candidate(name, len(units), timeline.loads, timeline.makespan, timeline.idle_share))
     return explain.choose(physical, candidates, importlib.util.find_spec("ray") is not None)
 

@@ -57,7 +57,7 @@ def train(connection: duckdb.DuckDBPyConnection, text: str) -> Trained:
     physical = plan(bound, statistics(judge, bound))
     dataset, groups = extract(connection, judge, bound, physical.stats)
     job = training.job_of(physical, dataset, groups, judge)
-    return Trained(job, training.run(physical, training.choose(physical), job, None, lambda: False))
+    return Trained(job, training.run(physical, training.choose(physical, lambda: False), job, None, lambda: False))
 
 
 def linear(trial: TrialResult) -> tuple[np.ndarray, float]:

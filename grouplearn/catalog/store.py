@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 import duckdb
 
-from grouplearn.catalog import evaluation, models, prediction, rows, views
+from grouplearn.catalog import prediction, rows, views
 from grouplearn.catalog.models import StoredModel, load_definition
 from grouplearn.catalog.predict_sql import macro_parameter, predict_select
 from grouplearn.catalog.records import ModelDefinition, RunOutcome
 from grouplearn.catalog.schema import TABLES, Location, current_database, ensure_schema, has_schema, table
-from grouplearn.errors import ModelExists, ProgrammingError
+from grouplearn.errors import ModelExists
 from grouplearn.sqltext import identifier, literal, qualified
 
 
@@ -190,33 +190,3 @@ def names(con: duckdb.DuckDBPyConnection, catalog: str | None = None) -> list[st
         return []
     found = con.execute(f"SELECT model_name FROM {table(catalog, 'models')} ORDER BY model_name").fetchall()
     return [str(row[0]) for row in found]
-
-
-def _existing(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str) -> StoredModel:
-    model = load_definition(con, catalog, schema, name)
-    if model is None:
-        raise ProgrammingError(f'model "{name}" does not exist')
-    return model
-
-
-def best_sql(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str) -> str:
-    """Return a SELECT of the best trial of each group: group columns, hyperparameters, metrics; failed groups last."""
-    model = _existing(con, catalog, schema, name)
-    return views.best_sql(model.definition, model.id, catalog)
-
-
-def describe_sql(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str) -> str:
-    """Return a SELECT (property, value) that describes a model."""
-    return models.describe_sql(_existing(con, catalog, schema, name))
-
-
-def evaluate_sql(
-    con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str, source: str, where: str | None
-) -> str:
-    """Return a SELECT of the model's metrics per group on the rows of ``source``; see ``evaluation.evaluate_sql``."""
-    return evaluation.evaluate_sql(_existing(con, catalog, schema, name), source, where)
-
-
-def show_models_sql(con: duckdb.DuckDBPyConnection) -> str:
-    """Return a SELECT of all models in the attached databases."""
-    return models.show_models_sql(con)

@@ -93,9 +93,23 @@ def _result(definition: ModelDefinition) -> list[tuple[str, str]]:
     return [*rows, *metrics, ("epochs", "t.epochs"), ("seconds", "t.seconds")]
 
 
-def best_sql(definition: ModelDefinition, model: str, catalog: str) -> str:
-    """Return the query of each group's best trial; a failed group comes last, with the reason of its first trial."""
-    columns = [*_common(definition), *_result(definition), ("error", "t.error")]
+def best_sql(definition: ModelDefinition, model: str, catalog: str, *, validated: bool) -> str:
+    """Return the query of each group's best trial; a failed group comes last, with the reason of its first trial.
+
+    A summary to be read in a terminal: metrics of one kind of rows, the optimised one first, four digits. The model
+    table has the rest.
+    """
+    part = "valid" if validated else "train"
+    names = sorted(definition.metrics, key=lambda name: name != definition.metric)
+    # printf gives four digits whatever the size of the metric; round() would turn small errors into 0.
+    metrics = [(f"{part}_{name}", f"CAST(printf('%.4g', t.{part}[{literal(name)}]) AS DOUBLE)") for name in names]
+    columns = [
+        *(column for column in _common(definition) if column[0] != "model_level" or len(definition.sets) > 1),
+        ("n_rows", "g.n_rows"),
+        *metrics,
+        ("status", "t.status"),
+        ("error", "t.error"),
+    ]
     return (
         f"SELECT {select_list(columns)} FROM {table(catalog, 'groups')} AS g"
         f" JOIN {table(catalog, 'trials')} AS t"

@@ -76,7 +76,8 @@ def wrap(
     from grouplearn.session import Session
 
     display = choose_progress() if progress == "auto" else progress or None
-    return Connection(connection, lambda native: Session(native, display))
+    settings: dict[str, Any] = {}
+    return Connection(connection, lambda native: Session(native, display, settings))
 
 
 class Connection:

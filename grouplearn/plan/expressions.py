@@ -12,8 +12,8 @@ from grouplearn.parser.statements import Sql
 
 
 def _parsed(connection: duckdb.DuckDBPyConnection, fragment: Sql) -> dict[str, Any] | None:
-    row = connection.execute("SELECT json_serialize_sql(?)", [f"SELECT {fragment.text}"]).fetchone()
-    tree: dict[str, Any] = json.loads(row[0]) if row else {"error": True}
+    rows = connection.execute("SELECT json_serialize_sql(?)", [f"SELECT {fragment.text}"]).fetchall()
+    tree: dict[str, Any] = json.loads(rows[0][0])
     return None if tree["error"] else tree
 
 
@@ -50,6 +50,5 @@ def without_qualifiers(connection: duckdb.DuckDBPyConnection, fragment: Sql, col
             changed = True
     if not changed:
         return fragment.text
-    row = connection.execute("SELECT json_deserialize_sql(?)", [json.dumps(tree)]).fetchone()
-    text: str = row[0] if row else fragment.text
+    text: str = connection.execute("SELECT json_deserialize_sql(?)", [json.dumps(tree)]).fetchall()[0][0]
     return text.removeprefix("SELECT ")

@@ -6,8 +6,14 @@ import sklearn.metrics as reference
 from handmade import definition, outcome, rollup_outcome
 
 from grouplearn.catalog import store
+from grouplearn.catalog.evaluation import evaluate_sql
+from grouplearn.catalog.models import load_definition
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.learners.base import Task
+
+
+def stored(con, name: str):
+    return load_definition(con, "memory", "main", name)
 
 
 def prepared(con, model: ModelDefinition):
@@ -17,7 +23,7 @@ def prepared(con, model: ModelDefinition):
     # Rounded features make tied scores; the label is missing now and then.
     con.execute("UPDATE t SET y = NULL WHERE i % 23 = 0")
     con.execute("UPDATE t SET x1 = round(x1), x2 = round(x2), x3 = 1, tail = 'same'")
-    return con.sql(store.evaluate_sql(con, "memory", "main", "m", "t", None)).to_arrow_table().to_pylist()
+    return con.sql(evaluate_sql(stored(con, "m"), "t", None)).to_arrow_table().to_pylist()
 
 
 def rows_of(con, result: dict, columns: str) -> list[tuple]:
@@ -84,7 +90,7 @@ def test_source_may_be_a_query_with_a_condition(con):
     con.execute("BEGIN")
     store.write(con, model, rollup_outcome(model), replace=False)
     con.execute("COMMIT")
-    sql = store.evaluate_sql(con, "memory", "main", "m", "(FROM t WHERE i < 100) -- some", "carrier = 'AA' -- only AA")
+    sql = evaluate_sql(stored(con, "m"), "(FROM t WHERE i < 100) -- some", "carrier = 'AA' -- only AA")
     assert {row["carrier"] for row in con.sql(sql).to_arrow_table().to_pylist()} == {"AA"}
     assert sum(row["n_rows"] for row in con.sql(sql).to_arrow_table().to_pylist()) == 25
 
@@ -96,16 +102,14 @@ def test_degenerate_groups_have_null_metrics(con):
         con.execute("BEGIN")
         store.write(con, model, rollup_outcome(model), replace=False)
         con.execute("COMMIT")
-        row = (
-            con.sql(store.evaluate_sql(con, "memory", "main", task.value, "one", None)).to_arrow_table().to_pylist()[0]
-        )
+        row = con.sql(evaluate_sql(stored(con, task.value), "one", None)).to_arrow_table().to_pylist()[0]
         assert row["n_rows"] == 1
         assert row["r2" if task is Task.REGRESSION else "auc"] is None
     model = definition(Task.BINARY, name="nothing")
     con.execute("BEGIN")
     store.write(con, model, outcome([]), replace=False)
     con.execute("COMMIT")
-    rows = con.sql(store.evaluate_sql(con, "memory", "main", "nothing", "t", None)).to_arrow_table().to_pylist()
+    rows = con.sql(evaluate_sql(stored(con, "nothing"), "t", None)).to_arrow_table().to_pylist()
     assert rows == [
         {"carrier": None, "dest": None, "model_level": None, "n_rows": 400, "n_skipped": 400,
          "log_loss": None, "auc": None, "accuracy": None, "f1": None}

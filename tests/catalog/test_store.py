@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from handmade import definition, failed_outcome, group_outcome, outcome, rollup_groups, rollup_outcome
 
-from grouplearn.catalog import artifacts, store
-from grouplearn.catalog.models import load_definition
+from grouplearn.catalog import artifacts, models, store
+from grouplearn.catalog.models import StoredModel, load_definition
 from grouplearn.catalog.records import HyperparameterColumn, KeyColumn, ModelDefinition, RunOutcome
+from grouplearn.catalog.views import best_sql
 from grouplearn.data.dataset import Group
 from grouplearn.errors import DataError, ModelExists, NotSupportedHere
 from grouplearn.learners.base import Artifact, Task
@@ -25,6 +26,12 @@ def write(con: duckdb.DuckDBPyConnection, model: ModelDefinition, run: RunOutcom
         con.execute("ROLLBACK")
         raise
     con.execute("COMMIT")
+
+
+def stored(con: duckdb.DuckDBPyConnection) -> StoredModel:
+    model = load_definition(con, *MEMORY, "m")
+    assert model is not None
+    return model
 
 
 def objects(con: duckdb.DuckDBPyConnection) -> set[str]:
@@ -75,9 +82,9 @@ def test_model_table(con):
         ("NULL", 2, "carrier, dest", 0.5, 100, "done", 0.51, None, True, None),
     ]
     assert con.sql("SELECT group_id, config, reason FROM grouplearn.errors").fetchall() == [(0, None, "a single class")]
-    best = con.sql(store.best_sql(con, *MEMORY, "m")).fetchall()
+    best = con.sql(best_sql(stored(con).definition, stored(con).id, "memory", validated=True)).fetchall()
     assert len(best) == 6
-    assert [row[6] for row in best] == ["done"] * 5 + ["failed"]
+    assert [row[-2] for row in best] == ["done"] * 5 + ["failed"]
     assert best[-1][3:5] == (None, None)
     assert best[-1][-1] == "a single class"
 
@@ -136,7 +143,7 @@ def test_definition_comes_back_as_it_was(con):
     )
     query = f"SELECT DISTINCT {', '.join(types)} FROM m WHERE activation = 'relu'"
     assert con.sql(query).fetchall() == [([64, 32], 0.1, "relu", True, None, 3)]
-    described = dict(con.sql(store.describe_sql(con, *MEMORY, "m")).fetchall())
+    described = dict(con.sql(models.describe_sql(stored)).fetchall())
     assert described["group by"] == "carrier VARCHAR, dest BIGINT"
     assert described["trials"] == "12"
 
@@ -255,13 +262,13 @@ def test_a_model_in_the_way(con):
 
 
 def test_show_models_has_the_same_columns_without_any(con):
-    empty = con.sql(store.show_models_sql(con))
+    empty = con.sql(models.show_models_sql(con))
     assert empty.fetchall() == []
     assert store.names(con) == []
     assert store.exists(con, *MEMORY, "m") is None
     assert not store.drop(con, *MEMORY, "m")
     write(con, definition(), rollup_outcome(definition()))
-    shown = con.sql(store.show_models_sql(con))
+    shown = con.sql(models.show_models_sql(con))
     assert (shown.columns, shown.types) == (empty.columns, empty.types)
     assert shown.fetchall()[0][:10] == (
         "memory", "main", "m", "linear_regression", "label", 6, 2, 12, 0, "rmse",

@@ -58,7 +58,7 @@ def test_as_a_process() -> None:
 def test_c_runs_statements_of_both_kinds_in_order() -> None:
     done = shell("-csv", "-c", SETUP + TRAIN, "-c", "SELECT count(*) AS n FROM m; SELECT 'a;b' AS s")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "model_level" in done.stdout
+    assert "train_rmse" in done.stdout
     assert done.stdout.endswith("n\n3\ns\na;b\n")
 
 
@@ -237,7 +237,7 @@ def test_a_person_at_the_terminal(terminal: Any, tmp_path: Path) -> None:
     terminal.expect("│ +42 │")
     enter("SELECT nothing;", "Referenced column")
     enter(SETUP, "\n")
-    enter(TRAIN, "model_level")
+    enter(TRAIN, "train_rmse")
     enter(".mode csv", "\n")
     enter("SELECT count(*) AS n FROM m;", r"n\r\n3\r\n")
     enter(".tables", "m_weights")

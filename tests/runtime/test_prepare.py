@@ -157,8 +157,8 @@ def test_reasons_name_what_is_wrong_with_the_group() -> None:
     binary = {"classes": ("false", "true")}
     assert reason(one_group(dataset(np.ones((0, 1)), []))) == "the group has no rows"
     assert reason(one_group(dataset(x, label), min_rows=9)) == "the group has 4 rows, fewer than min_rows = 9"
-    assert reason(one_group(dataset(x, [0, NAN, NAN, 1]))) == f"the label is NULL or NaN in 2 of 4 rows; {where}"
-    assert reason(one_group(dataset(x, [0, 1, -INF, 1]))) == f"the label is infinite in 1 of 4 rows; {where}"
+    assert reason(one_group(dataset(x, [0, NAN, NAN, 1]))) == f"the label is NULL or not finite in 2 of 4 rows; {where}"
+    assert reason(one_group(dataset(x, [0, 1, -INF, 1]))) == f"the label is NULL or not finite in 1 of 4 rows; {where}"
     nan_weight = one_group(dataset(x, label, weight=[1, NAN, 1, 1]))
     assert reason(nan_weight) == f"the weight is NULL, NaN or infinite in 1 of 4 rows; {number}"
     assert (
