@@ -121,7 +121,7 @@ def test_interrupting_the_kernel_stops_a_statement_and_nothing_else(notebook: li
 def test_jupysql_takes_our_connection(notebook: list[Any]) -> None:
     for outputs in notebook[-5:]:
         assert not [output for output in outputs if output["output_type"] == "error"]
-    assert "train_rmse" in str(cell(notebook, "%sql TRAIN"))
+    assert "valid_rmse" in str(cell(notebook, "%sql TRAIN"))
     assert "42" in str(cell(notebook, "%sql SELECT sum(a) + 39"))
     assert cell(notebook, "type(get_ipython()")[0]["data"]["text/plain"] == "'SqlMagic'"
 
