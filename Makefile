@@ -14,7 +14,7 @@ help:  ## show this list
 $(STAMP): pyproject.toml constraints.txt
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet -c constraints.txt --editable '.[demo]' --group test
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet -c constraints.txt --editable '.[demo]' --group test
 	touch $@
 
 demo: $(STAMP)  ## set up, then train one model per carrier on 336,776 real flights

@@ -134,7 +134,7 @@ def _models_of(catalog: str) -> str:
     return (
         f"SELECT {literal(catalog)}, m.schema_name, m.model_name, m.learner, m.target_name, {count('groups')},"
         f" {count('configs')}, {count('trials')}, {count('trials', literal('failed') + ' = x.status')}, m.metric,"
-        f" m.seconds, m.trained_at FROM {table(catalog, 'models')} AS m"
+        f" round(m.seconds, 2), date_trunc('second', m.trained_at) FROM {table(catalog, 'models')} AS m"
     )
 
 

@@ -20,7 +20,7 @@ from grouplearn.frontends.dbapi import Connection
 from grouplearn.frontends.interrupts import interruptible
 from grouplearn.frontends.scope import Scope
 
-_EXPLAIN = re.compile(r"\s*explain\b", re.IGNORECASE)
+_EXPLAIN = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*explain\b", re.IGNORECASE | re.DOTALL)
 
 Open = Callable[[str, bool], Connection]
 
@@ -50,6 +50,7 @@ class Console:
     read_only: bool = False
     layout: output.Format = field(default_factory=output.Format)
     timer: bool = False
+    echo: bool = False
     connection: Connection = field(init=False)
 
     def __post_init__(self) -> None:
@@ -95,6 +96,10 @@ class Console:
             run_dot_command(self, line)
 
     def _run_statement(self, text: str) -> None:
+        if self.echo:
+            from grouplearn.frontends.colours import coloured
+
+            print(f"{coloured(text)}\n", flush=True)
         began, before = time.perf_counter(), os.times()
         try:
             with interruptible(self.connection.interrupt, at_once=True):

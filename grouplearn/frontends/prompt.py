@@ -12,20 +12,15 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.lexers import PygmentsLexer
-from pygments.lexers.sql import SqlLexer
-from pygments.token import Keyword, Name
 
 from grouplearn.errors import Error
+from grouplearn.frontends.colours import OUR_WORDS, SqlColours
 from grouplearn.frontends.console import Console, Failed, Leave
 from grouplearn.frontends.dotcommands import COMMANDS
 from grouplearn.parser.parse import is_complete
 
 PROMPT = "grouplearn> "
 CONTINUATION = "       ...> "
-OUR_WORDS = frozenset(
-    "ASHA BEST EVALUATE FEATURES FOLDS GRID HYPERBAND KEEP LABEL LEARNER LEARNERS MODEL MODELS OPTIMIZE OPTIONS "  # noqa: SIM905
-    "PREDICT RANDOM SAMPLE TARGET TRAIN VALIDATE".split()
-)
 
 
 def interact(console: Console) -> int:
@@ -81,15 +76,6 @@ def _enter_ends_statement() -> KeyBindings:
             buffer.insert_text("\n")
 
     return bindings
-
-
-class SqlColours(SqlLexer):  # type: ignore[misc]  # pygments has no types
-    """SQL as pygments colours it, with our words as keywords."""
-
-    def get_tokens_unprocessed(self, text: str) -> Iterable[tuple[int, object, str]]:
-        """Yield (position, token type, text)."""
-        for position, kind, value in super().get_tokens_unprocessed(text):
-            yield position, Keyword if kind is Name and value.upper() in OUR_WORDS else kind, value
 
 
 class SqlCompleter(Completer):

@@ -21,6 +21,7 @@ FILE is a DuckDB database; it is created if it does not exist. Without it the da
   -f FILE         run a script and exit; may be repeated
   -init FILE      run a script before anything else
   -readonly       open the database read-only
+  -echo           print each statement before its result
   -no-stdin       exit after the options, do not read standard input
   -box -csv -json -jsonlines -line -markdown
                   print results in this format
@@ -43,6 +44,7 @@ class Options:
     actions: list[tuple[str, str]] = field(default_factory=list)
     init: str | None = None
     read_only: bool = False
+    echo: bool = False
     mode: str = "duckbox"
     stdin: bool = True
     show: str | None = None
@@ -102,6 +104,10 @@ def _read_only(options: Options) -> None:
     options.read_only = True
 
 
+def _echo(options: Options) -> None:
+    options.echo = True
+
+
 def _no_stdin(options: Options) -> None:
     options.stdin = False
 
@@ -116,6 +122,7 @@ def _show_help(options: Options) -> None:
 
 _SWITCHES: dict[str, Callable[[Options], None]] = {
     "readonly": _read_only,
+    "echo": _echo,
     "no-stdin": _no_stdin,
     "version": _show_version,
     "help": _show_help,
@@ -136,7 +143,7 @@ def versions() -> str:
 def _run(options: Options, open_database: Callable[[str, bool], Connection]) -> int:
     path = options.path or ":memory:"
     try:
-        console = Console(open_database, path, options.read_only, Format(options.mode))
+        console = Console(open_database, path, options.read_only, Format(options.mode), echo=options.echo)
     except (Error, OSError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -26,7 +26,7 @@ class Coefficients:
 
 _COEFFICIENTS: dict[str, Coefficients] = {
     "linear_regression": Coefficients(per_value=4e-9, per_config=1e-4),
-    "logistic_regression": Coefficients(per_value=1.2e-9, per_config=1e-3, typical_epochs=40),
+    "logistic_regression": Coefficients(per_value=2.6e-9, per_config=1e-3, typical_epochs=40),
     "gbdt": Coefficients(per_value=3e-9, per_config=2e-3),
     "mlp": Coefficients(per_value=4e-8, per_config=5e-3),
 }

@@ -57,9 +57,9 @@ ORDER BY abs(mean_weight) DESC;
 -- Predictions are SQL, in any DuckDB client.
 SELECT carrier, flight, origin, dest, dep_delay, arr_delay, prediction, round(probability, 3) AS probability
 FROM delays_predict(departures)
-WHERE month = 12 AND day = 24
-ORDER BY probability DESC NULLS LAST
-LIMIT 5;
+WHERE month = 12 AND day = 24 AND dep_delay BETWEEN 5 AND 20
+ORDER BY probability DESC
+LIMIT 8;
 
 -- The pooled alternative: one model for all carriers, the same features and configurations.
 TRAIN OR REPLACE MODEL delays_pooled
@@ -88,7 +88,7 @@ predicted AS (
 SELECT
   model,
   count(*) AS flights,
-  round(avg(CASE WHEN late = (probability >= 0.5) THEN 1 ELSE 0 END), 4) AS accuracy,
+  round(avg(CASE WHEN late = (probability > 0.5) THEN 1 ELSE 0 END), 4) AS accuracy,
   round(avg(-ln(CASE WHEN late THEN probability ELSE 1 - probability END)), 4) AS log_loss
 FROM predicted
 WHERE probability IS NOT NULL

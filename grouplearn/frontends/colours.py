@@ -1,0 +1,33 @@
+"""SQL in colours: the same for what is typed at the prompt and for what ``-echo`` prints."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+
+from pygments import highlight
+from pygments.formatters import TerminalFormatter
+from pygments.lexers.sql import SqlLexer
+from pygments.token import Keyword, Name
+
+OUR_WORDS = frozenset(
+    "ASHA BEST EVALUATE FEATURES FOLDS GRID HYPERBAND KEEP LABEL LEARNER LEARNERS MODEL MODELS OPTIMIZE OPTIONS "  # noqa: SIM905
+    "PREDICT RANDOM SAMPLE TARGET TRAIN VALIDATE".split()
+)
+
+
+class SqlColours(SqlLexer):  # type: ignore[misc]  # pygments has no types
+    """SQL as pygments colours it, with our words as keywords."""
+
+    def get_tokens_unprocessed(self, text: str) -> Iterable[tuple[int, object, str]]:
+        """Yield (position, token type, text)."""
+        for position, kind, value in super().get_tokens_unprocessed(text):
+            yield position, Keyword if kind is Name and value.upper() in OUR_WORDS else kind, value
+
+
+def coloured(text: str) -> str:
+    """Return ``text`` with terminal colours when standard output is a terminal."""
+    if not sys.stdout.isatty():
+        return text
+    coloured_text: str = highlight(text, SqlColours(stripnl=False), TerminalFormatter())
+    return coloured_text.rstrip("\n")
