@@ -1,0 +1,41 @@
+"""The same model everywhere: bit for bit, on one, two and four workers, in process and on Ray, whatever the threads of DuckDB."""
+
+import pytest
+
+import grouplearn
+from grouplearn.learners import registry
+
+STATEMENTS = {
+    "linear_regression": "PREDICT y FEATURES (x, zscore(z), onehot(kind)) OVER GRID (l1 IN (0, 2), l2 IN (0, 10))",
+    "logistic_regression": "PREDICT y > 2 FEATURES (x, zscore(z), onehot(kind)) OVER GRID (l1 IN (0, 2), l2 IN (0, 1))",
+    "gbdt": "PREDICT y > 2 FEATURES (x, z, ordinal(kind)) OVER GRID (num_leaves IN (4, 9), num_iterations IN (3, 8))",
+    "mlp": "PREDICT y FEATURES (x, zscore(z)) OVER GRID (learning_rate IN (0.01, 0.001), hidden_layers IN ([5], [3, 3]))",
+}
+SETTINGS = [("local", 1, 2), ("local", 2, 1), ("local", 4, 2), ("ray", 1, 2), ("ray", 2, 1), ("ray", 4, 2)]
+
+
+def model_bits(name: str, executor: str, workers: int, threads: int) -> tuple[object, ...]:
+    with grouplearn.connect(progress=False) as con:
+        con.execute(f"SET threads = {threads}")
+        con.execute(
+            "CREATE TABLE t AS SELECT hash(i) % 5 AS g, hash(i, 1) % 1000 / 100 AS x, hash(i, 2) % 1000 / 10 AS z, "
+            "'k' || hash(i, 3) % 4 AS kind, x / 3 + z / 50 + hash(i, 4) % 100 / 100 AS y FROM range(4000) AS r(i)"
+        )
+        clauses, over = STATEMENTS[name].split("OVER")
+        con.execute(
+            f"TRAIN MODEL m USING {name} {clauses} FROM t GROUP BY ROLLUP (g) OVER {over} "
+            f"WITH (executor = '{executor}', workers = {workers}, seed = 3{', epochs = 3' if name == 'mlp' else ''})"
+        )
+        artifacts = con.execute("SELECT group_id, config, sha256 FROM grouplearn.artifacts ORDER BY ALL").fetchall()
+        metrics = con.execute(
+            "SELECT COLUMNS('train_.*|valid_.*') FROM m ORDER BY g, model_level, COLUMNS(*)"
+        ).fetchall()
+        return artifacts, metrics
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_bitwise_the_same_model(name: str) -> None:
+    expected = model_bits(name, *SETTINGS[0])
+    assert len(expected[0]) == 6 * 4
+    for setting in SETTINGS[1:]:
+        assert model_bits(name, *setting) == expected, setting
