@@ -189,8 +189,10 @@ class Answer:
         return self.text
 
     def _repr_html_(self) -> str:
+        if self.names == ["plan"]:  # EXPLAIN: lines whose columns line up
+            return f"<pre>{html.escape(chr(10).join(row[0] or '' for row in self.rows))}</pre>"
         heads = "".join(
-            f'<th style="text-align: left">{html.escape(name)}<br>'
+            f'<th style="text-align: left; padding: 2px 8px">{html.escape(name)}<br>'
             f'<small style="font-weight: normal; opacity: 0.6">{html.escape(kind.lower())}</small></th>'
             for name, kind in zip(self.names, self.types, strict=True)
         )
@@ -207,9 +209,11 @@ class Answer:
 
 def _cell(value: str | None, kind: str) -> str:
     if value is None:
-        return '<td style="text-align: left"><span style="opacity: 0.5">NULL</span></td>'
+        shown = '<span style="opacity: 0.5">NULL</span>'
+    else:
+        shown = html.escape(_short(value))
     side = "right" if is_number(kind) else "left"
-    return f'<td style="text-align: {side}; white-space: pre">{html.escape(_short(value))}</td>'
+    return f'<td style="text-align: {side}; padding: 2px 8px; white-space: pre">{shown}</td>'
 
 
 _CELL_CHARACTERS = 200

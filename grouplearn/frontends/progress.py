@@ -104,7 +104,7 @@ class Tally:
         facts = [
             f"groups {self.groups:,}/{summary.groups:,}",
             f"trials {self.trials:,}/{summary.trials:,}",
-            f"epochs {self.epochs:,}/{summary.epochs:,}",
+            f"epochs {self.epochs:,}",
             f"{self.trials / seconds:,.1f} trials/s",
         ]
         if self.failed:

@@ -40,7 +40,7 @@ def test_a_tally_counts_trials_groups_epochs_and_time() -> None:
     assert (tally.groups, tally.trials, tally.failed, tally.best) == (1, 2, 1, 0.9)
     assert (
         tally.line()
-        == "m 50% | groups 1/2 | trials 2/4 | epochs 10/40 | 0.2 trials/s | 1 failed | best auc 0.9 | 0:10 left"
+        == "m 50% | groups 1/2 | trials 2/4 | epochs 10 | 0.2 trials/s | 1 failed | best auc 0.9 | 0:10 left"
     )
 
 
