@@ -208,10 +208,7 @@ class Answer:
 
 
 def _cell(value: str | None, kind: str) -> str:
-    if value is None:
-        shown = '<span style="opacity: 0.5">NULL</span>'
-    else:
-        shown = html.escape(_short(value))
+    shown = '<span style="opacity: 0.5">NULL</span>' if value is None else html.escape(_short(value))
     side = "right" if is_number(kind) else "left"
     return f'<td style="text-align: {side}; padding: 2px 8px; white-space: pre">{shown}</td>'
 
