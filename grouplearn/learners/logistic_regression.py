@@ -226,25 +226,43 @@ def _indicators(problem: Problem, y: FloatArray) -> FloatArray:
 
 def _log_loss(task: Task, predictor: FloatArray, y: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return Σw·log-loss per config (c,) and w(p − y) per row (n, c, k); ``predictor`` is overwritten."""
-    if task is Task.BINARY:
-        label = y[:, None, None]
-        # log(1 + eᶻ) − yz = log(1 + e⁻ᵐ) with m = ±z the margin.
-        loss = np.logaddexp(0.0, (1.0 - 2.0 * label) * predictor)
-        residual = scipy.special.expit(predictor, out=predictor)
-        residual -= label
-    else:
-        rows = np.arange(len(y))
-        predictor -= predictor.max(axis=2, keepdims=True)
-        exponential = np.exp(predictor)
-        total = exponential.sum(axis=2, keepdims=True)
-        own = predictor[rows, :, y.astype(np.intp)]
-        loss = np.log(total) - own[:, :, None]
-        residual = exponential / total
-        residual[rows, :, y.astype(np.intp)] -= 1.0
+    loss, residual = (_binary_loss if task is Task.BINARY else _multinomial_loss)(predictor, y)
     residual *= weight[:, None, None]
-    total_loss: FloatArray = weight @ loss[:, :, 0]
-    weighted: FloatArray = residual
-    return total_loss, weighted
+    total_loss: FloatArray = weight @ loss
+    return total_loss, residual
+
+
+def _binary_loss(predictor: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return log(1 + eᶻ) − yz per row and config (n, c), and p − y (n, c, 1).
+
+    With e = exp(−|z|): log(1 + eᶻ) = max(z, 0) + log(1 + e), and p = ½ ± (1/(1 + e) − ½) with the sign of z. Every step
+    is a vectorised NumPy loop in place, several times faster than logaddexp and expit, to the same last digits.
+    """
+    z, label = predictor[:, :, 0], y[:, None]
+    e = np.abs(z)
+    np.exp(np.negative(e, out=e), out=e)
+    loss = np.maximum(z, 0.0)
+    loss -= label * z
+    loss += np.log1p(e)
+    e += 1.0
+    np.reciprocal(e, out=e)
+    e -= 0.5
+    np.copysign(e, z, out=z)
+    z += 0.5 - label
+    return loss, predictor
+
+
+def _multinomial_loss(predictor: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return log Σⱼ exp(zⱼ) − z_y per row and config (n, c), and softmax(z) − 1[y] (n, c, k)."""
+    rows, label = np.arange(len(y)), y.astype(np.intp)
+    predictor -= predictor.max(axis=2, keepdims=True)
+    own = predictor[rows, :, label]
+    exponential = np.exp(predictor, out=predictor)
+    total = exponential.sum(axis=2, keepdims=True)
+    loss = np.log(total[:, :, 0]) - own
+    exponential /= total
+    exponential[rows, :, label] -= 1.0
+    return loss, exponential
 
 
 def _first_step(problem: Problem, configs: Sequence[Config], state: State, sums: Tensors) -> State:

@@ -219,21 +219,19 @@ def _binary_auc(scores: FloatArray, positive: npt.NDArray[np.bool_], weights: Fl
     pairs = above.sum() * below.sum()
     if not pairs > 0:
         return np.full(scores.shape[1], np.nan)
-    order = np.argsort(scores, axis=0, kind="stable")
-    ranked = np.take_along_axis(scores, order, axis=0)
-    negatives = np.zeros((len(scores) + 1, scores.shape[1]))
-    np.cumsum(below[order], axis=0, out=negatives[1:])
-    # A run of equal scores starts at ``first`` and ends before ``last``; half of its negatives count.
-    position = np.arange(len(scores))[:, None]
-    changes = np.ones(scores.shape, dtype=bool)
-    changes[1:] = ranked[1:] != ranked[:-1]
-    first = np.maximum.accumulate(np.where(changes, position, 0), axis=0)
-    ends = np.ones(scores.shape, dtype=bool)
-    ends[:-1] = changes[1:]
-    last = np.minimum.accumulate(np.where(ends, position + 1, len(scores))[::-1], axis=0)[::-1]
-    beaten = np.take_along_axis(negatives, first, axis=0) + np.take_along_axis(negatives, last, axis=0)
-    area: FloatArray = 0.5 * _over_rows(np.ones(len(scores)), above[order] * beaten) / pairs
-    return np.where(np.isnan(scores).any(axis=0), np.nan, area)
+    return np.array([_area(column, above, below) / pairs for column in np.ascontiguousarray(scores.T)])
+
+
+def _area(scores: FloatArray, above: FloatArray, below: FloatArray) -> float:
+    """Return Σᵢ w⁺ᵢ·(negative weight below sᵢ + half of that at sᵢ), for one config; NaN if a score is."""
+    order = np.argsort(scores)
+    ranked = scores[order]
+    if np.isnan(ranked[-1]):  # NaN sorts last
+        return np.nan
+    # Runs of equal scores: half of the negatives in a run count for each of its positives.
+    start = np.flatnonzero(np.concatenate([[True], ranked[1:] != ranked[:-1]]))
+    positives, negatives = np.add.reduceat(above[order], start), np.add.reduceat(below[order], start)
+    return float(positives @ (np.cumsum(negatives) - 0.5 * negatives))
 
 
 def _ratio(numerator: FloatArray, weight: FloatArray) -> FloatArray:
