@@ -1,5 +1,7 @@
 """On real flights, every carrier and configuration, run to convergence: equal to the reference libraries."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 
