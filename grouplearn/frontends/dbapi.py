@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Piece = str | OurStatement
 
 # Every statement of ours has one of these words; a text without them goes to DuckDB unread.
-_MAY_BE_OURS = re.compile(r"\b(?:train|models?|learners?|evaluate|grouplearn_\w*)\b", re.IGNORECASE)
+_MAY_BE_OURS = re.compile(r"\b(?:train|models?|learners?|evaluate|calibrate|runs|grouplearn_\w*)\b", re.IGNORECASE)
 
 # What reads the rows that execute() left; anything else finds the connection free after one of our statements.
 _READERS = frozenset(

@@ -147,6 +147,10 @@ class Learner(Protocol):
         """Configs with equal keys may train in one pack (state with a config axis)."""
         ...
 
+    def conflict(self, config: Config) -> str | None:
+        """Return why the values of a config contradict each other, or None; the binder refuses such a config."""
+        ...
+
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
         """Return the state before the first epoch."""
         ...

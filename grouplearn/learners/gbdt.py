@@ -121,6 +121,10 @@ class Gbdt:
         config = _complete(config)
         return tuple(config[name] for name in _DATASET_PARAMETERS)
 
+    def conflict(self, config: Config) -> str | None:
+        """Return why the parameters contradict each other, or None."""
+        return conflict(config)
+
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:  # noqa: ARG002
         """Return the state without models."""
         empty = {f"model_{index}": np.empty(0, dtype=np.uint8) for index in range(len(configs))}

@@ -65,6 +65,11 @@ class LinearRegression:
         del config
         return ()
 
+    def conflict(self, config: Config) -> str | None:
+        """Return None: no values contradict each other."""
+        del config
+        return None
+
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
         """Return zero weights and an unknown loss."""
         n = len(configs)

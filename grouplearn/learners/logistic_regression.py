@@ -98,6 +98,11 @@ class LogisticRegression:
         """Return (history, fit_intercept): these set the shape of the state."""
         return tuple(config.get(each.name, each.default) for each in (HISTORY, linear_model.FIT_INTERCEPT))
 
+    def conflict(self, config: Config) -> str | None:
+        """Return None: no values contradict each other."""
+        del config
+        return None
+
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
         """Return zero weights and an unknown loss."""
         n = len(configs)

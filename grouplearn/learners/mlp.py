@@ -83,6 +83,11 @@ class Mlp:
         config = self._complete(config)
         return (config["hidden_layers"] or (), config["activation"], config["optimizer"], config["batch_size"])
 
+    def conflict(self, config: Config) -> str | None:
+        """Return None: no values contradict each other."""
+        del config
+        return None
+
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
         """Return the networks with torch.nn.Linear's initial weights, the same ones for every config."""
         torch = torch_on_one_thread()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from grouplearn.errors import did_you_mean
+from grouplearn.errors import Span, did_you_mean
 from grouplearn.learners import registry
-from grouplearn.learners.base import Learner, Task
+from grouplearn.learners.base import Config, Learner, Task
 from grouplearn.learners.metrics import METRICS, metrics_for
 from grouplearn.parser.statements import (
     Between,
@@ -229,11 +229,11 @@ class _Binder:
 
     # --- configurations --------------------------------------------------------------------------------------------
 
-    def _configs(self, fixed: Mapping[str, Any], options: RunOptions) -> tuple[Any, ...]:
+    def _configs(self, fixed: Mapping[str, Any], options: RunOptions) -> tuple[Config, ...]:
         base = {**defaults(self._learner), **fixed}
         search = self._statement.search
         if search is None:
-            return (base,)
+            return self._consistent((base,), self._statement.learner.span)
         dimensions = [self._dimension(dimension) for dimension in search.dimensions]
         self._refuse_fixed_twice(search, fixed)
         if search.method == "random":
@@ -242,6 +242,13 @@ class _Binder:
             configs = space.grid([entry for entry in dimensions if isinstance(entry, space.Choices)], base)
         if not configs:
             raise self._judge.error("the grid is empty", search.span, "List at least one value per hyperparameter.")
+        return self._consistent(configs, search.span)
+
+    def _consistent(self, configs: tuple[Config, ...], span: Span) -> tuple[Config, ...]:
+        for config in configs:
+            contradiction = self._learner.conflict(config)
+            if contradiction:
+                raise self._judge.error(contradiction, span)
         return configs
 
     def _refuse_fixed_twice(self, search: Search, fixed: Mapping[str, Any]) -> None:

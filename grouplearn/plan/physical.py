@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from grouplearn.data.encoders import DENSE_COLUMNS
 from grouplearn.learners.base import Config, Learner, Task
 from grouplearn.learners.metrics import METRICS, default_metric, metrics_for
 from grouplearn.plan import cost
@@ -41,7 +42,7 @@ class PhysicalPlan:
 
     def load_seconds(self, group: int) -> float:
         """Return the estimated time to make a group's rows ready on a worker."""
-        return cost.load_seconds(self.stats.groups[group].n_rows, self.width)
+        return cost.load_seconds(self.stats.groups[group].n_rows, _stored(self.bound, self.width))
 
     @property
     def serial_seconds(self) -> float:
@@ -99,16 +100,22 @@ def _width(bound: BoundTrain, stats: Statistics) -> int:
     return max(1, width)
 
 
+def _stored(bound: BoundTrain, width: int) -> int:
+    """Return the values stored per row: every column of a dense row, one per item of a sparse one."""
+    return width if width <= DENSE_COLUMNS else len(bound.items)
+
+
 def _units(
     bound: BoundTrain, stats: Statistics, task: Task, packs: tuple[tuple[int, ...], ...], epochs: int, width: int
 ) -> tuple[Unit, ...]:
     outputs = len(stats.classes) if task is Task.MULTICLASS else 1
     folds = (*range(bound.holdout.folds), -1)
+    stored = _stored(bound, width)
     units: list[Unit] = []
     for number, group in enumerate(stats.groups):
         for pack in packs:
             configs = tuple(bound.configs[config] for config in pack)
-            seconds = cost.unit_seconds(bound.learner, configs, group.n_rows, width, epochs, outputs)
+            seconds = cost.unit_seconds(bound.learner, configs, group.n_rows, stored, epochs, outputs)
             first = len(units)
             units.extend(Unit(first + place, number, pack, fold, seconds) for place, fold in enumerate(folds))
     return tuple(units)

@@ -18,14 +18,15 @@ def import_learner(name: str) -> None:
 
     To be done before threads are limited: only loaded libraries can be.
     """
-    required = registry.learner(name).requires
-    if required is None:
+    learner = registry.learner(name)
+    if learner.requires is None:
         return
-    module, extra = required
+    registry.check_installed(learner)
     try:
-        importlib.import_module(module)
+        importlib.import_module(learner.requires[0])
     except ImportError as error:
-        raise MissingDependency(f"learner {name} needs {module}: {error}", hint=f"pip install '{extra}'") from None
+        message = f"USING {name} needs the package {learner.requires[0]}, which does not load: {error}"
+        raise MissingDependency(message, hint=registry.install_hint(learner)) from None
 
 
 class _BlasLimit:

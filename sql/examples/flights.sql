@@ -78,6 +78,8 @@ OVER GRID (learning_rate IN (1, 0.5, 0.1), l1 IN (1, 0.5, 0.1, 0.05))
 VALIDATE WHERE month = 12
 OPTIMIZE auc;
 
+SHOW MODELS;
+
 -- December: the best model of each carrier against the pooled model.
 WITH december AS (FROM departures WHERE month = 12 AND arr_delay IS NOT NULL),
 predicted AS (
@@ -94,5 +96,3 @@ FROM predicted
 WHERE probability IS NOT NULL
 GROUP BY model
 ORDER BY log_loss;
-
-SHOW MODELS;

@@ -173,7 +173,7 @@ def test_a_learner_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
     a_job = job()
     with pytest.raises(MissingDependency) as error:
         LocalRuntime().run(a_job, operator("group_task_parallel", units(a_job)), 1, Watcher(), never)
-    assert error.value.hint == "pip install 'grouplearn[magic]'"
+    assert error.value.hint == 'pip install "grouplearn[magic]"'
 
 
 def test_unknown_runtimes_are_refused() -> None:

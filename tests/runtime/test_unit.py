@@ -50,6 +50,9 @@ class Descent:
     def pack_key(self, config: Config) -> tuple[()]:
         return ()
 
+    def conflict(self, config):
+        return None
+
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
         self.check(configs)
         nothing = np.zeros((len(configs), problem.n_features))
