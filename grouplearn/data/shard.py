@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -38,3 +38,32 @@ class Shard:
         for start in range(0, self.n_rows, rows):
             part = slice(start, start + rows)
             yield Shard(self.x[part], self.y[part], self.weight[part])
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Rows of several small groups, padded to one length: ``x`` (G, n, d), ``y`` and ``weight`` (G, n).
+
+    Padding has weight 0, so that it adds nothing to any sum.
+    """
+
+    x: FloatArray
+    y: FloatArray
+    weight: FloatArray
+
+    @property
+    def n_groups(self) -> int:
+        """Number of groups."""
+        return int(self.y.shape[0])
+
+    @classmethod
+    def of(cls, shards: Sequence[Shard]) -> Stack:
+        """Pad dense shards of equal width."""
+        longest = max(shard.n_rows for shard in shards)
+        x = np.zeros((len(shards), longest, shards[0].x.shape[1]))
+        y, weight = np.zeros((2, len(shards), longest))
+        for number, shard in enumerate(shards):
+            x[number, : shard.n_rows] = shard.x
+            y[number, : shard.n_rows] = shard.y
+            weight[number, : shard.n_rows] = shard.weight
+        return cls(x, y, weight)

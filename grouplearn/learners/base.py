@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import safetensors.numpy
 
-from grouplearn.data.shard import Matrix, Shard
+from grouplearn.data.shard import Matrix, Shard, Stack
 
 FloatArray = npt.NDArray[np.float64]
 Tensors = Mapping[str, npt.NDArray[Any]]
@@ -176,7 +176,12 @@ class Learner(Protocol):
 class AlgebraicLearner(Learner, Protocol):
     """Learns from sums over rows: an epoch is ``step(state, merge(accumulate(block) for each block))``."""
 
-    def accumulate(self, problem: Problem, configs: Sequence[Config], state: State, block: Shard) -> Tensors:
+    def gathers(self, problem: Problem, configs: Sequence[Config]) -> bool:
+        """Whether small groups may train together: then ``accumulate`` takes a Stack, whose every group has these
+        configs, and the rows of the state are (group, config), groups outermost."""
+        ...
+
+    def accumulate(self, problem: Problem, configs: Sequence[Config], state: State, block: Shard | Stack) -> Tensors:
         """Return the sums of one block that the next step needs."""
         ...
 

@@ -80,6 +80,11 @@ class LinearRegression:
         }
         return State(tensors, np.zeros(n, dtype=bool))
 
+    def gathers(self, problem: Problem, configs: Sequence[Config]) -> bool:
+        """Return False: one pass over a group costs little more than its rows."""
+        del problem, configs
+        return False
+
     def accumulate(self, problem: Problem, configs: Sequence[Config], state: State, block: Shard) -> Tensors:
         """Return the moments of one block; see ``moments.block_moments``."""
         del problem, configs, state

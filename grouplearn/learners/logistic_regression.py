@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import scipy.special
 
-from grouplearn.data.shard import FloatArray, Matrix, Shard
-from grouplearn.learners import lbfgs, linear_model, moments
+from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
+from grouplearn.learners import lbfgs, linear_model, log_loss, moments
 from grouplearn.learners.base import (
     Access,
     Artifact,
@@ -113,22 +113,32 @@ class LogisticRegression:
         }
         return State(tensors, np.zeros(n, dtype=bool))
 
-    def accumulate(self, problem: Problem, configs: Sequence[Config], state: State, block: Shard) -> Tensors:
+    def gathers(self, problem: Problem, configs: Sequence[Config]) -> bool:
+        """Small groups train together while the solver keeps a full Hessian per config."""
+        return _parameters(problem, configs) <= DENSE_PARAMETERS
+
+    def accumulate(self, problem: Problem, configs: Sequence[Config], state: State, block: Shard | Stack) -> Tensors:
         """Return the moments of one block in the first pass.
 
         Later, of the configs not done (a of them): ``loss`` Σw·log-loss (a,), ``residual`` Σw(p − y) (a, k) and
-        ``product`` Σw(p − y)x' (a, k, d), at each config's trial point.
+        ``product`` Σw(p − y)x' (a, k, d), at each config's trial point. The rows of a state that trains a stack are
+        (group, config), groups outermost.
         """
         if "point" not in state.tensors:
+            indicators = _indicators(problem, block.y)
+            if isinstance(block, Stack):
+                return moments.stack_moments(block.x, indicators, block.weight)
             gram = _parameters(problem, configs) <= DENSE_PARAMETERS
-            return moments.block_moments(block.x, _indicators(problem, block.y), block.weight, gram)
+            return moments.block_moments(block.x, indicators, block.weight, gram)
         active = np.flatnonzero(~state.done)
+        if isinstance(block, Stack):
+            return _stack_sums(problem, configs, state, block, active)
         frame = _Frame.of(problem, configs, state, active)
         trial = lbfgs.trial_points({name: state.tensors[name][active] for name in ("point", "target", "length")})
         weights, intercept = frame.as_written(trial)
         with np.errstate(over="ignore", invalid="ignore"):
             predictor = linear_model.linear_predictor(block.x, weights, intercept)
-            loss, residual = _log_loss(problem.task, predictor, block.y, block.weight)
+            loss, residual = log_loss.weighted(problem.task, predictor, block.y, block.weight)
             product = np.asarray(block.x.T @ residual.reshape(block.n_rows, -1)).T.reshape(weights.shape)
         return {"loss": loss, "residual": residual.sum(axis=0), "product": product}
 
@@ -180,8 +190,8 @@ class LogisticRegression:
 class _Frame:
     """The solver's coordinates: u = (w / inverse, (b + x̄'w) / inverse), one scale per config and coordinate.
 
-    ``inverse`` (c, p) with p = k·d (+ k intercepts) is 0 for a column without information; ``mean`` (d,) is x̄, or zero
-    without an intercept; ``l2`` (c, 1, 1).
+    ``inverse`` (c, p) with p = k·d (+ k intercepts) is 0 for a column without information; ``mean`` (c, d) is x̄, or
+    zero without an intercept; ``l2`` (c, 1, 1).
     """
 
     inverse: FloatArray
@@ -192,24 +202,26 @@ class _Frame:
     @classmethod
     def of(cls, problem: Problem, configs: Sequence[Config], state: State, active: npt.NDArray[np.intp]) -> _Frame:
         l2 = linear_model.column(configs, L2)[active, None, None]
-        return cls(state.tensors["inverse"][active], state.tensors["mean"], l2, problem.n_outputs)
+        return cls(state.tensors["inverse"][active], state.tensors["mean"][active], l2, problem.n_outputs)
+
+    @property
+    def size(self) -> int:
+        """Number of weights of a config, intercepts left out."""
+        return self.outputs * int(self.mean.shape[1])
 
     def as_written(self, point: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return weights (c, k, d) and intercept (c, k) on the features as written."""
-        size = self.outputs * self.mean.size
         scaled = point * self.inverse
-        weights = scaled[:, :size].reshape(len(point), self.outputs, self.mean.size)
-        centred = scaled[:, size:] if self.inverse.shape[1] > size else np.zeros((len(point), self.outputs))
-        return weights, centred - weights @ self.mean
+        weights = scaled[:, : self.size].reshape(len(point), self.outputs, self.mean.shape[1])
+        centred = scaled[:, self.size :] if self.inverse.shape[1] > self.size else np.zeros((len(point), self.outputs))
+        return weights, centred - (weights @ self.mean[:, :, None])[:, :, 0]
 
     def evaluate(self, point: FloatArray, sums: Tensors) -> tuple[FloatArray, FloatArray]:
         """Return the smooth part of the objective (c,) and its gradient (c, p) from the sums over rows."""
         weights, _ = self.as_written(point)
         smooth = sums["loss"] + 0.5 * (self.l2 * weights**2).sum(axis=(1, 2))
-        by_weight = sums["product"] - sums["residual"][:, :, None] * self.mean + self.l2 * weights
-        gradient = np.concatenate(
-            [by_weight.reshape(len(point), self.outputs * self.mean.size), sums["residual"]], axis=1
-        )
+        by_weight = sums["product"] - sums["residual"][:, :, None] * self.mean[:, None, :] + self.l2 * weights
+        gradient = np.concatenate([by_weight.reshape(len(point), self.size), sums["residual"]], axis=1)
         return smooth, gradient[:, : self.inverse.shape[1]] * self.inverse
 
 
@@ -222,84 +234,77 @@ def _has_intercept(configs: Sequence[Config]) -> bool:
 
 
 def _indicators(problem: Problem, y: FloatArray) -> FloatArray:
-    """Return y as one column (binary), or one 0/1 column per class."""
+    """Return y (..., n) as one column (binary), or one 0/1 column per class: (..., n, k)."""
     if problem.task is Task.BINARY:
-        return y[:, None]
-    indicators: FloatArray = (y[:, None] == np.arange(problem.n_classes)).astype(np.float64)
+        return y[..., None]
+    indicators: FloatArray = (y[..., None] == np.arange(problem.n_classes)).astype(np.float64)
     return indicators
 
 
-def _log_loss(task: Task, predictor: FloatArray, y: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return Σw·log-loss per config (c,) and w(p − y) per row (n, c, k); ``predictor`` is overwritten."""
-    loss, residual = (_binary_loss if task is Task.BINARY else _multinomial_loss)(predictor, y)
-    residual *= weight[:, None, None]
-    total_loss: FloatArray = weight @ loss
-    return total_loss, residual
-
-
-def _binary_loss(predictor: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return log(1 + eᶻ) − yz per row and config (n, c), and p − y (n, c, 1).
-
-    With e = exp(−|z|): log(1 + eᶻ) = max(z, 0) + log(1 + e), and p = ½ ± (1/(1 + e) − ½) with the sign of z. Every step
-    is a vectorised NumPy loop in place, several times faster than logaddexp and expit, to the same last digits.
-    """
-    z, label = predictor[:, :, 0], y[:, None]
-    e = np.abs(z)
-    np.exp(np.negative(e, out=e), out=e)
-    loss = np.maximum(z, 0.0)
-    loss -= label * z
-    loss += np.log1p(e)
-    e += 1.0
-    np.reciprocal(e, out=e)
-    e -= 0.5
-    np.copysign(e, z, out=z)
-    z += 0.5 - label
-    return loss, predictor
-
-
-def _multinomial_loss(predictor: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return log Σⱼ exp(zⱼ) − z_y per row and config (n, c), and softmax(z) − 1[y] (n, c, k)."""
-    rows, label = np.arange(len(y)), y.astype(np.intp)
-    predictor -= predictor.max(axis=2, keepdims=True)
-    own = predictor[rows, :, label]
-    exponential = np.exp(predictor, out=predictor)
-    total = exponential.sum(axis=2, keepdims=True)
-    loss = np.log(total[:, :, 0]) - own
-    exponential /= total
-    exponential[rows, :, label] -= 1.0
-    return loss, exponential
+def _stack_sums(
+    problem: Problem, configs: Sequence[Config], state: State, stack: Stack, active: npt.NDArray[np.intp]
+) -> Tensors:
+    """Return the sums of ``accumulate`` for a stack, in one batched product per direction over its unfinished groups."""
+    per_group = len(configs) // stack.n_groups
+    groups = np.unique(active // per_group)
+    rows = (groups[:, None] * per_group + np.arange(per_group)).ravel()
+    frame = _Frame.of(problem, configs, state, rows)
+    trial = lbfgs.trial_points({name: state.tensors[name][rows] for name in ("point", "target", "length")})
+    weights, intercept = frame.as_written(trial)
+    x, y, weight = stack.x, stack.y, stack.weight
+    if groups.size < stack.n_groups:
+        x, y, weight = x[groups], y[groups], weight[groups]
+    n_groups, n_rows, outputs = groups.size, y.shape[1], problem.n_outputs
+    with np.errstate(over="ignore", invalid="ignore"):
+        predictor = x @ weights.reshape(n_groups, per_group * outputs, -1).transpose(0, 2, 1)
+        predictor += intercept.reshape(n_groups, 1, per_group * outputs)
+        flat = predictor.reshape(n_groups * n_rows, per_group, outputs)
+        loss, residual = log_loss.by_row(problem.task, flat, y.ravel())
+        # A trial point that overflows must not turn the padding's 0 · inf into NaN for the rows that are there.
+        padding = weight.ravel() == 0
+        loss[padding], residual[padding] = 0.0, 0.0
+        residual *= weight.reshape(-1, 1, 1)
+        losses = (weight[:, None, :] @ loss.reshape(n_groups, n_rows, per_group))[:, 0, :].ravel()
+        by_group = residual.reshape(n_groups, n_rows, per_group * outputs)
+        product = (by_group.transpose(0, 2, 1) @ x).reshape(rows.size, outputs, -1)
+        residuals = by_group.sum(axis=1).reshape(rows.size, outputs)
+    wanted = np.searchsorted(rows, active)
+    return {"loss": losses[wanted], "residual": residuals[wanted], "product": product[wanted]}
 
 
 def _first_step(problem: Problem, configs: Sequence[Config], state: State, sums: Tensors) -> State:
     """Set up the solver's coordinates and its starting point, where everything follows from the moments."""
     n_configs, with_intercept = len(configs), _has_intercept(configs)
+    everything = np.arange(n_configs)
     share = _starting_share(problem, sums, with_intercept)
     about = sums if with_intercept else moments.about_zero(sums)
-    spread = share * (1.0 - share)
-    l2 = linear_model.column(configs, L2)[:, None, None]
     varies = moments.inverse_spread(about["square"], about["mean"], about["total"]) > 0
-    curvature = spread[:, None] * about["square"] + l2
-    inverse = np.where(varies, 1.0 / np.sqrt(np.where(varies, curvature, 1.0)), 0.0).reshape(
-        n_configs, curvature[0].size
-    )
+
+    def by_config(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Repeat what is known of a group (or of each group of a stack) for each of its configs."""
+        whole = values if about["total"].ndim else values[None]
+        return np.repeat(whole, n_configs // len(whole), axis=0)
+
+    shares, totals = by_config(share), by_config(about["total"])
+    spread = shares * (1.0 - shares)
+    l2 = linear_model.column(configs, L2)[:, None, None]
+    curvature = spread[:, :, None] * by_config(about["square"])[:, None, :] + l2
+    informative = np.broadcast_to(by_config(varies)[:, None, :], curvature.shape)
+    inverse = np.where(informative, 1.0 / np.sqrt(np.where(informative, curvature, 1.0)), 0.0).reshape(n_configs, -1)
     point = np.zeros_like(inverse)
     if with_intercept:
-        by_intercept = np.repeat(1.0 / np.sqrt(spread * sums["total"])[None], n_configs, axis=0)
-        logit = scipy.special.logit(share) if problem.task is Task.BINARY else np.log(share)
+        by_intercept = 1.0 / np.sqrt(spread * totals[:, None])
+        logit = scipy.special.logit(shares) if problem.task is Task.BINARY else np.log(shares)
         inverse = np.concatenate([inverse, by_intercept], axis=1)
         point = np.concatenate([point, logit / by_intercept], axis=1)
-    tensors = {
-        **state.tensors,
-        "inverse": inverse,
-        "mean": about["mean"],
-        "share": share,
-        "total": np.asarray(sums["total"]),
-        **({"gram": about["gram"]} if "gram" in about else {}),
-    }
+    tensors = {**state.tensors, "inverse": inverse, "mean": by_config(about["mean"])}
+    if "gram" in about:
+        tensors["hessian"] = _first_hessian(shares, by_config(about["gram"]), totals, inverse)
     setup = State(tensors, state.done)
-    frame = _Frame.of(problem, configs, setup, np.arange(n_configs))
-    smooth, gradient = frame.evaluate(point, _sums_at_start(problem, sums, share, n_configs))
-    model = _model(configs, setup, frame, np.arange(n_configs))
+    frame = _Frame.of(problem, configs, setup, everything)
+    at_start = {name: by_config(value) for name, value in _sums_at_start(problem, sums, share).items()}
+    smooth, gradient = frame.evaluate(point, at_start)
+    model = _model(configs, setup, frame, everything)
     history = int(linear_model.column(configs[:1], HISTORY)[0])
     started = lbfgs.start(point, smooth, gradient, model.penalty, history)
     rates, tolerance = linear_model.column(configs, LEARNING_RATE), linear_model.column(configs, TOLERANCE)
@@ -310,55 +315,57 @@ def _first_step(problem: Problem, configs: Sequence[Config], state: State, sums:
     )
     done = hopeless.copy()
     done[going] = converged
-    return _with(setup, frame, np.arange(n_configs), started, done, going, aimed)
+    return _with(setup, frame, everything, started, done, going, aimed)
 
 
 def _starting_share(problem: Problem, sums: Tensors, with_intercept: bool) -> FloatArray:
     """Return the probability of each output at the start: the class shares, or equal ones without an intercept."""
     if not with_intercept:
-        return np.full(problem.n_outputs, 1.0 / max(2, problem.n_outputs))
+        return np.full(sums["target_mean"].shape, 1.0 / max(2, problem.n_outputs))
     share: FloatArray = np.clip(sums["target_mean"], _SMALLEST_SHARE, 1.0 - _SMALLEST_SHARE)
-    return share if problem.task is Task.BINARY else share / share.sum()
+    return share if problem.task is Task.BINARY else share / share.sum(axis=-1, keepdims=True)
 
 
-def _sums_at_start(problem: Problem, sums: Tensors, share: FloatArray, n_configs: int) -> Tensors:
-    """Return what ``accumulate`` would give with all weights zero and probabilities ``share``."""
-    total, observed = sums["total"], sums["target_mean"]
-    loss = -(observed * np.log(share)).sum()
+def _sums_at_start(problem: Problem, sums: Tensors, share: FloatArray) -> Tensors:
+    """Return what ``accumulate`` would give with all weights zero and probabilities ``share``, once per group."""
+    total, observed = np.asarray(sums["total"]), sums["target_mean"]
+    loss = -(observed * np.log(share)).sum(axis=-1)
     if problem.task is Task.BINARY:
-        loss -= ((1.0 - observed) * np.log1p(-share)).sum()
-    residual = total * (share - observed)
+        loss -= ((1.0 - observed) * np.log1p(-share)).sum(axis=-1)
+    residual = total[..., None] * (share - observed)
     # Σw(p̄ − y)x = x̄·Σw(p̄ − y) − Σw(x − x̄)(y − ȳ).
-    product = np.outer(residual, sums["mean"]) - sums["cross"].T
-    return {
-        "loss": np.full(n_configs, total * loss),
-        "residual": np.repeat(residual[None], n_configs, axis=0),
-        "product": np.repeat(product[None], n_configs, axis=0),
-    }
+    product = residual[..., :, None] * sums["mean"][..., None, :] - np.swapaxes(sums["cross"], -1, -2)
+    return {"loss": total * loss, "residual": residual, "product": product}
 
 
-def _model(configs: Sequence[Config], state: State, frame: _Frame, active: npt.NDArray[np.intp]) -> lbfgs.Model:
-    """Return the penalty and the Hessian at the start in the solver's coordinates.
+def _first_hessian(share: FloatArray, gram: FloatArray, total: FloatArray, inverse: FloatArray) -> FloatArray:
+    """Return the Hessian at the start in the solver's coordinates, (c, p, p).
 
     With probabilities p̄ in every row the Hessian of the log-loss is (diag(p̄) − p̄p̄') ⊗ X'X, for binary p̄(1 − p̄)·X'X.
     """
-    inverse, size = frame.inverse, frame.outputs * frame.mean.size
-    penalty = linear_model.column(configs, linear_model.L1)[active, None] * inverse
-    penalty[:, size:] = 0.0
-    if "gram" not in state.tensors:
-        return lbfgs.Model(penalty, None)
-    share = state.tensors["share"]
-    coupling = np.diag(share) - _COUPLING * np.outer(share, share)
-    np.fill_diagonal(coupling, share * (1 - share))
-    hessian = np.zeros((inverse.shape[1], inverse.shape[1]))
-    hessian[:size, :size] = np.kron(coupling, state.tensors["gram"])
+    outputs, size = share.shape[1], share.shape[1] * gram.shape[1]
+    place = np.arange(outputs)
+    coupling = -_COUPLING * share[:, :, None] * share[:, None, :]
+    coupling[:, place, place] = share * (1 - share)
+    hessian = np.zeros((len(inverse), inverse.shape[1], inverse.shape[1]))
+    hessian[:, :size, :size] = (coupling[:, :, None, :, None] * gram[:, None, :, None, :]).reshape(
+        len(inverse), size, size
+    )
     if inverse.shape[1] > size:
-        hessian[size:, size:] = coupling * state.tensors["total"]
-    scaled = hessian * inverse[:, :, None] * inverse[:, None, :]
+        hessian[:, size:, size:] = coupling * total[:, None, None]
+    hessian *= inverse[:, :, None] * inverse[:, None, :]
     diagonal = np.arange(inverse.shape[1])
     # Exactly one where the column varies, by the choice of the scale; a constant column needs any positive number.
-    scaled[:, diagonal, diagonal] = 1.0
-    return lbfgs.Model(penalty, scaled)
+    hessian[:, diagonal, diagonal] = 1.0
+    return hessian
+
+
+def _model(configs: Sequence[Config], state: State, frame: _Frame, active: npt.NDArray[np.intp]) -> lbfgs.Model:
+    """Return the penalty and the Hessian at the start in the solver's coordinates."""
+    penalty = linear_model.column(configs, linear_model.L1)[active, None] * frame.inverse
+    penalty[:, frame.size :] = 0.0
+    hessian = state.tensors["hessian"][active] if "hessian" in state.tensors else None
+    return lbfgs.Model(penalty, hessian)
 
 
 def _later_step(problem: Problem, configs: Sequence[Config], state: State, sums: Tensors) -> State:

@@ -98,9 +98,10 @@ class _Network:
         self.layers, size = layers_of(problem, configs[0])
         self.n_configs = len(configs)
         self.activation = str(configs[0]["activation"])
-        self.dropout = self.torch.from_numpy(_column(configs, "dropout").astype(np.float32))[:, None, None]
+        self.dtype = parameters.dtype
+        self.dropout = self.torch.tensor(_column(configs, "dropout"), dtype=self.dtype)[:, None, None]
         self.parameters = parameters
-        self.gradient = self.torch.zeros(self.n_configs, size)
+        self.gradient = self.torch.zeros(self.n_configs, size, dtype=self.dtype)
         self.weights = [layer.weight_of(parameters) for layer in self.layers]
         self.biases = [layer.bias_of(parameters) for layer in self.layers]
 
@@ -110,7 +111,7 @@ class _Network:
         inputs, pre, post, masks = self._forward(x, draws)
         losses, delta = self._loss(pre[-1], y, rows)
         delta.mul_(weight[:, None] / rows)
-        ones = self.torch.ones(1, 1, rows).expand(self.n_configs, 1, rows)
+        ones = self.torch.ones(1, 1, rows, dtype=self.dtype).expand(self.n_configs, 1, rows)
         for depth in reversed(range(len(self.layers))):
             layer = self.layers[depth]
             self.torch.bmm(delta.transpose(1, 2), inputs[depth], out=layer.weight_of(self.gradient))
@@ -179,7 +180,7 @@ class _Network:
 
     def _block(self, rows: int, width: int) -> tuple[Any, Any]:
         """Return zeros (c, aligned rows · width) and their view (c, rows, width)."""
-        flat = self.torch.zeros(self.n_configs, _aligned(rows * width))
+        flat = self.torch.zeros(self.n_configs, _aligned(rows * width), dtype=self.dtype)
         return flat, self._view(flat, rows, width)
 
     def _view(self, flat: Any, rows: int, width: int) -> Any:
@@ -198,6 +199,7 @@ class _Optimizer:
     def __init__(self, configs: Sequence[Config], first: Any, second: Any, step: npt.NDArray[np.int64]) -> None:
         self.torch = torch_on_one_thread()
         self.adam = configs[0]["optimizer"] == "adam"
+        self.dtype = first.dtype
         self.rate = _column(configs, "learning_rate")[:, None]
         self.momentum = self._tensor(_column(configs, "momentum")[:, None])
         self.first, self.second, self.step = first, second, step.copy()
@@ -217,7 +219,7 @@ class _Optimizer:
             parameters.sub_(self._tensor(self.rate) * self.first)
 
     def _tensor(self, values: FloatArray) -> Any:
-        return self.torch.from_numpy(values.astype(np.float32))
+        return self.torch.tensor(values, dtype=self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +230,7 @@ class _Penalty:
     ridge: Any
 
     @classmethod
-    def of(cls, problem: Problem, configs: Sequence[Config], total: float, scale: float) -> _Penalty | None:
+    def of(cls, problem: Problem, configs: Sequence[Config], total: float, scale: float, dtype: Any) -> _Penalty | None:
         """Return the penalty per unit of weight ``total`` for labels divided by ``scale``; None when there is none.
 
         The last layer holds w/scale, and the objective is divided by scale².
@@ -237,12 +239,13 @@ class _Penalty:
         if not l1.any() and not l2.any():
             return None
         layers, size = layers_of(problem, configs[0])
-        lasso, ridge = np.zeros((2, len(configs), size), dtype=np.float32)
+        lasso, ridge = np.zeros((2, len(configs), size))
         for layer in layers:
             own = scale if layer is layers[-1] else 1.0
             lasso[:, layer.weight] = (l1 * own / (total * scale**2))[:, None]
             ridge[:, layer.weight] = (l2 * own**2 / (total * scale**2))[:, None]
-        return cls(torch_on_one_thread().from_numpy(lasso), torch_on_one_thread().from_numpy(ridge))
+        tensor = torch_on_one_thread().tensor
+        return cls(tensor(lasso, dtype=dtype), tensor(ridge, dtype=dtype))
 
     def apply(self, parameters: Any, gradient: Any) -> FloatArray:
         """Add the (sub)gradient to ``gradient`` and return the penalty per config, shape (c,)."""
@@ -268,10 +271,10 @@ def run_epoch(
     )
     network = _Network(problem, configs, parameters)
     optimizer = _Optimizer(configs, first, second, part["step"])
-    penalty = _Penalty.of(problem, configs, total, scale)
+    penalty = _Penalty.of(problem, configs, total, scale, parameters.dtype)
     order = visiting_order(problem.seed, epoch, n)
     x, y, weight = (
-        torch.from_numpy(values.astype(np.float32))[order]
+        torch.from_numpy(values.astype(part["parameters"].dtype))[order]
         for values in (np.asarray(shard.x), (shard.y - mean) / scale, shard.weight * (n / total))
     )
     widths = [layer.outputs for layer in network.layers[:-1]]

@@ -102,34 +102,65 @@ def merge_moments(left: Tensors, right: Tensors) -> Tensors:
 
 
 @_quiet
+def stack_moments(x: FloatArray, targets: FloatArray, weight: FloatArray) -> Tensors:
+    """Return the moments of every group of a stack: x (G, n, d), targets (G, n, t), weight (G, n), 0 where padded.
+
+    As ``block_moments`` with ``gram``, each tensor with the group as its first axis.
+    """
+    total = weight.sum(axis=1)
+    mean = (weight[:, None, :] @ x)[:, 0, :] / total[:, None]
+    target_mean = (weight[:, None, :] @ targets)[:, 0, :] / total[:, None]
+    root = np.sqrt(weight)[:, :, None]
+    centred = (x - mean[:, None, :]) * root
+    centred_targets = (targets - target_mean[:, None, :]) * root
+    gram = centred.transpose(0, 2, 1) @ centred
+    return {
+        "total": total,
+        "mean": mean,
+        "target_mean": target_mean,
+        "target_gram": centred_targets.transpose(0, 2, 1) @ centred_targets,
+        "cross": centred.transpose(0, 2, 1) @ centred_targets,
+        "square": np.einsum("gii->gi", gram).copy(),
+        "gram": gram,
+    }
+
+
+@_quiet
 def about_zero(moments: Tensors) -> Tensors:
     """Return the moments taken about zero instead of about the mean: what a model without intercept sees."""
     total, mean, target_mean = moments["total"], moments["mean"], moments["target_mean"]
     raw = {
         **moments,
         "mean": np.zeros_like(mean),
-        "square": moments["square"] + total * mean**2,
-        "cross": moments["cross"] + total * np.outer(mean, target_mean),
-        "target_gram": moments["target_gram"] + total * np.outer(target_mean, target_mean),
+        "square": moments["square"] + total[..., None] * mean**2,
+        "cross": moments["cross"] + total[..., None, None] * _outer(mean, target_mean),
+        "target_gram": moments["target_gram"] + total[..., None, None] * _outer(target_mean, target_mean),
     }
     if "gram" in moments:
-        raw["gram"] = moments["gram"] + total * np.outer(mean, mean)
+        raw["gram"] = moments["gram"] + total[..., None, None] * _outer(mean, mean)
     return raw
+
+
+def _outer(left: FloatArray, right: FloatArray) -> FloatArray:
+    product: FloatArray = left[..., :, None] * right[..., None, :]
+    return product
 
 
 @_quiet
 def require_finite(moments: Tensors) -> None:
     """Raise Diverged, with the reason, when sums over the features or the label are not finite."""
-    column = moments["square"] + np.abs(moments["cross"]).sum(axis=1) + moments["total"] * moments["mean"] ** 2
+    column = (
+        moments["square"] + np.abs(moments["cross"]).sum(axis=-1) + moments["total"][..., None] * moments["mean"] ** 2
+    )
     if not np.isfinite(moments["target_gram"]).all():
         raise Diverged("the squares of the label overflow; scale the label down")
     if not np.isfinite(column).all():
-        number = int(np.flatnonzero(~np.isfinite(column))[0]) + 1
+        number = int(np.argwhere(~np.isfinite(column))[0][-1]) + 1
         raise Diverged(f"the squares of feature column {number} overflow; scale it, with zscore for example")
 
 
 def inverse_spread(square: FloatArray, mean: FloatArray, total: FloatArray) -> FloatArray:
     """Return 1/sqrt(square) per column, and 0 for a column that is constant about its centre."""
-    varies = square > _CONSTANT * total * mean**2
+    varies = square > _CONSTANT * total[..., None] * mean**2
     varies &= square > 0
     return np.where(varies, 1.0 / np.sqrt(np.where(varies, square, 1.0)), 0.0)

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from grouplearn.learners.base import Interrupted
+from grouplearn.runtime.gather import train_gathered
 from grouplearn.runtime.job import Job, UnitResult
 from grouplearn.runtime.prepare import GroupFailed, Prepared, prepare
 from grouplearn.runtime.unit import failed_unit, group_of, reason_of, train_unit
@@ -42,11 +43,14 @@ class Bench:
         """Train one unit; ``began`` is the ``time.time()`` of the run's beginning. Raises Interrupted and nothing else."""
         started = time.time()
         throttled = Throttle(report)
-        prepared = self._prepare(unit)
-        if isinstance(prepared, GroupFailed):
-            result = failed_unit(unit, str(prepared))
+        if unit.others:
+            result = train_gathered(self._job, unit, throttled.add, cancelled)
         else:
-            result = train_unit(self._job, unit, prepared, throttled.add, cancelled)
+            prepared = self._prepare(unit)
+            if isinstance(prepared, GroupFailed):
+                result = failed_unit(unit, str(prepared))
+            else:
+                result = train_unit(self._job, unit, prepared, throttled.add, cancelled)
         throttled.flush()
         return replace(result, worker=worker, started=started - began, ended=time.time() - began)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from grouplearn.data.dataset import Dataset, Group, Item
@@ -75,7 +75,10 @@ class GroupFacts:
 
 @dataclass(frozen=True, slots=True)
 class UnitResult:
-    """A finished unit: times are seconds since the run began. ``facts`` is None when the group could not be prepared."""
+    """A finished unit: times are seconds since the run began. ``facts`` is None when the group could not be prepared.
+
+    A unit of several groups has one result per group in ``members`` and no trials of its own.
+    """
 
     unit: Unit
     trials: tuple[TrialResult, ...]
@@ -83,6 +86,14 @@ class UnitResult:
     worker: int = 0
     started: float = 0.0
     ended: float = 0.0
+    members: tuple[UnitResult, ...] = ()
+
+    @property
+    def parts(self) -> tuple[UnitResult, ...]:
+        """One result per group."""
+        return tuple(
+            replace(member, worker=self.worker, started=self.started, ended=self.ended) for member in self.members
+        ) or (self,)
 
 
 class Observer(Protocol):

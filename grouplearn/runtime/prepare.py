@@ -196,7 +196,7 @@ def _classes(job: Job, labels: FloatArray) -> FloatArray:
     classes = np.unique(labels)
     if classes.size == 1:
         name = job.dataset.classes[int(classes[0])]
-        raise GroupFailed(f"the label is {name} in every one of the {_count(labels.size, 'training row')}")
+        raise GroupFailed(f"the label is {name} in all of the group's {_count(labels.size, 'training row')}")
     return classes
 
 

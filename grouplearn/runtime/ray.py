@@ -190,7 +190,8 @@ class _RayRun:
                 self._hire()
             while not self._finished:
                 self._turn(cancelled)
-            return self._rest(), tuple(self._results[number] for number in sorted(self._results))
+            results = tuple(part for number in sorted(self._results) for part in self._results[number].parts)
+            return self._rest(), results
         except BaseException:
             self._kill()
             raise
@@ -259,7 +260,8 @@ class _RayRun:
 
     def _accept(self, number: int, result: UnitResult) -> None:
         self._results[result.unit.id] = result
-        self._observer.unit_done(result)
+        for part in result.parts:
+            self._observer.unit_done(part)
         self._execute(self._operator.on(UnitDone(number, result.unit)))
 
     def _lose(self, number: int) -> None:

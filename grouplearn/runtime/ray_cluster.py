@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import secrets
 import shutil
@@ -27,6 +28,8 @@ _LOOPBACK = "127.0.0.1"
 
 def import_ray() -> Any:
     """Return the module ``ray``; raises MissingDependency with the install command."""
+    # Imported in a notebook, Ray advises to install packages for displays of its own, which nobody sees here.
+    logging.getLogger("ray.widgets.util").setLevel(logging.WARNING)
     try:
         import ray
     except ImportError as error:

@@ -50,6 +50,10 @@ def train_unit(
 
 def failed_unit(unit: Unit, reason: str, seconds: float = 0.0) -> UnitResult:
     """Return the result of a unit all of whose trials failed for one reason."""
+    if unit.others:
+        return UnitResult(
+            unit, (), members=tuple(failed_unit(unit.of(group), reason, seconds) for group in unit.groups)
+        )
     share = seconds / max(1, len(unit.configs))
     return UnitResult(unit, tuple(TrialResult(config, "failed", reason, seconds=share) for config in unit.configs))
 
@@ -88,10 +92,7 @@ def _train(
     started = time.perf_counter()
     try:
         state, fits = fit_pack(pack)
-        models = tuple(_model(pack, state, fit, index) for index, fit in enumerate(fits))
-        rows, held_out = prepared.train, prepared.valid
-        train_rows = Shard(rows.x, rows.y, prepared.row_weight) if unit.fold == FINAL else None
-        train, valid = (_metrics(pack, shard, state, models) for shard in (train_rows, held_out))
+        return finish_pack(pack, numbers, state, fits, unit.fold == FINAL, started)
     except Interrupted:
         raise
     except Exception as error:
@@ -100,8 +101,17 @@ def _train(
             return (TrialResult(numbers[0], "failed", reason_of(error), seconds=seconds),)
         alone = (_train(job, unit, (number,), prepared, report, cancelled) for number in numbers)
         return tuple(trial for trials in alone for trial in trials)
+
+
+def finish_pack(
+    pack: Pack, numbers: Sequence[int], state: State, fits: Sequence[Fit], keep_model: bool, started: float
+) -> tuple[TrialResult, ...]:
+    """Return the trials of a trained pack: models, metrics on training and held-out rows, an equal share of the time."""
+    models = tuple(_model(pack, state, fit, index) for index, fit in enumerate(fits))
+    rows = pack.prepared.train
+    train_rows = Shard(rows.x, rows.y, pack.prepared.row_weight) if keep_model else None
+    train, valid = (_metrics(pack, shard, state, models) for shard in (train_rows, pack.prepared.valid))
     seconds = (time.perf_counter() - started) / len(numbers)
-    keep_model = unit.fold == FINAL
     return tuple(
         _trial(pack, fit, model, TrialResult(number, "done", None, fit.epochs, seconds, measured, after), keep_model)
         for number, fit, model, measured, after in zip(numbers, fits, models, train, valid, strict=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 
@@ -10,8 +10,9 @@ from typing import Protocol
 class Unit:
     """A training unit: one pack (``configs`` of ``group``) on the group's rows, run without preemption.
 
-    ``fold`` is the held-out fold under VALIDATE FOLDS, or -1 for the model that is kept. ``cost`` is the estimated work in
-    seconds; schedules use it only to order units, so it never changes a model.
+    ``others`` are further small groups that train in the same unit, side by side (their rows gathered and padded); the
+    unit is scheduled as one of ``group``. ``fold`` is the held-out fold under VALIDATE FOLDS, or -1 for the model that is
+    kept. ``cost`` is the estimated work in seconds; schedules use it only to order units, so it never changes a model.
     """
 
     id: int
@@ -19,6 +20,16 @@ class Unit:
     configs: tuple[int, ...]
     fold: int = -1
     cost: float = 0.0
+    others: tuple[int, ...] = ()
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """Every group the unit trains."""
+        return (self.group, *self.others)
+
+    def of(self, group: int) -> Unit:
+        """Return the unit as one of its groups alone sees it."""
+        return replace(self, group=group, others=())
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,7 @@ def test_a_failing_group_fails_alone() -> None:
     results = LocalRuntime().run(a_job, operator("group_task_parallel", units(a_job)), 1, Watcher(), never)
     assert [{trial.reason for trial in result.trials} for result in results] == [
         {None},
-        {"the label is true in every one of the 40 training rows"},
+        {"the label is true in all of the group's 40 training rows"},
         {"the label is NULL or not finite in 1 of 60 rows; hint: filter such rows in WHERE"},
         {"the group has no rows"},
     ]

@@ -169,10 +169,10 @@ def test_reasons_name_what_is_wrong_with_the_group() -> None:
         "no row is left to train on: VALIDATE holds out all 4 rows"
     )
     assert reason(one_group(dataset(x, np.zeros(4), **binary), Task.BINARY)) == (
-        "the label is false in every one of the 4 training rows"
+        "the label is false in all of the group's 4 training rows"
     )
     one_class_left = dataset([[1.0], [NAN], [1.0], [NAN]], label, **binary)
-    assert reason(one_group(one_class_left, Task.BINARY)) == "the label is false in every one of the 2 training rows"
+    assert reason(one_group(one_class_left, Task.BINARY)) == "the label is false in all of the group's 2 training rows"
     assert reason(one_group(dataset(x * NAN, label))) == (
         "each of the 4 training rows has a missing or infinite feature value; "
         "hint: impute(...) the features, or filter such rows in WHERE"
@@ -183,7 +183,7 @@ def test_a_fold_can_fail_where_the_whole_does_not() -> None:
     data = dataset(np.ones((3, 1)), [0, 0, 1], split=[0, 0, 1], classes=("false", "true"))
     a_job = one_group(data, Task.BINARY, folds=2)
     assert ready(a_job).train.n_rows == 3
-    assert reason(a_job, 1) == "the label is false in every one of the 2 training rows"
+    assert reason(a_job, 1) == "the label is false in all of the group's 2 training rows"
 
 
 def test_one_epoch_for_learners_without_epochs() -> None:

@@ -143,7 +143,7 @@ def test_a_killed_worker_changes_nothing_but_time(on_ray: RayRuntime, capfd: pyt
     assert models(results) == expected
     assert sorted(killer.units) == list(range(6))
     assert [result.trials[0].status for result in results] == ["failed"] * 2 + ["done"] * 4
-    assert results[0].trials[0].reason == "the label is false in every one of the 1000 training rows"
+    assert results[0].trials[0].reason == "the label is false in all of the group's 1000 training rows"
 
 
 def test_cancelling_stops_within_two_seconds_and_the_next_run_works(on_ray: RayRuntime) -> None:
