@@ -15,7 +15,7 @@ from grouplearn.catalog import functions, models, store
 from grouplearn.catalog.evaluation import evaluate_sql
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.views import best_sql
-from grouplearn.errors import ModelExists, ReadOnlyError, Span, did_you_mean
+from grouplearn.errors import BindError, ModelExists, ReadOnlyError, Span, did_you_mean
 from grouplearn.learners import registry
 from grouplearn.learners.base import Hyperparameter
 from grouplearn.parser.render import render
@@ -172,8 +172,7 @@ class Session:
 
     def _drop(self, statement: DropModel, judge: Judge) -> str:
         name = statement.name.name
-        place = self._place(statement.name, judge)
-        if statement.if_exists and models.load_definition(self._connection, *place, name) is None:
+        if statement.if_exists and not self._is_there(statement.name, judge):
             return _notice(f"model {name} does not exist; nothing was dropped")
         location = self._model(statement.name, judge).location
         self._refuse_read_only(location.catalog, statement.name.span, judge)
@@ -181,12 +180,19 @@ class Session:
             store.drop(self._connection, location.catalog, location.schema, location.name)
         return _notice(f"model {name} is dropped")
 
+    def _is_there(self, name: QualifiedName, judge: Judge) -> bool:
+        try:
+            place = self._place(name, judge)
+        except BindError:
+            return False
+        return models.load_definition(self._connection, *place, name.name) is not None
+
     def _rename(self, statement: RenameModel, judge: Judge) -> str:
         location = self._model(statement.name, judge).location
         self._refuse_read_only(location.catalog, statement.name.span, judge)
         new_name = statement.new_name.value
         conflict = store.exists(self._connection, location.catalog, location.schema, new_name)
-        if conflict is not None:
+        if conflict is not None and new_name.casefold() != location.name.casefold():
             raise ModelExists(conflict.message, text=judge.text, span=statement.new_name.span)
         with self._transaction():
             store.rename(self._connection, location.catalog, location.schema, location.name, new_name)
@@ -197,7 +203,11 @@ class Session:
         where = ("WHERE", statement.where) if statement.where else ()
         judge.describe("SELECT * FROM", statement.source, *where)
         query = evaluate_sql(model, statement.source.text, statement.where.text if statement.where else None)
-        judge.describe(query)
+        try:
+            judge.describe(query)
+        except BindError as error:
+            message = f'model "{model.definition.name}" cannot read these rows: {error.message}'
+            raise judge.error(message, statement.source.span) from None
         return query
 
     def _set(self, statement: SetOption, judge: Judge) -> str:
@@ -213,25 +223,27 @@ class Session:
 
     def _place(self, name: QualifiedName, judge: Judge) -> tuple[str, str]:
         """Return the database and schema a model name speaks of."""
-        current = self._rows("SELECT current_database(), current_schema()")[0]
-        databases = [row[0] for row in self._rows("SELECT database_name FROM duckdb_databases()")]
-        parts = [part.value for part in name.parts]
-        if len(parts) > 3:
-            raise judge.error("a model name has at most three parts: database.schema.name", name.span)
-        if len(parts) == 3:
-            catalog, schema = parts[0], parts[1]
-        elif len(parts) == 2 and parts[0] in databases:
-            catalog, schema = parts[0], "main"
-        else:
-            catalog, schema = current[0], parts[0] if len(parts) == 2 else current[1]
-        if not self._has_schema(catalog, schema):
+        catalog, schema = self._rows("SELECT current_database(), current_schema()")[0]
+        databases = [row[0] for row in self._rows("SELECT database_name FROM duckdb_databases() WHERE NOT internal")]
+        qualifiers = list(name.parts[:-1])
+        if len(qualifiers) == 2:
+            catalog, schema = qualifiers[0].value, qualifiers[1].value
+        elif qualifiers and qualifiers[0].value.casefold() in map(str.casefold, databases):
+            catalog, schema = qualifiers[0].value, "main"
+        elif qualifiers:
+            schema = qualifiers[0].value
+        query = "SELECT database_name, schema_name FROM duckdb_schemas() WHERE lower(database_name) = lower(?)"
+        places = {row[1].casefold(): row for row in self._rows(query, [catalog])}
+        if not places or catalog.casefold() not in map(str.casefold, databases):
+            message = f'there is no database "{catalog}" that can hold models'
+            span = qualifiers[0].span if qualifiers else name.span
+            raise judge.error(message, span, did_you_mean(catalog, databases))
+        if schema.casefold() not in places:
+            known = [row[1] for row in places.values()] + (databases if len(qualifiers) == 1 else [])
             message = f'there is no schema "{schema}" in database "{catalog}"'
-            raise judge.error(message, name.parts[0].span, did_you_mean(parts[0], databases))
-        return catalog, schema
-
-    def _has_schema(self, catalog: str, schema: str) -> bool:
-        query = "SELECT 1 FROM duckdb_schemas() WHERE database_name = ? AND schema_name = ?"
-        return bool(self._rows(query, [catalog, schema]))
+            raise judge.error(message, qualifiers[-1].span, did_you_mean(schema, known))
+        found: tuple[str, str] = places[schema.casefold()]
+        return found
 
     def _model(self, name: QualifiedName, judge: Judge) -> StoredModel:
         """Return an existing model, or raise with the closest name."""

@@ -37,9 +37,10 @@ def choose(physical: PhysicalPlan, cancelled: Callable[[], bool]) -> explain.Cho
 
     candidates = []
     for name in OPERATORS[1:]:
-        units = physical.units(name)
-        timeline = simulate(operator(name, units), physical.workers, load_seconds)
-        candidates.append(explain.Candidate(name, len(units), timeline.loads, timeline.makespan, timeline.idle_share))
+        timeline = simulate(operator(name, physical.units), physical.workers, load_seconds)
+        candidates.append(
+            explain.Candidate(name, len(physical.units), timeline.loads, timeline.makespan, timeline.idle_share)
+        )
     return explain.choose(physical, candidates, importlib.util.find_spec("ray") is not None)
 
 
@@ -69,7 +70,7 @@ def run(
     physical: PhysicalPlan, choice: explain.Choice, job: Job, progress: Progress | None, cancelled: Callable[[], bool]
 ) -> RunOutcome:
     """Train every unit of the chosen operator on the chosen runtime; raises Cancelled when ``cancelled()`` became true."""
-    units = physical.units(choice.operator)
+    units = physical.units
     greater_is_better = METRICS[physical.metric].greater_is_better
     watching = progress or _Silent()
     watching.started(

@@ -11,6 +11,7 @@ from duckdb.func import FunctionNullHandling, PythonUDFType
 
 from grouplearn.catalog.prediction import predictor_for, predictor_of_token
 from grouplearn.catalog.scoring import PREDICTION
+from grouplearn.errors import DataError
 
 
 def grouplearn_predict(tokens: Any, transactions: Any, models: Any, rows: Any) -> Any:
@@ -19,6 +20,8 @@ def grouplearn_predict(tokens: Any, transactions: Any, models: Any, rows: Any) -
     A NULL model or a NULL row gives NULL.
     """
     models, rows = (_array(column) for column in (models, rows))
+    if not (pa.types.is_struct(rows.type) or pa.types.is_null(rows.type)):
+        raise DataError("predict takes a row, that is a struct of columns: predict('model', t) ... FROM t")
     coded = models.dictionary_encode()
     wanted = np.asarray(coded.indices.fill_null(-1)).copy()
     wanted[np.asarray(rows.is_null())] = -1

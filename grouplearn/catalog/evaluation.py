@@ -8,6 +8,7 @@ from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import SCHEMA, table
 from grouplearn.catalog.views import key_columns, level_sql, select_list
 from grouplearn.learners.base import Task
+from grouplearn.plan.types import as_text
 from grouplearn.sqltext import literal, qualified
 
 _TARGET = "__grouplearn_target"
@@ -23,8 +24,9 @@ def evaluate_sql(model: StoredModel, source: str, where: str | None = None) -> s
     """
     definition, catalog = model.definition, model.location.catalog
     condition = f" WHERE ({where}\n)" if where else ""
-    kind = "DOUBLE" if definition.task is Task.REGRESSION else "VARCHAR"
-    target = Extra(_TARGET, f"CAST(({definition.target_sql}\n) AS {kind})")
+    regression = definition.task is Task.REGRESSION
+    before, after = ("CAST((", ") AS DOUBLE)") if regression else as_text(definition.label_type)
+    target = Extra(_TARGET, f"{before}{definition.target_sql}\n{after}")
     predicted = predict_select(
         definition, model.id, f"(SELECT * FROM {source}\n{condition})", qualified(catalog, SCHEMA), (target,)
     )
@@ -55,8 +57,8 @@ def _known(definition: ModelDefinition) -> str:
         shares = [f"probabilities[{literal(name)}] AS p{n}" for n, name in enumerate(definition.classes)]
         known = "probabilities"
     classes = ", ".join(literal(name) for name in definition.classes)
-    number = f"list_position([{classes}], {_TARGET}) - 1"
-    guess = f"list_position([{classes}], CAST(prediction AS VARCHAR)) - 1"
+    number = f"list_position(CAST([{classes}] AS VARCHAR[]), {_TARGET}) - 1"
+    guess = f"list_position(CAST([{classes}] AS VARCHAR[]), CAST(prediction AS VARCHAR)) - 1"
     base = (
         f"SELECT {GROUP} AS id, {_TARGET} AS label, coalesce({number}, -1) AS y, {guess} AS guess, {', '.join(shares)},"
         f" {_TARGET} IS NOT NULL AND {known} IS NOT NULL AS ok FROM predicted"
@@ -99,7 +101,7 @@ def _value_metrics() -> dict[str, str]:
 
 
 def _class_metrics(definition: ModelDefinition) -> dict[str, str]:
-    numbers = range(len(definition.classes))
+    numbers = range(2) if definition.task is Task.BINARY else range(len(definition.classes))
     own = f"CASE y {' '.join(f'WHEN {n} THEN p{n}' for n in numbers)} ELSE 0 END"
     clipped = f"least(greatest({own}, {_EPSILON}), 1 - {_EPSILON})"
     areas = [_area(n) for n in _ranked(definition)]

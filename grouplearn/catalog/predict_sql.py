@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from grouplearn.catalog.records import ItemColumn, ModelDefinition
 from grouplearn.catalog.views import level_sql
 from grouplearn.learners.base import Task
+from grouplearn.plan.definition import ROW
 from grouplearn.sqltext import identifier, literal
 
-#: Alias of the source, hence also the name of its whole row as a struct.
-ROW = "__grouplearn_row"
 _ROWS, _BEST, _ROUTED, _PARAMETERS, _SCORED = (
     f"__grouplearn_{part}" for part in ("rows", "best", "routed", "parameters", "scored")
 )
@@ -114,7 +113,8 @@ def linear_select(
 ) -> str:
     """Return the SELECT that predicts with a linear model in nothing but SQL.
 
-    Columns: those of ``relation``, the extras, ``prediction``, ``probability`` or ``probabilities``, ``model_level``.
+    Columns: those of ``relation``, or instead of them the group and the extras; ``prediction``,
+    ``probability`` or ``probabilities``, ``model_level``.
     Numeric items are ``(coalesce(x, fill) - center) / scale``; every other item is a hash join of (group, value) with its
     weights, so no list is carried per row.
     """
@@ -203,17 +203,24 @@ def _score(terms: Sequence[str], task: Task) -> str:
 def _linked(definition: ModelDefinition, extras: Sequence[Extra]) -> str:
     """Return the final SELECT: the inverse link on the scores, and the class."""
     level = f"{level_sql(definition, '__grouplearn_level')} AS model_level"
-    group = [GROUP] if extras else []
-    head = ", ".join([f"{ROW}.*", *group, *(identifier(extra.name) for extra in extras)])
+    # Beside extras the source's own columns are left out: one of them may be called prediction, too.
+    head = ", ".join([GROUP, *(identifier(extra.name) for extra in extras)] if extras else [f"{ROW}.*"])
     if definition.task is Task.REGRESSION:
         return f"SELECT {head}, __grouplearn_s0 AS prediction, {level} FROM {_SCORED}"
-    classes = class_values(definition)
     if definition.task is Task.BINARY:
         p = "__grouplearn_p"
         source = f"(SELECT *, 1 / (1 + exp(-__grouplearn_s0)) AS {p} FROM {_SCORED})"
-        prediction = f"CASE WHEN {p} > 0.5 THEN {classes[1]} WHEN {p} <= 0.5 THEN {classes[0]} END"
+        prediction = _binary_class(p, definition)
         return f"SELECT {head}, {prediction} AS prediction, {p} AS probability, {level} FROM {source}"
-    return _softmax_select(definition, head, level, classes)
+    return _softmax_select(definition, head, level, class_values(definition))
+
+
+def _binary_class(probability: str, definition: ModelDefinition) -> str:
+    if len(definition.classes) < 2:
+        # Nothing could be told apart: every group has failed.
+        return f"CAST(NULL AS {definition.label_type})"
+    negative, positive = class_values(definition)
+    return f"CASE WHEN {probability} > 0.5 THEN {positive} WHEN {probability} <= 0.5 THEN {negative} END"
 
 
 def _softmax_select(definition: ModelDefinition, head: str, level: str, classes: Sequence[str]) -> str:
@@ -244,9 +251,8 @@ def function_select(definition: ModelDefinition, model: str, relation: str, extr
     answer = "__grouplearn_p."
     kind = "DOUBLE" if definition.task is Task.REGRESSION else definition.label_type
     value = f"{answer}value" if definition.task is Task.REGRESSION else f"CAST({answer}prediction AS {kind})"
-    head = [f"{ROW}.*"]
-    if extras:
-        head += [f"{answer}group_id AS {GROUP}", *(identifier(extra.name) for extra in extras)]
+    group = f"{answer}group_id AS {GROUP}"
+    head = [group, *(identifier(extra.name) for extra in extras)] if extras else [f"{ROW}.*"]
     shown = {Task.REGRESSION: [], Task.BINARY: ["probability"], Task.MULTICLASS: ["probabilities"]}[definition.task]
     columns = ", ".join([*head, f"{value} AS prediction", *(f"{answer}{name} AS {name}" for name in shown)])
     return f"SELECT {columns}, {answer}model_level AS model_level FROM ({inner})"

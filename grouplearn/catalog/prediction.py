@@ -62,7 +62,9 @@ class Predictor:
         try:
             with self._lock:
                 scorer = self._scorer(cursor, transaction, reference)
-            return scorer.score(cursor, pa.Table.from_arrays(rows.flatten(), names=[each.name for each in rows.type]))
+            # No row is NULL here. flatten() would look for NULL rows, and end the process at a column of type UNION.
+            columns = [rows.field(place) for place in range(rows.type.num_fields)]
+            return scorer.score(cursor, pa.Table.from_arrays(columns, names=[each.name for each in rows.type]))
         finally:
             cursor.close()
 

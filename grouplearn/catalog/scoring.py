@@ -69,7 +69,7 @@ class Scorer:
         """
         group, columns = self._routed(cursor, batch)
         numeric, codes, dictionaries = self._encodable(columns)
-        outputs = np.full((len(group), max(1, len(self.definition.classes))), np.nan)
+        outputs = np.full((len(group), self._width), np.nan)
         for number, at in _runs(group):
             if number in self._groups:
                 outputs[at] = self._outputs(self._groups[number], numeric[at], codes[at], dictionaries)
@@ -94,6 +94,11 @@ class Scorer:
             raise DataError(f'model "{definition.name}" cannot read these rows: {why}') from None
         group = np.asarray(found.column(1).fill_null(-1), dtype=np.int64)
         return group, [found.column(place).combine_chunks() for place in range(2, found.num_columns)]
+
+    @property
+    def _width(self) -> int:
+        """Outputs per row: the value, or a probability per class (of a label with one class there are still two)."""
+        return {Task.REGRESSION: 1, Task.BINARY: 2}.get(self.definition.task, len(self.definition.classes))
 
     def _encodable(self, columns: Sequence[Any]) -> tuple[FloatArray, npt.NDArray[np.int32], list[list[str]]]:
         """Return the item columns in the layout of ``Dataset``: numeric, codes, dictionaries."""
@@ -122,7 +127,7 @@ class Scorer:
         definition = self.definition
         x = encode(group.fitted, numeric, codes, dictionaries) if group.fitted else np.zeros((len(numeric), 0))
         usable = np.arange(x.shape[0]) if self._learner.handles_missing else _finite_rows(x)
-        outputs = np.full((x.shape[0], max(1, len(definition.classes))), np.nan)
+        outputs = np.full((x.shape[0], self._width), np.nan)
         if not usable.size:
             return outputs
         # Features far out may overflow: an infinite value is a prediction, NaN is none.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 from grouplearn.errors import Span, did_you_mean
@@ -24,10 +25,10 @@ from grouplearn.parser.statements import (
 from grouplearn.plan import types
 from grouplearn.plan.bound import BoundKey, BoundTarget, BoundTrain, Holdout
 from grouplearn.plan.definition import HyperparameterColumn, KeyColumn
-from grouplearn.plan.expressions import columns_used, without_qualifiers
+from grouplearn.plan.expressions import Replay, columns_used, samples
 from grouplearn.plan.features import BoundItem, FeatureBinder
 from grouplearn.plan.judge import Column, Judge
-from grouplearn.plan.options import RunOptions, bind_options, check_parameter, defaults, resolved
+from grouplearn.plan.options import RunOptions, bind_options, check_parameter, defaults, has_rounds, resolved
 from grouplearn.search import space
 
 #: Share of each group held out when several configurations compete and VALIDATE is absent (kingpin 5).
@@ -68,8 +69,10 @@ class _Binder:
     def bind(self, catalog: str, schema: str) -> BoundTrain:
         statement = self._statement
         options, fixed = bind_options(self._judge, self._learner, statement.options, self._settings)
+        self._refuse_query_sample()
         columns = self._judge.describe("SELECT *", *self._source)
         self._folded = frozenset(column.name.casefold() for column in columns)
+        self._replay = Replay(self._judge, self._source, columns)
         target = self._target(options)
         keys = self._keys(target)
         self._having()
@@ -79,6 +82,7 @@ class _Binder:
         holdout = holdout_given or self._default_holdout(len(configs), options)
         self._check_weight(options)
         self._check_early_stopping(holdout, options)
+        self._refuse_idle_options(target)
         registry.check_installed(self._learner)
         return BoundTrain(
             statement=statement,
@@ -99,6 +103,12 @@ class _Binder:
             options=options,
         )
 
+    def _refuse_query_sample(self) -> None:
+        source = self._statement.source
+        if samples(self._judge.connection, source):
+            hint = "Write FROM table TABLESAMPLE 10% REPEATABLE (seed), or FROM (SELECT ... USING SAMPLE ...)."
+            raise self._judge.error("USING SAMPLE is a clause of a whole query, not of FROM", source.span, hint)
+
     # --- the label -------------------------------------------------------------------------------------------------
 
     def _target(self, options: RunOptions) -> BoundTarget:
@@ -114,13 +124,14 @@ class _Binder:
         column = described[0]
         classification = self._is_classification(column, expression, options)
         name = alias.value if alias else column.name
-        return BoundTarget(name, expression, self._unqualified(expression), column.type, classification)
+        return BoundTarget(name, expression, self._replay.stored(expression), column.type, classification)
 
     def _is_classification(self, column: Column, expression: Sql, options: RunOptions) -> bool:
         tasks = self._learner.tasks
         classifies, regresses = Task.BINARY in tasks, Task.REGRESSION in tasks
-        if types.is_nested(column.type):
-            raise self._judge.error(f"a label of type {column.type} cannot be predicted", expression.span)
+        if types.is_classless(column.type):
+            message = f"a label of type {column.type} cannot be predicted"
+            raise self._judge.error(message, expression.span, types.advice(column.type))
         wants_regression = options.task is Task.REGRESSION
         if options.task is not None:
             if (wants_regression and not regresses) or (not wants_regression and not classifies):
@@ -145,8 +156,10 @@ class _Binder:
             described = self._judge.describe("SELECT", fragment, *self._source)
             if len(described) != 1:
                 raise self._judge.error("GROUP BY takes one expression per key", fragment.span)
+            if fragment.text.strip().isdigit():
+                raise self._judge.error("GROUP BY takes expressions, not positions", fragment.span)
             alias = group_by.aliases[position] if position < len(group_by.aliases) else None
-            stored = self._unqualified(fragment)
+            stored = self._replay.stored(fragment)
             if stored.strip().casefold() == target.stored.strip().casefold():
                 message = (
                     f'"{fragment.text.strip()}" is both the label and a GROUP BY key: each group would have one label'
@@ -176,16 +189,16 @@ class _Binder:
                 return Holdout("where", predicate=predicate)
             case ValidateSample(percent):
                 value, _ = self._judge.constant(percent)
-                if not 0 < float(value) < 100:
+                if not isinstance(value, int | float | Decimal) or not 0 < value < 100:
                     raise self._judge.error(
-                        f"VALIDATE SAMPLE takes more than 0% and less than 100%, got {value}%", percent.span
+                        f"VALIDATE SAMPLE takes more than 0% and less than 100%, got {_shown(value)}%", percent.span
                     )
                 return Holdout("sample", share=float(value) / 100)
             case ValidateFolds(folds):
                 value, _ = self._judge.constant(folds)
                 if not isinstance(value, int) or not 2 <= value <= 1000:
                     raise self._judge.error(
-                        f"VALIDATE FOLDS takes a whole number from 2 to 1000, got {value}", folds.span
+                        f"VALIDATE FOLDS takes a whole number from 2 to 1000, got {_shown(value)}", folds.span
                     )
                 return Holdout("folds", folds=value)
 
@@ -193,10 +206,29 @@ class _Binder:
         compares = configs > 1 or options.early_stopping is not None
         return Holdout("sample", share=DEFAULT_HOLDOUT) if compares else Holdout("none")
 
+    def _refuse_idle_options(self, target: BoundTarget) -> None:
+        """Raise for an option that this statement could only ignore."""
+        search = self._statement.search
+        reasons = {
+            "class_weight": None if target.classification else "class_weight is for classes, and the label is a number",
+            "trials": None if search and search.method == "random" else "trials is for OVER RANDOM",
+        }
+        for option in self._statement.options:
+            reason = reasons.get(option.name.value.casefold())
+            if reason:
+                raise self._judge.error(reason, option.name.span)
+
     def _check_early_stopping(self, holdout: Holdout, options: RunOptions) -> None:
-        if options.early_stopping is None or holdout.kind in ("sample", "where"):
+        if options.early_stopping is None:
             return
-        span = next(option.name.span for option in self._statement.options if option.name.value == "early_stopping")
+        span = next(
+            option.name.span for option in self._statement.options if option.name.value.casefold() == "early_stopping"
+        )
+        if self._learner.default_epochs is None and not has_rounds(self._learner):
+            message = f"{self._learner.name} has no epochs, so there is nothing to stop early"
+            raise self._judge.error(message, span, "It is solved exactly in one pass over the data.")
+        if holdout.kind in ("sample", "where"):
+            return
         hint = "Use VALIDATE SAMPLE 10% or VALIDATE WHERE ... with early_stopping."
         raise self._judge.error("early_stopping needs rows held out from the model that is kept", span, hint)
 
@@ -205,7 +237,7 @@ class _Binder:
     def _items(
         self, columns: tuple[Column, ...], target: BoundTarget, keys: tuple[BoundKey, ...], options: RunOptions
     ) -> tuple[BoundItem, ...]:
-        binder = FeatureBinder(self._judge, self._source, columns)
+        binder = FeatureBinder(self._judge, self._source, self._replay)
         if self._statement.features is not None:
             return binder.bind(self._statement.features)
         taken = [target.extract, *(key.extract for key in keys)]
@@ -341,11 +373,14 @@ class _Binder:
             return None
         value, _ = self._judge.constant(keep.best)
         if not isinstance(value, int) or value < 1:
-            raise self._judge.error(f"KEEP BEST takes a whole number of at least 1, got {value}", keep.best.span)
+            raise self._judge.error(
+                f"KEEP BEST takes a whole number of at least 1, got {_shown(value)}", keep.best.span
+            )
         return value
 
-    def _unqualified(self, fragment: Sql) -> str:
-        return without_qualifiers(self._judge.connection, fragment, self._folded)
+
+def _shown(value: Any) -> str:
+    return "NULL" if value is None else str(value)
 
 
 def _searched(search: Search) -> list[Name]:

@@ -38,11 +38,11 @@ def load_seconds(n_rows: int, width: int) -> float:
 
 
 def unit_seconds(
-    learner: Learner, configs: tuple[Config, ...], n_rows: int, width: int, epochs: int, outputs: int
+    learner: Learner, configs: tuple[Config, ...], n_rows: int, width: int, epochs: int, outputs: int, groups: int = 1
 ) -> float:
-    """Return the estimated time of one unit: a pack of configs on a group's rows."""
+    """Return the estimated time of one unit: a pack of configs on the rows of a group, or of several small ones."""
     known = _COEFFICIENTS.get(learner.name, Coefficients(1e-8, 1e-3, None))
-    total = UNIT_SECONDS
+    total = UNIT_SECONDS * groups
     for config in configs:
         rounds = config.get("num_iterations", epochs)
         passes = rounds if isinstance(rounds, int) else epochs

@@ -8,6 +8,9 @@ from typing import Literal
 from grouplearn.data.dataset import Item
 from grouplearn.learners.base import Config, Task
 
+#: The name of the source's row wherever an expression is replayed; stored SQL may say ``__grouplearn_row.x``.
+ROW = "__grouplearn_row"
+
 
 @dataclass(frozen=True, slots=True)
 class KeyColumn:

@@ -59,7 +59,7 @@ def explain_text(physical: PhysicalPlan, choice: Choice) -> list[str]:
         f"  optimize {physical.metric}, {_holdout(bound)}",
         "Rows",
         f"  {physical.stats.n_rows:,} rows, {_groups(physical)}",
-        f"  {len(bound.items)} features as {physical.width:,} columns, {'dense' if _is_dense(physical) else 'sparse'}",
+        f"  {_features(physical)}, {'dense' if _is_dense(physical) else 'sparse'}",
         "Trials",
         f"  {_trials(physical)}",
         "Operators (simulated)",
@@ -106,18 +106,27 @@ def explain_json(physical: PhysicalPlan, choice: Choice) -> str:
     return json.dumps(document, indent=2)
 
 
+def _features(physical: PhysicalPlan) -> str:
+    items, width = len(physical.bound.items), physical.width
+    return f"{items:,} {_plural(items, 'feature')} as {width:,} {_plural(width, 'column')}"
+
+
 def _label(physical: PhysicalPlan) -> str:
     target, classes = physical.bound.target, physical.stats.classes
     if not target.classification:
-        return target.name
-    shown = ", ".join(classes[:6]) + (", ..." if len(classes) > 6 else "")
-    return f"{target.name}, {len(classes)} {_plural(len(classes), 'class', 'classes')} ({shown})"
+        return _on_one_line(target.name)
+    shown = ", ".join(map(_on_one_line, classes[:6])) + (", ..." if len(classes) > 6 else "")
+    return f"{_on_one_line(target.name)}, {len(classes)} {_plural(len(classes), 'class', 'classes')} ({shown})"
+
+
+def _on_one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _holdout(bound: BoundTrain) -> str:
     holdout = bound.holdout
     if holdout.kind == "where" and holdout.predicate:
-        return f"validated on rows WHERE {' '.join(holdout.predicate.text.split())}"
+        return f"validated on rows WHERE {_on_one_line(holdout.predicate.text)}"
     if holdout.kind == "sample":
         return f"validated on {100 * holdout.share:g}% of each group"
     return f"validated on {holdout.folds} folds" if holdout.kind == "folds" else "not validated: every row trains"
@@ -125,11 +134,11 @@ def _holdout(bound: BoundTrain) -> str:
 
 def _groups(physical: PhysicalPlan) -> str:
     bound, groups = physical.bound, physical.stats.groups
-    if not bound.keys:
-        return "one group"
     finest = [group.n_rows for group in groups if group.level == 0]
     if not finest:
-        return "no group passes HAVING"
+        return "no group passes HAVING" if bound.statement.having else "no group"
+    if not bound.keys:
+        return "one group"
     names = ", ".join(key.stored.name for key in bound.keys)
     largest = max(finest) / max(1, physical.stats.n_rows)
     skew = f"{min(finest):,} to {max(finest):,} rows, median {statistics.median(finest):,.0f}, largest {largest:.1%}"
@@ -139,6 +148,8 @@ def _groups(physical: PhysicalPlan) -> str:
 
 def _trials(physical: PhysicalPlan) -> str:
     groups, configs = len(physical.stats.groups), len(physical.bound.configs)
+    if not groups:
+        return f"none: no group for {configs:,} {_plural(configs, 'configuration')}"
     packs = _packs(physical)
     sizes = sorted({len(pack) for pack in packs}, reverse=True)
     size = f"of {sizes[0]}" if len(sizes) == 1 else f"of {sizes[-1]} to {sizes[0]}"
@@ -152,7 +163,7 @@ def _trials(physical: PhysicalPlan) -> str:
 
 
 def _packs(physical: PhysicalPlan) -> list[tuple[int, ...]]:
-    return list(dict.fromkeys(unit.configs for unit in physical.grouped)) or [()]
+    return list(dict.fromkeys(unit.configs for unit in physical.units))
 
 
 def _operator_lines(choice: Choice) -> list[str]:

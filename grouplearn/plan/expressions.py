@@ -1,54 +1,166 @@
-"""Facts about SQL expressions, asked of DuckDB's own parser."""
+"""Facts about SQL expressions, asked of DuckDB's own parser, and their form over a prediction source."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import duckdb
 
+from grouplearn import sqltext
+from grouplearn.errors import BindError, Span
 from grouplearn.parser.statements import Sql
+from grouplearn.plan.definition import ROW
+from grouplearn.plan.judge import Column, Judge
 
 
-def _parsed(connection: duckdb.DuckDBPyConnection, fragment: Sql) -> dict[str, Any] | None:
-    rows = connection.execute("SELECT json_serialize_sql(?)", [f"SELECT {fragment.text}"]).fetchall()
+def _parsed(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any] | None:
+    rows = connection.execute("SELECT json_serialize_sql(?)", [query]).fetchall()
     tree: dict[str, Any] = json.loads(rows[0][0])
     return None if tree["error"] else tree
 
 
-def _column_references(node: Any) -> Iterator[dict[str, Any]]:
+def _nodes(node: Any) -> Iterator[dict[str, Any]]:
     if isinstance(node, dict):
-        if node.get("class") == "COLUMN_REF":
-            yield node
+        yield node
         for child in node.values():
-            yield from _column_references(child)
+            yield from _nodes(child)
     elif isinstance(node, list):
         for child in node:
-            yield from _column_references(child)
+            yield from _nodes(child)
+
+
+def _column_references(node: Any) -> Iterator[dict[str, Any]]:
+    return (each for each in _nodes(node) if each.get("class") == "COLUMN_REF")
 
 
 def columns_used(connection: duckdb.DuckDBPyConnection, fragment: Sql, columns: frozenset[str]) -> frozenset[str]:
     """Return those of ``columns`` (folded to lower case) that the expression mentions, qualified or not."""
-    tree = _parsed(connection, fragment)
+    tree = _parsed(connection, f"SELECT {fragment.text}")
     parts = (part.casefold() for node in _column_references(tree) for part in node["column_names"])
     return frozenset(parts) & columns
 
 
-def without_qualifiers(connection: duckdb.DuckDBPyConnection, fragment: Sql, columns: frozenset[str]) -> str:
-    """Return the expression with table qualifiers taken off its columns: ``f.distance + 1`` -> ``distance + 1``.
+@dataclass(frozen=True, slots=True)
+class Star:
+    """What stands for several columns in an expression: of which table, and whether each column is taken as it is."""
 
-    The result must read the same columns from any source at prediction time, where the table has another name. A first
-    part that is itself a column (a struct) is kept.
+    table: str
+    as_is: bool
+
+
+def star(connection: duckdb.DuckDBPyConnection, fragment: Sql) -> Star | None:
+    """Return the ``*``, ``t.*`` or ``COLUMNS(...)`` of an expression; one inside a subquery is none of ours."""
+    tree = _parsed(connection, f"SELECT {fragment.text}")
+    if tree is None:
+        return None
+    [item] = tree["statements"][0]["node"]["select_list"] or [None]
+    found = next((node for node in _outside_subqueries(item) if node.get("class") == "STAR"), None)
+    if found is None:
+        return None
+    changed = found is not item or found["replace_list"] or found["rename_list"]
+    return Star(found["relation_name"], as_is=not changed)
+
+
+def samples(connection: duckdb.DuckDBPyConnection, source: Sql) -> bool:
+    """Whether a FROM clause ends in ``USING SAMPLE``, which is a clause of a whole query."""
+    tree = _parsed(connection, f"SELECT 1 FROM {source.text}")
+    return tree is not None and tree["statements"][0]["node"].get("sample") is not None
+
+
+def _outside_subqueries(node: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(node, dict) and node.get("class") != "SUBQUERY":
+        yield node
+        for child in node.values():
+            yield from _outside_subqueries(child)
+    elif isinstance(node, list):
+        for child in node:
+            yield from _outside_subqueries(child)
+
+
+def _tables(node: Any) -> frozenset[str]:
+    """Return the names by which columns of a FROM clause may be qualified, folded; of its subqueries, too."""
+    names = (each.get("alias") or each.get("table_name") for each in _nodes(node) if "query_location" in each)
+    return frozenset(name.casefold() for name in names if isinstance(name, str))
+
+
+class Replay:
+    """Turns expressions over the statement's FROM into expressions over any prediction source.
+
+    There the table has another name: ``f.distance + 1`` -> ``distance + 1``. Inside a subquery, whose own tables come
+    first, a column of the source is named by ``ROW``: ``(SELECT max(o.v) FROM o WHERE o.k = f.k)`` -> ``... o.k = ROW.k``.
     """
-    tree = _parsed(connection, fragment)
-    changed = False
-    for node in _column_references(tree):
-        names = node["column_names"]
-        while len(names) > 1 and names[0].casefold() not in columns:
-            names.pop(0)
-            changed = True
-    if not changed:
-        return fragment.text
-    text: str = connection.execute("SELECT json_deserialize_sql(?)", [json.dumps(tree)]).fetchall()[0][0]
-    return text.removeprefix("SELECT ")
+
+    def __init__(self, judge: Judge, source: Sequence[str | Sql], columns: Sequence[Column]) -> None:
+        self._judge = judge
+        self._source = tuple(source)
+        self._columns = frozenset(column.name.casefold() for column in columns)
+        # More than one column of a name has already got a number from DuckDB here: x, x_1.
+        text = " ".join(piece if isinstance(piece, str) else f"{piece.text}\n" for piece in self._source)
+        tree = _parsed(judge.connection, f"SELECT 1 {text}")
+        self._tables = _tables(tree["statements"][0]["node"]["from_table"]) if tree else frozenset()
+        self._apart: set[str] = set()
+
+    def stored(self, fragment: Sql) -> str:
+        """Return the expression as it is replayed; raises BindError when its column cannot be told from another."""
+        tree = _parsed(self._judge.connection, f"SELECT {fragment.text}")
+        if tree is None or not self._unqualify(tree["statements"][0]["node"]["select_list"], None, fragment.span):
+            return fragment.text
+        query = "SELECT json_deserialize_sql(?)"
+        text: str = self._judge.connection.execute(query, [json.dumps(tree)]).fetchall()[0][0]
+        return text.removeprefix("SELECT ")
+
+    def refuse_ambiguous(self, name: str, span: Span) -> None:
+        """Raise BindError when FROM has several columns of that name, so that a prediction could read the wrong one."""
+        if name.casefold() in self._apart:
+            return
+        try:
+            self._judge.describe("SELECT", sqltext.identifier(name), *self._source)
+        except BindError as error:
+            if "mbiguous" not in str(error):
+                return
+            message = f'FROM has more than one column "{name}", and the rows to predict could have only one of them'
+            hint = (
+                f"Give each a name of its own: FROM (SELECT a.{name} AS a_{name}, b.{name} AS b_{name}, ... FROM ...)."
+            )
+            raise self._judge.error(message, span, hint) from None
+        self._apart.add(name.casefold())
+
+    def _unqualify(self, node: Any, inner: frozenset[str] | None, span: Span) -> bool:
+        """Change the tree in place and return whether it changed; ``inner`` are the tables of subqueries around."""
+        if isinstance(node, list):
+            return self._unqualify_all(node, inner, span)
+        if not isinstance(node, dict):
+            return False
+        if node.get("class") == "COLUMN_REF":
+            return self._unqualify_column(node["column_names"], inner, span)
+        if "from_table" in node:
+            inner = (inner or frozenset()) | _tables(node["from_table"])
+        return self._unqualify_all(node.values(), inner, span)
+
+    def _unqualify_all(self, nodes: Iterable[Any], inner: frozenset[str] | None, span: Span) -> bool:
+        changed = False
+        for node in nodes:
+            changed |= self._unqualify(node, inner, span)
+        return changed
+
+    def _unqualify_column(self, names: list[str], inner: frozenset[str] | None, span: Span) -> bool:
+        if inner is not None and any(name.casefold() in inner for name in names[:-1]):
+            return False
+        qualifiers = 0
+        while len(names) - qualifiers > 1 and self._is_qualifier(*names[qualifiers : qualifiers + 2]):
+            qualifiers += 1
+        if not qualifiers:
+            return False
+        del names[:qualifiers]
+        self.refuse_ambiguous(names[0], span)
+        if inner is not None:
+            names.insert(0, ROW)
+        return True
+
+    def _is_qualifier(self, name: str, following: str) -> bool:
+        """A first part that is no column is a table or a schema; of a table and a struct of one name, the table wins."""
+        is_table = name.casefold() in self._tables and following.casefold() in self._columns
+        return is_table or name.casefold() not in self._columns

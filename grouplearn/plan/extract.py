@@ -17,7 +17,7 @@ from grouplearn.data.dataset import Dataset, FloatArray, Group
 from grouplearn.parser.statements import Sql
 from grouplearn.plan import types
 from grouplearn.plan.bind import grouping
-from grouplearn.plan.bound import BoundTrain
+from grouplearn.plan.bound import BoundKey, BoundTrain
 from grouplearn.plan.features import AUTO_ONEHOT_LIMIT
 from grouplearn.plan.judge import Judge
 
@@ -54,14 +54,17 @@ def statistics(judge: Judge, bound: BoundTrain) -> Statistics:
 
 def _group_counts(judge: Judge, bound: BoundTrain) -> tuple[GroupCount, ...]:
     keys = [key.extract for key in bound.keys]
-    pieces: list[str | Sql] = ["SELECT count(*)"]
-    if keys:
-        pieces += [", GROUPING(", *_separated(keys), ")"]
-    for key in keys:
-        pieces += [", CAST((", key, ") AS VARCHAR)"]
-    pieces += [*bound.source, *grouping(bound.statement)]
-    if keys:
-        pieces += ["ORDER BY GROUPING(", *_separated(keys), "),", *_separated(keys)]
+    names = [f"__grouplearn_k{number}" for number in range(len(keys))]
+    texts = [name.join(types.as_text(key.stored.type)) for name, key in zip(names, bound.keys, strict=True)]
+    mask = "__grouplearn_mask"
+    # The order is by columns of a subquery: ORDER BY 'text' or 1 would mean something else.
+    pieces: list[str | Sql] = [
+        f"SELECT {', '.join(['__grouplearn_n', mask, *texts])} FROM (SELECT count(*) AS __grouplearn_n"
+    ]
+    pieces += [", GROUPING(", *_separated(keys), f") AS {mask}"] if keys else [f", 0 AS {mask}"]
+    for key, name in zip(keys, names, strict=True):
+        pieces += [", (", key, f") AS {name}"]
+    pieces += [*bound.source, *grouping(bound.statement), f") ORDER BY {', '.join([mask, *names])}"]
     level_of = {_grouping_mask(members, len(keys)): level for level, members in enumerate(bound.sets)}
     rows = judge.rows(*pieces)
     counts = [GroupCount(level_of[row[1]] if keys else 0, tuple(row[2:]), row[0]) for row in rows]
@@ -84,7 +87,7 @@ def _grouping_mask(members: Sequence[int], n_keys: int) -> int:
 def _classes(judge: Judge, bound: BoundTrain) -> tuple[str, ...]:
     finite = "AND isfinite(t)" if types.is_floating(bound.target.type) else ""
     rows = judge.rows(
-        "SELECT CAST(t AS VARCHAR) FROM (SELECT DISTINCT (",
+        f"SELECT {'t'.join(types.as_text(bound.target.type))} FROM (SELECT DISTINCT (",
         bound.target.extract,
         ") AS t",
         *bound.source,
@@ -128,14 +131,16 @@ def extract(
     except duckdb.Error as error:
         judge.refuse(error, tuple(pieces))
     offsets, leaves = _leaves(table, len(bound.keys))
+    _refuse_other_rows(judge, bound, stats, offsets, leaves)
     dataset = _dataset(table, bound, stats, offsets, leaves)
     return dataset, _groups(bound, stats, offsets, leaves)
 
 
 def _extract_query(bound: BoundTrain) -> list[str | Sql]:
-    target = ("CAST((", bound.target.extract, f") AS {'VARCHAR' if bound.target.classification else 'DOUBLE'})")
+    before, after = types.as_text(bound.target.type) if bound.target.classification else ("CAST((", ") AS DOUBLE)")
+    target = (before, bound.target.extract, after)
     columns: list[tuple[str, tuple[str | Sql, ...]]] = [
-        *((f"k{number}", ("CAST((", key.extract, ") AS VARCHAR)")) for number, key in enumerate(bound.keys)),
+        *((f"k{number}", _key_text(key)) for number, key in enumerate(bound.keys)),
         *((f"x{number}", (item.extract,)) for number, item in enumerate(bound.items)),
         ("y", target),
     ]
@@ -150,6 +155,44 @@ def _extract_query(bound: BoundTrain) -> list[str | Sql]:
     content = ", ".join(name for name, _ in columns)
     # Rows with equal hash and equal content are interchangeable, so the order is the same for any number of threads.
     return [*pieces, *bound.source, f") ORDER BY {keys}hash({bound.options.seed}, {content}), {content}"]
+
+
+def _key_text(key: BoundKey) -> tuple[str | Sql, ...]:
+    before, after = types.as_text(key.stored.type)
+    return before, key.extract, after
+
+
+def _refuse_other_rows(
+    judge: Judge,
+    bound: BoundTrain,
+    stats: Statistics,
+    offsets: npt.NDArray[np.int64],
+    leaves: Sequence[tuple[str | None, ...]],
+) -> None:
+    """Raise BindError unless the rows just read make the groups that were counted."""
+    n_rows = int(offsets[-1])
+    if n_rows == stats.n_rows:
+        read = dict(zip(leaves, np.diff(offsets).tolist(), strict=True))
+        counted = {
+            group.keys: group.n_rows for group in stats.groups if len(bound.sets[group.level]) == len(bound.keys)
+        }
+        if n_rows == 0 or all(read.get(keys) == count for keys, count in counted.items()):
+            return
+        message = "counted and read, the groups are not the same"
+        group_by = bound.statement.group_by
+        span = group_by.text.span if group_by else bound.statement.source.span
+        hint = (
+            "A key needs the same value each time, and equal values one text: no random(), epoch(x) for an INTERVAL, "
+            "lower(x) for a collation; and rows from a table or TABLESAMPLE ... REPEATABLE (seed)."
+        )
+    else:
+        message = f"FROM has {stats.n_rows:,} rows, but reading the features, the label and the keys gave {n_rows:,}"
+        span = bound.statement.source.span
+        hint = (
+            "FROM needs the same rows each time (a table, or TABLESAMPLE ... REPEATABLE (seed)), and an expression "
+            "one value per row (no aggregate, no unnest)."
+        )
+    raise judge.error(message, span, hint)
 
 
 def _leaves(table: pa.Table, n_keys: int) -> tuple[npt.NDArray[np.int64], list[tuple[str | None, ...]]]:

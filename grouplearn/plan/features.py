@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Literal
 
 from grouplearn import sqltext
@@ -13,7 +15,7 @@ from grouplearn.errors import Span, did_you_mean
 from grouplearn.parser.statements import Feature, Sql
 from grouplearn.plan import types
 from grouplearn.plan.definition import ItemColumn
-from grouplearn.plan.expressions import without_qualifiers
+from grouplearn.plan.expressions import Replay, star
 from grouplearn.plan.judge import Column, Judge
 
 #: A text column without an encoder is one-hot encoded up to this many distinct values.
@@ -21,7 +23,7 @@ AUTO_ONEHOT_LIMIT = 100
 #: A hash item has at most this many buckets.
 MAX_BUCKETS = 1 << 22
 
-_EXPANDS = re.compile(r"^\s*(\*|COLUMNS\s*\()", re.IGNORECASE)
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _OPTIONS: dict[str, tuple[str, ...]] = {
     "zscore": ("scope", "impute"),
     "minmax": ("scope", "impute"),
@@ -30,6 +32,15 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "ordinal": ("scope",),
     "hash": ("buckets",),
 }
+
+
+def _name(text: str) -> str:
+    """Return the name of an item without an alias: a quoted column without its quotes, any other expression as written."""
+    return text[1:-1].replace('""', '"') if _QUOTED.fullmatch(text) else text
+
+
+def _shown(value: Any) -> str:
+    return "NULL" if value is None else str(value) if isinstance(value, Decimal) else repr(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +65,10 @@ class _Scalar:
 class FeatureBinder:
     """Binds FEATURES items against the columns of the source."""
 
-    def __init__(self, judge: Judge, source: Sequence[str | Sql], columns: Sequence[Column]) -> None:
+    def __init__(self, judge: Judge, source: Sequence[str | Sql], replay: Replay) -> None:
         self._judge = judge
         self._source = tuple(source)
-        self._columns = frozenset(column.name.casefold() for column in columns)
+        self._replay = replay
         self._items: list[BoundItem] = []
         self._names: set[str] = set()
         self._counts: dict[str, int] = {"numeric": 0, "codes": 0}
@@ -73,24 +84,33 @@ class FeatureBinder:
     def bind_columns(self, columns: Sequence[Column], span: Span) -> tuple[BoundItem, ...]:
         """Return the items of the default FEATURES: these columns as they are."""
         for column in columns:
-            name = Sql(sqltext.identifier(column.name), span)
+            name = self._column("", column, span)
             self._add(Feature((name,), span=span), _Scalar(column.name, column.type, name))
         return tuple(self._items)
 
     def _scalars(self, feature: Feature, argument: Sql) -> list[_Scalar]:
         columns = self._judge.describe("SELECT", argument, *self._source)
-        if _EXPANDS.match(argument.text):
+        several = star(self._judge.connection, argument)
+        if several and several.as_is:
             return [
-                _Scalar(column.name, column.type, Sql(sqltext.identifier(column.name), argument.span))
+                _Scalar(column.name, column.type, self._column(several.table, column, argument.span))
                 for column in columns
             ]
-        if len(columns) != 1:
-            hint = "Write the expressions one by one; only * and COLUMNS(...) alone may stand for several columns."
-            raise self._judge.error(f"this item gives {len(columns)} columns", argument.span, hint)
-        name = (
-            feature.alias.value if feature.alias and len(feature.arguments) == 1 else argument.text.strip().strip('"')
-        )
+        if several or len(columns) != 1:
+            hint = "Write the expressions one by one; only *, t.* and COLUMNS(...) alone may stand for several columns."
+            message = f"this item gives {len(columns)} columns"
+            if several:
+                message = "this item changes the columns that it stands for"
+            raise self._judge.error(message, argument.span, hint)
+        name = feature.alias.value if feature.alias and len(feature.arguments) == 1 else _name(argument.text.strip())
         return [_Scalar(name, columns[0].type, argument)]
+
+    def _column(self, table: str, column: Column, span: Span) -> Sql:
+        """Return a column that the statement does not name itself."""
+        if table:
+            return Sql(f"{sqltext.identifier(table)}.{sqltext.identifier(column.name)}", span)
+        self._replay.refuse_ambiguous(column.name, span)
+        return Sql(sqltext.identifier(column.name), span)
 
     def _add(self, feature: Feature, scalar: _Scalar) -> None:
         encoder = feature.encoder.value.casefold() if feature.encoder else None
@@ -127,15 +147,16 @@ class FeatureBinder:
 
     def _checked(self, name: str, value: Any, span: Span) -> Any:
         if name == "scope" and value not in ("group", "all"):
-            raise self._judge.error(f"scope must be 'group' or 'all', got {value!r}", span)
+            raise self._judge.error(f"scope must be 'group' or 'all', got {_shown(value)}", span)
         if name == "buckets" and (not isinstance(value, int) or not 1 <= value <= MAX_BUCKETS):
-            raise self._judge.error(f"buckets must be a whole number from 1 to {MAX_BUCKETS}, got {value!r}", span)
+            raise self._judge.error(
+                f"buckets must be a whole number from 1 to {MAX_BUCKETS}, got {_shown(value)}", span
+            )
         if name in ("impute", "method") and value not in ("mean", "median"):
-            try:
-                return float(value)
-            except (TypeError, ValueError):
-                message = f"missing values are replaced by 'mean', 'median' or a number, got {value!r}"
-                raise self._judge.error(message, span) from None
+            if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not math.isfinite(value):
+                message = f"missing values are replaced by 'mean', 'median' or a number, got {_shown(value)}"
+                raise self._judge.error(message, span)
+            return float(value)
         return value
 
     def _add_numeric(self, encoder: str | None, scalar: _Scalar, options: dict[str, Any], span: Span) -> None:
@@ -174,7 +195,7 @@ class FeatureBinder:
     def _append(
         self, item: Item, scalar: _Scalar, span: Span, before: str, after: str, automatic: bool = False
     ) -> None:
-        stored = before + without_qualifiers(self._judge.connection, scalar.sql, self._columns) + after
+        stored = before + self._replay.stored(scalar.sql) + after
         extract = Sql(before + scalar.sql.text + after, scalar.sql.span)
         self._items.append(BoundItem(ItemColumn(item, stored), extract, scalar.sql.span or span, automatic))
 

@@ -138,13 +138,17 @@ def _refuse_epochs(judge: Judge, learner: Learner, options: tuple[Option, ...], 
     if "epochs" not in run or learner.default_epochs is not None:
         return
     span = next(option.name.span for option in options if option.name.value.casefold() == "epochs")
-    rounds = any(parameter.name == "num_iterations" for parameter in learner.hyperparameters)
     hint = (
         "Its number of boosting rounds is num_iterations."
-        if rounds
+        if has_rounds(learner)
         else "It is solved exactly in one pass over the data."
     )
     raise judge.error(f"{learner.name} has no epochs", span, hint)
+
+
+def has_rounds(learner: Learner) -> bool:
+    """Whether the learner boosts: rounds take the place of epochs."""
+    return any(parameter.name == "num_iterations" for parameter in learner.hyperparameters)
 
 
 def _checked(judge: Judge, name: str, fragment: Sql) -> Any:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grouplearn.data.encoders import DENSE_COLUMNS
-from grouplearn.learners.base import Config, Learner, Task
+from grouplearn.learners.base import Access, AlgebraicLearner, Config, Learner, Problem, Task
 from grouplearn.learners.metrics import METRICS, default_metric, metrics_for
 from grouplearn.plan import cost
 from grouplearn.plan.bound import BoundTrain
@@ -15,8 +16,14 @@ from grouplearn.plan.definition import ModelDefinition
 from grouplearn.plan.extract import Statistics
 from grouplearn.schedule.messages import Unit
 
+#: A group of at most this many rows is small: its arithmetic is cheaper than the Python around it.
+SMALL_ROWS = 1024
+#: Most groups trained side by side in one unit, and most feature values of their padded rows.
+MAX_GATHERED, MAX_GATHERED_VALUES = 128, 1 << 21
 #: Most configs trained in one pack: bounds the memory of scores and of solver history.
 MAX_PACK = 64
+#: Units to aim for where groups are few: enough for the cores of a usual machine, and never a matter of workers.
+WANTED_UNITS = 8
 
 #: Estimated single-thread seconds from which starting Ray (2 to 4 s, 0.7 GB) is repaid.
 RAY_REPAYS_SECONDS = 120.0
@@ -24,7 +31,11 @@ RAY_REPAYS_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class PhysicalPlan:
-    """What will run: the label's task, epochs, units per operator, and the number of workers."""
+    """What will run: the label's task, epochs, the units, and the number of workers.
+
+    Units depend on the statement and the data alone: operators and workers differ in where and when they run, so the
+    models are the same.
+    """
 
     bound: BoundTrain
     stats: Statistics
@@ -33,12 +44,7 @@ class PhysicalPlan:
     epochs: int
     width: int
     workers: int
-    grouped: tuple[Unit, ...]
-    single: tuple[Unit, ...]
-
-    def units(self, operator: str) -> tuple[Unit, ...]:
-        """Return the units of an operator: model tasks train one configuration each, group tasks whole packs."""
-        return self.single if operator == "model_task_parallel" else self.grouped
+    units: tuple[Unit, ...]
 
     def load_seconds(self, group: int) -> float:
         """Return the estimated time to make a group's rows ready on a worker."""
@@ -47,7 +53,7 @@ class PhysicalPlan:
     @property
     def serial_seconds(self) -> float:
         """Estimated time on one worker."""
-        return sum(unit.cost for unit in self.grouped)
+        return sum(unit.cost for unit in self.units)
 
 
 def plan(bound: BoundTrain, stats: Statistics) -> PhysicalPlan:
@@ -55,7 +61,7 @@ def plan(bound: BoundTrain, stats: Statistics) -> PhysicalPlan:
     task = task_of(bound, stats)
     epochs = bound.options.epochs or bound.learner.default_epochs or 1
     width = _width(bound, stats)
-    packs = pack_configs(bound.learner, bound.configs)
+    packs = pack_configs(bound.learner, bound.configs, len(stats.groups))
     return PhysicalPlan(
         bound=bound,
         stats=stats,
@@ -64,8 +70,7 @@ def plan(bound: BoundTrain, stats: Statistics) -> PhysicalPlan:
         epochs=epochs,
         width=width,
         workers=bound.options.workers or os.cpu_count() or 1,
-        grouped=_units(bound, stats, task, packs, epochs, width),
-        single=_units(bound, stats, task, tuple((number,) for number in range(len(bound.configs))), epochs, width),
+        units=_units(bound, stats, task, packs, epochs, width, gather_small_groups(bound, stats, task, width)),
     )
 
 
@@ -76,19 +81,53 @@ def task_of(bound: BoundTrain, stats: Statistics) -> Task:
     return Task.BINARY if len(stats.classes) <= 2 else Task.MULTICLASS
 
 
-def pack_configs(learner: Learner, configs: Sequence[Config]) -> tuple[tuple[int, ...], ...]:
+def pack_configs(learner: Learner, configs: Sequence[Config], n_groups: int) -> tuple[tuple[int, ...], ...]:
     """Return configs that may share a state, in order, at most ``MAX_PACK`` together.
 
+    One pass over the rows serves a whole pack. Sampling learners gain only the binning from it, as they train the configs
+    one after the other: where groups are few, their packs are cut into about ``WANTED_UNITS`` units for workers to share.
     Before: 12 configs that differ in l1. After: ``((0, 1, ..., 11),)``.
     """
+    cut = math.ceil(n_groups * len(configs) / WANTED_UNITS) if learner.access is Access.SAMPLING else MAX_PACK
+    most = min(MAX_PACK, max(1, cut))
     by_key: dict[object, list[int]] = {}
     for number, config in enumerate(configs):
         by_key.setdefault(learner.pack_key(config), []).append(number)
     return tuple(
-        tuple(members[start : start + MAX_PACK])
-        for members in by_key.values()
-        for start in range(0, len(members), MAX_PACK)
+        tuple(members[start : start + most]) for members in by_key.values() for start in range(0, len(members), most)
     )
+
+
+def gather_small_groups(bound: BoundTrain, stats: Statistics, task: Task, width: int) -> tuple[tuple[int, ...], ...]:
+    """Return the groups of each unit: large ones alone, small ones of similar size side by side.
+
+    Sizes within a factor of two stand together, so that padding at most doubles the rows. The rule looks at the groups
+    alone, never at workers. Before: 100 groups of 50 rows. After: ``((0, ..., 99),)``. Early stopping looks at every epoch
+    of every trial, so groups then stay alone.
+    """
+    alone = [(number,) for number in range(len(stats.groups))]
+    learner = bound.learner
+    outputs = len(stats.classes) if task is Task.MULTICLASS else 0
+    problem = Problem(task, width, outputs)
+    if bound.options.early_stopping is not None or not isinstance(learner, AlgebraicLearner):
+        return tuple(alone)
+    if not learner.gathers(problem, bound.configs):
+        return tuple(alone)
+    by_size: dict[int, list[int]] = {}
+    large: list[tuple[int, ...]] = []
+    for number, group in enumerate(stats.groups):
+        if group.n_rows > SMALL_ROWS:
+            large.append((number,))
+        else:
+            by_size.setdefault(group.n_rows.bit_length(), []).append(number)
+    share = math.ceil(sum(map(len, by_size.values())) / WANTED_UNITS)
+    gathered = [
+        tuple(members[start : start + most])
+        for size, members in sorted(by_size.items())
+        for most in [max(1, min(MAX_GATHERED, share, MAX_GATHERED_VALUES // (width << size)))]
+        for start in range(0, len(members), most)
+    ]
+    return tuple(sorted([*large, *gathered]))
 
 
 def _width(bound: BoundTrain, stats: Statistics) -> int:
@@ -106,18 +145,26 @@ def _stored(bound: BoundTrain, width: int) -> int:
 
 
 def _units(
-    bound: BoundTrain, stats: Statistics, task: Task, packs: tuple[tuple[int, ...], ...], epochs: int, width: int
+    bound: BoundTrain,
+    stats: Statistics,
+    task: Task,
+    packs: tuple[tuple[int, ...], ...],
+    epochs: int,
+    width: int,
+    gathered: tuple[tuple[int, ...], ...],
 ) -> tuple[Unit, ...]:
     outputs = len(stats.classes) if task is Task.MULTICLASS else 1
     folds = (*range(bound.holdout.folds), -1)
     stored = _stored(bound, width)
     units: list[Unit] = []
-    for number, group in enumerate(stats.groups):
+    for number, *others in gathered:
+        n_rows = sum(stats.groups[group].n_rows for group in (number, *others))
         for pack in packs:
             configs = tuple(bound.configs[config] for config in pack)
-            seconds = cost.unit_seconds(bound.learner, configs, group.n_rows, stored, epochs, outputs)
-            first = len(units)
-            units.extend(Unit(first + place, number, pack, fold, seconds) for place, fold in enumerate(folds))
+            seconds = cost.unit_seconds(bound.learner, configs, n_rows, stored, epochs, outputs, 1 + len(others))
+            units.extend(
+                Unit(first, number, pack, fold, seconds, tuple(others)) for first, fold in enumerate(folds, len(units))
+            )
     return tuple(units)
 
 

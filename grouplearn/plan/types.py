@@ -35,6 +35,19 @@ def is_floating(type_name: str) -> bool:
     return type_name in {"FLOAT", "DOUBLE"}
 
 
+def as_text(type_name: str) -> tuple[str, str]:
+    """Return what stands before and after an expression to make it a text; equal values have equal texts.
+
+    DuckDB takes 0.0 and -0.0 for one value, with two texts; -0.0 + 0 is 0.0.
+    """
+    return "CAST((", ") + 0 AS VARCHAR)" if is_floating(type_name) else ") AS VARCHAR)"
+
+
+def is_classless(type_name: str) -> bool:
+    """Values of this type have no single text that names a class: intervals such as 30 days and 1 month are equal."""
+    return is_nested(type_name) or type_name in {"INTERVAL", '"NULL"'}
+
+
 def is_whole(type_name: str) -> bool:
     """Integers and booleans."""
     return bool(_WHOLE.match(type_name))

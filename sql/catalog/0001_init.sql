@@ -138,7 +138,7 @@ CREATE TABLE grouplearn.units (
   started DOUBLE NOT NULL,
   ended DOUBLE NOT NULL
 );
-COMMENT ON TABLE grouplearn.units IS 'The schedule as it really ran.';
+COMMENT ON TABLE grouplearn.units IS 'The schedule as it really ran: one row per unit and group; small groups share a unit.';
 COMMENT ON COLUMN grouplearn.units.fold IS 'The held-out fold; NULL for the models that are kept.';
 COMMENT ON COLUMN grouplearn.units.started IS 'Seconds since the run began.';
 COMMENT ON COLUMN grouplearn.units.ended IS 'Seconds since the run began.';
