@@ -86,7 +86,12 @@ class Console:
 
     def run_lines(self, lines: Iterable[str]) -> None:
         """Run a script line by line: each statement as soon as its semicolon is read."""
-        for text in _chunks(lines):
+        texts = _chunks(lines)
+        while True:
+            with self._reported():
+                text = next(texts, None)
+            if text is None:
+                return
             self.run(text)
 
     def _run_dot_command(self, line: str) -> None:
@@ -113,11 +118,15 @@ class Console:
     def _show(self, text: str) -> None:
         relation = self.connection.relation(text, None, Scope({}, {}))
         if relation is not None and not is_report(relation):
-            layout = self.layout
-            if layout.max_width is None and sys.stdout.isatty():
-                width = shutil.get_terminal_size().columns
-                layout = output.Format(layout.mode, layout.max_rows, width)
-            output.print_relation(relation, layout, is_plan=_EXPLAIN.match(text) is not None)
+            self.show(relation, is_plan=_EXPLAIN.match(text) is not None)
+
+    def show(self, relation: duckdb.DuckDBPyRelation, is_plan: bool = False) -> None:
+        """Print the rows of ``relation`` in the current mode, as wide as the terminal."""
+        layout = self.layout
+        if layout.max_width is None and sys.stdout.isatty():
+            width = shutil.get_terminal_size().columns
+            layout = output.Format(layout.mode, layout.max_rows, width)
+        output.print_relation(relation, layout, is_plan)
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
@@ -128,8 +137,17 @@ class Console:
         except (Error, OSError, ValueError, KeyboardInterrupt) as error:
             sys.stdout.flush()
             interrupted = isinstance(error, KeyboardInterrupt)
-            print("Interrupted" if interrupted else error, file=sys.stderr)
+            print("Interrupted" if interrupted else explained(error), file=sys.stderr)
             raise (Interrupted if interrupted else Failed) from None
+
+
+def explained(error: BaseException) -> str:
+    """Return the message of an error as a person reads it: of the file, not of the system call or the codec."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f'Cannot read "{error.filename}": {error.strerror}'
+    if isinstance(error, UnicodeDecodeError):
+        return f"The script is not UTF-8 text: byte {error.object[error.start]:#04x} at position {error.start}"
+    return str(error)
 
 
 def is_report(relation: duckdb.DuckDBPyRelation) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import duckdb
 
-from grouplearn.errors import NotSupportedError
+from grouplearn.errors import InterfaceError, NotSupportedError
 from grouplearn.frontends.interrupts import interruptible
 from grouplearn.frontends.scope import Scope, frames_registered
 
@@ -76,6 +76,8 @@ def wrap(
     from grouplearn.session import Session
 
     display = choose_progress() if progress == "auto" else progress or None
+    if display is not None and not hasattr(display, "unit_done"):
+        raise InterfaceError(f"progress is 'auto', None, False or a Progress, not {progress!r}")
     settings: dict[str, Any] = {}
     return Connection(connection, lambda native: Session(native, display, settings))
 
@@ -92,6 +94,9 @@ class Connection:
         self._session_factory = session_factory
         self._session = session_factory(connection)
         self._unread_answer = False
+        self._has_executed = False
+        #: The rows that ``fetchmany()`` fetches when it is not told how many (PEP 249).
+        self.arraysize = 1
 
     def execute(self, query: Any, parameters: Any = None) -> Connection:
         """Run one or several statements; the last one's rows are then fetched from this connection."""
@@ -102,7 +107,9 @@ class Connection:
         """Run a statement once for each of a list of parameter sets."""
         scope = Scope.of_caller()
         if not _pieces(query):
+            self._drop_unread_answer()
             scope.call(self._duckdb.executemany, query, parameters)
+            self._has_executed = True
             return self
         for values in parameters or ():
             self._run(query, values, scope)
@@ -165,13 +172,24 @@ class Connection:
 
     @property
     def description(self) -> list[Any] | None:
-        """The columns of the last result (PEP 249)."""
-        return self._duckdb.description
+        """The columns of the last result; None before anything was executed (PEP 249)."""
+        return self._duckdb.description if self._has_executed else None
 
     @property
     def rowcount(self) -> int:
         """The number of rows the last statement changed, or -1 (PEP 249)."""
         return self._duckdb.rowcount
+
+    def fetchmany(self, size: int | None = None) -> list[Any]:
+        """Return the next ``size`` rows, by default :attr:`arraysize`; an empty list after the last one."""
+        rows: list[Any] = self._duckdb.fetchmany(self.arraysize if size is None else size)
+        return rows
+
+    def setinputsizes(self, sizes: Any) -> None:
+        """Do nothing: PEP 249 asks for the method, DuckDB needs no sizes."""
+
+    def setoutputsize(self, size: int, column: int | None = None) -> None:
+        """Do nothing: PEP 249 asks for the method, DuckDB needs no sizes."""
 
     def pl(self) -> Any:
         """Return the rows of the last result as a polars DataFrame."""
@@ -193,6 +211,9 @@ class Connection:
             self._drop_unread_answer()
         return getattr(self._duckdb, name)
 
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *(name for name in dir(self._duckdb) if not name.startswith("_"))})
+
     def __enter__(self) -> Connection:
         return self
 
@@ -211,6 +232,7 @@ class Connection:
             self._duckdb.execute("SELECT 1").fetchall()
             query, parameters = self._up_to_last(pieces, query, parameters, scope)
         scope.call(self._duckdb.execute, query, parameters)
+        self._has_executed = True
         self._unread_answer = bool(pieces) and not isinstance(pieces[-1], str)
 
     def _drop_unread_answer(self) -> None:

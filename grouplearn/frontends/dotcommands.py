@@ -30,7 +30,10 @@ class DotCommand:
 
 def run_dot_command(console: Console, line: str) -> None:
     """Run one line that starts with a dot; an unknown command or a wrong argument raises ValueError."""
-    words = shlex.split(line.strip().removesuffix(";"))
+    try:
+        words = shlex.split(line.strip().removesuffix(";"))
+    except ValueError:
+        raise ValueError(f"{line.strip()}: a quote is not closed") from None
     name, arguments = words[0].removeprefix("."), words[1:]
     command = COMMANDS.get(name)
     if command is None:
@@ -86,25 +89,33 @@ def _schema(console: Console, arguments: Sequence[str]) -> None:
 def _models(console: Console, _: Sequence[str]) -> None:
     relation = console.connection.relation("SHOW MODELS", None, Scope({}, {}))
     if relation is not None:
-        output.print_relation(relation, console.layout)
+        console.show(relation)
 
 
 def _mode(console: Console, arguments: Sequence[str]) -> None:
     if not arguments:
         print(f"current output mode: {console.layout.mode}")
         return
-    if arguments[0] not in output.MODE_NAMES:
+    mode = arguments[0].casefold()
+    if mode not in output.MODE_NAMES:
         hint = did_you_mean(arguments[0], output.MODE_NAMES)
         allowed = ", ".join(output.MODE_NAMES)
         raise ValueError(f'Unknown mode "{arguments[0]}". Modes: {allowed}. {hint or ""}'.rstrip())
-    console.layout.mode = arguments[0]
+    console.layout.mode = mode
+
+
+def _echo(console: Console, arguments: Sequence[str]) -> None:
+    console.echo = _switch("echo", arguments[0])
 
 
 def _timer(console: Console, arguments: Sequence[str]) -> None:
-    switches = {"on": True, "off": False}
-    if arguments[0] not in switches:
-        raise ValueError("Usage: .timer on|off")
-    console.timer = switches[arguments[0]]
+    console.timer = _switch("timer", arguments[0])
+
+
+def _switch(command: str, word: str) -> bool:
+    if word.casefold() not in ("on", "off"):
+        raise ValueError(f"Usage: .{command} on|off")
+    return word.casefold() == "on"
 
 
 def _max_rows(console: Console, arguments: Sequence[str]) -> None:
@@ -144,14 +155,19 @@ def _exit(_: Console, arguments: Sequence[str]) -> None:
 
 def _help(_: Console, arguments: Sequence[str]) -> None:
     wanted = arguments[0].removeprefix(".") if arguments else ""
-    for command in COMMANDS.values():
-        if wanted in command.name:
-            print(f".{command.name} {command.arguments}".ljust(24) + command.summary)
+    found = [command for command in COMMANDS.values() if wanted in command.name]
+    if not found:
+        raise ValueError(f'No command has "{wanted}" in its name. Enter ".help" for all.')
+    for command in found:
+        print(f".{command.name} {command.arguments}".ljust(24) + command.summary)
+    if not arguments:
+        print('\nAnything else is SQL and ends with a semicolon. "SHOW LEARNERS;" lists what TRAIN can use.')
 
 
 COMMANDS = {
     command.name: command
     for command in (
+        DotCommand("echo", "on|off", "Print each statement before its result", _echo, least=1),
         DotCommand("exit", "?CODE?", "Leave the shell", _exit),
         DotCommand("help", "?COMMAND?", "Show this list", _help),
         DotCommand("maxrows", "?COUNT?", "Rows shown in duckbox mode (default 40)", _max_rows),

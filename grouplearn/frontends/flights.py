@@ -24,7 +24,10 @@ def data_folder() -> Path:
 
 
 def load_flights(connection: duckdb.DuckDBPyConnection) -> None:
-    """Create the tables flights (336,776 rows), weather and airlines; tables of those names are replaced."""
+    """Create the tables flights (336,776 rows), weather and airlines; tables of those names are replaced.
+
+    ``time_hour`` is in UTC.
+    """
     folder = data_folder()
     with tempfile.TemporaryDirectory() as scratch:
         zipfile.ZipFile(folder / "flights.csv.zip").extract("flights.csv", scratch)
@@ -34,7 +37,9 @@ def load_flights(connection: duckdb.DuckDBPyConnection) -> None:
             "airlines": folder / "airlines.csv",
         }
         for table, file in files.items():
-            query = f"CREATE OR REPLACE TABLE {table} AS FROM read_csv(?, nullstr = 'NA')"
+            # Time zones would make fetchall() need the package pytz.
+            types = "{}" if table == "airlines" else "{'time_hour': 'TIMESTAMP'}"
+            query = f"CREATE OR REPLACE TABLE {table} AS FROM read_csv(?, nullstr = 'NA', types = {types})"
             connection.execute(query, [str(file)])
 
 

@@ -31,6 +31,7 @@ def print_relation(relation: duckdb.DuckDBPyRelation, layout: Format, is_plan: b
     if is_plan and layout.mode == "duckbox":
         for row in relation.fetchall():
             print(row[-1])
+        print()
     elif layout.mode == "duckbox":
         relation.show(max_rows=layout.max_rows, max_width=layout.max_width)
     else:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _REDRAW_SECONDS = 0.1
 _BAR_WIDTH = 24
+_MODEL_WIDTH = 24
+_DROPPED_FIRST = ("rate", "epochs", "groups", "failed", "best")
 
 
 def choose_progress() -> Progress | None:
@@ -98,31 +100,55 @@ class Tally:
         """An estimate from the share done; NaN before anything is."""
         return self.seconds * (1 - self.share) / self.share if self.share > 0 else math.nan
 
-    def facts(self) -> list[str]:
-        """Return the parts of the progress line, without the bar."""
-        summary, seconds = self.summary, max(self.seconds, 1e-9)
-        facts = [
-            f"groups {self.groups:,}/{summary.groups:,}",
-            f"trials {self.trials:,}/{summary.trials:,}",
-            f"epochs {self.epochs:,}",
-            f"{self.trials / seconds:,.1f} trials/s",
-        ]
+    def facts(self) -> dict[str, str]:
+        """Return the parts of the progress line, without the bar, by name."""
+        summary = self.summary
+        facts = {
+            "groups": f"groups {self.groups:,}/{summary.groups:,}",
+            "trials": f"trials {self.trials:,}/{summary.trials:,}",
+            "epochs": f"epochs {self.epochs:,}",
+            "rate": self._rate(),
+        }
         if self.failed:
-            facts.append(f"{self.failed:,} failed")
+            facts["failed"] = f"{self.failed:,} failed"
         if not math.isnan(self.best):
-            facts.append(f"best {summary.metric} {self.best:.4g}")
+            facts["best"] = f"best {summary.metric} {self.best:.4g}"
         return facts
+
+    def facts_within(self, width: int) -> str:
+        """Return as many facts as fit into ``width`` characters, and the time left."""
+        facts = {**self.facts(), "left": f"{duration(self.seconds_left)} left"}
+        for name in _DROPPED_FIRST:
+            if len("  ".join(facts.values())) <= width:
+                break
+            facts.pop(name, None)
+        return "  ".join(facts.values())
+
+    def _rate(self) -> str:
+        """Trials per second, or epochs where trials take long."""
+        seconds = max(self.seconds, 1e-9)
+        if self.trials / seconds < 0.1 and self.epochs:
+            return f"{self.epochs / seconds:,.1f} epochs/s"
+        return f"{self.trials / seconds:,.1f} trials/s"
 
     def line(self) -> str:
         """Return one line of text, e.g. ``flights 45% | groups 7/16 | ... | 0:03 left``."""
         left = f"{duration(self.seconds_left)} left"
-        return " | ".join([f"{self.summary.model} {self.share:.0%}", *self.facts(), left])
+        return " | ".join([f"{shortened(self.summary.model)} {self.share:.0%}", *self.facts().values(), left])
 
     def ending(self) -> str:
         """Return the line that stays when the run is over."""
         summary = self.summary
         where = f"{summary.workers} worker{'s' if summary.workers != 1 else ''}, {summary.executor}, {summary.operator}"
-        return " | ".join([summary.model, *self.facts(), f"{self.seconds:.1f} s", where])
+        stopped = ["stopped"] if self.trials < summary.trials else []
+        model = shortened(summary.model)
+        return " | ".join([model, *stopped, *self.facts().values(), f"{self.seconds:.1f} s", where])
+
+
+def shortened(model: str) -> str:
+    """Return a model's name for one line of a display: a name may be long, or have lines of its own."""
+    name = " ".join(model.split())
+    return name if len(name) <= _MODEL_WIDTH else name[: _MODEL_WIDTH - 1] + "…"
 
 
 def duration(seconds: float) -> str:
@@ -197,7 +223,9 @@ class TerminalProgress(_Display):
         console = self._console or Console(stderr=True)
         if console.is_terminal:
             # The elapsed time and the estimate move on between events: rich asks for the renderable 4 times a second.
-            self._live = Live(get_renderable=lambda: _bar(tally), console=console, transient=True, refresh_per_second=4)
+            self._live = Live(
+                get_renderable=lambda: _bar(tally, console.width), console=console, transient=True, refresh_per_second=4
+            )
             self._live.start()
 
     def _draw(self, tally: Tally) -> None:  # noqa: ARG002
@@ -210,18 +238,25 @@ class TerminalProgress(_Display):
             live.stop()
 
 
-def _bar(tally: Tally) -> Any:
+def _bar(tally: Tally, width: int) -> Any:
+    """One line, whatever the width: the bar gets shorter and the facts fewer."""
+    from rich.cells import cell_len
     from rich.progress_bar import ProgressBar
     from rich.table import Table
     from rich.text import Text
 
+    model = shortened(tally.summary.model)
+    bar_width = _BAR_WIDTH if width >= 100 else _BAR_WIDTH // 2
+    share = f"{tally.share:4.0%}"
+    taken = cell_len(model) + bar_width + len(share) + 4  # one space after each, two before the facts
     grid = Table.grid(padding=(0, 1))
-    facts = "  ".join([*tally.facts(), f"{duration(tally.seconds_left)} left"])
+    for _ in range(4):
+        grid.add_column(no_wrap=True, overflow="ellipsis")
     grid.add_row(
-        Text(tally.summary.model, style="bold"),
-        ProgressBar(total=1.0, completed=tally.share, width=_BAR_WIDTH),
-        f"{tally.share:4.0%}",
-        Text(facts),
+        Text(model, style="bold"),
+        ProgressBar(total=1.0, completed=tally.share, width=bar_width),
+        share,
+        Text(" " + tally.facts_within(width - taken)),
     )
     return grid
 

@@ -88,7 +88,8 @@ def _is_frame(value: object) -> bool:
     """Whether DuckDB can scan it: data frames, Arrow tables and streams, relations; not a plain column or array."""
     kind = type(value)
     if kind.__module__.partition(".")[0] in ("pandas", "polars", "pyarrow", "duckdb"):
-        return hasattr(value, "columns") or hasattr(value, "schema")
+        # The class is asked: reading the columns of a lazy frame would plan its query.
+        return hasattr(kind, "columns") or hasattr(kind, "schema")
     return not isinstance(value, type) and hasattr(value, "__arrow_c_stream__")
 
 

@@ -12,8 +12,9 @@ from grouplearn.frontends.console import Console, Failed, Interrupted, Leave
 from grouplearn.frontends.dbapi import Connection, connect
 from grouplearn.frontends.output import MODES, Format
 
-USAGE = """\
-Usage: grouplearn [FILE] [OPTIONS]
+SYNOPSIS = "Usage: grouplearn [FILE] [OPTIONS]"
+USAGE = f"""\
+{SYNOPSIS}
 
 FILE is a DuckDB database; it is created if it does not exist. Without it the database is in memory.
 
@@ -55,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = parse_arguments(sys.argv[1:] if arguments is None else arguments)
     except UsageError as error:
-        print(f"grouplearn: {error}\n\n{USAGE}", end="", file=sys.stderr)
+        print(f'grouplearn: {error}\n{SYNOPSIS}\n"grouplearn -help" lists the options.', file=sys.stderr)
         return 2
     if options.show is not None:
         print(USAGE if options.show == "help" else versions(), end="\n" if options.show == "version" else "")
@@ -96,7 +97,7 @@ def _read_option(options: Options, name: str, word: str, rest: list[str]) -> Non
         else:
             options.actions.append((name[0], value))
     else:
-        hint = did_you_mean(name, [*MODES, *_SWITCHES, *_WITH_VALUE])
+        hint = did_you_mean(f"-{name}", [f"-{known}" for known in (*MODES, *_SWITCHES, *_WITH_VALUE)])
         raise UsageError(f"unknown option {word}. {hint or ''}".rstrip())
 
 

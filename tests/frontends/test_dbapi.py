@@ -237,3 +237,73 @@ def test_control_c_stops_training_and_is_a_keyboard_interrupt(con: Connection, s
     assert signal.getsignal(signal.SIGINT) is before
     session.wait = False
     assert con.execute(TRAIN.format(source="t")).fetchall() == [(2,)]
+
+
+def test_pep_249_cursors() -> None:
+    with grouplearn.connect(progress=None) as connection:
+        cursor = connection.cursor()
+        assert cursor.description is None
+        assert cursor.arraysize == 1
+        cursor.setinputsizes([10])
+        cursor.setoutputsize(10, 0)
+        cursor.execute("FROM range(9)")
+        assert [column[0] for column in cursor.description or ()] == ["range"]
+        assert cursor.fetchmany() == [(0,)]
+        cursor.arraysize = 3
+        assert cursor.fetchmany() == [(1,), (2,), (3,)]
+        assert cursor.fetchmany(4) == [(4,), (5,), (6,), (7,)]
+        assert cursor.fetchmany(size=5) == [(8,)]
+        assert cursor.fetchmany() == []
+        assert connection.description is None
+
+
+def test_completion_finds_what_is_duckdbs() -> None:
+    with grouplearn.connect(progress=None) as connection:
+        assert {"execute", "df", "fetchall", "register", "create_function", "arraysize"} <= set(dir(connection))
+
+
+def test_progress_is_checked_when_the_connection_is_made() -> None:
+    with pytest.raises(grouplearn.InterfaceError, match="progress is 'auto', None, False or a Progress, not 'yes'"):
+        grouplearn.connect(progress="yes")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "lazy", "arrow", "relation"])
+def test_a_model_is_trained_from_a_variable(kind: str) -> None:
+    with grouplearn.connect(progress=None) as connection:
+        made = connection.sql("SELECT i % 2 AS g, i AS x, 3.0 * i AS y FROM range(40) AS r(i)")
+        assert made is not None
+        rows = {  # noqa: F841  (found by its name)
+            "pandas": made.df,
+            "polars": made.pl,
+            "lazy": lambda: made.pl().lazy(),
+            "arrow": made.to_arrow_table,
+            "relation": lambda: made,
+        }[kind]()
+        connection.execute("TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM rows GROUP BY g")
+        views = connection.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal ORDER BY ALL").fetchall()
+        assert views == [("m",), ("m_curves",), ("m_importance",), ("m_weights",)]
+
+
+def test_of_two_that_train_the_same_model_at_once_one_wins() -> None:
+    train = "TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM t GROUP BY g OVER GRID (l2 IN (0, 1))"
+    with grouplearn.connect(progress=None) as connection:
+        connection.execute("CREATE TABLE t AS SELECT i % 20 AS g, i AS x, 3.0 * i AS y FROM range(4000) AS r(i)")
+        connection.execute(train.replace("MODEL m", "MODEL first"))
+        ended: list[object] = []
+        start = threading.Barrier(2)
+
+        def work(cursor: grouplearn.Connection) -> None:
+            start.wait()
+            try:
+                ended.append(len(cursor.execute(train).fetchall()))
+            except grouplearn.Error as error:
+                ended.append(error)
+
+        workers = [threading.Thread(target=work, args=(connection.cursor(),)) for _ in range(2)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        assert ended.count(20) == 1
+        counts = "SELECT count(*) FROM grouplearn.models UNION ALL SELECT count(*) FROM grouplearn.trials"
+        assert connection.execute(counts).fetchall() == [(2,), (80,)]

@@ -15,6 +15,7 @@ from grouplearn.frontends.magics import parameters_in
 
 SETUP = "CREATE TABLE t AS SELECT (i % 3)::INTEGER AS g, i * 0.5 AS x, i * 1.5 + 1 AS y FROM range(300) AS r(i)"
 TRAIN = "TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM t GROUP BY g OVER GRID (l2 IN (0, 1))"
+ENDLESS_TRAIN = "TRAIN MODEL slow USING mlp PREDICT y FEATURES (x) FROM t GROUP BY g WITH (epochs = 10000000)"
 INTERRUPTED_LATER = """
 import os, signal, threading
 threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
@@ -35,6 +36,8 @@ CELLS = [
     INTERRUPTED_LATER
     + "get_ipython().run_line_magic('gl', 'SELECT count(*) FROM range(100000000000) a, range(1000) b')",
     "%gl SELECT 'alive' AS state",
+    INTERRUPTED_LATER.replace("0.5", "1.5") + f"get_ipython().run_cell_magic('gl', '', '{ENDLESS_TRAIN}')",
+    "%gl SELECT count(*) AS left_behind FROM duckdb_views() WHERE view_name LIKE 'slow%'",
     "import grouplearn\ncon = grouplearn.connect()\n%gl con\n%load_ext sql\n%config SqlMagic.displaycon = False\n%sql con",
     f"%sql {SETUP}",
     f"%sql {TRAIN.replace('MODEL m', 'MODEL theirs')}",
@@ -116,6 +119,14 @@ def test_interrupting_the_kernel_stops_a_statement_and_nothing_else(notebook: li
     (output,) = cell(notebook, INTERRUPTED_LATER)
     assert output["traceback"] == ["Interrupted"]
     assert "alive" in html_of(cell(notebook, "%gl SELECT 'alive'"))
+
+
+def test_interrupting_the_kernel_stops_train_and_leaves_nothing(notebook: list[Any]) -> None:
+    stopped = next(index for index, source in enumerate(CELLS) if ENDLESS_TRAIN in source)
+    outputs = notebook[stopped]
+    assert outputs[-1]["traceback"] == ["Interrupted"]
+    assert all("slow | stopped" in output["data"]["text/plain"] for output in outputs[:-1])
+    assert ">0</td>" in html_of(notebook[stopped + 1])
 
 
 def test_jupysql_takes_our_connection(notebook: list[Any]) -> None:

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import io
 import math
+from dataclasses import replace
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 
-from grouplearn.frontends.progress import NotebookProgress, Tally, TerminalProgress, choose_progress, duration
+from grouplearn.frontends.progress import NotebookProgress, Tally, TerminalProgress, _bar, choose_progress, duration
 from grouplearn.runtime.job import RunSummary, TrialResult, UnitResult
 from grouplearn.schedule.messages import Unit
 
@@ -67,6 +69,35 @@ def test_the_terminal_bar_shows_facts_and_leaves_nothing() -> None:
     assert "best auc 0.75" in out.getvalue()
     assert out.getvalue().endswith("\x1b[2K")  # the last thing done is to erase the line
     assert "\x1b[?25h" in out.getvalue()  # the cursor is visible again
+
+
+@pytest.mark.parametrize("width", [40, 80, 100, 110, 120, 200])
+@pytest.mark.parametrize("model", ["m", "m" * 300, "two\nlines", "模型" * 10])
+def test_the_bar_is_one_line_at_any_width(width: int, model: str) -> None:
+    tally = Tally(replace(SUMMARY, model=model, groups=185_000, trials=370_000, epochs=99_999_999))
+    tally.epochs_done(1_000_000)
+    tally.unit_done(unit_result(0, (0, 1), 0.123456, "failed"))
+    console = Console(file=io.StringIO(), width=width)
+    with console.capture() as captured:
+        console.print(_bar(tally, width))
+    (line,) = captured.get().splitlines()
+    assert cell_len(line) <= width
+    if width >= 80 and model == "m":
+        assert line.rstrip().endswith("left")
+        assert "trials 2/370,000" in line
+
+
+def test_slow_trials_are_counted_by_their_epochs() -> None:
+    clock = Clock()
+    tally = Tally(SUMMARY, clock)
+    clock.now += 20
+    tally.epochs_done(30)
+    assert tally.facts()["rate"] == "1.5 epochs/s"
+
+
+def test_a_run_that_was_stopped_says_so() -> None:
+    tally = Tally(SUMMARY, Clock())
+    assert tally.ending().startswith("m | stopped | groups 0/2")
 
 
 def test_redrawing_is_throttled() -> None:

@@ -141,7 +141,7 @@ def test_a_database_file_read_only_and_version(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["-cvs"], 'unknown option -cvs. Did you mean "csv"?'),
+        (["-cvs"], 'unknown option -cvs. Did you mean "-csv"?'),
         (["-c"], "-c needs SQL"),
         (["a", "b"], '"b": only one database file can be given'),
     ],
@@ -169,6 +169,26 @@ def test_unknown_dot_commands_and_modes_suggest() -> None:
     assert 'Did you mean "markdown"?' in shell(stdin=".mode markdwn\n").stderr
     assert shell(stdin=".timer maybe\n").stderr == "Usage: .timer on|off\n"
     assert ".tables ?PATTERN?" in shell(stdin=".help\n").stdout
+
+
+def test_a_script_that_cannot_be_read(tmp_path: Path) -> None:
+    assert shell("-f", "nowhere.sql").stderr == 'Cannot read "nowhere.sql": No such file or directory\n'
+    script = tmp_path / "latin.sql"
+    script.write_bytes("SELECT 'é';".encode("latin-1"))
+    message = "The script is not UTF-8 text: byte 0xe9 at position 8\n"
+    done = shell("-f", str(script))
+    assert (done.returncode, done.stderr) == (1, message)
+    strict = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
+    process = subprocess.run([GROUPLEARN], input=script.read_bytes(), capture_output=True, env=strict, timeout=60)
+    assert (process.returncode, process.stderr.decode()) == (1, message)
+
+
+def test_switches_and_help() -> None:
+    done = shell(stdin=".echo ON\nSELECT 1 AS a;\n.echo off\n.mode CSV\nSELECT 2 AS b;\n")
+    assert "SELECT 1 AS a;" in done.stdout
+    assert done.stdout.endswith("\nb\n2\n")
+    assert shell(stdin=".help nothing\n").stderr == 'No command has "nothing" in its name. Enter ".help" for all.\n'
+    assert shell(stdin='.tables "x\n').stderr == '.tables "x: a quote is not closed\n'
 
 
 def test_tables_schema_open_and_models(tmp_path: Path) -> None:
