@@ -47,11 +47,11 @@ class Mlp:
     ½(y-ŷ)², and cross entropy on one logit or K.
 
     Parameters are drawn as ``torch.nn.Linear`` does. In single precision, rounding alone moves two equal runs on two kinds
-    of processor apart as the steps go on; in double precision they agree to many digits, at about twice the time. For regression the network is trained on
-    (y-mean)/sd of the training labels, with the objective above rewritten exactly for it (divided by sd², last layer
-    w/sd); the finished model predicts y itself. State: ``parameters``, ``first_moment``, ``second_moment`` (c, p)
-    hold weight and bias of each layer in turn, each padded to 64 numbers; ``step``, ``loss`` (c,);
-    ``label_mean``, ``label_scale`` (1,).
+    of processor apart as the steps go on; in double precision they agree to many digits, at about twice the time. For
+    regression the network is trained on (y-mean)/sd of the training labels, with the objective above rewritten exactly
+    for it (divided by sd², last layer w/sd); the finished model predicts y itself. State: ``parameters``,
+    ``first_moment``, ``second_moment`` (c, p) hold weight and bias of each layer in turn, each padded to 64 numbers;
+    ``step``, ``loss`` (c,); ``label_mean``, ``label_scale`` (1,).
     """
 
     name: ClassVar[str] = "mlp"

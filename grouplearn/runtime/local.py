@@ -17,7 +17,18 @@ from grouplearn.learners.base import Access, Interrupted
 from grouplearn.runtime.bench import Bench
 from grouplearn.runtime.job import Job, Observer, UnitResult
 from grouplearn.runtime.single_thread import blas_on_one_thread, import_learner, openmp_on_one_thread
-from grouplearn.schedule.messages import Finish, Instruction, Load, Operator, Release, Run, Unit, UnitDone, WorkerReady
+from grouplearn.schedule.messages import (
+    Discard,
+    Finish,
+    Instruction,
+    Load,
+    Operator,
+    Release,
+    Run,
+    Unit,
+    UnitDone,
+    WorkerReady,
+)
 
 #: How often the calling thread looks whether it was cancelled.
 POLL_SECONDS = 0.1
@@ -122,7 +133,7 @@ class _Crew:
                 self._finished = True
                 for orders in self._orders:
                     orders.put(instruction)
-            else:
+            elif not isinstance(instruction, Discard):  # nothing is kept between steps yet
                 self._orders[instruction.worker].put(instruction)
 
     def _work(self, worker: int) -> None:

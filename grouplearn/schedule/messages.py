@@ -3,7 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Literal, Protocol
+
+#: What one worker does for a unit whose group is split between workers; each kind says what it takes and what it makes.
+#:
+#: ``init``        takes nothing; makes the state before the first epoch.
+#: ``accumulate``  (algebraic) takes the state and sums made earlier in the epoch; makes those sums with its blocks' added,
+#:                 and the validation metric's sums at the state's accepted models.
+#: ``update``      (algebraic) takes the state and all sums of the epoch; makes the next state.
+#: ``train``       (sequential) takes the state; makes the state after its blocks were visited, in order.
+#: ``evaluate``    takes the state; makes the metrics' sums of its blocks (training and held-out rows).
+#: ``finish``      takes the state and all sums of its evaluation; makes the unit's result.
+#: ``boost``       (sampling) runs at the same time on every worker that has rows of the group, which exchange statistics
+#:                 among themselves; the one of rank 0 makes the unit's result.
+#: ``descend``     (sequential, data parallel) as ``boost``: all workers of the group train one replica, batch by batch.
+StepKind = Literal["init", "accumulate", "update", "train", "evaluate", "finish", "boost", "descend"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +47,37 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
+class Blocks:
+    """The half-open run ``first`` to ``last`` of a group's blocks: a shard, as schedules speak of it."""
+
+    first: int
+    last: int
+
+    def __len__(self) -> int:
+        return self.last - self.first
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one worker does, without preemption, for a unit whose group is split.
+
+    ``id`` counts the steps of a run in the order they are instructed; what a step makes is known by it. ``takes`` are the
+    steps whose products it needs, the state first. ``rank`` of ``size`` places it among the steps of a ``boost`` or
+    ``descend``, which start together.
+    """
+
+    id: int
+    unit: Unit
+    kind: StepKind
+    epoch: int = 0
+    blocks: Blocks | None = None
+    takes: tuple[int, ...] = ()
+    rank: int = 0
+    size: int = 1
+    cost: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerReady:
     """A worker joined and is idle."""
 
@@ -48,21 +93,35 @@ class UnitDone:
 
 
 @dataclass(frozen=True, slots=True)
+class StepDone:
+    """A worker finished a step and is idle again; ``more`` is False when no config of the unit needs a further epoch.
+
+    ``failed``: the step broke (its reason is in the unit's result); no further step of the unit may be instructed.
+    """
+
+    worker: int
+    step: Step
+    more: bool = True
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerLost:
-    """A worker is gone; what it was running must run elsewhere."""
+    """A worker is gone with its rows and products; what it was running must run elsewhere."""
 
     worker: int
 
 
-Event = WorkerReady | UnitDone | WorkerLost
+Event = WorkerReady | UnitDone | StepDone | WorkerLost
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Make the encoded rows of ``group`` ready on ``worker`` (it keeps them until Release)."""
+    """Make the encoded rows of ``group``, or of some of its blocks, ready on ``worker`` (it keeps them until Release)."""
 
     worker: int
     group: int
+    blocks: Blocks | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +130,21 @@ class Run:
 
     worker: int
     unit: Unit
+
+
+@dataclass(frozen=True, slots=True)
+class RunStep:
+    """Run ``step`` on ``worker``."""
+
+    worker: int
+    step: Step
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """The products of these steps are no longer needed by anyone."""
+
+    steps: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +160,7 @@ class Finish:
     """Every unit is done; workers may stop."""
 
 
-Instruction = Load | Run | Release | Finish
+Instruction = Load | Run | RunStep | Discard | Release | Finish
 
 
 class Operator(Protocol):
