@@ -93,8 +93,8 @@ def run(
     finally:
         watching.ended()
     seconds = time.perf_counter() - began
-    merged = merge(job, results, greater_is_better)
-    return RunOutcome(merged, results, choice.operator, choice.executor, choice.workers, seconds)
+    alone, packs = merge(job, results, greater_is_better)
+    return RunOutcome(alone, results, choice.operator, choice.executor, choice.workers, seconds, packs)
 
 
 def fit_on_all_rows(items: tuple[Item, ...], dataset: Dataset, folds: int) -> dict[int, FittedItem]:

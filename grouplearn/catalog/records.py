@@ -6,14 +6,25 @@ from dataclasses import dataclass
 
 from grouplearn.plan.definition import HyperparameterColumn, ItemColumn, KeyColumn, ModelDefinition
 from grouplearn.runtime.job import UnitResult
-from grouplearn.runtime.outcome import GroupOutcome
+from grouplearn.runtime.outcome import GroupOutcome, PackedOutcome
 
-__all__ = ["GroupOutcome", "HyperparameterColumn", "ItemColumn", "KeyColumn", "ModelDefinition", "RunOutcome"]
+__all__ = [
+    "GroupOutcome",
+    "HyperparameterColumn",
+    "ItemColumn",
+    "KeyColumn",
+    "ModelDefinition",
+    "PackedOutcome",
+    "RunOutcome",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """A finished run: outcomes by group, the units as they really ran, and how they were run."""
+    """A finished run: outcomes by group, the units as they really ran, and how they were run.
+
+    ``packs`` are the outcomes of groups that trained side by side, ``groups`` all others.
+    """
 
     groups: tuple[GroupOutcome, ...]
     units: tuple[UnitResult, ...]
@@ -21,3 +32,9 @@ class RunOutcome:
     executor: str
     workers: int
     seconds: float
+    packs: tuple[PackedOutcome, ...] = ()
+
+    def every_group(self, metric: str) -> list[GroupOutcome]:
+        """Return the outcomes of all groups as objects, in order of their number; ``metric`` is the one that curves show."""
+        unpacked = (outcome for pack in self.packs for outcome in pack.outcomes(metric))
+        return sorted((*self.groups, *unpacked), key=lambda outcome: outcome.group.id)

@@ -5,17 +5,18 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from grouplearn.catalog import packed_rows
 from grouplearn.catalog.artifacts import store
-from grouplearn.catalog.records import GroupOutcome, ModelDefinition, RunOutcome
+from grouplearn.catalog.records import GroupOutcome, ModelDefinition, PackedOutcome, RunOutcome
 from grouplearn.data.encoders import FittedItem
-from grouplearn.runtime.job import CurvePoint, TrialResult
+from grouplearn.runtime.job import CurvePoint, GroupFacts, TrialResult
 
 _TEXTS = pa.list_(pa.string())
 _NUMBERS = pa.list_(pa.float64())
@@ -112,8 +113,14 @@ def _text(value: Any) -> str:
 
 def groups(outcome: RunOutcome) -> Any:
     """Return the rows of ``groups``."""
-    return _columns(
-        [_group_row(entry) for entry in outcome.groups],
+    alone = [(entry.group, entry.facts, entry.best) for entry in outcome.groups]
+    packed = [row for pack in outcome.packs for row in packed_rows.groups(pack)]
+    rows = [
+        (group.id, group.level, group.keys, group.n_rows, best, *_counts(facts))
+        for group, facts, best in alone + packed
+    ]
+    heads = _columns(
+        rows,
         group_id=pa.int32(),
         level=pa.int32(),
         keys=_TEXTS,
@@ -123,6 +130,26 @@ def groups(outcome: RunOutcome) -> Any:
         n_valid=pa.int64(),
         n_skipped=pa.int64(),
         classes=_INTEGERS,
+    )
+    encoders = _encoders([facts for _, facts, _ in alone + packed])
+    for name in encoders.column_names:
+        heads = heads.append_column(name, encoders.column(name))
+    return heads
+
+
+def _counts(facts: GroupFacts | None) -> tuple[Any, ...]:
+    return (None,) * 4 if facts is None else (facts.n_train, facts.n_valid, facts.n_skipped, facts.classes)
+
+
+def _encoders(every: Sequence[GroupFacts | None]) -> Any:
+    """Return the columns of the fitted items; groups that share them share one conversion."""
+    fitted = [() if facts is None else facts.fitted for facts in every]
+    distinct = {id(items): items for items in fitted}
+    place = {key: number for number, key in enumerate(distinct)}
+    features = {id(facts.fitted): facts.features for facts in every if facts is not None}
+    rows = [_encoder_row(items, features[key]) if key in features else (None,) * 6 for key, items in distinct.items()]
+    table = _columns(
+        rows,
         features=_TEXTS,
         starts=_INTEGERS,
         fills=_NUMBERS,
@@ -130,21 +157,12 @@ def groups(outcome: RunOutcome) -> Any:
         scales=_NUMBERS,
         categories=pa.list_(_TEXTS),
     )
+    return table.take(pa.array([place[id(items)] for items in fitted], pa.int64()))
 
 
-def _group_row(entry: GroupOutcome) -> tuple[Any, ...]:
-    group, facts = entry.group, entry.facts
-    head = (group.id, group.level, group.keys, group.n_rows, entry.best)
-    if facts is None:
-        return (*head, *[None] * 10)
-    fitted = facts.fitted
+def _encoder_row(fitted: tuple[FittedItem, ...], features: tuple[str, ...]) -> tuple[Any, ...]:
     return (
-        *head,
-        facts.n_train,
-        facts.n_valid,
-        facts.n_skipped,
-        facts.classes,
-        facts.features,
+        features,
         starts(fitted),
         [item.fill for item in fitted],
         [item.center for item in fitted],
@@ -175,7 +193,7 @@ def trials(outcome: RunOutcome) -> Any:
         )
         for entry, trial in _trials(outcome)
     ]
-    return _columns(
+    alone = _columns(
         rows,
         group_id=pa.int32(),
         config=pa.int32(),
@@ -188,6 +206,13 @@ def trials(outcome: RunOutcome) -> Any:
         valid=_METRICS,
         importance=_NUMBERS,
     )
+    return _with_packs(alone, outcome, packed_rows.trials)
+
+
+def _with_packs(alone: Any, outcome: RunOutcome, of_pack: Callable[[PackedOutcome], Iterable[Any]]) -> Any:
+    """Return the rows of groups that trained alone and, in the same columns, of those that trained side by side."""
+    packed = (table for pack in outcome.packs for table in of_pack(pack))
+    return pa.concat_tables([alone, *(table.select(alone.column_names).cast(alone.schema) for table in packed)])
 
 
 def _trials(outcome: RunOutcome) -> Iterator[tuple[GroupOutcome, TrialResult]]:
@@ -199,7 +224,7 @@ def _metrics(values: Mapping[str, float]) -> list[tuple[str, float | None]]:
     return [(name, None if math.isnan(value) else float(value)) for name, value in values.items()]
 
 
-def curves(outcome: RunOutcome) -> Any:
+def curves(outcome: RunOutcome, metric_name: str) -> Any:
     """Return the rows of ``curves``."""
     drawn = [(entry.group.id, trial.config, trial.curve) for entry, trial in _trials(outcome) if trial.curve]
     lengths = [len(curve) for *_, curve in drawn]
@@ -211,7 +236,7 @@ def curves(outcome: RunOutcome) -> Any:
         return np.fromiter((value(point) for *_, curve in drawn for point in curve), np.float64, sum(lengths))
 
     loss, metric = per_point(lambda point: point.train_loss), per_point(lambda point: point.valid_metric)
-    return pa.table(
+    alone = pa.table(
         {
             "group_id": per_trial(0),
             "config": per_trial(1),
@@ -220,6 +245,7 @@ def curves(outcome: RunOutcome) -> Any:
             "valid_metric": pa.array(metric, mask=np.isnan(metric)),
         }
     )
+    return _with_packs(alone, outcome, lambda pack: [packed_rows.curves(pack, metric_name)])
 
 
 def artifacts(definition: ModelDefinition, outcome: RunOutcome) -> Any:
@@ -231,7 +257,7 @@ def artifacts(definition: ModelDefinition, outcome: RunOutcome) -> Any:
         if trial.artifact is not None
     ]
     stored = [artifact for _, _, artifact in kept]
-    return pa.table(
+    alone = pa.table(
         {
             "group_id": pa.array([group for group, _, _ in kept], pa.int32()),
             "config": pa.array([config for _, config, _ in kept], pa.int32()),
@@ -242,12 +268,13 @@ def artifacts(definition: ModelDefinition, outcome: RunOutcome) -> Any:
             "sha256": pa.array([artifact.sha256 for artifact in stored], pa.string()),
         }
     )
+    return _with_packs(alone, outcome, lambda pack: packed_rows.artifacts(definition, pack))
 
 
 def _lists(values: list[Any]) -> Any:
     """Return a list column from arrays without boxing their numbers."""
     if not values or values[0] is None:
-        return pa.nulls(len(values), _NUMBERS)
+        return pa.nulls(len(values), pa.large_list(pa.float64()))
     offsets = np.concatenate([[0], np.cumsum([value.size for value in values])])
     return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), pa.array(np.concatenate(values)))
 
@@ -271,7 +298,7 @@ def units(outcome: RunOutcome) -> Any:
     rows = [
         (
             result.unit.id,
-            result.unit.group,
+            group,
             result.unit.configs,
             None if result.unit.fold < 0 else result.unit.fold,
             result.worker,
@@ -279,6 +306,7 @@ def units(outcome: RunOutcome) -> Any:
             result.ended,
         )
         for result in outcome.units
+        for group in result.unit.groups
     ]
     return _columns(
         rows,
@@ -302,4 +330,5 @@ def errors(outcome: RunOutcome) -> Any:
             rows.append((entry.group.id, None, reasons.pop()))
         else:
             rows.extend((entry.group.id, config, reason) for config, reason in failed)
+    rows += [row for pack in outcome.packs for row in packed_rows.errors(pack)]
     return _columns(rows, group_id=pa.int32(), config=pa.int32(), reason=pa.string())

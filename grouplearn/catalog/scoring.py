@@ -234,7 +234,7 @@ def _list_slices(column: Any) -> list[FloatArray | None]:
 def scorer_of(definition: ModelDefinition, outcome: RunOutcome) -> Scorer:
     """Return a model that was just trained ready to score, without the catalog."""
     groups = []
-    for entry in outcome.groups:
+    for entry in outcome.every_group(definition.metric):
         best = next((trial for trial in rows.kept_trials(definition, entry)[:1] if trial.config == entry.best), None)
         if best is not None and best.artifact is not None and entry.facts is not None:
             group, facts = entry.group, entry.facts

@@ -95,7 +95,7 @@ def _tables(definition: ModelDefinition, outcome: RunOutcome) -> tuple[tuple[str
         ("groups", lambda: rows.groups(outcome)),
         ("configs", lambda: rows.configs(definition)),
         ("trials", lambda: rows.trials(outcome)),
-        ("curves", lambda: rows.curves(outcome)),
+        ("curves", lambda: rows.curves(outcome, definition.metric)),
         ("artifacts", lambda: rows.artifacts(definition, outcome)),
         ("units", lambda: rows.units(outcome)),
         ("errors", lambda: rows.errors(outcome)),

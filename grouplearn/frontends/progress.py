@@ -37,7 +37,8 @@ def _in_notebook() -> bool:
 class Tally:
     """What has happened in a run so far, counted from its events. ``clock`` returns seconds.
 
-    ``groups`` counts the groups all of whose trials have ended, ``epochs`` is summed over trials.
+    ``trials`` counts those that ended, well or not, ``groups`` the groups all of whose trials have, ``epochs`` is summed over
+    trials.
     """
 
     summary: RunSummary
@@ -47,7 +48,7 @@ class Tally:
     epochs: int = 0
     failed: int = 0
     best: float = math.nan
-    _trials: set[tuple[int, int]] = field(default_factory=set)
+    trials: int = 0
     _left_in_group: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -55,15 +56,14 @@ class Tally:
 
     def unit_done(self, result: UnitResult) -> None:
         """Count the trials of a unit; a fold's unit brings metrics but ends no trial."""
-        for trial in result.trials:
-            self._see_metric(trial.valid.get(self.summary.metric, math.nan))
-            key = (result.unit.group, trial.config)
-            if result.unit.fold >= 0 or key in self._trials:
-                continue
-            self._trials.add(key)
-            self.failed += trial.status == "failed"
-            left = self._left_in_group.get(result.unit.group, self._configs_per_group) - 1
-            self._left_in_group[result.unit.group] = left
+        self._see_metric(result.best(self.summary.metric, self.summary.greater_is_better))
+        if result.unit.fold >= 0:
+            return
+        self.trials += len(result.unit.groups) * len(result.unit.configs)
+        self.failed += result.failed
+        for group in result.unit.groups:
+            left = self._left_in_group.get(group, self._configs_per_group) - len(result.unit.configs)
+            self._left_in_group[group] = left
             self.groups += left == 0
 
     def epochs_done(self, epochs: int) -> None:
@@ -78,11 +78,6 @@ class Tally:
     @property
     def _configs_per_group(self) -> int:
         return max(1, self.summary.trials // max(1, self.summary.groups))
-
-    @property
-    def trials(self) -> int:
-        """Trials ended, well or not."""
-        return len(self._trials)
 
     @property
     def seconds(self) -> float:

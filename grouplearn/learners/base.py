@@ -198,6 +198,41 @@ class AlgebraicLearner(Learner, Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Solved:
+    """The models of a stack: G groups, each with the same C configs.
+
+    ``weights`` (G, C, k, d) and ``intercept`` (G, C, k) on the features as written; ``loss`` (G, C) is the objective there,
+    NaN where training diverged; ``epochs`` (G, C) counts passes; ``curve`` (passes, G, C) is the objective after each pass,
+    NaN once a model was finished.
+    """
+
+    weights: FloatArray
+    intercept: FloatArray
+    loss: FloatArray
+    epochs: npt.NDArray[np.int32]
+    curve: FloatArray
+
+
+@runtime_checkable
+class StackLearner(AlgebraicLearner, Protocol):
+    """Solves many small groups at once, in batched products over padded rows."""
+
+    def solve(
+        self,
+        problem: Problem,
+        configs: Sequence[Config],
+        stack: Stack,
+        report: Callable[[int], None],
+        cancelled: Callable[[], bool],
+    ) -> Solved:
+        """Return the models of every group of ``stack`` under every config; ``problem`` is that of one group.
+
+        ``report(n)`` is told of n further epochs, summed over models. Raises Interrupted when ``cancelled()``.
+        """
+        ...
+
+
 @runtime_checkable
 class SequentialLearner(Learner, Protocol):
     """Learns row by row (SGD)."""

@@ -30,6 +30,15 @@ def linear_predictor(x: Matrix, weights: FloatArray, intercept: FloatArray) -> F
     return predictor
 
 
+def stack_scores(task: Task, x: FloatArray, weights: FloatArray, intercept: FloatArray) -> FloatArray:
+    """Return the predictions (G, n, C, k) of a stack's rows x (G, n, d) for weights (G, C, k, d), intercept (G, C, k)."""
+    n_groups, n_configs, n_outputs, n_features = weights.shape
+    flat = np.ascontiguousarray(weights.reshape(n_groups, n_configs * n_outputs, n_features).transpose(0, 2, 1))
+    predictor = (x @ flat).reshape(n_groups, -1, n_configs, n_outputs)
+    predictor += intercept[:, None]
+    return inverse_link(task, predictor)
+
+
 def inverse_link(task: Task, predictor: FloatArray) -> FloatArray:
     """Return values (regression), the probability of class 1 (binary) or of every class (multiclass), stably."""
     if task is Task.REGRESSION:

@@ -113,6 +113,13 @@ def _iterate(pack: Pack, advance: Advance, losses: Callable[[State], FloatArray]
     return state, fits
 
 
+def diverged(learner: Learner) -> str:
+    """Return the reason of a trial whose objective became infinite."""
+    names = {parameter.name for parameter in learner.hyperparameters}
+    hint = "lower learning_rate" if "learning_rate" in names else "bring the features to one scale, as zscore(...) does"
+    return f"diverged: the objective became infinite; hint: {hint}"
+
+
 def _valid_metric(pack: Pack, valid: Shard | None, state: State, active: Sequence[int]) -> list[float]:
     if valid is None:
         return [math.nan for _ in active]

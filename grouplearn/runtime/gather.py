@@ -2,128 +2,202 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import cast
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from grouplearn.data.shard import FloatArray, Stack
-from grouplearn.learners import registry
-from grouplearn.learners.base import AlgebraicLearner, Config, Interrupted, State
-from grouplearn.runtime.fit import Fit, Pack
-from grouplearn.runtime.job import CurvePoint, Job, TrialResult, UnitResult
-from grouplearn.runtime.prepare import FINAL, GroupFailed, Prepared, prepare
-from grouplearn.runtime.unit import failed_unit, finish_pack, group_of, reason_of, train_unit
+from grouplearn.learners import linear_model, registry
+from grouplearn.learners.base import Config, Interrupted, Solved, StackLearner
+from grouplearn.learners.metrics import metrics_for
+from grouplearn.learners.stack_metrics import measure_stack
+from grouplearn.runtime.fit import diverged
+from grouplearn.runtime.job import GroupFacts, Job, TrialResult, UnitResult
+from grouplearn.runtime.packed import Curves, Models, Packed
+from grouplearn.runtime.prepare import FINAL
+from grouplearn.runtime.prepare_stack import PreparedStack, prepare_stacks
+from grouplearn.runtime.unit import group_of, train_unit
 from grouplearn.schedule.messages import Unit
 
 
 def train_gathered(job: Job, unit: Unit, report: Callable[[int], None], cancelled: Callable[[], bool]) -> UnitResult:
-    """Train a unit of several groups: those of one shape in one stack, the others one by one.
+    """Train a unit of several groups: those of one shape in one stack, what cannot be stacked one by one.
 
     Which groups stand together depends on the plan and the data alone, so the models are the same on any worker. Raises
     Interrupted and nothing else.
     """
-    found: dict[int, UnitResult] = {}
-    ready: dict[tuple[int, int], list[tuple[int, Prepared]]] = defaultdict(list)
-    for group in unit.groups:
-        if cancelled():
-            raise Interrupted
-        prepared = _prepared(job, unit, group)
-        if isinstance(prepared, GroupFailed):
-            found[group] = failed_unit(unit.of(group), str(prepared))
+    began = time.perf_counter()
+    table = _Table(job, unit)
+    prepared = prepare_stacks(job, [group_of(job, number) for number in unit.groups], unit.fold)
+    table.fail(prepared.failed)
+    for stack in prepared.stacks:
+        solved = _solve(job, table.configs, stack, report, cancelled)
+        if solved is None:  # one group broke the stack: alone, each tells its own reason
+            table.train_alone(dict.fromkeys(stack.members), report, cancelled)
         else:
-            problem = prepared.problem
-            ready[problem.n_features, problem.n_classes].append((group, prepared))
-    for members in ready.values():
-        found.update(_train_alike(job, unit, members, report, cancelled))
-    return UnitResult(unit, (), members=tuple(found[group] for group in unit.groups))
+            table.add(stack, solved)
+    table.train_alone(dict.fromkeys(prepared.alone), report, cancelled)
+    return UnitResult(unit, (), pack=table.finished(time.perf_counter() - began))
 
 
-def _prepared(job: Job, unit: Unit, group: int) -> Prepared | GroupFailed:
+def _solve(
+    job: Job,
+    configs: Sequence[Config],
+    stack: PreparedStack,
+    report: Callable[[int], None],
+    cancelled: Callable[[], bool],
+) -> Solved | None:
+    learner = registry.learner(job.learner)
     try:
+        if not isinstance(learner, StackLearner):
+            return _by_epochs(learner, stack.problem, configs, stack.train, report, cancelled)
         with np.errstate(all="ignore"):
-            return prepare(job, group_of(job, group), unit.fold)
-    except GroupFailed as error:
-        return error
+            return learner.solve(stack.problem, configs, stack.train, report, cancelled)
     except Interrupted:
         raise
-    except Exception as error:
-        return GroupFailed(reason_of(error))
+    except Exception:
+        return None
 
 
-def _train_alike(
-    job: Job,
-    unit: Unit,
-    members: Sequence[tuple[int, Prepared]],
-    report: Callable[[int], None],
-    cancelled: Callable[[], bool],
-) -> dict[int, UnitResult]:
-    learner = cast(AlgebraicLearner, registry.learner(job.learner))
-    configs = tuple(job.configs[number] for number in unit.configs)
-    dense = all(isinstance(prepared.train.x, np.ndarray) for _, prepared in members)
-    if len(members) > 1 and dense and learner.gathers(members[0][1].problem, configs):
-        try:
-            with np.errstate(all="ignore"):
-                return _train_stack(job, unit, members, configs, report, cancelled)
-        except Interrupted:
-            raise
-        except Exception:  # noqa: S110  (one group broke the stack: alone, each tells its own reason)
-            pass
-    return {group: train_unit(job, unit.of(group), prepared, report, cancelled) for group, prepared in members}
-
-
-def _train_stack(
-    job: Job,
-    unit: Unit,
-    members: Sequence[tuple[int, Prepared]],
-    configs: tuple[Config, ...],
-    report: Callable[[int], None],
-    cancelled: Callable[[], bool],
-) -> dict[int, UnitResult]:
-    learner = cast(AlgebraicLearner, registry.learner(job.learner))
-    problem = members[0][1].problem
-    everyone = configs * len(members)
-    stack = Stack.of([prepared.train for _, prepared in members])
-    started = time.perf_counter()
+def _by_epochs(learner: Any, problem: Any, configs: Any, stack: Any, report: Any, cancelled: Any) -> Solved | None:
+    everyone = tuple(configs) * stack.n_groups
+    if not learner.gathers(problem, everyone):
+        return None
+    shape = stack.n_groups, len(configs)
     state = learner.init(problem, everyone)
-    fits = tuple(Fit() for _ in everyone)
-    for epoch in range(1, problem.epochs + 1):
-        active = np.flatnonzero(~state.done).tolist()
-        if not active:
-            break
-        if cancelled():
-            raise Interrupted
-        state = learner.step(problem, everyone, state, learner.accumulate(problem, everyone, state, stack))
-        _record(fits, active, epoch, learner.losses(state))
-        report(len(active))
-    # Seconds are shared equally: everything took place at once.
-    elapsed = (time.perf_counter() - started) / len(members)
-    results = {}
-    for place, (group, prepared) in enumerate(members):
-        rows = slice(place * len(configs), (place + 1) * len(configs))
-        pack = Pack(learner, configs, prepared, job.metric, None, report, cancelled)
-        own = State({name: value[rows] for name, value in state.tensors.items()}, state.done[rows])
-        began = time.perf_counter() - elapsed
-        trials = finish_pack(pack, unit.configs, own, fits[rows], unit.fold == FINAL, began)
-        results[group] = UnitResult(unit.of(group), tuple(_curve_ended(job, trial) for trial in trials), prepared.facts)
-    return results
+    epochs = np.zeros(len(everyone), dtype=np.int32)
+    curve = []
+    with np.errstate(all="ignore"):
+        for _ in range(problem.epochs):
+            active = ~state.done
+            if not active.any():
+                break
+            if cancelled():
+                raise Interrupted
+            state = learner.step(problem, everyone, state, learner.accumulate(problem, everyone, state, stack))
+            epochs += active
+            curve.append(np.where(active, learner.losses(state), np.nan).reshape(shape))
+            report(int(active.sum()))
+    weights, intercept = state.tensors["weights"], state.tensors["intercept"]
+    return Solved(
+        weights.reshape(*shape, *weights.shape[1:]),
+        intercept.reshape(*shape, -1),
+        learner.losses(state).reshape(shape),
+        epochs.reshape(shape),
+        np.array(curve),
+    )
 
 
-def _record(fits: Sequence[Fit], active: Sequence[int], epoch: int, losses: FloatArray) -> None:
-    for index in active:
-        loss = float(losses[index])
-        fits[index].epochs = epoch
-        fits[index].curve.append(CurvePoint(epoch, loss, math.nan))
-        fits[index].diverged |= not math.isfinite(loss)
+@dataclass
+class _Table:
+    """The unit's results as they come in: arrays over its groups and configs, models stack by stack."""
 
+    job: Job
+    unit: Unit
+    reasons: dict[tuple[int, int], str] = field(default_factory=dict)
+    models: list[Models] = field(default_factory=list)
 
-def _curve_ended(job: Job, trial: TrialResult) -> TrialResult:
-    """Put the validation metric on the last point of the curve: in a stack it is measured at the end only."""
-    value = trial.valid.get(job.metric, math.nan)
-    if not trial.curve or math.isnan(value):
-        return trial
-    return replace(trial, curve=(*trial.curve[:-1], replace(trial.curve[-1], valid_metric=value)))
+    def __post_init__(self) -> None:
+        shape = len(self.unit.groups), len(self.unit.configs)
+        names = metrics_for(self.job.task)
+        self.configs = tuple(self.job.configs[number] for number in self.unit.configs)
+        self.facts: list[GroupFacts | None] = [None] * shape[0]
+        self.epochs = np.zeros(shape, dtype=np.int32)
+        self.train = {name: np.full(shape, np.nan) for name in names} if self.unit.fold == FINAL else {}
+        self.valid = {name: np.full(shape, np.nan) for name in names}
+        self.losses: list[list[FloatArray]] = [[np.empty(0)] * shape[1] for _ in range(shape[0])]
+
+    def fail(self, failed: dict[int, str]) -> None:
+        """Note groups that cannot be trained."""
+        self.reasons |= {(place, config): why for place, why in failed.items() for config in range(len(self.configs))}
+
+    def add(self, stack: PreparedStack, solved: Solved) -> None:
+        """Take the models of a stack and measure them."""
+        members = np.array(stack.members)
+        broken = ~np.isfinite(solved.loss) | ~np.isfinite(solved.weights).all(axis=(2, 3))
+        why = diverged(registry.learner(self.job.learner))
+        self.reasons |= {(int(members[group]), int(config)): why for group, config in np.argwhere(broken)}
+        self.epochs[members] = solved.epochs
+        for place, group_facts in zip(stack.members, stack.facts, strict=True):
+            self.facts[place] = group_facts
+        if self.train:
+            rows = Stack(stack.train.x, stack.train.y, stack.row_weight)
+            self._measure(self.train, members, stack, rows, solved, broken)
+        if stack.valid is not None:
+            self._measure(self.valid, members, stack, stack.valid, solved, broken)
+        curve = np.ascontiguousarray(solved.curve.transpose(1, 2, 0))
+        for group, place in enumerate(stack.members):
+            self.losses[place] = [
+                row[:length] for row, length in zip(curve[group], solved.epochs[group].tolist(), strict=True)
+            ]
+        if self.unit.fold == FINAL:
+            self.models.append(Models(members, solved.weights, solved.intercept))
+
+    def _measure(
+        self,
+        into: dict[str, FloatArray],
+        members: np.ndarray,
+        prepared: PreparedStack,
+        rows: Stack,
+        solved: Solved,
+        broken: np.ndarray,
+    ) -> None:
+        problem = prepared.problem
+        with np.errstate(all="ignore"):
+            scores = linear_model.stack_scores(problem.task, rows.x, solved.weights, solved.intercept)
+            found = measure_stack(problem.task, problem.n_classes, scores, rows.y, rows.weight)
+        for name, values in found.items():
+            values[broken] = np.nan
+            into[name][members] = values
+
+    def train_alone(
+        self, places: dict[int, None], report: Callable[[int], None], cancelled: Callable[[], bool]
+    ) -> None:
+        """Train groups one after the other."""
+        for place in places:
+            result = train_unit(self.job, self.unit.of(self.unit.groups[place]), None, report, cancelled)
+            self.facts[place] = result.facts
+            for config, trial in enumerate(result.trials):
+                self._take(place, config, trial)
+            self._keep_alone(place, result.trials)
+
+    def _take(self, place: int, config: int, trial: TrialResult) -> None:
+        if trial.status == "failed":
+            self.reasons[place, config] = trial.reason or "failed"
+        self.epochs[place, config] = trial.epochs
+        self.losses[place][config] = np.array([point.train_loss for point in trial.curve])
+        for into, values in ((self.train, trial.train), (self.valid, trial.valid)):
+            for name in into:
+                into[name][place, config] = values.get(name, np.nan)
+
+    def _keep_alone(self, place: int, trials: Sequence[TrialResult]) -> None:
+        found = [trial.artifact for trial in trials]
+        some = next((artifact for artifact in found if artifact is not None), None)
+        if some is None:
+            return
+        weights, intercept = (
+            np.stack(
+                [np.full_like(some.tensors[name], np.nan) if each is None else each.tensors[name] for each in found]
+            )
+            for name in ("weights", "intercept")
+        )
+        self.models.append(Models(np.array([place]), weights[None], intercept[None]))
+
+    def finished(self, seconds: float) -> Packed:
+        """Return the results, the time shared equally: everything took place at once."""
+        lengths = np.array([[each.size for each in row] for row in self.losses], dtype=np.int32)
+        return Packed(
+            groups=self.unit.groups,
+            configs=self.unit.configs,
+            facts=tuple(self.facts),
+            reasons=self.reasons,
+            epochs=self.epochs,
+            seconds=seconds / max(1, self.epochs.size),
+            train=self.train,
+            valid=self.valid,
+            curves=Curves(lengths, np.concatenate([each for row in self.losses for each in row])),
+            models=tuple(self.models),
+        )

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import numpy as np
 
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.encoders import FittedItem
 from grouplearn.learners.base import Artifact, Config, Task
 from grouplearn.schedule.messages import Operator, Unit
+
+if TYPE_CHECKING:
+    from grouplearn.runtime.packed import Packed
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +83,7 @@ class GroupFacts:
 class UnitResult:
     """A finished unit: times are seconds since the run began. ``facts`` is None when the group could not be prepared.
 
-    A unit of several groups has one result per group in ``members`` and no trials of its own.
+    A unit of several groups has its results in ``pack`` and no trials of its own.
     """
 
     unit: Unit
@@ -86,14 +92,21 @@ class UnitResult:
     worker: int = 0
     started: float = 0.0
     ended: float = 0.0
-    members: tuple[UnitResult, ...] = ()
+    pack: Packed | None = None
 
     @property
-    def parts(self) -> tuple[UnitResult, ...]:
-        """One result per group."""
-        return tuple(
-            replace(member, worker=self.worker, started=self.started, ended=self.ended) for member in self.members
-        ) or (self,)
+    def failed(self) -> int:
+        """Number of trials without a model."""
+        return len(self.pack.reasons) if self.pack else sum(trial.status == "failed" for trial in self.trials)
+
+    def best(self, metric: str, greater_is_better: bool) -> float:
+        """Return the best validation metric of the unit's trials, NaN when there is none."""
+        known = self.pack.valid.get(metric, np.empty(0)) if self.pack else [
+            trial.valid.get(metric, math.nan) for trial in self.trials
+        ]  # fmt: skip
+        values = np.asarray(known, dtype=np.float64)
+        values = values[~np.isnan(values)]
+        return float(values.max() if greater_is_better else values.min()) if values.size else math.nan
 
 
 class Observer(Protocol):

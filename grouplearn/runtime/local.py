@@ -113,7 +113,7 @@ class _Crew:
                     self._take(self._news.get(timeout=POLL_SECONDS))
         finally:
             self._stop_threads()
-        return tuple(part for number in sorted(self._results) for part in self._results[number].parts)
+        return tuple(self._results[number] for number in sorted(self._results))
 
     def _take(self, news: UnitResult | _Epochs | _Broken) -> None:
         match news:
@@ -124,8 +124,7 @@ class _Crew:
             case UnitResult(unit=unit, worker=worker):
                 self._results[unit.id] = news
                 self._execute(self._operator.on(UnitDone(worker, unit)))
-                for part in news.parts:
-                    self._observer.unit_done(part)
+                self._observer.unit_done(news)
 
     def _execute(self, instructions: Sequence[Instruction]) -> None:
         for instruction in instructions:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from grouplearn.data.dataset import Group
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.data.dataset import FloatArray, Group
 from grouplearn.runtime.job import GroupFacts, Job, TrialResult, UnitResult
+from grouplearn.runtime.packed import Packed, beside
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,16 +25,85 @@ class GroupOutcome:
     best: int | None
 
 
-def merge(job: Job, results: Iterable[UnitResult], greater_is_better: bool) -> tuple[GroupOutcome, ...]:
+@dataclass(frozen=True, slots=True)
+class PackedOutcome:
+    """The outcomes of groups that trained side by side: ``best`` (G,) is the place of the best config, -1 for none."""
+
+    groups: tuple[Group, ...]
+    pack: Packed
+    best: npt.NDArray[np.intp]
+
+    def outcomes(self, metric: str) -> Iterator[GroupOutcome]:
+        """Yield the groups' outcomes one by one; ``metric`` is the one that curves show."""
+        rows = zip(self.groups, self.pack.trials(metric), self.pack.facts, self.best.tolist(), strict=True)
+        for group, trials, facts, best in rows:
+            yield GroupOutcome(group, trials, facts, self.pack.configs[best] if best >= 0 else None)
+
+
+def merge(
+    job: Job, results: Iterable[UnitResult], greater_is_better: bool
+) -> tuple[tuple[GroupOutcome, ...], tuple[PackedOutcome, ...]]:
     """Return the outcome of every group of ``job``, in its order, trials in order of their config number.
 
-    Under VALIDATE FOLDS a trial is the final fit on all rows, its validation metrics the means over folds (NaN and failed
-    folds left out); it failed if the final fit failed or every fold did.
+    First the groups that trained alone, then those that trained side by side. Under VALIDATE FOLDS a trial is the final fit
+    on all rows, its validation metrics the means over folds (NaN and failed folds left out); it failed if the final fit
+    failed or every fold did.
     """
     by_group: dict[int, list[UnitResult]] = defaultdict(list)
-    for result in results:
-        by_group[result.unit.group].append(result)
-    return tuple(_outcome(job, group, by_group[group.id], greater_is_better) for group in job.groups)
+    by_groups: dict[tuple[int, ...], dict[int, list[Packed]]] = defaultdict(lambda: defaultdict(list))
+    for result in sorted(results, key=lambda each: each.unit.id):
+        if result.pack is None:
+            by_group[result.unit.group].append(result)
+        else:
+            by_groups[result.unit.groups][result.unit.fold].append(result.pack)
+    alone = tuple(
+        _outcome(job, group, by_group[group.id], greater_is_better) for group in job.groups if group.id in by_group
+    )
+    group_of = {group.id: group for group in job.groups}
+    packs = []
+    for numbers, by_fold in by_groups.items():
+        pack = with_folds(*(beside(by_fold[fold]) for fold in sorted(by_fold)))
+        groups = tuple(group_of[number] for number in numbers)
+        packs.append(PackedOutcome(groups, pack, best_places(pack, job.metric, greater_is_better)))
+    return alone, tuple(packs)
+
+
+def with_folds(final: Packed, *folds: Packed) -> Packed:
+    """Return the final fits with the means of the folds' validation metrics."""
+    if not folds:
+        return final
+    broken = [fold.done() for fold in folds]
+    reasons = dict(final.reasons)
+    for group, config in np.argwhere(~np.any(broken, axis=0)).tolist():
+        first = folds[0].reasons[group, config]
+        reasons.setdefault((group, config), f"all {len(folds)} folds failed; the first: {first}")
+    names = dict.fromkeys(name for fold in folds for name in fold.valid)
+    means = {name: _mean_known([fold.valid[name] for fold in folds if name in fold.valid]) for name in names}
+    seconds = final.seconds + sum(fold.seconds for fold in folds)
+    return replace(final, valid=means, reasons=reasons, seconds=seconds)
+
+
+def _mean_known(values: Sequence[FloatArray]) -> FloatArray:
+    stacked = np.stack(values)
+    known = ~np.isnan(stacked)
+    total, count = np.where(known, stacked, 0.0).sum(axis=0), known.sum(axis=0)
+    mean: FloatArray = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    return mean
+
+
+def best_places(pack: Packed, metric: str, greater_is_better: bool) -> npt.NDArray[np.intp]:
+    """Return the place of the best config of every group, by the rules of ``best_config``; -1 where none is done."""
+    done = pack.done()
+    best = np.where(done.any(axis=1), done.argmax(axis=1), -1)
+    undecided = np.ones(len(best), dtype=bool)
+    for metrics in (pack.valid, pack.train):
+        if metric not in metrics:
+            continue
+        values = np.where(done, metrics[metric] * (-1.0 if greater_is_better else 1.0), np.nan)
+        known = ~np.isnan(values).all(axis=1) & undecided
+        best[known] = np.nanargmin(values[known], axis=1)
+        undecided &= ~known
+    return best
 
 
 def _outcome(job: Job, group: Group, results: Sequence[UnitResult], greater_is_better: bool) -> GroupOutcome:

@@ -78,7 +78,7 @@ def prepare(job: Job, group: Group, fold: int = FINAL) -> Prepared:
     weight = train.weight * _class_weights(job, classes, train)
     shard = Shard(train.x, train.numbered(classes), weight)
     holdout = Shard(valid.x, valid.numbered(classes), valid.weight) if valid.y.size else None
-    return Prepared(shard, holdout, train.weight, _problem(job, group, learner, facts), facts)
+    return Prepared(shard, holdout, train.weight, problem_of(job, group, learner, facts), facts)
 
 
 def group_seed(seed: int, group: Group) -> int:
@@ -214,7 +214,8 @@ def _class_weights(job: Job, classes: FloatArray, train: _Rows) -> FloatArray | 
     return chosen
 
 
-def _problem(job: Job, group: Group, learner: Learner, facts: GroupFacts) -> Problem:
+def problem_of(job: Job, group: Group, learner: Learner, facts: GroupFacts) -> Problem:
+    """Return what a pack is to learn on a prepared group."""
     starts = np.cumsum([0, *(each.width for each in facts.fitted)])
     ordinal = [each.item.encoder == "ordinal" for each in facts.fitted]
     return Problem(

@@ -190,7 +190,7 @@ class _RayRun:
                 self._hire()
             while not self._finished:
                 self._turn(cancelled)
-            results = tuple(part for number in sorted(self._results) for part in self._results[number].parts)
+            results = tuple(self._results[number] for number in sorted(self._results))
             return self._rest(), results
         except BaseException:
             self._kill()
@@ -260,8 +260,7 @@ class _RayRun:
 
     def _accept(self, number: int, result: UnitResult) -> None:
         self._results[result.unit.id] = result
-        for part in result.parts:
-            self._observer.unit_done(part)
+        self._observer.unit_done(result)
         self._execute(self._operator.on(UnitDone(number, result.unit)))
 
     def _lose(self, number: int) -> None:

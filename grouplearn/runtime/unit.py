@@ -11,9 +11,10 @@ import numpy as np
 from grouplearn.data.dataset import Group
 from grouplearn.data.shard import Shard
 from grouplearn.learners import registry
-from grouplearn.learners.base import Artifact, Diverged, Interrupted, Learner, State
-from grouplearn.runtime.fit import Fit, Pack, evaluate, evaluate_artifacts, fit_pack
+from grouplearn.learners.base import Artifact, Diverged, Interrupted, State
+from grouplearn.runtime.fit import Fit, Pack, diverged, evaluate, evaluate_artifacts, fit_pack
 from grouplearn.runtime.job import Job, TrialResult, UnitResult
+from grouplearn.runtime.packed import failed_pack
 from grouplearn.runtime.prepare import FINAL, GroupFailed, Prepared, prepare
 from grouplearn.schedule.messages import Unit
 
@@ -51,9 +52,7 @@ def train_unit(
 def failed_unit(unit: Unit, reason: str, seconds: float = 0.0) -> UnitResult:
     """Return the result of a unit all of whose trials failed for one reason."""
     if unit.others:
-        return UnitResult(
-            unit, (), members=tuple(failed_unit(unit.of(group), reason, seconds) for group in unit.groups)
-        )
+        return UnitResult(unit, (), pack=failed_pack(unit, reason, seconds))
     share = seconds / max(1, len(unit.configs))
     return UnitResult(unit, tuple(TrialResult(config, "failed", reason, seconds=share) for config in unit.configs))
 
@@ -129,19 +128,13 @@ class _Model:
 
 def _model(pack: Pack, state: State, fit: Fit, index: int) -> _Model:
     if fit.diverged:
-        return _Model(None, _diverged(pack.learner))
+        return _Model(None, diverged(pack.learner))
     if fit.artifact is not None:
         return _Model(fit.artifact, frozen=True)
     artifact = pack.learner.finalize(pack.prepared.problem, pack.configs, state, index)
     if not all(np.isfinite(tensor).all() for tensor in artifact.tensors.values()):
-        return _Model(None, _diverged(pack.learner))
+        return _Model(None, diverged(pack.learner))
     return _Model(artifact)
-
-
-def _diverged(learner: Learner) -> str:
-    names = {parameter.name for parameter in learner.hyperparameters}
-    hint = "lower learning_rate" if "learning_rate" in names else "bring the features to one scale, as zscore(...) does"
-    return f"diverged: the objective became infinite; hint: {hint}"
 
 
 def _metrics(pack: Pack, shard: Shard | None, state: State, models: Sequence[_Model]) -> list[dict[str, float]]:

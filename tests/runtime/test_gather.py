@@ -10,11 +10,15 @@ from runtime_jobs import Watcher, job
 
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.errors import Cancelled
+from grouplearn.learners import metrics
 from grouplearn.learners.base import Task
 from grouplearn.learners.logistic_regression import LogisticRegression
+from grouplearn.learners.stack_metrics import measure_stack
 from grouplearn.runtime.gather import train_gathered
 from grouplearn.runtime.job import Job, UnitResult
 from grouplearn.runtime.local import LocalRuntime
+from grouplearn.runtime.outcome import merge
+from grouplearn.runtime.prepare_stack import PreparedStack, prepare_stacks
 from grouplearn.runtime.unit import train_unit
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.task_parallel import operator
@@ -64,8 +68,10 @@ UNIT = Unit(0, 0, (0, 1, 2), others=tuple(range(1, len(SIZES))))
 
 
 def gathered(a_job: Job, unit: Unit = UNIT) -> dict[int, UnitResult]:
-    result = train_gathered(a_job, unit, lambda _: None, lambda: False)
-    return {part.unit.group: part for part in result.parts}
+    pack = train_gathered(a_job, unit, lambda _: None, lambda: False).pack
+    assert pack is not None
+    rows = zip(pack.groups, pack.trials("log_loss"), pack.facts, strict=True)
+    return {group: UnitResult(unit.of(group), trials, facts) for group, trials, facts in rows}
 
 
 def alone(a_job: Job, group: int, unit: Unit = UNIT) -> UnitResult:
@@ -86,9 +92,9 @@ def assert_same(together: UnitResult, single: UnitResult) -> None:
         x = PROBE[:, : theirs.artifact.tensors["weights"].shape[1]]
         scores = [LogisticRegression().score(task, artifact, x) for artifact in (ours.artifact, theirs.artifact)]
         np.testing.assert_allclose(*scores, atol=1e-3)
-        for metrics in ("train", "valid"):
+        for part in ("train", "valid"):
             # Near its minimum the objective is flat: known to 1e-13, it leaves a single metric some 1e-7 of play.
-            assert getattr(ours, metrics) == pytest.approx(getattr(theirs, metrics), rel=1e-6, abs=1e-7, nan_ok=True)
+            assert getattr(ours, part) == pytest.approx(getattr(theirs, part), rel=1e-6, abs=1e-7, nan_ok=True)
         assert ours.curve[-1].train_loss == pytest.approx(theirs.curve[-1].train_loss, rel=1e-9)
         assert ours.curve[-1].valid_metric == pytest.approx(theirs.valid.get("log_loss", np.nan), nan_ok=True)
 
@@ -139,9 +145,10 @@ def test_a_group_that_breaks_the_stack_leaves_the_others_untouched() -> None:
 
 def test_a_run_tells_of_every_group_and_can_be_cancelled() -> None:
     a_job, watcher = small_groups(), Watcher()
-    results = LocalRuntime().run(a_job, operator("group_task_parallel", [UNIT]), 1, watcher, lambda: False)
-    assert [result.unit.group for result in results] == list(range(len(SIZES)))
-    assert all(result.unit.others == () for result in results)
+    (result,) = LocalRuntime().run(a_job, operator("group_task_parallel", [UNIT]), 1, watcher, lambda: False)
+    assert result.pack is not None
+    assert result.pack.groups == tuple(range(len(SIZES)))
+    assert watcher.epochs == result.pack.epochs.sum()
     with pytest.raises(Cancelled):
         LocalRuntime().run(a_job, operator("group_task_parallel", [UNIT]), 1, watcher, lambda: True)
 
@@ -153,15 +160,96 @@ def test_groups_of_another_shape_train_in_a_stack_of_their_own(monkeypatch: pyte
     codes[: SIZES[0]] = 0
     dataset = replace(a_job.dataset, codes=codes, dictionaries=(("p", "q", "r"),))
     a_job = replace(a_job, dataset=dataset, items=(*a_job.items, Item("kind", "category", 0, "onehot")))
-    widths: list[int] = []
-    init = LogisticRegression.init
-    monkeypatch.setattr(
-        LogisticRegression,
-        "init",
-        lambda self, problem, configs: widths.append(problem.n_features) or init(self, problem, configs),
-    )
-    results = gathered(a_job)
-    assert set(widths) == {4, 5, 6}
-    monkeypatch.undo()
-    for group, together in results.items():
+    stacks = prepare_stacks(a_job, a_job.groups).stacks
+    assert {stack.problem.n_features for stack in stacks} == {4, 5, 6}
+    for group, together in gathered(a_job).items():
         assert_same(together, alone(a_job, group))
+
+
+def weighty(n_configs: int = 3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    random = np.random.default_rng(n_configs)
+    weight = random.uniform(0.5, 2, (4, 9))
+    weight[1, 5:] = 0.0
+    weight[3, 1:] = 0.0
+    return random.uniform(size=(4, 9, n_configs)).round(1), random.integers(0, 3, (4, 9)).astype(float), weight
+
+
+@pytest.mark.parametrize("task", list(Task))
+def test_metrics_of_a_stack_are_those_of_each_group(task: Task) -> None:
+    scores, y, weight = weighty()
+    if task is Task.BINARY:
+        y = (y > 0).astype(float)
+        y[2] = 1.0
+    k = 3 if task is Task.MULTICLASS else 1
+    stacked = np.stack([scores + step for step in range(k)], axis=3) % 1.0 if k > 1 else scores[..., None]
+    found = measure_stack(task, max(2, k), stacked, y, weight)
+    for group in range(4):
+        rows = weight[group] > 0
+        sums = metrics.measure(task, max(2, k), stacked[group, rows], y[group, rows], weight[group, rows])
+        expected = metrics.finish(sums)
+        assert found.keys() == expected.keys()
+        for name, values in expected.items():
+            np.testing.assert_allclose(found[name][group], values, rtol=1e-12, atol=1e-12, err_msg=name)
+
+
+def test_the_quick_way_to_a_stack_gives_what_the_thorough_way_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups of clean numbers are prepared together; one with a hole, a zero weight or a class missing is not."""
+    a_job = small_groups()
+    numeric, weight = a_job.dataset.numeric.copy(), a_job.dataset.weight.copy()
+    numeric[3, 1], weight[45] = np.nan, 0.0
+    a_job = replace(a_job, dataset=replace(a_job.dataset, numeric=numeric, weight=weight))
+    quick = prepare_stacks(a_job, a_job.groups)
+    monkeypatch.setattr("grouplearn.runtime.prepare_stack._is_quick", lambda job: False)
+    thorough = prepare_stacks(a_job, a_job.groups)
+    assert quick.failed == thorough.failed
+    assert len(quick.stacks) == 2
+    for group in range(len(SIZES)):
+        ours, theirs = one_group(quick.stacks, group), one_group(thorough.stacks, group)
+        assert ours is not None or group in quick.failed
+        assert repr(ours) == repr(theirs)
+
+
+def one_group(stacks: tuple[PreparedStack, ...], group: int) -> object:
+    for stack in stacks:
+        if group in stack.members:
+            at = stack.members.index(group)
+            parts = [part for part in (stack.train, stack.valid) if part is not None]
+            rows = [(part.x[at][part.weight[at] > 0], part.y[at][part.weight[at] > 0]) for part in parts]
+            return stack.facts[at], [(x.tolist(), y.tolist()) for x, y in rows if y.size]
+    return None
+
+
+def test_configs_of_several_packs_stand_in_one_outcome() -> None:
+    """Configs that cannot share a state are units of their own; their outcome is one, configs in order."""
+    a_job = small_groups()
+    whole = train_gathered(a_job, UNIT, lambda _: None, lambda: False)
+    halves = [
+        train_gathered(a_job, replace(UNIT, id=number, configs=configs), lambda _: None, lambda: False)
+        for number, configs in enumerate([(0, 2), (1,)])
+    ]
+    _, (together,) = merge(a_job, [whole], greater_is_better=False)
+    _, (joined,) = merge(a_job, halves, greater_is_better=False)
+    assert joined.pack.configs == (0, 1, 2)
+    np.testing.assert_array_equal(joined.best, together.best)
+    for ours, theirs in zip(joined.pack.trials("log_loss"), together.pack.trials("log_loss"), strict=True):
+        for one, other in zip(ours, theirs, strict=True):
+            assert (one.config, one.status, one.epochs) == (other.config, other.status, other.epochs)
+            assert one.valid == pytest.approx(other.valid, rel=1e-6, abs=1e-7, nan_ok=True)
+            if other.artifact is not None:
+                weights = (trial.artifact.tensors["weights"] for trial in (one, other))
+                np.testing.assert_allclose(*weights, rtol=1e-4, atol=1e-6)
+
+
+def test_folds_of_small_groups_are_averaged() -> None:
+    a_job = replace(small_groups(), folds=2)
+    a_job = replace(a_job, dataset=replace(a_job.dataset, split=(np.arange(sum(SIZES)) % 2).astype(np.int16)))
+    units = [replace(UNIT, id=number, fold=fold) for number, fold in enumerate((0, 1, -1))]
+    results = [train_gathered(a_job, unit, lambda _: None, lambda: False) for unit in units]
+    _, (packed,) = merge(a_job, results, greater_is_better=False)
+    singles = [alone(a_job, group, unit) for unit in units for group in unit.groups]
+    alone_outcomes, _ = merge(a_job, singles, greater_is_better=False)
+    for ours, theirs in zip(packed.outcomes("log_loss"), alone_outcomes, strict=True):
+        assert (ours.group, ours.facts) == (theirs.group, theirs.facts)
+        for one, other in zip(ours.trials, theirs.trials, strict=True):
+            assert (one.status, one.reason) == (other.status, other.reason)
+            assert one.valid == pytest.approx(other.valid, rel=1e-5, abs=1e-7, nan_ok=True)

@@ -47,7 +47,8 @@ def merged(*by_fold: list[TrialResult]) -> GroupOutcome:
         UnitResult(Unit(number, 0, (), fold=number - 1), tuple(trials), FACTS if number == 0 else None)
         for number, trials in enumerate(by_fold)
     ]
-    (outcome,) = merge(job(groups=1), reversed(results), greater_is_better=False)
+    (outcome,), packs = merge(job(groups=1), reversed(results), greater_is_better=False)
+    assert not packs
     return outcome
 
 
@@ -73,7 +74,7 @@ def test_groups_and_configs_in_order_whoever_trained_them() -> None:
         UnitResult(Unit(2, 1, (0,)), (done(0, 0.2),), FACTS),
         UnitResult(Unit(0, 0, (0, 1)), (failed(0), failed(1))),
     ]
-    first, second = merge(job(groups=2), results, greater_is_better=False)
+    (first, second), _ = merge(job(groups=2), results, greater_is_better=False)
     assert (first.group.id, first.best, first.facts) == (0, None, None)
     assert [trial.config for trial in second.trials] == [0, 1]
     assert second.best == 1

@@ -1,0 +1,224 @@
+"""From dataset rows to padded stacks: many small groups prepared at once, in array operations over all their rows."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.data import encoders
+from grouplearn.data.dataset import FloatArray, Group, Item
+from grouplearn.data.encoders import FittedItem
+from grouplearn.data.shard import Shard, Stack
+from grouplearn.learners import registry
+from grouplearn.learners.base import Interrupted, Problem, Task
+from grouplearn.runtime.job import GroupFacts, Job
+from grouplearn.runtime.prepare import FINAL, GroupFailed, Prepared, prepare, problem_of
+from grouplearn.runtime.unit import reason_of
+
+BoolArray = npt.NDArray[np.bool_]
+IntArray = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedStack:
+    """Groups of one shape ready to train side by side; ``members`` are their places in the unit.
+
+    ``train`` is weighted with class weights, ``row_weight`` (G, n) without: what metrics are weighted by. A group without
+    held-out rows has weight 0 throughout ``valid``.
+    """
+
+    members: tuple[int, ...]
+    problem: Problem
+    train: Stack
+    row_weight: FloatArray
+    valid: Stack | None
+    facts: tuple[GroupFacts, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """What became of the groups of a unit: stacks, groups that must train alone, and groups that cannot be trained."""
+
+    stacks: tuple[PreparedStack, ...]
+    alone: dict[int, Prepared]
+    failed: dict[int, str]
+
+
+def prepare_stacks(job: Job, groups: Sequence[Group], fold: int = FINAL) -> Preparation:
+    """Return ``groups`` prepared under ``fold``, by the rules of ``prepare``, as few stacks as their shapes allow."""
+    if not _is_quick(job):
+        return _one_by_one(job, groups, range(len(groups)), fold)
+    rows = _Rows.of_groups(job, groups, fold)
+    unusual = rows.unusual(job)
+    slow = _one_by_one(job, groups, np.flatnonzero(unusual).tolist(), fold)
+    if unusual.all():
+        return slow
+    return Preparation((rows.stacked(job, ~unusual), *slow.stacks), slow.alone, slow.failed)
+
+
+def nothing_is_fitted(job: Job) -> bool:
+    """Whether no feature depends on which of a group's rows train: encoders are fitted on all groups, or not at all."""
+    return all(number in job.fitted or _needs_no_fit(item) for number, item in enumerate(job.items))
+
+
+def _needs_no_fit(item: Item) -> bool:
+    constant = item.impute is None or isinstance(item.impute, float)
+    return item.kind == "hash" or (item.kind == "numeric" and item.encoder == "none" and constant)
+
+
+def _is_quick(job: Job) -> bool:
+    """Whether the common case is worth its array operations: nothing to fit or to weigh by class, a dense design."""
+    width = sum(
+        job.fitted[number].width if number in job.fitted else max(1, item.buckets)
+        for number, item in enumerate(job.items)
+        if number in job.fitted or _needs_no_fit(item)
+    )
+    return nothing_is_fitted(job) and job.class_weight is None and width <= encoders.DENSE_COLUMNS
+
+
+def _one_by_one(job: Job, groups: Sequence[Group], places: Sequence[int], fold: int) -> Preparation:
+    failed: dict[int, str] = {}
+    alone: dict[int, Prepared] = {}
+    alike: dict[tuple[int, int, bool], list[tuple[int, Prepared]]] = defaultdict(list)
+    for place in places:
+        prepared = _prepared(job, groups[place], fold)
+        if isinstance(prepared, GroupFailed):
+            failed[place] = str(prepared)
+        elif not isinstance(prepared.train.x, np.ndarray):
+            alone[place] = prepared
+        else:
+            problem = prepared.problem
+            alike[problem.n_features, problem.n_classes, prepared.valid is None].append((place, prepared))
+    return Preparation(tuple(_stack_of(members) for members in alike.values()), alone, failed)
+
+
+def _prepared(job: Job, group: Group, fold: int) -> Prepared | GroupFailed:
+    try:
+        with np.errstate(all="ignore"):
+            return prepare(job, group, fold)
+    except GroupFailed as error:
+        return error
+    except Interrupted:
+        raise
+    except Exception as error:
+        return GroupFailed(reason_of(error))
+
+
+def _stack_of(members: Sequence[tuple[int, Prepared]]) -> PreparedStack:
+    every = [prepared for _, prepared in members]
+    train = Stack.of([prepared.train for prepared in every])
+    weighed = [Shard(prepared.train.x, prepared.train.y, prepared.row_weight) for prepared in every]
+    held_out = [prepared.valid for prepared in every if prepared.valid is not None]
+    return PreparedStack(
+        members=tuple(place for place, _ in members),
+        problem=every[0].problem,
+        train=train,
+        row_weight=train.weight if _same_weights(every) else Stack.of(weighed).weight,
+        valid=Stack.of(held_out) if held_out else None,
+        facts=tuple(prepared.facts for prepared in every),
+    )
+
+
+def _same_weights(every: Sequence[Prepared]) -> bool:
+    return all(prepared.row_weight is prepared.train.weight for prepared in every)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows of several groups, one group after the other: ``of`` (N,) is the group's place, ``numbers`` the dataset rows."""
+
+    groups: Sequence[Group]
+    numbers: npt.NDArray[np.int64] | slice
+    of: IntArray
+    held_out: BoolArray
+
+    @classmethod
+    def of_groups(cls, job: Job, groups: Sequence[Group], fold: int) -> _Rows:
+        runs = [run for group in groups for run in group.ranges]
+        starts, stops = np.array(runs, dtype=np.int64).reshape(-1, 2).T
+        adjoining = bool(runs) and bool((starts[1:] == stops[:-1]).all())
+        numbers: Any = slice(int(starts[0]), int(stops[-1])) if adjoining else np.concatenate(
+            [np.arange(start, stop) for start, stop in runs] or [np.empty(0, dtype=np.int64)]
+        )  # fmt: skip
+        of = np.repeat(np.arange(len(groups)), [group.n_rows for group in groups])
+        split = job.dataset.split[numbers]
+        held_out = (split == fold) & (fold != FINAL) if job.folds else split == 1
+        return cls(groups, numbers, of, np.asarray(held_out))
+
+    def unusual(self, job: Job) -> BoolArray:
+        """Return which groups need a closer look (G,): few rows, odd labels, weights or features, a class missing."""
+        data, n_groups, train = job.dataset, len(self.groups), ~self.held_out
+        y, weight = data.y[self.numbers], data.weight[self.numbers]
+        odd = ~np.isfinite(y) | ~(weight > 0) | (weight == np.inf)
+        odd |= ~np.isfinite(data.numeric[self.numbers]).all(axis=1)
+        sizes = np.bincount(self.of, minlength=n_groups)
+        unusual = np.bincount(self.of, odd, minlength=n_groups) > 0
+        unusual |= (sizes < max(1, job.min_rows)) | (np.bincount(self.of, train, minlength=n_groups) == 0)
+        if job.task is not Task.REGRESSION:
+            known = np.where(np.isfinite(y), y, 0).astype(np.intp)[train]
+            n_classes = len(data.classes)
+            counts = np.bincount(self.of[train] * n_classes + known, minlength=n_groups * n_classes)
+            unusual |= (counts.reshape(n_groups, n_classes) == 0).any(axis=1)
+        return unusual
+
+    def stacked(self, job: Job, chosen: BoolArray) -> PreparedStack:
+        """Return the chosen groups as one stack; nothing in them is out of the ordinary."""
+        fitted = tuple(
+            job.fitted[number] if number in job.fitted else encoders.fit(item, np.empty(0), ())
+            for number, item in enumerate(job.items)
+        )
+        x = _design(job, self.numbers, fitted)
+        y, weight = job.dataset.y[self.numbers], job.dataset.weight[self.numbers]
+        place = np.cumsum(chosen) - 1
+        kept = chosen[self.of]
+        n_groups = int(chosen.sum())
+        train, valid = (
+            _padded(place[self.of[rows]], n_groups, x[rows], y[rows], weight[rows])
+            for rows in (kept & ~self.held_out, kept & self.held_out)
+        )
+        members = np.flatnonzero(chosen)
+        facts = self._facts(job, fitted, members)
+        return PreparedStack(
+            members=tuple(members.tolist()),
+            problem=problem_of(job, self.groups[int(members[0])], registry.learner(job.learner), facts[0]),
+            train=train,
+            row_weight=train.weight,
+            valid=valid if self.held_out[kept].any() else None,
+            facts=facts,
+        )
+
+    def _facts(self, job: Job, fitted: tuple[FittedItem, ...], members: IntArray) -> tuple[GroupFacts, ...]:
+        held_out = np.bincount(self.of, self.held_out, minlength=len(self.groups)).astype(int)
+        features = tuple(name for each in fitted for name in each.features)
+        classes = () if job.task is Task.REGRESSION else tuple(range(len(job.dataset.classes)))
+        return tuple(
+            GroupFacts(fitted, features, classes, self.groups[place].n_rows - held, held, 0)
+            for place, held in zip(members.tolist(), held_out[members].tolist(), strict=True)
+        )
+
+
+def _design(job: Job, rows: npt.NDArray[np.int64] | slice, fitted: tuple[FittedItem, ...]) -> FloatArray:
+    data = job.dataset
+    plain = [(item.item.kind, item.item.column, item.fill, item.center, item.scale) for item in fitted]
+    if plain == [("numeric", number, None, 0.0, 1.0) for number in range(data.numeric.shape[1])]:
+        return data.numeric[rows]
+    width = sum(each.width for each in fitted)
+    return np.asarray(encoders.encode(fitted, data.numeric[rows], data.codes[rows], data.dictionaries, width))
+
+
+def _padded(place: IntArray, n_groups: int, x: FloatArray, y: FloatArray, weight: FloatArray) -> Stack:
+    """Return rows, whose groups' places ascend, as a stack."""
+    sizes = np.bincount(place, minlength=n_groups)
+    longest = int(sizes.max(initial=0))
+    if (sizes == longest).all():
+        shape = (n_groups, longest)
+        return Stack(x.reshape(*shape, x.shape[1]), y.reshape(shape), weight.reshape(shape))
+    within = np.arange(place.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    stack = Stack(np.zeros((n_groups, longest, x.shape[1])), *np.zeros((2, n_groups, longest)))
+    stack.x[place, within], stack.y[place, within], stack.weight[place, within] = x, y, weight
+    return stack
