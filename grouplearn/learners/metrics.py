@@ -219,7 +219,35 @@ def _binary_auc(scores: FloatArray, positive: npt.NDArray[np.bool_], weights: Fl
     pairs = above.sum() * below.sum()
     if not pairs > 0:
         return np.full(scores.shape[1], np.nan)
-    return np.array([_area(column, above, below) / pairs for column in np.ascontiguousarray(scores.T)])
+    columns = np.ascontiguousarray(scores.T)
+    if (weights == weights[0]).all():
+        return equal_weight_auc(columns, positive)
+    return np.array([_area(column, above, below) / pairs for column in columns])
+
+
+def equal_weight_auc(scores: FloatArray, positive: npt.NDArray[np.bool_], size: Any = None) -> FloatArray:
+    """Return the AUC of every row of ``scores`` (..., n), by the ranks of the positives (Mann & Whitney 1947).
+
+    ``size`` is how many of the n are there; the others are padding: not positive, and with scores above 1.
+
+    Probabilities are not negative, so their bits order them as numbers; the label takes the place of the last bit, and one
+    sort of integers, faster than an argsort, brings scores and labels in order. Where that leaves positives and negatives
+    at one score, they are counted by ``_area``. NaN where a score is NaN; ``positive`` broadcasts against ``scores``.
+    """
+    ordered = np.sort((scores.view(np.int64) & ~1) | positive, axis=-1)
+    label = (ordered & 1).astype(np.float64)
+    count = np.asarray(positive.sum(axis=-1), dtype=np.float64)
+    size = scores.shape[-1] if size is None else size
+    ranks = label @ np.arange(scores.shape[-1], dtype=np.float64)
+    auc = np.asarray((ranks - count * (count - 1) / 2) / (count * (size - count)))
+    # A negative is ordered before a positive of the same score: the next number is then greater by exactly one.
+    mixed = (ordered[..., 1:] - ordered[..., :-1] == 1).any(axis=-1)
+    for place in map(tuple, np.argwhere(mixed).tolist()):
+        above = np.broadcast_to(positive, scores.shape)[place].astype(np.float64)
+        below = (scores[place] <= 1.0) - above
+        auc[place] = _area(scores[place], above, below) / (above.sum() * below.sum())
+    auc[np.isnan(scores).any(axis=-1)] = np.nan
+    return auc
 
 
 def _area(scores: FloatArray, above: FloatArray, below: FloatArray) -> float:

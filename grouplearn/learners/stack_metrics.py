@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray
 from grouplearn.learners.base import Task
+from grouplearn.learners.metrics import equal_weight_auc
 
 _EPSILON = float(np.finfo(np.float64).eps)
 
@@ -75,6 +76,11 @@ def binary_auc(scores: FloatArray, positive: npt.NDArray[np.bool_], weight: Floa
     """
     padded = weight == 0
     columns = np.ascontiguousarray(scores.transpose(0, 2, 1))
+    if ((weight == weight.max(axis=1, keepdims=True)) | padded).all():
+        columns[np.broadcast_to(padded[:, None, :], columns.shape)] = 2.0
+        size = (~padded).sum(axis=1)[:, None]
+        auc = equal_weight_auc(columns, (positive & ~padded)[:, None, :], size)
+        return np.where(np.isfinite(auc), auc, np.nan)
     columns[np.broadcast_to(padded[:, None, :], columns.shape)] = np.inf  # last, and of no weight
     order = np.argsort(columns, axis=2)
     ranked = np.take_along_axis(columns, order, axis=2)
@@ -86,7 +92,7 @@ def binary_auc(scores: FloatArray, positive: npt.NDArray[np.bool_], weight: Floa
     tied = ((ranked[:, :, 1:] == ranked[:, :, :-1]) & (ranked[:, :, 1:] != np.inf)).any(axis=2)
     for group, config in np.argwhere(tied):
         area[group, config] = _tied_area(ranked[group, config], up[group, config], down[group, config])
-    auc: FloatArray = area / (above.sum(axis=1) * below.sum(axis=1))[:, None]
+    auc = area / (above.sum(axis=1) * below.sum(axis=1))[:, None]
     auc[np.isnan(ranked).any(axis=2)] = np.nan
     return np.where(np.isfinite(auc), auc, np.nan)
 

@@ -174,9 +174,12 @@ def weighty(n_configs: int = 3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return random.uniform(size=(4, 9, n_configs)).round(1), random.integers(0, 3, (4, 9)).astype(float), weight
 
 
+@pytest.mark.parametrize("weights", ["any", "one"])
 @pytest.mark.parametrize("task", list(Task))
-def test_metrics_of_a_stack_are_those_of_each_group(task: Task) -> None:
+def test_metrics_of_a_stack_are_those_of_each_group(task: Task, weights: str) -> None:
     scores, y, weight = weighty()
+    if weights == "one":
+        weight = (weight > 0).astype(float)
     if task is Task.BINARY:
         y = (y > 0).astype(float)
         y[2] = 1.0
