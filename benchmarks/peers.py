@@ -1,0 +1,321 @@
+"""Many models from one table: us against what a competent user writes today, from the DuckDB table to finished models.
+
+The alternative fetches the columns once, splits them by group and fits in two processes with one thread each (joblib), a
+task per group, so that rows travel once: scikit-learn for linear models, LightGBM, a torch loop. Ours is one statement, with
+models, curves and metrics stored in the database. Quality is checked on a sample of the models, from their weights or
+predictions. A side that takes more than a minute is timed once.
+
+    python benchmarks/peers.py [--runs 3] [--only logistic]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from _pairs import Workload, run, show, write
+from joblib import Parallel, delayed
+
+import grouplearn
+
+L2S = tuple(float(value) for value in np.geomspace(0.01, 1000, 12))
+LAMBDAS = tuple(float(value) for value in np.geomspace(0.01, 100, 10))
+PATH = tuple(float(value) for value in np.geomspace(1000, 1, 20))
+TREES = tuple((leaves, rate) for leaves in (10, 20, 30) for rate in (1.0, 0.5, 0.1, 0.05))
+NETS = tuple((rate, l2) for rate in (1e-2, 3e-3, 1e-3, 3e-4) for l2 in (0.0, 1e-1, 1.0))
+
+
+def table(path: Path, rows: int, columns: int, groups: int, zipf: float = 0.0, seed: int = 0) -> None:
+    """Make table t: group g, features x0, x1, ..., a class y and a number z that depend on them by group."""
+    random = np.random.default_rng(seed)
+    share = np.arange(1, groups + 1) ** -zipf
+    g = random.choice(groups, size=rows, p=share / share.sum()) if zipf else random.permutation(rows) % groups
+    x = random.normal(size=(rows, columns)).astype(np.float32)
+    score = np.einsum("ij,ij->i", x, (random.normal(size=(groups, columns)) * 0.3)[g])
+    y = random.random(rows) < 1 / (1 + np.exp(-score))
+    features = {f"x{number}": x[:, number] for number in range(columns)}
+    arrow = pa.table({"g": g.astype(np.int32), **features, "y": y, "z": score + random.normal(size=rows)})
+    with duckdb.connect(str(path)) as con:
+        con.register("arrow", arrow)
+        con.execute("CREATE TABLE t AS FROM arrow")
+
+
+def names(columns: int) -> str:
+    return ", ".join(f"x{number}" for number in range(columns))
+
+
+def train(path: Path, statement: str, *queries: str) -> list[dict[str, np.ndarray]]:
+    """Run a TRAIN; what is asked afterwards is small beside it."""
+    with grouplearn.connect(path, progress=False) as con:
+        con.execute(statement)
+        return [con.execute(query).fetchnumpy() for query in queries]
+
+
+def by_group(path: Path, columns: int, label: str) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    with duckdb.connect(str(path), read_only=True) as con:
+        found = con.execute(f"SELECT g, {names(columns)}, {label} FROM t").fetchnumpy()
+    order = np.argsort(found["g"], kind="stable")
+    g = found["g"][order]
+    x = np.stack([found[f"x{number}"] for number in range(columns)], axis=1).astype(np.float64)[order]
+    y = found[label][order].astype(np.float64)
+    starts = np.flatnonzero(np.r_[True, g[1:] != g[:-1]])
+    for start, stop in zip(starts, [*starts[1:], len(g)], strict=True):
+        yield int(g[start]), x[start:stop], y[start:stop]
+
+
+def joblib(path: Path, columns: int, label: str, fit: Callable[..., Any], *arguments: Any) -> dict[int, Any]:
+    tasks = [(group, delayed(fit)(x, y, *arguments)) for group, x, y in by_group(path, columns, label)]
+    chunk = "auto" if len(tasks) < 1000 else 16
+    done = Parallel(n_jobs=2, batch_size=chunk)(task for _, task in tasks)
+    return dict(zip((group for group, _ in tasks), done, strict=True))
+
+
+def weights_of(found: dict[str, np.ndarray], configs: int, columns: int) -> dict[int, np.ndarray]:
+    """Return (config, weights then intercept) per group from the rows of artifacts."""
+    out: dict[int, np.ndarray] = {}
+    for key, config, weights, intercept in zip(
+        *(found[name] for name in ("k", "config", "weights", "intercept")), strict=True
+    ):
+        out.setdefault(int(key), np.empty((configs, columns + 1)))[config] = [*weights, *intercept]
+    return out
+
+
+SAMPLE = (
+    "SELECT keys[1]::INTEGER AS k, config, weights, intercept FROM grouplearn.artifacts JOIN grouplearn.groups "
+    "USING (model, group_id) WHERE hash(keys[1]) % {every} = 0"
+)
+
+
+def fit_logistic(x: np.ndarray, y: np.ndarray, l2s: tuple[float, ...]) -> np.ndarray:
+    from sklearn.linear_model import LogisticRegression
+
+    models = [LogisticRegression(C=1 / l2, max_iter=1000).fit(x, y) for l2 in l2s]
+    return np.array([[*model.coef_[0], *model.intercept_] for model in models])
+
+
+def logistic_excess(path: Path, columns: int) -> Callable[[Any, Any], tuple[str, bool]]:
+    def check(ours: dict[int, np.ndarray], theirs: dict[int, np.ndarray]) -> tuple[str, bool]:
+        worst = 0.0
+        for group, x, y in by_group(path, columns, "y"):
+            if group in ours:
+                mine, other = (objective(x, y, each[group]) for each in (ours, theirs))
+                worst = max(worst, float((mine / other - 1).max()))
+        return f"worst excess of the objective {worst:.0e}, {len(ours)} groups checked", worst <= 1e-5
+
+    return check
+
+
+def objective(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    scores = x @ weights[:, :-1].T + weights[:, -1]
+    losses = (np.logaddexp(0, scores) - y[:, None] * scores).sum(axis=0)
+    return losses + 0.5 * np.array(L2S) * (weights[:, :-1] ** 2).sum(axis=1)
+
+
+def logistic(folder: Path, groups: int, zipf: float, target: float) -> Workload:
+    path = folder / f"logistic{groups}.duckdb"
+    table(path, 1_000_000, 32, groups, zipf)
+    statement = (
+        f"TRAIN OR REPLACE MODEL m USING logistic_regression PREDICT y FEATURES ({names(32)}) FROM t GROUP BY g "
+        f"OVER GRID (l2 IN {L2S}) VALIDATE NONE"
+    )
+    return Workload(
+        f"logistic, 1M x 32, {groups:,} groups, 12 configs",
+        lambda: weights_of(train(path, statement, SAMPLE.format(every=max(1, groups // 50)))[0], 12, 32),
+        lambda: joblib(path, 32, "y", fit_logistic, L2S),
+        logistic_excess(path, 32),
+        target,
+    )
+
+
+def fit_ridge(x: np.ndarray, y: np.ndarray, alphas: tuple[float, ...]) -> np.ndarray:
+    from sklearn.linear_model import Ridge
+
+    fold = np.arange(len(y)) % 5
+    errors = np.empty((5, len(alphas)))
+    for held in range(5):
+        inside, outside = fold != held, fold == held
+        for number, alpha in enumerate(alphas):
+            model = Ridge(alpha=alpha, solver="cholesky").fit(x[inside], y[inside])
+            errors[held, number] = np.sqrt(((y[outside] - model.predict(x[outside])) ** 2).mean())
+    models = [Ridge(alpha=alpha, solver="cholesky").fit(x, y) for alpha in alphas]
+    return np.array([[*model.coef_, model.intercept_] for model in models])
+
+
+def same_weights(tolerance: float) -> Callable[[Any, Any], tuple[str, bool]]:
+    def check(ours: dict[int, np.ndarray], theirs: dict[int, np.ndarray]) -> tuple[str, bool]:
+        worst = max(
+            float(np.abs(mine - theirs[group]).max() / np.abs(theirs[group]).max()) for group, mine in ours.items()
+        )
+        return f"weights differ by {worst:.0e}, {len(ours)} groups checked", worst <= tolerance
+
+    return check
+
+
+def ridge(folder: Path) -> Workload:
+    path = folder / "ridge.duckdb"
+    table(path, 1_000_000, 32, 10_000)
+    statement = (
+        f"TRAIN OR REPLACE MODEL m USING linear_regression PREDICT z FEATURES ({names(32)}) FROM t GROUP BY g "
+        f"OVER GRID (l2 IN {LAMBDAS}) VALIDATE FOLDS 5"
+    )
+    return Workload(
+        "ridge, 1M x 32, 10,000 groups, 10 lambdas, 5 folds",
+        lambda: weights_of(train(path, statement, SAMPLE.format(every=200))[0], 10, 32),
+        lambda: joblib(path, 32, "z", fit_ridge, LAMBDAS),
+        same_weights(1e-8),
+        100,
+    )
+
+
+def fit_path(x: np.ndarray, y: np.ndarray, l1s: tuple[float, ...]) -> np.ndarray:
+    from sklearn.linear_model import enet_path
+
+    mean, level, n = x.mean(axis=0), y.mean(), len(y)
+    alphas = [2 * l1 / n for l1 in l1s]
+    _, weights, _ = enet_path(
+        x - mean, y - level, l1_ratio=0.5, alphas=alphas, precompute=True, tol=1e-6, max_iter=10_000
+    )
+    return np.hstack([weights.T, (level - mean @ weights)[:, None]])
+
+
+def elastic_net(folder: Path) -> Workload:
+    path = folder / "net.duckdb"
+    table(path, 1_000_000, 64, 100, 1.1)
+    pairs = ", ".join(f"({l1}, {l1})" for l1 in PATH)
+    statement = (
+        f"TRAIN OR REPLACE MODEL m USING linear_regression PREDICT z FEATURES ({names(64)}) FROM t GROUP BY g "
+        f"OVER GRID ((l1, l2) IN ({pairs})) VALIDATE NONE"
+    )
+    return Workload(
+        "elastic net path, 1M x 64, 100 groups, 20 points",
+        lambda: weights_of(train(path, statement, SAMPLE.format(every=1))[0], 20, 64),
+        lambda: joblib(path, 64, "z", fit_path, PATH),
+        same_weights(1e-3),
+        10,
+    )
+
+
+def log_loss(y: np.ndarray, p: np.ndarray) -> float:
+    p = np.clip(p, 1e-15, 1 - 1e-15)
+    return float(-(y * np.log(p) + (1 - y) * np.log(1 - p)).mean())
+
+
+def fit_trees(x: np.ndarray, y: np.ndarray, rounds: int) -> list[float]:
+    import lightgbm
+
+    losses = []
+    for leaves, rate in TREES:
+        parameters = {
+            "objective": "binary", "num_leaves": leaves, "learning_rate": rate, "num_threads": 1, "verbose": -1,
+            "deterministic": True, "force_col_wise": True, "seed": 0,
+        }  # fmt: skip
+        booster = lightgbm.train(parameters, lightgbm.Dataset(x, y, params={"verbose": -1}), num_boost_round=rounds)
+        losses.append(log_loss(y, booster.predict(x)))
+    return losses
+
+
+def fit_nets(x: np.ndarray, y: np.ndarray) -> list[float]:
+    import torch
+
+    torch.set_num_threads(1)
+    inputs, labels = torch.tensor(x, dtype=torch.float32), torch.tensor(y, dtype=torch.float32)
+    losses = []
+    for rate, l2 in NETS:
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(torch.nn.Linear(x.shape[1], 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
+        optimizer = torch.optim.Adam(net.parameters(), lr=rate, weight_decay=l2 / len(y))
+        for batch in torch.randperm(len(y)).split(32):
+            optimizer.zero_grad()
+            loss = torch.nn.functional.binary_cross_entropy_with_logits(net(inputs[batch])[:, 0], labels[batch])
+            loss.backward()
+            optimizer.step()
+        with torch.no_grad():
+            losses.append(log_loss(y, torch.sigmoid(net(inputs)[:, 0]).numpy().astype(float)))
+    return losses
+
+
+def same_losses(tolerance: float) -> Callable[[Any, Any], tuple[str, bool]]:
+    """Compare the training losses of all models: ours is a table in order of group and configuration."""
+
+    def check(ours: dict[str, np.ndarray], theirs: dict[int, list[float]]) -> tuple[str, bool]:
+        expected = np.array([loss for group in sorted(theirs) for loss in theirs[group]])
+        excess = float((ours["loss"] / expected - 1).mean())
+        return f"mean loss differs by {excess:+.1e}, {len(expected)} models", excess <= tolerance
+
+    return check
+
+
+def trees(folder: Path, rounds: int, target: float) -> Workload:
+    path = folder / "groups280.duckdb"
+    if not path.exists():
+        table(path, 1_000_000, 32, 280, 1.1)
+    statement = (
+        f"TRAIN OR REPLACE MODEL m USING gbdt PREDICT y FEATURES ({names(32)}) FROM t GROUP BY g "
+        f"OVER GRID ((num_leaves, learning_rate) IN {TREES}) VALIDATE NONE WITH (num_iterations = {rounds})"
+    )
+    return Workload(
+        f"gbdt, 1M x 32, 280 groups, 12 configs, {rounds} trees",
+        lambda: train(path, statement, LOSSES)[0],
+        lambda: joblib(path, 32, "y", fit_trees, rounds),
+        same_losses(1e-6),
+        target,
+    )
+
+
+LOSSES = (
+    "SELECT train['log_loss'] AS loss FROM grouplearn.trials JOIN grouplearn.groups USING (model, group_id) "
+    "ORDER BY keys[1]::INTEGER, config"
+)
+
+
+def nets(folder: Path) -> Workload:
+    path = folder / "groups100.duckdb"
+    table(path, 1_000_000, 32, 100, 1.1)
+    statement = (
+        f"TRAIN OR REPLACE MODEL m USING mlp PREDICT y FEATURES ({names(32)}) FROM t GROUP BY g "
+        f"OVER GRID ((learning_rate, l2) IN {NETS}) VALIDATE NONE WITH (epochs = 1, hidden_layers = [32], batch_size = 32)"
+    )
+    return Workload(
+        "mlp (32-32-1), 1M x 32, 100 groups, 12 configs, batch 32",
+        lambda: train(path, statement, LOSSES)[0],
+        lambda: joblib(path, 32, "y", fit_nets),
+        same_losses(1e-2),
+        10,
+    )
+
+
+WORKLOADS: dict[str, Callable[[Path], Workload]] = {
+    "logistic100": lambda folder: logistic(folder, 100, 1.1, 10),
+    "logistic10000": lambda folder: logistic(folder, 10_000, 0.0, 50),
+    "ridge": ridge,
+    "net": elastic_net,
+    "trees10": lambda folder: trees(folder, 10, 2),
+    "trees100": lambda folder: trees(folder, 100, 1.2),
+    "nets": nets,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--only", choices=WORKLOADS, nargs="*", default=list(WORKLOADS))
+    arguments = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name in arguments.only:
+            rows.append(run(WORKLOADS[name](Path(folder)), arguments.runs))
+            show(rows[-1])
+    write(__file__, rows)
+
+
+if __name__ == "__main__":
+    main()
