@@ -272,7 +272,7 @@ def trees(folder: Path, rounds: int, target: float) -> Workload:
 
 
 LOSSES = (
-    "SELECT train['log_loss'] AS loss FROM grouplearn.trials JOIN grouplearn.groups USING (model, group_id) "
+    "SELECT train[1] AS loss FROM grouplearn.trials JOIN grouplearn.groups USING (model, group_id) "
     "ORDER BY keys[1]::INTEGER, config"
 )
 

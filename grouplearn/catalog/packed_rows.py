@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ import pyarrow as pa
 from grouplearn.catalog.records import ModelDefinition, PackedOutcome
 from grouplearn.data.dataset import FloatArray, Group
 from grouplearn.runtime.job import GroupFacts
-from grouplearn.runtime.packed import Models
 
 Places = npt.NDArray[np.intp]
 
@@ -25,20 +24,20 @@ def groups(outcome: PackedOutcome) -> Iterator[tuple[Group, GroupFacts | None, i
         yield group, facts, configs[best] if best >= 0 else None
 
 
-def trials(outcome: PackedOutcome) -> Iterator[Any]:
+def trials(definition: ModelDefinition, outcome: PackedOutcome) -> Iterator[Any]:
     """Yield the rows of ``trials``: of the groups of each stack, then of the groups without models."""
     modelled = np.zeros(len(outcome.groups), dtype=bool)
     for models in outcome.pack.models:
         modelled[models.members] = True
-        yield _trials(outcome, models.members, models)
+        yield _trials(definition, outcome, models.members, modelled=True)
     if not modelled.all():
-        yield _trials(outcome, np.flatnonzero(~modelled), None)
+        yield _trials(definition, outcome, np.flatnonzero(~modelled), modelled=False)
 
 
-def _trials(outcome: PackedOutcome, members: Places, models: Models | None) -> Any:
+def _trials(definition: ModelDefinition, outcome: PackedOutcome, members: Places, modelled: bool) -> Any:
     pack = outcome.pack
     n_configs = len(pack.configs)
-    done = pack.done()[members].ravel() & (models is not None)
+    done = pack.done()[members].ravel() & modelled
     reasons = [pack.reasons.get((group, place)) for group in members.tolist() for place in range(n_configs)]
     best = np.arange(n_configs) == outcome.best[members, None]
     return pa.table(
@@ -49,9 +48,9 @@ def _trials(outcome: PackedOutcome, members: Places, models: Models | None) -> A
             "epochs": pa.array(np.where(done, pack.epochs[members].ravel(), 0), pa.int32()),
             "seconds": pa.array(np.full(done.size, pack.seconds)),
             "is_best": pa.array(best.ravel()),
-            "train": _metrics({name: values[members].ravel() for name, values in pack.train.items()}, done),
-            "valid": _metrics({name: values[members].ravel() for name, values in pack.valid.items()}, done),
-            "importance": _importance(models, done),
+            "train": _metrics(definition, pack.train, members, done),
+            "valid": _metrics(definition, pack.valid, members, done),
+            "importance": pa.nulls(done.size, pa.list_(pa.float64())),
         }
     )
 
@@ -65,25 +64,18 @@ def _numbers(outcome: PackedOutcome, members: Places) -> dict[str, Any]:
     }
 
 
-def _metrics(values: dict[str, FloatArray], done: npt.NDArray[np.bool_]) -> Any:
-    """Return a map column; of a failed trial, and where there are no rows to measure on, it is empty."""
-    known = np.stack([*values.values()], axis=1) if values else np.empty((done.size, 0))
-    shown = done & ~np.isnan(known).all(axis=1)
-    counts = np.where(shown, known.shape[1], 0)
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-    items = known[shown].ravel()
-    names = pa.DictionaryArray.from_arrays(
-        np.tile(np.arange(len(values), dtype=np.int32), int(shown.sum())), pa.array(list(values), pa.string())
+def _metrics(
+    definition: ModelDefinition, values: Mapping[str, FloatArray], members: Places, done: npt.NDArray[np.bool_]
+) -> Any:
+    """Return a list column; of a failed trial, and where there are no rows to measure on, it is empty."""
+    missing = np.full(done.size, np.nan)
+    known = np.stack(
+        [values[name][members].ravel() if name in values else missing for name in definition.metrics], axis=1
     )
-    return pa.MapArray.from_arrays(offsets, names.cast(pa.string()), pa.array(items, mask=np.isnan(items)))
-
-
-def _importance(models: Models | None, done: npt.NDArray[np.bool_]) -> Any:
-    """Return Σ over outputs of |w| per feature; NULL of a failed trial."""
-    if models is None:
-        return pa.nulls(done.size, pa.list_(pa.float64()))
-    absolute = np.abs(models.weights).sum(axis=2)
-    return _lists(absolute.reshape(done.size, -1), done)
+    shown = done & ~np.isnan(known).all(axis=1)
+    offsets = np.concatenate([[0], np.cumsum(shown) * known.shape[1]]).astype(np.int32)
+    items = known[shown].ravel()
+    return pa.ListArray.from_arrays(offsets, pa.array(items, mask=np.isnan(items)))
 
 
 def _lists(values: FloatArray, kept: npt.NDArray[np.bool_]) -> Any:

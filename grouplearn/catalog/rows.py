@@ -21,7 +21,6 @@ from grouplearn.runtime.job import CurvePoint, GroupFacts, TrialResult
 _TEXTS = pa.list_(pa.string())
 _NUMBERS = pa.list_(pa.float64())
 _INTEGERS = pa.list_(pa.int32())
-_METRICS = pa.map_(pa.string(), pa.float64())
 
 
 def _columns(rows: list[tuple[Any, ...]], **types: Any) -> Any:
@@ -176,7 +175,7 @@ def starts(fitted: Iterable[FittedItem]) -> list[int]:
     return [0, *itertools.accumulate(item.width for item in fitted)][:-1]
 
 
-def trials(outcome: RunOutcome) -> Any:
+def trials(definition: ModelDefinition, outcome: RunOutcome) -> Any:
     """Return the rows of ``trials``."""
     rows = [
         (
@@ -187,9 +186,9 @@ def trials(outcome: RunOutcome) -> Any:
             trial.epochs,
             trial.seconds,
             trial.config == entry.best,
-            _metrics(trial.train),
-            _metrics(trial.valid),
-            trial.importance,
+            _metrics(definition, trial.train),
+            _metrics(definition, trial.valid),
+            None if definition.linear else trial.importance,
         )
         for entry, trial in _trials(outcome)
     ]
@@ -202,11 +201,11 @@ def trials(outcome: RunOutcome) -> Any:
         epochs=pa.int32(),
         seconds=pa.float64(),
         is_best=pa.bool_(),
-        train=_METRICS,
-        valid=_METRICS,
+        train=_NUMBERS,
+        valid=_NUMBERS,
         importance=_NUMBERS,
     )
-    return _with_packs(alone, outcome, packed_rows.trials)
+    return _with_packs(alone, outcome, lambda pack: packed_rows.trials(definition, pack))
 
 
 def _with_packs(alone: Any, outcome: RunOutcome, of_pack: Callable[[PackedOutcome], Iterable[Any]]) -> Any:
@@ -219,9 +218,10 @@ def _trials(outcome: RunOutcome) -> Iterator[tuple[GroupOutcome, TrialResult]]:
     return ((entry, trial) for entry in outcome.groups for trial in entry.trials)
 
 
-def _metrics(values: Mapping[str, float]) -> list[tuple[str, float | None]]:
+def _metrics(definition: ModelDefinition, values: Mapping[str, float]) -> list[float | None]:
     # DuckDB sorts NaN above every number, so an undefined metric would come out best.
-    return [(name, None if math.isnan(value) else float(value)) for name, value in values.items()]
+    known = (values.get(name, math.nan) for name in definition.metrics) if values else ()
+    return [None if math.isnan(value) else float(value) for value in known]
 
 
 def curves(outcome: RunOutcome, metric_name: str) -> Any:

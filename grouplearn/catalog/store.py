@@ -94,7 +94,7 @@ def _tables(definition: ModelDefinition, outcome: RunOutcome) -> tuple[tuple[str
     return (
         ("groups", lambda: rows.groups(outcome)),
         ("configs", lambda: rows.configs(definition)),
-        ("trials", lambda: rows.trials(outcome)),
+        ("trials", lambda: rows.trials(definition, outcome)),
         ("curves", lambda: rows.curves(outcome, definition.metric)),
         ("artifacts", lambda: rows.artifacts(definition, outcome)),
         ("units", lambda: rows.units(outcome)),

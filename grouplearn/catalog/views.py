@@ -85,8 +85,8 @@ def _trials(definition: ModelDefinition, model: str, catalog: str) -> str:
 
 def _result(definition: ModelDefinition) -> list[tuple[str, str]]:
     metrics = [
-        (f"{part}_{metric}", f"t.{part}[{literal(metric)}]")
-        for metric in definition.metrics
+        (f"{part}_{metric}", f"t.{part}[{place}]")
+        for place, metric in enumerate(definition.metrics, start=1)
         for part in ("train", "valid")
     ]
     rows = [("n_rows", "g.n_rows"), ("status", "t.status")]
@@ -100,9 +100,9 @@ def best_sql(definition: ModelDefinition, model: str, catalog: str, *, validated
     table has the rest.
     """
     part = "valid" if validated else "train"
-    names = sorted(definition.metrics, key=lambda name: name != definition.metric)
+    places = sorted(enumerate(definition.metrics, start=1), key=lambda each: each[1] != definition.metric)
     # printf gives four digits whatever the size of the metric; round() would turn small errors into 0.
-    metrics = [(f"{part}_{name}", f"CAST(printf('%.4g', t.{part}[{literal(name)}]) AS DOUBLE)") for name in names]
+    metrics = [(f"{part}_{name}", f"CAST(printf('%.4g', t.{part}[{place}]) AS DOUBLE)") for place, name in places]
     columns = [
         *(column for column in _common(definition) if column[0] != "model_level" or len(definition.sets) > 1),
         ("n_rows", "g.n_rows"),
@@ -132,9 +132,7 @@ def _weights(definition: ModelDefinition, model: str, catalog: str) -> str:
         ("weight", f"unnest(list_append({weights}, a.intercept[o.output]))"),
     ]
     return (
-        f"SELECT {select_list(columns)} {_joined(catalog)}"
-        f" JOIN {table(catalog, 'artifacts')} AS a"
-        " ON a.model = t.model AND a.group_id = t.group_id AND a.config = t.config,"
+        f"SELECT {select_list(columns)} {_joined(catalog)} {_artifacts(catalog)},"
         f" unnest(range(1, len(a.intercept) + 1)) AS o(output) WHERE {_where(model, 'a')}"
     )
 
@@ -154,10 +152,24 @@ def _curves(definition: ModelDefinition, model: str, catalog: str) -> str:
 
 
 def _importance(definition: ModelDefinition, model: str, catalog: str) -> str:
+    importance = "unnest(t.importance)"
+    source, where = _joined(catalog), f"{_where(model)} AND t.importance IS NOT NULL"
+    if definition.linear:
+        # Σ over outputs of |w|, from the weights that are stored anyway.
+        column = "list_transform(range(len(a.intercept)), lambda o: abs(a.weights[o * len(g.features) + j]))"
+        importance = f"unnest(list_transform(range(1, len(g.features) + 1), lambda j: list_sum({column})))"
+        source, where = f"{source} {_artifacts(catalog)}", _where(model, "a")
     columns = [
         *_common(definition),
         ("is_best", "t.is_best"),
         ("feature", "unnest(g.features)"),
-        ("importance", "unnest(t.importance)"),
+        ("importance", importance),
     ]
-    return f"SELECT {select_list(columns)} {_joined(catalog)} WHERE {_where(model)} AND t.importance IS NOT NULL"
+    return f"SELECT {select_list(columns)} {source} WHERE {where}"
+
+
+def _artifacts(catalog: str) -> str:
+    return (
+        f"JOIN {table(catalog, 'artifacts')} AS a"
+        " ON a.model = t.model AND a.group_id = t.group_id AND a.config = t.config"
+    )

@@ -90,15 +90,15 @@ CREATE TABLE grouplearn.trials (
   epochs INTEGER NOT NULL,
   seconds DOUBLE NOT NULL,
   is_best BOOLEAN NOT NULL,
-  train MAP(VARCHAR, DOUBLE) NOT NULL,
-  valid MAP(VARCHAR, DOUBLE) NOT NULL,
+  train DOUBLE[] NOT NULL,
+  valid DOUBLE[] NOT NULL,
   importance DOUBLE[]
 );
 COMMENT ON TABLE grouplearn.trials IS 'One row per group and config.';
 COMMENT ON COLUMN grouplearn.trials.status IS 'done or failed; done means that the artifact was committed in the same transaction.';
-COMMENT ON COLUMN grouplearn.trials.train IS 'Metrics on the training rows; a metric that is undefined there is NULL.';
-COMMENT ON COLUMN grouplearn.trials.valid IS 'Metrics on the held-out rows.';
-COMMENT ON COLUMN grouplearn.trials.importance IS 'One non-negative number per feature column of the group.';
+COMMENT ON COLUMN grouplearn.trials.train IS 'Metrics on the training rows, in the order of models.metrics; one that is undefined there is NULL.';
+COMMENT ON COLUMN grouplearn.trials.valid IS 'Metrics on the held-out rows, in the order of models.metrics; empty without such rows.';
+COMMENT ON COLUMN grouplearn.trials.importance IS 'One non-negative number per feature column of the group; NULL for linear models, where it is the size of the weights.';
 
 CREATE TABLE grouplearn.curves (
   model UUID NOT NULL,
