@@ -198,6 +198,58 @@ class AlgebraicLearner(Learner, Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Solved:
+    """The finished models of a stack: G groups, each with the same C configs.
+
+    ``weights`` (G, C, k, d) and ``intercept`` (G, C, k); ``loss`` (G, C) is the objective there, NaN where a model
+    diverged; ``epochs`` (G, C) counts the passes over the rows that each took; ``curve`` (passes, G, C) is the objective
+    after each of them, NaN once a model was finished.
+    """
+
+    weights: FloatArray
+    intercept: FloatArray
+    loss: FloatArray
+    epochs: npt.NDArray[np.int64]
+    curve: FloatArray
+
+
+@runtime_checkable
+class StackLearner(AlgebraicLearner, Protocol):
+    """Trains every config on every group of a stack in one call, instead of epoch by epoch."""
+
+    def solve(
+        self,
+        problem: Problem,
+        configs: Sequence[Config],
+        stack: Stack,
+        report: Callable[[int], None],
+        cancelled: Callable[[], bool],
+    ) -> Solved:
+        """Return the models of ``configs`` for each group of ``stack``.
+
+        ``problem`` is that of one group; all have equal (n_features, n_classes). Rows with weight 0 are padding. A model
+        does not depend on the other groups beyond rounding. ``report(n)`` is told of n further epochs, a model's epoch
+        counting one. Raises Interrupted soon after ``cancelled()`` became true, and ValueError for labels that the
+        learner cannot take.
+        """
+        ...
+
+
+@runtime_checkable
+class MomentsLearner(StackLearner, Protocol):
+    """Needs nothing but moments of rows: folds cost no further pass."""
+
+    def solve_moments(self, problem: Problem, configs: Sequence[Config], sums: Tensors) -> Solved:
+        """Return the models from moments with one leading axis, as ``moments.stack_moments`` gives them.
+
+        For folds: the moments of each (group, fold) are summed once by ``moments.stack_moments``, ``moments.merged``
+        adds them to those of all rows, ``moments.without`` takes one fold out again, and the results, concatenated
+        along the first axis, are solved in one call.
+        """
+        ...
+
+
 @runtime_checkable
 class SequentialLearner(Learner, Protocol):
     """Learns row by row (SGD)."""
