@@ -241,11 +241,11 @@ class MomentsLearner(StackLearner, Protocol):
     """Needs nothing but moments of rows: folds cost no further pass."""
 
     def solve_moments(self, problem: Problem, configs: Sequence[Config], sums: Tensors) -> Solved:
-        """Return the models from moments with one leading axis, as ``moments.stack_moments`` gives them.
+        """Return the models from moments whose leading axes, any number, are in the result's place of G.
 
-        For folds: the moments of each (group, fold) are summed once by ``moments.stack_moments``, ``moments.merged``
-        adds them to those of all rows, ``moments.without`` takes one fold out again, and the results, concatenated
-        along the first axis, are solved in one call.
+        For G groups with F folds: one ``moments.stack_moments`` of the folds' rows, reshaped to (G, F, ...), gives
+        ``moments.leave_one_out`` (G, F + 1, ...), and ``weights`` are then (G, F + 1, C, k, d): of every fold's training
+        rows, and last of all rows. Moments that are not finite or have no rows give NaN.
         """
         ...
 

@@ -80,7 +80,6 @@ class Task:
         slope += pull
         return value.reshape(-1) + 0.5 * np.einsum("ij,ij->i", pull, point), slope
 
-
     def hessian(self, point: Array, ridge: FloatArray) -> tuple[FloatArray, Array, Array]:
         """Return objective (G,), gradient (G, P) and Hessian (G, P, P) at ``point`` (G, P), which are weights."""
         value, gradient, hessian = self.rows.hessian(point.reshape(len(point), self.rows.outputs, -1))
@@ -116,7 +115,6 @@ class Record:
             np.zeros(shape, np.bool_),
             np.full((epochs, *shape), np.nan),
         )
-
 
     def counted(self, group: IndexArray, config: IndexArray, which: BoolArray, value: FloatArray) -> Record:
         """Count a pass of the pairs (group, config) marked in ``which`` and note their objectives."""
@@ -192,7 +190,9 @@ class Lanes:
         step = -self.gradient[lanes]
         diagonal = self.curvature[lanes] * self.scale[lanes, None]
         diagonal += self.ridge[lanes, None] * penalised
-        memory = [(self.changes[slot][lanes], self.bends[slot][lanes], self.inverse[slot][lanes]) for slot in self.slots()]
+        memory = [
+            (self.changes[slot][lanes], self.bends[slot][lanes], self.inverse[slot][lanes]) for slot in self.slots()
+        ]
         shares, scratch = [], np.empty_like(step)
         for change, bend, inverse in memory:
             share = np.einsum("ij,ij->i", change, step)

@@ -70,7 +70,9 @@ def _pass(task: Task, models: _Models, record: Record) -> tuple[BoolArray, Recor
     trial = models.point + models.step
     value, gradient, hessian = task.hessian(trial, models.ridge)
     allowed = models.value + _SUFFICIENT * models.slope
-    lower = (value <= np.where(np.isfinite(allowed), allowed + _ROUNDING * np.abs(allowed), np.inf)) & np.isfinite(value)
+    lower = (value <= np.where(np.isfinite(allowed), allowed + _ROUNDING * np.abs(allowed), np.inf)) & np.isfinite(
+        value
+    )
     step = _toward(hessian, gradient)
     models.point = np.where(lower[:, None], trial, models.point)
     models.value = np.where(lower, value, models.value)

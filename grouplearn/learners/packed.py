@@ -230,9 +230,7 @@ def _proven(task: lanes.Task, record: lanes.Record, order: lanes.IndexArray, wat
         small = near.reshape(shape) <= _PROVEN * 0.1 * np.abs(value)
         good[groups] = small & record.converged[groups] & (proof.reshape(shape) <= _PROVEN * np.abs(value))
     open_ended = ~good & np.isfinite(record.value) & (record.epochs < task.epochs)
-    finer = replace(task, tolerance=task.tolerance * _FINER)
-    record = _train_on(finer, record, order, open_ended, watch)
-    return record
+    return _train_on(task, record, order, open_ended, watch)
 
 
 def _train_on(
@@ -263,6 +261,7 @@ def _by_lanes(
     task: lanes.Task, record: lanes.Record, order: lanes.IndexArray, chosen: BoolArray, watch: lanes.Watch
 ) -> lanes.Record:
     busy, width = np.flatnonzero(chosen.any(axis=1)), int(chosen.sum(axis=1).max())
+    task = replace(task, tolerance=task.tolerance * _FINER)
     for groups in _chunks(task, width, busy):
         # The chosen configs of a group come first; lanes beyond their number are over before they begin.
         place = np.argsort(~chosen[groups][:, order], axis=1, kind="stable")[:, :width]
@@ -303,5 +302,9 @@ def _solved(rotated: Rotated, task: lanes.Task, record: lanes.Record) -> Solved:
         intercept = point[..., -1] - (weights @ rotated.mean[:, :, None]).reshape(groups, configs, outputs)
     passes = int(record.epochs.max(initial=1))
     return Solved(
-        weights.reshape(groups, configs, outputs, features), intercept, record.value, record.epochs, record.curve[:passes]
+        weights.reshape(groups, configs, outputs, features),
+        intercept,
+        record.value,
+        record.epochs,
+        record.curve[:passes],
     )

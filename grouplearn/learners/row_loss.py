@@ -16,6 +16,8 @@ import scipy.special
 from grouplearn.data.shard import FloatArray
 
 Array = npt.NDArray[Any]
+#: Scores held at a time in a pass, and the fewest rows it is worth to part.
+_SCORES, _FEWEST_ROWS = 100_000, 2_048
 #: The largest score whose exponential is taken: single precision ends at 88.
 _LARGEST_EXPONENT = 80.0
 
@@ -126,14 +128,17 @@ class Rows:
     weight: Array
     kernel: Kernel
     outputs: int = 1
+    transposed: Array | None = None
     _transposed: Array = field(init=False)
     _weighted: bool = field(init=False)
     _scratch: tuple[Array, Array] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        # A copy pays in single precision, where passes are many.
-        view = self.x.transpose(0, 2, 1)
-        self._transposed = np.ascontiguousarray(view) if self.x.dtype == np.float32 else view
+        if self.transposed is None:
+            # A copy pays in single precision, where passes are many.
+            view = self.x.transpose(0, 2, 1)
+            self.transposed = np.ascontiguousarray(view) if self.x.dtype == np.float32 else view
+        self._transposed = self.transposed
         self._weighted = bool(((self.weight != 0) & (self.weight != 1)).any())
 
     def take(self, groups: Array | slice) -> Rows:
@@ -142,6 +147,24 @@ class Rows:
 
     def evaluate(self, point: Array) -> tuple[FloatArray, Array]:
         """Return Σw·loss (G, M) and its gradient (G, M·K, p) at ``point`` (G, M·K, p)."""
+        groups, rows = self.x.shape[:2]
+        run = max(_FEWEST_ROWS, _SCORES // (groups * point.shape[1]))
+        if rows <= run:
+            return self._sums(point)
+        # Long groups go block by block, so that scores stay in the cache.
+        blocks = [self._block(slice(start, start + run)) for start in range(0, rows, run)]
+        value, gradient = np.zeros((groups, point.shape[1] // self.outputs)), np.zeros(point.shape)
+        for block in blocks:
+            more, slope = block._sums(point)
+            value += more
+            gradient += slope
+        return value, gradient.astype(self.x.dtype)
+
+    def _block(self, rows: slice) -> Rows:
+        label = self.label[:, :, rows]
+        return Rows(self.x[:, rows], label, self.weight[:, rows], self.kernel, self.outputs, self._transposed[:, :, rows])
+
+    def _sums(self, point: Array) -> tuple[FloatArray, Array]:
         value, slope = self._slopes(point)
         if self._weighted:
             np.multiply(slope, self.weight[:, None, :], out=slope)
