@@ -200,23 +200,23 @@ class AlgebraicLearner(Learner, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """The models of a stack: G groups, each with the same C configs.
+    """The finished models of a stack: G groups, each with the same C configs.
 
-    ``weights`` (G, C, k, d) and ``intercept`` (G, C, k) on the features as written; ``loss`` (G, C) is the objective there,
-    NaN where training diverged; ``epochs`` (G, C) counts passes; ``curve`` (passes, G, C) is the objective after each pass,
-    NaN once a model was finished.
+    ``weights`` (G, C, k, d) and ``intercept`` (G, C, k); ``loss`` (G, C) is the objective there, NaN where a model
+    diverged; ``epochs`` (G, C) counts the passes over the rows that each took; ``curve`` (passes, G, C) is the objective
+    after each of them, NaN once a model was finished.
     """
 
     weights: FloatArray
     intercept: FloatArray
     loss: FloatArray
-    epochs: npt.NDArray[np.int32]
+    epochs: npt.NDArray[np.int64]
     curve: FloatArray
 
 
 @runtime_checkable
 class StackLearner(AlgebraicLearner, Protocol):
-    """Solves many small groups at once, in batched products over padded rows."""
+    """Trains every config on every group of a stack in one call, instead of epoch by epoch."""
 
     def solve(
         self,
@@ -226,9 +226,26 @@ class StackLearner(AlgebraicLearner, Protocol):
         report: Callable[[int], None],
         cancelled: Callable[[], bool],
     ) -> Solved:
-        """Return the models of every group of ``stack`` under every config; ``problem`` is that of one group.
+        """Return the models of ``configs`` for each group of ``stack``.
 
-        ``report(n)`` is told of n further epochs, summed over models. Raises Interrupted when ``cancelled()``.
+        ``problem`` is that of one group; all have equal (n_features, n_classes). Rows with weight 0 are padding. A model
+        does not depend on the other groups beyond rounding. ``report(n)`` is told of n further epochs, a model's epoch
+        counting one. Raises Interrupted soon after ``cancelled()`` became true, and ValueError for labels that the
+        learner cannot take.
+        """
+        ...
+
+
+@runtime_checkable
+class MomentsLearner(StackLearner, Protocol):
+    """Needs nothing but moments of rows: folds cost no further pass."""
+
+    def solve_moments(self, problem: Problem, configs: Sequence[Config], sums: Tensors) -> Solved:
+        """Return the models from moments whose leading axes, any number, are in the result's place of G.
+
+        For G groups with F folds: one ``moments.stack_moments`` of the folds' rows, reshaped to (G, F, ...), gives
+        ``moments.leave_one_out`` (G, F + 1, ...), and ``weights`` are then (G, F + 1, C, k, d): of every fold's training
+        rows, and last of all rows. Moments that are not finite or have no rows give NaN.
         """
         ...
 

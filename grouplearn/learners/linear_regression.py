@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import numpy as np
 
-from grouplearn.data.shard import FloatArray, Matrix, Shard
-from grouplearn.learners import linear_model, moments, quadratic
+from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
+from grouplearn.learners import linear_model, moments, ridge
 from grouplearn.learners.base import (
     Access,
     Artifact,
     Config,
     Hyperparameter,
+    Interrupted,
     Problem,
+    Solved,
     State,
     Task,
     Tensors,
@@ -31,8 +33,6 @@ TOLERANCE = Hyperparameter(
     low=0.0,
     open_low=True,
 )
-#: Directions whose share of the largest eigenvalue of the correlation matrix is below this carry no information.
-_RANK_TOLERANCE = 1e-12
 
 
 class LinearRegression:
@@ -98,17 +98,46 @@ class LinearRegression:
         """Return the solved models of all configs, all of them done; Diverged if the sums overflow."""
         del problem
         moments.require_finite(sums)
-        tensors = {name: value.copy() for name, value in state.tensors.items()}
-        with_intercept = linear_model.column(configs, linear_model.FIT_INTERCEPT) > 0
-        for chosen, about in ((with_intercept, sums), (~with_intercept, moments.about_zero(sums))):
-            index = np.flatnonzero(chosen)
-            if index.size:
-                weights, loss = _solve([configs[int(i)] for i in index], about)
-                tensors["weights"][index, 0], tensors["loss"][index] = weights, loss
-        # ȳ − x̄'w, and 0 without intercept.
-        offset = sums["target_mean"] - tensors["weights"] @ sums["mean"]
-        tensors["intercept"] = np.where(with_intercept[:, None], offset, 0.0)
-        return State(tensors, np.ones(len(configs), dtype=bool))
+        weights, intercept, loss = _models(configs, {name: value[None] for name, value in sums.items()})
+        tensors = {"weights": weights[0][:, None], "intercept": intercept[0][:, None], "loss": loss[0]}
+        return State({**state.tensors, **tensors}, np.ones(len(configs), dtype=bool))
+
+    def solve(
+        self,
+        problem: Problem,
+        configs: Sequence[Config],
+        stack: Stack,
+        report: Callable[[int], None],
+        cancelled: Callable[[], bool],
+    ) -> Solved:
+        """Return the models of every config on every group of a stack; see ``base.StackLearner``."""
+        if cancelled():
+            raise Interrupted
+        sums = moments.stack_moments(stack.x, stack.y[:, :, None], stack.weight)
+        solved = self.solve_moments(problem, configs, sums)
+        report(stack.n_groups * len(configs))
+        return solved
+
+    def solve_moments(self, problem: Problem, configs: Sequence[Config], sums: Tensors) -> Solved:
+        """Return the models from moments with any leading axes; see ``base.MomentsLearner``."""
+        del problem
+        leading = sums["total"].shape
+        flat = {name: value.reshape(-1, *value.shape[len(leading) :]) for name, value in sums.items()}
+        shape = (len(flat["mean"]), len(configs))
+        weights, intercept = np.full((*shape, flat["mean"].shape[1]), np.nan), np.full(shape, np.nan)
+        loss = np.full(shape, np.nan)
+        usable = np.flatnonzero(moments.finite(flat) & (flat["total"] > 0))
+        if usable.size:
+            whole = usable.size == len(flat["mean"])
+            part = flat if whole else {name: value[usable] for name, value in flat.items()}
+            weights[usable], intercept[usable], loss[usable] = _models(configs, part)
+        return Solved(
+            weights.reshape(*leading, len(configs), 1, -1),
+            intercept.reshape(*leading, len(configs), 1),
+            loss.reshape(*leading, len(configs)),
+            np.ones((*leading, len(configs)), np.int64),
+            loss.reshape(1, *leading, len(configs)),
+        )
 
     def losses(self, state: State) -> FloatArray:
         """Return the training objective per config."""
@@ -136,63 +165,38 @@ class LinearRegression:
 
 
 def _solve(configs: Sequence[Config], sums: Tensors) -> tuple[FloatArray, FloatArray]:
-    """Return weights (c, d) and objectives (c,); ``sums`` are centred, or about zero without an intercept."""
+    """Return weights (G, C, d) and objectives (G, C); ``sums`` (G, ...) are centred, or about zero without intercept."""
     l1, l2 = linear_model.column(configs, linear_model.L1), linear_model.column(configs, L2)
+    tolerance = linear_model.column(configs, TOLERANCE)
     inverse = moments.inverse_spread(sums["square"], sums["mean"], sums["total"])
-    gram = sums["gram"] * np.outer(inverse, inverse)
+    gram = sums["gram"] * (inverse[:, :, None] * inverse[:, None, :])
     # A constant column keeps a unit diagonal: its weight comes out as zero whatever the penalty.
-    np.fill_diagonal(gram, 1.0)
-    linear = sums["cross"][:, 0] * inverse
-    scaled = np.zeros((len(configs), len(linear)))
-    for i in np.flatnonzero(l1 == 0):
-        scaled[i] = _ridge(gram, linear, inverse, float(l2[i]))
-    lasso = np.flatnonzero(l1 > 0)
-    if lasso.size:
-        tolerance = linear_model.column([configs[int(i)] for i in lasso], TOLERANCE)
-        scaled[lasso] = _elastic_net(gram, linear, inverse, l1[lasso], l2[lasso], tolerance)
-    weights = scaled * inverse
-    residual = linear - scaled @ gram
-    squares = sums["target_gram"][0, 0] - scaled @ linear - np.einsum("ij,ij->i", scaled, residual)
-    penalty = l1 * np.abs(weights).sum(axis=1) + 0.5 * l2 * (weights**2).sum(axis=1)
-    return weights, 0.5 * np.maximum(squares, 0.0) + penalty
+    np.einsum("gii->gi", gram)[:] = 1.0
+    linear = sums["cross"][:, :, 0] * inverse
+    scaled = np.zeros((len(linear), len(configs), linear.shape[1]))
+    plain, smooth, sparse = ((l1 == 0) & (l2 == 0), (l1 == 0) & (l2 > 0), l1 > 0)
+    if plain.any():
+        scaled[:, plain] = ridge.least_squares(gram, linear, inverse)[:, None]
+    if smooth.any():
+        scaled[:, smooth] = ridge.ridge(gram, linear, inverse, l2[smooth])
+    if sparse.any():
+        scaled[:, sparse] = ridge.elastic_net(gram, linear, inverse, l1[sparse], l2[sparse], tolerance[sparse])
+    weights = scaled * inverse[:, None, :]
+    residual = linear[:, None, :] - scaled @ gram
+    explained = (scaled @ linear[:, :, None])[:, :, 0] + np.einsum("gcd,gcd->gc", scaled, residual)
+    penalty = l1 * np.abs(weights).sum(axis=2) + 0.5 * l2 * (weights**2).sum(axis=2)
+    return weights, 0.5 * np.maximum(sums["target_gram"][:, 0] - explained, 0.0) + penalty
 
 
-def _ridge(gram: FloatArray, linear: FloatArray, inverse: FloatArray, l2: float) -> FloatArray:
-    """Return the scaled weights of (G + l2·diag(inverse²)) v = r; without l2, of the smallest unscaled weights."""
-    if l2 > 0:
-        try:
-            factor = np.linalg.cholesky(gram + np.diag(l2 * inverse**2))
-        except np.linalg.LinAlgError:
-            return _least_squares(gram, linear, inverse)
-        solution: FloatArray = np.linalg.solve(factor.T, np.linalg.solve(factor, linear))
-        return solution
-    return _least_squares(gram, linear, inverse)
-
-
-def _least_squares(gram: FloatArray, linear: FloatArray, inverse: FloatArray) -> FloatArray:
-    if not linear.size:
-        return linear
-    values, vectors = np.linalg.eigh(gram)
-    kept = values > _RANK_TOLERANCE * values[-1]
-    particular: FloatArray = vectors[:, kept] @ ((vectors[:, kept].T @ linear) / values[kept])
-    if kept.all():
-        return particular
-    # Solutions are D(v + Nz) with D = diag(inverse) and N the null space: z minimises the length of the weights.
-    null = vectors[:, ~kept]
-    shift = np.linalg.lstsq(null * inverse[:, None], particular * inverse, rcond=None)[0]
-    shortest: FloatArray = particular - null @ shift
-    return shortest
-
-
-def _elastic_net(
-    gram: FloatArray, linear: FloatArray, inverse: FloatArray, l1: FloatArray, l2: FloatArray, tolerance: FloatArray
-) -> FloatArray:
-    diagonal = np.arange(len(linear))
-    matrix = np.repeat(gram[None], len(l1), axis=0)
-    matrix[:, diagonal, diagonal] += l2[:, None] * inverse**2
-    right = np.repeat(linear[None], len(l1), axis=0)
-    scale = np.abs(linear).max(initial=0.0)
-    solution, _ = quadratic.minimise(
-        quadratic.Dense(matrix), right, np.outer(l1, inverse), np.zeros_like(right), tolerance * scale
-    )
-    return solution
+def _models(configs: Sequence[Config], sums: Tensors) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return weights (G, C, d), intercepts (G, C) and objectives (G, C) of finite moments (G, ...)."""
+    shape = (len(sums["mean"]), len(configs))
+    weights, loss = np.zeros((*shape, sums["mean"].shape[1])), np.zeros(shape)
+    with_intercept = linear_model.column(configs, linear_model.FIT_INTERCEPT) > 0
+    for chosen, about in ((with_intercept, lambda: sums), (~with_intercept, lambda: moments.about_zero(sums))):
+        if chosen.any():
+            index = np.flatnonzero(chosen)
+            weights[:, index], loss[:, index] = _solve([configs[int(i)] for i in index], about())
+    # ȳ − x̄'w, and 0 without intercept.
+    offset = sums["target_mean"] - (weights @ sums["mean"][:, :, None])[:, :, 0]
+    return weights, np.where(with_intercept, offset, 0.0), loss

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,18 +11,21 @@ import numpy.typing as npt
 import scipy.special
 
 from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
-from grouplearn.learners import lbfgs, linear_model, log_loss, moments
+from grouplearn.learners import epochwise, lbfgs, linear_model, log_loss, moments, packed
 from grouplearn.learners.base import (
     Access,
     Artifact,
     Config,
     Hyperparameter,
     Problem,
+    Solved,
     State,
     Task,
     Tensors,
     Value,
 )
+from grouplearn.learners.lanes import Watch
+from grouplearn.learners.row_loss import Binary, Multinomial
 
 LEARNING_RATE = Hyperparameter(
     "learning_rate",
@@ -160,6 +163,28 @@ class LogisticRegression:
                 return _first_step(problem, configs, state, sums)
             return _later_step(problem, configs, state, sums)
 
+    def solve(
+        self,
+        problem: Problem,
+        configs: Sequence[Config],
+        stack: Stack,
+        report: Callable[[int], None],
+        cancelled: Callable[[], bool],
+    ) -> Solved:
+        """Return the models of every config on every group of a stack; see ``base.StackLearner``.
+
+        Configs without l1 train in ``packed``, where ``learning_rate`` plays no part, the others epoch by epoch.
+        """
+        watch = Watch(report, cancelled)
+        smooth = linear_model.column(configs, linear_model.L1) == 0
+        parts, places = [], []
+        for chosen, solve in ((smooth, _solve_smooth), (~smooth, epochwise.solve_alike)):
+            place = np.flatnonzero(chosen)
+            if place.size:
+                parts.append(solve(self, problem, [configs[int(i)] for i in place], stack, watch))
+                places.append(place)
+        return epochwise.over_configs(parts, places)
+
     def losses(self, state: State) -> FloatArray:
         """Return the objective per config at the accepted parameters."""
         loss: FloatArray = state.tensors["loss"]
@@ -184,6 +209,36 @@ class LogisticRegression:
         """Return Σ over outputs of |w| per feature."""
         del n_features
         return linear_model.absolute_weights(artifact)
+
+
+def _solve_smooth(
+    learner: LogisticRegression, problem: Problem, configs: Sequence[Config], stack: Stack, watch: Watch
+) -> Solved:
+    settings = packed.Settings(
+        l2=linear_model.column(configs, L2),
+        tolerance=linear_model.column(configs, TOLERANCE),
+        fit_intercept=_has_intercept(configs),
+        epochs=problem.epochs,
+        history=int(linear_model.column(configs[:1], HISTORY)[0]),
+    )
+    return packed.solve_safely(learner, problem, configs, stack, settings, _family, watch)
+
+
+def _family(problem: Problem, stack: Stack, fit_intercept: bool) -> packed.Family:
+    """Return the log-loss of a stack: its start has the class shares as probabilities."""
+    outputs, binary = problem.n_outputs, problem.task is Task.BINARY
+    label = _indicators(problem, stack.y).transpose(0, 2, 1)
+    share = (label @ stack.weight[:, :, None])[:, :, 0] / stack.weight.sum(axis=1)[:, None]
+    if not fit_intercept:
+        share = np.full(share.shape, 1.0 / max(2, outputs))
+    share = np.clip(share, _SMALLEST_SHARE, 1.0 - _SMALLEST_SHARE)
+    if binary:
+        return packed.Family(Binary(), scipy.special.logit(share), (share * (1.0 - share))[:, :, None], label)
+    share /= share.sum(axis=1, keepdims=True)
+    coupling = -share[:, :, None] * share[:, None, :]
+    place = np.arange(outputs)
+    coupling[:, place, place] += share
+    return packed.Family(Multinomial(), np.log(share), coupling, label)
 
 
 @dataclass(frozen=True, slots=True)

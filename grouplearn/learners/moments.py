@@ -7,6 +7,7 @@ beside its spread keeps its digits.
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse
 
 from grouplearn.data.shard import FloatArray, Matrix
@@ -16,6 +17,8 @@ from grouplearn.learners.base import Diverged, Tensors
 _CONSTANT = 1e-24
 
 
+#: A centred sum below this share of what it was the difference of is rounding.
+_CANCELLED = 1e-13
 #: Overflow is reported once, by ``require_finite``, not as a warning per operation.
 _quiet = np.errstate(over="ignore", invalid="ignore")
 
@@ -85,20 +88,79 @@ def merge_moments(left: Tensors, right: Tensors) -> Tensors:
     """Return the moments of the rows of both."""
     total = left["total"] + right["total"]
     share = right["total"] / total
-    harmonic = left["total"] * share
-    shift = right["mean"] - left["mean"]
+    mean_shift = right["mean"] - left["mean"]
     target_shift = right["target_mean"] - left["target_mean"]
     merged = {
         "total": total,
-        "mean": left["mean"] + shift * share,
-        "target_mean": left["target_mean"] + target_shift * share,
-        "square": left["square"] + right["square"] + harmonic * shift**2,
-        "cross": left["cross"] + right["cross"] + harmonic * np.outer(shift, target_shift),
-        "target_gram": left["target_gram"] + right["target_gram"] + harmonic * np.outer(target_shift, target_shift),
+        "mean": left["mean"] + mean_shift * share[..., None],
+        "target_mean": left["target_mean"] + target_shift * share[..., None],
     }
+    between = _between(left["total"] * share, mean_shift, target_shift)
+    return {**merged, **{name: left[name] + right[name] + between[name] for name in between if name in left}}
+
+
+def _between(harmonic: FloatArray, shift: FloatArray, target_shift: FloatArray) -> dict[str, FloatArray]:
+    """Return what two parts add to centred second moments beyond their own, because their means differ."""
+    scaled, scaled_target = harmonic[..., None] * shift, harmonic[..., None] * target_shift
+    return {
+        "square": scaled * shift,
+        "cross": _outer(scaled, target_shift),
+        "target_gram": _outer(scaled_target, target_shift),
+        "gram": _outer(scaled, shift),
+    }
+
+
+@_quiet
+def without(total: Tensors, part: Tensors) -> Tensors:
+    """Return the moments of the rows that are in ``total`` but not in ``part``: the inverse of ``merge_moments``.
+
+    A column whose spread in the rest is rounding beside its spread in ``total`` is taken to be constant there.
+    """
+    rest = total["total"] - part["total"]
+    share = part["total"] / rest
+    mean = total["mean"] + (total["mean"] - part["mean"]) * share[..., None]
+    target_mean = total["target_mean"] + (total["target_mean"] - part["target_mean"]) * share[..., None]
+    shifts = part["mean"] - mean, part["target_mean"] - target_mean
+    between = _between(rest * part["total"] / total["total"], *shifts)
+    left = {name: total[name] - part[name] - between[name] for name in between if name in total}
+    varies = left["square"] > _CANCELLED * total["square"]
+    left["square"] = np.where(varies, left["square"], 0.0)
+    left["cross"] *= varies[..., None]
     if "gram" in left:
-        merged["gram"] = left["gram"] + right["gram"] + harmonic * np.outer(shift, shift)
-    return merged
+        left["gram"] *= varies[..., :, None] & varies[..., None, :]
+    return {"total": rest, "mean": mean, "target_mean": target_mean, **left}
+
+
+def leave_one_out(folds: Tensors) -> Tensors:
+    """Return moments (G, F + 1, ...) from those of the F folds (G, F, ...): all but fold f for each f, then all rows.
+
+    One pass over the rows thus serves every fold. A fold without rows has total 0 and is left out of nothing.
+    """
+    n_folds = folds["total"].shape[1]
+    parts = [{name: value[:, fold] for name, value in folds.items()} for fold in range(n_folds)]
+    everything = parts[0]
+    for part in parts[1:]:
+        everything = _merged_where(everything, part)
+    rest = [_without_where(everything, part) for part in parts]
+    return {name: np.stack([each[name] for each in (*rest, everything)], axis=1) for name in everything}
+
+
+def _merged_where(left: Tensors, right: Tensors) -> Tensors:
+    """Return the merged moments, where an empty side changes nothing."""
+    return _choose(left["total"] > 0, _choose(right["total"] > 0, merge_moments(left, right), left), right)
+
+
+def _without_where(total: Tensors, part: Tensors) -> Tensors:
+    return _choose(part["total"] > 0, without(total, part), total)
+
+
+def _choose(first: npt.NDArray[np.bool_], one: Tensors, other: Tensors) -> Tensors:
+    if first.all():
+        return one
+    return {
+        name: np.where(first.reshape(first.shape + (1,) * (one[name].ndim - first.ndim)), one[name], other[name])
+        for name in one
+    }
 
 
 @_quiet
@@ -139,6 +201,13 @@ def about_zero(moments: Tensors) -> Tensors:
     if "gram" in moments:
         raw["gram"] = moments["gram"] + total[..., None, None] * _outer(mean, mean)
     return raw
+
+
+@_quiet
+def finite(moments: Tensors) -> npt.NDArray[np.bool_]:
+    """Return for which groups, along the leading axes, the second moments are finite."""
+    sums: FloatArray = moments["square"].sum(axis=-1) + np.abs(moments["cross"]).sum(axis=(-1, -2))
+    return np.isfinite(sums + moments["target_gram"].sum(axis=(-1, -2)) + (moments["mean"] ** 2).sum(axis=-1))
 
 
 def _outer(left: FloatArray, right: FloatArray) -> FloatArray:
