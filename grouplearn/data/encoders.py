@@ -57,6 +57,12 @@ def fit(item: Item, values: npt.NDArray[np.float64] | npt.NDArray[np.int32], dic
     return FittedItem(item, categories=tuple(dictionary[code] for code in present if code >= 0))
 
 
+def needs_no_fit(item: Item) -> bool:
+    """Whether the item is the same whatever rows train."""
+    constant = item.impute is None or isinstance(item.impute, float)
+    return item.kind == "hash" or (item.kind == "numeric" and item.encoder == "none" and constant)
+
+
 def _fit_numeric(item: Item, values: FloatArray) -> FittedItem:
     known = values[np.isfinite(values)]
     fill = _fill(item, known)

@@ -7,8 +7,8 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from grouplearn.data.encoders import DENSE_COLUMNS
-from grouplearn.learners.base import Access, AlgebraicLearner, Config, Learner, Problem, Task
+from grouplearn.data.encoders import DENSE_COLUMNS, needs_no_fit
+from grouplearn.learners.base import Access, AlgebraicLearner, Config, Learner, MomentsLearner, Problem, Task
 from grouplearn.learners.metrics import METRICS, default_metric, metrics_for
 from grouplearn.plan import cost
 from grouplearn.plan.bound import BoundTrain
@@ -130,6 +130,14 @@ def gather_small_groups(bound: BoundTrain, stats: Statistics, task: Task, width:
     return tuple(sorted([*large, *gathered]))
 
 
+def folds_in_one_pass(bound: BoundTrain, width: int) -> bool:
+    """Whether all folds of a group share one unit: the learner solves from moments, which are the same for every fold but
+    for its own rows. An encoder fitted on a group's training rows makes other columns for every fold."""
+    items = [item.stored.item for item in bound.items]
+    fixed = all(item.scope == "all" or needs_no_fit(item) for item in items)
+    return fixed and width <= DENSE_COLUMNS and isinstance(bound.learner, MomentsLearner)
+
+
 def _width(bound: BoundTrain, stats: Statistics) -> int:
     """Return the number of feature columns, at most: a group may know fewer categories."""
     width = 0
@@ -154,7 +162,8 @@ def _units(
     gathered: tuple[tuple[int, ...], ...],
 ) -> tuple[Unit, ...]:
     outputs = len(stats.classes) if task is Task.MULTICLASS else 1
-    folds = (*range(bound.holdout.folds), -1)
+    together = bound.holdout.folds if folds_in_one_pass(bound, width) else 0
+    folds = (-1,) if together else (*range(bound.holdout.folds), -1)
     stored = _stored(bound, width)
     units: list[Unit] = []
     for number, *others in gathered:
@@ -163,7 +172,8 @@ def _units(
             configs = tuple(bound.configs[config] for config in pack)
             seconds = cost.unit_seconds(bound.learner, configs, n_rows, stored, epochs, outputs, 1 + len(others))
             units.extend(
-                Unit(first, number, pack, fold, seconds, tuple(others)) for first, fold in enumerate(folds, len(units))
+                Unit(first, number, pack, fold, seconds, tuple(others), together)
+                for first, fold in enumerate(folds, len(units))
             )
     return tuple(units)
 

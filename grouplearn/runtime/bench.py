@@ -43,7 +43,7 @@ class Bench:
         """Train one unit; ``began`` is the ``time.time()`` of the run's beginning. Raises Interrupted and nothing else."""
         started = time.time()
         throttled = Throttle(report)
-        if unit.others:
+        if unit.others or unit.folds:
             result = train_gathered(self._job, unit, throttled.add, cancelled)
         else:
             prepared = self._prepare(unit)

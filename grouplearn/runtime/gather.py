@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import cast
 
 import numpy as np
 
 from grouplearn.data.shard import FloatArray, Stack
 from grouplearn.learners import linear_model, registry
-from grouplearn.learners.base import Config, Interrupted, Solved, StackLearner
+from grouplearn.learners.base import Config, Interrupted, MomentsLearner, Solved, StackLearner
 from grouplearn.learners.metrics import metrics_for
 from grouplearn.learners.stack_metrics import measure_stack
 from grouplearn.runtime.fit import diverged
+from grouplearn.runtime.folds import solve_folds
 from grouplearn.runtime.job import GroupFacts, Job, TrialResult, UnitResult
+from grouplearn.runtime.outcome import trial_with_folds
 from grouplearn.runtime.packed import Curves, Models, Packed
 from grouplearn.runtime.prepare import FINAL
-from grouplearn.runtime.prepare_stack import PreparedStack, prepare_stacks
+from grouplearn.runtime.prepare_stack import PreparedFolds, PreparedStack, prepare_folds, prepare_stacks
 from grouplearn.runtime.unit import group_of, train_unit
 from grouplearn.schedule.messages import Unit
 
@@ -31,6 +33,9 @@ def train_gathered(job: Job, unit: Unit, report: Callable[[int], None], cancelle
     """
     began = time.perf_counter()
     table = _Table(job, unit)
+    if unit.folds:
+        _train_folds(job, unit, table, report, cancelled)
+        return UnitResult(unit, (), pack=table.finished(time.perf_counter() - began))
     prepared = prepare_stacks(job, [group_of(job, number) for number in unit.groups], unit.fold)
     table.fail(prepared.failed)
     for stack in prepared.stacks:
@@ -43,6 +48,26 @@ def train_gathered(job: Job, unit: Unit, report: Callable[[int], None], cancelle
     return UnitResult(unit, (), pack=table.finished(time.perf_counter() - began))
 
 
+def _train_folds(
+    job: Job, unit: Unit, table: _Table, report: Callable[[int], None], cancelled: Callable[[], bool]
+) -> None:
+    """Train every fold and the models that are kept; groups with anything unusual fold by fold."""
+    learner = cast(MomentsLearner, registry.learner(job.learner))
+    prepared, others = prepare_folds(job, [group_of(job, number) for number in unit.groups])
+    if cancelled():
+        raise Interrupted
+    try:
+        if prepared is not None:
+            with np.errstate(all="ignore"):
+                solved, valid = solve_folds(learner, table.configs, prepared)
+            table.add_folded(prepared, solved, valid)
+            report((1 + unit.folds) * solved.epochs.size)
+    except Exception:
+        others = tuple(range(len(unit.groups)))
+    for place in others:
+        table.train_folds_alone(place, report, cancelled)
+
+
 def _solve(
     job: Job,
     configs: Sequence[Config],
@@ -51,44 +76,15 @@ def _solve(
     cancelled: Callable[[], bool],
 ) -> Solved | None:
     learner = registry.learner(job.learner)
+    if not isinstance(learner, StackLearner):
+        return None
     try:
-        if not isinstance(learner, StackLearner):
-            return _by_epochs(learner, stack.problem, configs, stack.train, report, cancelled)
         with np.errstate(all="ignore"):
             return learner.solve(stack.problem, configs, stack.train, report, cancelled)
     except Interrupted:
         raise
     except Exception:
         return None
-
-
-def _by_epochs(learner: Any, problem: Any, configs: Any, stack: Any, report: Any, cancelled: Any) -> Solved | None:
-    everyone = tuple(configs) * stack.n_groups
-    if not learner.gathers(problem, everyone):
-        return None
-    shape = stack.n_groups, len(configs)
-    state = learner.init(problem, everyone)
-    epochs = np.zeros(len(everyone), dtype=np.int32)
-    curve = []
-    with np.errstate(all="ignore"):
-        for _ in range(problem.epochs):
-            active = ~state.done
-            if not active.any():
-                break
-            if cancelled():
-                raise Interrupted
-            state = learner.step(problem, everyone, state, learner.accumulate(problem, everyone, state, stack))
-            epochs += active
-            curve.append(np.where(active, learner.losses(state), np.nan).reshape(shape))
-            report(int(active.sum()))
-    weights, intercept = state.tensors["weights"], state.tensors["intercept"]
-    return Solved(
-        weights.reshape(*shape, *weights.shape[1:]),
-        intercept.reshape(*shape, -1),
-        learner.losses(state).reshape(shape),
-        epochs.reshape(shape),
-        np.array(curve),
-    )
 
 
 @dataclass
@@ -135,6 +131,26 @@ class _Table:
             ]
         if self.unit.fold == FINAL:
             self.models.append(Models(members, solved.weights, solved.intercept))
+
+    def add_folded(self, prepared: PreparedFolds, solved: Solved, valid: dict[str, FloatArray]) -> None:
+        """Take the models of all rows and the folds' mean metrics."""
+        everything = prepared.everything
+        stack = PreparedStack(prepared.members, prepared.problem, everything, everything.weight, None, prepared.facts)
+        self.add(stack, solved)
+        for name, values in valid.items():
+            self.valid[name][np.array(prepared.members)] = values
+
+    def train_folds_alone(self, place: int, report: Callable[[int], None], cancelled: Callable[[], bool]) -> None:
+        """Train the folds of one group one after the other."""
+        unit = replace(self.unit.of(self.unit.groups[place]), folds=0)
+        results = [
+            train_unit(self.job, replace(unit, fold=fold), None, report, cancelled)
+            for fold in (*range(self.unit.folds), FINAL)
+        ]
+        self.facts[place] = results[-1].facts
+        for config, trials in enumerate(zip(*(result.trials for result in results), strict=True)):
+            self._take(place, config, trial_with_folds(trials[-1], trials[:-1]))
+        self._keep_alone(place, results[-1].trials)
 
     def _measure(
         self,

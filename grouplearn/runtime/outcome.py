@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.data.dataset import FloatArray, Group
+from grouplearn.data.dataset import Group
 from grouplearn.runtime.job import GroupFacts, Job, TrialResult, UnitResult
-from grouplearn.runtime.packed import Packed, beside
+from grouplearn.runtime.packed import Packed, beside, mean_known
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +77,9 @@ def with_folds(final: Packed, *folds: Packed) -> Packed:
     for group, config in np.argwhere(~np.any(broken, axis=0)).tolist():
         first = folds[0].reasons[group, config]
         reasons.setdefault((group, config), f"all {len(folds)} folds failed; the first: {first}")
-    names = dict.fromkeys(name for fold in folds for name in fold.valid)
-    means = {name: _mean_known([fold.valid[name] for fold in folds if name in fold.valid]) for name in names}
     seconds = final.seconds + sum(fold.seconds for fold in folds)
+    means = mean_known([fold.valid for fold in folds])
     return replace(final, valid=means, reasons=reasons, seconds=seconds)
-
-
-def _mean_known(values: Sequence[FloatArray]) -> FloatArray:
-    stacked = np.stack(values)
-    known = ~np.isnan(stacked)
-    total, count = np.where(known, stacked, 0.0).sum(axis=0), known.sum(axis=0)
-    mean: FloatArray = np.where(count > 0, total / np.maximum(count, 1), np.nan)
-    return mean
 
 
 def best_places(pack: Packed, metric: str, greater_is_better: bool) -> npt.NDArray[np.intp]:
@@ -118,11 +109,12 @@ def _outcome(job: Job, group: Group, results: Sequence[UnitResult], greater_is_b
                 folds[trial.config].append(trial)
         if result.unit.fold < 0 and facts is None:
             facts = result.facts
-    trials = tuple(_with_folds(final[config], folds[config]) for config in sorted(final))
+    trials = tuple(trial_with_folds(final[config], folds[config]) for config in sorted(final))
     return GroupOutcome(group, trials, facts, best_config(trials, job.metric, greater_is_better))
 
 
-def _with_folds(final: TrialResult, folds: Sequence[TrialResult]) -> TrialResult:
+def trial_with_folds(final: TrialResult, folds: Sequence[TrialResult]) -> TrialResult:
+    """Return the final fit of a trial with the means of its folds' validation metrics."""
     if not folds:
         return final
     seconds = final.seconds + sum(fold.seconds for fold in folds)

@@ -122,6 +122,18 @@ def failed_pack(unit: Unit, reason: str, seconds: float) -> Packed:
     )
 
 
+def mean_known(measured: Sequence[Mapping[str, FloatArray]]) -> dict[str, FloatArray]:
+    """Return the mean of every metric over the folds that have one."""
+    names = dict.fromkeys(name for each in measured for name in each)
+    means = {}
+    for name in names:
+        values = np.stack([each[name] for each in measured if name in each])
+        known = ~np.isnan(values)
+        total, count = np.where(known, values, 0.0).sum(axis=0), known.sum(axis=0)
+        means[name] = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    return means
+
+
 def beside(parts: Sequence[Packed]) -> Packed:
     """Return the packs of the same groups as one, configs in order of their number."""
     if len(parts) == 1:

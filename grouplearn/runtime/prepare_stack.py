@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data import encoders
-from grouplearn.data.dataset import FloatArray, Group, Item
+from grouplearn.data.dataset import FloatArray, Group
 from grouplearn.data.encoders import FittedItem
 from grouplearn.data.shard import Shard, Stack
 from grouplearn.learners import registry
@@ -41,6 +41,24 @@ class PreparedStack:
 
 
 @dataclass(frozen=True, slots=True)
+class PreparedFolds:
+    """Groups of one shape, their rows one stack per fold: those that the fold holds out."""
+
+    members: tuple[int, ...]
+    problem: Problem
+    parts: tuple[Stack, ...]
+    facts: tuple[GroupFacts, ...]
+
+    @property
+    def everything(self) -> Stack:
+        """All rows, fold by fold."""
+        x, y, weight = (
+            np.concatenate(each, axis=1) for each in zip(*((p.x, p.y, p.weight) for p in self.parts), strict=True)
+        )
+        return Stack(x, y, weight)
+
+
+@dataclass(frozen=True, slots=True)
 class Preparation:
     """What became of the groups of a unit: stacks, groups that must train alone, and groups that cannot be trained."""
 
@@ -61,14 +79,19 @@ def prepare_stacks(job: Job, groups: Sequence[Group], fold: int = FINAL) -> Prep
     return Preparation((rows.stacked(job, ~unusual), *slow.stacks), slow.alone, slow.failed)
 
 
+def prepare_folds(job: Job, groups: Sequence[Group]) -> tuple[PreparedFolds | None, tuple[int, ...]]:
+    """Return the groups ready to train all folds in one pass, and the places of those that need a closer look."""
+    if not _is_quick(job):
+        return None, tuple(range(len(groups)))
+    rows = _Rows.of_groups(job, groups, FINAL)
+    unusual = rows.unusual(job) | rows.lacks_a_fold(job)
+    others = tuple(np.flatnonzero(unusual).tolist())
+    return (None if unusual.all() else rows.folded(job, ~unusual)), others
+
+
 def nothing_is_fitted(job: Job) -> bool:
     """Whether no feature depends on which of a group's rows train: encoders are fitted on all groups, or not at all."""
-    return all(number in job.fitted or _needs_no_fit(item) for number, item in enumerate(job.items))
-
-
-def _needs_no_fit(item: Item) -> bool:
-    constant = item.impute is None or isinstance(item.impute, float)
-    return item.kind == "hash" or (item.kind == "numeric" and item.encoder == "none" and constant)
+    return all(number in job.fitted or encoders.needs_no_fit(item) for number, item in enumerate(job.items))
 
 
 def _is_quick(job: Job) -> bool:
@@ -76,7 +99,7 @@ def _is_quick(job: Job) -> bool:
     width = sum(
         job.fitted[number].width if number in job.fitted else max(1, item.buckets)
         for number, item in enumerate(job.items)
-        if number in job.fitted or _needs_no_fit(item)
+        if number in job.fitted or encoders.needs_no_fit(item)
     )
     return nothing_is_fitted(job) and job.class_weight is None and width <= encoders.DENSE_COLUMNS
 
@@ -168,29 +191,53 @@ class _Rows:
 
     def stacked(self, job: Job, chosen: BoolArray) -> PreparedStack:
         """Return the chosen groups as one stack; nothing in them is out of the ordinary."""
-        fitted = tuple(
-            job.fitted[number] if number in job.fitted else encoders.fit(item, np.empty(0), ())
-            for number, item in enumerate(job.items)
-        )
-        x = _design(job, self.numbers, fitted)
-        y, weight = job.dataset.y[self.numbers], job.dataset.weight[self.numbers]
-        place = np.cumsum(chosen) - 1
-        kept = chosen[self.of]
-        n_groups = int(chosen.sum())
-        train, valid = (
-            _padded(place[self.of[rows]], n_groups, x[rows], y[rows], weight[rows])
-            for rows in (kept & ~self.held_out, kept & self.held_out)
-        )
+        fitted = _fitted(job)
         members = np.flatnonzero(chosen)
         facts = self._facts(job, fitted, members)
+        train, valid = self._cut(job, fitted, chosen, (~self.held_out, self.held_out))
         return PreparedStack(
             members=tuple(members.tolist()),
-            problem=problem_of(job, self.groups[int(members[0])], registry.learner(job.learner), facts[0]),
+            problem=self._problem(job, members, facts),
             train=train,
             row_weight=train.weight,
-            valid=valid if self.held_out[kept].any() else None,
+            valid=valid if valid.weight.any() else None,
             facts=facts,
         )
+
+    def folded(self, job: Job, chosen: BoolArray) -> PreparedFolds:
+        """Return the chosen groups as one stack per fold."""
+        fitted, split = _fitted(job), job.dataset.split[self.numbers]
+        members = np.flatnonzero(chosen)
+        facts = self._facts(job, fitted, members)
+        parts = self._cut(job, fitted, chosen, [split == fold for fold in range(job.folds)])
+        return PreparedFolds(tuple(members.tolist()), self._problem(job, members, facts), tuple(parts), facts)
+
+    def lacks_a_fold(self, job: Job) -> BoolArray:
+        """Return which groups (G,) have no row in some fold, or all of them in one."""
+        n_groups = len(self.groups)
+        flat = self.of * job.folds + job.dataset.split[self.numbers]
+        counts = np.bincount(flat, minlength=n_groups * job.folds).reshape(n_groups, job.folds)
+        lacks: BoolArray = (counts == 0).any(axis=1)
+        return lacks
+
+    def _cut(
+        self, job: Job, fitted: tuple[FittedItem, ...], chosen: BoolArray, parts: Sequence[BoolArray]
+    ) -> list[Stack]:
+        """Return the rows of each part of the chosen groups, padded."""
+        x = _design(job, self.numbers, fitted)
+        y, weight = job.dataset.y[self.numbers], job.dataset.weight[self.numbers]
+        place, n_groups = np.cumsum(chosen) - 1, int(chosen.sum())
+        stacks = []
+        for part in parts:
+            rows = part if chosen.all() else part & chosen[self.of]
+            if rows.all():
+                stacks.append(_padded(place[self.of], n_groups, x, y, weight))
+            else:
+                stacks.append(_padded(place[self.of[rows]], n_groups, x[rows], y[rows], weight[rows]))
+        return stacks
+
+    def _problem(self, job: Job, members: IntArray, facts: Sequence[GroupFacts]) -> Problem:
+        return problem_of(job, self.groups[int(members[0])], registry.learner(job.learner), facts[0])
 
     def _facts(self, job: Job, fitted: tuple[FittedItem, ...], members: IntArray) -> tuple[GroupFacts, ...]:
         held_out = np.bincount(self.of, self.held_out, minlength=len(self.groups)).astype(int)
@@ -200,6 +247,14 @@ class _Rows:
             GroupFacts(fitted, features, classes, self.groups[place].n_rows - held, held, 0)
             for place, held in zip(members.tolist(), held_out[members].tolist(), strict=True)
         )
+
+
+def _fitted(job: Job) -> tuple[FittedItem, ...]:
+    """Return the items, none of which learns anything from a group's rows."""
+    return tuple(
+        job.fitted[number] if number in job.fitted else encoders.fit(item, np.empty(0), ())
+        for number, item in enumerate(job.items)
+    )
 
 
 def _design(job: Job, rows: npt.NDArray[np.int64] | slice, fitted: tuple[FittedItem, ...]) -> FloatArray:

@@ -51,7 +51,7 @@ def train_unit(
 
 def failed_unit(unit: Unit, reason: str, seconds: float = 0.0) -> UnitResult:
     """Return the result of a unit all of whose trials failed for one reason."""
-    if unit.others:
+    if unit.others or unit.folds:
         return UnitResult(unit, (), pack=failed_pack(unit, reason, seconds))
     share = seconds / max(1, len(unit.configs))
     return UnitResult(unit, tuple(TrialResult(config, "failed", reason, seconds=share) for config in unit.configs))

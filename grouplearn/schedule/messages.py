@@ -26,7 +26,8 @@ class Unit:
 
     ``others`` are further small groups that train in the same unit, side by side (their rows gathered and padded); the
     unit is scheduled as one of ``group``. ``fold`` is the held-out fold under VALIDATE FOLDS, or -1 for the model that is
-    kept. ``cost`` is the estimated work in seconds; schedules use it only to order units, so it never changes a model.
+    kept; a unit with ``folds`` k trains the models of all k folds and the ones that are kept, in one pass over the rows.
+    ``cost`` is the estimated work in seconds; schedules use it only to order units, so it never changes a model.
     """
 
     id: int
@@ -35,6 +36,7 @@ class Unit:
     fold: int = -1
     cost: float = 0.0
     others: tuple[int, ...] = ()
+    folds: int = 0
 
     @property
     def groups(self) -> tuple[int, ...]:
