@@ -264,7 +264,9 @@ def _fit_algebraic(pack: Pack) -> Training:
 
 def _all_blocks(pack: Pack, training: Training) -> Training:
     """Visit a whole group from its first block to visit on; the run it is cut into is that of a split group."""
-    prepared, first = pack.prepared, pack.first_block % pack.prepared.n_blocks
+    prepared = pack.prepared
+    # A schedule may count blocks by rows that are not all used: past the end a pass begins at block 0.
+    first = pack.first_block if pack.first_block < prepared.n_blocks else 0
     for blocks in (Blocks(first, prepared.n_blocks), Blocks(0, first)):
         if len(blocks):
             training = visit(replace(pack, prepared=prepared.part(blocks)), training)

@@ -53,8 +53,13 @@ def failed_unit(unit: Unit, reason: str, seconds: float = 0.0) -> UnitResult:
         return UnitResult(
             unit, (), members=tuple(failed_unit(unit.of(group), reason, seconds) for group in unit.groups)
         )
+    return UnitResult(unit, failed_trials(unit, reason, seconds))
+
+
+def failed_trials(unit: Unit, reason: str, seconds: float = 0.0) -> tuple[TrialResult, ...]:
+    """Return a unit's trials, all failed for one reason."""
     share = seconds / max(1, len(unit.configs))
-    return UnitResult(unit, tuple(TrialResult(config, "failed", reason, seconds=share) for config in unit.configs))
+    return tuple(TrialResult(config, "failed", reason, seconds=share) for config in unit.configs)
 
 
 def group_of(job: Job, number: int) -> Group:
