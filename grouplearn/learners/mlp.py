@@ -8,18 +8,22 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import scipy.special
 
 from grouplearn.data.shard import BLOCK_ROWS, Matrix, Shard, Totals
+from grouplearn.learners import mlp_parallel
 from grouplearn.learners.base import (
     Access,
     Artifact,
     Config,
     Diverged,
     FloatArray,
+    Gang,
     Hyperparameter,
     Problem,
     State,
@@ -154,16 +158,27 @@ class Mlp:
             tensors[name][starting] = 0
         part = {name: tensors[name][active] for name in _STEPPED}
         run_block(problem, [self._complete(configs[index]) for index in active], part, block, epoch, whole)
-        for name, value in part.items():
-            tensors[name][active] = value
         tensors["epoch"][active] = epoch
         tensors["visited"][active] += block.n_rows
         loss = part["objective"] / tensors["visited"][active] * float(tensors["label_scale"][0]) ** 2
-        finite = np.isfinite(loss) & np.isfinite(part["parameters"]).all(axis=1)
-        tensors["loss"][active] = np.where(finite, loss, np.nan)
-        done = state.done.copy()
-        done[active] = ~finite
-        return State(tensors, done)
+        return _advanced(state, tensors, active, part, loss)
+
+    def joined(self, gang: Gang) -> AbstractContextManager[None]:
+        """Return the connection to the other members of a gang, within which it descends."""
+        return mlp_parallel.joined(gang)
+
+    def descend(
+        self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, epoch: int, gang: Gang
+    ) -> State:
+        """Return the state after one pass of the gang over all its rows; as in ``train``, but batches span the members."""
+        active = np.flatnonzero(~state.done).tolist()
+        chosen = [self._complete(configs[index]) for index in active]
+        whole, tensors = shard.totals, {name: value.copy() for name, value in state.tensors.items()}
+        if problem.task is Task.REGRESSION:
+            tensors["label_mean"], tensors["label_scale"] = np.array([whole.label_mean]), np.array([whole.label_scale])
+        part = {name: tensors[name][active] for name in _STEPPED}
+        loss = mlp_parallel.run_epoch(problem, chosen, part, shard, epoch, gang, whole)
+        return _advanced(state, tensors, active, part, loss)
 
     def losses(self, state: State) -> FloatArray:
         """Return the objective divided by Σwᵢ, averaged over the batches of the last epoch."""
@@ -201,6 +216,23 @@ class Mlp:
 
     def _complete(self, config: Config) -> Config:
         return {parameter.name: parameter.default for parameter in self.hyperparameters} | dict(config)
+
+
+def _advanced(
+    state: State,
+    tensors: dict[str, npt.NDArray[Any]],
+    active: list[int],
+    part: dict[str, npt.NDArray[Any]],
+    loss: FloatArray,
+) -> State:
+    """Return ``tensors`` with the results of the configs ``active``, of which those that are not finite are done."""
+    for name, value in part.items():
+        tensors[name][active] = value
+    finite = np.isfinite(loss) & np.isfinite(part["parameters"]).all(axis=1)
+    tensors["loss"][active] = np.where(finite, loss, np.nan)
+    done = state.done.copy()
+    done[active] = ~finite
+    return State(tensors, done)
 
 
 def _row_blocks(x: Matrix) -> Iterator[FloatArray]:

@@ -11,11 +11,13 @@ from typing import TypeVar
 import numpy as np
 
 from grouplearn.data.dataset import Dataset
-from grouplearn.learners.base import Interrupted
+from grouplearn.learners.base import Gang, Interrupted
 from grouplearn.runtime.chosen_rows import RowNumbers
+from grouplearn.runtime.evaluation import evaluate
+from grouplearn.runtime.fit import Pack, Training, fit_together
 from grouplearn.runtime.gather import train_gathered
 from grouplearn.runtime.job import Job, StepRecord, UnitResult
-from grouplearn.runtime.prepare import GroupFailed, Outline, Prepared, encode_blocks, outline, prepare
+from grouplearn.runtime.prepare import FINAL, GroupFailed, Outline, Prepared, encode_blocks, outline, prepare
 from grouplearn.runtime.rows import RowsAtHand, RowSource, dataset_bytes
 from grouplearn.runtime.steps import Product, StepAnswer, finish, goes_on, make
 from grouplearn.runtime.unit import failed_trials, failed_unit, group_of, pack_of, reason_of, train_unit
@@ -62,6 +64,7 @@ class Bench:
         self._wholes: dict[int, _Whole] = {}
         self._runs: dict[int, list[Blocks]] = defaultdict(list)
         self._parts: dict[tuple[int, int, Blocks, Blocks], Prepared] = {}
+        self._together: dict[int, tuple[Pack, Training]] = {}
         self._loaded = 0
 
     def load(self, group: int, blocks: Blocks | None = None) -> None:
@@ -149,6 +152,45 @@ class Bench:
         except Exception as error:
             return failed_step(step, UnitResult(unit, failed_trials(unit, reason_of(error)), decided.facts))
 
+    def join(self, step: Step, decided: Outline, gang: Gang, watch: Watch) -> StepAnswer:
+        """Train a unit as one member of a gang; the product is what the member's rows say of the finished models.
+
+        The first member holds all held-out rows' share of it and, until ``conclude``, the models. Raises Interrupted and
+        nothing else.
+        """
+        started, throttled = watch.now(), Throttle(watch.report)
+        unit = step.unit
+        try:
+            with np.errstate(all="ignore"):
+                part = self.part(step, decided, Blocks(0, decided.n_blocks))
+                pack = pack_of(self._job, unit, unit.configs, part, throttled.add, watch.cancelled)
+                training = fit_together(pack, gang)
+                if step.rank:
+                    pack = replace(pack, prepared=replace(part, valid=None))
+                product = evaluate(pack, training, unit.fold == FINAL)
+            self._together[unit.id] = (pack, training)
+            answer = StepAnswer(step, _unrecorded(step), product, more=False)
+        except Interrupted:
+            raise
+        except Exception as error:
+            answer = failed_step(step, UnitResult(unit, failed_trials(unit, reason_of(error)), decided.facts))
+        throttled.flush()
+        return replace(answer, record=self._record(step, watch, started, 0))
+
+    def conclude(self, step: Step, evaluations: Sequence[Product], fetched: int, watch: Watch) -> StepAnswer:
+        """Return the result of the unit that a gang trained, from what the members say of its models."""
+        started, unit = watch.now(), step.unit
+        pack, training = self._together.pop(unit.id)
+        try:
+            with np.errstate(all="ignore"):
+                trials = finish(pack, unit, [training, *evaluations])
+            answer = StepAnswer(
+                step, _unrecorded(step), result=UnitResult(unit, trials, pack.prepared.facts), more=False
+            )
+        except Exception as error:
+            answer = failed_step(step, UnitResult(unit, failed_trials(unit, reason_of(error)), pack.prepared.facts))
+        return replace(answer, record=self._record(step, watch, started, fetched))
+
     def part(self, step: Step, decided: Outline, held_out: Blocks | None = None) -> Prepared:
         """Return the encoded blocks of a step, with their pieces of the held-out rows or the pieces ``held_out``."""
         unit, wanted = step.unit, decided.clipped(step.blocks)
@@ -185,9 +227,10 @@ class Bench:
         )
 
 
-def failed_step(step: Step, result: UnitResult) -> StepAnswer:
+def failed_step(step: Step, result: UnitResult, worker: int = 0, at: float = 0.0) -> StepAnswer:
     """Return the answer of a step that broke, and with it its unit."""
-    return StepAnswer(step, _unrecorded(step), result=result, more=False, failed=True)
+    record = replace(_unrecorded(step), worker=worker, started=at, ended=at)
+    return StepAnswer(step, record, result=result, more=False, failed=True)
 
 
 def _unrecorded(step: Step) -> StepRecord:

@@ -22,6 +22,8 @@ from grouplearn.learners.base import (
     AlgebraicLearner,
     Artifact,
     Config,
+    DataParallelLearner,
+    Gang,
     Interrupted,
     Learner,
     SamplingLearner,
@@ -317,12 +319,31 @@ def _better(metric: str, value: float, than: float) -> bool:
     return value > than if metrics.METRICS[metric].greater_is_better else value < than
 
 
-def fit_sampling(pack: Pack) -> Training:
+def fit_together(pack: Pack, gang: Gang) -> Training:
+    """Train a pack as one member of a gang, each with blocks of its own and all held-out rows; all get the same models."""
+    if pack.learner.access is Access.SAMPLING:
+        return fit_sampling(pack, gang)
+    if not isinstance(pack.learner, DataParallelLearner):
+        raise ValueError(f"{pack.learner.name} cannot train one model on several workers at the same time")
+    learner = pack.learner
+    with learner.joined(gang):
+        return _fit_sequential(pack, lambda training: _descend(pack, learner, training, gang))
+
+
+def _descend(pack: Pack, learner: DataParallelLearner, training: Training, gang: Gang) -> Training:
+    prepared, active = pack.prepared, np.flatnonzero(~training.state.done).tolist()
+    pack.check()
+    start, rows = training.state, prepared.train
+    state = learner.descend(prepared.problem, pack.configs, start, rows, training.epochs, gang)
+    return _end_epoch(pack, replace(training, state=state), active, learner.losses(state))
+
+
+def fit_sampling(pack: Pack, gang: Gang | None = None) -> Training:
     """Boost a pack to its last round."""
     learner, prepared, training = cast(SamplingLearner, pack.learner), pack.prepared, begin(pack)
     stop = Stop(pack.metric, pack.patience, pack.cancelled)
     problem, start = prepared.problem, training.state
-    state, boosted = learner.boost(problem, pack.configs, start, prepared.train, prepared.valid, stop)
+    state, boosted = learner.boost(problem, pack.configs, start, prepared.train, prepared.valid, stop, gang)
     fits = []
     for rounds, curve in zip(boosted.rounds, boosted.curves, strict=True):
         points = [CurvePoint(number, math.nan, float(value)) for number, value in enumerate(curve, start=1)]
