@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -216,14 +217,20 @@ def torch_loop(rows: Shard, seed: int, learning_rate: float, dtype: torch.dtype)
     optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate)
     x, y = torch.tensor(rows.x, dtype=dtype), torch.tensor(rows.y, dtype=dtype)
     for epoch in range(2):
-        order = torch.as_tensor(np.asarray(visiting_order(seed, epoch, rows.n_rows)))
-        for batch in order.split(256):
+        for batch in batches_in_order(rows, seed, epoch):
             optimizer.zero_grad()
             loss = torch.nn.functional.binary_cross_entropy_with_logits(network(x[batch])[:, 0], y[batch])
             loss.backward()
             optimizer.step()
     with torch.no_grad():
         return torch.sigmoid(network(x))[:, 0].numpy().astype(np.float64)
+
+
+def batches_in_order(rows: Shard, seed: int, epoch: int) -> Iterator[torch.Tensor]:
+    """Blocks in order, each in a shuffled order of its own; no batch has rows of two blocks."""
+    for block, (start, stop) in enumerate(itertools.pairwise(rows.bounds)):
+        order = torch.as_tensor(np.asarray(visiting_order(seed, epoch, stop - start, block)))
+        yield from (order + start).split(256)
 
 
 def test_data_is_all_flights(flights: duckdb.DuckDBPyConnection) -> None:

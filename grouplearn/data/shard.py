@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -13,8 +15,31 @@ import scipy.sparse
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 Matrix: TypeAlias = FloatArray | scipy.sparse.csr_matrix
 
-#: Rows per block. Blocks are cut from the start of a shard, so they depend on the data alone, never on workers.
+#: Rows per block. Blocks are cut from a group's training rows, so they depend on the data alone, never on workers.
 BLOCK_ROWS = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What a learner that sees a part of a group must know of all its training rows.
+
+    ``weight`` is Σw; ``label_mean`` and ``label_scale`` are the weighted mean and standard deviation of the labels, the
+    latter 1 for constant labels.
+    """
+
+    n_rows: int
+    weight: float
+    label_mean: float
+    label_scale: float
+
+    @classmethod
+    def of(cls, y: FloatArray, weight: FloatArray) -> Totals:
+        """Return the totals of rows with labels ``y`` and positive weights."""
+        if not y.size:
+            return cls(0, 0.0, 0.0, 1.0)
+        mean = float(np.average(y, weights=weight))
+        scale = math.sqrt(np.average((y - mean) ** 2, weights=weight))
+        return cls(int(y.size), float(weight.sum()), mean, scale if scale > 1e-12 * abs(mean) else 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,22 +47,57 @@ class Shard:
     """Rows of one group: ``x`` (n, d) dense float64 (C order) or CSR, ``y`` (n,), ``weight`` (n,).
 
     ``y`` is the value, or the class number as a float. Weights include row and class weights; they are positive.
+    ``cuts`` are the rows at which blocks begin and end, from 0 to n; None for runs of ``BLOCK_ROWS``. ``first`` is the
+    number of the first block in the group, ``whole`` what is known of all the group's rows when these are a part.
     """
 
     x: Matrix
     y: FloatArray
     weight: FloatArray
+    cuts: tuple[int, ...] | None = None
+    first: int = 0
+    whole: Totals | None = None
 
     @property
     def n_rows(self) -> int:
         """Number of rows."""
         return int(self.y.shape[0])
 
-    def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[Shard]:
-        """Yield the shard's blocks in order; an empty shard yields none."""
-        for start in range(0, self.n_rows, rows):
-            part = slice(start, start + rows)
-            yield Shard(self.x[part], self.y[part], self.weight[part])
+    @property
+    def totals(self) -> Totals:
+        """Of the whole group."""
+        return Totals.of(self.y, self.weight) if self.whole is None else self.whole
+
+    @property
+    def bounds(self) -> tuple[int, ...]:
+        """Rows at which blocks begin and end, from 0 to n."""
+        return (*range(0, self.n_rows, BLOCK_ROWS), self.n_rows) if self.cuts is None else self.cuts
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks, those without rows included."""
+        return len(self.bounds) - 1
+
+    def blocks(self, rows: int | None = None) -> Iterator[Shard]:
+        """Yield the shard's blocks in order, or runs of ``rows`` rows; an empty shard yields none.
+
+        A block has no rows when all of them were left out.
+        """
+        bounds = self.bounds if rows is None else (*range(0, self.n_rows, rows), self.n_rows)
+        for number, (start, stop) in enumerate(itertools.pairwise(bounds), start=self.first):
+            yield self._rows(start, stop, None, number, self.whole)
+
+    def part(self, first: int, last: int) -> Shard:
+        """Return the blocks of the group numbered ``first`` to ``last`` (half-open), all of which must be here."""
+        if not 0 <= first - self.first <= last - self.first <= self.n_blocks:
+            raise IndexError(f"blocks {first} to {last} are not among {self.n_blocks} from {self.first}")
+        bounds = self.bounds[first - self.first : last - self.first + 1]
+        cuts = tuple(bound - bounds[0] for bound in bounds)
+        return self._rows(bounds[0], bounds[-1], cuts, first, self.totals)
+
+    def _rows(self, start: int, stop: int, cuts: tuple[int, ...] | None, first: int, whole: Totals | None) -> Shard:
+        rows = slice(start, stop)
+        return Shard(self.x[rows], self.y[rows], self.weight[rows], cuts, first, whole)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
@@ -264,14 +265,54 @@ class SequentialLearner(Learner, Protocol):
 
 
 @runtime_checkable
+class DataParallelLearner(SequentialLearner, Protocol):
+    """Learns row by row, and in a gang whose members have different rows: each batch is spread over all of them."""
+
+    def joined(self, gang: Gang) -> AbstractContextManager[None]:
+        """Return the connection to the other members, within which the gang descends."""
+        ...
+
+    def descend(
+        self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, epoch: int, gang: Gang
+    ) -> State:
+        """Return the state after one pass of the gang over all its rows, the same for every member."""
+        ...
+
+
+@runtime_checkable
 class SamplingLearner(Learner, Protocol):
     """Learns by boosting on (sampled) statistics."""
 
     def boost(
-        self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, valid: Shard | None, stop: Stop
+        self,
+        problem: Problem,
+        configs: Sequence[Config],
+        state: State,
+        shard: Shard,
+        valid: Shard | None,
+        stop: Stop,
+        gang: Gang | None = None,
     ) -> tuple[State, Boosted]:
-        """Run all rounds of every config; one round is one epoch of the curve."""
+        """Run all rounds of every config; one round is one epoch of the curve.
+
+        In a gang ``shard`` is this member's rows, ``valid`` all held-out rows; every member returns the same models.
+        """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """Processes of this machine that train one model together: this one is ``rank`` of ``size``.
+
+    ``ports`` are free ports of 127.0.0.1, one for each; ``directory`` is one that all of them can write and nobody else
+    uses. Nobody waits longer than ``seconds`` for another.
+    """
+
+    rank: int
+    size: int
+    ports: tuple[int, ...]
+    directory: str
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -20,6 +22,7 @@ from grouplearn.learners.base import (
     Config,
     Diverged,
     FloatArray,
+    Gang,
     Hyperparameter,
     Interrupted,
     Problem,
@@ -28,6 +31,7 @@ from grouplearn.learners.base import (
     Task,
     Value,
 )
+from grouplearn.learners.gbdt_parameters import HYPERPARAMETERS
 
 _OBJECTIVES = {Task.REGRESSION: "regression", Task.BINARY: "binary", Task.MULTICLASS: "multiclass"}
 
@@ -49,53 +53,6 @@ _PARSED_MODELS = 64
 #: LightGBM's seed is a 32-bit signed integer.
 _SEEDS = 2**31
 
-_DOCS = "LightGBM parameters"
-
-
-def _parameter(name: str, default: Value, doc: str, low: float | None = None, **limits: Any) -> Hyperparameter:
-    kind: Any = type(default).__name__
-    return Hyperparameter(name, kind, default, doc, _DOCS, low=low, **limits)
-
-
-_HYPERPARAMETERS = (
-    _parameter("num_iterations", 100, "boosting rounds, at most", 1),
-    _parameter("learning_rate", 0.1, "shrinkage of each tree", 0, open_low=True),
-    _parameter("num_leaves", 31, "most leaves of a tree", 2, high=131072),
-    _parameter("max_depth", -1, "most levels of a tree; <= 0 for no limit", -1),
-    _parameter("min_data_in_leaf", 20, "fewest rows in a leaf", 0),
-    _parameter("min_sum_hessian_in_leaf", 1e-3, "smallest sum of hessians in a leaf", 0),
-    _parameter("lambda_l1", 0.0, "L1 penalty on leaf values", 0),
-    _parameter("lambda_l2", 0.0, "L2 penalty on leaf values", 0),
-    _parameter("min_gain_to_split", 0.0, "smallest gain of a split", 0),
-    _parameter("max_delta_step", 0.0, "largest leaf value; <= 0 for no limit"),
-    _parameter("path_smooth", 0.0, "smoothing of leaf values towards their parent", 0),
-    _parameter("extra_trees", False, "draw one random threshold per feature"),
-    _parameter("feature_fraction", 1.0, "share of features drawn for each tree", 0, open_low=True, high=1),
-    _parameter("feature_fraction_bynode", 1.0, "share of features drawn for each node", 0, open_low=True, high=1),
-    _parameter("bagging_fraction", 1.0, "share of rows drawn for a tree", 0, open_low=True, high=1),
-    _parameter("bagging_freq", 0, "draw rows anew every so many rounds; 0 for never", 0),
-    _parameter(
-        "boosting", "gbdt", "gradient boosting, boosting with dropout, or forest", choices=("gbdt", "dart", "rf")
-    ),
-    _parameter("data_sample_strategy", "bagging", "how rows are drawn", choices=("bagging", "goss")),
-    _parameter("top_rate", 0.2, "goss: share of rows kept for their large gradients", 0, open_low=True, high=1),
-    _parameter("other_rate", 0.1, "goss: share of the other rows drawn", 0, open_low=True, high=1),
-    _parameter("drop_rate", 0.1, "dart: share of earlier trees dropped in a round", 0, high=1),
-    _parameter("max_drop", 50, "dart: most trees dropped in a round; <= 0 for no limit"),
-    _parameter("skip_drop", 0.5, "dart: probability of dropping no tree in a round", 0, high=1),
-    _parameter("uniform_drop", False, "dart: drop trees uniformly"),
-    _parameter("xgboost_dart_mode", False, "dart: normalise as XGBoost does"),
-    _parameter("min_data_per_group", 100, "fewest rows of a category", 1),
-    _parameter("max_cat_threshold", 32, "most categories on one side of a split", 1),
-    _parameter("cat_l2", 10.0, "L2 penalty in categorical splits", 0),
-    _parameter("cat_smooth", 10.0, "smoothing of rare categories", 0),
-    _parameter("max_cat_to_onehot", 4, "categories up to which one is split off at a time", 1),
-    _parameter("boost_from_average", True, "start from the mean of the labels"),
-    _parameter("max_bin", 255, "most bins of a feature", 2, high=65535),
-    _parameter("min_data_in_bin", 3, "fewest rows in a bin", 1),
-    _parameter("bin_construct_sample_cnt", 200000, "rows drawn to place the bins", 1),
-)
-
 
 class Gbdt:
     """Gradient boosted decision trees by LightGBM (Ke et al. 2017), under LightGBM's own parameter names.
@@ -109,7 +66,7 @@ class Gbdt:
     summary: ClassVar[str] = "Gradient boosted decision trees (LightGBM)"
     access: ClassVar[Access] = Access.SAMPLING
     tasks: ClassVar[frozenset[Task]] = frozenset(Task)
-    hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = _HYPERPARAMETERS
+    hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = HYPERPARAMETERS
     default_epochs: ClassVar[int | None] = None
     linear: ClassVar[bool] = False
     handles_missing: ClassVar[bool] = True
@@ -131,22 +88,30 @@ class Gbdt:
         return State(empty, np.zeros(len(configs), dtype=bool))
 
     def boost(
-        self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, valid: Shard | None, stop: Stop
+        self,
+        problem: Problem,
+        configs: Sequence[Config],
+        state: State,
+        shard: Shard,
+        valid: Shard | None,
+        stop: Stop,
+        gang: Gang | None = None,
     ) -> tuple[State, Boosted]:
         """Train every config to its end; a round of a config is an epoch of its curve.
 
-        With ``stop.patience`` and a validation shard each model is cut to its best round. Raises Diverged when there
-        is nothing to learn from, when parameters contradict each other or when LightGBM refuses the data, and
-        Interrupted when cancelled.
+        With ``stop.patience`` and a validation shard each model is cut to its best round. In a gang LightGBM's members
+        exchange histograms (tree_learner = 'data'). Raises Diverged when there is nothing to learn from, when parameters
+        contradict each other or when LightGBM refuses the data, and Interrupted when cancelled.
         """
         _check(problem, configs, shard)
         complete = [_complete(config) for config in configs]
         kept: dict[int, _Kept] = {}
-        for binned_alike in _grouped(complete, self.pack_key, range(len(configs))):
-            data = _Binned(problem, complete[binned_alike[0]], shard, valid, stop.metric)
-            for family in _grouped(complete, _family, binned_alike):
-                members = [complete[index] for index in family]
-                kept.update(zip(family, _boost_family(data, members, stop), strict=True))
+        with _network(gang):
+            for binned_alike in _grouped(complete, self.pack_key, range(len(configs))):
+                data = _Binned(problem, complete[binned_alike[0]], shard, valid, stop.metric, gang)
+                for family in _grouped(complete, _family, binned_alike):
+                    members = [complete[index] for index in family]
+                    kept.update(zip(family, _boost_family(data, members, stop), strict=True))
         tensors = dict(state.tensors)
         for index, result in kept.items():
             tensors[f"model_{index}"] = np.frombuffer(result.text.encode(), dtype=np.uint8)
@@ -220,6 +185,34 @@ def _lightgbm() -> Any:
     return lightgbm
 
 
+@contextmanager
+def _network(gang: Gang | None) -> Iterator[None]:
+    """Connect LightGBM, of which a process has one network, to the other members of a gang."""
+    if gang is None:
+        yield
+        return
+    basic = _lightgbm().basic
+    machines = ",".join(f"127.0.0.1:{port}" for port in gang.ports)
+    minutes = max(1, math.ceil(gang.seconds / 60))
+    call, library = basic._safe_call, basic._LIB
+    try:
+        call(
+            library.LGBM_NetworkInit(machines.encode(), *map(ctypes.c_int, (gang.ports[gang.rank], minutes, gang.size)))
+        )
+        yield
+    except basic.LightGBMError as error:
+        raise Diverged(f"LightGBM: {error}") from error
+    finally:
+        call(library.LGBM_NetworkFree())
+
+
+def _distributed(gang: Gang | None) -> dict[str, Any]:
+    """Return the parameters of a gang's members, each of which has rows of its own."""
+    if gang is None:
+        return {}
+    return {"tree_learner": "data", "num_machines": gang.size, "pre_partition": True}
+
+
 @functools.lru_cache(_PARSED_MODELS)
 def _parsed(text: bytes) -> Any:
     """Return the booster of a model text."""
@@ -227,7 +220,7 @@ def _parsed(text: bytes) -> Any:
 
 
 def _complete(config: Config) -> dict[str, Value]:
-    return {parameter.name: parameter.default for parameter in _HYPERPARAMETERS} | dict(config)
+    return {parameter.name: parameter.default for parameter in HYPERPARAMETERS} | dict(config)
 
 
 def _bags(config: Config) -> bool:
@@ -271,20 +264,23 @@ def _grouped(
 class _Binned:
     """The binned training and validation rows, and the metric watched on the latter."""
 
-    def __init__(self, problem: Problem, config: Config, shard: Shard, valid: Shard | None, metric: str) -> None:
-        self.problem, self.metric = problem, metric
+    def __init__(
+        self, problem: Problem, config: Config, shard: Shard, valid: Shard | None, metric: str, gang: Gang | None
+    ) -> None:
+        self.problem, self.metric, self.gang = problem, metric, gang
         self.valid = valid if valid is not None and valid.n_rows else None
         native = _NATIVE_METRICS.get((problem.task, metric)) if self.valid else None
         if native == "auc" and self.valid and np.ptp(self.valid.y) == 0:
             native = None  # LightGBM calls the area under the curve of a single class 1
         self.native = native or "None"
-        parameters = lightgbm_parameters(problem, config)
+        parameters = lightgbm_parameters(problem, config) | _distributed(gang)
         self.train_set = self._data_set(shard, params=parameters)
         self.valid_set = self._data_set(self.valid, params=parameters, reference=self.train_set) if self.valid else None
 
     def booster(self, config: Config) -> Any:
         """Return a booster without trees."""
-        booster = _lightgbm().Booster(lightgbm_parameters(self.problem, config, self.native), self.train_set)
+        parameters = lightgbm_parameters(self.problem, config, self.native) | _distributed(self.gang)
+        booster = _lightgbm().Booster(parameters, self.train_set)
         if self.valid_set is not None:
             booster.add_valid(self.valid_set, "valid")
         return booster

@@ -8,30 +8,36 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import scipy.special
 
-from grouplearn.data.shard import BLOCK_ROWS, Matrix, Shard
+from grouplearn.data.shard import BLOCK_ROWS, Matrix, Shard, Totals
+from grouplearn.learners import mlp_parallel
 from grouplearn.learners.base import (
     Access,
     Artifact,
     Config,
     Diverged,
     FloatArray,
+    Gang,
     Hyperparameter,
     Problem,
     State,
     Task,
     Value,
 )
-from grouplearn.learners.mlp_network import layers_of, run_epoch, torch_on_one_thread
+from grouplearn.learners.mlp_network import layers_of, run_block, torch_on_one_thread
 
 #: An artifact stores the position of its activation in this tuple, so names are only ever appended.
 ACTIVATIONS = ("relu", "tanh", "gelu", "sigmoid")
 _OPTIMIZERS = ("adam", "sgd")
 _PRECISIONS = ("single", "double")
+#: Tensors of the state that the batches of a block change.
+_STEPPED = ("parameters", "first_moment", "second_moment", "step", "objective")
 
 _SKLEARN = "scikit-learn MLPClassifier"
 _TORCH = "torch.optim, torch.nn"
@@ -40,7 +46,8 @@ _TORCH = "torch.optim, torch.nn"
 class Mlp:
     """Multilayer perceptron trained by minibatch Adam or SGD, for classification and regression.
 
-    An epoch visits every row once in a shuffled order. A batch B of b rows descends
+    An epoch visits every row once, block by block, each in a shuffled order of its own that depends on (seed, epoch,
+    number of the block). A batch B of b rows, all of one block, descends
     ``1/b Σ_{i∈B} w̃ᵢ·lossᵢ + (l1·‖w‖₁ + ½·l2·‖w‖²)/Σwᵢ`` with ``w̃ᵢ = wᵢ·n/Σwᵢ``, whose mean over the batches of an epoch
     is the objective ``Σ wᵢ·lossᵢ + l1·‖w‖₁ + ½·l2·‖w‖²`` divided by ``Σwᵢ``; so with unit weights l2 is n times torch's
     ``weight_decay``. The l1 term uses a subgradient: small weights come near zero but seldom reach it. Losses are
@@ -51,7 +58,8 @@ class Mlp:
     regression the network is trained on (y-mean)/sd of the training labels, with the objective above rewritten exactly
     for it (divided by sd², last layer w/sd); the finished model predicts y itself. State: ``parameters``,
     ``first_moment``, ``second_moment`` (c, p) hold weight and bias of each layer in turn, each padded to 64 numbers;
-    ``step``, ``loss`` (c,); ``label_mean``, ``label_scale`` (1,).
+    ``step``, ``loss`` (c,); ``objective``, ``visited``, ``epoch`` (c,) are what the epoch has summed so far, over how
+    many rows, and which epoch it is; ``label_mean``, ``label_scale`` (1,).
     """
 
     name: ClassVar[str] = "mlp"
@@ -117,6 +125,9 @@ class Mlp:
             "second_moment": moments.copy(),
             "step": np.zeros(n, dtype=np.int64),
             "loss": np.full(n, np.nan),
+            "objective": np.zeros(n),
+            "visited": np.zeros(n, dtype=np.int64),
+            "epoch": np.full(n, -1),
             "label_mean": np.zeros(1),
             "label_scale": np.ones(1),
         }
@@ -125,26 +136,49 @@ class Mlp:
     def train(self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, epoch: int) -> State:
         """Return the state after one pass; a config whose loss is not finite is done with loss NaN.
 
-        Raises Diverged when the shard has no rows.
+        A group's blocks may be passed in several calls. Raises Diverged when the group has no rows.
         """
-        if not shard.n_rows:
+        whole = shard.totals
+        if not whole.n_rows:
             raise Diverged("there are no training rows")
+        for block in shard.blocks():
+            if block.n_rows and not state.done.all():
+                state = self._visit(problem, configs, state, block, epoch, whole)
+        return state
+
+    def _visit(
+        self, problem: Problem, configs: Sequence[Config], state: State, block: Shard, epoch: int, whole: Totals
+    ) -> State:
         active = np.flatnonzero(~state.done).tolist()
-        if not active:
-            return state
         tensors = {name: value.copy() for name, value in state.tensors.items()}
-        if problem.task is Task.REGRESSION and not tensors["step"].any():
-            tensors["label_mean"], tensors["label_scale"] = _label_scale(shard)
-        part = {name: tensors[name][active] for name in ("parameters", "first_moment", "second_moment", "step")}
+        if problem.task is Task.REGRESSION:
+            tensors["label_mean"], tensors["label_scale"] = np.array([whole.label_mean]), np.array([whole.label_scale])
+        starting = tensors["epoch"] != epoch
+        for name in ("objective", "visited"):
+            tensors[name][starting] = 0
+        part = {name: tensors[name][active] for name in _STEPPED}
+        run_block(problem, [self._complete(configs[index]) for index in active], part, block, epoch, whole)
+        tensors["epoch"][active] = epoch
+        tensors["visited"][active] += block.n_rows
+        loss = part["objective"] / tensors["visited"][active] * float(tensors["label_scale"][0]) ** 2
+        return _advanced(state, tensors, active, part, loss)
+
+    def joined(self, gang: Gang) -> AbstractContextManager[None]:
+        """Return the connection to the other members of a gang, within which it descends."""
+        return mlp_parallel.joined(gang)
+
+    def descend(
+        self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, epoch: int, gang: Gang
+    ) -> State:
+        """Return the state after one pass of the gang over all its rows; as in ``train``, but batches span the members."""
+        active = np.flatnonzero(~state.done).tolist()
         chosen = [self._complete(configs[index]) for index in active]
-        loss = run_epoch(problem, chosen, part, tensors, shard, epoch)
-        for name, value in part.items():
-            tensors[name][active] = value
-        finite = np.isfinite(loss) & np.isfinite(part["parameters"]).all(axis=1)
-        tensors["loss"][active] = np.where(finite, loss, np.nan)
-        done = state.done.copy()
-        done[active] = ~finite
-        return State(tensors, done)
+        whole, tensors = shard.totals, {name: value.copy() for name, value in state.tensors.items()}
+        if problem.task is Task.REGRESSION:
+            tensors["label_mean"], tensors["label_scale"] = np.array([whole.label_mean]), np.array([whole.label_scale])
+        part = {name: tensors[name][active] for name in _STEPPED}
+        loss = mlp_parallel.run_epoch(problem, chosen, part, shard, epoch, gang, whole)
+        return _advanced(state, tensors, active, part, loss)
 
     def losses(self, state: State) -> FloatArray:
         """Return the objective divided by Σwᵢ, averaged over the batches of the last epoch."""
@@ -184,11 +218,21 @@ class Mlp:
         return {parameter.name: parameter.default for parameter in self.hyperparameters} | dict(config)
 
 
-def _label_scale(shard: Shard) -> tuple[FloatArray, FloatArray]:
-    """Return the weighted mean and standard deviation of the labels, shapes (1,); 1 for constant labels."""
-    mean = np.average(shard.y, weights=shard.weight)
-    scale = math.sqrt(np.average((shard.y - mean) ** 2, weights=shard.weight))
-    return np.array([mean]), np.array([scale if scale > 1e-12 * abs(mean) else 1.0])
+def _advanced(
+    state: State,
+    tensors: dict[str, npt.NDArray[Any]],
+    active: list[int],
+    part: dict[str, npt.NDArray[Any]],
+    loss: FloatArray,
+) -> State:
+    """Return ``tensors`` with the results of the configs ``active``, of which those that are not finite are done."""
+    for name, value in part.items():
+        tensors[name][active] = value
+    finite = np.isfinite(loss) & np.isfinite(part["parameters"]).all(axis=1)
+    tensors["loss"][active] = np.where(finite, loss, np.nan)
+    done = state.done.copy()
+    done[active] = ~finite
+    return State(tensors, done)
 
 
 def _row_blocks(x: Matrix) -> Iterator[FloatArray]:

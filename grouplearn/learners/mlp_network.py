@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.data.shard import Shard
+from grouplearn.data.shard import Shard, Totals
 from grouplearn.learners.base import Config, FloatArray, Problem, Task
 
 #: Adam's constants, as in Kingma & Ba (2015), algorithm 1.
@@ -70,17 +70,23 @@ def _generator(*path: int) -> Any:
     return torch_on_one_thread().Generator().manual_seed(seed)
 
 
-def visiting_order(seed: int, epoch: int, n_rows: int) -> Any:
-    """Return the order, a torch.int64 tensor (n_rows,), in which an epoch visits the rows."""
-    return torch_on_one_thread().randperm(n_rows, generator=_generator(seed, epoch))
+#: Where the shuffles of blocks stand among the batch numbers of dropout: where no batch is.
+_SHUFFLE = 2**32 - 1
 
 
-def dropout_draws(seed: int, epoch: int, batch: int, rows: int, widths: Sequence[int]) -> list[Any]:
+def visiting_order(seed: int, epoch: int, n_rows: int, block: int = 0) -> Any:
+    """Return the order, a torch.int64 tensor (n_rows,), in which an epoch visits the rows of a block."""
+    path = (seed, epoch, _SHUFFLE, block) if block else (seed, epoch)
+    return torch_on_one_thread().randperm(n_rows, generator=_generator(*path))
+
+
+def dropout_draws(seed: int, epoch: int, batch: int, rows: int, widths: Sequence[int], block: int = 0) -> list[Any]:
     """Return per hidden layer the uniform numbers (rows, width) of one batch: a unit is dropped where it is < dropout.
 
-    All configs share the draws, so what a config learns does not depend on its pack.
+    All configs share the draws, so what a config learns does not depend on its pack. Batches are counted in each block.
     """
-    generator = _generator(seed, epoch, batch)
+    path = (seed, epoch, batch, block) if block else (seed, epoch, batch)
+    generator = _generator(*path)
     return [torch_on_one_thread().rand(rows, width, generator=generator) for width in widths]
 
 
@@ -255,41 +261,43 @@ class _Penalty:
         return total
 
 
-def run_epoch(
+def run_block(
     problem: Problem,
     configs: Sequence[Config],
     part: dict[str, npt.NDArray[Any]],
-    tensors: dict[str, npt.NDArray[Any]],
-    shard: Shard,
+    block: Shard,
     epoch: int,
-) -> FloatArray:
-    """Run one epoch over ``part`` (replaced by the results); return the mean objective per config, shape (c,)."""
-    torch, n = torch_on_one_thread(), shard.n_rows
-    mean, scale, total = float(tensors["label_mean"][0]), float(tensors["label_scale"][0]), float(shard.weight.sum())
+    whole: Totals,
+) -> None:
+    """Visit the rows of one block once, in a shuffled order: ``part`` is replaced by the results.
+
+    ``whole`` is of all rows of the group. ``objective`` in ``part`` sums the objective of batches times their rows.
+    """
+    torch, n = torch_on_one_thread(), block.n_rows
+    mean, scale = (whole.label_mean, whole.label_scale) if problem.task is Task.REGRESSION else (0.0, 1.0)
     parameters, first, second = (
         torch.from_numpy(part[name]).clone() for name in ("parameters", "first_moment", "second_moment")
     )
     network = _Network(problem, configs, parameters)
     optimizer = _Optimizer(configs, first, second, part["step"])
-    penalty = _Penalty.of(problem, configs, total, scale, parameters.dtype)
-    order = visiting_order(problem.seed, epoch, n)
+    penalty = _Penalty.of(problem, configs, whole.weight, scale, parameters.dtype)
+    order = visiting_order(problem.seed, epoch, n, block.first)
     x, y, weight = (
         torch.from_numpy(values.astype(part["parameters"].dtype))[order]
-        for values in (np.asarray(shard.x), (shard.y - mean) / scale, shard.weight * (n / total))
+        for values in (np.asarray(block.x), (block.y - mean) / scale, block.weight * (whole.n_rows / whole.weight))
     )
     widths = [layer.outputs for layer in network.layers[:-1]]
     size = int(configs[0]["batch_size"])  # type: ignore[arg-type]
     dropping = bool(_column(configs, "dropout").any())
-    sums = np.zeros(len(configs))
+    sums = part["objective"]
     for batch, start in enumerate(range(0, n, size)):
         rows = slice(start, min(start + size, n))
         length = rows.stop - start
-        draws = dropout_draws(problem.seed, epoch, batch, length, widths) if dropping else []
+        draws = dropout_draws(problem.seed, epoch, batch, length, widths, block.first) if dropping else []
         objective = network.descend(x[rows], y[rows], weight[rows], draws)
         if penalty:
             objective += penalty.apply(parameters, network.gradient)
-        sums += objective * length
+        sums = sums + objective * length
         optimizer.update(parameters, network.gradient)
     values = {"parameters": parameters, "first_moment": first, "second_moment": second}
-    part.update({name: value.numpy() for name, value in values.items()}, step=optimizer.step)
-    return sums / n * scale**2
+    part.update({name: value.numpy() for name, value in values.items()}, step=optimizer.step, objective=sums)

@@ -1,73 +1,255 @@
-"""What a worker is, in any runtime: it keeps the rows it was told to load, and trains units on them."""
+"""What a worker is, in any runtime: it keeps the rows it was told to load, and runs units and steps on them."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
-from grouplearn.learners.base import Interrupted
+from grouplearn.data.dataset import Dataset
+from grouplearn.learners.base import Gang, Interrupted
+from grouplearn.runtime.chosen_rows import RowNumbers
+from grouplearn.runtime.evaluation import evaluate
+from grouplearn.runtime.fit import Pack, Training, fit_together
 from grouplearn.runtime.gather import train_gathered
-from grouplearn.runtime.job import Job, UnitResult
-from grouplearn.runtime.prepare import GroupFailed, Prepared, prepare
-from grouplearn.runtime.unit import failed_unit, group_of, reason_of, train_unit
-from grouplearn.schedule.messages import Unit
+from grouplearn.runtime.job import Job, StepRecord, UnitResult
+from grouplearn.runtime.prepare import FINAL, GroupFailed, Outline, Prepared, encode_blocks, outline, prepare
+from grouplearn.runtime.rows import RowsAtHand, RowSource, dataset_bytes
+from grouplearn.runtime.steps import Product, StepAnswer, finish, goes_on, make
+from grouplearn.runtime.unit import failed_trials, failed_unit, group_of, pack_of, reason_of, train_unit
+from grouplearn.schedule.messages import Blocks, Step, Unit
+
+Made = TypeVar("Made")
+
+#: Steps of several workers at the same time.
+GANG_KINDS = ("boost", "descend")
 
 #: Least time between two reports of progress from one worker.
 REPORT_SECONDS = 0.1
 
 
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """How a worker is followed: ``began`` is the ``time.time()`` of the run's beginning."""
+
+    worker: int
+    began: float
+    report: Callable[[int], None]
+    cancelled: Callable[[], bool]
+
+    def now(self) -> float:
+        """Return the seconds since the run began."""
+        return time.time() - self.began
+
+
+@dataclass
+class _Whole:
+    """A group that is loaded as a whole: the job that has its rows, and those prepared for the fold used last."""
+
+    job: Job
+    fold: int | None = None
+    prepared: Prepared | GroupFailed | None = None
+
+
 class Bench:
-    """One worker's state: of the loaded group, the rows prepared for the fold that was used last."""
+    """One worker's state: the groups and runs of blocks that are loaded, and what was prepared of them."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, rows: RowSource | None = None) -> None:
         self._job = job
-        self._group: int | None = None
-        self._fold: int | None = None
-        self._prepared: Prepared | GroupFailed | None = None
+        self._rows: RowSource = RowsAtHand(job) if rows is None else rows
+        self._wholes: dict[int, _Whole] = {}
+        self._runs: dict[int, list[Blocks]] = defaultdict(list)
+        self._parts: dict[tuple[int, int, Blocks, Blocks], Prepared] = {}
+        self._together: dict[int, tuple[Pack, Training]] = {}
+        self._loaded = 0
 
-    def load(self, group: int) -> None:
-        """Make ``group`` the one that is worked on; its rows are prepared with its first unit."""
-        self.release()
-        self._group = group
-
-    def release(self) -> None:
-        """Forget the rows."""
-        self._group = self._fold = self._prepared = None
-
-    def run(
-        self, unit: Unit, worker: int, began: float, report: Callable[[int], None], cancelled: Callable[[], bool]
-    ) -> UnitResult:
-        """Train one unit; ``began`` is the ``time.time()`` of the run's beginning. Raises Interrupted and nothing else."""
-        started = time.time()
-        throttled = Throttle(report)
-        if unit.others or unit.folds:
-            result = train_gathered(self._job, unit, throttled.add, cancelled)
+    def load(self, group: int, blocks: Blocks | None = None) -> None:
+        """Make a group, or some of its blocks, one that is worked on; rows are prepared with the first use."""
+        if blocks is None:
+            self._wholes.pop(group, None)
         else:
-            prepared = self._prepare(unit)
-            if isinstance(prepared, GroupFailed):
-                result = failed_unit(unit, str(prepared))
-            else:
-                result = train_unit(self._job, unit, prepared, throttled.add, cancelled)
-        throttled.flush()
-        return replace(result, worker=worker, started=started - began, ended=time.time() - began)
+            self._runs[group].append(blocks)
 
-    def _prepare(self, unit: Unit) -> Prepared | GroupFailed:
-        if unit.group != self._group:
-            self.load(unit.group)
-        if self._prepared is None or self._fold != unit.fold:
-            self._prepared = None  # frees one fold's rows before the next are made
-            self._fold = unit.fold
-            self._prepared = _prepared_or_failed(self._job, unit)
-        return self._prepared
+    def release(self, group: int) -> None:
+        """Forget the rows of a group."""
+        self._wholes.pop(group, None)
+        self._runs.pop(group, None)
+        self._parts = {key: part for key, part in self._parts.items() if key[0] != group}
+
+    def run(self, unit: Unit, watch: Watch) -> UnitResult:
+        """Train one unit on a whole group. Raises Interrupted and nothing else."""
+        started, throttled = watch.now(), Throttle(watch.report)
+        try:
+            result = self._run(unit, throttled.add, watch.cancelled)
+        except Interrupted:
+            raise
+        except Exception as error:
+            result = failed_unit(unit, reason_of(error))
+        throttled.flush()
+        return replace(result, worker=watch.worker, started=started, ended=watch.now(), loaded=self._take_loaded())
+
+    def _run(self, unit: Unit, report: Callable[[int], None], cancelled: Callable[[], bool]) -> UnitResult:
+        if unit.others or unit.folds:
+            return train_gathered(self._job_of(unit.groups), unit, report, cancelled)
+        whole = self._whole(unit.group)
+        if whole.prepared is None or whole.fold != unit.fold:
+            whole.prepared = None  # frees one fold's rows before the next are made
+            whole.fold, whole.prepared = unit.fold, _prepared_or_failed(whole.job, unit)
+        if isinstance(whole.prepared, GroupFailed):
+            return failed_unit(unit, str(whole.prepared))
+        return train_unit(whole.job, unit, whole.prepared, report, cancelled)
+
+    def _whole(self, group: int) -> _Whole:
+        if group not in self._wholes:
+            self._wholes[group] = _Whole(self._job_of([group]))
+        return self._wholes[group]
+
+    def _job_of(self, groups: Sequence[int]) -> Job:
+        job, loaded = self._rows.job_of(groups)
+        self._loaded += loaded
+        return job
+
+    def step(
+        self, step: Step, decided: Outline | GroupFailed, takes: Sequence[Product], fetched: int, watch: Watch
+    ) -> StepAnswer:
+        """Run one step of a split group on the products it takes, ``fetched`` bytes of which came from other workers.
+
+        Raises Interrupted and nothing else.
+        """
+        started, throttled = watch.now(), Throttle(watch.report)
+        answer = self._answer(step, decided, takes, throttled.add, watch.cancelled)
+        throttled.flush()
+        return replace(answer, record=self._record(step, watch, started, fetched))
+
+    def _answer(
+        self,
+        step: Step,
+        decided: Outline | GroupFailed,
+        takes: Sequence[Product],
+        report: Callable[[int], None],
+        cancelled: Callable[[], bool],
+    ) -> StepAnswer:
+        unit, unrecorded = step.unit, _unrecorded(step)
+        if isinstance(decided, GroupFailed):
+            return failed_step(step, failed_unit(unit, str(decided)))
+        try:
+            with np.errstate(all="ignore"):
+                part = self.part(step, decided)
+                if step.kind in GANG_KINDS:  # of one worker: larger ones are not a step of one bench
+                    return StepAnswer(step, unrecorded, result=train_unit(self._job, unit, part, report, cancelled))
+                pack = pack_of(self._job, unit, unit.configs, part, report, cancelled)
+                if step.kind == "finish":
+                    result = UnitResult(unit, finish(pack, unit, takes), decided.facts)
+                    return StepAnswer(step, unrecorded, result=result, more=False)
+                product = make(pack, step, takes)
+                return StepAnswer(step, unrecorded, product, more=goes_on(pack, product))
+        except Interrupted:
+            raise
+        except Exception as error:
+            return failed_step(step, UnitResult(unit, failed_trials(unit, reason_of(error)), decided.facts))
+
+    def join(self, step: Step, decided: Outline, gang: Gang, watch: Watch) -> StepAnswer:
+        """Train a unit as one member of a gang; the product is what the member's rows say of the finished models.
+
+        The first member holds all held-out rows' share of it and, until ``conclude``, the models. Raises Interrupted and
+        nothing else.
+        """
+        started, throttled = watch.now(), Throttle(watch.report)
+        unit = step.unit
+        try:
+            with np.errstate(all="ignore"):
+                part = self.part(step, decided, Blocks(0, decided.n_blocks))
+                pack = pack_of(self._job, unit, unit.configs, part, throttled.add, watch.cancelled)
+                training = fit_together(pack, gang)
+                if step.rank:
+                    pack = replace(pack, prepared=replace(part, valid=None))
+                product = evaluate(pack, training, unit.fold == FINAL)
+            self._together[unit.id] = (pack, training)
+            answer = StepAnswer(step, _unrecorded(step), product, more=False)
+        except Interrupted:
+            raise
+        except Exception as error:
+            answer = failed_step(step, UnitResult(unit, failed_trials(unit, reason_of(error)), decided.facts))
+        throttled.flush()
+        return replace(answer, record=self._record(step, watch, started, 0))
+
+    def conclude(self, step: Step, evaluations: Sequence[Product], fetched: int, watch: Watch) -> StepAnswer:
+        """Return the result of the unit that a gang trained, from what the members say of its models."""
+        started, unit = watch.now(), step.unit
+        pack, training = self._together.pop(unit.id)
+        try:
+            with np.errstate(all="ignore"):
+                trials = finish(pack, unit, [training, *evaluations])
+            answer = StepAnswer(
+                step, _unrecorded(step), result=UnitResult(unit, trials, pack.prepared.facts), more=False
+            )
+        except Exception as error:
+            answer = failed_step(step, UnitResult(unit, failed_trials(unit, reason_of(error)), pack.prepared.facts))
+        return replace(answer, record=self._record(step, watch, started, fetched))
+
+    def part(self, step: Step, decided: Outline, held_out: Blocks | None = None) -> Prepared:
+        """Return the encoded blocks of a step, with their pieces of the held-out rows or the pieces ``held_out``."""
+        unit, wanted = step.unit, decided.clipped(step.blocks)
+        runs = [decided.clipped(run) for run in self._runs[unit.group]]
+        around = [run for run in runs if run.first <= wanted.first and wanted.last <= run.last]
+        run = around[0] if around and len(wanted) else wanted
+        pieces = run if held_out is None else held_out
+        key = (unit.group, unit.fold, run, pieces)
+        if key not in self._parts:
+            self._parts[key] = encode_blocks(self._job, decided, run, pieces, self._counted_rows)
+        part = self._parts[key]
+        return part.part(wanted) if held_out is None else part
+
+    def _counted_rows(self, rows: RowNumbers) -> Dataset:
+        data = self._rows.take(rows)
+        self._loaded += dataset_bytes(data)
+        return data
+
+    def _take_loaded(self) -> int:
+        loaded, self._loaded = self._loaded, 0
+        return loaded
+
+    def _record(self, step: Step, watch: Watch, started: float, fetched: int) -> StepRecord:
+        return StepRecord(
+            step.id,
+            step.kind,
+            step.epoch,
+            step.blocks,
+            watch.worker,
+            started,
+            watch.now(),
+            fetched,
+            self._take_loaded(),
+        )
+
+
+def failed_step(step: Step, result: UnitResult, worker: int = 0, at: float = 0.0) -> StepAnswer:
+    """Return the answer of a step that broke, and with it its unit."""
+    record = replace(_unrecorded(step), worker=worker, started=at, ended=at)
+    return StepAnswer(step, record, result=result, more=False, failed=True)
+
+
+def _unrecorded(step: Step) -> StepRecord:
+    return StepRecord(step.id, step.kind, step.epoch, step.blocks, 0, 0.0, 0.0)
 
 
 def _prepared_or_failed(job: Job, unit: Unit) -> Prepared | GroupFailed:
+    return _or_failed(lambda: prepare(job, group_of(job, unit.group), unit.fold))
+
+
+def outline_or_failed(job: Job, unit: Unit) -> Outline | GroupFailed:
+    """Return what is decided about the whole group of a unit before it is split, or why it cannot be trained."""
+    return _or_failed(lambda: outline(job, group_of(job, unit.group), unit.fold))
+
+
+def _or_failed(made: Callable[[], Made]) -> Made | GroupFailed:
     try:
         with np.errstate(all="ignore"):
-            return prepare(job, group_of(job, unit.group), unit.fold)
+            return made()
     except GroupFailed as error:
         return error
     except Interrupted:

@@ -1,4 +1,9 @@
-"""Training of one pack on one shard: the loops of each access pattern, curves, early stopping, metrics."""
+"""Training of one pack: what each access pattern does in an epoch, curves, early stopping.
+
+A whole group and a group that is split between workers train by the same functions: a whole one calls them in a loop
+(``fit_pack``), a split one through steps on several workers. The validation metric after an epoch comes from a pass over
+held-out rows; where rows are split that pass is made together with the next epoch's, so the points of curves wait for it.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,7 @@ from typing import cast
 
 import numpy as np
 
+from grouplearn.data import shard
 from grouplearn.data.shard import FloatArray, Matrix, Shard
 from grouplearn.learners import metrics
 from grouplearn.learners.base import (
@@ -16,6 +22,8 @@ from grouplearn.learners.base import (
     AlgebraicLearner,
     Artifact,
     Config,
+    DataParallelLearner,
+    Gang,
     Interrupted,
     Learner,
     SamplingLearner,
@@ -24,15 +32,21 @@ from grouplearn.learners.base import (
     Stop,
     Tensors,
 )
+from grouplearn.learners.metrics import MetricSums
+from grouplearn.runtime.block_sums import BlockSums
 from grouplearn.runtime.job import CurvePoint
 from grouplearn.runtime.prepare import Prepared
+from grouplearn.schedule.messages import Blocks
 
-Advance = Callable[[State, int], State]
+Scores = Callable[[Matrix], FloatArray]
 
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """What is trained: ``configs`` of one learner on one prepared group, and when to stop."""
+    """What is trained: ``configs`` of one learner on one prepared group (or part of it), and when to stop.
+
+    Sequential learners visit the group's blocks from ``first_block`` on, and then those before it.
+    """
 
     learner: Learner
     configs: tuple[Config, ...]
@@ -41,11 +55,17 @@ class Pack:
     patience: int | None
     report: Callable[[int], None]
     cancelled: Callable[[], bool]
+    first_block: int = 0
 
     def check(self) -> None:
         """Raise Interrupted when the run was cancelled."""
         if self.cancelled():
             raise Interrupted
+
+    @property
+    def judges(self) -> bool:
+        """Whether there are held-out rows."""
+        return self.prepared.facts.n_valid > 0
 
 
 @dataclass
@@ -62,55 +82,172 @@ class Fit:
     best: float = math.nan
 
 
-def fit_pack(pack: Pack) -> tuple[State, tuple[Fit, ...]]:
-    """Train a pack from its first to its last epoch; raises Interrupted, and whatever the learner raises."""
+@dataclass(frozen=True, slots=True)
+class Training:
+    """A pack between two steps: ``epochs`` are complete, the last points of the configs ``waiting`` have no metric yet.
+
+    A sequential epoch that is under way has ``visited`` some of the blocks with the configs ``active``; ``ended`` is the
+    state before it and ``judged`` that state's metric on the held-out rows passed since.
+    """
+
+    state: State
+    fits: tuple[Fit, ...]
+    epochs: int = 0
+    waiting: tuple[int, ...] = ()
+    visited: int = 0
+    active: tuple[int, ...] = ()
+    ended: State | None = None
+    judged: BlockSums[MetricSums] = field(default_factory=BlockSums)
+
+
+@dataclass(frozen=True, slots=True)
+class EpochSums:
+    """The sums of some blocks in one epoch of an algebraic learner: of the learner, and of the metric that is waited for."""
+
+    learner: BlockSums[Tensors] = field(default_factory=BlockSums)
+    metric: BlockSums[MetricSums] = field(default_factory=BlockSums)
+
+
+def fit_pack(pack: Pack) -> Training:
+    """Train a pack on a whole group to its last epoch; raises Interrupted, and whatever the learner raises."""
     match pack.learner.access:
         case Access.ALGEBRAIC:
-            algebraic = cast(AlgebraicLearner, pack.learner)
-            return _iterate(pack, lambda state, _: _algebraic_epoch(pack, algebraic, state), algebraic.losses)
+            return _fit_algebraic(pack)
         case Access.SEQUENTIAL:
-            sequential = cast(SequentialLearner, pack.learner)
-            return _iterate(
-                pack, lambda state, epoch: _sequential_epoch(pack, sequential, state, epoch), sequential.losses
-            )
+            return _fit_sequential(pack, lambda training: _all_blocks(pack, training))
         case Access.SAMPLING:
-            return _boost(pack, cast(SamplingLearner, pack.learner))
+            return fit_sampling(pack)
 
 
-def _algebraic_epoch(pack: Pack, learner: AlgebraicLearner, state: State) -> State:
-    """Sums are merged from the first block to the last, so they do not depend on who computed them."""
-    problem, total = pack.prepared.problem, None
-    for block in pack.prepared.train.blocks():
-        pack.check()
-        sums: Tensors = learner.accumulate(problem, pack.configs, state, block)
-        total = sums if total is None else learner.merge(total, sums)
+def begin(pack: Pack) -> Training:
+    """Return the training before the first epoch."""
+    pack.check()
+    return Training(pack.learner.init(pack.prepared.problem, pack.configs), tuple(Fit() for _ in pack.configs))
+
+
+def has_more(pack: Pack, training: Training) -> bool:
+    """Return whether any config needs a further epoch."""
+    return training.epochs < pack.prepared.problem.epochs and not training.state.done.all()
+
+
+def accumulate(pack: Pack, training: Training, so_far: EpochSums | None = None) -> EpochSums:
+    """Return ``so_far`` with the sums of the pack's blocks added; learners' sums are at the state, metrics at its models."""
+    so_far = EpochSums() if so_far is None else so_far
+    metric = judge_blocks(pack, training).merged(so_far.metric, metrics.merge)
+    learner = cast(AlgebraicLearner, pack.learner)
+    return EpochSums(_learner_sums(pack, training.state).merged(so_far.learner, learner.merge), metric)
+
+
+def merge_sums(pack: Pack, left: EpochSums, right: EpochSums) -> EpochSums:
+    """Return the sums of the blocks of both."""
+    learner = cast(AlgebraicLearner, pack.learner)
+    metric = left.metric.merged(right.metric, metrics.merge)
+    return EpochSums(left.learner.merged(right.learner, learner.merge), metric)
+
+
+def update(pack: Pack, training: Training, sums: EpochSums) -> Training:
+    """Return the training after an algebraic epoch whose sums over all blocks are given.
+
+    Configs that stop by the metric made in the same pass are part of the learner's sums, and so of its step: it is only
+    afterwards that they are left alone. Their models are the frozen ones.
+    """
+    settled = settle(pack, training, waited_values(pack, training, sums.metric))
+    if settled.state.done.all():
+        return settled
+    learner, problem = cast(AlgebraicLearner, pack.learner), pack.prepared.problem
+    total = sums.learner.total(pack.prepared.n_blocks, learner.merge)
     if total is None:
         raise ValueError("there are no training rows")
-    return learner.step(problem, pack.configs, state, total)
+    state = learner.step(problem, pack.configs, training.state, total)
+    active = np.flatnonzero(~settled.state.done).tolist()
+    state = replace(state, done=state.done | settled.state.done)
+    return _end_epoch(pack, replace(settled, state=state), active, learner.losses(state))
 
 
-def _sequential_epoch(pack: Pack, learner: SequentialLearner, state: State, epoch: int) -> State:
-    return learner.train(pack.prepared.problem, pack.configs, state, pack.prepared.train, epoch)
+def visit(pack: Pack, training: Training) -> Training:
+    """Return the training after a sequential learner visited the pack's blocks; the last of the group ends the epoch."""
+    if not pack.prepared.train.n_blocks or not has_more(pack, training):
+        return training
+    pack.check()
+    if not training.visited:
+        active = tuple(np.flatnonzero(~training.state.done).tolist())
+        training = replace(training, active=active, ended=training.state if training.waiting else None)
+    learner, rows = cast(SequentialLearner, pack.learner), pack.prepared.train
+    judged = training.judged.merged(judge_blocks(pack, training), metrics.merge)
+    state = learner.train(pack.prepared.problem, pack.configs, training.state, rows, training.epochs)
+    training = replace(training, state=state, judged=judged, visited=training.visited + rows.n_blocks)
+    if training.visited < pack.prepared.n_blocks:
+        return training
+    stopped_before = training.state.done
+    settled = settle(pack, training, waited_values(pack, training, judged))
+    stopped = settled.state.done & ~stopped_before
+    going_on = [index for index in training.active if not stopped[index]]
+    settled = replace(settled, visited=0, active=(), ended=None, judged=BlockSums())
+    return _end_epoch(pack, settled, going_on, learner.losses(state))
 
 
-def _iterate(pack: Pack, advance: Advance, losses: Callable[[State], FloatArray]) -> tuple[State, tuple[Fit, ...]]:
-    problem, valid = pack.prepared.problem, pack.prepared.valid
-    state = pack.learner.init(problem, pack.configs)
-    fits = tuple(Fit() for _ in pack.configs)
-    for epoch in range(problem.epochs):
-        active = np.flatnonzero(~state.done).tolist()
-        if not active:
-            break
+def settle(pack: Pack, training: Training, values: Sequence[float]) -> Training:
+    """Return the training with the waiting points of curves complete, and configs done that stop early by them."""
+    fits, done = list(training.fits), training.state.done.copy()
+    reached = training.state if training.ended is None else training.ended
+    for index, value in zip(training.waiting, values, strict=True):
+        fits[index], stops = _judged(pack, fits[index], index, value, reached)
+        done[index] |= stops
+    return replace(training, state=replace(training.state, done=done), fits=tuple(fits), waiting=())
+
+
+def waited_values(pack: Pack, training: Training, sums: BlockSums[MetricSums]) -> list[float]:
+    """Return the metric of every waiting config from its sums over all held-out rows."""
+    if not training.waiting:
+        return []
+    total = sums.total(pack.prepared.n_blocks, metrics.merge)
+    if total is None:
+        return [math.nan for _ in training.waiting]
+    return [float(value) for value in metrics.finish(total, pack.metric)[pack.metric]]
+
+
+def judge_blocks(pack: Pack, training: Training) -> BlockSums[MetricSums]:
+    """Return the waiting configs' metric sums over the pack's held-out rows; nothing when nobody waits."""
+    valid = pack.prepared.valid
+    if valid is None or not training.waiting:
+        return BlockSums()
+    state = training.state if training.ended is None else training.ended
+    return measure(pack, valid, pack_scores(pack, state, training.waiting))
+
+
+def pack_scores(pack: Pack, state: State, chosen: Sequence[int]) -> Scores:
+    """Return the function from rows to the predictions of the configs at positions ``chosen``."""
+    everything = len(chosen) == len(pack.configs)
+
+    def scores(x: Matrix) -> FloatArray:
+        all_scores = pack.learner.scores(pack.prepared.problem, pack.configs, state, x)
+        return all_scores if everything else all_scores[:, list(chosen), :]
+
+    return scores
+
+
+def measure(pack: Pack, rows: Shard, scores: Scores) -> BlockSums[MetricSums]:
+    """Return the metric sums of ``rows`` by block; a block of more than ``BLOCK_ROWS`` is passed a run at a time."""
+    problem = pack.prepared.problem
+    sums: BlockSums[MetricSums] = BlockSums()
+    for block in rows.blocks():
+        total = None
+        for run in block.blocks(shard.BLOCK_ROWS):
+            pack.check()
+            own = metrics.measure(problem.task, problem.n_classes, scores(run.x), run.y, run.weight)
+            total = own if total is None else metrics.merge(total, own)
+        sums = sums.merged(BlockSums.of(block.first, total), metrics.merge)
+    return sums
+
+
+def _learner_sums(pack: Pack, state: State) -> BlockSums[Tensors]:
+    learner = cast(AlgebraicLearner, pack.learner)
+    sums: BlockSums[Tensors] = BlockSums()
+    for block in pack.prepared.train.blocks():
         pack.check()
-        state = advance(state, epoch)
-        loss = losses(state)
-        values = _valid_metric(pack, valid, state, active)
-        stopped = state.done.copy()
-        for index, value in zip(active, values, strict=True):
-            stopped[index] |= _record(pack, fits[index], state, index, CurvePoint(epoch + 1, float(loss[index]), value))
-        state = replace(state, done=stopped)
-        pack.report(len(active))
-    return state, fits
+        own = learner.accumulate(pack.prepared.problem, pack.configs, state, block) if block.n_rows else None
+        sums = sums.merged(BlockSums.of(block.first, own), learner.merge)
+    return sums
 
 
 def diverged(learner: Learner) -> str:
@@ -120,80 +257,103 @@ def diverged(learner: Learner) -> str:
     return f"diverged: the objective became infinite; hint: {hint}"
 
 
-def _valid_metric(pack: Pack, valid: Shard | None, state: State, active: Sequence[int]) -> list[float]:
-    if valid is None:
-        return [math.nan for _ in active]
-    return [measured[pack.metric] for measured in evaluate(pack, valid, state, active, only=pack.metric)]
+def _fit_algebraic(pack: Pack) -> Training:
+    """The metric is measured before the sums: where all configs stop by it, these are not needed."""
+    training = begin(pack)
+    while has_more(pack, training):
+        pack.check()
+        metric = judge_blocks(pack, training)
+        if pack.patience is not None:
+            settled = settle(pack, training, waited_values(pack, training, metric))
+            if settled.state.done.all():
+                return settled
+        training = update(pack, training, EpochSums(_learner_sums(pack, training.state), metric))
+    return _settled(pack, training)
 
 
-def _record(pack: Pack, fit: Fit, state: State, index: int, point: CurvePoint) -> bool:
-    """Note one epoch of one config; return whether the config is to stop."""
-    fit.curve.append(point)
+def _all_blocks(pack: Pack, training: Training) -> Training:
+    """Visit a whole group from its first block to visit on; the run it is cut into is that of a split group."""
+    prepared = pack.prepared
+    # A schedule may count blocks by rows that are not all used: past the end a pass begins at block 0.
+    first = pack.first_block if pack.first_block < prepared.n_blocks else 0
+    for blocks in (Blocks(first, prepared.n_blocks), Blocks(0, first)):
+        if len(blocks):
+            training = visit(replace(pack, prepared=prepared.part(blocks)), training)
+    return training
+
+
+def _fit_sequential(pack: Pack, epoch: Callable[[Training], Training]) -> Training:
+    training = begin(pack)
+    while has_more(pack, training):
+        training = _settled(pack, epoch(training))
+    return training
+
+
+def _settled(pack: Pack, training: Training) -> Training:
+    return settle(pack, training, waited_values(pack, training, judge_blocks(pack, training)))
+
+
+def _end_epoch(pack: Pack, training: Training, active: Sequence[int], losses: FloatArray) -> Training:
+    """Return the training with a further point on the curves of ``active``; they wait for its metric if there is one."""
+    fits, done = list(training.fits), training.state.done.copy()
+    for index in active:
+        point = CurvePoint(training.epochs + 1, float(losses[index]), math.nan)
+        fits[index] = replace(fits[index], curve=[*fits[index].curve, point])
+        if not math.isfinite(point.train_loss):
+            fits[index].diverged, done[index] = fits[index].artifact is None, True
+    pack.report(len(active))
+    state = replace(training.state, done=done)
+    ended = replace(training, state=state, fits=tuple(fits), epochs=training.epochs + 1, waiting=tuple(active))
+    return ended if pack.judges else settle(pack, ended, [math.nan for _ in active])
+
+
+def _judged(pack: Pack, fit: Fit, index: int, value: float, state: State) -> tuple[Fit, bool]:
+    """Return one config with the metric on its last point; and whether the config is to stop."""
+    point = replace(fit.curve[-1], valid_metric=value)
+    fit = replace(fit, curve=[*fit.curve[:-1], point])
     if not math.isfinite(point.train_loss):
-        fit.diverged = fit.artifact is None
-        return True
-    if pack.patience is None or math.isnan(point.valid_metric):
+        return fit, True
+    if pack.patience is None or math.isnan(value):
         # A metric that is not a number says nothing about when to stop.
-        if fit.artifact is None:
-            fit.epochs = point.epoch
-        return False
-    if math.isnan(fit.best) or _better(pack.metric, point.valid_metric, fit.best):
-        fit.best, fit.epochs = point.valid_metric, point.epoch
-        fit.artifact = pack.learner.finalize(pack.prepared.problem, pack.configs, state, index)
-        return False
-    return point.epoch - fit.epochs >= pack.patience
+        return (replace(fit, epochs=point.epoch) if fit.artifact is None else fit), False
+    if math.isnan(fit.best) or _better(pack.metric, value, fit.best):
+        artifact = pack.learner.finalize(pack.prepared.problem, pack.configs, state, index)
+        return replace(fit, best=value, epochs=point.epoch, artifact=artifact), False
+    return fit, point.epoch - fit.epochs >= pack.patience
 
 
 def _better(metric: str, value: float, than: float) -> bool:
     return value > than if metrics.METRICS[metric].greater_is_better else value < than
 
 
-def _boost(pack: Pack, learner: SamplingLearner) -> tuple[State, tuple[Fit, ...]]:
-    prepared = pack.prepared
+def fit_together(pack: Pack, gang: Gang) -> Training:
+    """Train a pack as one member of a gang, each with blocks of its own and all held-out rows; all get the same models."""
+    if pack.learner.access is Access.SAMPLING:
+        return fit_sampling(pack, gang)
+    if not isinstance(pack.learner, DataParallelLearner):
+        raise ValueError(f"{pack.learner.name} cannot train one model on several workers at the same time")
+    learner = pack.learner
+    with learner.joined(gang):
+        return _fit_sequential(pack, lambda training: _descend(pack, learner, training, gang))
+
+
+def _descend(pack: Pack, learner: DataParallelLearner, training: Training, gang: Gang) -> Training:
+    prepared, active = pack.prepared, np.flatnonzero(~training.state.done).tolist()
     pack.check()
-    state = pack.learner.init(prepared.problem, pack.configs)
+    start, rows = training.state, prepared.train
+    state = learner.descend(prepared.problem, pack.configs, start, rows, training.epochs, gang)
+    return _end_epoch(pack, replace(training, state=state), active, learner.losses(state))
+
+
+def fit_sampling(pack: Pack, gang: Gang | None = None) -> Training:
+    """Boost a pack to its last round."""
+    learner, prepared, training = cast(SamplingLearner, pack.learner), pack.prepared, begin(pack)
     stop = Stop(pack.metric, pack.patience, pack.cancelled)
-    state, boosted = learner.boost(prepared.problem, pack.configs, state, prepared.train, prepared.valid, stop)
+    problem, start = prepared.problem, training.state
+    state, boosted = learner.boost(problem, pack.configs, start, prepared.train, prepared.valid, stop, gang)
     fits = []
     for rounds, curve in zip(boosted.rounds, boosted.curves, strict=True):
         points = [CurvePoint(number, math.nan, float(value)) for number, value in enumerate(curve, start=1)]
         fits.append(Fit(rounds, points))
     pack.report(sum(boosted.rounds))
-    return state, tuple(fits)
-
-
-def evaluate(
-    pack: Pack, shard: Shard, state: State, chosen: Sequence[int], only: str | None = None
-) -> list[dict[str, float]]:
-    """Return every metric of the task (or one) for the configs at positions ``chosen`` in the pack's present state."""
-    problem, everything = pack.prepared.problem, len(chosen) == len(pack.configs)
-
-    def scores(x: Matrix) -> FloatArray:
-        all_scores = pack.learner.scores(problem, pack.configs, state, x)
-        return all_scores if everything else all_scores[:, chosen, :]
-
-    return _measure(pack, shard, scores, len(chosen), only)
-
-
-def evaluate_artifacts(pack: Pack, shard: Shard, artifacts: Sequence[Artifact]) -> list[dict[str, float]]:
-    """Return every metric of the task for finished models."""
-    task = pack.prepared.problem.task
-
-    def scores(x: Matrix) -> FloatArray:
-        return np.stack([pack.learner.score(task, artifact, x) for artifact in artifacts], axis=1)
-
-    return _measure(pack, shard, scores, len(artifacts))
-
-
-def _measure(
-    pack: Pack, shard: Shard, scores: Callable[[Matrix], FloatArray], n_configs: int, only: str | None = None
-) -> list[dict[str, float]]:
-    problem, total = pack.prepared.problem, None
-    for block in shard.blocks():
-        pack.check()
-        sums = metrics.measure(problem.task, problem.n_classes, scores(block.x), block.y, block.weight)
-        total = sums if total is None else metrics.merge(total, sums)
-    if total is None or not n_configs:
-        return [{} for _ in range(n_configs)]
-    finished = metrics.finish(total, only)
-    return [{name: float(values[index]) for name, values in finished.items()} for index in range(n_configs)]
+    return replace(training, state=state, fits=tuple(fits))

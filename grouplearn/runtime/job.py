@@ -12,7 +12,7 @@ import numpy as np
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.encoders import FittedItem
 from grouplearn.learners.base import Artifact, Config, Task
-from grouplearn.schedule.messages import Operator, Unit
+from grouplearn.schedule.messages import Blocks, Operator, StepKind, Unit
 
 if TYPE_CHECKING:
     from grouplearn.runtime.packed import Packed
@@ -23,7 +23,8 @@ class Job:
     """Everything a worker needs to train any unit of one TRAIN: it never sees the database.
 
     ``fitted`` holds the items with ``scope = 'all'``, fitted before the run. ``folds`` is 0 without VALIDATE FOLDS.
-    ``class_weight``: None, ``'balanced'``, or weights by class number.
+    ``class_weight``: None, ``'balanced'``, or weights by class number. ``first_blocks``: by unit, the block at which a
+    sequential learner begins its passes over a whole group (0 where nothing is said).
     """
 
     learner: str
@@ -40,6 +41,7 @@ class Job:
     min_rows: int = 1
     class_weight: Literal["balanced"] | Mapping[int, float] | None = None
     fitted: Mapping[int, FittedItem] = field(default_factory=dict)
+    first_blocks: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +82,28 @@ class GroupFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class StepRecord:
+    """A step as it ran: times are seconds since the run began, ``fetched`` the bytes of products of other workers that it
+    took, ``loaded`` the bytes of rows that its worker loaded for it."""
+
+    step: int
+    kind: StepKind
+    epoch: int
+    blocks: Blocks | None
+    worker: int
+    started: float
+    ended: float
+    fetched: int = 0
+    loaded: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class UnitResult:
     """A finished unit: times are seconds since the run began. ``facts`` is None when the group could not be prepared.
 
-    A unit of several groups has its results in ``pack`` and no trials of its own.
+    A unit of several groups has its results in ``pack`` and no trials of its own. One of a split group has the record of its
+    ``steps`` in the order in which they ended; ``worker`` is that of the last. ``loaded`` are the bytes of rows that workers
+    loaded for the unit (rows that stay loaded count for the first one).
     """
 
     unit: Unit
@@ -93,6 +113,13 @@ class UnitResult:
     started: float = 0.0
     ended: float = 0.0
     pack: Packed | None = None
+    steps: tuple[StepRecord, ...] = ()
+    loaded: int = 0
+
+    @property
+    def fetched(self) -> int:
+        """Bytes of states and sums that workers took from each other."""
+        return sum(step.fetched for step in self.steps)
 
     @property
     def failed(self) -> int:

@@ -9,14 +9,16 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from grouplearn.errors import Cancelled
+from grouplearn.errors import Cancelled, TrainingError
 from grouplearn.learners import registry
 from grouplearn.learners.base import Access, Interrupted
-from grouplearn.runtime.bench import Bench
+from grouplearn.runtime.bench import Bench, Watch, outline_or_failed
 from grouplearn.runtime.job import Job, Observer, UnitResult
+from grouplearn.runtime.prepare import GroupFailed, Outline
 from grouplearn.runtime.single_thread import blas_on_one_thread, import_learner, openmp_on_one_thread
+from grouplearn.runtime.steps import Product, StepAnswer, StepLog, product_bytes
 from grouplearn.schedule.messages import (
     Discard,
     Finish,
@@ -25,6 +27,8 @@ from grouplearn.schedule.messages import (
     Operator,
     Release,
     Run,
+    RunStep,
+    Step,
     Unit,
     UnitDone,
     WorkerReady,
@@ -49,7 +53,8 @@ class LocalRuntime:
         Raises Cancelled within 2 s of ``cancelled()`` being true or of Ctrl-C, and leaves no thread running.
         """
         import_learner(job.learner)
-        threads = threads_worthwhile(job, workers)
+        # A schedule that placed blocks on workers needs each of them.
+        threads = max(threads_worthwhile(job, workers), getattr(operator, "workers_needed", 1))
         try:
             with blas_on_one_thread():
                 return _Crew(job, operator, threads, observer).run(cancelled)
@@ -92,13 +97,14 @@ class _Crew:
         self._job, self._operator, self._observer = job, operator, observer
         self._began = time.time()
         self._stop = threading.Event()
-        self._news: queue.SimpleQueue[UnitResult | _Epochs | _Broken] = queue.SimpleQueue()
+        self._news: queue.SimpleQueue[UnitResult | StepAnswer | _Epochs | _Broken] = queue.SimpleQueue()
         self._orders: list[queue.SimpleQueue[Instruction]] = [queue.SimpleQueue() for _ in range(workers)]
         self._threads = [
             threading.Thread(target=self._work, args=(worker,), name=f"grouplearn-{worker}", daemon=True)
             for worker in range(workers)
         ]
         self._results: dict[int, UnitResult] = {}
+        self._outlines, self._products, self._log = _Outlines(job), _Products(), StepLog()
         self._finished = False
 
     def run(self, cancelled: Callable[[], bool]) -> tuple[UnitResult, ...]:
@@ -115,16 +121,24 @@ class _Crew:
             self._stop_threads()
         return tuple(self._results[number] for number in sorted(self._results))
 
-    def _take(self, news: UnitResult | _Epochs | _Broken) -> None:
+    def _take(self, news: UnitResult | StepAnswer | _Epochs | _Broken) -> None:
         match news:
             case _Epochs(unit, epochs):
                 self._observer.epochs_done(unit, epochs)
             case _Broken(error):
                 raise error
+            case StepAnswer():
+                result = self._log.add(news)
+                self._execute(self._operator.on(news.event))
+                if result is not None:
+                    self._accept(result)
             case UnitResult(unit=unit, worker=worker):
-                self._results[unit.id] = news
                 self._execute(self._operator.on(UnitDone(worker, unit)))
-                self._observer.unit_done(news)
+                self._accept(news)
+
+    def _accept(self, result: UnitResult) -> None:
+        self._results[result.unit.id] = result
+        self._observer.unit_done(result)
 
     def _execute(self, instructions: Sequence[Instruction]) -> None:
         for instruction in instructions:
@@ -132,7 +146,10 @@ class _Crew:
                 self._finished = True
                 for orders in self._orders:
                     orders.put(instruction)
-            elif not isinstance(instruction, Discard):  # nothing is kept between steps yet
+            elif isinstance(instruction, Discard):
+                self._products.discard(instruction.steps)
+            else:
+                _refuse_gangs(instruction)
                 self._orders[instruction.worker].put(instruction)
 
     def _work(self, worker: int) -> None:
@@ -150,14 +167,26 @@ class _Crew:
             if self._stop.is_set():
                 return
             match order:
-                case Load(_, group):
-                    bench.load(group)
-                case Release():
-                    bench.release()
+                case Load(_, group, blocks):
+                    bench.load(group, blocks)
+                case Release(_, group):
+                    bench.release(group)
                 case Run(_, unit):
-                    self._news.put(bench.run(unit, worker, self._began, self._reporter(unit), self._stop.is_set))
+                    self._news.put(bench.run(unit, self._watch(worker, unit)))
+                case RunStep(_, step):
+                    self._news.put(self._step(bench, worker, step))
                 case Finish():
                     return
+
+    def _step(self, bench: Bench, worker: int, step: Step) -> StepAnswer:
+        takes, fetched = self._products.take(worker, step.takes)
+        answer = bench.step(step, self._outlines.of(step.unit), takes, fetched, self._watch(worker, step.unit))
+        if answer.product is not None:
+            self._products.keep(worker, step.id, answer.product)
+        return replace(answer, product=None)
+
+    def _watch(self, worker: int, unit: Unit) -> Watch:
+        return Watch(worker, self._began, self._reporter(unit), self._stop.is_set)
 
     def _reporter(self, unit: Unit) -> Callable[[int], None]:
         return lambda epochs: self._news.put(_Epochs(unit, epochs))
@@ -172,6 +201,57 @@ class _Crew:
             if thread.is_alive() and thread.ident is not None:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Interrupted))
         _join(self._threads, STOP_SECONDS)
+
+
+class _Outlines:
+    """What is decided about split groups before their blocks are used, once for all workers."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._lock = threading.Lock()
+        self._known: dict[tuple[int, int], Outline | GroupFailed] = {}
+
+    def of(self, unit: Unit) -> Outline | GroupFailed:
+        """Return what is decided about the group of a unit under its fold."""
+        key = (unit.group, unit.fold)
+        with self._lock:
+            if key not in self._known:
+                self._known[key] = outline_or_failed(self._job, unit)
+            return self._known[key]
+
+
+class _Products:
+    """What steps made, and who made it; it lies in the memory that all workers share."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._made: dict[int, tuple[int, Product]] = {}
+
+    def keep(self, worker: int, step: int, product: Product) -> None:
+        """Keep what a step made."""
+        with self._lock:
+            self._made[step] = (worker, product)
+
+    def take(self, worker: int, steps: Sequence[int]) -> tuple[list[Product], int]:
+        """Return the products of steps, and the bytes of those that other workers made."""
+        with self._lock:
+            made = [self._made[step] for step in steps]
+        fetched = sum(product_bytes(product) for maker, product in made if maker != worker)
+        return [product for _, product in made], fetched
+
+    def discard(self, steps: Sequence[int]) -> None:
+        """Forget what these steps made."""
+        with self._lock:
+            for step in steps:
+                self._made.pop(step, None)
+
+
+def _refuse_gangs(instruction: Instruction) -> None:
+    if isinstance(instruction, RunStep) and instruction.step.size > 1:
+        message = (
+            f"a group cannot be split between threads for a step that {instruction.step.size} workers run together"
+        )
+        raise TrainingError(message, hint="WITH (executor = 'ray')")
 
 
 def _join(threads: Sequence[threading.Thread], seconds: float) -> None:

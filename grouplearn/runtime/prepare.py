@@ -4,38 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from grouplearn.data import encoders
 from grouplearn.data.dataset import Dataset, FloatArray, Group
-from grouplearn.data.encoders import FittedItem
-from grouplearn.data.shard import Matrix, Shard
-from grouplearn.learners import registry
+from grouplearn.data.shard import Shard, Totals
 from grouplearn.learners.base import Learner, Problem, Task
+from grouplearn.runtime.chosen_rows import FINAL, ChosenRows, GroupFailed, RowNumbers, Rows, count
 from grouplearn.runtime.job import GroupFacts, Job
+from grouplearn.schedule.messages import Blocks
 
-RowNumbers = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
-
-#: The fold number of the model that is kept.
-FINAL = -1
-#: The largest dense design matrix made for a learner that does not take sparse rows.
-DENSE_BYTES = 1 << 30
-
-
-class GroupFailed(Exception):
-    """A group cannot be trained; the message tells the user why."""
+__all__ = ["FINAL", "GroupFailed", "Outline", "Prepared", "encode_blocks", "group_seed", "outline", "prepare"]
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A group (under one fold) ready to train.
+    """A group, or some of its blocks, (under one fold) ready to train.
 
-    ``row_weight`` are the training rows' weights without class weights: what metrics are weighted by.
+    ``row_weight`` are the training rows' weights without class weights: what metrics are weighted by. ``valid`` has the
+    held-out rows, cut into as many pieces as there are blocks; it is None when the group has none.
     """
 
     train: Shard
@@ -43,6 +33,49 @@ class Prepared:
     row_weight: FloatArray
     problem: Problem
     facts: GroupFacts
+    n_blocks: int = 1
+
+    def part(self, blocks: Blocks) -> Prepared:
+        """Return these blocks, all of which must be here."""
+        if (blocks.first, blocks.last) == (self.train.first, self.train.first + self.train.n_blocks):
+            return self
+        train = self.train.part(blocks.first, blocks.last)
+        start = self.train.bounds[blocks.first - self.train.first]
+        weight = self.row_weight[start : start + train.n_rows]
+        valid = None if self.valid is None else self.valid.part(blocks.first, blocks.last)
+        return replace(self, train=train, valid=valid, row_weight=weight)
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """What is decided about a group (under one fold) before it is split: workers encode its blocks by it, each alone.
+
+    ``train_rows`` and ``valid_rows`` are the dataset rows that are used, in order; block b has the training rows
+    ``train_cuts[b]`` to ``train_cuts[b + 1]`` of them and the held-out rows between those of ``valid_cuts``.
+    ``class_factors`` are the class weights by position in ``classes``.
+    """
+
+    train_rows: RowNumbers
+    valid_rows: RowNumbers
+    train_cuts: tuple[int, ...]
+    valid_cuts: tuple[int, ...]
+    classes: FloatArray
+    class_factors: FloatArray | None
+    dense_columns: int
+    totals: Totals
+    problem: Problem
+    facts: GroupFacts
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks of the group."""
+        return len(self.train_cuts) - 1
+
+    def clipped(self, blocks: Blocks | None) -> Blocks:
+        """Return those of ``blocks`` that the group has (a schedule may count blocks by rows that are not all used)."""
+        if blocks is None:
+            return Blocks(0, 0)
+        return Blocks(min(blocks.first, self.n_blocks), min(blocks.last, self.n_blocks))
 
 
 def prepare(job: Job, group: Group, fold: int = FINAL) -> Prepared:
@@ -51,34 +84,86 @@ def prepare(job: Job, group: Group, fold: int = FINAL) -> Prepared:
     Which rows train: without folds those with split 0, and split 1 validates; with folds, fold k holds out the rows with
     split k, and ``FINAL`` trains on every row. Encoders with scope 'group' are fitted on the training rows alone.
 
-    Rows with weight 0 are as if not there. Left out and counted in ``n_skipped``: rows with a missing or infinite feature
-    value where the learner cannot handle one, and validation rows of a class that the training rows do not have (no
-    model could predict it).
+    The usable training rows are cut into blocks of ``BLOCK_ROWS``, the held-out rows into as many pieces. Rows with
+    weight 0 are as if not there. Left out then (so that blocks may be shorter) and counted in ``n_skipped``: rows with a
+    missing or infinite feature value where the learner cannot handle one, and validation rows of a class that the
+    training rows do not have (no model could predict it).
     """
-    learner = registry.learner(job.learner)
-    rows = _usable_rows(job, group)
-    held_out = _held_out(job, job.dataset.split[rows], fold)
-    fitted = _fit(job, rows[~held_out])
-    train = _Rows.encoded(job.dataset, rows[~held_out], fitted, learner)
-    if not train.y.size:
-        raise GroupFailed(
-            f"each of the {train.n_skipped} training rows has a missing or infinite feature value; "
-            "hint: impute(...) the features, or filter such rows in WHERE"
-        )
-    classes = _classes(job, train.y)
-    valid = _Rows.encoded(job.dataset, rows[held_out], fitted, learner).of_classes(classes)
-    facts = GroupFacts(
-        fitted=fitted,
-        features=tuple(name for each in fitted for name in each.features),
-        classes=tuple(int(each) for each in classes),
-        n_train=train.y.size,
-        n_valid=valid.y.size,
-        n_skipped=train.n_skipped + valid.n_skipped,
+    chosen = ChosenRows.of(job, group, fold)
+    return _prepared(job, group, chosen, chosen.encoded(chosen.train), chosen.encoded(chosen.valid))
+
+
+def outline(job: Job, group: Group, fold: int = FINAL) -> Outline:
+    """Return what ``prepare`` decides about the whole group, without keeping its encoded rows; raises GroupFailed.
+
+    Rows are encoded, a block at a time, only to see which of them have missing features.
+    """
+    chosen = ChosenRows.of(job, group, fold)
+    train = chosen.scanned(chosen.train)
+    decided = _Decided.of(job, train)
+    valid = chosen.scanned(chosen.valid).of_classes(decided.classes)
+    facts = decided.facts(chosen, train, valid)
+    weight = train.weight * decided.row_factors(train)
+    return Outline(
+        train_rows=train.numbers,
+        valid_rows=valid.numbers,
+        train_cuts=train.cuts,
+        valid_cuts=valid.cuts,
+        classes=decided.classes,
+        class_factors=decided.class_factors,
+        dense_columns=chosen.dense_columns,
+        totals=Totals.of(_numbered(train.y, decided.classes), weight),
+        problem=problem_of(job, group, chosen.learner, facts),
+        facts=facts,
     )
-    weight = train.weight * _class_weights(job, classes, train)
-    shard = Shard(train.x, train.numbered(classes), weight)
-    holdout = Shard(valid.x, valid.numbered(classes), valid.weight) if valid.y.size else None
-    return Prepared(shard, holdout, train.weight, problem_of(job, group, learner, facts), facts)
+
+
+def encode_blocks(
+    job: Job, outline: Outline, blocks: Blocks, held_out: Blocks, take: Callable[[RowNumbers], Dataset]
+) -> Prepared:
+    """Return blocks of a group with the bits that they have in the whole group, and the pieces ``held_out`` of held-out rows.
+
+    ``take`` returns dataset rows by number.
+    """
+    train = _encoded_run(job, outline, outline.train_rows, outline.train_cuts, blocks, take)
+    valid = _encoded_run(job, outline, outline.valid_rows, outline.valid_cuts, held_out, take)
+    factor: FloatArray | float = 1.0
+    if outline.class_factors is not None:
+        factor = outline.class_factors[train.y.astype(np.intp)]
+    return Prepared(
+        replace(train, weight=train.weight * factor, whole=outline.totals),
+        valid if outline.valid_rows.size else None,
+        train.weight,
+        outline.problem,
+        outline.facts,
+        outline.n_blocks,
+    )
+
+
+def _encoded_run(
+    job: Job,
+    outline: Outline,
+    rows: RowNumbers,
+    cuts: tuple[int, ...],
+    blocks: Blocks,
+    take: Callable[[RowNumbers], Dataset],
+) -> Shard:
+    bounds = cuts[blocks.first : blocks.last + 1]
+    data = take(rows[bounds[0] : bounds[-1]])
+    dictionaries = job.dataset.dictionaries
+    x = encoders.encode(outline.facts.fitted, data.numeric, data.codes, dictionaries, outline.dense_columns)
+    own_cuts = tuple(bound - bounds[0] for bound in bounds)
+    return Shard(x, _numbered(data.y, outline.classes), data.weight, own_cuts, blocks.first)
+
+
+def _prepared(job: Job, group: Group, chosen: ChosenRows, train: Rows, valid: Rows) -> Prepared:
+    decided = _Decided.of(job, train)
+    valid = valid.of_classes(decided.classes)
+    facts = decided.facts(chosen, train, valid)
+    rows = Shard(train.x, _numbered(train.y, decided.classes), train.weight * decided.row_factors(train), train.cuts)
+    holdout = Shard(valid.x, _numbered(valid.y, decided.classes), valid.weight, valid.cuts) if valid.y.size else None
+    problem = problem_of(job, group, chosen.learner, facts)
+    return Prepared(rows, holdout, train.weight, problem, facts, rows.n_blocks)
 
 
 def group_seed(seed: int, group: Group) -> int:
@@ -87,106 +172,43 @@ def group_seed(seed: int, group: Group) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "big") >> 1
 
 
-def _usable_rows(job: Job, group: Group) -> RowNumbers:
-    """Return the group's dataset rows with a positive weight, in order, after the checks on labels and weights."""
-    n_rows = group.n_rows
-    if n_rows == 0:
-        raise GroupFailed("the group has no rows")
-    if n_rows < job.min_rows:
-        raise GroupFailed(f"the group has {_count(n_rows, 'row')}, fewer than min_rows = {job.min_rows}")
-    rows = np.concatenate([np.arange(start, stop, dtype=np.int64) for start, stop in group.ranges])
-    label, weight = job.dataset.y[rows], job.dataset.weight[rows]
-    _refuse("the label is NULL or not finite", ~np.isfinite(label), "filter such rows in WHERE")
-    _refuse("the weight is NULL, NaN or infinite", ~np.isfinite(weight), "a weight is a number >= 0")
-    _refuse("the weight is negative", weight < 0, "a weight is a number >= 0")
-    if not weight.any():
-        raise GroupFailed(f"the weight is 0 in each of the {_count(n_rows, 'row')}")
-    return rows if weight.all() else rows[weight > 0]
-
-
-def _refuse(what: str, where: BoolArray, hint: str) -> None:
-    if where.any():
-        raise GroupFailed(f"{what} in {int(where.sum())} of {_count(where.size, 'row')}; hint: {hint}")
-
-
-def _held_out(job: Job, split: npt.NDArray[np.int16], fold: int) -> BoolArray:
-    if job.folds > 0:
-        held_out: BoolArray = split == fold if fold != FINAL else np.zeros(split.shape, dtype=np.bool_)
-    else:
-        held_out = split == 1
-    if held_out.all():
-        raise GroupFailed(f"no row is left to train on: VALIDATE holds out all {_count(split.size, 'row')}")
-    return held_out
-
-
-def _fit(job: Job, rows: RowNumbers) -> tuple[FittedItem, ...]:
-    fitted = []
-    for number, item in enumerate(job.items):
-        if item.scope == "all" and number in job.fitted:
-            fitted.append(job.fitted[number])
-        elif item.kind == "numeric":
-            fitted.append(encoders.fit(item, job.dataset.numeric[rows, item.column], ()))
-        else:
-            dictionary = job.dataset.dictionaries[item.column]
-            fitted.append(encoders.fit(item, job.dataset.codes[rows, item.column], dictionary))
-    return tuple(fitted)
-
-
 @dataclass(frozen=True, slots=True)
-class _Rows:
-    """Encoded rows with their labels as in the dataset; ``n_skipped`` rows were left out."""
+class _Decided:
+    """What the training rows of the whole group decide: the classes and their weights."""
 
-    x: Matrix
-    y: FloatArray
-    weight: FloatArray
-    n_skipped: int = 0
+    classes: FloatArray
+    class_factors: FloatArray | None
 
     @classmethod
-    def encoded(cls, dataset: Dataset, rows: RowNumbers, fitted: Sequence[FittedItem], learner: Learner) -> _Rows:
-        x = encoders.encode(
-            fitted,
-            dataset.numeric[rows],
-            dataset.codes[rows],
-            dataset.dictionaries,
-            _dense_columns(fitted, rows.size, learner),
+    def of(cls, job: Job, train: Rows) -> _Decided:
+        if not train.y.size:
+            raise GroupFailed(
+                f"each of the {train.n_skipped} training rows has a missing or infinite feature value; "
+                "hint: impute(...) the features, or filter such rows in WHERE"
+            )
+        classes = _classes(job, train.y)
+        return cls(classes, _class_weights(job, classes, train))
+
+    def row_factors(self, rows: Rows) -> FloatArray | float:
+        if self.class_factors is None:
+            return 1.0
+        chosen: FloatArray = self.class_factors[np.searchsorted(self.classes, rows.y)]
+        return chosen
+
+    def facts(self, chosen: ChosenRows, train: Rows, valid: Rows) -> GroupFacts:
+        return GroupFacts(
+            fitted=chosen.fitted,
+            features=tuple(name for each in chosen.fitted for name in each.features),
+            classes=tuple(int(each) for each in self.classes),
+            n_train=train.y.size,
+            n_valid=valid.y.size,
+            n_skipped=train.n_skipped + valid.n_skipped,
         )
-        encoded = cls(x, dataset.y[rows], dataset.weight[rows])
-        return encoded if learner.handles_missing else encoded.only(_complete(x))
-
-    def only(self, kept: BoolArray) -> _Rows:
-        if kept.all():
-            return self
-        skipped = self.n_skipped + int((~kept).sum())
-        return _Rows(self.x[kept], self.y[kept], self.weight[kept], skipped)
-
-    def of_classes(self, classes: FloatArray) -> _Rows:
-        return self.only(np.isin(self.y, classes)) if classes.size else self
-
-    def numbered(self, classes: FloatArray) -> FloatArray:
-        """Return the labels: values, or the position of the class in ``classes``."""
-        return np.searchsorted(classes, self.y).astype(np.float64) if classes.size else self.y
 
 
-def _dense_columns(fitted: Sequence[FittedItem], n_rows: int, learner: Learner) -> int:
-    width = sum(each.width for each in fitted)
-    if learner.handles_sparse or width <= encoders.DENSE_COLUMNS:
-        return encoders.DENSE_COLUMNS
-    if 8 * width * n_rows > DENSE_BYTES:
-        raise GroupFailed(
-            f"{learner.name} takes dense features only, and {n_rows} rows x {width} columns exceed "
-            f"{DENSE_BYTES >> 30} GiB; hint: use hash(x, buckets) or ordinal(x) for the widest categories"
-        )
-    return width
-
-
-def _complete(x: Matrix) -> BoolArray:
-    """Return which rows have no NaN and no infinity."""
-    if isinstance(x, np.ndarray):
-        return np.asarray(np.isfinite(x).all(axis=1))
-    complete = np.ones(x.shape[0], dtype=np.bool_)
-    broken = np.flatnonzero(~np.isfinite(x.data))
-    complete[np.searchsorted(x.indptr, broken, side="right") - 1] = False
-    return complete
+def _numbered(y: FloatArray, classes: FloatArray) -> FloatArray:
+    """Return the labels: values, or the position of the class in ``classes``."""
+    return np.searchsorted(classes, y).astype(np.float64) if classes.size else y
 
 
 def _classes(job: Job, labels: FloatArray) -> FloatArray:
@@ -196,22 +218,20 @@ def _classes(job: Job, labels: FloatArray) -> FloatArray:
     classes = np.unique(labels)
     if classes.size == 1:
         name = job.dataset.classes[int(classes[0])]
-        raise GroupFailed(f"the label is {name} in all of the group's {_count(labels.size, 'training row')}")
+        raise GroupFailed(f"the label is {name} in all of the group's {count(labels.size, 'training row')}")
     return classes
 
 
-def _class_weights(job: Job, classes: FloatArray, train: _Rows) -> FloatArray | float:
-    """Return the factor of each training row; 'balanced' is Σw / (k · Σw of the row's class), as in scikit-learn."""
+def _class_weights(job: Job, classes: FloatArray, train: Rows) -> FloatArray | None:
+    """Return the factor of each class; 'balanced' is Σw / (k · Σw of the class), as in scikit-learn."""
     if job.class_weight is None or not classes.size:
-        return 1.0
-    position = np.searchsorted(classes, train.y)
+        return None
     if job.class_weight == "balanced":
+        position = np.searchsorted(classes, train.y)
         totals = np.bincount(position, weights=train.weight, minlength=classes.size)
-        factors = train.weight.sum() / (classes.size * totals)
-    else:
-        factors = np.array([job.class_weight.get(int(each), 1.0) for each in classes])
-    chosen: FloatArray = factors[position]
-    return chosen
+        balanced: FloatArray = train.weight.sum() / (classes.size * totals)
+        return balanced
+    return np.array([job.class_weight.get(int(each), 1.0) for each in classes])
 
 
 def problem_of(job: Job, group: Group, learner: Learner, facts: GroupFacts) -> Problem:
@@ -226,7 +246,3 @@ def problem_of(job: Job, group: Group, learner: Learner, facts: GroupFacts) -> P
         epochs=1 if learner.default_epochs is None else job.epochs,
         categorical=tuple(int(start) for start, is_ordinal in zip(starts, ordinal, strict=False) if is_ordinal),
     )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")

@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 import itertools
-import threading
+import tempfile
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
-
-import threadpoolctl
 
 from grouplearn.errors import Cancelled, TrainingError
 from grouplearn.learners import registry
-from grouplearn.learners.base import Interrupted
-from grouplearn.runtime.bench import Bench
+from grouplearn.learners.base import Gang, Interrupted
+from grouplearn.runtime.bench import failed_step, outline_or_failed
 from grouplearn.runtime.job import Job, Observer, UnitResult
+from grouplearn.runtime.prepare import GroupFailed
 from grouplearn.runtime.ray_cluster import CLUSTER
-from grouplearn.runtime.single_thread import import_learner
+from grouplearn.runtime.ray_gang import GANG_SECONDS, Gangs, Members, free_ports
+from grouplearn.runtime.ray_rows import empty_of_rows, put_rows
+from grouplearn.runtime.ray_worker import Epochs, Made, Missing, RayWorker, StepMade, Supplies
+from grouplearn.runtime.rows import dataset_bytes
+from grouplearn.runtime.steps import StepAnswer, StepLog
 from grouplearn.runtime.unit import failed_unit
 from grouplearn.schedule.messages import (
+    Discard,
     Finish,
     Instruction,
     Load,
     Operator,
     Release,
     Run,
+    RunStep,
+    Step,
     Unit,
     UnitDone,
     WorkerLost,
@@ -46,53 +52,7 @@ REST_SECONDS = 2.0
 UNIT_ATTEMPTS = 3
 #: The run is given up after this many workers that could not even start.
 START_ATTEMPTS = 4
-
-Epochs = tuple[tuple[Unit, int], ...]
-
-
-class RayWorker:
-    """What runs inside an actor: a bench, the orders it follows, and the epochs it has not told of yet."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._epochs: Counter[Unit] = Counter()
-
-    def begin(self, job: Job, worker: int, began: float) -> None:
-        """Get ready for a run that began at ``time.time()`` = ``began``."""
-        import_learner(job.learner)
-        self._threads = threadpoolctl.ThreadpoolController()
-        self._bench, self._worker, self._began = Bench(job), worker, began
-
-    def follow(self, orders: Sequence[Instruction]) -> tuple[UnitResult, Epochs]:
-        """Follow orders, of which the last is a Run; return its result and the epochs not told of yet."""
-        with self._threads.limit(limits=1):
-            for order in orders:
-                match order:
-                    case Load(_, group):
-                        self._bench.load(group)
-                    case Release():
-                        self._bench.release()
-                    case Run(_, unit):
-                        result = self._run(unit)
-        return result, self.progress()
-
-    def _run(self, unit: Unit) -> UnitResult:
-        def report(epochs: int) -> None:
-            with self._lock:
-                self._epochs[unit] += epochs
-
-        return self._bench.run(unit, self._worker, self._began, report, lambda: False)
-
-    def progress(self) -> Epochs:
-        """Return the epochs done since the last call; that it answers at all says that the worker lives."""
-        with self._lock:
-            epochs = tuple(self._epochs.items())
-            self._epochs.clear()
-        return epochs
-
-    def rest(self) -> None:
-        """Forget the job, so that the object store can."""
-        del self._bench
+_DIED = f"the worker process died {UNIT_ATTEMPTS} times while training it (out of memory?)"
 
 
 class RayRuntime:
@@ -114,7 +74,7 @@ class RayRuntime:
         """
         registry.check_installed(registry.learner(job.learner))
         try:
-            with CLUSTER.serving(_bytes(job)) as (ray, cluster), _failures_explained(ray):
+            with CLUSTER.serving(dataset_bytes(job.dataset)) as (ray, cluster), _failures_explained(ray):
                 actors = self._actors if cluster == self._cluster else []
                 self._actors, self._cluster = [], cluster
                 self._actors, results = _RayRun(ray, cluster, job, operator, observer).run(workers, actors, cancelled)
@@ -136,11 +96,6 @@ def _failures_explained(ray: Any) -> Iterator[None]:
         raise TrainingError(f"Ray failed: {error}", hint="run the statement again") from error
 
 
-def _bytes(job: Job) -> int:
-    data = job.dataset
-    return sum(int(array.nbytes) for array in (data.numeric, data.codes, data.y, data.weight, data.split))
-
-
 @dataclass
 class _Worker:
     """The driver's view of one actor."""
@@ -148,6 +103,7 @@ class _Worker:
     actor: Any
     ready: bool = False
     running: Unit | None = None
+    step: Step | None = None
     orders: list[Instruction] = field(default_factory=list)
 
 
@@ -161,12 +117,23 @@ class _Call:
 
 
 class _RayRun:
-    """One run: translates instructions into calls of actors, and their answers into events."""
+    """One run: translates instructions into calls of actors, and their answers into events.
+
+    The driver routes references of products and never their bytes.
+    """
 
     def __init__(self, ray: Any, cluster: int, job: Job, operator: Operator, observer: Observer) -> None:
         self._ray, self._cluster, self._operator, self._observer = ray, cluster, operator, observer
         self._began = time.time()
-        self._job = ray.put(job)
+        self._whole_job = job
+        self._job = ray.put(empty_of_rows(job))
+        self._chunks = put_rows(ray, job)
+        self._outlines: dict[tuple[int, int], Any] = {}
+        self._made: dict[int, Made] = {}
+        self._gangs = Gangs()
+        self._owed: deque[StepAnswer] = deque()
+        self._log = StepLog()
+        self._directory = tempfile.TemporaryDirectory(prefix="gl-gang-")
         self._numbers = itertools.count()
         self._workers: dict[int, _Worker] = {}
         self._calls: dict[Any, _Call] = {}
@@ -195,6 +162,8 @@ class _RayRun:
         except BaseException:
             self._kill()
             raise
+        finally:
+            self._directory.cleanup()
 
     def _turn(self, cancelled: Callable[[], bool]) -> None:
         """Wait for an answer, at most ``POLL_SECONDS``, and act on it."""
@@ -202,6 +171,10 @@ class _RayRun:
             raise Interrupted
         if not CLUSTER.serves(self._cluster):
             raise TrainingError("Ray stopped working during the run", hint="run the statement again")
+        while self._owed:
+            self._step_done(self._owed.popleft())
+        if self._finished:
+            return
         ready, _ = self._ray.wait(list(self._calls), num_returns=1, timeout=POLL_SECONDS)
         for reference in ready:
             self._take(self._calls.pop(reference), reference)
@@ -228,7 +201,7 @@ class _RayRun:
         number = next(self._numbers)
         actor = self._spare.popleft() if self._spare else _new_actor(self._ray)
         self._workers[number] = _Worker(actor)
-        self._call(number, "begin", actor.begin.remote(self._job, number, self._began))
+        self._call(number, "begin", actor.begin.remote(self._job, self._chunks, number, self._began))
 
     def _call(self, number: int, kind: Literal["begin", "follow", "progress"], reference: Any) -> None:
         self._calls[reference] = _Call(number, kind, time.monotonic())
@@ -249,10 +222,33 @@ class _RayRun:
             case "progress":
                 self._tell(answer)
             case "follow":
-                result, epochs = answer
+                made, epochs = answer
                 self._tell(epochs)
-                self._workers[call.worker].running = None
-                self._accept(call.worker, result)
+                self._answered(call.worker, made)
+
+    def _answered(self, number: int, answer: UnitResult | StepMade | Missing) -> None:
+        match answer:
+            case UnitResult():
+                self._idle(number)
+                self._accept(number, answer)
+            case Missing(makers=makers):
+                # Products are gone with their worker; and the only way to end a step is to end the worker that runs it.
+                for each in {*makers, number}:
+                    if each in self._workers:
+                        self._lose(each)
+            case StepMade():
+                gang = self._gangs.of(number)
+                if gang is not None:
+                    self._gang_answered(gang, number, answer)
+                    return
+                self._idle(number)
+                if answer.product is not None:
+                    step = answer.answer.step.id
+                    self._made[step] = Made(step, number, answer.product)
+                self._step_done(answer.answer)
+
+    def _idle(self, number: int) -> None:
+        self._workers[number].running = self._workers[number].step = None
 
     def _tell(self, epochs: Epochs) -> None:
         for unit, count in epochs:
@@ -263,9 +259,20 @@ class _RayRun:
         self._observer.unit_done(result)
         self._execute(self._operator.on(UnitDone(number, result.unit)))
 
+    def _step_done(self, answer: StepAnswer) -> None:
+        result = self._log.add(answer)
+        if result is not None:
+            self._results[result.unit.id] = result
+            self._observer.unit_done(result)
+        self._execute(self._operator.on(answer.event))
+
     def _lose(self, number: int) -> None:
-        """Make sure that the worker is dead, run its unit elsewhere and hire another."""
+        """Make sure that the worker is dead, with its gang; run its unit elsewhere and hire another."""
         worker = self._workers.pop(number)
+        gang = self._gangs.of(number)
+        if gang is not None:
+            self._gangs.end(gang)
+            self._part_with(number, gang)
         self._ray.kill(worker.actor)
         self._calls = {reference: call for reference, call in self._calls.items() if call.worker != number}
         if worker.running is not None:
@@ -279,27 +286,106 @@ class _RayRun:
         self._hire()
 
     def _execute(self, instructions: Iterable[Instruction]) -> None:
-        """Orders are sent with the next Run, so that a unit costs one call."""
+        """Orders are sent with the next Run or RunStep, so that a unit costs one call."""
         for instruction in instructions:
             match instruction:
                 case Finish():
                     self._finished = True
+                case Discard(steps):
+                    for step_number in steps:
+                        self._made.pop(step_number, None)
                 case Run(number, unit):
                     self._workers[number].orders.append(instruction)
                     self._run(number, unit)
+                case RunStep(number, step):
+                    self._workers[number].orders.append(instruction)
+                    self._run_step(number, step)
                 case Load(number, _) | Release(number, _):
                     self._workers[number].orders.append(instruction)
+
+    def _run_step(self, number: int, step: Step) -> None:
+        worker, unit = self._workers[number], step.unit
+        outline = self._outline(unit)
+        if isinstance(outline, GroupFailed) or self._attempts[unit.id] >= UNIT_ATTEMPTS:
+            reason = str(outline) if isinstance(outline, GroupFailed) else _DIED
+            worker.orders.pop()
+            self._owed.append(failed_step(step, failed_unit(unit, reason), number, time.time() - self._began))
+            return
+        worker.running, worker.step = unit, step
+        if step.size > 1:
+            self._gather(number, step)
+            return
+        lost = [taken for taken in step.takes if taken not in self._made]
+        if lost:
+            raise TrainingError(f"step {step.id} takes products of steps {lost}, which are not there any more")
+        self._send(number, Supplies(outline, tuple(self._made[taken] for taken in step.takes)))
+
+    def _send(self, number: int, supplies: Supplies | None = None) -> None:
+        worker = self._workers[number]
+        orders, worker.orders = worker.orders, []
+        self._call(number, "follow", worker.actor.follow.remote(orders, supplies))
+
+    def _outline(self, unit: Unit) -> Any:
+        """Return a reference of what is decided about a unit's whole group, or why it cannot be trained."""
+        key = (unit.group, unit.fold)
+        if key not in self._outlines:
+            outline = outline_or_failed(self._whole_job, unit)
+            self._outlines[key] = outline if isinstance(outline, GroupFailed) else self._ray.put(outline)
+        return self._outlines[key]
+
+    def _gather(self, number: int, step: Step) -> None:
+        """Note a member of a gang; when all are there, they start."""
+        gang = self._gangs.add(number, step)
+        if not gang.gathered:
+            return
+        directory = tempfile.mkdtemp(dir=self._directory.name)
+        ports, outline = free_ports(step.size), self._outline(step.unit)
+        for member, own in gang.steps.items():
+            place = Gang(own.rank, own.size, ports, directory, GANG_SECONDS)
+            self._send(member, Supplies(outline, gang=place))
+
+    def _gang_answered(self, gang: Members, number: int, made: StepMade) -> None:
+        """Hold the first member's answer until all have theirs: only then the unit's result can be made."""
+        if number in gang.made:  # the result
+            self._gangs.end(gang)
+            self._idle(number)
+            self._step_done(made.answer)
+            return
+        gang.note(number, made)
+        if gang.answered and gang.failure is not None:
+            self._gangs.end(gang)
+            self._tell_members(gang, gang.failure)
+        elif gang.answered:
+            self._tell_members(gang, None)
+            step = gang.steps[gang.first]
+            self._call(gang.first, "follow", self._workers[gang.first].actor.conclude.remote(step, gang.evaluations))
+
+    def _tell_members(self, gang: Members, failure: StepAnswer | None) -> None:
+        """Tell the schedule that members are done; unless one failed, the first one still has the result to make."""
+        for member, made in gang.made.items():
+            if failure is None and member == gang.first:
+                continue
+            self._idle(member)
+            answer = made.answer
+            if failure is not None and not answer.failed:
+                answer = replace(answer, result=failure.result, failed=True)
+            self._step_done(answer)
+
+    def _part_with(self, number: int, gang: Members) -> None:
+        """End the other members of a gang that lost one: they may wait for it inside a library."""
+        for member, step in gang.steps.items():
+            if member != number and member in self._workers and self._workers[member].running is not None:
+                self._attempts[step.unit.id] -= 1  # one loss is one attempt, whatever the gang's size
+                self._lose(member)
 
     def _run(self, number: int, unit: Unit) -> None:
         worker = self._workers[number]
         if self._attempts[unit.id] >= UNIT_ATTEMPTS:
-            reason = f"the worker process died {UNIT_ATTEMPTS} times while training it (out of memory?)"
             worker.orders.pop()
-            self._accept(number, failed_unit(unit, reason))
+            self._accept(number, failed_unit(unit, _DIED))
             return
         worker.running = unit
-        orders, worker.orders = worker.orders, []
-        self._call(number, "follow", worker.actor.follow.remote(orders))
+        self._send(number)
 
     def _look_after_workers(self) -> None:
         """Ask busy workers how far they are; lose those that no longer answer."""
@@ -308,13 +394,15 @@ class _RayRun:
         silent = {
             call.worker for call in self._calls.values() if call.kind != "follow" and now - call.since > ANSWER_SECONDS
         }
+        silent |= self._gangs.overdue
         for number in silent:
-            self._lose(number)
+            if number in self._workers:  # it may have been ended with its gang
+                self._lose(number)
         busy = [
             call.worker for call in self._calls.values() if call.kind == "follow" and now - call.since > POLL_SECONDS
         ]
         for number in busy:
-            if number not in asked:
+            if number not in asked and number in self._workers:
                 self._call(number, "progress", self._workers[number].actor.progress.remote())
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
 from grouplearn.data.dataset import Group
-from grouplearn.data.shard import Shard
 from grouplearn.learners import registry
-from grouplearn.learners.base import Artifact, Diverged, Interrupted, State
-from grouplearn.runtime.fit import Fit, Pack, diverged, evaluate, evaluate_artifacts, fit_pack
+from grouplearn.learners.base import Diverged, Interrupted, State
+from grouplearn.runtime.evaluation import conclude, evaluate
+from grouplearn.runtime.fit import Fit, Pack, Training, fit_pack
 from grouplearn.runtime.job import Job, TrialResult, UnitResult
 from grouplearn.runtime.packed import failed_pack
 from grouplearn.runtime.prepare import FINAL, GroupFailed, Prepared, prepare
@@ -53,8 +52,13 @@ def failed_unit(unit: Unit, reason: str, seconds: float = 0.0) -> UnitResult:
     """Return the result of a unit all of whose trials failed for one reason."""
     if unit.others or unit.folds:
         return UnitResult(unit, (), pack=failed_pack(unit, reason, seconds))
+    return UnitResult(unit, failed_trials(unit, reason, seconds))
+
+
+def failed_trials(unit: Unit, reason: str, seconds: float = 0.0) -> tuple[TrialResult, ...]:
+    """Return a unit's trials, all failed for one reason."""
     share = seconds / max(1, len(unit.configs))
-    return UnitResult(unit, tuple(TrialResult(config, "failed", reason, seconds=share) for config in unit.configs))
+    return tuple(TrialResult(config, "failed", reason, seconds=share) for config in unit.configs)
 
 
 def group_of(job: Job, number: int) -> Group:
@@ -85,13 +89,10 @@ def _train(
     cancelled: Callable[[], bool],
 ) -> tuple[TrialResult, ...]:
     """Train the configs ``numbers`` as one pack; if the pack breaks, one by one, so that one config fails alone."""
-    configs = tuple(job.configs[number] for number in numbers)
-    learner = registry.learner(job.learner)
-    pack = Pack(learner, configs, prepared, job.metric, job.patience, report, cancelled)
+    pack = pack_of(job, unit, numbers, prepared, report, cancelled)
     started = time.perf_counter()
     try:
-        state, fits = fit_pack(pack)
-        return finish_pack(pack, numbers, state, fits, unit.fold == FINAL, started)
+        return _finish(pack, numbers, fit_pack(pack), unit.fold == FINAL, started)
     except Interrupted:
         raise
     except Exception as error:
@@ -102,66 +103,30 @@ def _train(
         return tuple(trial for trials in alone for trial in trials)
 
 
+def pack_of(
+    job: Job,
+    unit: Unit,
+    numbers: Sequence[int],
+    prepared: Prepared,
+    report: Callable[[int], None],
+    cancelled: Callable[[], bool],
+) -> Pack:
+    """Return the configs ``numbers`` of a unit as a pack on ``prepared`` rows."""
+    configs = tuple(job.configs[number] for number in numbers)
+    first = job.first_blocks.get(unit.id, 0)
+    return Pack(registry.learner(job.learner), configs, prepared, job.metric, job.patience, report, cancelled, first)
+
+
 def finish_pack(
     pack: Pack, numbers: Sequence[int], state: State, fits: Sequence[Fit], keep_model: bool, started: float
 ) -> tuple[TrialResult, ...]:
-    """Return the trials of a trained pack: models, metrics on training and held-out rows, an equal share of the time."""
-    models = tuple(_model(pack, state, fit, index) for index, fit in enumerate(fits))
-    rows = pack.prepared.train
-    train_rows = Shard(rows.x, rows.y, pack.prepared.row_weight) if keep_model else None
-    train, valid = (_metrics(pack, shard, state, models) for shard in (train_rows, pack.prepared.valid))
-    seconds = (time.perf_counter() - started) / len(numbers)
-    return tuple(
-        _trial(pack, fit, model, TrialResult(number, "done", None, fit.epochs, seconds, measured, after), keep_model)
-        for number, fit, model, measured, after in zip(numbers, fits, models, train, valid, strict=True)
-    )
+    """Return the trials of a pack trained to ``state``; ``started`` is the ``time.perf_counter()`` of its beginning."""
+    return _finish(pack, numbers, Training(state, tuple(fits)), keep_model, started)
 
 
-@dataclass(frozen=True, slots=True)
-class _Model:
-    """The model of one config, or why there is none; ``frozen`` when it is not the pack's final state."""
-
-    artifact: Artifact | None
-    reason: str | None = None
-    frozen: bool = False
-
-
-def _model(pack: Pack, state: State, fit: Fit, index: int) -> _Model:
-    if fit.diverged:
-        return _Model(None, diverged(pack.learner))
-    if fit.artifact is not None:
-        return _Model(fit.artifact, frozen=True)
-    artifact = pack.learner.finalize(pack.prepared.problem, pack.configs, state, index)
-    if not all(np.isfinite(tensor).all() for tensor in artifact.tensors.values()):
-        return _Model(None, diverged(pack.learner))
-    return _Model(artifact)
-
-
-def _metrics(pack: Pack, shard: Shard | None, state: State, models: Sequence[_Model]) -> list[dict[str, float]]:
-    """Return the metrics of each model on the rows of ``shard``; empty for failed trials and without a shard."""
-    if shard is None:
-        return [{} for _ in models]
-    if not any(model.frozen for model in models):
-        alive = [index for index, model in enumerate(models) if model.artifact is not None]
-        measured = iter(evaluate(pack, shard, state, alive) if alive else ())
-    else:
-        artifacts = [model.artifact for model in models if model.artifact is not None]
-        measured = iter(evaluate_artifacts(pack, shard, artifacts))
-    return [next(measured) if model.artifact is not None else {} for model in models]
-
-
-def _trial(pack: Pack, fit: Fit, model: _Model, measured: TrialResult, keep_model: bool) -> TrialResult:
-    """Complete the trial of one config; of a fold only its validation metrics are kept."""
-    if model.artifact is None:
-        measured = replace(measured, status="failed", reason=model.reason, train={}, valid={})
-    if not keep_model:
-        return measured
-    if model.artifact is None:
-        return replace(measured, curve=tuple(fit.curve))
-    importance = pack.learner.importance(model.artifact, pack.prepared.problem.n_features)
-    return replace(
-        measured,
-        curve=tuple(fit.curve),
-        artifact=model.artifact,
-        importance=None if importance is None else tuple(importance.tolist()),
-    )
+def _finish(
+    pack: Pack, numbers: Sequence[int], training: Training, keep_model: bool, started: float
+) -> tuple[TrialResult, ...]:
+    evaluation = evaluate(pack, training, keep_model)
+    seconds = time.perf_counter() - started
+    return conclude(pack, numbers, training, evaluation, keep_model, seconds)

@@ -58,6 +58,14 @@ class Drop(torch.nn.Module):
         return x if self.draws is None else x * (self.draws >= self.rate) / (1 - self.rate)
 
 
+def batches_in_order(seed, epoch, shard, size):
+    """Yield block, batch and rows: blocks in order, each shuffled, no batch across two of them."""
+    for block, (start, stop) in enumerate(itertools.pairwise(shard.bounds)):
+        order = visiting_order(seed, epoch, stop - start, block) + start
+        for batch, rows in enumerate(order.split(size)):
+            yield block, batch, rows
+
+
 def plain_torch(problem, config, shard, epochs=EPOCHS):
     """What a person would write: nn.Sequential, torch.optim, the documented objective and label scaling."""
     torch.manual_seed(problem.seed)
@@ -85,10 +93,10 @@ def plain_torch(problem, config, shard, epochs=EPOCHS):
     y = torch.tensor((shard.y - mean) / scale, dtype=torch.float32)
     weight = torch.tensor(shard.weight * n / total, dtype=torch.float32)
     for epoch in range(epochs):
-        order, epoch_loss = visiting_order(problem.seed, epoch, n), 0.0
-        for batch, rows in enumerate(order.split(config["batch_size"])):
+        epoch_loss = 0.0
+        for block, batch, rows in batches_in_order(problem.seed, epoch, shard, config["batch_size"]):
             if config["dropout"]:
-                draws = dropout_draws(problem.seed, epoch, batch, len(rows), widths[1:-1])
+                draws = dropout_draws(problem.seed, epoch, batch, len(rows), widths[1:-1], block)
                 for drop, draw in zip(drops, draws, strict=True):
                     drop.draws = draw
             out = net(x[rows])
@@ -256,3 +264,43 @@ def test_it_follows_the_contract():
     assert isinstance(MLP, SequentialLearner)
     assert MLP.pack_key(config(hidden_layers=None)) == MLP.pack_key(config(hidden_layers=()))
     assert MLP.pack_key(config(batch_size=8)) != MLP.pack_key(config())
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr("grouplearn.data.shard.BLOCK_ROWS", 16)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("task", Task)
+@pytest.mark.parametrize("variant", ["adam", "dropout", "penalties"])
+def test_blocks_visited_in_several_calls_give_the_bits_of_one_call(task, variant):
+    problem, shard, configs = problem_of(task), shard_of(task), VARIANTS[variant]
+    assert shard.n_blocks == 5
+    together = train(problem, configs, shard)
+    state = MLP.init(problem, configs)
+    for epoch in range(EPOCHS):
+        for first, last in [(0, 2), (2, 2), (2, 3), (3, 5)]:
+            state = MLP.train(problem, configs, State.from_bytes(state.to_bytes()), shard.part(first, last), epoch)
+    assert state.to_bytes() == together.to_bytes()
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("task", Task)
+def test_batches_stay_inside_a_block_and_blocks_are_shuffled_each_in_its_way(task):
+    problem, shard, one = problem_of(task), shard_of(task), config(learning_rate=0.01, batch_size=10)
+    expected, loss = plain_torch(problem, one, shard)
+    state = train(problem, [one], shard)
+    spread = np.ptp(expected) if task is Task.REGRESSION else 1.0
+    assert np.abs(MLP.scores(problem, [one], state, shard.x)[:, 0] - expected).max() <= 1e-5 * max(spread, 1.0)
+    assert MLP.losses(state)[0] == pytest.approx(loss, rel=1e-5)
+    orders = [visiting_order(problem.seed, 0, 16, block).tolist() for block in range(4)]
+    assert len({tuple(order) for order in orders}) == 4
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_block_whose_rows_were_all_left_out_changes_nothing():
+    problem, shard = problem_of(Task.BINARY), shard_of(Task.BINARY, n=20)
+    holed = Shard(shard.x, shard.y, shard.weight, (0, 16, 16, 20))
+    state = MLP.train(problem, [config()], MLP.init(problem, [config()]), holed.part(0, 1), 0)
+    assert MLP.train(problem, [config()], state, holed.part(1, 2), 0).to_bytes() == state.to_bytes()

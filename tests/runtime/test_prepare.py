@@ -119,7 +119,7 @@ def test_wide_features_are_made_dense_for_a_learner_of_dense_ones_up_to_a_limit(
     monkeypatch.setattr(registry.LEARNERS["mlp"], "handles_sparse", False)
     a_job = one_group(data, learner="mlp", items=(wide,))
     assert np.argwhere(ready(a_job).train.x).tolist() == [[0, 5], [1, 599]]
-    monkeypatch.setattr("grouplearn.runtime.prepare.DENSE_BYTES", 1000)
+    monkeypatch.setattr("grouplearn.runtime.chosen_rows.DENSE_BYTES", 1000)
     assert reason(a_job).startswith("mlp takes dense features only, and 2 rows x 600 columns exceed")
 
 

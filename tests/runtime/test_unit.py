@@ -231,7 +231,7 @@ def test_sums_are_merged_over_blocks_in_order(descent: type[Descent], monkeypatc
     x = rng.normal(size=(100, 2))
     a_job = one_group(dataset(x, x @ [1.0, -2.0]), learner="descent", configs=({"learning_rate": 0.005},), epochs=200)
     whole = train(a_job).trials[0]
-    monkeypatch.setattr("grouplearn.data.shard.Shard.blocks.__defaults__", (7,))
+    monkeypatch.setattr("grouplearn.data.shard.BLOCK_ROWS", 7)
     parts = train(a_job).trials[0]
     assert whole.artifact is not None
     assert parts.artifact is not None

@@ -1,0 +1,101 @@
+"""Gangs: workers that run the steps of one unit at the same time, as the driver keeps book of them."""
+
+from __future__ import annotations
+
+import socket
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from grouplearn.runtime.ray_worker import Made, StepMade
+from grouplearn.runtime.steps import StepAnswer
+from grouplearn.schedule.messages import Step
+
+#: How long a member of a gang waits for another, and how long the others may take to end once one has failed.
+GANG_SECONDS, GRACE_SECONDS = 120.0, 5.0
+
+
+@dataclass
+class Members:
+    """The workers of one gang with their steps; ``made`` are the answers of those that are done."""
+
+    steps: dict[int, Step] = field(default_factory=dict)
+    made: dict[int, StepMade] = field(default_factory=dict)
+    failed_since: float | None = None
+
+    @property
+    def unit(self) -> int:
+        """Id of the unit that they train."""
+        return next(iter(self.steps.values())).unit.id
+
+    @property
+    def first(self) -> int:
+        """The worker of rank 0, which makes the unit's result."""
+        return next(worker for worker, step in self.steps.items() if step.rank == 0)
+
+    @property
+    def gathered(self) -> bool:
+        """Whether all members are there."""
+        return len(self.steps) == next(iter(self.steps.values())).size
+
+    @property
+    def answered(self) -> bool:
+        """Whether all members are done."""
+        return len(self.made) == len(self.steps)
+
+    @property
+    def failure(self) -> StepAnswer | None:
+        """The answer of a member that failed."""
+        return next((made.answer for made in self.made.values() if made.answer.failed), None)
+
+    @property
+    def evaluations(self) -> tuple[Made, ...]:
+        """What the members say of the finished models."""
+        return tuple(Made(made.answer.step.id, worker, made.product) for worker, made in self.made.items())
+
+    def note(self, worker: int, made: StepMade) -> None:
+        """Note that a member is done."""
+        self.made[worker] = made
+        if made.answer.failed and self.failed_since is None:
+            self.failed_since = time.monotonic()
+
+    @property
+    def overdue(self) -> set[int]:
+        """Members that have not ended though another one failed a while ago."""
+        late = self.failed_since is not None and time.monotonic() - self.failed_since > GRACE_SECONDS
+        return self.steps.keys() - self.made.keys() if late else set()
+
+
+class Gangs:
+    """All gangs of a run."""
+
+    def __init__(self) -> None:
+        self._by_unit: dict[int, Members] = {}
+
+    def add(self, worker: int, step: Step) -> Members:
+        """Note a member and return its gang."""
+        members = self._by_unit.setdefault(step.unit.id, Members())
+        members.steps[worker] = step
+        return members
+
+    def of(self, worker: int) -> Members | None:
+        """Return the gang of a worker, None if it is in none."""
+        return next((each for each in self._by_unit.values() if worker in each.steps), None)
+
+    def end(self, members: Members) -> None:
+        """Forget a gang."""
+        del self._by_unit[members.unit]
+
+    @property
+    def overdue(self) -> set[int]:
+        """Members that have not ended though another one of theirs failed a while ago."""
+        return {worker for members in self._by_unit.values() for worker in members.overdue}
+
+
+def free_ports(count: int) -> tuple[int, ...]:
+    """Return ports of 127.0.0.1 on which nobody listens."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return tuple(int(each.getsockname()[1]) for each in sockets)

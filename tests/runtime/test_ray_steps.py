@@ -1,0 +1,214 @@
+"""Split groups on a real Ray cluster of this machine: same bits, gangs, lost workers, what each worker fetches."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from runtime_jobs import Watcher, job
+from scripted import Scripted, runs
+from test_ray import workers_below
+from test_steps import CASES, assert_same, first_blocks, n_blocks, plan, small_blocks, split_job, whole
+
+from grouplearn.learners.base import Task
+from grouplearn.runtime import ray_rows
+from grouplearn.runtime.choose import runtime
+from grouplearn.runtime.ray import RayRuntime
+from grouplearn.runtime.ray_rows import cut_rows
+from grouplearn.runtime.rows import dataset_bytes
+from grouplearn.runtime.unit import train_unit
+from grouplearn.schedule.messages import Unit
+from grouplearn.schedule.task_parallel import operator
+
+__all__ = ["small_blocks"]
+
+
+@pytest.fixture(scope="module")
+def on_ray() -> Iterator[RayRuntime]:
+    shared = runtime("ray")
+    assert isinstance(shared, RayRuntime)
+    yield shared
+    shared.shutdown()
+
+
+def never() -> bool:
+    return False
+
+
+@pytest.mark.parametrize(
+    "case", ["linear, folds", "binary, patience", "multinomial", "mlp, binary, patience", "mlp, regression"]
+)
+def test_split_between_actors_is_whole_bit_by_bit(on_ray: RayRuntime, case: str) -> None:
+    a_job = CASES[case]
+    units = plan(a_job)
+    scripted, watcher = Scripted(a_job, units, runs(n_blocks(a_job), 2)), Watcher()
+    results = list(on_ray.run(a_job, scripted, 2, watcher, never))
+    assert_same(results, whole(a_job, units, first_blocks(a_job, units, 2)))
+    assert watcher.units == [unit.id for unit in units]
+    assert all(result.fetched > 0 for result in results)
+    assert sum(result.loaded for result in results) > 0
+    assert {step.worker for step in results[0].steps} == {0, 1}
+
+
+@pytest.mark.parametrize("patience", [None, 2])
+def test_lightgbm_in_a_gang_is_as_good_as_alone(on_ray: RayRuntime, patience: int | None) -> None:
+    """Bins come from each member's rows and leaves from sums in another order: equal to 0.02 of the log-loss."""
+    configs = ({"num_iterations": 12, "min_data_in_leaf": 5}, {"num_iterations": 6, "learning_rate": 0.3})
+    a_job = split_job("gbdt", Task.BINARY, configs, metric="log_loss", patience=patience)
+    units = [Unit(0, 1, (0,)), Unit(1, 1, (1,))]
+    results = on_ray.run(a_job, Scripted(a_job, units, runs(n_blocks(a_job), 2), "gang"), 2, Watcher(), never)
+    for ours, theirs in zip(results, whole(a_job, units), strict=True):
+        (our_trial,), (their_trial,) = ours.trials, theirs.trials
+        assert (our_trial.status, our_trial.reason) == ("done", None)
+        assert ours.facts == theirs.facts
+        assert our_trial.train["log_loss"] == pytest.approx(their_trial.train["log_loss"], abs=0.05)
+        assert our_trial.valid["log_loss"] == pytest.approx(their_trial.valid["log_loss"], abs=0.05)
+        assert our_trial.valid["log_loss"] < 0.6
+        assert our_trial.curve[our_trial.epochs - 1].valid_metric == pytest.approx(our_trial.valid["log_loss"])
+        assert {step.kind for step in ours.steps} == {"boost"}
+        assert our_trial.artifact is not None
+
+
+def test_networks_in_a_gang_are_as_good_as_alone(on_ray: RayRuntime) -> None:
+    configs = tuple({"learning_rate": rate, "hidden_layers": (6,), "batch_size": 16} for rate in (0.02, 0.005))
+    a_job = split_job("mlp", Task.BINARY, configs, epochs=6, metric="log_loss", class_weight="balanced")
+    units = [Unit(0, 1, (0, 1))]
+    (ours,) = on_ray.run(a_job, Scripted(a_job, units, runs(n_blocks(a_job), 2), "gang"), 2, Watcher(), never)
+    (theirs,) = whole(a_job, units)
+    for our_trial, their_trial in zip(ours.trials, theirs.trials, strict=True):
+        assert (our_trial.status, our_trial.reason) == ("done", None)
+        for metrics in ("train", "valid"):
+            assert getattr(our_trial, metrics)["log_loss"] == pytest.approx(
+                getattr(their_trial, metrics)["log_loss"], abs=0.05
+            )
+        assert len(our_trial.curve) == 6
+        assert our_trial.curve[-1].train_loss == pytest.approx(their_trial.curve[-1].train_loss, abs=0.05)
+
+
+def test_a_learner_that_knows_no_gangs_says_so(on_ray: RayRuntime) -> None:
+    a_job = CASES["linear"]
+    units = [Unit(0, 1, (0,))]
+    (result,) = on_ray.run(a_job, Scripted(a_job, units, runs(n_blocks(a_job), 2), "gang"), 2, Watcher(), never)
+    assert result.trials[0].reason == "linear_regression cannot train one model on several workers at the same time"
+
+
+class Killer(Watcher):
+    """Kills one of Ray's workers when the first epochs of the second unit are told of."""
+
+    killed = 0
+
+    def epochs_done(self, unit: Unit, epochs: int) -> None:
+        super().epochs_done(unit, epochs)
+        if unit.id == 1 and not self.killed:
+            self.killed = max(workers_below())
+            os.kill(self.killed, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("case", ["binary, patience", "mlp, regression"])
+def test_a_worker_killed_between_steps_is_replaced_and_the_bits_stay(on_ray: RayRuntime, case: str) -> None:
+    a_job = replace(CASES[case], epochs=40, patience=None)
+    units = [Unit(0, 1, (0, 1)), Unit(1, 1, (1, 2)), Unit(2, 1, (2,))]
+    scripted, killer = Scripted(a_job, units, runs(n_blocks(a_job), 2)), Killer()
+    results = list(on_ray.run(a_job, scripted, 2, killer, never))
+    assert killer.killed
+    assert scripted.restarts >= 1
+    assert_same(results, whole(a_job, units, first_blocks(a_job, units, 2)))
+
+
+def test_a_gang_that_loses_a_member_is_started_again(on_ray: RayRuntime) -> None:
+    a_job = split_job("mlp", Task.BINARY, ({"batch_size": 4},), epochs=12)
+    scripted = Scripted(a_job, [Unit(1, 1, (0,))], runs(n_blocks(a_job), 2), "gang")
+    killer = Killer()
+    (result,) = on_ray.run(a_job, scripted, 2, killer, never)
+    assert killer.killed
+    assert scripted.restarts == 2, "both members are gone: the other waits for the first inside a library"
+    assert [trial.status for trial in result.trials] == ["done"]
+
+
+def test_a_unit_that_kills_its_workers_is_given_up(on_ray: RayRuntime) -> None:
+    a_job = replace(CASES["mlp, regression"], epochs=4000)
+    scripted = Scripted(a_job, [Unit(0, 1, (0,))], runs(n_blocks(a_job), 2))
+    stop = threading.Event()
+
+    def kill() -> None:
+        while not stop.wait(0.3):
+            if scripted.script is not None:
+                for worker in workers_below()[:1]:
+                    os.kill(worker, signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        (result,) = on_ray.run(a_job, scripted, 2, Watcher(), never)
+    finally:
+        stop.set()
+        thread.join()
+    assert {trial.reason for trial in result.trials} == {
+        "the worker process died 3 times while training it (out of memory?)"
+    }
+
+
+def test_workers_load_the_rows_of_their_blocks_alone(on_ray: RayRuntime) -> None:
+    a_job = CASES["linear"]
+    (result,) = on_ray.run(a_job, Scripted(a_job, [Unit(0, 1, (0,))], runs(n_blocks(a_job), 2)), 2, Watcher(), never)
+    assert result.facts is not None
+    used = result.facts.n_train + result.facts.n_valid
+    per_row = dataset_bytes(a_job.dataset) // a_job.dataset.n_rows
+    assert result.loaded == used * per_row
+    loads = [step.loaded for step in result.steps if step.loaded]
+    assert len(loads) == 2
+    assert max(loads) < 0.7 * result.loaded
+
+
+def test_whole_groups_count_what_they_load(on_ray: RayRuntime) -> None:
+    a_job = job(groups=3)
+    group_bytes = dataset_bytes(a_job.dataset) // 3
+    units = [Unit(2 * group + index, group, (index,)) for group in range(3) for index in range(2)]
+    for name, loads in (("group_task_parallel", 3), ("model_task_parallel", 6)):
+        results = on_ray.run(a_job, operator(name, units), 1, Watcher(), never)
+        assert sum(result.loaded for result in results) == loads * group_bytes
+        local = runtime("local").run(a_job, operator(name, units), 1, Watcher(), never)
+        assert sum(result.loaded for result in local) == loads * group_bytes
+
+
+def test_rows_are_cut_where_groups_end_unless_one_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    a_job = job(groups=10, rows=60)
+    per_row = dataset_bytes(a_job.dataset) // 600
+    for rows, expected in ((10_000, [(0, 600)]), (130, [(0, 120), (120, 240), (240, 360), (360, 480), (480, 600)])):
+        monkeypatch.setattr(ray_rows, "CHUNK_BYTES", rows * per_row)
+        assert cut_rows(a_job) == expected
+    monkeypatch.setattr(ray_rows, "CHUNK_BYTES", 50 * per_row)
+    chunks = cut_rows(a_job)
+    assert max(stop - start for start, stop in chunks) <= 60
+    assert [start for start, _ in chunks[1:]] == [stop for _, stop in chunks[:-1]]
+    assert (chunks[0][0], chunks[-1][1]) == (0, 600)
+
+
+def test_fetched_rows_are_those_of_the_dataset(on_ray: RayRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_rows, "CHUNK_BYTES", 2000)
+    a_job = CASES["linear, folds"]
+    units = [Unit(0, 0, (0,)), Unit(1, 1, (0, 1), fold=1)]
+    results = on_ray.run(a_job, operator("group_task_parallel", units), 1, Watcher(), never)
+    for ours in results:
+        theirs = train_unit(a_job, ours.unit, None, lambda _: None, never)
+        assert ours.facts == theirs.facts
+        for one, other in zip(ours.trials, theirs.trials, strict=True):
+            assert one.valid.keys() == other.valid.keys()
+            assert np.allclose(list(one.valid.values()), list(other.valid.values()))
+
+
+def test_cancelling_a_split_group_stops_in_time(on_ray: RayRuntime) -> None:
+    from grouplearn.errors import Cancelled
+
+    a_job = replace(CASES["mlp, regression"], epochs=100_000)
+    scripted = Scripted(a_job, [Unit(0, 1, (0,))], runs(n_blocks(a_job), 2))
+    asked = time.monotonic() + 3
+    with pytest.raises(Cancelled):
+        on_ray.run(a_job, scripted, 2, Watcher(), lambda: time.monotonic() > asked)
+    assert time.monotonic() - asked < 2

@@ -1,0 +1,256 @@
+"""A group that is split between workers gives the bits of the group trained whole."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from runtime_jobs import Watcher, dataset, models
+from scripted import Scripted, runs
+
+from grouplearn.data.dataset import Group, Item
+from grouplearn.errors import TrainingError
+from grouplearn.learners.base import Task
+from grouplearn.runtime import local
+from grouplearn.runtime.bench import outline_or_failed
+from grouplearn.runtime.job import Job, UnitResult
+from grouplearn.runtime.local import LocalRuntime
+from grouplearn.runtime.prepare import Outline, encode_blocks, prepare
+from grouplearn.runtime.rows import RowsAtHand
+from grouplearn.runtime.unit import train_unit
+from grouplearn.schedule.messages import Blocks, Unit
+
+ROWS, BLOCK = 700, 32
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grouplearn.data.shard.BLOCK_ROWS", BLOCK)
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use as many threads as workers, however small the job."""
+    monkeypatch.setattr(local, "threads_worthwhile", lambda job, workers: workers)
+
+
+def split_job(learner: str, task: Task, configs: tuple[dict[str, Any], ...], **options: Any) -> Job:
+    """Two groups with missing values, a category and weights; the second is the one that is split."""
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(ROWS, 4)) * [1.0, 50.0, 0.1, 1.0] + [0.0, 500.0, 0.0, 0.0]
+    score = x @ [1.0, 0.03, 8.0, 0.0] - 15 + rng.normal(size=ROWS)
+    y = {Task.REGRESSION: score, Task.BINARY: score > 0.5, Task.MULTICLASS: np.digitize(score, [-0.7, 0.9])}[task]
+    x[rng.random(ROWS) < 0.04, 1] = np.nan
+    x[200:296, 2] = np.inf
+    folds = options.get("folds", 0)
+    data = dataset(
+        x,
+        y,
+        codes=rng.integers(0, 3, size=(ROWS, 1)),
+        dictionaries=(("p", "q", "r"),),
+        weight=np.where(rng.random(ROWS) < 0.03, 0.0, rng.uniform(0.5, 2.0, ROWS)),
+        split=rng.integers(0, folds, ROWS) if folds else rng.random(ROWS) < 0.2,
+        classes=() if task is Task.REGRESSION else ("a", "b", "c")[: 3 if task is Task.MULTICLASS else 2],
+    )
+    items = (
+        Item("x0", "numeric", 0, "zscore"),
+        Item("x1", "numeric", 1, "minmax"),
+        Item("x2", "numeric", 2, "zscore"),
+        Item("x3", "numeric", 3),
+        Item("kind", "category", 0, "onehot"),
+    )
+    defaults: dict[str, Any] = {
+        "metric": "rmse" if task is Task.REGRESSION else "auc",
+        "epochs": 12,
+        "groups": (Group(0, 0, ("small",), ((0, 40),)), Group(1, 0, ("large",), ((40, 300), (320, ROWS)))),
+    }
+    return Job(learner, task, configs, items, dataset=data, seed=3, **defaults | options)
+
+
+LINEAR = ({"l2": 1.0}, {"l1": 2.0}, {"l2": 0.0, "fit_intercept": False})
+LOGISTIC = ({"l2": 0.1}, {"l1": 1.0, "l2": 0.0}, {"l2": 100.0})
+MLP = tuple(
+    {"learning_rate": rate, "hidden_layers": (5,), "batch_size": 8, "dropout": 0.2} for rate in (0.3, 0.02, 0.001)
+)
+CASES = {
+    "linear": split_job("linear_regression", Task.REGRESSION, LINEAR),
+    "linear, folds": split_job("linear_regression", Task.REGRESSION, LINEAR, folds=3),
+    "binary": split_job("logistic_regression", Task.BINARY, LOGISTIC),
+    "binary, patience": split_job("logistic_regression", Task.BINARY, LOGISTIC, patience=1, metric="log_loss"),
+    "binary, balanced": split_job("logistic_regression", Task.BINARY, LOGISTIC, class_weight="balanced"),
+    "binary, folds": split_job("logistic_regression", Task.BINARY, LOGISTIC, folds=2, class_weight={1: 3.0}),
+    "multinomial": split_job("logistic_regression", Task.MULTICLASS, LOGISTIC, patience=3),
+    "mlp, regression": split_job("mlp", Task.REGRESSION, MLP, epochs=4),
+    "mlp, binary, patience": split_job("mlp", Task.BINARY, MLP, epochs=9, patience=1, metric="log_loss"),
+    "mlp, multinomial, folds": split_job("mlp", Task.MULTICLASS, MLP, epochs=3, folds=2),
+}
+
+
+def n_blocks(a_job: Job) -> int:
+    """As a schedule counts them: by rows, before any are left out."""
+    return -(-a_job.groups[1].n_rows // BLOCK)
+
+
+def plan(a_job: Job) -> list[Unit]:
+    folds = range(-1, a_job.folds)
+    numbers = tuple(range(len(a_job.configs)))
+    packs = [numbers] if a_job.learner == "logistic_regression" else [numbers[:2], numbers[2:]]
+    return [Unit(i, 1, pack, fold) for i, (fold, pack) in enumerate((f, p) for f in folds for p in packs)]
+
+
+def whole(a_job: Job, units: list[Unit], first_blocks: dict[int, int] | None = None) -> list[Any]:
+    a_job = replace(a_job, first_blocks=first_blocks or {})
+    return [train_unit(a_job, unit, None, lambda _: None, lambda: False) for unit in units]
+
+
+def split(a_job: Job, units: list[Unit], n_parts: int, shape: Any = "chain", workers: int = 1) -> list[UnitResult]:
+    operator = Scripted(a_job, units, runs(n_blocks(a_job), n_parts), shape)
+    return list(LocalRuntime().run(a_job, operator, workers, Watcher(), lambda: False))
+
+
+def first_blocks(a_job: Job, units: list[Unit], n_parts: int) -> dict[int, int]:
+    """Where Scripted lets the units of sequential learners begin."""
+    parts = runs(n_blocks(a_job), n_parts)
+    return {unit.id: parts[unit.id % n_parts].first for unit in units}
+
+
+def assert_same(ours: list[UnitResult], theirs: list[UnitResult]) -> None:
+    assert [result.facts for result in ours] == [result.facts for result in theirs]
+    assert [result.unit for result in ours] == [result.unit for result in theirs]
+    assert models(tuple(ours)) == models(tuple(theirs))
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("n_parts", [1, 2, 3, 4, 8])
+def test_split_is_whole_bit_by_bit(case: str, n_parts: int) -> None:
+    a_job = CASES[case]
+    units = plan(a_job)
+    known = whole(a_job, units, first_blocks(a_job, units, n_parts))
+    assert {trial.status for result in known for trial in result.trials} == {"done"}
+    results = split(a_job, units, n_parts)
+    assert_same(results, known)
+    for result in results:
+        assert result.steps[-1].kind == "finish"
+        assert (result.fetched > 0) == (n_parts > 1)
+        assert {step.worker for step in result.steps} == set(range(n_parts))
+        assert result.started == result.steps[0].started <= result.ended == result.steps[-1].ended
+    assert sum(result.loaded for result in results) > 0
+
+
+@pytest.mark.parametrize("case", ["linear, folds", "binary, patience", "multinomial"])
+def test_partial_sums_may_be_made_at_the_same_time(case: str) -> None:
+    a_job = CASES[case]
+    assert_same(split(a_job, plan(a_job), 4, "star"), whole(a_job, plan(a_job)))
+
+
+def test_early_stopping_is_part_of_the_cases() -> None:
+    for case in ("binary, patience", "mlp, binary, patience"):
+        trials = whole(CASES[case], plan(CASES[case]))[0].trials
+        assert min(len(trial.curve) for trial in trials) < CASES[case].epochs, case
+        assert any(trial.epochs < len(trial.curve) for trial in trials), case
+
+
+@pytest.mark.parametrize("case", ["linear", "binary, balanced", "mlp, multinomial, folds"])
+def test_blocks_are_encoded_alone_as_in_the_whole_group(case: str) -> None:
+    a_job = CASES[case]
+    for fold in range(-1, a_job.folds):
+        prepared = prepare(a_job, a_job.groups[1], fold)
+        outline = outline_or_failed(a_job, Unit(0, 1, (0,), fold))
+        assert isinstance(outline, Outline)
+        assert (outline.facts, outline.problem) == (prepared.facts, prepared.problem)
+        assert outline.n_blocks == prepared.n_blocks > 8
+        assert outline.totals == prepared.train.totals
+        take = RowsAtHand(a_job).take
+        for first in range(0, prepared.n_blocks, 3):
+            blocks = outline.clipped(Blocks(first, first + 3))
+            alone, there = encode_blocks(a_job, outline, blocks, blocks, take), prepared.part(blocks)
+            assert alone.row_weight.tobytes() == there.row_weight.tobytes()
+            for ours, theirs in [(alone.train, there.train), (alone.valid, there.valid)]:
+                if theirs is None:
+                    assert ours is None
+                    continue
+                assert ours is not None
+                assert (ours.cuts, ours.first) == (theirs.cuts, theirs.first)
+                assert ours.x.tobytes() == theirs.x.tobytes()
+                assert (ours.y.tobytes(), ours.weight.tobytes()) == (theirs.y.tobytes(), theirs.weight.tobytes())
+
+
+def test_blocks_are_cut_before_rows_with_missing_features_are_left_out() -> None:
+    a_job = CASES["linear"]
+    prepared = prepare(a_job, a_job.groups[1])
+    sizes = [block.n_rows for block in prepared.train.blocks()]
+    assert prepared.facts.n_train == sum(sizes)
+    assert 0 in sizes, "the infinite values empty a block"
+    assert prepared.valid is not None
+    assert prepared.valid.n_blocks == prepared.train.n_blocks == len(sizes)
+    rows = np.r_[40:300, 320:ROWS]
+    usable = (a_job.dataset.weight[rows] > 0) & (a_job.dataset.split[rows] == 0)
+    assert len(sizes) == -(-int(usable.sum()) // BLOCK)
+    complete = np.isfinite(a_job.dataset.numeric[rows][usable]).all(axis=1)
+    assert sizes == [int(part.sum()) for part in np.split(complete, range(BLOCK, complete.size, BLOCK))]
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize("case", ["linear", "binary, patience", "mlp, regression"])
+def test_any_number_of_threads_gives_the_same_bits(case: str, workers: int) -> None:
+    a_job = CASES[case]
+    units = plan(a_job)
+    assert_same(split(a_job, units, workers), whole(a_job, units, first_blocks(a_job, units, workers)))
+
+
+def test_a_group_that_cannot_be_trained_fails_with_its_reason_and_the_next_unit_runs() -> None:
+    a_job = CASES["binary"]
+    label = a_job.dataset.y.copy()
+    label[40:] = 1.0
+    a_job = replace(a_job, dataset=replace(a_job.dataset, y=label))
+    results = split(a_job, plan(a_job), 2)
+    assert "the label is b in all of the group's" in str(results[0].trials[0].reason)
+    assert results[0].facts is None
+    assert_same(results, whole(a_job, plan(a_job)))
+
+
+def test_a_config_that_diverges_fails_alone() -> None:
+    configs = (
+        {"optimizer": "sgd", "learning_rate": 1e30, "hidden_layers": (4,)},
+        {"optimizer": "sgd", "learning_rate": 0.01, "hidden_layers": (4,)},
+    )
+    a_job = split_job("mlp", Task.REGRESSION, configs, epochs=3)
+    units = [Unit(0, 1, (0, 1))]
+    results = split(a_job, units, 3)
+    assert [trial.status for trial in results[0].trials] == ["failed", "done"]
+    assert_same(results, whole(a_job, units))
+
+
+def test_what_breaks_in_a_step_becomes_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    from grouplearn.learners.linear_regression import LinearRegression
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(LinearRegression, "step", fail)
+    a_job = CASES["linear"]
+    results = split(a_job, [Unit(0, 1, (0, 1, 2))], 2)
+    assert {trial.reason for trial in results[0].trials} == {
+        "out of memory; hint: fewer feature columns (hash, ordinal), or fewer workers at a time"
+    }
+    assert results[0].facts is not None
+
+
+@pytest.mark.parametrize("learner", ["gbdt", "mlp"])
+def test_steps_of_several_workers_at_once_are_refused_between_threads(learner: str) -> None:
+    a_job = split_job(learner, Task.BINARY, ({},))
+    with pytest.raises(TrainingError, match="cannot be split between threads") as error:
+        split(a_job, [Unit(0, 1, (0,))], 2, "gang")
+    assert error.value.hint == "WITH (executor = 'ray')"
+    assert_same(split(a_job, [Unit(0, 1, (0,))], 1, "gang"), whole(a_job, [Unit(0, 1, (0,))]))
+
+
+def test_progress_is_told_per_epoch_and_unit() -> None:
+    a_job, watcher = CASES["mlp, regression"], Watcher()
+    operator = Scripted(a_job, plan(a_job), runs(n_blocks(a_job), 2))
+    results = LocalRuntime().run(a_job, operator, 1, watcher, lambda: False)
+    assert watcher.units == [0, 1]
+    assert watcher.epochs == sum(trial.epochs for result in results for trial in result.trials)
