@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -61,6 +61,11 @@ class _Running:
     gang: Gang | None = None
 
 
+def _desk(worker: int) -> int:
+    """Return the place at which a worker runs the steps of its own whole units, and back: it is no one else's."""
+    return -1 - worker
+
+
 class Placed:
     """Runs whole units and split units on the workers that hold their rows.
 
@@ -80,7 +85,8 @@ class Placed:
         self._running: dict[int, _Running | Unit] = {}
         self._busy: Counter[int] = Counter()  # steps that run, by group
         self._beside: Counter[int] = Counter()  # steps that run, by unit
-        self._ready: list[deque[Ready]] = [deque() for _ in range(workload.workers)]
+        self._ready: defaultdict[int, deque[Ready]] = defaultdict(deque)
+        self._own: dict[int, Course] = {}
         self._courses: dict[int, Course] = {}
         self._ganging: dict[int, Gang] = {}
         self._awake: set[int] = set()
@@ -101,7 +107,12 @@ class Placed:
         one_by_one = self._jobs.one_by_one
         line: list[Unit | Task] = [*self._jobs.split, *(whole if one_by_one else ())]
         self._later = deque(sorted(line, key=lambda job: job.group) if one_by_one else line)
-        self._whole = WholeWork([()] * len(self._ready) if one_by_one else self._jobs.whole, self._jobs.steal)
+        lists = [()] * self._workload.workers if one_by_one else self._jobs.whole
+        self._whole = WholeWork(lists, self._jobs.steal, not self._jobs.isolate_groups)
+        self._groups_at: defaultdict[int, list[int]] = defaultdict(list)
+        for group, shards in self._jobs.shards.items():
+            for place in shards:
+                self._groups_at[place].append(group)
 
     def on(self, event: Event) -> tuple[Instruction, ...]:
         """Take an event, return what is to be done now, in order; an impossible event raises BrokenSchedule."""
@@ -151,7 +162,7 @@ class Placed:
         """Give a free worker something to do: a step, its gang, or a whole unit."""
         if worker not in self._crew or worker in self._running or self._finished:
             return
-        candidates = (self._next_ready(place) for place in self._crew.places(worker))
+        candidates = (self._next_ready(place) for place in (*self._crew.places(worker), _desk(worker)))
         ready = next((each for each in candidates if each is not None), None)
         if ready is not None:
             self._begin(worker, ready)
@@ -159,12 +170,29 @@ class Placed:
             self._run_whole(worker)
 
     def _run_whole(self, worker: int) -> None:
-        orders = self._whole.next(worker, self._crew.places(worker))
-        for order in orders:
-            if isinstance(order, Run):
-                require(order.unit.id in self._open, f"unit {order.unit.id} was done twice")
+        """Begin a whole unit; where others would wait for this worker's steps, an epoch at a time."""
+        for order in self._whole.next(worker, self._crew.places(worker)):
+            if not isinstance(order, Run):
+                self._out.append(order)
+                continue
+            require(order.unit.id in self._open, f"unit {order.unit.id} was done twice")
+            if self._jobs.course is not None and self._is_awaited(worker) and self._is_long(order.unit):
+                blocks = Blocks(0, self._workload.blocks_of(order.unit))
+                self._own[worker] = self._jobs.course(order.unit, {_desk(worker): blocks}, self._products)
+                self._push(self._own[worker].begin())
+                self._begin(worker, self._ready[_desk(worker)].popleft())
+            else:
                 self._running[worker] = order.unit
-        self._out += orders
+                self._out.append(order)
+
+    def _is_awaited(self, worker: int) -> bool:
+        """Whether a split group that is not done has rows on this worker."""
+        groups = (group for place in self._crew.places(worker) for group in self._groups_at[place])
+        return not self._jobs.one_by_one and any(self._left[group] for group in groups)
+
+    def _is_long(self, unit: Unit) -> bool:
+        """Whether an epoch of the unit is long enough to be worth a step: as long as one of a shard."""
+        return not unit.others and self._workload.blocks_of(unit) > 1
 
     def _next_ready(self, place: int) -> Ready | None:
         """Take the first thing that may begin at a place."""
@@ -189,7 +217,7 @@ class Placed:
         step = Step(self._steps, unit, ready.kind, ready.epoch, ready.blocks, takes, cost=cost)
         self._products.take(takes)
         course.started(ready, step)
-        if ready.blocks is not None:
+        if ready.blocks is not None and ready.place >= 0:
             self._out += self._crew.load(worker, unit.group, self._jobs.shards[unit.group][ready.place])
         self._run_step(worker, _Running(step, ready=ready))
 
@@ -207,8 +235,11 @@ class Placed:
 
     def _unit_done(self, worker: int, unit: Unit) -> None:
         require(self._running.get(worker) == unit, f"worker {worker} was not running unit {unit.id}")
-        require(unit.id in self._open, f"unit {unit.id} was done twice")
         del self._running[worker]
+        self._whole_over(worker, unit)
+
+    def _whole_over(self, worker: int, unit: Unit) -> None:
+        require(unit.id in self._open, f"unit {unit.id} was done twice")
         self._open.remove(unit.id)
         self._admitted -= 1
         self._out += self._whole.done(worker)
@@ -235,7 +266,7 @@ class Placed:
             running.ready is not None and not running.ready.course.expects(running.step.id)
         ):
             # Others may have waited for this step to end.
-            for place in self._jobs.shards[unit.group]:
+            for place in self._jobs.shards.get(unit.group, ()):
                 if self._ready[place]:
                     self._wake(place)
 
@@ -249,8 +280,11 @@ class Placed:
             course.end()
         else:
             self._push(course.done(step, worker, ready.place, more))
-        if expected and course.over:
+        if expected and course.over and ready.place >= 0:
             self._over(course.unit)
+        elif expected and course.over:
+            del self._own[worker]
+            self._whole_over(worker, course.unit)
 
     def _over(self, unit: Unit) -> None:
         require(unit.id in self._open, f"unit {unit.id} was done twice")
@@ -268,13 +302,19 @@ class Placed:
         self._crew.lose(worker)
         self._products.lose(worker)
         running = self._running.get(worker)
-        self._whole.lose(worker, running if isinstance(running, Unit) else None)
         step: Step | None = None
+        unit = running if isinstance(running, Unit) else None
+        if worker in self._own:
+            course = self._own.pop(worker)
+            course.end()
+            unit = course.unit
         if isinstance(running, _Running):
             step = running.step
             self._ended(worker, running)
         else:
             self._running.pop(worker, None)
+        self._whole.lose(worker, unit)
+        self._ready.pop(_desk(worker), None)
         for course in list(self._courses.values()):
             self._push(course.lost(step.id if step is not None and step.unit == course.unit else None))
         self._disband(worker)
@@ -293,7 +333,7 @@ class Placed:
             self._wake(each.place)
 
     def _wake(self, place: int) -> None:
-        worker = self._crew.holder(place)
+        worker = self._crew.holder(place) if place >= 0 else _desk(place)
         if worker is not None and worker not in self._running:
             self._awake.add(worker)
 

@@ -54,11 +54,12 @@ class WholeWork:
     ``steal``: a worker whose list is empty takes the first task of the longest list, or, when all tasks have begun, the
     latter half of the units that are left of one. Work stealing goes beyond the paper, whose partition alone balances the
     workers: it helps where estimates are wrong and where groups are indivisible, at the price of loading a group again.
+    Without ``divide``, tasks that have begun are left alone, so that a group is on one worker at a time.
     """
 
-    def __init__(self, lists: Sequence[Iterable[Task]], steal: bool) -> None:
+    def __init__(self, lists: Sequence[Iterable[Task]], steal: bool, divide: bool = True) -> None:
         self._lists = [deque(sorted(tasks, key=lambda task: task.priority)) for tasks in lists]
-        self._steals = steal
+        self._steals, self._divides = steal, divide
         self._waiting, self._rest = _Longest(), _Longest()
         for place, tasks in enumerate(self._lists):
             for task in tasks:
@@ -115,7 +116,7 @@ class WholeWork:
         place = self._waiting.top()
         if place is not None:
             return self._take(place)
-        victim = self._rest.top()
+        victim = self._rest.top() if self._divides else None
         if victim is None:
             return None
         units = self._begun[victim].units

@@ -219,7 +219,7 @@ class Cluster:
             assert not any(each.unit.group == step.unit.group for each in others), "group isolation"
         if step.blocks is not None:
             runs = self.loaded[worker][step.unit.group]
-            there = any(run is not None and run.first <= step.blocks.first < step.blocks.last <= run.last for run in runs)
+            there = None in runs or any(run.first <= step.blocks.first < step.blocks.last <= run.last for run in runs if run)
             assert there, "the step's rows are not loaded"
         self.taken[step.id] = tuple(self.products[each].value for each in step.takes)
         self.begin(worker, step)
