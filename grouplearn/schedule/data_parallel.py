@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from grouplearn.schedule.gap import make_course
+from grouplearn.schedule.jobs import Jobs
 from grouplearn.schedule.messages import Blocks, StepKind, Unit
 from grouplearn.schedule.partition import cut_evenly
-from grouplearn.schedule.placed import Jobs, Placed
+from grouplearn.schedule.placed import Placed
 from grouplearn.schedule.task_parallel import Task, tasks_by_group
 from grouplearn.schedule.workload import Workload
 

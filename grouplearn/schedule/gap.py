@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from grouplearn.schedule.course import Algebraic, Course, Sequential
+from grouplearn.schedule.jobs import Jobs, MakeCourse
 from grouplearn.schedule.messages import Blocks, Unit
 from grouplearn.schedule.partition import Item, Placement, constrained_wrap_around, wrap_around
-from grouplearn.schedule.placed import Jobs, MakeCourse, Placed
+from grouplearn.schedule.placed import Placed
 from grouplearn.schedule.products import Products
 from grouplearn.schedule.task_parallel import tasks_by_group
 from grouplearn.schedule.visiting import first_blocks

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from grouplearn.schedule.course import Course, Ready
 from grouplearn.schedule.crew import Crew
 from grouplearn.schedule.gangs import Gang, Gangs
+from grouplearn.schedule.jobs import Jobs
 from grouplearn.schedule.messages import (
     Blocks,
     Event,
@@ -18,7 +19,6 @@ from grouplearn.schedule.messages import (
     RunStep,
     Step,
     StepDone,
-    StepKind,
     Unit,
     UnitDone,
     WorkerLost,
@@ -30,26 +30,6 @@ from grouplearn.schedule.promises import BrokenSchedule, require
 from grouplearn.schedule.task_parallel import Task
 from grouplearn.schedule.whole import WholeWork
 from grouplearn.schedule.workload import Workload
-
-MakeCourse = Callable[[Unit, Mapping[int, Blocks], Products], Course]
-
-
-@dataclass(frozen=True, slots=True)
-class Jobs:
-    """What there is to do: tasks that stay whole, by place; units of split groups, in order; where these groups' shards are.
-
-    ``course`` makes the course of a split unit; without it, a split unit is one step of kind ``gang`` on all the group's
-    workers at the same time. ``one_by_one``: a task or unit begins when the one before is over, in the order of groups.
-    """
-
-    whole: Sequence[Sequence[Task]]
-    split: Sequence[Unit]
-    shards: Mapping[int, Mapping[int, Blocks]]
-    course: MakeCourse | None = None
-    gang: StepKind = "boost"
-    steal: bool = False
-    isolate_groups: bool = False
-    one_by_one: bool = False
 
 
 @dataclass
@@ -109,10 +89,8 @@ class Placed:
         self._later = deque(sorted(line, key=lambda job: job.group) if one_by_one else line)
         lists = [()] * self._workload.workers if one_by_one else self._jobs.whole
         self._whole = WholeWork(lists, self._jobs.steal, not self._jobs.isolate_groups)
-        self._groups_at: defaultdict[int, list[int]] = defaultdict(list)
-        for group, shards in self._jobs.shards.items():
-            for place in shards:
-                self._groups_at[place].append(group)
+        self._groups_at = self._jobs.groups_at
+        self._pass_cost = self._jobs.pass_cost(self._workload)
 
     def on(self, event: Event) -> tuple[Instruction, ...]:
         """Take an event, return what is to be done now, in order; an impossible event raises BrokenSchedule."""
@@ -176,7 +154,7 @@ class Placed:
                 self._out.append(order)
                 continue
             require(order.unit.id in self._open, f"unit {order.unit.id} was done twice")
-            if self._jobs.course is not None and self._is_awaited(worker) and self._is_long(order.unit):
+            if self._jobs.course is not None and self._goes_by_epochs(worker, order.unit):
                 blocks = Blocks(0, self._workload.blocks_of(order.unit))
                 self._own[worker] = self._jobs.course(order.unit, {_desk(worker): blocks}, self._products)
                 self._push(self._own[worker].begin())
@@ -185,14 +163,17 @@ class Placed:
                 self._running[worker] = order.unit
                 self._out.append(order)
 
-    def _is_awaited(self, worker: int) -> bool:
-        """Whether a split group that is not done has rows on this worker."""
-        groups = (group for place in self._crew.places(worker) for group in self._groups_at[place])
-        return not self._jobs.one_by_one and any(self._left[group] for group in groups)
-
-    def _is_long(self, unit: Unit) -> bool:
-        """Whether an epoch of the unit is long enough to be worth a step: as long as one of a shard."""
-        return not unit.others and self._workload.blocks_of(unit) > 1
+    def _goes_by_epochs(self, worker: int, unit: Unit) -> bool:
+        """Whether the unit would keep split groups of this worker waiting for longer than their other shards do."""
+        if self._jobs.one_by_one or unit.others or self._workload.blocks_of(unit) < 2:
+            return False
+        groups = {
+            group
+            for place in self._crew.places(worker)
+            for group in self._groups_at.get(place, ())
+            if self._left[group]
+        }
+        return any(unit.cost > self._pass_cost[group] for group in groups)
 
     def _next_ready(self, place: int) -> Ready | None:
         """Take the first thing that may begin at a place."""
@@ -352,7 +333,7 @@ class Placed:
 
     def _regroup(self) -> None:
         """Workers have changed: say anew who is in which gang that has not begun."""
-        if self._ganging and self._crew.complete:
+        if self._jobs.course is None and self._crew.complete:
             for number, gang in self._ganging.items():
                 if not gang.begun:
                     self._ganging[number] = Gang(gang.unit, self._members(gang.unit))

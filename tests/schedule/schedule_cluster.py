@@ -207,6 +207,8 @@ class Cluster:
     def begin(self, worker: int, what: Unit | Step) -> None:
         assert worker in self.alive
         assert worker not in self.running, "a worker is to do two things at a time"
+        if self.rules.isolate_groups:
+            assert what_group(what) not in map(what_group, self.running.values()), "group isolation"
         self.running[worker] = what
 
     def begin_step(self, worker: int, step: Step) -> None:
@@ -215,18 +217,20 @@ class Cluster:
         assert step.unit.id not in self.failed, "a step of a unit that failed"
         if step.kind == "train":
             assert not any(each.unit == step.unit for each in others), "config isolation"
-        if self.rules.isolate_groups:
-            assert not any(each.unit.group == step.unit.group for each in others), "group isolation"
         if step.blocks is not None:
             runs = self.loaded[worker][step.unit.group]
-            there = None in runs or any(run.first <= step.blocks.first < step.blocks.last <= run.last for run in runs if run)
+            there = None in runs or any(
+                run.first <= step.blocks.first < step.blocks.last <= run.last for run in runs if run
+            )
             assert there, "the step's rows are not loaded"
         self.taken[step.id] = tuple(self.products[each].value for each in step.takes)
         self.begin(worker, step)
 
     def check_gangs(self, instructions: tuple[Instruction, ...]) -> None:
         """All ranks of a gang begin together, on different workers, and hold every block once."""
-        steps = [each.step for each in instructions if isinstance(each, RunStep) and each.step.kind in ("boost", "descend")]
+        steps = [
+            each.step for each in instructions if isinstance(each, RunStep) and each.step.kind in ("boost", "descend")
+        ]
         for unit in {step.unit for step in steps}:
             gang = [step for step in steps if step.unit == unit]
             assert [step.rank for step in gang] == list(range(gang[0].size))
@@ -242,6 +246,10 @@ class Cluster:
                 rows = {(group, block) for run in runs for block in range((run or whole).first, (run or whole).last)}
                 assert not rows & seen, "a row is on two workers"
                 seen |= rows
+
+
+def what_group(what: Unit | Step) -> int:
+    return what.group if isinstance(what, Unit) else what.unit.group
 
 
 def play(cluster: Cluster, seed: int, workers: int, losses: int = 0) -> Cluster:

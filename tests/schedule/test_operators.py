@@ -25,7 +25,6 @@ from grouplearn.schedule.messages import (
     WorkerReady,
 )
 from grouplearn.schedule.operators import OPERATORS, operator
-from grouplearn.schedule.partition import blocks_of
 from grouplearn.schedule.promises import BrokenSchedule
 from grouplearn.schedule.visiting import first_blocks
 from grouplearn.schedule.workload import AccessPattern, Workload
@@ -103,7 +102,9 @@ def models(case: Case, cluster: Cluster) -> None:
 @settings(max_examples=300, deadline=None)
 @given(case=cases())
 def test_every_model_is_what_one_worker_would_make(name: str, case: Case) -> None:
-    rules = case.rules(isolate_groups=name == "gap" and case.workload.group_isolation and case.workload.access == ACCESS[1])
+    rules = case.rules(
+        isolate_groups=name == "gap" and case.workload.group_isolation and case.workload.access == ACCESS[1]
+    )
     cluster = Cluster(operator(name, case.units, case.workload), rules)
     models(case, play(cluster, case.seed, case.workload.workers))
 
@@ -121,7 +122,9 @@ def test_every_model_is_the_same_whoever_is_lost(name: str, case: Case, losses: 
 @given(case=cases(), losses=st.integers(0, 4))
 def test_equal_events_give_equal_instructions(name: str, case: Case, losses: int) -> None:
     logs = [
-        play(Cluster(operator(name, case.units, case.workload), case.rules()), case.seed, case.workload.workers, losses).log
+        play(
+            Cluster(operator(name, case.units, case.workload), case.rules()), case.seed, case.workload.workers, losses
+        ).log
         for _ in range(2)
     ]
     assert logs[0] == logs[1]
@@ -153,9 +156,7 @@ def test_no_row_is_copied_without_stealing(case: Case) -> None:
 @settings(max_examples=200, deadline=None)
 @given(case=cases())
 def test_only_split_groups_communicate(case: Case) -> None:
-    cluster = play(
-        Cluster(operator("gap", case.units, case.workload), case.rules()), case.seed, case.workload.workers
-    )
+    cluster = play(Cluster(operator("gap", case.units, case.workload), case.rules()), case.seed, case.workload.workers)
     for each in cluster.log:
         if isinstance(each, RunStep):
             assert case.workload.blocks_of(each.step.unit) > 1
@@ -182,11 +183,19 @@ def test_without_losses_nothing_is_done_twice(case: Case) -> None:
 def test_data_parallel_is_eager_and_does_one_pack_at_a_time(case: Case) -> None:
     machine = operator("data_parallel", case.units, case.workload)
     cluster = play(Cluster(machine, case.rules()), case.seed, case.workload.workers)
-    begun = [each.unit if isinstance(each, Run) else each.step.unit for each in cluster.log if isinstance(each, Run | RunStep)]
+    begun = [
+        each.unit if isinstance(each, Run) else each.step.unit
+        for each in cluster.log
+        if isinstance(each, Run | RunStep)
+    ]
     packs = [unit for unit, _ in itertools.groupby(begun)]
     assert len(set(packs)) == len(packs)
     assert [unit.group for unit in packs] == sorted(unit.group for unit in packs)
-    assert all(len(each.step.takes) == 1 for each in cluster.log if isinstance(each, RunStep) and each.step.kind == "accumulate")
+    assert all(
+        len(each.step.takes) == 1
+        for each in cluster.log
+        if isinstance(each, RunStep) and each.step.kind == "accumulate"
+    )
 
 
 def ready(name: str, units: list[Unit], workload: Workload) -> Cluster:
@@ -198,20 +207,151 @@ def ready(name: str, units: list[Unit], workload: Workload) -> Cluster:
 
 def begun(cluster: Cluster) -> list[tuple[int, str, int, tuple[int, ...]]]:
     return [
-        (each.worker, each.step.kind, each.step.epoch, each.step.takes) for each in cluster.log if isinstance(each, RunStep)
+        (each.worker, each.step.kind, each.step.epoch, each.step.takes)
+        for each in cluster.log
+        if isinstance(each, RunStep)
     ]
 
 
 def test_sums_travel_and_the_last_worker_updates() -> None:
-    unit = Unit(0, 0, (0,))
-    cluster = ready("gap", [unit], Workload("algebraic", (30,), 3, 1, BLOCK))
-    assert begun(cluster) == [(0, "init", 0, ())]
+    units = [Unit(0, 0, (0,)), Unit(1, 0, (1,))]
+    cluster = ready("gap", units, Workload("algebraic", (20,), 2, 1, BLOCK))
+    for worker in (0, 0, 1, 1, 0, 1):
+        cluster.complete(worker)
+    assert begun(cluster) == [
+        (0, "init", 0, ()),
+        (1, "init", 0, ()),
+        (0, "accumulate", 0, (0,)),
+        (1, "accumulate", 0, (0, 2)),  # takes the sums that lie ready, and adds its own
+        (0, "accumulate", 0, (1,)),  # the other pack, so that nobody is idle
+        (1, "update", 0, (0, 3)),  # the last one updates
+        (1, "accumulate", 0, (1, 4)),
+        (0, "evaluate", 1, (5,)),  # the new state is taken by all
+    ]
+    assert Discard((2, 3)) in cluster.log
+
+
+def test_states_hop_in_the_order_that_the_pack_says() -> None:
+    units = [Unit(number, 0, (number,)) for number in range(2)]
+    workload = Workload("sequential", (60,), 3, 2, BLOCK, group_isolation=False)
+    cluster = play(Cluster(operator("gap", units, workload), Rules(workload.blocks_of, 2, sequential=True)), 1, 3)
+    trains = [each for each in cluster.log if isinstance(each, RunStep) and each.step.kind == "train"]
+    hops = {unit.id: [(each.worker, each.step.blocks) for each in trains if each.step.unit == unit] for unit in units}
+    assert hops[0] == [(0, Blocks(0, 2)), (1, Blocks(2, 4)), (2, Blocks(4, 6))] * 2
+    # Pack 1 of 2 begins at block 3: the shard of worker 1 is visited in two pieces.
+    assert hops[1] == [(1, Blocks(3, 4)), (2, Blocks(4, 6)), (0, Blocks(0, 2)), (1, Blocks(2, 3))] * 2
+
+
+def test_two_gangs_do_not_wait_for_each_other() -> None:
+    units = [Unit(number, number, (0,)) for number in range(3)]
+    workload = Workload("sampling", (30, 30, 30), 3, 1, BLOCK)
+    cluster = ready("data_parallel", units, workload)
+    assert len(cluster.running) == 3
+    cluster = ready("gap", [*units, Unit(3, 3, (0,))], replace(workload, rows=(40, 40, 40, 1), workers=6))
+    assert sorted(worker for worker, what in cluster.running.items() if isinstance(what, Step)) == [0, 1, 2, 3, 4, 5]
+
+
+def test_workers_wait_for_a_gang_that_is_next_and_do_whole_units_before_one_that_is_not() -> None:
+    # 7 of 9 blocks are of group 0: round(7 * 3 / 9) = 2 shards; the others stay whole.
+    units = [Unit(0, 0, (0,)), Unit(1, 0, (1,)), Unit(2, 1, (0,)), Unit(3, 2, (0,))]
+    cluster = ready("gap", units, Workload("sampling", (70, 10, 10), 3, 1, BLOCK))
+    loads = [each for each in cluster.log if isinstance(each, Load)]
+    assert sorted(loads, key=lambda load: load.worker) == [
+        Load(0, 0, Blocks(0, 3)),
+        Load(1, 0, Blocks(3, 7)),
+        Load(2, 1),
+    ]
     cluster.complete(0)
-    for worker in (1, 0, 2):
+    assert 0 not in cluster.running, "waits for the other member: their next gang is the same"
+    cluster.complete(1)
+    assert {0, 1} <= set(cluster.running)
+
+
+def test_a_lost_workers_sums_are_made_again_and_no_others() -> None:
+    workload = Workload("algebraic", (40,), 4, 1, BLOCK)
+    cluster = ready("gap", [Unit(0, 0, (0,))], workload)
+    cluster.complete(0)  # init, on worker 0; then accumulates 1 to 4 on workers 0 to 3
+    for worker in (1, 2, 3):
         cluster.complete(worker)
-    for worker in (2, 0, 1):
-        cluster.complete(worker)
-    assert begun(cluster)[1:] == [
-        *((worker, "accumulate", 0, (0,)) for worker in range(3)),
-        (2, "update", 0, (0, 2, 1, 3)),
-    ] or begun(cluster)
+    before = len(cluster.log)
+    cluster.lose(2)
+    cluster.complete(0)
+    again = [each for each in cluster.log[before:] if isinstance(each, Load | RunStep)]
+    load, run = again
+    assert load == Load(0, 0, Blocks(2, 3)), "the heir is the lowest of those that hold fewest"
+    assert isinstance(run, RunStep)
+    assert (run.worker, run.step.kind, run.step.blocks) == (0, "accumulate", Blocks(2, 3))
+    assert run.step.takes == (0, 2, 4, 1)
+
+
+def test_a_lost_state_sends_the_unit_back_to_the_last_one_made_elsewhere() -> None:
+    workload = Workload("sequential", (30,), 3, 1, BLOCK, group_isolation=False)
+    cluster = Cluster(operator("gap", [Unit(0, 0, (0,))], workload), Rules(workload.blocks_of, 1, sequential=True))
+    for worker in range(3):
+        cluster.join(worker)
+    cluster.complete(0)  # init on 0
+    cluster.complete(0)  # block 0 on 0
+    cluster.complete(1)  # block 1 on 1
+    cluster.lose(1)  # worker 2 had taken the state already, and goes on
+    cluster.lose(2)  # now the state is lost: block 1 again, from the state of worker 0
+    assert begun(cluster)[-1] == (0, "train", 0, (1,))
+    while cluster.running:
+        cluster.complete(0)
+    assert cluster.results[0] == State(0, ((0, 0), (0, 1), (0, 2)), True)
+
+
+def test_a_worker_without_work_takes_from_the_longest_list() -> None:
+    # Worker 0 has group 0 (4 packs), worker 1 group 1, which is soon done.
+    units = [*(Unit(number, 0, (number,), cost=3.0) for number in range(4)), Unit(4, 1, (0,), cost=1.0)]
+    workload = Workload("algebraic", (10, 10), 2, 1, BLOCK)
+    cluster = ready("gap", units, workload)
+    cluster.complete(1)
+    # Units 1 to 3 have not begun: the latter half goes.
+    assert cluster.log[-3:] == [Release(1, 1), Load(1, 0), Run(1, units[2])]
+    machine = Gap(units, workload, steal=False)
+    machine.on(WorkerReady(0))
+    machine.on(WorkerReady(1))
+    assert machine.on(UnitDone(1, units[4])) == (Release(1, 1),)
+
+
+def test_long_whole_units_make_way_for_steps_that_others_wait_for() -> None:
+    # Group 0 is on workers 0 and 1; group 1 is whole, on worker 1, and takes longer than a pass over a shard of group 0.
+    units = [Unit(0, 0, (0,), cost=9.0), Unit(1, 1, (0,), cost=9.0)]
+    cluster = ready("gap", units, Workload("algebraic", (60, 20), 2, 3, BLOCK))
+    kinds = [(each.step.unit.id, each.step.kind) for each in cluster.log if isinstance(each, RunStep)]
+    assert kinds == [(0, "init"), (1, "init")]
+    assert Load(1, 1) in cluster.log
+    cluster.complete(0)
+    cluster.complete(1)
+    assert [what.unit.id for what in cluster.running.values() if isinstance(what, Step)] == [0, 0]
+
+
+def test_impossible_events_are_refused() -> None:
+    unit = Unit(0, 0, (0,))
+    workload = Workload("algebraic", (20,), 2, 1, BLOCK)
+    machine = operator("gap", [unit], workload)
+    (run,) = machine.on(WorkerReady(0))
+    assert isinstance(run, RunStep)
+    with pytest.raises(BrokenSchedule, match="worker 0 joined twice"):
+        machine.on(WorkerReady(0))
+    with pytest.raises(BrokenSchedule, match="worker 0 was not running step 7"):
+        machine.on(StepDone(0, replace(run.step, id=7)))
+    with pytest.raises(BrokenSchedule, match="worker 0 was not running unit 0"):
+        machine.on(UnitDone(0, unit))
+    with pytest.raises(BrokenSchedule, match="worker 9 was not there to be lost"):
+        machine.on(WorkerLost(9))
+    with pytest.raises(BrokenSchedule, match="a unit was given twice"):
+        operator("gap", [unit, unit], workload)
+    with pytest.raises(BrokenSchedule, match="worker 0 was not running step 0"):
+        operator("group_task_parallel", [unit], workload).on(StepDone(0, run.step))
+    with pytest.raises(ValueError, match="at least one epoch, not 0"):
+        Workload("algebraic", (20,), 2, 0, BLOCK)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_no_units_finish_with_the_first_worker(name: str) -> None:
+    assert operator(name, [], Workload("algebraic", (), 2, 1, BLOCK)).on(WorkerReady(0)) == (Finish(),)
+
+
+def test_the_operators_in_the_order_in_which_they_are_shown() -> None:
+    assert [*OPERATORS] == ["group_task_parallel", "model_task_parallel", "gap", "data_parallel", "switching"]

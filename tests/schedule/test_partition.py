@@ -92,9 +92,7 @@ def test_wrap_around_puts_an_item_on_neighbours_and_keeps_the_order(rows: list[i
 
 
 @settings(max_examples=300, deadline=None)
-@given(
-    sizes=st.lists(st.tuples(ROWS, st.booleans()), max_size=30), workers=st.integers(1, 12), relaxed=st.booleans()
-)
+@given(sizes=st.lists(st.tuples(ROWS, st.booleans()), max_size=30), workers=st.integers(1, 12), relaxed=st.booleans())
 def test_items_that_must_stay_together_do(sizes: list[tuple[int, bool]], workers: int, relaxed: bool) -> None:
     items = [Item(number, rows, splittable) for number, (rows, splittable) in enumerate(sizes)]
     placement = wrap_around(items, workers, BLOCK, relaxed)
