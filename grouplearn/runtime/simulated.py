@@ -172,13 +172,13 @@ class _Clock:
                     self.finished = True
 
     def end(self, end: _End) -> None:
-        """The clock has come to the end of something: a step's product is there, what it had taken is not."""
+        """The clock has come to the end of something: a step's product is there, what it had taken goes."""
         self.now = end.at
-        self._memory.add(end.worker, -end.taken_bytes)
         if isinstance(end.what, Step) and end.what.kind in STATES | SUMS:
             n_bytes = self._costs.product_bytes(end.what)
             self._products[end.what.id] = (end.worker, n_bytes)
             self._memory.add(end.worker, n_bytes)
+        self._memory.add(end.worker, -end.taken_bytes)
 
     def _load(self, load: Load) -> None:
         share = 1.0 if load.blocks is None else self._costs.share(load.group, load.blocks)

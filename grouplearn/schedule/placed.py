@@ -252,20 +252,28 @@ class Placed:
                     self._wake(place)
 
     def _course_step_done(self, worker: int, ready: Ready, step: Step, more: bool, failed: bool) -> None:
-        course, expected = ready.course, ready.course.expects(step.id)
-        if not failed and step.kind != "finish":
-            self._products.made(step.id, worker)
-        if not expected:
-            self._products.drop(step.id)
-        elif failed:
+        course = ready.course
+        if course.over:
+            self._throw_away(worker, step, failed)
+            return
+        if failed:  # also when its product was no longer wanted: it would break again
             course.end()
+        elif not course.expects(step.id):
+            self._throw_away(worker, step, failed)
         else:
+            if step.kind != "finish":
+                self._products.made(step.id, worker)
             self._push(course.done(step, worker, ready.place, more))
-        if expected and course.over and ready.place >= 0:
+        if course.over and ready.place >= 0:
             self._over(course.unit)
-        elif expected and course.over:
+        elif course.over:
             del self._own[worker]
             self._whole_over(worker, course.unit)
+
+    def _throw_away(self, worker: int, step: Step, failed: bool) -> None:
+        if not failed and step.kind != "finish":
+            self._products.made(step.id, worker)
+            self._products.drop(step.id)
 
     def _over(self, unit: Unit) -> None:
         require(unit.id in self._open, f"unit {unit.id} was done twice")
