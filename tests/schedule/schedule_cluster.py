@@ -195,6 +195,8 @@ class Cluster:
                     assert not isinstance(what, Step) or what.unit.group != group, "rows were released under a step"
                     del self.loaded[worker][group]
                 case Discard(steps):
+                    takers = [what for what in self.running.values() if isinstance(what, Step)]
+                    assert not any({*steps} & {*taker.takes} for taker in takers), "discarded under a step"
                     for step in steps:
                         del self.products[step]
                 case Finish():

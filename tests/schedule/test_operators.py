@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedule_cluster import Cluster, Rules, State, play
 
+from grouplearn.schedule.course import Sequential
 from grouplearn.schedule.gap import Gap
+from grouplearn.schedule.jobs import Jobs
 from grouplearn.schedule.messages import (
     Blocks,
     Discard,
@@ -25,7 +27,10 @@ from grouplearn.schedule.messages import (
     WorkerReady,
 )
 from grouplearn.schedule.operators import OPERATORS, operator
+from grouplearn.schedule.placed import Placed
+from grouplearn.schedule.products import Products
 from grouplearn.schedule.promises import BrokenSchedule
+from grouplearn.schedule.task_parallel import Task
 from grouplearn.schedule.visiting import first_blocks
 from grouplearn.schedule.workload import AccessPattern, Workload
 
@@ -298,6 +303,48 @@ def test_a_lost_state_sends_the_unit_back_to_the_last_one_made_elsewhere() -> No
     while cluster.running:
         cluster.complete(0)
     assert cluster.results[0] == State(0, ((0, 0), (0, 1), (0, 2)), True)
+
+
+def test_a_state_made_elsewhere_is_kept_while_one_worker_makes_several() -> None:
+    # Every epoch begins and ends at place 0, so that its worker makes two states in a row.
+    unit, products = Unit(0, 0, (0,)), Products()
+    course = Sequential(unit, {0: Blocks(0, 2), 1: Blocks(2, 4)}, 2, products, first=1)
+    (ready,) = course.begin()
+    for number, worker in enumerate((0, 0, 1, 0, 0)):  # the first state; blocks 1, 2 and 3, 0; block 1 again
+        assert ready.place == worker
+        step = Step(number, unit, ready.kind, ready.epoch, ready.blocks, course.takes())
+        course.started(ready, step)
+        products.made(step.id, worker)
+        (ready,) = course.done(step, worker, ready.place, more=True)
+    assert (ready.epoch, ready.blocks, course.takes()) == (1, Blocks(2, 4), (4,))
+    products.lose(0)
+    (ready,) = course.lost(None)
+    assert (ready.epoch, ready.blocks, course.takes()) == (0, Blocks(0, 1), (2,))
+
+
+def test_a_worker_whose_gang_is_not_next_for_all_does_something_else() -> None:
+    units = [Unit(0, 0, (0,)), Unit(1, 1, (0,)), Unit(2, 2, (0,))]
+    workload = Workload("sampling", (20, 20, 10), 3, 1, BLOCK)
+    shards = {0: {0: Blocks(0, 1), 1: Blocks(1, 2)}, 1: {1: Blocks(0, 1), 2: Blocks(1, 2)}}
+    cluster = Cluster(
+        Placed(workload, Jobs([[], [], [Task((units[2],))]], units[:2], shards)), Rules(workload.blocks_of)
+    )
+    for worker in range(3):
+        cluster.join(worker)
+    assert cluster.running[2] == units[2], "worker 1 is busy with the first gang"
+    cluster.complete(0)
+    cluster.complete(1)
+    assert 1 not in cluster.running, "the second gang is next for all its members: worker 1 waits"
+    cluster.complete(2)
+    assert [what.unit for what in cluster.running.values() if isinstance(what, Step)] == [units[1]] * 2
+
+
+def test_rows_are_never_copied_by_a_plan() -> None:
+    unit = Unit(0, 0, (0,))
+    shards = {0: {0: Blocks(0, 1), 1: Blocks(1, 2)}}
+    jobs = Jobs([[Task((replace(unit, id=1),))], []], [unit], shards)
+    with pytest.raises(BrokenSchedule, match="both whole and split"):
+        Placed(Workload("sampling", (20,), 2, 1, BLOCK), jobs)
 
 
 def test_a_worker_without_work_takes_from_the_longest_list() -> None:
