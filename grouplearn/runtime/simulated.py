@@ -3,28 +3,96 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Literal
 
-from grouplearn.schedule.messages import Finish, Instruction, Load, Operator, Run, Unit, UnitDone, WorkerReady
+from grouplearn.schedule.messages import (
+    Blocks,
+    Discard,
+    Finish,
+    Instruction,
+    Load,
+    Operator,
+    Release,
+    Run,
+    RunStep,
+    Step,
+    StepDone,
+    StepKind,
+    Unit,
+    UnitDone,
+    WorkerReady,
+)
+
+#: Steps whose product is a state; what other steps make are sums, or the unit's result, which is not kept.
+STATES: frozenset[StepKind] = frozenset({"init", "update", "train"})
+SUMS: frozenset[StepKind] = frozenset({"accumulate", "evaluate"})
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A unit on a worker, from ``start`` to ``end`` (seconds since the run began); loading its rows comes before."""
+    """A unit (``kind`` 'unit') or a step of one on a worker, from ``start`` to ``end`` (seconds since the run began).
+
+    Loading its rows comes before, and so does waiting for the other workers of a ``boost`` or ``descend``; fetching what
+    it takes is part of it.
+    """
 
     worker: int
     unit: Unit
     start: float
     end: float
+    kind: StepKind | Literal["unit"] = "unit"
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What a worker sends during a ``boost`` or ``descend``, and in how many rounds that all workers wait for."""
+
+    n_bytes: float = 0.0
+    rounds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What rows and products weigh, and what it takes to move them; by default nothing.
+
+    ``share`` is the part of a group's rows that lies in some of its blocks, ``row_bytes`` the bytes of all its rows;
+    ``state_bytes`` and ``sums_bytes`` are those of a unit's pack. ``overhead`` is what a step takes besides its share of
+    the unit's work (seconds). Moving n bytes takes ``latency`` + n / ``bandwidth`` seconds (bytes per second).
+    """
+
+    share: Callable[[int, Blocks], float] = lambda _group, _blocks: 1.0
+    row_bytes: Callable[[int], float] = lambda _group: 0.0
+    state_bytes: Callable[[Unit], float] = lambda _unit: 0.0
+    sums_bytes: Callable[[Unit], float] = lambda _unit: 0.0
+    exchange: Callable[[Step], Exchange] = lambda _step: Exchange()
+    overhead: Callable[[Step], float] = lambda _step: 0.0
+    bandwidth: float = math.inf
+    latency: float = 0.0
+
+    def seconds(self, n_bytes: float, rounds: float = 1.0) -> float:
+        """Return how long it takes to move ``n_bytes`` in ``rounds`` rounds."""
+        return rounds * self.latency + n_bytes / self.bandwidth
+
+    def product_bytes(self, step: Step) -> float:
+        """Return the bytes of what a step makes for other steps."""
+        if step.kind in STATES:
+            return self.state_bytes(step.unit)
+        return self.sums_bytes(step.unit) if step.kind in SUMS else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """A simulated run: units in order of their start.
+    """A simulated run: units and steps in order of their start.
 
     ``makespan`` is the end of the last unit; ``idle_share`` is the share of workers x makespan in which a worker neither
-    loads nor trains; ``loads`` counts how often rows were loaded.
+    loads, fetches nor trains; ``loads`` counts how often rows were loaded; ``network_bytes`` are the rows loaded, the
+    products taken from other workers and what gangs exchange; ``peak_bytes`` is the most that each worker held at a time:
+    rows, products, and what the running step has taken.
     """
 
     intervals: tuple[Interval, ...]
@@ -32,62 +100,165 @@ class Timeline:
     makespan: float
     idle_share: float
     loads: int
+    network_bytes: float = 0.0
+    peak_bytes: tuple[float, ...] = ()
 
 
 @dataclass
+class _Memory:
+    """Bytes that each worker holds now, and the most that it ever held."""
+
+    held: dict[int, float]
+    peak: dict[int, float] = field(default_factory=dict)
+    rows: dict[tuple[int, int], float] = field(default_factory=dict)
+
+    def add(self, worker: int, n_bytes: float) -> None:
+        self.held[worker] += n_bytes
+        self.peak[worker] = max(self.peak.get(worker, 0.0), self.held[worker])
+
+    def load(self, worker: int, group: int, n_bytes: float) -> None:
+        self.rows[worker, group] = self.rows.get((worker, group), 0.0) + n_bytes
+        self.add(worker, n_bytes)
+
+    def release(self, worker: int, group: int) -> None:
+        self.add(worker, -self.rows.pop((worker, group)))
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _End:
+    """Something that ends; of things that end at the same time, that of the lowest worker first."""
+
+    at: float
+    worker: int
+    what: Unit | Step = field(compare=False)
+    taken_bytes: float = field(compare=False, default=0.0)
+
+
 class _Clock:
-    """The state of a simulation: per worker when it is free, and the units that are still to end."""
+    """The state of a simulation: when each worker is free, what is still to end, where products are."""
 
-    load_seconds: Callable[[int], float]
-    free: dict[int, float]
-    now: float = 0.0
-    busy: float = 0.0
-    loads: int = 0
-    finished: bool = False
-
-    def __post_init__(self) -> None:
+    def __init__(self, workers: int, load_seconds: Callable[[int], float], costs: Costs) -> None:
+        self._load_seconds, self._costs = load_seconds, costs
+        self._free = dict.fromkeys(range(workers), 0.0)
+        self._memory = _Memory(dict.fromkeys(range(workers), 0.0))
+        self._products: dict[int, tuple[int, float]] = {}
+        self._gangs: dict[int, list[RunStep]] = defaultdict(list)
+        self.now = self.busy = self.network_bytes = 0.0
+        self.loads = 0
+        self.finished = False
         self.intervals: list[Interval] = []
-        self.ending: list[tuple[float, int, Unit]] = []
+        self.ending: list[_End] = []
 
-    def execute(self, instructions: tuple[Instruction, ...]) -> None:
+    @property
+    def peak_bytes(self) -> tuple[float, ...]:
+        return tuple(self._memory.peak.get(worker, 0.0) for worker in self._free)
+
+    def execute(self, instructions: Iterable[Instruction]) -> None:
         for instruction in instructions:
             match instruction:
-                case Load(worker, group):
-                    seconds = self.load_seconds(group)
-                    self.free[worker] = self._start(worker) + seconds
-                    self.busy += seconds
-                    self.loads += 1
+                case Load():
+                    self._load(instruction)
                 case Run(worker, unit):
-                    start = self._start(worker)
-                    self.free[worker] = start + unit.cost
-                    self.busy += unit.cost
-                    self.intervals.append(Interval(worker, unit, start, start + unit.cost))
-                    heapq.heappush(self.ending, (start + unit.cost, worker, unit))
+                    self._begin(worker, unit, self._start(worker), unit.cost, "unit", 0)
+                case RunStep(worker, step):
+                    self._run_step(worker, step)
+                case Release(worker, group):
+                    self._memory.release(worker, group)
+                case Discard(steps):
+                    for number in steps:
+                        worker, n_bytes = self._products.pop(number)
+                        self._memory.add(worker, -n_bytes)
                 case Finish():
                     self.finished = True
 
+    def end(self, end: _End) -> None:
+        """The clock has come to the end of something: a step's product is there, what it had taken goes."""
+        self.now = end.at
+        if isinstance(end.what, Step) and end.what.kind in STATES | SUMS:
+            n_bytes = self._costs.product_bytes(end.what)
+            self._products[end.what.id] = (end.worker, n_bytes)
+            self._memory.add(end.worker, n_bytes)
+        self._memory.add(end.worker, -end.taken_bytes)
+
+    def _load(self, load: Load) -> None:
+        share = 1.0 if load.blocks is None else self._costs.share(load.group, load.blocks)
+        seconds = self._load_seconds(load.group) * share
+        n_bytes = self._costs.row_bytes(load.group) * share
+        self._free[load.worker] = self._start(load.worker) + seconds
+        self._memory.load(load.worker, load.group, n_bytes)
+        self.busy += seconds
+        self.network_bytes += n_bytes
+        self.loads += 1
+
+    def _run_step(self, worker: int, step: Step) -> None:
+        if step.size > 1:
+            gang = self._gangs[step.unit.id]
+            gang.append(RunStep(worker, step))
+            if len(gang) == step.size:
+                self._begin_gang(self._gangs.pop(step.unit.id))
+            return
+        sizes = [self._products[each] for each in step.takes]
+        moved = [n_bytes for maker, n_bytes in sizes if maker != worker]
+        fetching = self._costs.seconds(sum(moved), 1.0 if moved else 0.0)
+        seconds = fetching + step.cost + self._costs.overhead(step)
+        self.network_bytes += sum(moved)
+        self._begin(worker, step, self._start(worker), seconds, step.kind, step.epoch, sum(moved))
+
+    def _begin_gang(self, gang: list[RunStep]) -> None:
+        """All start when the last of them is free, and end when the slowest does."""
+        start = max(self._start(each.worker) for each in gang)
+        exchanges = [self._costs.exchange(each.step) for each in gang]
+        self.network_bytes += sum(each.n_bytes for each in exchanges)
+        seconds = max(
+            each.step.cost + self._costs.overhead(each.step) + self._costs.seconds(exchange.n_bytes, exchange.rounds)
+            for each, exchange in zip(gang, exchanges, strict=True)
+        )
+        for each in gang:
+            self._begin(each.worker, each.step, start, seconds, each.step.kind, each.step.epoch)
+
+    def _begin(
+        self,
+        worker: int,
+        what: Unit | Step,
+        start: float,
+        seconds: float,
+        kind: StepKind | Literal["unit"],
+        epoch: int,
+        taken_bytes: float = 0.0,
+    ) -> None:
+        end = self._free[worker] = start + seconds
+        self.busy += seconds
+        self._memory.add(worker, taken_bytes)
+        self.intervals.append(Interval(worker, what.unit if isinstance(what, Step) else what, start, end, kind, epoch))
+        heapq.heappush(self.ending, _End(end, worker, what, taken_bytes))
+
     def _start(self, worker: int) -> float:
         """A worker that waited starts when the order came, not when it fell idle."""
-        return max(self.free[worker], self.now)
+        return max(self._free[worker], self.now)
 
 
-def simulate(operator: Operator, workers: int, load_seconds: Callable[[int], float]) -> Timeline:
-    """Run ``operator`` on ``workers`` virtual workers; a unit takes ``unit.cost``, loading a group ``load_seconds(group)``.
+def simulate(
+    operator: Operator, workers: int, load_seconds: Callable[[int], float], *, costs: Costs | None = None
+) -> Timeline:
+    """Run ``operator`` on ``workers`` virtual workers and tell what happened when.
 
-    The operator must be fresh: it is used up. Raises ValueError for fewer than one worker.
+    A unit takes ``unit.cost`` seconds, a step ``step.cost`` and what ``costs`` adds; loading a group takes
+    ``load_seconds(group)``, loading some of its blocks their share of that. The operator must be fresh: it is used up.
+    Raises ValueError for fewer than one worker.
     """
     if workers < 1:
         raise ValueError(f"a schedule needs at least one worker, not {workers}")
-    clock = _Clock(load_seconds, dict.fromkeys(range(workers), 0.0))
+    clock = _Clock(workers, load_seconds, costs or Costs())
     for worker in range(workers):
         clock.execute(operator.on(WorkerReady(worker)))
     while clock.ending:
-        now, worker, unit = heapq.heappop(clock.ending)
-        clock.now = now
-        clock.execute(operator.on(UnitDone(worker, unit)))
+        end = heapq.heappop(clock.ending)
+        clock.end(end)
+        done = UnitDone(end.worker, end.what) if isinstance(end.what, Unit) else StepDone(end.worker, end.what)
+        clock.execute(operator.on(done))
     if not clock.finished:
         raise RuntimeError(f"operator {operator.name} stopped before it finished")
     intervals = tuple(sorted(clock.intervals, key=lambda interval: (interval.start, interval.worker)))
     makespan = max((interval.end for interval in intervals), default=0.0)
     idle = 1 - clock.busy / (workers * makespan) if makespan > 0 else 0.0
-    return Timeline(intervals, workers, makespan, max(0.0, idle), clock.loads)
+    return Timeline(intervals, workers, makespan, max(0.0, idle), clock.loads, clock.network_bytes, clock.peak_bytes)

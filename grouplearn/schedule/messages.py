@@ -10,7 +10,8 @@ from typing import Literal, Protocol
 #: ``init``        takes nothing; makes the state before the first epoch.
 #: ``accumulate``  (algebraic) takes the state and sums made earlier in the epoch; makes those sums with its blocks' added,
 #:                 and the validation metric's sums at the state's accepted models.
-#: ``update``      (algebraic) takes the state and all sums of the epoch; makes the next state.
+#: ``update``      (algebraic) takes the state and all sums of the epoch; makes the next state. (sequential, when every epoch
+#:                 is evaluated) takes the state and the sums of the evaluation; makes the state with the epoch's metrics.
 #: ``train``       (sequential) takes the state; makes the state after its blocks were visited, in order.
 #: ``evaluate``    takes the state; makes the metrics' sums of its blocks (training and held-out rows).
 #: ``finish``      takes the state and all sums of its evaluation; makes the unit's result.
@@ -98,7 +99,9 @@ class UnitDone:
 class StepDone:
     """A worker finished a step and is idle again; ``more`` is False when no config of the unit needs a further epoch.
 
-    ``failed``: the step broke (its reason is in the unit's result); no further step of the unit may be instructed.
+    ``failed``: the step broke (its reason is in the unit's result); no further step of the unit may be instructed. When a
+    worker of a ``boost`` or ``descend`` is lost, the others must stop, and their StepDone only says that they are idle: the
+    unit begins again.
     """
 
     worker: int
@@ -109,7 +112,10 @@ class StepDone:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLost:
-    """A worker is gone with its rows and products; what it was running must run elsewhere."""
+    """A worker is gone with its rows and products; what it was running must run elsewhere.
+
+    A step that runs on another worker has what it took; where it has not, that worker counts as lost too.
+    """
 
     worker: int
 
@@ -119,7 +125,10 @@ Event = WorkerReady | UnitDone | StepDone | WorkerLost
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Make the encoded rows of ``group``, or of some of its blocks, ready on ``worker`` (it keeps them until Release)."""
+    """Make the encoded rows of ``group``, or of some of its blocks, ready on ``worker`` (it keeps them until Release).
+
+    A worker may hold several groups and several runs of blocks of one group; a step's blocks lie within one of them.
+    """
 
     worker: int
     group: int
@@ -151,7 +160,7 @@ class Discard:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """``worker`` no longer needs the rows of ``group``."""
+    """``worker`` no longer needs the rows of ``group``, whichever of its blocks it holds."""
 
     worker: int
     group: int

@@ -15,31 +15,43 @@ from grouplearn.schedule.messages import (
     Operator,
     Release,
     Run,
+    StepDone,
     Unit,
     UnitDone,
     WorkerLost,
     WorkerReady,
 )
-
-
-class BrokenSchedule(AssertionError):
-    """An event or a transition that would break a promise of the schedule; always a bug, never the user's doing."""
+from grouplearn.schedule.promises import BrokenSchedule, require
 
 
 @dataclass(frozen=True, slots=True)
-class _Task:
+class Task:
     """Units of one group that one worker runs in order; ``units[0]`` is the one that runs or will run next."""
 
     units: tuple[Unit, ...]
 
     @property
     def group(self) -> int:
+        """The group of all its units."""
         return self.units[0].group
 
     @property
     def priority(self) -> tuple[float, int]:
         """Largest estimated cost first (LPT, Graham 1969); ties by unit number, so that the order is determined."""
-        return (-sum(unit.cost for unit in self.units), self.units[0].id)
+        return (-self.cost, self.units[0].id)
+
+    @property
+    def cost(self) -> float:
+        """Estimated seconds."""
+        return sum(unit.cost for unit in self.units)
+
+
+def tasks_by_group(units: Iterable[Unit]) -> dict[int, Task]:
+    """Return one task per group; its units stand by fold, so that a worker encodes each fold of the group once."""
+    by_group: dict[int, list[Unit]] = defaultdict(list)
+    for unit in units:
+        by_group[unit.group].append(unit)
+    return {group: Task(tuple(sorted(each, key=lambda unit: (unit.fold, unit.id)))) for group, each in by_group.items()}
 
 
 class TaskParallel:
@@ -52,17 +64,17 @@ class TaskParallel:
     name: str = "task_parallel"
 
     def __init__(self, tasks: Iterable[tuple[Unit, ...]]) -> None:
-        self._waiting: list[tuple[tuple[float, int], _Task]] = []
-        self._assigned: dict[int, _Task] = {}
+        self._waiting: list[tuple[tuple[float, int], Task]] = []
+        self._assigned: dict[int, Task] = {}
         self._idle: set[int] = set()
         self._open: set[int] = set()
         self._finished = False
         for units in tasks:
-            _require(len({unit.group for unit in units}) == 1, "a task is about one group")
+            require(len({unit.group for unit in units}) == 1, "a task is about one group")
             for unit in units:
-                _require(unit.id not in self._open, f"unit {unit.id} was given twice")
+                require(unit.id not in self._open, f"unit {unit.id} was given twice")
                 self._open.add(unit.id)
-            self._enqueue(_Task(units))
+            self._enqueue(Task(units))
 
     def on(self, event: Event) -> tuple[Instruction, ...]:
         """Take an event, return what is to be done now, in order; an impossible event raises BrokenSchedule."""
@@ -73,32 +85,34 @@ class TaskParallel:
                 instructions = self._done(worker, unit)
             case WorkerLost(worker):
                 instructions = self._lost(worker)
+            case StepDone(worker, step):
+                raise BrokenSchedule(f"worker {worker} was not running step {step.id}")
         instructions += self._assign()
         if not self._open and not self._finished:
-            _require(not self._assigned and not self._waiting, "everything is done, yet a task is left")
+            require(not self._assigned and not self._waiting, "everything is done, yet a task is left")
             self._finished = True
             instructions.append(Finish())
         return tuple(instructions)
 
     def _joined(self, worker: int) -> list[Instruction]:
-        _require(worker not in self._idle and worker not in self._assigned, f"worker {worker} joined twice")
+        require(worker not in self._idle and worker not in self._assigned, f"worker {worker} joined twice")
         self._idle.add(worker)
         return []
 
     def _done(self, worker: int, unit: Unit) -> list[Instruction]:
         task = self._assigned.get(worker)
-        _require(task is not None and task.units[0] == unit, f"worker {worker} was not running unit {unit.id}")
-        _require(unit.id in self._open, f"unit {unit.id} was done twice")
+        require(task is not None and task.units[0] == unit, f"worker {worker} was not running unit {unit.id}")
+        require(unit.id in self._open, f"unit {unit.id} was done twice")
         self._open.remove(unit.id)
         rest = self._assigned.pop(worker).units[1:]
         if rest:
-            self._assigned[worker] = _Task(rest)
+            self._assigned[worker] = Task(rest)
             return [Run(worker, rest[0])]
         self._idle.add(worker)
         return [Release(worker, unit.group)]
 
     def _lost(self, worker: int) -> list[Instruction]:
-        _require(worker in self._idle or worker in self._assigned, f"worker {worker} was not there to be lost")
+        require(worker in self._idle or worker in self._assigned, f"worker {worker} was not there to be lost")
         self._idle.discard(worker)
         task = self._assigned.pop(worker, None)
         if task is not None:
@@ -115,7 +129,7 @@ class TaskParallel:
             instructions += [Load(worker, task.group), Run(worker, task.units[0])]
         return instructions
 
-    def _enqueue(self, task: _Task) -> None:
+    def _enqueue(self, task: Task) -> None:
         heapq.heappush(self._waiting, (task.priority, task))
 
 
@@ -125,11 +139,7 @@ class GroupTaskParallel(TaskParallel):
     name = "group_task_parallel"
 
     def __init__(self, units: Iterable[Unit]) -> None:
-        by_group: dict[int, list[Unit]] = defaultdict(list)
-        for unit in units:
-            by_group[unit.group].append(unit)
-        # By fold, so that a worker encodes each fold of the group once.
-        super().__init__(tuple(sorted(each, key=lambda unit: (unit.fold, unit.id))) for each in by_group.values())
+        super().__init__(task.units for task in tasks_by_group(units).values())
 
 
 class ModelTaskParallel(TaskParallel):
@@ -150,8 +160,3 @@ OPERATORS: Mapping[str, Callable[[Iterable[Unit]], Operator]] = {
 def operator(name: str, units: Iterable[Unit]) -> Operator:
     """Return a fresh state machine of the operator ``name`` (a key of ``OPERATORS``) over ``units``."""
     return OPERATORS[name](units)
-
-
-def _require(holds: bool, what: str) -> None:
-    if not holds:
-        raise BrokenSchedule(what)

@@ -1,10 +1,17 @@
 """The schedule on a virtual clock."""
 
+import math
+from dataclasses import replace
+
 import pytest
 
-from grouplearn.runtime.simulated import simulate
-from grouplearn.schedule.messages import Unit
+from grouplearn.runtime.simulated import Costs, Exchange, Timeline, simulate
+from grouplearn.schedule.messages import Blocks, Unit
+from grouplearn.schedule.operators import OPERATORS
+from grouplearn.schedule.operators import operator as operator_of
+from grouplearn.schedule.partition import rows_in
 from grouplearn.schedule.task_parallel import operator
+from grouplearn.schedule.workload import AccessPattern, Workload
 
 COSTS = [7.0, 6.0, 5.0, 4.0, 3.0, 3.0]
 
@@ -55,3 +62,110 @@ def test_no_work_takes_no_time() -> None:
     assert simulate(operator("group_task_parallel", []), 3, lambda group: 1.0).makespan == 0.0
     with pytest.raises(ValueError, match="at least one worker, not 0"):
         simulate(operator("group_task_parallel", []), 0, lambda group: 1.0)
+
+
+BLOCK = 10
+
+
+def workload(access: AccessPattern, rows: tuple[int, ...], workers: int, epochs: int = 1, **more: bool) -> Workload:
+    return Workload(access, rows, workers, epochs, BLOCK, **more)
+
+
+def costs_of(work: Workload, **more: object) -> Costs:
+    def share(group: int, blocks: Blocks) -> float:
+        return rows_in(blocks, work.rows[group], BLOCK) / work.rows[group]
+
+    costs = Costs(share=share, row_bytes=lambda group: 8.0 * work.rows[group])
+    return replace(costs, state_bytes=lambda unit: 100.0, sums_bytes=lambda unit: 10.0, **more)
+
+
+def run(name: str, work: Workload, units: list[Unit], load: float = 0.0, **more: object) -> Timeline:
+    return simulate(operator_of(name, units, work), work.workers, lambda group: load, costs=costs_of(work, **more))
+
+
+def test_a_split_unit_takes_its_share_of_the_time_and_no_more_bytes_than_it_must() -> None:
+    work = workload("algebraic", (40,), 2, epochs=3)
+    timeline = run("gap", work, [Unit(0, 0, (0,), cost=20.0)], load=4.0)
+    # Half of the loading, three epochs and a third of one for the metrics, on both workers at the same time.
+    assert timeline.makespan == pytest.approx(4.0 / 2 + 20.0 / 2)
+    assert timeline.idle_share == pytest.approx(0.0, abs=1e-9)
+    # All rows once. Worker 0 makes the first state, which worker 1 takes for its sums and for the update; worker 0 takes
+    # each of the three that worker 1 makes; its sums go to worker 1 three times, and those of the evaluation.
+    states = [each for each in timeline.intervals if each.kind == "update"]
+    assert [each.worker for each in states] == [1, 1, 1]
+    assert timeline.network_bytes == 320 + 100 * (2 + 3) + 10 * (3 + 1)
+    assert (timeline.loads, [each.kind for each in timeline.intervals].count("accumulate")) == (2, 6)
+
+
+def test_moving_products_takes_time() -> None:
+    work, units = workload("sequential", (20,), 2, group_isolation=False), [Unit(0, 0, (0,), cost=0.0)]
+    timeline = run("gap", work, units, bandwidth=50.0, latency=0.5)
+    # A state of 100 bytes hops to worker 1 (2.5 s), from there to worker 0 for the evaluation (2.5 s), and with the sums
+    # of worker 1 to the finish (110 bytes, 2.7 s).
+    assert timeline.makespan == pytest.approx(2.5 + 2.5 + 2.7)
+    assert [(each.kind, each.worker) for each in timeline.intervals if each.kind == "train"] == [
+        ("train", 0),
+        ("train", 1),
+    ]
+
+
+@pytest.mark.parametrize(("access", "kind"), [("sampling", "boost"), ("sequential", "descend")])
+def test_a_gang_starts_when_all_have_loaded_and_ends_with_the_slowest(access: AccessPattern, kind: str) -> None:
+    work = workload(access, (50,), 2)
+    units = [Unit(0, 0, (0,), cost=10.0), Unit(1, 0, (1,), cost=10.0)]
+    rounds = Exchange(n_bytes=30.0, rounds=4)
+    timeline = run("data_parallel", work, units, load=5.0, exchange=lambda step: rounds, bandwidth=10.0, latency=0.25)
+    # Shards of 2 and 3 blocks: loading takes 2 and 3 s, training 4 and 6 s, exchanging 3 s and 4 rounds of 0.25 s.
+    assert [(each.kind, each.worker, each.start, each.end) for each in timeline.intervals] == [
+        (kind, 0, 3.0, 13.0),
+        (kind, 1, 3.0, 13.0),
+        (kind, 0, 13.0, 23.0),
+        (kind, 1, 13.0, 23.0),
+    ]
+    assert timeline.network_bytes == 400 + 4 * 30
+    assert timeline.peak_bytes == (160.0, 240.0)
+
+
+def test_memory_is_rows_and_products_until_they_go() -> None:
+    groups = [Unit(0, 0, (0,), cost=2.0), Unit(1, 1, (0,), cost=1.0)]
+    work = workload("algebraic", (10, 5), 1)
+    assert run("group_task_parallel", work, groups).peak_bytes == (80.0,)
+    split = run("gap", workload("algebraic", (40,), 2, epochs=2), [Unit(0, 0, (0,), cost=1.0)])
+    # Half of the rows; on worker 1 two states, the sums of an epoch, and those of worker 0 while they are merged.
+    assert split.peak_bytes[1] == pytest.approx(160 + 100 + 10 + 10 + 100)
+    assert split.peak_bytes[0] < split.peak_bytes[1]
+
+
+SHARES = [0.26, *(0.74 / math.fsum(1 / each for each in range(1, 18)) / each for each in range(1, 18))]
+
+
+@pytest.mark.parametrize("access", ["algebraic", "sequential", "sampling"])
+def test_gap_beats_what_loads_again_what_is_skewed_and_what_waits(access: AccessPattern) -> None:
+    """The shape of kingpin's Country: 18 groups, the largest 26% (Li and Kumar 2021, 3.3)."""
+    rows = tuple(round(share * 20_000) for share in SHARES)
+    work = workload(access, rows, 8, epochs=10, group_isolation=False)
+    units = [
+        Unit(12 * group + pack, group, (pack,), cost=each / 100)
+        for group, each in enumerate(rows)
+        for pack in range(12)
+    ]
+    seconds = {}
+    for name in OPERATORS:
+        timeline = simulate(
+            operator_of(name, units, work),
+            8,
+            lambda group: rows[group] / 50,
+            costs=costs_of(work, overhead=lambda step: 0.05),
+        )
+        assert timeline.makespan * 8 >= sum(unit.cost for unit in units)
+        seconds[name] = timeline.makespan
+    assert seconds["gap"] < 0.75 * seconds["group_task_parallel"]
+    assert seconds["gap"] < 0.9 * seconds["model_task_parallel"]
+    assert seconds["gap"] < 1.05 * min(seconds.values())
+
+
+def test_a_thousand_workers_and_split_groups() -> None:
+    rows = tuple(1 + number * 7919 % 97 for number in range(5_000))
+    units = [Unit(number, number, (0,), cost=float(each)) for number, each in enumerate(rows)]
+    timeline = run("gap", workload("algebraic", rows, 1000), units)
+    assert timeline.makespan <= 1.5 * sum(rows) / 1000

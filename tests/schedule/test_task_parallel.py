@@ -1,16 +1,12 @@
-"""Task parallelism under any order of events: every unit once, one at a time, and an end."""
-
-import random
+"""Task parallelism, instruction by instruction; under any order of events it is tested with the other operators."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from schedule_cluster import Cluster, Rules
 
 from grouplearn.schedule.messages import (
     Finish,
     Instruction,
     Load,
-    Operator,
     Release,
     Run,
     Unit,
@@ -18,111 +14,8 @@ from grouplearn.schedule.messages import (
     WorkerLost,
     WorkerReady,
 )
-from grouplearn.schedule.task_parallel import OPERATORS, BrokenSchedule, operator
-
-NAMES = sorted(OPERATORS)
-
-
-@st.composite
-def unit_lists(draw: st.DrawFn) -> list[Unit]:
-    groups = draw(st.lists(st.integers(0, 4), max_size=12))
-    costs = draw(st.lists(st.sampled_from([0.0, 0.5, 1.0, 7.0]), min_size=len(groups), max_size=len(groups)))
-    folds = draw(st.lists(st.integers(-1, 2), min_size=len(groups), max_size=len(groups)))
-    return [
-        Unit(number, group, (number,), fold, cost)
-        for number, (group, cost, fold) in enumerate(zip(groups, costs, folds, strict=True))
-    ]
-
-
-class Cluster:
-    """Workers that do exactly what they are told, and complain when they are told nonsense."""
-
-    def __init__(self, machine: Operator) -> None:
-        self.machine = machine
-        self.alive: set[int] = set()
-        self.loaded: dict[int, int] = {}
-        self.running: dict[int, Unit] = {}
-        self.done: list[Unit] = []
-        self.runs: list[Run] = []
-        self.finishes = 0
-        self.loads = 0
-
-    def join(self, worker: int) -> None:
-        self.alive.add(worker)
-        self.execute(self.machine.on(WorkerReady(worker)))
-
-    def complete(self, worker: int) -> None:
-        unit = self.running.pop(worker)
-        self.done.append(unit)
-        self.execute(self.machine.on(UnitDone(worker, unit)))
-
-    def lose(self, worker: int) -> None:
-        self.alive.remove(worker)
-        self.running.pop(worker, None)
-        self.loaded.pop(worker, None)
-        self.execute(self.machine.on(WorkerLost(worker)))
-
-    def execute(self, instructions: tuple[Instruction, ...]) -> None:
-        for instruction in instructions:
-            assert not self.finishes, "nothing may follow Finish"
-            match instruction:
-                case Load(worker, group):
-                    assert worker in self.alive
-                    assert worker not in self.loaded, "the rows of the last group were not released"
-                    self.loaded[worker] = group
-                    self.loads += 1
-                case Run(worker, unit):
-                    assert worker in self.alive
-                    assert worker not in self.running, "a worker got two units"
-                    assert unit not in self.running.values(), "a unit got two workers"
-                    assert self.loaded[worker] == unit.group
-                    self.running[worker] = unit
-                    self.runs.append(instruction)
-                case Release(worker, group):
-                    assert self.loaded.pop(worker) == group
-                case Finish():
-                    self.finishes += 1
-
-
-def play(name: str, units: list[Unit], seed: int, losses: int) -> Cluster:
-    """Let workers join, finish and die in an order drawn from ``seed`` until the machine says Finish."""
-    chance = random.Random(seed)
-    cluster = Cluster(operator(name, units))
-    joined = 0
-    for _ in range(10_000):
-        if cluster.finishes:
-            return cluster
-        choices = ["join"] if joined < 4 or not cluster.alive else []
-        choices += ["complete"] * 3 if cluster.running else []
-        choices += ["lose"] if losses and cluster.alive else []
-        match chance.choice(choices):
-            case "join":
-                cluster.join(joined)
-                joined += 1
-            case "complete":
-                cluster.complete(chance.choice(sorted(cluster.running)))
-            case "lose":
-                cluster.lose(chance.choice(sorted(cluster.alive)))
-                losses -= 1
-    raise AssertionError("the schedule does not end")
-
-
-@pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=150, deadline=None)
-@given(units=unit_lists(), seed=st.integers(0, 2**32), losses=st.integers(0, 6))
-def test_every_unit_is_done_once_whatever_happens(name: str, units: list[Unit], seed: int, losses: int) -> None:
-    cluster = play(name, units, seed, losses)
-    assert sorted(unit.id for unit in cluster.done) == [unit.id for unit in units]
-    assert cluster.finishes == 1
-    assert not cluster.loaded
-
-
-@pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=30, deadline=None)
-@given(units=unit_lists(), seed=st.integers(0, 2**32))
-def test_equal_events_give_equal_instructions(name: str, units: list[Unit], seed: int) -> None:
-    assert play(name, units, seed, 3).runs == play(name, units, seed, 3).runs
-
+from grouplearn.schedule.promises import BrokenSchedule
+from grouplearn.schedule.task_parallel import operator
 
 UNITS = [
     Unit(0, group=0, configs=(0,), cost=1.0),
@@ -164,7 +57,7 @@ def test_models_go_largest_first_and_load_for_themselves() -> None:
 
 def test_folds_of_a_group_are_not_interleaved() -> None:
     units = [Unit(number, 0, (number,), fold) for number, fold in enumerate((1, -1, 0, 1, 0, -1))]
-    cluster = Cluster(operator("group_task_parallel", units))
+    cluster = Cluster(operator("group_task_parallel", units), Rules(lambda unit: 1))
     cluster.join(0)
     while cluster.running:
         cluster.complete(0)

@@ -1,0 +1,59 @@
+"""Gradient accumulation parallelism: what fits stays whole, and only split groups communicate (Li and Kumar 2021, 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from grouplearn.schedule.course import Algebraic, Course, Sequential
+from grouplearn.schedule.jobs import Jobs, MakeCourse
+from grouplearn.schedule.messages import Blocks, Unit
+from grouplearn.schedule.partition import Item, Placement, constrained_wrap_around, wrap_around
+from grouplearn.schedule.placed import Placed
+from grouplearn.schedule.products import Products
+from grouplearn.schedule.task_parallel import tasks_by_group
+from grouplearn.schedule.visiting import first_blocks
+from grouplearn.schedule.workload import Workload
+
+
+class Gap(Placed):
+    """Partitions the groups among the workers by wrap-around and runs every unit where its rows are.
+
+    Algebraic: capacity n / p, sums travel lazily. Sequential: with group isolation the capacity is C* of equation 2, else
+    n / p, and states hop. Sampling: constrained wrap-around, and a split group's workers boost together. Groups that train
+    side by side in one unit stay together. ``steal``: see WholeWork.
+    """
+
+    name = "gap"
+
+    def __init__(self, units: Iterable[Unit], workload: Workload, steal: bool = True) -> None:
+        units = tuple(units)
+        tasks = tasks_by_group(units)
+        placement = place(units, workload)
+        shards = placement.shards()
+        whole = [[tasks[item] for item, blocks in placed if blocks is None] for placed in placement.workers]
+        split = [unit for group in shards for unit in tasks[group].units]
+        course = None if workload.access == "sampling" else make_course(units, workload)
+        isolated = workload.access == "sequential" and workload.group_isolation
+        super().__init__(workload, Jobs(whole, split, shards, course, "boost", steal, isolated))
+
+
+def place(units: Iterable[Unit], workload: Workload) -> Placement:
+    """Return the worker of every group that has units, or of its blocks; groups of one unit are one item, of its first."""
+    items = {unit.group: Item(unit.group, workload.rows_of(unit), not unit.others) for unit in units}
+    in_order = [items[group] for group in sorted(items)]
+    if workload.access == "sampling":
+        return constrained_wrap_around(in_order, workload.workers, workload.block_rows)
+    relaxed = workload.access == "algebraic" or not workload.group_isolation
+    return wrap_around(in_order, workload.workers, workload.block_rows, relaxed)
+
+
+def make_course(units: Iterable[Unit], workload: Workload, eager: bool = False) -> MakeCourse:
+    """Return what makes the course of a split unit by the workload's access pattern."""
+    first = first_blocks(units, workload.blocks_of) if workload.access == "sequential" else {}
+
+    def course(unit: Unit, shards: Mapping[int, Blocks], products: Products) -> Course:
+        if workload.access == "sequential":
+            return Sequential(unit, shards, workload.epochs, products, first[unit.id], workload.evaluate_epochs)
+        return Algebraic(unit, shards, workload.epochs, products, eager)
+
+    return course

@@ -1,0 +1,130 @@
+"""Which worker gets which rows: wrap-around partitioning over runs of blocks (Li and Kumar 2021, 4.4 and 4.7)."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from grouplearn.schedule.messages import Blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Something with ``rows`` rows: a group, or small groups that stay together (then it is not ``splittable``)."""
+
+    id: int
+    rows: int
+    splittable: bool = True
+
+
+class Placed(NamedTuple):
+    """An item, or those of its blocks, on a worker; ``blocks`` is None for a whole item."""
+
+    item: int
+    blocks: Blocks | None
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """What each worker holds, in order, and the rows ``capacity`` that each was meant to hold at most."""
+
+    workers: tuple[tuple[Placed, ...], ...]
+    capacity: float
+
+    def shards(self) -> dict[int, dict[int, Blocks]]:
+        """Return, for every item that is split, the blocks of each worker that holds some."""
+        shards: dict[int, dict[int, Blocks]] = {}
+        for worker, placed in enumerate(self.workers):
+            for item, blocks in placed:
+                if blocks is not None:
+                    shards.setdefault(item, {})[worker] = blocks
+        return shards
+
+
+def blocks_of(rows: int, block_rows: int) -> int:
+    """Return the number of blocks that ``rows`` rows are cut into; the last one may be shorter."""
+    return -(-rows // block_rows)
+
+
+def cut_evenly(blocks: int, shards: int) -> tuple[Blocks, ...]:
+    """Cut ``blocks`` blocks into ``shards`` runs that differ by at most one block; there are never more runs than blocks."""
+    shards = max(1, min(shards, blocks))
+    return tuple(Blocks(blocks * each // shards, blocks * (each + 1) // shards) for each in range(shards))
+
+
+def wrap_around(items: Sequence[Item], workers: int, block_rows: int, relaxed: bool = False) -> Placement:
+    """Fill one worker after the other up to C* rows; what does not fit goes on to the next worker (Algorithm 1).
+
+    C* = max(n / p, max n_i) (equation 2), so that no item is on two workers for longer than one pass over it takes; with
+    ``relaxed``, C* = n / p: an item may be spread over many workers that work on it at the same time. Cut k stands at the
+    legal cut (a block's or an item's end) nearest to k C*, so that rounding does not add up: while all items are
+    splittable, no worker has more than C* and one block. Raises ValueError for fewer than one worker.
+    """
+    _check(workers)
+    total = sum(item.rows for item in items)
+    # In units of 1/p row, so that k C* is exact.
+    capacity = total if relaxed else max(total, workers * max((item.rows for item in items), default=0))
+    placed: list[list[Placed]] = [[] for _ in range(workers)]
+    worker = end = 0
+    for item in items:
+        start, end = end, end + item.rows
+        blocks, begun = blocks_of(item.rows, block_rows), 0
+        while worker < workers - 1 and (worker + 1) * capacity < end * workers:
+            cut = max(begun, _nearest_cut((worker + 1) * capacity - start * workers, workers, item, block_rows))
+            if cut > begun:
+                placed[worker].append(_piece(item, begun, cut, blocks))
+            begun, worker = cut, worker + 1
+        if begun < blocks or not blocks:
+            placed[worker].append(_piece(item, begun, blocks, blocks))
+    return Placement(tuple(map(tuple, placed)), capacity / workers)
+
+
+def constrained_wrap_around(items: Iterable[Item], workers: int, block_rows: int) -> Placement:
+    """Cut item i into max(1, round(n_i p / n)) equal shards, largest item first, each to the emptiest worker (Algorithm 2).
+
+    Shards of one item go to different workers. An item of fewer blocks than that has a shard for each of its blocks.
+    Raises ValueError for fewer than one worker.
+    """
+    _check(workers)
+    largest_first = sorted(items, key=lambda item: (-item.rows, item.id))
+    total = sum(item.rows for item in largest_first)
+    emptiest = [(0, worker) for worker in range(workers)]
+    placed: list[list[Placed]] = [[] for _ in range(workers)]
+    for item in largest_first:
+        blocks = blocks_of(item.rows, block_rows)
+        shards = cut_evenly(blocks, shard_count(item.rows, total, workers) if item.splittable else 1)
+        takers = [heapq.heappop(emptiest) for _ in shards]
+        for (filled, worker), shard in zip(takers, shards, strict=True):
+            placed[worker].append(_piece(item, shard.first, shard.last, blocks))
+            heapq.heappush(emptiest, (filled + rows_in(shard, item.rows, block_rows), worker))
+    return Placement(tuple(map(tuple, placed)), total / workers)
+
+
+def shard_count(rows: int, total: int, workers: int) -> int:
+    """Return max(1, round(n_i p / n)), halves rounded up."""
+    return max(1, (2 * rows * workers + total) // (2 * total)) if total else 1
+
+
+def rows_in(blocks: Blocks | None, rows: int, block_rows: int) -> int:
+    """Return how many of an item's ``rows`` rows lie in ``blocks`` (None: all)."""
+    return rows if blocks is None else min(rows, blocks.last * block_rows) - min(rows, blocks.first * block_rows)
+
+
+def _check(workers: int) -> None:
+    if workers < 1:
+        raise ValueError(f"rows need at least one worker, not {workers}")
+
+
+def _piece(item: Item, first: int, last: int, blocks: int) -> Placed:
+    return Placed(item.id, None if (first, last) == (0, blocks) else Blocks(first, last))
+
+
+def _nearest_cut(wanted: int, scale: int, item: Item, block_rows: int) -> int:
+    """Return the number of blocks before the legal cut of ``item`` nearest to row ``wanted / scale``."""
+    blocks = blocks_of(item.rows, block_rows)
+    below = min(max(0, wanted) // (scale * block_rows), blocks - 1) if item.splittable else 0
+    above = below + 1 if item.splittable else blocks
+    middle = scale * (below * block_rows + min(item.rows, above * block_rows))
+    return below if 2 * wanted <= middle else above

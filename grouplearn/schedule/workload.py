@@ -1,0 +1,54 @@
+"""What operators need to know of the work, besides its units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from grouplearn.schedule.messages import Blocks, StepKind, Unit
+from grouplearn.schedule.partition import blocks_of, rows_in
+
+AccessPattern = Literal["algebraic", "sequential", "sampling"]
+
+#: The metrics need the scores of a pass, but no gradients: about a third of an epoch's arithmetic.
+EVALUATION_EPOCHS = 1 / 3
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """How the learner reads data, rows by group number, workers that will be ready, epochs of a unit, rows of a block.
+
+    ``group_isolation`` (sequential): no two workers are busy with one group at the same time (kingpin 4.2, invariant 4);
+    without it, the packs of a group may be on different shards at the same time. ``evaluate_epochs`` (sequential): metrics
+    after every epoch, for early stopping. Raises ValueError for fewer than one worker, epoch or row per block.
+    """
+
+    access: AccessPattern
+    rows: tuple[int, ...]
+    workers: int
+    epochs: int
+    block_rows: int
+    group_isolation: bool = True
+    evaluate_epochs: bool = False
+
+    def __post_init__(self) -> None:
+        for what, number in (("worker", self.workers), ("epoch", self.epochs), ("row per block", self.block_rows)):
+            if number < 1:
+                raise ValueError(f"a schedule needs at least one {what}, not {number}")
+
+    def rows_of(self, unit: Unit) -> int:
+        """Return the rows of all groups of ``unit``."""
+        return sum(self.rows[group] for group in unit.groups)
+
+    def blocks_of(self, unit: Unit) -> int:
+        """Return the blocks of the rows of ``unit``."""
+        return blocks_of(self.rows_of(unit), self.block_rows)
+
+    def cost(self, unit: Unit, kind: StepKind, blocks: Blocks | None) -> float:
+        """Return the estimated seconds of a step: its share of the unit's passes and rows, so that all add up to the unit."""
+        evaluations = EVALUATION_EPOCHS * (self.epochs if self.evaluate_epochs else 1)
+        passes = {"accumulate": 1.0, "train": 1.0, "evaluate": EVALUATION_EPOCHS}
+        whole = {"boost": 1.0, "descend": 1.0}
+        rows = self.rows_of(unit)
+        share = rows_in(blocks, rows, self.block_rows) / rows if rows else 1.0
+        return unit.cost * share * whole.get(kind, passes.get(kind, 0.0) / (self.epochs + evaluations))
