@@ -15,6 +15,7 @@ from grouplearn.catalog import functions, models, store
 from grouplearn.catalog.evaluation import evaluate_sql
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.views import best_sql
+from grouplearn.data.run_directory import RunDirectory
 from grouplearn.errors import BindError, ModelExists, ReadOnlyError, Span, did_you_mean
 from grouplearn.learners import registry
 from grouplearn.learners.base import Hyperparameter
@@ -97,13 +98,14 @@ class Session:
         if self._exists(statement, catalog, schema, judge):
             return _notice(f"model {statement.name.name} exists already; nothing was trained")
         self._refuse_read_only(catalog, statement.name.span, judge)
-        with self._transaction():
-            bound = bind(judge, statement, catalog, schema, self._settings)
-            physical = plan(bound, statistics(judge, bound))
-            dataset, groups = extract(self._connection, judge, bound, physical.stats)
-        choice = training.choose(physical, self._cancelled.is_set)
-        job = training.job_of(physical, dataset, groups, judge)
-        outcome = training.run(physical, choice, job, self._progress, self._cancelled.is_set)
+        with RunDirectory.beside(self._file(catalog)) as directory:
+            with self._transaction():
+                bound = bind(judge, statement, catalog, schema, self._settings)
+                physical = plan(bound, statistics(judge, bound))
+                dataset, groups = extract(self._connection, judge, bound, physical.stats, directory)
+            choice = training.choose(physical, self._cancelled.is_set)
+            job = training.job_of(physical, dataset, groups, judge)
+            outcome = training.run(physical, choice, job, self._progress, self._cancelled.is_set)
         stored = definition(physical, render(statement))
         with self._transaction():
             model = store.write(self._connection, stored, outcome, replace=statement.replace)
@@ -244,6 +246,11 @@ class Session:
             raise judge.error(message, qualifiers[-1].span, did_you_mean(schema, known))
         found: tuple[str, str] = places[schema.casefold()]
         return found
+
+    def _file(self, catalog: str) -> str | None:
+        """Return the path of a database's file, None for one in memory."""
+        path: str | None = self._rows("SELECT path FROM duckdb_databases() WHERE database_name = ?", [catalog])[0][0]
+        return path
 
     def _model(self, name: QualifiedName, judge: Judge) -> StoredModel:
         """Return an existing model, or raise with the closest name."""

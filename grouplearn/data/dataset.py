@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+import mmap
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
+
+#: The arrays of a dataset, by the names of its fields.
+ARRAYS = ("numeric", "codes", "y", "weight", "split")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,7 @@ class Dataset:
     ``numeric`` (n, p) float64, NaN missing; ``codes`` (n, c) int32, -1 missing, indexes into ``dictionaries[j]`` (sorted
     category texts; empty for hash items); ``y`` (n,) float64: the value, or the number of the class in ``classes``, NaN
     missing; ``weight`` (n,); ``split`` (n,) int16: 1 held out and 0 training, or the fold number under VALIDATE FOLDS.
+    Arrays of a dataset that ``files`` knows are read-only maps of files.
     """
 
     numeric: FloatArray
@@ -64,8 +70,56 @@ class Dataset:
     split: npt.NDArray[np.int16]
     dictionaries: tuple[tuple[str, ...], ...]
     classes: tuple[str, ...] = ()
+    files: DatasetFiles | None = None
 
     @property
     def n_rows(self) -> int:
         """Number of rows."""
         return int(self.y.shape[0])
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the rows, in memory or in files."""
+        return sum(int(getattr(self, name).nbytes) for name in ARRAYS)
+
+    def rows(self, start: int, stop: int) -> Dataset:
+        """Return rows [start, stop) without copying them."""
+        arrays: dict[str, Any] = {name: getattr(self, name)[start:stop] for name in ARRAYS}
+        return replace(self, **arrays, files=self.files and self.files.rows(start, stop))
+
+    def forget_pages(self) -> None:
+        """Let the operating system take back the memory of rows that are kept in files; the next look reads them again."""
+        for name in ARRAYS:
+            base = getattr(self, name)
+            while isinstance(base, np.ndarray):
+                base = base.base
+            if isinstance(base, mmap.mmap):
+                base.madvise(mmap.MADV_DONTNEED)
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetFiles:
+    """Rows [start, stop) of a dataset kept in files: small, and any process of this machine can ``open`` it.
+
+    ``directory`` has one ``.npy`` file per array. The processes that open it share one copy of the rows in memory, as
+    much of it as the operating system has room for.
+    """
+
+    directory: str
+    start: int
+    stop: int
+    dictionaries: tuple[tuple[str, ...], ...]
+    classes: tuple[str, ...] = ()
+
+    def open(self) -> Dataset:
+        """Return the rows, mapped read-only; raises FileNotFoundError once the run that wrote them is over."""
+        arrays: dict[str, Any] = {
+            name: np.asarray(np.load(Path(self.directory, f"{name}.npy"), mmap_mode="r"))[self.start : self.stop]
+            for name in ARRAYS
+        }
+        return Dataset(**arrays, dictionaries=self.dictionaries, classes=self.classes, files=self)
+
+    def rows(self, start: int, stop: int) -> DatasetFiles:
+        """Return the part [start, stop) of these rows, counted from their first."""
+        first, last, _ = slice(start, stop).indices(self.stop - self.start)
+        return replace(self, start=self.start + first, stop=self.start + max(first, last))

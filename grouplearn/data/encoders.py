@@ -15,6 +15,8 @@ from grouplearn.data.shard import Matrix
 
 #: A design matrix with at most this many columns is built dense; a wider one is CSR.
 DENSE_COLUMNS = 512
+#: Feature values made at a time: columns become rows while both fit the cache, and no second copy of all rows is made.
+_CACHED_VALUES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,43 +100,60 @@ def encode(
     Dense (C order) up to ``dense_columns`` columns, CSR beyond.
     """
     width = sum(item.width for item in fitted)
-    parts = [_positions(entry, numeric, codes, dictionaries) for entry in fitted]
-    return _dense(fitted, parts, width) if width <= dense_columns else _sparse(fitted, parts, width)
-
-
-def _positions(
-    fitted: FittedItem, numeric: FloatArray, codes: npt.NDArray[np.int32], dictionaries: Sequence[Sequence[str]]
-) -> npt.NDArray[Any]:
-    """Return the value of a one-column item (float64), or the column number inside a wide item (int64, -1 for none)."""
-    item = fitted.item
-    if item.kind == "numeric":
-        values = numeric[:, item.column]
-        if fitted.fill is not None:
-            values = np.where(np.isfinite(values), values, fitted.fill)
-        return (values - fitted.center) / fitted.scale
-    column = codes[:, item.column].astype(np.int64)
-    if item.kind == "hash":
-        return column
-    place = {category: position for position, category in enumerate(fitted.categories)}
-    # One more entry at the end so that code -1 (NULL) looks up -1.
-    table = np.array([*(place.get(text, -1) for text in dictionaries[item.column]), -1], dtype=np.int64)
-    position = table[column]
-    return np.where(position < 0, np.nan, position.astype(np.float64)) if item.encoder == "ordinal" else position
-
-
-def _dense(fitted: Sequence[FittedItem], parts: Sequence[npt.NDArray[Any]], width: int) -> FloatArray:
-    n_rows = parts[0].shape[0] if parts else 0
+    columns = [_Column.of(entry, dictionaries) for entry in fitted]
+    if width > dense_columns:
+        return _sparse(fitted, [column.values(numeric, codes) for column in columns], width)
+    n_rows = numeric.shape[0] if fitted else 0
     x = np.zeros((n_rows, width))
-    rows = np.arange(n_rows)
-    start = 0
-    for entry, part in zip(fitted, parts, strict=True):
-        if part.dtype == np.float64:
-            x[:, start] = part
-        else:
-            present = part >= 0
-            x[rows[present], start + part[present]] = 1.0
-        start += entry.width
+    step = max(1, _CACHED_VALUES // max(1, width))
+    for start in range(0, n_rows, step):
+        rows = slice(start, start + step)
+        _write(x[rows], columns, numeric[rows], codes[rows])
     return x
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A fitted item ready to be replayed: ``places`` are positions of category codes among the categories seen."""
+
+    fitted: FittedItem
+    places: npt.NDArray[np.int64] | None
+
+    @classmethod
+    def of(cls, fitted: FittedItem, dictionaries: Sequence[Sequence[str]]) -> _Column:
+        if fitted.item.kind != "category":
+            return cls(fitted, None)
+        place = {category: position for position, category in enumerate(fitted.categories)}
+        # One more entry at the end so that code -1 (NULL) looks up -1.
+        texts = dictionaries[fitted.item.column]
+        return cls(fitted, np.array([*(place.get(text, -1) for text in texts), -1], dtype=np.int64))
+
+    def values(self, numeric: FloatArray, codes: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
+        """Return the value of a one-column item (float64), or the column number in a wide item (int64, -1 for none)."""
+        fitted, item = self.fitted, self.fitted.item
+        if item.kind == "numeric":
+            values = numeric[:, item.column]
+            if fitted.fill is not None:
+                values = np.where(np.isfinite(values), values, fitted.fill)
+            return (values - fitted.center) / fitted.scale
+        column = codes[:, item.column].astype(np.int64)
+        if self.places is None:
+            return column
+        position = self.places[column]
+        return np.where(position < 0, np.nan, position.astype(np.float64)) if item.encoder == "ordinal" else position
+
+
+def _write(x: FloatArray, columns: Sequence[_Column], numeric: FloatArray, codes: npt.NDArray[np.int32]) -> None:
+    """Write the feature columns of some rows into ``x``, which is zero."""
+    start = 0
+    for column in columns:
+        values = column.values(numeric, codes)
+        if values.dtype == np.float64:
+            x[:, start] = values
+        else:
+            present = np.flatnonzero(values >= 0)
+            x[present, start + values[present]] = 1.0
+        start += column.fitted.width
 
 
 def _sparse(fitted: Sequence[FittedItem], parts: Sequence[npt.NDArray[Any]], width: int) -> Matrix:

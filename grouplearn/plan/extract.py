@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,18 +11,25 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from grouplearn.data.dataset import Dataset, FloatArray, Group
+from grouplearn.data.dataset import Dataset, DatasetFiles, Group
+from grouplearn.data.memory import memory_limit, rows_stay_in_memory
+from grouplearn.data.run_directory import RunDirectory
 from grouplearn.parser.statements import Sql
 from grouplearn.plan import types
 from grouplearn.plan.bind import grouping
 from grouplearn.plan.bound import BoundKey, BoundTrain
 from grouplearn.plan.features import AUTO_ONEHOT_LIMIT
+from grouplearn.plan.holdout import hold_out
 from grouplearn.plan.judge import Judge
+from grouplearn.plan.sorted_rows import Keys, Layout, SortedRows
 
 #: A label with more distinct values than this is not a class label.
 MAX_CLASSES = 1000
+#: What orders the rows of a group: the same for one seed and one content, whatever thread reads a row.
+ROW_HASH = "hash({seed}, {content})"
+#: Rows are read in batches of about this size, and of at most so many rows.
+BATCH_BYTES, MOST_BATCH_ROWS = 1 << 25, 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,19 +128,61 @@ def _category_counts(judge: Judge, bound: BoundTrain) -> tuple[int, tuple[int, .
 
 
 def extract(
-    connection: duckdb.DuckDBPyConnection, judge: Judge, bound: BoundTrain, stats: Statistics
+    connection: duckdb.DuckDBPyConnection,
+    judge: Judge,
+    bound: BoundTrain,
+    stats: Statistics,
+    directory: RunDirectory | None = None,
+    limit: int | None = None,
 ) -> tuple[Dataset, tuple[Group, ...]]:
-    """Read the rows once, sorted by finest group and then by a hash of (seed, row), and cut them into groups."""
-    pieces = _extract_query(bound)
+    """Read the rows once, sorted by finest group and then by a hash of (seed, row), and cut them into groups.
+
+    Rows too many for the memory limit (``limit`` bytes; see ``memory_limit``) are kept in files of ``directory``.
+    """
+    layout = _layout(bound, stats)
+    in_memory = directory is None or rows_stay_in_memory(layout.row_bytes * stats.n_rows, memory_limit(limit))
+    files = None if in_memory else directory
+    rows = SortedRows(layout, stats.n_rows, files.array if files else _array)
+    # Closed at once when a batch cannot be taken: until then the connection can run nothing else, not even ROLLBACK.
+    with closing(_batches(connection, judge, _extract_query(bound), layout.row_bytes)) as batches:
+        for batch in batches:
+            rows.take(batch)
+            if files:
+                files.forget_pages()
+    _refuse_other_rows(judge, bound, stats, rows)
+    rows.finish()
+    hold_out(rows.split, bound.holdout, rows.offsets, rows.leaves)
+    return _dataset(rows, stats, files), _groups(bound, stats, rows)
+
+
+def _array(_: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    return np.empty(shape, dtype)
+
+
+def _batches(
+    connection: duckdb.DuckDBPyConnection, judge: Judge, pieces: list[str | Sql], row_bytes: int
+) -> Generator[pa.RecordBatch, None, None]:
+    """Yield the rows of a query in order, about ``BATCH_BYTES`` at a time; DuckDB sorts, and spills what it must."""
+    query = "\n".join(piece if isinstance(piece, str) else piece.text for piece in pieces)
+    rows = min(MOST_BATCH_ROWS, 1 << (BATCH_BYTES // row_bytes).bit_length())
     try:
-        query = "\n".join(piece if isinstance(piece, str) else piece.text for piece in pieces)
-        table = connection.sql(query).to_arrow_table().combine_chunks()
+        with connection.sql(query).to_arrow_reader(rows) as reader:
+            yield from reader
     except duckdb.Error as error:
         judge.refuse(error, tuple(pieces))
-    offsets, leaves = _leaves(table, len(bound.keys))
-    _refuse_other_rows(judge, bound, stats, offsets, leaves)
-    dataset = _dataset(table, bound, stats, offsets, leaves)
-    return dataset, _groups(bound, stats, offsets, leaves)
+    except OSError as error:  # what DuckDB's errors become when they pass through Arrow
+        kind = duckdb.InterruptException if "INTERRUPT" in str(error) else duckdb.Error
+        judge.refuse(kind(str(error)), tuple(pieces))
+
+
+def _layout(bound: BoundTrain, stats: Statistics) -> Layout:
+    return Layout(
+        n_keys=len(bound.keys),
+        items=tuple(item.stored.item for item in bound.items),
+        classes=stats.classes if bound.target.classification else None,
+        weighted=bound.options.weight is not None,
+        marked=bound.holdout.kind == "where",
+    )
 
 
 def _extract_query(bound: BoundTrain) -> list[str | Sql]:
@@ -148,13 +197,15 @@ def _extract_query(bound: BoundTrain) -> list[str | Sql]:
         columns.append(("w", ("CAST((", bound.options.weight, ") AS DOUBLE)")))
     if bound.holdout.predicate:
         columns.append(("v", ("coalesce(CAST((", bound.holdout.predicate, ") AS BOOLEAN), false)")))
-    pieces: list[str | Sql] = ["SELECT * FROM (SELECT"]
+    content = ", ".join(name for name, _ in columns)
+    pieces: list[str | Sql] = [
+        f"SELECT *, {ROW_HASH.format(seed=bound.options.seed, content=content)} AS h FROM (SELECT"
+    ]
     for number, (name, expression) in enumerate(columns):
         pieces += [*([","] if number else []), *expression, f"AS {name}"]
     keys = "".join(f"k{number} NULLS FIRST, " for number in range(len(bound.keys)))
-    content = ", ".join(name for name, _ in columns)
-    # Rows with equal hash and equal content are interchangeable, so the order is the same for any number of threads.
-    return [*pieces, *bound.source, f") ORDER BY {keys}hash({bound.options.seed}, {content}), {content}"]
+    # Rows of one group and one hash are put in order by SortedRows: only keys and a number are compared here.
+    return [*pieces, *bound.source, f") ORDER BY {keys}h"]
 
 
 def _key_text(key: BoundKey) -> tuple[str | Sql, ...]:
@@ -162,17 +213,11 @@ def _key_text(key: BoundKey) -> tuple[str | Sql, ...]:
     return before, key.extract, after
 
 
-def _refuse_other_rows(
-    judge: Judge,
-    bound: BoundTrain,
-    stats: Statistics,
-    offsets: npt.NDArray[np.int64],
-    leaves: Sequence[tuple[str | None, ...]],
-) -> None:
+def _refuse_other_rows(judge: Judge, bound: BoundTrain, stats: Statistics, rows: SortedRows) -> None:
     """Raise BindError unless the rows just read make the groups that were counted."""
-    n_rows = int(offsets[-1])
+    n_rows = rows.n_read
     if n_rows == stats.n_rows:
-        read = dict(zip(leaves, np.diff(offsets).tolist(), strict=True))
+        read = dict(zip(rows.leaves, np.diff(rows.offsets).tolist(), strict=True))
         counted = {
             group.keys: group.n_rows for group in stats.groups if len(bound.sets[group.level]) == len(bound.keys)
         }
@@ -195,118 +240,42 @@ def _refuse_other_rows(
     raise judge.error(message, span, hint)
 
 
-def _leaves(table: pa.Table, n_keys: int) -> tuple[npt.NDArray[np.int64], list[tuple[str | None, ...]]]:
-    """Return the row offsets of the finest groups (one longer than the groups) and their key texts."""
-    n_rows = table.num_rows
-    starts = np.zeros(n_rows, dtype=bool)
-    starts[:1] = True
-    for number in range(n_keys):
-        column = _chunk(table, f"k{number}")
-        codes = pc.fill_null(pc.dictionary_encode(column).indices, -1).to_numpy(zero_copy_only=False)
-        starts[1:] |= codes[1:] != codes[:-1]
-    first = np.flatnonzero(starts)
-    offsets = np.append(first, n_rows).astype(np.int64)
-    texts = [_chunk(table, f"k{number}").take(pa.array(first)).to_pylist() for number in range(n_keys)]
-    leaves: list[tuple[str | None, ...]] = [()] * len(first)
-    return offsets, list(zip(*texts, strict=True)) if n_keys else leaves
-
-
-def _chunk(table: pa.Table, name: str) -> Any:
-    column = table.column(name)
-    return column.chunk(0) if column.num_chunks else pa.array([], type=column.type)
-
-
-def _dataset(
-    table: pa.Table,
-    bound: BoundTrain,
-    stats: Statistics,
-    offsets: npt.NDArray[np.int64],
-    leaves: Sequence[tuple[str | None, ...]],
-) -> Dataset:
-    items = [(f"x{number}", item.stored.item) for number, item in enumerate(bound.items)]
-    numeric = [_floats(_chunk(table, name)) for name, item in items if item.kind == "numeric"]
-    coded = [_coded(_chunk(table, name), item.kind == "hash") for name, item in items if item.kind != "numeric"]
-    n_rows = table.num_rows
-    label = _chunk(table, "y")
+def _dataset(rows: SortedRows, stats: Statistics, files: RunDirectory | None) -> Dataset:
+    if files:
+        return DatasetFiles(str(files.path), 0, stats.n_rows, rows.dictionaries, stats.classes).open()
     return Dataset(
-        numeric=np.stack(numeric, axis=1) if numeric else np.empty((n_rows, 0)),
-        codes=np.stack([codes for codes, _ in coded], axis=1) if coded else np.empty((n_rows, 0), dtype=np.int32),
-        y=_class_numbers(label, stats.classes) if bound.target.classification else _floats(label),
-        weight=_floats(_chunk(table, "w")) if bound.options.weight else np.ones(n_rows),
-        split=_split(table, bound, offsets, leaves),
-        dictionaries=tuple(dictionary for _, dictionary in coded),
+        numeric=rows.numeric,
+        codes=rows.codes,
+        y=rows.y,
+        weight=rows.weight,
+        split=rows.split,
+        dictionaries=rows.dictionaries,
         classes=stats.classes,
     )
 
 
-def _floats(column: Any) -> FloatArray:
-    values: FloatArray = column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
-    if column.null_count:
-        values = np.where(column.is_null().to_numpy(zero_copy_only=False), np.nan, values)
-    return values
-
-
-def _coded(column: Any, is_hash: bool) -> tuple[npt.NDArray[np.int32], tuple[str, ...]]:
-    """Return codes into the sorted dictionary, -1 for NULL; buckets are codes already."""
-    if is_hash:
-        return pc.fill_null(column, -1).to_numpy(zero_copy_only=False).astype(np.int32), ()
-    encoded = pc.dictionary_encode(column)
-    texts: list[str] = encoded.dictionary.to_pylist()
-    order = sorted(range(len(texts)), key=texts.__getitem__)
-    rank = np.empty(len(texts) + 1, dtype=np.int32)
-    rank[order] = np.arange(len(texts), dtype=np.int32)
-    rank[-1] = -1
-    codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
-    return rank[codes], tuple(texts[position] for position in order)
-
-
-def _class_numbers(column: Any, classes: Sequence[str]) -> FloatArray:
-    numbers = pc.index_in(column, value_set=pa.array(classes, type=pa.string()))
-    return _floats(numbers)
-
-
-def _split(
-    table: pa.Table,
-    bound: BoundTrain,
-    offsets: npt.NDArray[np.int64],
-    leaves: Sequence[tuple[str | None, ...]],
-) -> npt.NDArray[np.int16]:
-    """Return held-out marks or fold numbers; they follow from the order of rows inside each finest group."""
-    n_rows, holdout = table.num_rows, bound.holdout
-    if holdout.kind == "where":
-        return np.asarray(_chunk(table, "v").to_numpy(zero_copy_only=False)).astype(np.int16)
-    split = np.zeros(n_rows, dtype=np.int16)
-    if holdout.kind == "none" or not n_rows:
-        return split
-    sizes = np.diff(offsets)
-    position = np.arange(n_rows) - np.repeat(offsets[:-1], sizes)
-    if holdout.kind == "sample":
-        # At least one row of a group of five or more; smaller groups have none to spare.
-        held = np.maximum(np.floor(sizes * holdout.share + 0.5), np.where(sizes >= 5, 1, 0))
-        return (position < np.repeat(np.minimum(held, sizes - 1), sizes)).astype(np.int16)
-    # Starting each group at a fold of its own keeps folds equal where groups are tiny.
-    start = np.array([zlib.crc32(repr(keys).encode()) % holdout.folds for keys in leaves], dtype=np.int64)
-    return ((position + np.repeat(start, sizes)) % holdout.folds).astype(np.int16)
-
-
-def _groups(
-    bound: BoundTrain, stats: Statistics, offsets: npt.NDArray[np.int64], leaves: Sequence[tuple[str | None, ...]]
-) -> tuple[Group, ...]:
-    runs: list[dict[tuple[str | None, ...], list[tuple[int, int]]]] = [{} for _ in bound.sets]
-    for number, keys in enumerate(leaves):
-        run = (int(offsets[number]), int(offsets[number + 1]))
-        for level, members in enumerate(bound.sets):
-            known = runs[level].setdefault(tuple(keys[key] for key in members), [])
-            if known and known[-1][1] == run[0]:
-                known[-1] = (known[-1][0], run[1])
-            else:
-                known.append(run)
+def _groups(bound: BoundTrain, stats: Statistics, rows: SortedRows) -> tuple[Group, ...]:
+    runs = [_level_runs(rows, members, len(bound.keys)) for members in bound.sets]
     return tuple(
-        Group(
-            id=number,
-            level=count.level,
-            keys=count.keys,
-            ranges=tuple(runs[count.level].get(tuple(count.keys[key] for key in bound.sets[count.level]), ())),
-        )
+        Group(number, count.level, count.keys, tuple(runs[count.level].get(_members(count.keys, members), ())))
         for number, count in enumerate(stats.groups)
+        for members in (bound.sets[count.level],)
     )
+
+
+def _level_runs(rows: SortedRows, members: Sequence[int], n_keys: int) -> dict[Keys, list[tuple[int, int]]]:
+    """Return the runs of rows of each group of one grouping set; runs that touch are one."""
+    offsets = rows.offsets.tolist()
+    whole = tuple(members) == tuple(range(n_keys))
+    runs: dict[Keys, list[tuple[int, int]]] = {}
+    for leaf, start, stop in zip(rows.leaves, offsets, offsets[1:], strict=False):
+        known = runs.setdefault(leaf if whole else _members(leaf, members), [])
+        if known and known[-1][1] == start:
+            known[-1] = (known[-1][0], stop)
+        else:
+            known.append((start, stop))
+    return runs
+
+
+def _members(keys: Keys, members: Sequence[int]) -> Keys:
+    return tuple([keys[key] for key in members])

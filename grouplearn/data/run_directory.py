@@ -1,0 +1,158 @@
+"""The run directory: a private place on disk for the rows of one TRAIN, gone when it ends, however it ends."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import shutil
+import tempfile
+import uuid
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.errors import TrainingError
+
+#: Held locked by the process that uses the directory, so a lock that can be had says that the process is dead.
+PID_FILE = "pid"
+_PRIVATE = 0o700
+_HINT = "free disk space, or let more rows stay in memory with a higher memory limit"
+
+
+class RunDirectory:
+    """A directory ``run-<uuid>`` (mode 0700), made when the first array is, and removed on leaving the context.
+
+    ``parent`` holds the runs of one database. Directories that dead processes left there are removed on entering.
+    """
+
+    def __init__(self, parent: Path) -> None:
+        self._parent = parent
+        self._path: Path | None = None
+        self._lock: Any = None
+        self._maps: list[mmap.mmap] = []
+
+    @classmethod
+    def beside(cls, database: str | None) -> RunDirectory:
+        """Return the directory ``<database>.grouplearn/run-<uuid>``, or one among the user's temporary files.
+
+        The latter for a database in memory or without a local file (``database`` is its path, if it has one).
+        """
+        if database and Path(database).is_file():
+            return cls(Path(database + ".grouplearn"))
+        return cls(Path(tempfile.gettempdir()) / f"grouplearn-{os.getuid()}")
+
+    def __enter__(self) -> RunDirectory:
+        remove_stale(self._parent)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.remove()
+
+    @property
+    def path(self) -> Path:
+        """The directory; made now if it is not there yet."""
+        if self._path is not None:
+            return self._path
+        try:
+            return self._make()
+        except OSError as error:
+            self.remove()
+            message = f"the rows do not fit in memory, and no directory for them could be made: {error}"
+            raise TrainingError(message, hint="make that place writable, or raise the memory limit") from None
+
+    def _make(self) -> Path:
+        self._parent.mkdir(mode=_PRIVATE, exist_ok=True)
+        if self._parent.is_symlink() or self._parent.stat().st_uid != os.getuid():
+            raise PermissionError(errno.EPERM, "another user's directory", str(self._parent))
+        self._path = path = self._parent / f"run-{uuid.uuid4()}"
+        path.mkdir(mode=_PRIVATE)
+        # Locked under another name first: a pid file is never seen unlocked while its process lives.
+        self._lock = (path / ".pid").open("w")
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._lock.write(str(os.getpid()))
+        self._lock.flush()
+        return (path / ".pid").rename(path / PID_FILE).parent
+
+    def array(self, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Return a new array that lives in the file ``<name>.npy``, its disk space reserved; raises TrainingError."""
+        path = self.path / f"{name}.npy"
+        kind = np.dtype(dtype)
+        n_bytes = kind.itemsize * int(np.prod(shape, dtype=np.int64))
+        try:
+            with path.open("w+b") as file:
+                header = {"descr": np.lib.format.dtype_to_descr(kind), "fortran_order": False, "shape": shape}
+                np.lib.format.write_array_header_1_0(file, header)
+                offset = file.tell()
+                # Pages of a file with holes, written to a full disk, would end the process (SIGBUS).
+                _reserve(file, offset + n_bytes)
+                pages = mmap.mmap(file.fileno(), offset + n_bytes)
+        except OSError as error:
+            raise self._disk_error(error, path, n_bytes) from None
+        self._maps.append(pages)
+        array: npt.NDArray[Any] = np.ndarray(shape, kind, buffer=pages, offset=offset)
+        return array
+
+    def _disk_error(self, error: OSError, path: Path, n_bytes: int) -> TrainingError:
+        free = shutil.disk_usage(path.parent).free
+        message = (
+            f"the rows do not fit in memory, and they could not be kept on disk: {error.strerror}\n"
+            f"File: {path} needs {size(n_bytes)}, and {size(free)} are free"
+        )
+        return TrainingError(message, hint=_HINT)
+
+    def forget_pages(self) -> None:
+        """Let the operating system take back the memory of what was written; the files keep it."""
+        for pages in self._maps:
+            pages.madvise(mmap.MADV_DONTNEED)
+
+    def remove(self) -> None:
+        """Remove the directory; the parent too when it is empty. Mapped arrays stay readable until they are dropped."""
+        self._maps.clear()
+        if self._path is not None:
+            shutil.rmtree(self._path, ignore_errors=True)
+            _remove_empty(self._parent)
+            self._path = None
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+
+def remove_stale(parent: Path) -> None:
+    """Remove the run directories in ``parent`` whose processes are dead."""
+    for path in parent.glob("run-*"):
+        with suppress(OSError), (path / PID_FILE).open("r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path, ignore_errors=True)
+    _remove_empty(parent)
+
+
+def size(n_bytes: int) -> str:
+    """Return a number of bytes as people write it: ``9.4 GB``."""
+    amount, unit = float(n_bytes), "bytes"
+    for unit in ("bytes", "kB", "MB", "GB", "TB"):
+        if amount < 1000 or unit == "TB":
+            break
+        amount /= 1000
+    return f"{amount:.0f} {unit}" if unit == "bytes" else f"{amount:.1f} {unit}"
+
+
+def _reserve(file: Any, n_bytes: int) -> None:
+    """Give the file its blocks on disk; raises OSError when there is no room."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, n_bytes)
+        return
+    zeros = bytes(1 << 20)
+    for start in range(file.tell(), n_bytes, len(zeros)):
+        file.write(zeros[: n_bytes - start])
+    file.flush()
+
+
+def _remove_empty(parent: Path) -> None:
+    with suppress(OSError):
+        parent.rmdir()

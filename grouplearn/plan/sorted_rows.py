@@ -1,0 +1,218 @@
+"""Batches of rows, sorted by finest group and hash, become the arrays of a dataset: in memory, or in files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from grouplearn.data.dataset import FloatArray, Item
+
+Keys = tuple[str | None, ...]
+
+#: Values transposed at a time: columns of Arrow become rows of a dataset while both fit the cache.
+_TRANSPOSED_VALUES = 1 << 16
+#: Values looked at together where whole arrays would not fit in memory.
+_CHUNK_VALUES = 1 << 20
+
+
+class NewArray(Protocol):
+    """Makes an array by name, shape and type."""
+
+    def __call__(self, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike, /) -> npt.NDArray[Any]:
+        """Return an array whose values do not matter."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What the columns of a batch are: keys ``k0, k1, ...``, items ``x0, x1, ...``, the label ``y``, the hash ``h``.
+
+    ``classes`` are the texts that a class label takes (None: the label is a number). ``weighted``: there is a column
+    ``w``. ``marked``: there is a column ``v``, true in rows held out.
+    """
+
+    n_keys: int
+    items: tuple[Item, ...]
+    classes: tuple[str, ...] | None
+    weighted: bool
+    marked: bool
+
+    @property
+    def n_numeric(self) -> int:
+        """Number of columns of ``Dataset.numeric``."""
+        return sum(item.kind == "numeric" for item in self.items)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row of the dataset."""
+        return 8 * self.n_numeric + 4 * (len(self.items) - self.n_numeric) + 18
+
+
+@dataclass(slots=True)
+class _Texts:
+    """Numbers for the texts of a category column in the order in which they are met."""
+
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    def coded(self, column: Any) -> npt.NDArray[np.int32]:
+        """Return the number of each text, -1 for NULL."""
+        encoded = pc.dictionary_encode(column)
+        met = [self.numbers.setdefault(text, len(self.numbers)) for text in encoded.dictionary.to_pylist()]
+        table = np.array([*met, -1], dtype=np.int32)  # -1 looks up the last entry
+        coded: npt.NDArray[np.int32] = table[pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)]
+        return coded
+
+    def ranks(self) -> npt.NDArray[np.int32]:
+        """Return the place of each number's text in the sorted dictionary; the last entry is -1, for NULL."""
+        ranks = np.empty(len(self.numbers) + 1, dtype=np.int32)
+        ranks[[self.numbers[text] for text in sorted(self.numbers)]] = np.arange(len(self.numbers), dtype=np.int32)
+        ranks[-1] = -1
+        return ranks
+
+
+class SortedRows:
+    """The arrays of ``n_rows`` rows, filled batch by batch; rows beyond are counted and dropped.
+
+    After ``finish``, ``leaves`` are the key texts of the finest groups and ``offsets`` (one longer) their first rows.
+    """
+
+    def __init__(self, layout: Layout, n_rows: int, new: NewArray) -> None:
+        self._layout, self._room = layout, n_rows
+        self.numeric: FloatArray = new("numeric", (n_rows, layout.n_numeric), np.float64)
+        n_codes = len(layout.items) - layout.n_numeric
+        self.codes: npt.NDArray[np.int32] = new("codes", (n_rows, n_codes), np.int32)
+        self.y: FloatArray = new("y", (n_rows,), np.float64)
+        self.weight: FloatArray = new("weight", (n_rows,), np.float64)
+        self.split: npt.NDArray[np.int16] = new("split", (n_rows,), np.int16)
+        self._texts = {item.column: _Texts() for item in layout.items if item.kind == "category"}
+        self.n_read = 0
+        self.leaves: list[Keys] = []
+        self._firsts: list[npt.NDArray[np.int64]] = []
+        self._last: tuple[Keys, int] | None = None
+        #: Rows whose finest group and hash are those of the row before: equal rows but for a collision of the hash.
+        self._tied = np.zeros(n_rows, dtype=np.bool_)
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        """Put the rows of ``batch`` after those taken before."""
+        start, self.n_read = self.n_read, self.n_read + batch.num_rows
+        if self.n_read > self._room or not batch.num_rows:
+            return
+        rows = slice(start, self.n_read)
+        self._find_leaves(batch, start)
+        self._put_items(batch, start)
+        label, classes = batch.column("y"), self._layout.classes
+        self.y[rows] = _floats(label if classes is None else _class_numbers(label, classes))
+        self.weight[rows] = _floats(batch.column("w")) if self._layout.weighted else 1.0
+        self.split[rows] = batch.column("v").to_numpy(zero_copy_only=False) if self._layout.marked else 0
+
+    def finish(self) -> None:
+        """Number category texts by their place in the sorted dictionary, and put equal hashes in order."""
+        for column, texts in self._texts.items():
+            ranks = texts.ranks()
+            for rows in _chunks(self._room):
+                self.codes[rows, column] = ranks[self.codes[rows, column]]
+        self._settle_ties()
+
+    @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """First row of each finest group, and the number of rows."""
+        return np.concatenate([*self._firsts, [self.n_read]]).astype(np.int64)
+
+    @property
+    def dictionaries(self) -> tuple[tuple[str, ...], ...]:
+        """Return the sorted texts of each column of ``codes``; none for hash items."""
+        coded = (item.column for item in self._layout.items if item.kind != "numeric")
+        return tuple(tuple(sorted(self._texts[column].numbers)) if column in self._texts else () for column in coded)
+
+    def _find_leaves(self, batch: pa.RecordBatch, start: int) -> None:
+        keys = [batch.column(f"k{number}") for number in range(self._layout.n_keys)]
+        hashes = batch.column("h").to_numpy()
+        first = np.zeros(batch.num_rows, dtype=np.bool_)
+        for key in keys:
+            codes = pc.fill_null(pc.dictionary_encode(key).indices, -1).to_numpy(zero_copy_only=False)
+            first[1:] |= codes[1:] != codes[:-1]
+        before, self._last = self._last, (_keys_at(keys, -1), hashes[-1])
+        first[0] = before is None or before[0] != _keys_at(keys, 0)
+        self._tied[start + 1 : start + batch.num_rows] = (hashes[1:] == hashes[:-1]) & ~first[1:]
+        self._tied[start] = before is not None and not first[0] and before[1] == hashes[0]
+        positions = np.flatnonzero(first)
+        texts = [key.take(pa.array(positions)).to_pylist() for key in keys]
+        self.leaves += zip(*texts, strict=True) if keys else [()] * positions.size
+        self._firsts.append(positions + start)
+
+    def _put_items(self, batch: pa.RecordBatch, start: int) -> None:
+        numbers: dict[int, FloatArray] = {}
+        for position, item in enumerate(self._layout.items):
+            column = batch.column(f"x{position}")
+            if item.kind == "numeric":
+                numbers[item.column] = _floats(column)
+            elif item.kind == "hash":
+                buckets = pc.fill_null(column, -1).to_numpy(zero_copy_only=False)
+                self.codes[start : start + batch.num_rows, item.column] = buckets
+            else:
+                self.codes[start : start + batch.num_rows, item.column] = self._texts[item.column].coded(column)
+        step = max(1, _TRANSPOSED_VALUES // max(1, len(numbers)))
+        for low in range(0, batch.num_rows, step):
+            part = self.numeric[start + low : start + min(low + step, batch.num_rows)]
+            for place, values in numbers.items():
+                part[:, place] = values[low : low + step]
+
+    def _settle_ties(self) -> None:
+        """Order rows of one group and one hash by content; where they are equal, as nearly always, nothing moves."""
+        starts, stops = _runs(self._tied)
+        unordered: set[int] = set()
+        for rows in _chunks(self._room, max(1, _CHUNK_VALUES // (self.numeric.shape[1] + 1))):
+            tied = rows.start + np.flatnonzero(self._tied[rows])
+            unordered.update((np.searchsorted(starts, tied[self._differ(tied, tied - 1)]) - 1).tolist())
+        for run in sorted(unordered):
+            self._sort(slice(starts[run], stops[run]))
+
+    def _differ(self, rows: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        differ = np.zeros(rows.size, dtype=np.bool_)
+        for bits in self._bits():
+            unequal = bits[rows] != bits[others]
+            differ |= unequal.any(axis=1) if unequal.ndim == 2 else unequal
+        return differ
+
+    def _sort(self, rows: slice) -> None:
+        """Sort rows by their bits: any order will do that content alone decides."""
+        order = np.lexsort([column for bits in self._bits() for column in np.atleast_2d(bits[rows].T)])
+        for array in (self.numeric, self.codes, self.y, self.weight, self.split):
+            array[rows] = array[rows][order]
+
+    def _bits(self) -> Sequence[npt.NDArray[Any]]:
+        """Return the arrays as whole numbers, in which NaN equals NaN and 0.0 is not -0.0."""
+        floats = [array.view(np.int64) for array in (self.numeric, self.y, self.weight)]
+        return [*floats, self.codes, self.split]
+
+
+def _chunks(n_rows: int, step: int = _CHUNK_VALUES) -> list[slice]:
+    return [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
+
+
+def _runs(tied: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return first and past-the-last rows of the runs in which every row but the first is tied to the one before."""
+    starts = np.flatnonzero(~tied[:-1] & tied[1:])
+    stops = np.flatnonzero(tied[:-1] & ~tied[1:]) + 1
+    return starts, np.append(stops, tied.size)[: starts.size]
+
+
+def _keys_at(keys: Sequence[Any], row: int) -> Keys:
+    return tuple(key[row].as_py() for key in keys)
+
+
+def _floats(column: Any) -> FloatArray:
+    values: FloatArray = column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+    if column.null_count:
+        values = np.where(column.is_null().to_numpy(zero_copy_only=False), np.nan, values)
+    return values
+
+
+def _class_numbers(column: Any, classes: Sequence[str]) -> Any:
+    return pc.index_in(column, value_set=pa.array(classes, type=pa.string()))

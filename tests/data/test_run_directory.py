@@ -1,0 +1,268 @@
+"""Rows larger than memory: files that are private, found again by path, and gone when TRAIN ends."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import pickle
+import re
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import grouplearn
+from grouplearn import training
+from grouplearn.data import memory
+from grouplearn.data.dataset import ARRAYS, Dataset, DatasetFiles
+from grouplearn.data.run_directory import PID_FILE, RunDirectory, remove_stale, size
+from grouplearn.plan import extract
+
+TRAIN = (
+    "TRAIN OR REPLACE MODEL m USING {learner} PREDICT {label} FEATURES (zscore(x), onehot(kind)) FROM points "
+    "GROUP BY ROLLUP (g) OVER GRID (l2 IN (0.1, 1)) WITH (executor = 'local')"
+)
+
+
+@pytest.fixture
+def no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows are more than fit."""
+    monkeypatch.setattr(extract, "memory_limit", lambda given=None: 0)
+
+
+@pytest.fixture
+def con(tmp_path: Path) -> Iterator[grouplearn.Connection]:
+    with grouplearn.connect(tmp_path / "shop.duckdb", progress=False) as connection:
+        connection.execute(
+            "CREATE TABLE points AS SELECT i % 5 AS g, i * 37 % 101 / 20 AS x, ['a', 'b', NULL][1 + i % 3] AS kind, "
+            "2 * x + i % 7 AS y, y > 8 AS big FROM range(3000) AS t(i)"
+        )
+        yield connection
+
+
+def runs(tmp_path: Path) -> list[Path]:
+    return sorted(tmp_path.glob("*.grouplearn*"))
+
+
+def weights(connection: grouplearn.Connection) -> list[tuple[Any, ...]]:
+    return connection.execute("SELECT * FROM m_weights ORDER BY ALL").fetchall()
+
+
+@pytest.mark.parametrize(("learner", "label"), [("linear_regression", "y"), ("logistic_regression", "big")])
+def test_models_do_not_depend_on_where_rows_are(
+    con: grouplearn.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, learner: str, label: str
+) -> None:
+    con.execute(TRAIN.format(learner=learner, label=label))
+    expected = weights(con)
+    seen: list[tuple[Path, list[str], set[int]]] = []
+
+    def spied(physical: Any, choice: Any, job: Any, *others: Any) -> Any:
+        (parent,) = runs(tmp_path)
+        (directory,) = parent.iterdir()
+        modes = {stat.S_IMODE(path.stat().st_mode) for path in (parent, directory)}
+        seen.append((directory, sorted(path.name for path in directory.iterdir()), modes))
+        assert job.dataset.files.directory == str(directory)
+        return run(physical, choice, job, *others)
+
+    run = training.run
+    monkeypatch.setattr(training, "run", spied)
+    monkeypatch.setattr(extract, "memory_limit", lambda given=None: 0)
+    con.execute(TRAIN.format(learner=learner, label=label))
+    assert weights(con) == expected
+    ((directory, names, modes),) = seen
+    assert re.fullmatch(r"run-[0-9a-f-]{36}", directory.name)
+    assert names == sorted([PID_FILE, *(f"{name}.npy" for name in ARRAYS)])
+    assert modes == {0o700}
+    assert runs(tmp_path) == []
+
+
+@pytest.mark.usefixtures("no_memory")
+@pytest.mark.parametrize("error", [KeyboardInterrupt, grouplearn.TrainingError("lost"), MemoryError])
+def test_nothing_is_left_however_a_train_ends(
+    con: grouplearn.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def fail(*_: Any) -> None:
+        assert runs(tmp_path) != []
+        raise error
+
+    monkeypatch.setattr(training, "run", fail)
+    with pytest.raises(error if isinstance(error, type) else type(error)):
+        con.execute(TRAIN.format(learner="linear_regression", label="y"))
+    assert runs(tmp_path) == []
+
+
+@pytest.mark.usefixtures("no_memory")
+def test_rows_of_a_database_in_memory_are_temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    seen: list[Path] = []
+    array = RunDirectory.array
+
+    def spied(directory: RunDirectory, *given: Any) -> Any:
+        seen.append(directory.path)
+        return array(directory, *given)
+
+    monkeypatch.setattr(RunDirectory, "array", spied)
+    with grouplearn.connect(progress=False) as connection:
+        connection.execute("CREATE TABLE t AS SELECT range AS x, range * 2 AS y FROM range(100)")
+        connection.execute("TRAIN MODEL m USING linear_regression PREDICT y FROM t")
+    assert {path.parent for path in seen} == {tmp_path / f"grouplearn-{os.getuid()}"}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_directories_of_dead_processes_are_removed_and_of_live_ones_kept(tmp_path: Path) -> None:
+    parent = tmp_path / "shop.duckdb.grouplearn"
+    program = (
+        "import os, sys\nfrom pathlib import Path\nfrom grouplearn.data.run_directory import RunDirectory\n"
+        "directory = RunDirectory(Path(sys.argv[1]))\ndirectory.array('y', (1000,), 'f8')\n"
+        "print(directory.path, flush=True)\nos.kill(os.getpid(), 9)\n"
+    )
+    died = subprocess.run([sys.executable, "-c", program, str(parent)], capture_output=True, text=True, check=False)
+    dead = Path(died.stdout.strip())
+    assert (dead / "y.npy").is_file()
+    with RunDirectory(parent) as live:
+        assert not dead.exists()
+        assert (live.path / PID_FILE).read_text() == str(os.getpid())
+        remove_stale(parent)
+        assert live.path.is_dir()
+    assert not parent.exists()
+
+
+def test_a_full_disk_is_told_in_full(
+    con: grouplearn.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_memory: None
+) -> None:
+    class Usage(NamedTuple):
+        free: int
+
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(12_345))
+    with pytest.raises(grouplearn.TrainingError) as caught:
+        con.execute(TRAIN.format(learner="linear_regression", label="y"))
+    message = re.sub(r"run-[0-9a-f-]{36}", "run-ID", str(caught.value)).replace(str(tmp_path), "DIRECTORY")
+    assert message == (
+        "the rows do not fit in memory, and they could not be kept on disk: No space left on device\n"
+        "File: DIRECTORY/shop.duckdb.grouplearn/run-ID/numeric.npy needs 24.0 kB, and 12.3 kB are free\n\n"
+        "Hint: free disk space, or let more rows stay in memory with a higher memory limit"
+    )
+    assert runs(tmp_path) == []
+    monkeypatch.undo()
+    con.execute(TRAIN.format(learner="linear_regression", label="y"))
+
+
+def test_a_place_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with RunDirectory(tmp_path / "file") as directory, pytest.raises(grouplearn.TrainingError) as caught:
+        directory.array("y", (3,), np.float64)
+    assert str(caught.value) == (
+        "the rows do not fit in memory, and no directory for them could be made: "
+        f"[Errno 17] File exists: '{tmp_path / 'file'}'\n\n"
+        "Hint: make that place writable, or raise the memory limit"
+    )
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Iterator[Dataset]:
+    with RunDirectory(tmp_path / "runs") as directory:
+        shapes = {"numeric": (20, 3), "codes": (20, 1), "y": (20,), "weight": (20,), "split": (20,)}
+        types = {"codes": np.int32, "split": np.int16}
+        for number, name in enumerate(ARRAYS):
+            array = directory.array(name, shapes[name], types.get(name, np.float64))
+            array[...] = np.arange(array.size).reshape(array.shape) + number
+        directory.forget_pages()
+        yield DatasetFiles(str(directory.path), 0, 20, (("a", "b"),), ("no", "yes")).open()
+
+
+def test_another_process_opens_a_part_by_path(stored: Dataset) -> None:
+    part = stored.rows(4, 16).rows(2, 7)
+    program = (
+        "import pickle, sys\ndataset = pickle.loads(sys.stdin.buffer.read()).open()\n"
+        "print(dataset.n_rows, dataset.numeric.tolist(), dataset.codes.tolist(), dataset.y.tolist(), "
+        "dataset.weight.tolist(), dataset.split.tolist(), dataset.dictionaries, dataset.classes, sep='\\n')\n"
+        "print(dataset.numeric.flags.writeable, any('numeric.npy' in line for line in open('/proc/self/maps')))\n"
+    )
+    sent = pickle.dumps(part.files)
+    assert len(sent) < 1000
+    done = subprocess.run([sys.executable, "-c", program], input=sent, capture_output=True, check=True)
+    expected = [getattr(stored, name)[6:11].tolist() for name in ARRAYS]
+    assert done.stdout.decode().splitlines() == [
+        *(str(each) for each in (5, *expected, stored.dictionaries, stored.classes)),
+        "False True",
+    ]
+
+
+def test_a_part_of_the_rows_is_a_view(stored: Dataset) -> None:
+    part = stored.rows(4, 16)
+    assert all(np.shares_memory(getattr(part, name), getattr(stored, name)) for name in ARRAYS)
+    assert part.n_rows == 12
+    assert part.n_bytes == 12 * (3 * 8 + 4 + 8 + 8 + 2)
+    assert stored.rows(18, 30).n_rows == stored.rows(18, 30).files.open().n_rows == 2
+
+
+def test_pages_are_read_again_after_they_were_forgotten(stored: Dataset) -> None:
+    before = [getattr(stored, name).tolist() for name in ARRAYS]
+    assert "numeric.npy" in resident()
+    stored.rows(3, 5).forget_pages()
+    assert "numeric.npy" not in resident()
+    assert [getattr(stored, name).tolist() for name in ARRAYS] == before
+
+
+def resident() -> set[str]:
+    """Return the names of the mapped files of which some part is in memory."""
+    name, found = "", set()
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if re.match(r"[0-9a-f]+-", line):
+            name = line.split("/")[-1]
+        elif line.startswith("Rss:") and int(line.split()[1]):
+            found.add(name)
+    return found
+
+
+def test_rows_of_a_run_that_is_over_are_not_found(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        DatasetFiles(str(tmp_path / "gone"), 0, 1, ()).open()
+
+
+def test_a_locked_pid_file_says_that_its_process_lives(tmp_path: Path) -> None:
+    run = tmp_path / "run-1"
+    run.mkdir()
+    with (run / PID_FILE).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        remove_stale(tmp_path)
+        assert run.is_dir()
+    remove_stale(tmp_path)
+    assert not run.exists()
+
+
+def test_memory_limit_is_given_or_a_share_of_the_smallest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert memory.memory_limit(123) == 123
+    monkeypatch.setattr(memory, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(memory, "_physical", lambda: 10_000)
+    assert memory.memory_limit() == 6_000
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory.memory_limit() == 6_000
+    (tmp_path / "memory.max").write_text("1000\n")
+    assert memory.memory_limit() == 600
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory" / "memory.limit_in_bytes").write_text("500\n")
+    assert memory.memory_limit() == 300
+
+
+def test_rows_stay_in_memory_up_to_a_quarter_of_the_limit() -> None:
+    assert memory.rows_stay_in_memory(25, 100)
+    assert not memory.rows_stay_in_memory(26, 100)
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "text"), [(0, "0 bytes"), (999, "999 bytes"), (1500, "1.5 kB"), (9_400_000_000, "9.4 GB")]
+)
+def test_sizes_are_written_as_people_write_them(n_bytes: int, text: str) -> None:
+    assert size(n_bytes) == text
