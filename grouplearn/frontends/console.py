@@ -22,6 +22,8 @@ from grouplearn.frontends.scope import Scope
 
 _EXPLAIN = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*explain\b", re.IGNORECASE | re.DOTALL)
 
+_LINE = re.compile(r"\n\nLINE (\d+):")
+
 Open = Callable[[str, bool], Connection]
 
 
@@ -116,9 +118,22 @@ class Console:
                 print(f"Run Time (s): real {real:.3f} user {user:.6f} sys {system:.6f}")
 
     def _show(self, text: str) -> None:
-        relation = self.connection.relation(text, None, Scope({}, {}))
+        try:
+            relation = self.connection.relation(text, None, Scope({}, {}))
+        except (duckdb.BinderException, duckdb.CatalogException) as error:
+            raise self._located(text, error) from None
         if relation is not None and not is_report(relation):
             self.show(relation, is_plan=_EXPLAIN.match(text) is not None)
+
+    def _located(self, text: str, error: duckdb.Error) -> duckdb.Error:
+        """Return DuckDB's error with its line and caret, which it leaves out when it makes a relation."""
+        if _LINE.search(str(error)) is None:
+            try:
+                self.connection.execute(f"EXPLAIN\n{text}")  # binds, runs nothing
+            except duckdb.Error as again:
+                if str(again).startswith(str(error)):  # not of EXPLAIN itself
+                    return type(error)(_LINE.sub(lambda line: f"\n\nLINE {int(line[1]) - 1}:", str(again)))
+        return error
 
     def show(self, relation: duckdb.DuckDBPyRelation, is_plan: bool = False) -> None:
         """Print the rows of ``relation`` in the current mode, as wide as the terminal."""

@@ -307,3 +307,18 @@ def test_of_two_that_train_the_same_model_at_once_one_wins() -> None:
         assert ended.count(20) == 1
         counts = "SELECT count(*) FROM grouplearn.models UNION ALL SELECT count(*) FROM grouplearn.trials"
         assert connection.execute(counts).fetchall() == [(2,), (80,)]
+
+
+def test_pep_249_types_and_constructors() -> None:
+    with grouplearn.connect() as con:
+        kinds = [entry[1] for entry in con.execute("SELECT 1, 'a', DATE '2024-01-01', 'b'::BLOB").description or []]
+        values = [grouplearn.Date(2024, 1, 2), grouplearn.Timestamp(2024, 1, 2, 3, 4, 5), grouplearn.Binary(b"x")]
+        assert con.execute("SELECT ?, ?, ?", values).fetchone() == tuple(values)
+    expected = [grouplearn.NUMBER, grouplearn.STRING, grouplearn.DATETIME, grouplearn.BINARY]
+    assert [each == kind for each, kind in zip(expected, kinds, strict=True)] == [True] * 4
+    assert kinds[0] != grouplearn.STRING
+    moment = grouplearn.TimestampFromTicks(86400 * 366)
+    assert (grouplearn.DateFromTicks(86400 * 366), grouplearn.TimeFromTicks(86400 * 366)) == (
+        moment.date(),
+        moment.time(),
+    )
