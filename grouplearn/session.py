@@ -39,7 +39,7 @@ from grouplearn.plan import explain
 from grouplearn.plan.bind import bind, bind_learner
 from grouplearn.plan.extract import extract, statistics
 from grouplearn.plan.judge import Judge
-from grouplearn.plan.options import check_setting
+from grouplearn.plan.options import check_setting, known_setting
 from grouplearn.plan.physical import definition, plan
 from grouplearn.runtime.job import Progress
 
@@ -131,8 +131,12 @@ class Session:
             return True
         if conflict.is_model and statement.replace:
             return False
-        hint = f"Write TRAIN OR REPLACE MODEL {name} to train it anew." if conflict.is_model else "Choose another name."
-        raise ModelExists(conflict.message, text=judge.text, span=statement.name.span, hint=hint)
+        span = statement.name.span
+        written = judge.text[span.start : span.end]
+        hint = (
+            f"Write TRAIN OR REPLACE MODEL {written} to train it anew." if conflict.is_model else "Choose another name."
+        )
+        raise ModelExists(conflict.message, text=judge.text, span=span, hint=hint)
 
     def _refuse_read_only(self, catalog: str, span: Span, judge: Judge, reason: str, hint: str) -> None:
         query = "SELECT 1 FROM duckdb_databases() WHERE database_name = ? AND readonly"
@@ -216,7 +220,7 @@ class Session:
     def _set(self, statement: SetOption, judge: Judge) -> str:
         name = statement.name.value.casefold()
         if statement.value is None:
-            self._settings.pop(name.removeprefix("grouplearn_"), None)
+            self._settings.pop(known_setting(judge, statement.name), None)
             return _notice(f"{name} is reset")
         setting, value = check_setting(judge, statement.name, statement.value)
         self._settings[setting] = value

@@ -111,6 +111,12 @@ SETTINGS = tuple(name for name, option in RUN_OPTIONS.items() if option.setting)
 
 def check_setting(judge: Judge, name: Name, value: Sql) -> tuple[str, Any]:
     """Return the setting's name without prefix and its checked value."""
+    known = known_setting(judge, name)
+    return known, _checked(judge, known, value)
+
+
+def known_setting(judge: Judge, name: Name) -> str:
+    """Return the setting's name without prefix; raises BindError when there is no such setting."""
     known = name.value.casefold().removeprefix("grouplearn_")
     if known not in SETTINGS:
         allowed = [f"grouplearn_{setting}" for setting in SETTINGS]
@@ -119,7 +125,7 @@ def check_setting(judge: Judge, name: Name, value: Sql) -> tuple[str, Any]:
             name.span,
             did_you_mean(name.value, allowed),
         )
-    return known, _checked(judge, known, value)
+    return known
 
 
 def bind_options(

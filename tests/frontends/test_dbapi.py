@@ -230,7 +230,12 @@ def test_interrupt_stops_training_from_another_thread(con: Connection, session: 
 def test_control_c_stops_training_and_is_a_keyboard_interrupt(con: Connection, session: Any) -> None:
     session.wait = True
     before = signal.getsignal(signal.SIGINT)
-    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    def press() -> None:
+        session.waiting.wait(10)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=press).start()
     with pytest.raises(KeyboardInterrupt) as stopped:
         con.execute(TRAIN.format(source="t"))
     assert isinstance(stopped.value.__cause__, grouplearn.Cancelled)
