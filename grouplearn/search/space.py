@@ -59,15 +59,24 @@ def random(dimensions: Sequence[Dimension], fixed: Config, trials: int, seed: in
     if len(listed) == len(dimensions) and combinations(listed) <= trials:
         return grid(listed, fixed)
     configs: dict[object, Config] = {}
+    most = min(trials, math.prod(map(_distinct_points, dimensions)))
     generator = np.random.Generator(np.random.PCG64(seed))
     # Drawing one configuration at a time keeps a prefix stable; the bound stops spaces with few distinct points.
     for _ in range(100 * trials):
         combination = [_draw(dimension, generator) for dimension in dimensions]
         config = _config(dimensions, combination, fixed)
         configs[_identity(config)] = config
-        if len(configs) == trials:
+        if len(configs) == most:
             break
     return tuple(configs.values())
+
+
+def _distinct_points(dimension: Dimension) -> float:
+    if isinstance(dimension, Choices):
+        return len(set(dimension.points))
+    if dimension.integer:
+        return int(dimension.high) - int(dimension.low) + 1
+    return math.inf if dimension.low < dimension.high else 1
 
 
 def _draw(dimension: Dimension, generator: np.random.Generator) -> tuple[Value, ...]:
