@@ -32,6 +32,20 @@ if TYPE_CHECKING:
     )
     from grouplearn.frontends.dbapi import Connection, connect
     from grouplearn.frontends.magics import load_ipython_extension, unload_ipython_extension
+    from grouplearn.frontends.pep249 import (
+        BINARY,
+        DATETIME,
+        NUMBER,
+        ROWID,
+        STRING,
+        Binary,
+        Date,
+        DateFromTicks,
+        Time,
+        TimeFromTicks,
+        Timestamp,
+        TimestampFromTicks,
+    )
 
     __version__: str
 
@@ -40,11 +54,19 @@ threadsafety = 1
 paramstyle = "qmark"
 
 __all__ = [
+    "BINARY",
+    "DATETIME",
+    "NUMBER",
+    "ROWID",
+    "STRING",
+    "Binary",
     "BindError",
     "Cancelled",
     "Connection",
     "DataError",
     "DatabaseError",
+    "Date",
+    "DateFromTicks",
     "Error",
     "IntegrityError",
     "InterfaceError",
@@ -57,6 +79,10 @@ __all__ = [
     "ParseError",
     "ProgrammingError",
     "ReadOnlyError",
+    "Time",
+    "TimeFromTicks",
+    "Timestamp",
+    "TimestampFromTicks",
     "TrainingError",
     "Warning",
     "__version__",
@@ -73,6 +99,18 @@ _HOME = {
     "connect": "grouplearn.frontends.dbapi",
     "load_ipython_extension": "grouplearn.frontends.magics",
     "unload_ipython_extension": "grouplearn.frontends.magics",
+    "BINARY": "grouplearn.frontends.pep249",
+    "Binary": "grouplearn.frontends.pep249",
+    "DATETIME": "grouplearn.frontends.pep249",
+    "Date": "grouplearn.frontends.pep249",
+    "DateFromTicks": "grouplearn.frontends.pep249",
+    "NUMBER": "grouplearn.frontends.pep249",
+    "ROWID": "grouplearn.frontends.pep249",
+    "STRING": "grouplearn.frontends.pep249",
+    "Time": "grouplearn.frontends.pep249",
+    "TimeFromTicks": "grouplearn.frontends.pep249",
+    "Timestamp": "grouplearn.frontends.pep249",
+    "TimestampFromTicks": "grouplearn.frontends.pep249",
 }
 
 

@@ -5,6 +5,7 @@ what is allowed, a hint.
 """
 
 import difflib
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -83,8 +84,17 @@ def _source_lines(text: str, span: Span) -> tuple[str, str]:
         line = ("..." if cut else "") + line[cut : cut + _LINE_WIDTH]
         column = column - cut + (3 if cut else 0)
         width = max(1, min(width, len(line) - column))
-    prefix = f"LINE {number}: "
-    return prefix + line, " " * (len(prefix) + column) + "^" * width
+    before, token = f"LINE {number}: {line[:column]}", line[column : column + width]
+    return f"LINE {number}: {line}", " " * sum(map(cells, before)) + "^" * max(1, sum(map(cells, token)))
+
+
+def cells(character: str) -> int:
+    """Return the columns that a character takes in a terminal: wide ones two, combining ones and controls none."""
+    if character.isascii():
+        return int(character.isprintable())
+    if unicodedata.category(character) in ("Mn", "Me", "Cf", "Cc"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def did_you_mean(name: str, allowed: Iterable[str]) -> str | None:

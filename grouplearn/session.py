@@ -40,7 +40,7 @@ from grouplearn.plan import explain
 from grouplearn.plan.bind import bind, bind_learner
 from grouplearn.plan.extract import extract, statistics
 from grouplearn.plan.judge import Judge
-from grouplearn.plan.options import check_setting
+from grouplearn.plan.options import check_setting, known_setting
 from grouplearn.plan.physical import definition, plan
 from grouplearn.runtime.job import Progress
 
@@ -97,7 +97,9 @@ class Session:
         catalog, schema = self._place(statement.name, judge)
         if self._exists(statement, catalog, schema, judge):
             return _notice(f"model {statement.name.name} exists already; nothing was trained")
-        self._refuse_read_only(catalog, statement.name.span, judge)
+        reason = "a model cannot be stored in it, so nothing was trained"
+        hint = "Open it without read_only, or name another one."
+        self._refuse_read_only(catalog, statement.name.span, judge, reason, hint)
         with RunDirectory.beside(self._file(catalog)) as directory:
             with self._transaction():
                 bound = bind(judge, statement, catalog, schema, self._settings)
@@ -131,16 +133,21 @@ class Session:
             return True
         if conflict.is_model and statement.replace:
             return False
-        hint = f"Write TRAIN OR REPLACE MODEL {name} to train it anew." if conflict.is_model else "Choose another name."
-        raise ModelExists(conflict.message, text=judge.text, span=statement.name.span, hint=hint)
+        span = statement.name.span
+        written = judge.text[span.start : span.end]
+        hint = (
+            f"Write TRAIN OR REPLACE MODEL {written} to train it anew." if conflict.is_model else "Choose another name."
+        )
+        raise ModelExists(conflict.message, text=judge.text, span=span, hint=hint)
 
-    def _refuse_read_only(self, catalog: str, span: Span, judge: Judge) -> None:
+    def _refuse_read_only(self, catalog: str, span: Span, judge: Judge, reason: str, hint: str) -> None:
         query = "SELECT 1 FROM duckdb_databases() WHERE database_name = ? AND readonly"
         if self._rows(query, [catalog]):
-            message = f'database "{catalog}" is read-only: a model cannot be stored in it, so nothing was trained'
-            raise ReadOnlyError(
-                message, text=judge.text, span=span, hint="Open it without read_only, or name another one."
-            )
+            message = f'database "{catalog}" is read-only: {reason}'
+            raise ReadOnlyError(message, text=judge.text, span=span, hint=hint)
+
+    def _refuse_change(self, catalog: str, span: Span, judge: Judge) -> None:
+        self._refuse_read_only(catalog, span, judge, "its models cannot be changed", "Open it without read_only.")
 
     # --- the other statements --------------------------------------------------------------------------------------
 
@@ -177,7 +184,7 @@ class Session:
         if statement.if_exists and not self._is_there(statement.name, judge):
             return _notice(f"model {name} does not exist; nothing was dropped")
         location = self._model(statement.name, judge).location
-        self._refuse_read_only(location.catalog, statement.name.span, judge)
+        self._refuse_change(location.catalog, statement.name.span, judge)
         with self._transaction():
             store.drop(self._connection, location.catalog, location.schema, location.name)
         return _notice(f"model {name} is dropped")
@@ -191,7 +198,7 @@ class Session:
 
     def _rename(self, statement: RenameModel, judge: Judge) -> str:
         location = self._model(statement.name, judge).location
-        self._refuse_read_only(location.catalog, statement.name.span, judge)
+        self._refuse_change(location.catalog, statement.name.span, judge)
         new_name = statement.new_name.value
         conflict = store.exists(self._connection, location.catalog, location.schema, new_name)
         if conflict is not None and new_name.casefold() != location.name.casefold():
@@ -215,7 +222,7 @@ class Session:
     def _set(self, statement: SetOption, judge: Judge) -> str:
         name = statement.name.value.casefold()
         if statement.value is None:
-            self._settings.pop(name.removeprefix("grouplearn_"), None)
+            self._settings.pop(known_setting(judge, statement.name), None)
             return _notice(f"{name} is reset")
         setting, value = check_setting(judge, statement.name, statement.value)
         self._settings[setting] = value

@@ -71,3 +71,12 @@ _CAST_FROM_TEXT: tuple[tuple[type, Any], ...] = (
     (dt.timedelta, lambda _: "INTERVAL"),
     (uuid.UUID, lambda _: "UUID"),
 )
+
+
+def shown(value: object) -> str:
+    """Return a value in a message as SQL writes it: NULL, true, 1.0, 'text'."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(value) if isinstance(value, str | dict | list) else str(value)

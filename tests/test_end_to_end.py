@@ -139,6 +139,22 @@ def test_a_read_only_database_is_refused_before_training(tmp_path: Path) -> None
         )
 
 
+def test_a_model_of_a_read_only_database_stays(tmp_path: Path) -> None:
+    path = tmp_path / "shop.duckdb"
+    with grouplearn.connect(path, progress=False) as con:
+        con.execute(
+            "TRAIN MODEL m USING linear_regression PREDICT y FROM (SELECT range AS x, range AS y FROM range(9))"
+        )
+    with grouplearn.connect(path, read_only=True, progress=False) as con:
+        for statement in ("DROP MODEL m", "ALTER MODEL m RENAME TO n"):
+            with pytest.raises(grouplearn.ReadOnlyError) as caught:
+                con.execute(statement)
+            assert str(caught.value) == (
+                f'database "shop" is read-only: its models cannot be changed\n\nLINE 1: {statement}\n'
+                f"        {' ' * statement.index('m')}^\n\nHint: Open it without read_only."
+            )
+
+
 def test_models_live_in_other_schemas_and_databases(con: grouplearn.Connection, tmp_path: Path) -> None:
     con.execute("CREATE SCHEMA lab")
     con.execute(f"ATTACH '{tmp_path / 'other.duckdb'}' AS other")
@@ -178,3 +194,14 @@ def test_a_table_of_the_users_is_never_replaced(con: grouplearn.Connection) -> N
     with pytest.raises(grouplearn.ModelExists, match='table "points" already exists'):
         con.execute("TRAIN OR REPLACE MODEL points USING linear_regression PREDICT y FEATURES (x) FROM points")
     assert con.execute("SELECT count(*) FROM points").fetchall() == [(240,)]
+
+
+def test_many_classes_and_long_ones_are_cut_where_they_are_listed(con: grouplearn.Connection) -> None:
+    con.execute(
+        "CREATE TABLE many AS SELECT i % 30 + 10 AS y, repeat('k', 100) || i % 2 AS z, i AS x FROM range(90) AS r(i)"
+    )
+    con.execute("TRAIN MODEL m USING logistic_regression PREDICT y FEATURES (x) FROM many WITH (epochs = 1)")
+    con.execute("TRAIN MODEL n USING logistic_regression PREDICT z FEATURES (x) FROM many WITH (epochs = 1)")
+    few = ", ".join(str(number) for number in range(10, 30))
+    assert dict(con.execute("DESCRIBE MODEL m").fetchall())["classes"] == f"{few}, … (30 in all)"
+    assert dict(con.execute("DESCRIBE MODEL n").fetchall())["classes"] == ", ".join(["k" * 60 + "…"] * 2)

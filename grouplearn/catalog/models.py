@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -152,7 +153,7 @@ def describe_sql(model: StoredModel) -> str:
         ("learner", literal(definition.learner)),
         ("task", literal(definition.task.value)),
         ("target", literal(f"{definition.target_name}: {definition.target_sql}")),
-        *([("classes", literal(", ".join(definition.classes)))] if definition.classes else []),
+        *([("classes", literal(_listed(definition.classes)))] if definition.classes else []),
         ("features", literal(", ".join(items))),
         ("group by", literal(", ".join(f"{key.name} {key.type}" for key in definition.keys) or None)),
         ("hyperparameters", literal(", ".join(f"{c.name} {c.type}" for c in definition.hyperparameters) or None)),
@@ -170,6 +171,15 @@ def describe_sql(model: StoredModel) -> str:
     ]
     lines = ", ".join(f"({place}, {literal(name)}, {value})" for place, (name, value) in enumerate(properties))
     return f"SELECT property, value FROM (VALUES {lines}) AS t(place, property, value) ORDER BY place"
+
+
+_LISTED, _CHARACTERS = 20, 60
+
+
+def _listed(texts: Sequence[str]) -> str:
+    """Return the first texts, long ones cut, and how many there are when not all are listed."""
+    cut = [text if len(text) <= _CHARACTERS else text[:_CHARACTERS] + "…" for text in texts[:_LISTED]]
+    return ", ".join(cut) + (f", … ({len(texts)} in all)" if len(texts) > _LISTED else "")
 
 
 def _how(entry: ItemColumn) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
@@ -21,6 +22,8 @@ from grouplearn.frontends.interrupts import interruptible
 from grouplearn.frontends.scope import Scope
 
 _EXPLAIN = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*explain\b", re.IGNORECASE | re.DOTALL)
+
+_LINE = re.compile(r"\n\nLINE (\d+):")
 
 Open = Callable[[str, bool], Connection]
 
@@ -116,7 +119,7 @@ class Console:
                 print(f"Run Time (s): real {real:.3f} user {user:.6f} sys {system:.6f}")
 
     def _show(self, text: str) -> None:
-        relation = self.connection.relation(text, None, Scope({}, {}))
+        relation = relation_of(self.connection, text, None, Scope({}, {}))
         if relation is not None and not is_report(relation):
             self.show(relation, is_plan=_EXPLAIN.match(text) is not None)
 
@@ -139,6 +142,24 @@ class Console:
             interrupted = isinstance(error, KeyboardInterrupt)
             print("Interrupted" if interrupted else explained(error), file=sys.stderr)
             raise (Interrupted if interrupted else Failed) from None
+
+
+def relation_of(connection: Connection, text: str, parameters: Any, scope: Scope) -> duckdb.DuckDBPyRelation | None:
+    """Return :meth:`Connection.relation`; an error has the line and caret that DuckDB leaves out for relations."""
+    try:
+        return connection.relation(text, parameters, scope)
+    except (duckdb.BinderException, duckdb.CatalogException) as error:
+        raise _located(connection, text, error, parameters) from None
+
+
+def _located(connection: Connection, text: str, error: duckdb.Error, parameters: Any) -> duckdb.Error:
+    if _LINE.search(str(error)) is None:
+        try:
+            connection.execute(f"EXPLAIN\n{text}", parameters)  # binds, runs nothing
+        except duckdb.Error as again:
+            if str(again).startswith(str(error)):  # not of EXPLAIN itself
+                return type(error)(_LINE.sub(lambda line: f"\n\nLINE {int(line[1]) - 1}:", str(again)))
+    return error
 
 
 def explained(error: BaseException) -> str:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from grouplearn.errors import Cancelled, Error, ProgrammingError
-from grouplearn.frontends.console import is_report, statements
+from grouplearn.frontends.console import is_report, relation_of, statements
 from grouplearn.frontends.dbapi import Connection, connect, wrap
 from grouplearn.frontends.interrupts import interruptible
 from grouplearn.frontends.output import is_number
@@ -123,7 +123,7 @@ class SqlMagics:
         names = self._shell.user_ns
         relation = None
         for statement in statements(text):
-            relation = connection.relation(statement, _parameters(statement, names), Scope(names, names))
+            relation = relation_of(connection, statement, _parameters(statement, names), Scope(names, names))
         return relation
 
 

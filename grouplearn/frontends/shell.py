@@ -12,11 +12,12 @@ from grouplearn.frontends.console import Console, Failed, Interrupted, Leave
 from grouplearn.frontends.dbapi import Connection, connect
 from grouplearn.frontends.output import MODES, Format
 
-SYNOPSIS = "Usage: grouplearn [FILE] [OPTIONS]"
+SYNOPSIS = "Usage: grouplearn [OPTIONS] [FILE [SQL]]"
 USAGE = f"""\
 {SYNOPSIS}
 
 FILE is a DuckDB database; it is created if it does not exist. Without it the database is in memory.
+SQL after it is run like that of -c.
 
   -c SQL          run SQL (or a dot command) and exit; may be repeated
   -f FILE         run a script and exit; may be repeated
@@ -75,9 +76,10 @@ def parse_arguments(arguments: Sequence[str]) -> Options:
     while rest:
         word = rest.pop(0)
         if not word.startswith("-") or word == "-":
-            if options.path is not None:
-                raise UsageError(f'"{word}": only one database file can be given')
-            options.path = word
+            if options.path is None:
+                options.path = word
+            else:
+                options.actions.append(("c", word))
             continue
         _read_option(options, word.lstrip("-"), word, rest)
     return options

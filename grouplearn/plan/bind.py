@@ -6,15 +6,12 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from grouplearn.errors import Span, did_you_mean
+from grouplearn.errors import did_you_mean
 from grouplearn.learners import registry
-from grouplearn.learners.base import Config, Learner, Task
+from grouplearn.learners.base import Learner, Task
 from grouplearn.learners.metrics import METRICS, metrics_for
 from grouplearn.parser.statements import (
-    Between,
-    InList,
     Name,
-    Search,
     Sql,
     TrainModel,
     ValidateFolds,
@@ -28,8 +25,9 @@ from grouplearn.plan.definition import HyperparameterColumn, KeyColumn
 from grouplearn.plan.expressions import Replay, columns_used, samples
 from grouplearn.plan.features import BoundItem, FeatureBinder
 from grouplearn.plan.judge import Column, Judge
-from grouplearn.plan.options import RunOptions, bind_options, check_parameter, defaults, has_rounds, resolved
-from grouplearn.search import space
+from grouplearn.plan.options import RunOptions, bind_options, has_rounds
+from grouplearn.plan.rowwise import refuse_aggregates, refuse_windows
+from grouplearn.plan.searching import SearchBinder, searched
 
 #: Share of each group held out when several configurations compete and VALIDATE is absent (kingpin 5).
 DEFAULT_HOLDOUT = 0.1
@@ -78,9 +76,11 @@ class _Binder:
         self._having()
         holdout_given = self._given_holdout()
         items = self._items(columns, target, keys, options)
-        configs = self._configs(fixed, options)
+        configs = SearchBinder(self._judge, self._learner, options).configs(statement, fixed)
         holdout = holdout_given or self._default_holdout(len(configs), options)
         self._check_weight(options)
+        refuse_windows(self._judge, [item.extract for item in items])
+        refuse_aggregates(self._judge, self._source, self._per_row(target, items, options))
         self._check_early_stopping(holdout, options)
         self._refuse_idle_options(target)
         registry.check_installed(self._learner)
@@ -252,6 +252,13 @@ class _Binder:
             raise self._judge.error("no column is left to be a feature", self._statement.source.span, hint)
         return binder.bind_columns(kept, self._statement.source.span)
 
+    def _per_row(self, target: BoundTarget, items: tuple[BoundItem, ...], options: RunOptions) -> list[Sql]:
+        """Return every expression that needs a value for each row."""
+        validation = self._statement.validation
+        split = [validation.predicate] if isinstance(validation, ValidateWhere) else []
+        weight = [options.weight] if options.weight else []
+        return [target.extract, *(item.extract for item in items), *split, *weight]
+
     def _check_weight(self, options: RunOptions) -> None:
         if options.weight is None:
             return
@@ -261,94 +268,11 @@ class _Binder:
 
     # --- configurations --------------------------------------------------------------------------------------------
 
-    def _configs(self, fixed: Mapping[str, Any], options: RunOptions) -> tuple[Config, ...]:
-        base = {**defaults(self._learner), **fixed}
-        search = self._statement.search
-        if search is None:
-            return self._consistent((base,), self._statement.learner.span)
-        dimensions = [self._dimension(dimension) for dimension in search.dimensions]
-        self._refuse_fixed_twice(search, fixed)
-        if search.method == "random":
-            configs = space.random(dimensions, base, options.trials, options.seed)
-        else:
-            configs = space.grid([entry for entry in dimensions if isinstance(entry, space.Choices)], base)
-        if not configs:
-            raise self._judge.error("the grid is empty", search.span, "List at least one value per hyperparameter.")
-        return self._consistent(configs, search.span)
-
-    def _consistent(self, configs: tuple[Config, ...], span: Span) -> tuple[Config, ...]:
-        for config in configs:
-            contradiction = self._learner.conflict(config)
-            if contradiction:
-                raise self._judge.error(contradiction, span)
-        return configs
-
-    def _refuse_fixed_twice(self, search: Search, fixed: Mapping[str, Any]) -> None:
-        for name in _searched(search):
-            if name.value.casefold() in fixed:
-                message = f"{name.value.casefold()} is both searched and fixed in WITH"
-                raise self._judge.error(message, name.span, "Give it in one of the two places.")
-
-    def _dimension(self, dimension: InList | Between) -> space.Dimension:
-        if isinstance(dimension, Between):
-            return self._range(dimension)
-        for name in dimension.parameters:
-            check_parameter(self._judge, self._learner, name)
-        points = self._subquery_points(dimension) if dimension.subquery else self._listed_points(dimension)
-        names = tuple(name.value.casefold() for name in dimension.parameters)
-        return space.Choices(names, points)
-
-    def _listed_points(self, dimension: InList) -> tuple[tuple[Any, ...], ...]:
-        return tuple(
-            tuple(
-                resolved(self._judge, self._learner, name, self._judge.constant(value)[0], value)
-                for name, value in zip(dimension.parameters, point, strict=True)
-            )
-            for point in dimension.values
-        )
-
-    def _subquery_points(self, dimension: InList) -> tuple[tuple[Any, ...], ...]:
-        query = dimension.subquery
-        assert query is not None  # noqa: S101  (the caller looked)
-        rows = self._judge.rows("FROM", query)
-        width = len(dimension.parameters)
-        if not rows:
-            raise self._judge.error("the grid is empty: this subquery returns no rows", query.span)
-        if len(rows[0]) != width:
-            raise self._judge.error(
-                f"this subquery returns {len(rows[0])} columns for {width} hyperparameters", query.span
-            )
-        return tuple(
-            tuple(
-                resolved(self._judge, self._learner, name, value, query)
-                for name, value in zip(dimension.parameters, row, strict=True)
-            )
-            for row in rows
-        )
-
-    def _range(self, dimension: Between) -> space.Range:
-        check_parameter(self._judge, self._learner, dimension.parameter)
-        name = dimension.parameter.value.casefold()
-        kind = next(entry.kind for entry in self._learner.hyperparameters if entry.name == name)
-        if kind not in ("float", "int"):
-            raise self._judge.error(f"{name} is no number: list its values with IN", dimension.parameter.span)
-        low, high = (self._bound(dimension.parameter, end) for end in (dimension.low, dimension.high))
-        if low > high:
-            raise self._judge.error(f"{name} BETWEEN {low:g} AND {high:g} is empty", dimension.low.span)
-        if dimension.log and low <= 0:
-            raise self._judge.error(f"a LOG range starts above 0, got {low:g}", dimension.low.span)
-        return space.Range(name, low, high, dimension.log, integer=kind == "int")
-
-    def _bound(self, name: Name, end: Sql) -> float:
-        value = resolved(self._judge, self._learner, name, self._judge.constant(end)[0], end)
-        assert isinstance(value, int | float)  # noqa: S101  (resolve returned a number for a numeric kind)
-        return float(value)
-
     def _hyperparameter_columns(self, fixed: Mapping[str, Any]) -> tuple[HyperparameterColumn, ...]:
         search = self._statement.search
-        searched = [name.value.casefold() for name in _searched(search)] if search else []
+        names = [name.value.casefold() for name in searched(search)] if search else []
         kinds = {parameter.name: parameter.kind for parameter in self._learner.hyperparameters}
-        return tuple(HyperparameterColumn(name, _SQL_TYPES[kinds[name]]) for name in dict.fromkeys([*searched, *fixed]))
+        return tuple(HyperparameterColumn(name, _SQL_TYPES[kinds[name]]) for name in dict.fromkeys([*names, *fixed]))
 
     # --- the rest --------------------------------------------------------------------------------------------------
 
@@ -381,14 +305,6 @@ class _Binder:
 
 def _shown(value: Any) -> str:
     return "NULL" if value is None else str(value)
-
-
-def _searched(search: Search) -> list[Name]:
-    return [
-        name
-        for dimension in search.dimensions
-        for name in (dimension.parameters if isinstance(dimension, InList) else (dimension.parameter,))
-    ]
 
 
 def grouping(statement: TrainModel) -> tuple[str | Sql, ...]:

@@ -64,6 +64,12 @@ def star(connection: duckdb.DuckDBPyConnection, fragment: Sql) -> Star | None:
     return Star(found["relation_name"], as_is=not changed)
 
 
+def looks_at_other_rows(connection: duckdb.DuckDBPyConnection, fragment: Sql) -> bool:
+    """Whether the expression has a window function; one inside a subquery is a matter of the subquery."""
+    tree = _parsed(connection, f"SELECT {fragment.text}")
+    return tree is not None and any(node.get("class") == "WINDOW" for node in _outside_subqueries(tree))
+
+
 def samples(connection: duckdb.DuckDBPyConnection, source: Sql) -> bool:
     """Whether a FROM clause ends in ``USING SAMPLE``, which is a clause of a whole query."""
     tree = _parsed(connection, f"SELECT 1 FROM {source.text}")

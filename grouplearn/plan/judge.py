@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import re
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import duckdb
 
-from grouplearn.errors import BindError, Error, Span
+from grouplearn.errors import BindError, Error, Span, cells
 from grouplearn.parser.statements import Sql
 
 #: A query as literal text and user fragments; each fragment gets lines of its own so that DuckDB's line number finds it.
@@ -16,6 +18,9 @@ Pieces = tuple[str | Sql, ...]
 
 _LOCATION = re.compile(r"\n\nLINE (\d+): (.*)\n( *)(\^+)", re.DOTALL)
 _KIND = re.compile(r"^(\w+(?: \w+)?) Error: ")
+
+_AGGREGATE = "an aggregate has no value of its own for each row"
+_AGGREGATE_HINT = "Aggregate in a subquery: (SELECT max(x) FROM ...), or in FROM (SELECT ..., max(x) OVER (...) ...)."
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,8 @@ class Judge:
         head = _KIND.sub("", message[: location.start()] if location else message).strip()
         lines = [line for line in head.splitlines() if line.strip()]
         span = self._span(location, pieces) if location else _only_span(pieces)
+        if "must appear in the GROUP BY clause" in head and not _groups(pieces):
+            raise BindError(_AGGREGATE, text=self.text, span=span, hint=_AGGREGATE_HINT) from None
         # Past a few lines (the full list of overloads, say) DuckDB's advice hides the error.
         raise BindError("\n".join(lines[:3]), text=self.text, span=span) from None
 
@@ -65,15 +72,29 @@ class Judge:
         fragment = _fragment_at_line(int(location.group(1)), pieces)
         if fragment is None:
             return _only_span(pieces)
-        prefix = len("LINE : ") + len(location.group(1))
-        start = len(location.group(3)) - prefix
-        token = location.group(2)[start : start + len(location.group(4))]
-        found = self.text.find(token, fragment.span.start, fragment.span.end) if token else -1
-        return Span(found, found + len(token)) if found >= 0 else fragment.span
+        before, token = _around_caret(location)
+        within = fragment.span
+        # What stands before the token tells it from the same word elsewhere, in a string say.
+        found = self.text.find(before + token, within.start, within.end)
+        found = found + len(before) if found >= 0 else self.text.find(token, within.start, within.end)
+        return Span(found, found + len(token)) if token and found >= 0 else within
 
     def error(self, message: str, span: Span | None, hint: str | None = None) -> Error:
         """Return a BindError about the statement."""
         return BindError(message, text=self.text, span=span, hint=hint)
+
+
+def _groups(pieces: Pieces) -> bool:
+    return any("GROUP BY" in piece for piece in pieces if isinstance(piece, str))
+
+
+def _around_caret(location: re.Match[str]) -> tuple[str, str]:
+    """Return what DuckDB shows before the token it points at, and the token; it counts the columns of a terminal."""
+    number, line, spaces, carets = location.groups()
+    first = len(spaces) - len(f"LINE {number}: ")
+    ends = list(itertools.accumulate(map(cells, line), initial=0))
+    start, end = bisect.bisect_left(ends, first), bisect.bisect_left(ends, first + len(carets))
+    return line[:start].removeprefix("..."), line[start:end]
 
 
 def _assemble(pieces: Pieces) -> str:

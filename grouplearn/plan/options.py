@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from grouplearn import sqltext
 from grouplearn.errors import did_you_mean
 from grouplearn.learners.base import Config, Learner, Task, Value
 from grouplearn.learners.registry import resolve
 from grouplearn.parser.statements import Name, Option, Sql
 from grouplearn.plan.judge import Judge
 from grouplearn.schedule import task_parallel
+from grouplearn.search.space import MAX_CONFIGS
 
 EXECUTORS = ("auto", "local", "ray")
 OPERATORS = ("auto", *task_parallel.OPERATORS)
@@ -43,10 +45,16 @@ class RunOption:
     setting: bool = False
 
 
-def _whole(low: int) -> Callable[[Any], int]:
+#: What a column of the catalog holds, and a count and a seed with it.
+_MOST, _MOST_SEED = 2**31 - 1, 2**63 - 1
+
+
+def _whole(low: int, high: int = _MOST) -> Callable[[Any], int]:
     def check(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or value < low:
-            raise ValueError(f"must be a whole number of at least {low}, got {value!r}")
+            raise ValueError(f"must be a whole number of at least {low}, got {sqltext.shown(value)}")
+        if value > high:
+            raise ValueError(f"must be a whole number of at most {high}, got {value}")
         return value
 
     return check
@@ -56,7 +64,9 @@ def _one_of(*allowed: str) -> Callable[[Any], str]:
     def check(value: Any) -> str:
         if not isinstance(value, str) or value.lower() not in allowed:
             hint = did_you_mean(str(value), allowed)
-            raise ValueError(f"must be one of {', '.join(allowed)}, got {value!r}" + (f". {hint}" if hint else ""))
+            raise ValueError(
+                f"must be one of {', '.join(allowed)}, got {sqltext.shown(value)}" + (f". {hint}" if hint else "")
+            )
         return value.lower()
 
     return check
@@ -77,18 +87,18 @@ def _class_weight(value: Any) -> Any:
             if all(number > 0 for number in numbers.values()):
                 return numbers
     raise ValueError(
-        f"must be 'balanced' or positive weights by class such as {{'true': 2, 'false': 1}}, got {value!r}"
+        "must be 'balanced' or positive weights by class such as {'true': 2, 'false': 1}, got " + sqltext.shown(value)
     )
 
 
 RUN_OPTIONS: Mapping[str, RunOption] = {
     "epochs": RunOption("most passes over the data", _whole(1)),
-    "seed": RunOption("seed of splits, shuffles and initial weights", _whole(0), setting=True),
+    "seed": RunOption("seed of splits, shuffles and initial weights", _whole(0, _MOST_SEED), setting=True),
     "early_stopping": RunOption("epochs without a better validation metric after which a trial stops", _whole(1)),
     "executor": RunOption("where units run", _one_of(*EXECUTORS), setting=True),
     "workers": RunOption("number of workers", _whole(1), setting=True),
     "operator": RunOption("how units are laid out over workers", _one_of(*OPERATORS), setting=True),
-    "trials": RunOption("configurations drawn by RANDOM", _whole(1)),
+    "trials": RunOption("configurations drawn by RANDOM", _whole(1, MAX_CONFIGS)),
     "min_rows": RunOption("fewest training rows of a group; smaller groups fail", _whole(1)),
     "task": RunOption("classification or regression, where the learner does both", _task),
     "class_weight": RunOption("'balanced' or weights by class", _class_weight),
@@ -101,6 +111,12 @@ SETTINGS = tuple(name for name, option in RUN_OPTIONS.items() if option.setting)
 
 def check_setting(judge: Judge, name: Name, value: Sql) -> tuple[str, Any]:
     """Return the setting's name without prefix and its checked value."""
+    known = known_setting(judge, name)
+    return known, _checked(judge, known, value)
+
+
+def known_setting(judge: Judge, name: Name) -> str:
+    """Return the setting's name without prefix; raises BindError when there is no such setting."""
     known = name.value.casefold().removeprefix("grouplearn_")
     if known not in SETTINGS:
         allowed = [f"grouplearn_{setting}" for setting in SETTINGS]
@@ -109,7 +125,7 @@ def check_setting(judge: Judge, name: Name, value: Sql) -> tuple[str, Any]:
             name.span,
             did_you_mean(name.value, allowed),
         )
-    return known, _checked(judge, known, value)
+    return known
 
 
 def bind_options(

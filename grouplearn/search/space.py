@@ -33,11 +33,19 @@ class Range:
 
 Dimension = Choices | Range
 
+#: More configurations than this are a slip, not a search.
+MAX_CONFIGS = 100_000
+
+
+def combinations(dimensions: Sequence[Choices]) -> int:
+    """Return how many combinations the listed points have, repeats counted."""
+    return math.prod(len(dimension.points) for dimension in dimensions)
+
 
 def grid(dimensions: Sequence[Choices], fixed: Config) -> tuple[Config, ...]:
     """Return every combination of the listed points, the last dimension varying fastest, repeats left out."""
-    combinations = itertools.product(*(dimension.points for dimension in dimensions))
-    configs = [_config(dimensions, combination, fixed) for combination in combinations]
+    points = itertools.product(*(dimension.points for dimension in dimensions))
+    configs = [_config(dimensions, combination, fixed) for combination in points]
     return tuple(_distinct(configs))
 
 
@@ -48,17 +56,27 @@ def random(dimensions: Sequence[Dimension], fixed: Config, trials: int, seed: in
     listed and there are no more combinations than trials, all combinations are returned instead.
     """
     listed = [dimension for dimension in dimensions if isinstance(dimension, Choices)]
-    if len(listed) == len(dimensions) and math.prod(len(dimension.points) for dimension in listed) <= trials:
+    if len(listed) == len(dimensions) and combinations(listed) <= trials:
         return grid(listed, fixed)
-    configs: list[Config] = []
+    configs: dict[object, Config] = {}
+    most = min(trials, math.prod(map(_distinct_points, dimensions)))
     generator = np.random.Generator(np.random.PCG64(seed))
     # Drawing one configuration at a time keeps a prefix stable; the bound stops spaces with few distinct points.
     for _ in range(100 * trials):
         combination = [_draw(dimension, generator) for dimension in dimensions]
-        configs = _distinct([*configs, _config(dimensions, combination, fixed)])
-        if len(configs) == trials:
+        config = _config(dimensions, combination, fixed)
+        configs[_identity(config)] = config
+        if len(configs) == most:
             break
-    return tuple(configs)
+    return tuple(configs.values())
+
+
+def _distinct_points(dimension: Dimension) -> float:
+    if isinstance(dimension, Choices):
+        return len(set(dimension.points))
+    if dimension.integer:
+        return int(dimension.high) - int(dimension.low) + 1
+    return math.inf if dimension.low < dimension.high else 1
 
 
 def _draw(dimension: Dimension, generator: np.random.Generator) -> tuple[Value, ...]:
@@ -84,4 +102,8 @@ def _config(dimensions: Sequence[Dimension], combination: Sequence[tuple[Value, 
 
 
 def _distinct(configs: Sequence[Config]) -> list[Config]:
-    return list({tuple(sorted(config.items())): config for config in configs}.values())
+    return list({_identity(config): config for config in configs}.values())
+
+
+def _identity(config: Config) -> object:
+    return tuple(sorted(config.items()))

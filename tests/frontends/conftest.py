@@ -19,17 +19,22 @@ class FakeSession:
         self.connection = connection
         self.asked: list[tuple[OurStatement, str, Parameters]] = []
         self.stop = threading.Event()
+        self.waiting = threading.Event()
         self.wait = False
         self.closed = False
 
     def answer(self, statement: OurStatement, text: str, parameters: Parameters = None) -> str:
         self.asked.append((statement, text, parameters))
-        if self.wait and self.stop.wait(10):
+        if self.wait and self._stopped():
             raise Cancelled("training was interrupted")
         if isinstance(statement, TrainModel):
             self.connection.execute(f"CREATE TABLE {statement.name.name} AS FROM {statement.source.text}")
             return f"SELECT count(*) AS n FROM {statement.name.name}"
         return "SELECT 'answer' AS said"
+
+    def _stopped(self) -> bool:
+        self.waiting.set()
+        return self.stop.wait(10)
 
     def interrupt(self) -> None:
         self.stop.set()

@@ -230,7 +230,12 @@ def test_interrupt_stops_training_from_another_thread(con: Connection, session: 
 def test_control_c_stops_training_and_is_a_keyboard_interrupt(con: Connection, session: Any) -> None:
     session.wait = True
     before = signal.getsignal(signal.SIGINT)
-    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    def press() -> None:
+        session.waiting.wait(10)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=press).start()
     with pytest.raises(KeyboardInterrupt) as stopped:
         con.execute(TRAIN.format(source="t"))
     assert isinstance(stopped.value.__cause__, grouplearn.Cancelled)
@@ -307,3 +312,18 @@ def test_of_two_that_train_the_same_model_at_once_one_wins() -> None:
         assert ended.count(20) == 1
         counts = "SELECT count(*) FROM grouplearn.models UNION ALL SELECT count(*) FROM grouplearn.trials"
         assert connection.execute(counts).fetchall() == [(2,), (80,)]
+
+
+def test_pep_249_types_and_constructors() -> None:
+    with grouplearn.connect() as con:
+        kinds = [entry[1] for entry in con.execute("SELECT 1, 'a', DATE '2024-01-01', 'b'::BLOB").description or []]
+        values = [grouplearn.Date(2024, 1, 2), grouplearn.Timestamp(2024, 1, 2, 3, 4, 5), grouplearn.Binary(b"x")]
+        assert con.execute("SELECT ?, ?, ?", values).fetchone() == tuple(values)
+    expected = [grouplearn.NUMBER, grouplearn.STRING, grouplearn.DATETIME, grouplearn.BINARY]
+    assert [each == kind for each, kind in zip(expected, kinds, strict=True)] == [True] * 4
+    assert kinds[0] != grouplearn.STRING
+    moment = grouplearn.TimestampFromTicks(86400 * 366)
+    assert (grouplearn.DateFromTicks(86400 * 366), grouplearn.TimeFromTicks(86400 * 366)) == (
+        moment.date(),
+        moment.time(),
+    )

@@ -143,13 +143,28 @@ def test_a_database_file_read_only_and_version(tmp_path: Path) -> None:
     [
         (["-cvs"], 'unknown option -cvs. Did you mean "-csv"?'),
         (["-c"], "-c needs SQL"),
-        (["a", "b"], '"b": only one database file can be given'),
+        (["a", "SELECT 1", "-f"], "-f needs a file"),
     ],
 )
 def test_a_wrong_command_line(arguments: list[str], message: str) -> None:
     with pytest.raises(UsageError) as error:
         parse_arguments(arguments)
     assert str(error.value) == message
+
+
+def test_sql_after_the_file_runs_as_in_duckdbs_shell(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.duckdb")
+    assert shell(path, SETUP, "-csv", "SELECT count(*) AS n FROM t").stdout == "n\n300\n"
+
+
+def test_errors_of_duckdb_point_at_the_place_as_in_its_own_shell() -> None:
+    assert shell("-c", "SELECT 1 AS a; SELECT 2,\n  nothere FROM range(3)").stderr == (
+        'Binder Error: Referenced column "nothere" not found in FROM clause!\n'
+        'Candidate bindings: "range"\n\nLINE 2:   nothere FROM range(3)\n          ^^^^^^^\n'
+    )
+    table = shell("-c", "FROM nothere").stderr
+    assert table.startswith("Catalog Error: Table with name nothere does not exist!")
+    assert table.endswith("LINE 1: FROM nothere\n             ^^^^^^^\n")
 
 
 def test_a_wrong_command_line_is_status_2_with_usage() -> None:

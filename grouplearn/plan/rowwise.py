@@ -1,0 +1,41 @@
+"""A label, a weight, a split and a feature have one value per row; a feature, which is replayed row by row, no other's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from grouplearn.errors import BindError
+from grouplearn.parser.statements import Sql
+from grouplearn.plan.expressions import looks_at_other_rows
+from grouplearn.plan.judge import Judge
+
+
+def refuse_aggregates(judge: Judge, source: Sequence[str | Sql], fragments: Sequence[Sql]) -> None:
+    """Raise BindError at the first fragment that is an aggregate: beside the columns DuckDB has no row for it."""
+    if _fits_rows(judge, source, fragments):
+        return
+    for fragment in fragments:
+        try:
+            judge.describe("SELECT *,", fragment, *source)
+        except BindError as error:
+            raise judge.error(error.message, fragment.span, error.hint) from None
+
+
+def _fits_rows(judge: Judge, source: Sequence[str | Sql], fragments: Sequence[Sql]) -> bool:
+    listed: list[str | Sql] = []
+    for fragment in fragments:
+        listed += [",", fragment]
+    try:
+        judge.describe("SELECT *", *listed, *source)
+    except BindError:
+        return False
+    return True
+
+
+def refuse_windows(judge: Judge, fragments: Sequence[Sql]) -> None:
+    """Raise BindError at the first window function: a prediction sees one row, or some, never those it was trained on."""
+    for fragment in fragments:
+        if looks_at_other_rows(judge.connection, fragment):
+            message = "a window function reads other rows, and a prediction has only its own"
+            hint = "Compute it in FROM (SELECT *, lag(x) OVER (...) AS previous FROM ...), and predict from rows that have it."
+            raise judge.error(message, fragment.span, hint)
