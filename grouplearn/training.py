@@ -58,10 +58,23 @@ def choose(physical: PhysicalPlan, cancelled: Callable[[], bool]) -> Choice:
         workers = fewer
 
 
-def _on_threads(physical: PhysicalPlan, choice: Choice) -> Choice:
-    """Say so where the workers of the local runtime will be one thread; see ``threads_worthwhile``."""
+def _is_one_thread(physical: PhysicalPlan, choice: Choice) -> bool:
+    """Whether the workers of the local runtime will be one thread; see ``threads_worthwhile``."""
     values = physical.stats.n_rows * len(physical.bound.items) / max(1, len(physical.stats.groups))
-    if choice.executor != "local" or choice.workers == 1 or values >= THREADED_FROM[physical.bound.learner.access]:
+    return choice.executor == "local" and values < THREADED_FROM[physical.bound.learner.access]
+
+
+def _estimate(physical: PhysicalPlan, choice: Choice) -> float:
+    """Return the estimated seconds of the run: the simulated makespan, or all the work where one thread does it."""
+    if not _is_one_thread(physical, choice):
+        return choice.chosen.makespan
+    loads = sum(physical.load_seconds(unit.group) for unit in physical.units)
+    return physical.serial_seconds + loads * choice.chosen.loads / max(1, choice.chosen.units)
+
+
+def _on_threads(physical: PhysicalPlan, choice: Choice) -> Choice:
+    """Say so where several workers are one thread."""
+    if choice.workers == 1 or not _is_one_thread(physical, choice):
         return choice
     return replace(choice, why_workers=f"{choice.why_workers}; in process, one thread is as fast as several here")
 
@@ -140,6 +153,7 @@ def run(
             operator=choice.operator,
             executor=choice.executor,
             workers=choice.workers,
+            seconds=_estimate(physical, choice),
         )
     )
     began = time.perf_counter()

@@ -110,7 +110,10 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """What a progress display can say before the first unit: ``epochs`` is the most epochs summed over trials."""
+    """What a progress display can say before the first unit: ``epochs`` is the most epochs summed over trials.
+
+    ``seconds`` is the estimated makespan; a display corrects it by the first units, 0 when there is no estimate.
+    """
 
     model: str
     groups: int
@@ -121,6 +124,7 @@ class RunSummary:
     operator: str
     executor: str
     workers: int
+    seconds: float = 0.0
 
 
 class Progress(Observer, Protocol):
