@@ -194,8 +194,11 @@ def _sizes(physical: PhysicalPlan) -> list[int]:
 
 
 def _features(physical: PhysicalPlan) -> str:
+    items = [item.stored.item for item in physical.bound.items]
+    named = ", ".join(item.name if item.encoder == "none" else f"{item.encoder}({item.name})" for item in items)
     kind = "dense" if is_dense(physical) else "sparse"
-    return f"{counted(len(physical.bound.items), 'feature')} as {counted(physical.width, 'column')}, {kind}"
+    size = f"{counted(len(items), 'feature')} as {counted(physical.width, 'column')}, {kind}"
+    return f"{on_one_line(named, _TEXT)}: {size}"
 
 
 def _keys(bound: BoundTrain) -> str:

@@ -42,11 +42,14 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True)
 class RunOption:
-    """One option: what it means, how a value is checked, and whether ``SET grouplearn_<name>`` gives its default."""
+    """One option: what it means, how a value is checked, whether ``SET grouplearn_<name>`` gives its default, and whether
+    WITH takes it at all.
+    """
 
     doc: str
     check: Callable[[Any], Any]
     setting: bool = False
+    in_with: bool = True
 
 
 def _whole(low: int) -> Callable[[Any], int]:
@@ -106,9 +109,11 @@ RUN_OPTIONS: Mapping[str, RunOption] = {
     "class_weight": RunOption("'balanced' or weights by class", _class_weight),
     "weight": RunOption("row weight, an expression over the columns of FROM", lambda value: value),
     "memory_limit": RunOption("memory that all workers together may take, such as '8GB'", check_size, setting=True),
-    "node_price": RunOption("price per hour of one worker's machine, for EXPLAIN", _price, setting=True),
+    "node_price": RunOption("price per hour of one worker's machine, for EXPLAIN", _price, setting=True, in_with=False),
 }
 
+#: What WITH takes besides hyperparameters.
+WITH_OPTIONS = tuple(name for name, option in RUN_OPTIONS.items() if option.in_with)
 #: Session settings, without their prefix ``grouplearn_``.
 SETTINGS = tuple(name for name, option in RUN_OPTIONS.items() if option.setting)
 
@@ -140,10 +145,10 @@ def bind_options(
         seen.add(name)
         if name == "weight":
             run[name] = option.value
-        elif name in RUN_OPTIONS:
+        elif name in WITH_OPTIONS:
             run[name] = _checked(judge, name, option.value)
         else:
-            fixed[name] = bind_hyperparameter(judge, learner, option.name, option.value, also=tuple(RUN_OPTIONS))
+            fixed[name] = bind_hyperparameter(judge, learner, option.name, option.value, also=WITH_OPTIONS)
     _refuse_epochs(judge, learner, options, run)
     _refuse_illegal(judge, learner, options, run)
     return RunOptions(**run), fixed
