@@ -6,6 +6,7 @@ import importlib.util
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import duckdb
@@ -14,6 +15,7 @@ from grouplearn import sqltext, training
 from grouplearn.catalog import functions, models, store
 from grouplearn.catalog.evaluation import evaluate_sql
 from grouplearn.catalog.models import StoredModel
+from grouplearn.catalog.schema import table
 from grouplearn.catalog.views import best_sql
 from grouplearn.data.run_directory import RunDirectory
 from grouplearn.errors import BindError, ModelExists, ReadOnlyError, Span, did_you_mean
@@ -21,6 +23,7 @@ from grouplearn.learners import registry
 from grouplearn.learners.base import Hyperparameter
 from grouplearn.parser.render import render
 from grouplearn.parser.statements import (
+    Calibrate,
     DescribeLearner,
     DescribeModel,
     DropModel,
@@ -28,21 +31,40 @@ from grouplearn.parser.statements import (
     ExplainTrain,
     OurStatement,
     Parameters,
+    PlanFormat,
     QualifiedName,
     RenameModel,
+    ResetCalibration,
     SetOption,
     ShowLearners,
     ShowModels,
     TrainModel,
     bind_parameters,
 )
-from grouplearn.plan import explain
+from grouplearn.plan import calibration
 from grouplearn.plan.bind import bind, bind_learner
+from grouplearn.plan.calibration import keep_correction
+from grouplearn.plan.choose import Choice
+from grouplearn.plan.definition import ModelDefinition
+from grouplearn.plan.explain_html import explain_html
+from grouplearn.plan.explain_json import explain_json
+from grouplearn.plan.explain_text import explain_text
 from grouplearn.plan.extract import extract, statistics
 from grouplearn.plan.judge import Judge
+from grouplearn.plan.measured import Measured, Ran, compare
 from grouplearn.plan.options import check_setting, known_setting
-from grouplearn.plan.physical import definition, plan
+from grouplearn.plan.physical import PhysicalPlan, definition, plan
 from grouplearn.runtime.job import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class _Trained:
+    """A model just trained and stored: how it was planned, and its identity."""
+
+    physical: PhysicalPlan
+    choice: Choice
+    definition: ModelDefinition
+    model: str
 
 
 class Session:
@@ -63,6 +85,8 @@ class Session:
         #: Shared between the cursors of one connection: some clients open a cursor per statement.
         self._settings = {} if settings is None else settings
         self._cancelled = threading.Event()
+        #: How EXPLAIN TRAIN writes a plan where the statement does not say.
+        self.plan_format: PlanFormat = "text"
         functions.register_all(connection)
 
     def answer(self, statement: OurStatement, text: str, parameters: Parameters = None) -> str:
@@ -71,6 +95,8 @@ class Session:
         handlers: Mapping[type, Callable[[Any, Judge], str]] = {
             TrainModel: self._train,
             ExplainTrain: self._explain,
+            Calibrate: self._calibrate,
+            ResetCalibration: self._reset_calibration,
             ShowModels: self._show_models,
             ShowLearners: self._show_learners,
             DescribeModel: self._describe_model,
@@ -94,16 +120,24 @@ class Session:
     # --- TRAIN and EXPLAIN -----------------------------------------------------------------------------------------
 
     def _train(self, statement: TrainModel, judge: Judge) -> str:
+        trained = self._run(statement, judge)
+        if trained is None:
+            return _nothing_trained(statement)
+        validated = trained.physical.bound.holdout.kind != "none"
+        return best_sql(trained.definition, trained.model, trained.physical.bound.catalog, validated=validated)
+
+    def _run(self, statement: TrainModel, judge: Judge) -> _Trained | None:
+        """Train and store the model; None when it exists and IF NOT EXISTS was given."""
         catalog, schema = self._place(statement.name, judge)
         if self._exists(statement, catalog, schema, judge):
-            return _notice(f"model {statement.name.name} exists already; nothing was trained")
+            return None
         reason = "a model cannot be stored in it, so nothing was trained"
         hint = "Open it without read_only, or name another one."
         self._refuse_read_only(catalog, statement.name.span, judge, reason, hint)
         with RunDirectory.beside(self._file(catalog)) as directory:
             with self._transaction():
                 bound = bind(judge, statement, catalog, schema, self._settings)
-                physical = plan(bound, statistics(judge, bound))
+                physical = plan(bound, statistics(judge, bound), calibration.load())
                 dataset, groups = extract(self._connection, judge, bound, physical.stats, directory)
             choice = training.choose(physical, self._cancelled.is_set)
             job = training.job_of(physical, dataset, groups, judge)
@@ -111,17 +145,48 @@ class Session:
         stored = definition(physical, render(statement))
         with self._transaction():
             model = store.write(self._connection, stored, outcome, replace=statement.replace)
-        return best_sql(stored, model, catalog, validated=bound.holdout.kind != "none")
+        return _Trained(physical, choice, stored, model)
 
     def _explain(self, statement: ExplainTrain, judge: Judge) -> str:
         train = statement.train
+        if statement.analyze:
+            return self._analyze(statement, judge)
         catalog, schema = self._place(train.name, judge)
         bound = bind(judge, train, catalog, schema, self._settings)
-        physical = plan(bound, statistics(judge, bound))
+        physical = plan(bound, statistics(judge, bound), calibration.load())
         choice = training.choose(physical, self._cancelled.is_set)
-        if statement.format == "json":
-            return f"SELECT {sqltext.string(explain.explain_json(physical, choice))} AS plan"
-        return _column("plan", explain.explain_text(physical, choice))
+        return self._explained(statement, physical, choice, None)
+
+    def _analyze(self, statement: ExplainTrain, judge: Judge) -> str:
+        trained = self._run(statement.train, judge)
+        if trained is None:
+            return _nothing_trained(statement.train)
+        physical, learner = trained.physical, trained.physical.bound.learner.name
+        units = table(physical.bound.catalog, "units")
+        query = f"SELECT unit, worker, started, ended FROM {units} WHERE model = ?::UUID"
+        ran = [Ran(*row) for row in self._rows(query, [trained.model])]
+        measured = compare(physical, trained.choice, ran, physical.rates.of(learner))
+        return self._explained(statement, physical, trained.choice, keep_correction(learner, measured))
+
+    def _explained(
+        self, statement: ExplainTrain, physical: PhysicalPlan, choice: Choice, measured: Measured | None
+    ) -> str:
+        match statement.format or self.plan_format:
+            case "json":
+                return f"SELECT {sqltext.string(explain_json(physical, choice, measured))} AS plan"
+            case "html":
+                page = explain_html(physical, choice, training.schedule_of(physical, choice), measured)
+                return f"SELECT {sqltext.string(page)} AS plan"
+            case _:
+                return _column("plan", explain_text(physical, choice, measured))
+
+    def _calibrate(self, statement: Calibrate, judge: Judge) -> str:
+        learner = bind_learner(judge, statement.learner).name if statement.learner else None
+        columns = ("subject", "coefficient", "default", "measured", "unit")
+        return _table(columns, training.calibrate(learner, self._cancelled.is_set))
+
+    def _reset_calibration(self, statement: ResetCalibration, judge: Judge) -> str:  # noqa: ARG002
+        return _notice("calibration is reset" if calibration.forget() else "nothing was calibrated")
 
     def _exists(self, statement: TrainModel, catalog: str, schema: str, judge: Judge) -> bool:
         """Return whether the model exists and IF NOT EXISTS was given; raise when it may not be written."""
@@ -305,6 +370,10 @@ def _allowed(parameter: Hyperparameter) -> str:
     least = "" if low is None else f"{'>' if parameter.open_low else '>='} {low:g}"
     most = "" if high is None else f"<= {high:g}"
     return " and ".join(part for part in (least, most) if part)
+
+
+def _nothing_trained(statement: TrainModel) -> str:
+    return _notice(f"model {statement.name.name} exists already; nothing was trained")
 
 
 def _notice(message: str) -> str:

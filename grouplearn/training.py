@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import importlib.util
 import time
 from collections.abc import Callable
+from dataclasses import fields, replace
 from typing import Any
 
 from grouplearn.catalog.records import RunOutcome
@@ -12,21 +14,30 @@ from grouplearn.data import encoders
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.encoders import FittedItem
 from grouplearn.errors import Cancelled, did_you_mean
+from grouplearn.learners import registry
 from grouplearn.learners.metrics import METRICS
-from grouplearn.plan import explain
+from grouplearn.plan import calibration
+from grouplearn.plan import choose as choosing
+from grouplearn.plan.amounts import two_digits
 from grouplearn.plan.bound import BoundTrain
+from grouplearn.plan.choose import Candidate, Choice
+from grouplearn.plan.coefficients import DEFAULTS, UNITS, UNKNOWN, Coefficients, Machine
+from grouplearn.plan.explain import unit_label
 from grouplearn.plan.extract import Statistics
+from grouplearn.plan.gantt import Bar
 from grouplearn.plan.judge import Judge
 from grouplearn.plan.options import OPERATORS
 from grouplearn.plan.physical import PhysicalPlan
+from grouplearn.runtime.calibrate import measure_learner, measure_machine
 from grouplearn.runtime.choose import runtime
 from grouplearn.runtime.job import Job, Progress, RunSummary
+from grouplearn.runtime.local import THREADED_FROM
 from grouplearn.runtime.outcome import merge
-from grouplearn.runtime.simulated import simulate
+from grouplearn.runtime.simulated import Timeline, simulate
 from grouplearn.schedule.task_parallel import operator
 
 
-def choose(physical: PhysicalPlan, cancelled: Callable[[], bool]) -> explain.Choice:
+def choose(physical: PhysicalPlan, cancelled: Callable[[], bool]) -> Choice:
     """Run every operator's schedule on the simulated runtime and choose among them; raises Cancelled."""
 
     def load_seconds(group: int) -> float:
@@ -35,13 +46,71 @@ def choose(physical: PhysicalPlan, cancelled: Callable[[], bool]) -> explain.Cho
             raise Cancelled("planning was interrupted; nothing was stored")
         return physical.load_seconds(group)
 
-    candidates = []
-    for name in OPERATORS[1:]:
-        timeline = simulate(operator(name, physical.units), physical.workers, load_seconds)
-        candidates.append(
-            explain.Candidate(name, len(physical.units), timeline.loads, timeline.makespan, timeline.idle_share)
+    workers = physical.workers
+    while True:
+        candidates = [
+            _candidate(physical, name, _simulated(physical, name, workers, load_seconds)) for name in OPERATORS[1:]
+        ]
+        fewer = choosing.affordable(physical, candidates, workers)
+        if fewer == workers:
+            ray_installed = importlib.util.find_spec("ray") is not None
+            return _on_threads(physical, choosing.choose(physical, candidates, ray_installed, workers))
+        workers = fewer
+
+
+def _is_one_thread(physical: PhysicalPlan, choice: Choice) -> bool:
+    """Whether the workers of the local runtime will be one thread; see ``threads_worthwhile``."""
+    values = physical.stats.n_rows * len(physical.bound.items) / max(1, len(physical.stats.groups))
+    return choice.executor == "local" and values < THREADED_FROM[physical.bound.learner.access]
+
+
+def _estimate(physical: PhysicalPlan, choice: Choice) -> float:
+    """Return the estimated seconds of the run: the simulated makespan, or all the work where one thread does it."""
+    if not _is_one_thread(physical, choice):
+        return choice.chosen.makespan
+    loads = sum(physical.load_seconds(unit.group) for unit in physical.units)
+    return physical.serial_seconds + loads * choice.chosen.loads / max(1, choice.chosen.units)
+
+
+def _on_threads(physical: PhysicalPlan, choice: Choice) -> Choice:
+    """Say so where several workers are one thread."""
+    if choice.workers == 1 or not _is_one_thread(physical, choice):
+        return choice
+    return replace(choice, why_workers=f"{choice.why_workers}; in process, one thread is as fast as several here")
+
+
+def _simulated(physical: PhysicalPlan, name: str, workers: int, load_seconds: Callable[[int], float]) -> Timeline:
+    return simulate(operator(name, physical.units), workers, load_seconds)
+
+
+def _candidate(physical: PhysicalPlan, name: str, timeline: Timeline) -> Candidate:
+    """Return what the planner chooses by; the one place that reads a simulated run."""
+    return Candidate(
+        operator=name,
+        units=len(physical.units),
+        loads=timeline.loads,
+        makespan=timeline.makespan,
+        idle=timeline.idle_share,
+        network_bytes=int(getattr(timeline, "network_bytes", 0)),
+        peak_bytes=int(getattr(timeline, "peak_bytes", 0) or physical.largest_unit_bytes),
+        used=max(1, len({interval.worker for interval in timeline.intervals})),
+    )
+
+
+def schedule_of(physical: PhysicalPlan, choice: Choice) -> tuple[Bar, ...]:
+    """Return the simulated schedule of the chosen operator, for a chart."""
+    timeline = _simulated(physical, choice.operator, choice.simulated, physical.load_seconds)
+    return tuple(
+        Bar(
+            interval.worker,
+            interval.start,
+            interval.end,
+            interval.unit.group,
+            unit_label(physical, interval.unit),
+            str(getattr(interval, "kind", "unit")),
         )
-    return explain.choose(physical, candidates, importlib.util.find_spec("ray") is not None)
+        for interval in timeline.intervals
+    )
 
 
 def job_of(physical: PhysicalPlan, dataset: Dataset, groups: tuple[Group, ...], judge: Judge) -> Job:
@@ -67,7 +136,7 @@ def job_of(physical: PhysicalPlan, dataset: Dataset, groups: tuple[Group, ...], 
 
 
 def run(
-    physical: PhysicalPlan, choice: explain.Choice, job: Job, progress: Progress | None, cancelled: Callable[[], bool]
+    physical: PhysicalPlan, choice: Choice, job: Job, progress: Progress | None, cancelled: Callable[[], bool]
 ) -> RunOutcome:
     """Train every unit of the chosen operator on the chosen runtime; raises Cancelled when ``cancelled()`` became true."""
     units = physical.units
@@ -84,6 +153,7 @@ def run(
             operator=choice.operator,
             executor=choice.executor,
             workers=choice.workers,
+            seconds=_estimate(physical, choice),
         )
     )
     began = time.perf_counter()
@@ -95,6 +165,49 @@ def run(
     seconds = time.perf_counter() - began
     alone, packs = merge(job, results, greater_is_better)
     return RunOutcome(alone, results, choice.operator, choice.executor, choice.workers, seconds, packs)
+
+
+def calibrate(learner: str | None, cancelled: Callable[[], bool]) -> list[tuple[Any, ...]]:
+    """Measure and keep coefficients: of one learner, or of the machine and every learner that is installed.
+
+    Return rows of subject, coefficient, default, measured and unit. Everything is measured before anything is kept.
+    """
+    names = [learner] if learner else [name for name in registry.names() if installed(name)]
+    measured = {name: measure_learner(name, cancelled) for name in names}
+    machine = None if learner else measure_machine()
+    today = datetime.date.today().isoformat()
+    for name, coefficients in measured.items():
+        calibration.store_learner(name, coefficients, today)
+    rows: list[tuple[Any, ...]] = []
+    if machine is not None:
+        calibration.store_machine(machine)
+        rows += _coefficient_rows("machine", Machine(), machine, skipped=("ray_unit", "ray_start"))
+    for name, coefficients in measured.items():
+        default = DEFAULTS.get(name, UNKNOWN)
+        rows += _coefficient_rows(name, default, coefficients, skipped=("typical_epochs", "correction"))
+    return rows
+
+
+def installed(learner: str) -> bool:
+    """Return whether what the learner needs can be imported."""
+    requires = registry.learner(learner).requires
+    return requires is None or importlib.util.find_spec(requires[0]) is not None
+
+
+def _coefficient_rows(
+    subject: str, default: Machine | Coefficients, measured: Machine | Coefficients, skipped: tuple[str, ...]
+) -> list[tuple[Any, ...]]:
+    return [
+        (
+            subject,
+            field.name,
+            getattr(default, field.name),
+            two_digits(getattr(measured, field.name)),
+            UNITS[field.name],
+        )
+        for field in fields(measured)
+        if field.name not in skipped
+    ]
 
 
 def fit_on_all_rows(items: tuple[Item, ...], dataset: Dataset, folds: int) -> dict[int, FittedItem]:

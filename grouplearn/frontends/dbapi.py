@@ -6,7 +6,8 @@ import itertools
 import os
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import duckdb
@@ -18,13 +19,15 @@ from grouplearn.frontends.scope import Scope, frames_registered
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from grouplearn.parser.statements import OurStatement, Parameters
+    from grouplearn.parser.statements import OurStatement, Parameters, PlanFormat
     from grouplearn.runtime.job import Progress
 
     Piece = str | OurStatement
 
 # Every statement of ours has one of these words; a text without them goes to DuckDB unread.
-_MAY_BE_OURS = re.compile(r"\b(?:train|models?|learners?|evaluate|calibrate|runs|grouplearn_\w*)\b", re.IGNORECASE)
+_MAY_BE_OURS = re.compile(
+    r"\b(?:train|models?|learners?|evaluate|calibrat(?:e|ion)|runs|grouplearn_\w*)\b", re.IGNORECASE
+)
 
 # What reads the rows that execute() left; anything else finds the connection free after one of our statements.
 _READERS = frozenset(
@@ -35,6 +38,8 @@ _READERS = frozenset(
 
 class StatementSession(Protocol):
     """What a connection needs of ``grouplearn.session.Session``."""
+
+    plan_format: PlanFormat
 
     def answer(self, statement: OurStatement, text: str, parameters: Parameters = None) -> str:
         """Carry out one of our statements and return a SELECT whose rows are its result."""
@@ -126,6 +131,15 @@ class Connection:
     def from_query(self, query: Any, *, alias: str = "", params: Any = None) -> duckdb.DuckDBPyRelation | None:
         """Like :meth:`sql`."""
         return self.relation(query, params, Scope.of_caller(), alias)
+
+    @contextmanager
+    def plans_as(self, plan_format: PlanFormat) -> Iterator[None]:
+        """Let EXPLAIN TRAIN without a FORMAT be written as ``plan_format`` for a while."""
+        before, self._session.plan_format = self._session.plan_format, plan_format
+        try:
+            yield
+        finally:
+            self._session.plan_format = before
 
     def relation(self, query: Any, parameters: Any, scope: Scope, alias: str = "") -> duckdb.DuckDBPyRelation | None:
         """:meth:`sql`, with ``FROM name`` looking for Python variables in ``scope`` instead of the caller."""

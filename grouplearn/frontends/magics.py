@@ -113,11 +113,18 @@ class SqlMagics:
         if self._connection is None:
             self._connection = connect()
         with interruptible(self._connection.interrupt, at_once=True):
-            relation = self._run(self._connection, text)
+            with self._connection.plans_as("text" if target else "html"):
+                relation = self._run(self._connection, text)
             if target is None:
-                return None if relation is None or is_report(relation) else Answer.of(relation)
+                return None if relation is None or is_report(relation) else self._shown(relation, text)
             self._shell.user_ns[target] = relation
             return None
+
+    def _shown(self, relation: duckdb.DuckDBPyRelation, text: str) -> Any:
+        if not _is_plan(text):
+            return Answer.of(relation)
+        rows = relation.fetchall()
+        return Plan("\n".join(row[0] for row in rows)) if relation.columns == ["plan"] else Answer.of(relation)
 
     def _run(self, connection: Connection, text: str) -> duckdb.DuckDBPyRelation | None:
         names = self._shell.user_ns
@@ -160,6 +167,28 @@ def parameters_in(text: str) -> list[str]:
     tokens = [data[start:end].decode().strip() for start, end in pairwise([*starts, len(data)])]
     named = (token for sign, token in pairwise(tokens) if sign == "$" and token.isidentifier())
     return list(dict.fromkeys(named))
+
+
+def _is_plan(text: str) -> bool:
+    """Whether the last statement is an EXPLAIN of ours: only then is a result a page of ours and not a user's text."""
+    from grouplearn.parser.parse import parse
+    from grouplearn.parser.statements import ExplainTrain
+
+    last = [statement for piece in statements(text) for statement in parse(piece)][-1:]
+    return bool(last) and isinstance(last[0], ExplainTrain) and last[0].format in (None, "html")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """EXPLAIN TRAIN as a notebook shows it."""
+
+    page: str
+
+    def __repr__(self) -> str:
+        return self.page
+
+    def _repr_html_(self) -> str:
+        return self.page
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from grouplearn.plan.coefficients import pilot_ratio
+
 if TYPE_CHECKING:
     from grouplearn.runtime.job import Progress, RunSummary, UnitResult
     from grouplearn.schedule.messages import Unit
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 _REDRAW_SECONDS = 0.1
 _BAR_WIDTH = 24
 _MODEL_WIDTH = 24
+#: The first units of a run, by which the estimate of the rest is corrected.
+_PILOT_UNITS = 100
 _DROPPED_FIRST = ("rate", "epochs", "groups", "failed", "best")
 
 
@@ -50,12 +54,15 @@ class Tally:
     best: float = math.nan
     trials: int = 0
     _left_in_group: dict[int, int] = field(default_factory=dict)
+    _pilot: dict[int, tuple[float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.began = self.clock()
 
     def unit_done(self, result: UnitResult) -> None:
         """Count the trials of a unit; a fold's unit brings metrics but ends no trial."""
+        if len(self._pilot) < _PILOT_UNITS:
+            self._pilot[result.unit.id] = (result.unit.cost, result.ended - result.started)
         self._see_metric(result.best(self.summary.metric, self.summary.greater_is_better))
         if result.unit.fold >= 0:
             return
@@ -92,7 +99,13 @@ class Tally:
 
     @property
     def seconds_left(self) -> float:
-        """An estimate from the share done; NaN before anything is."""
+        """The planner's estimate times what the first units took of theirs; while those say nothing, or when the estimate
+        is used up, an estimate from the share done; NaN before anything is.
+        """
+        ratio = pilot_ratio(list(self._pilot.values()))
+        planned = 0.0 if ratio is None else ratio * self.summary.seconds - self.seconds
+        if planned > 0:
+            return planned
         return self.seconds * (1 - self.share) / self.share if self.share > 0 else math.nan
 
     def facts(self) -> dict[str, str]:

@@ -1,61 +1,85 @@
-"""The statements about models and settings: EXPLAIN, SHOW, DESCRIBE, DROP, ALTER, EVALUATE, SET, RESET."""
+"""The statements about models and settings: EXPLAIN, CALIBRATE, SHOW, DESCRIBE, DROP, ALTER, EVALUATE, SET."""
 
-from typing import Literal, NoReturn
+from typing import NoReturn
 
 from grouplearn.errors import Span
 from grouplearn.parser.cursor import Cursor
 from grouplearn.parser.scan import fragment
 from grouplearn.parser.statements import (
+    Calibrate,
     DescribeLearner,
     DescribeModel,
     DropModel,
     EvaluateModel,
     ExplainTrain,
+    PlanFormat,
     RenameModel,
+    ResetCalibration,
     SetOption,
     ShowLearners,
     ShowModels,
 )
-from grouplearn.parser.tokens import Kind, Token, unquote
+from grouplearn.parser.tokens import Kind, unquote
 from grouplearn.parser.train import parse_train
 
-FORMATS = ("text", "json")
 SETTING_PREFIX = "grouplearn_"
+FORMATS: tuple[PlanFormat, ...] = ("text", "json", "html")
+_OPTIONS = "The options are ANALYZE and FORMAT text, json or html."
 
 
 def parse_explain(cursor: Cursor) -> ExplainTrain:
-    """``EXPLAIN [(FORMAT text|json)] TRAIN ...``."""
+    """``EXPLAIN [ANALYZE] [(FORMAT text|json|html)] TRAIN ...`` or ``EXPLAIN (ANALYZE, FORMAT html) TRAIN ...``."""
     cursor.advance()
-    if cursor.at("ANALYZE") or cursor.at("ANALYSE"):
-        _reject_analyze(cursor, cursor.peek())
-    chosen: Literal["text", "json"] = "text"
+    analyze = cursor.accept("ANALYZE") or cursor.accept("ANALYSE")
+    chosen: PlanFormat | None = None
     if cursor.peek().is_symbol("("):
         low, high = cursor.open_bracket("EXPLAIN")
-        for item in cursor.items(low, high):
-            chosen = _parse_explain_option(cursor, *item)
-    return ExplainTrain(parse_train(cursor), chosen)
+        for start, stop in cursor.items(low, high):
+            if cursor.tokens[start].word in ("ANALYZE", "ANALYSE"):
+                analyze = _parse_analyze(cursor, start, stop, analyze)
+            else:
+                chosen = _parse_format(cursor, start, stop, chosen)
+    return ExplainTrain(parse_train(cursor), chosen, analyze)
 
 
-def _reject_analyze(cursor: Cursor, token: Token) -> NoReturn:
-    cursor.not_supported("EXPLAIN ANALYZE TRAIN", token, "EXPLAIN TRAIN estimates without training.")
+def _parse_analyze(cursor: Cursor, low: int, high: int, given: bool) -> bool:
+    if given:
+        cursor.fail("ANALYZE is given twice", cursor.tokens[low])
+    if high - low > 1:
+        cursor.fail("ANALYZE takes no value", cursor.span(low + 1, high))
+    return True
 
 
-def _parse_explain_option(cursor: Cursor, low: int, high: int) -> Literal["text", "json"]:
+def _parse_format(cursor: Cursor, low: int, high: int, given: PlanFormat | None) -> PlanFormat:
     name = cursor.tokens[low]
-    if name.word in ("ANALYZE", "ANALYSE"):
-        _reject_analyze(cursor, name)
     if name.word != "FORMAT":
-        cursor.fail(f'"{name.text}" is not an option of EXPLAIN', name, "The option is FORMAT text or FORMAT json.")
+        cursor.fail(f'"{name.text}" is not an option of EXPLAIN', name, _OPTIONS)
+    if given is not None:
+        cursor.fail("FORMAT is given twice", name)
     if high - low != 2:
         place = cursor.span(low + 2, high) if high - low > 2 else name.span
-        cursor.fail("FORMAT takes one word", place, "The formats are text and json.")
+        cursor.fail("FORMAT takes one word", place, f"The formats are {', '.join(FORMATS)}.")
     value = cursor.tokens[low + 1]
-    chosen = (value.text.strip("'") if value.kind is Kind.STRING else unquote(value)).lower()
-    if chosen == "json":
-        return "json"
-    if chosen != "text":
-        cursor.not_supported(f"EXPLAIN (FORMAT {chosen})", value, "The formats are text and json.")
-    return "text"
+    word = (value.text.strip("'") if value.kind is Kind.STRING else unquote(value)).lower()
+    chosen = next((known for known in FORMATS if known == word), None)
+    if chosen is None:
+        cursor.fail(f'"{word}" is not a format of EXPLAIN', value, f"The formats are {', '.join(FORMATS)}.")
+    return chosen
+
+
+def parse_calibrate(cursor: Cursor) -> Calibrate:
+    """``CALIBRATE [LEARNER name]``."""
+    cursor.advance()
+    learner = cursor.own_name("a learner") if cursor.accept("LEARNER") else None
+    cursor.expect_end("LEARNER or the end of the statement" if learner is None else "the end of the statement")
+    return Calibrate(learner)
+
+
+def parse_reset_calibration(cursor: Cursor) -> ResetCalibration:
+    """``RESET CALIBRATION``."""
+    cursor.expect("RESET", "CALIBRATION")
+    cursor.expect_end()
+    return ResetCalibration()
 
 
 def parse_show(cursor: Cursor) -> ShowModels | ShowLearners:
@@ -148,7 +172,7 @@ def reject_later(cursor: Cursor) -> NoReturn:
     words = []
     for token in cursor.tokens:
         words.append(token)
-        if token.word in ("MODEL", "CALIBRATE"):
+        if token.word == "MODEL":
             break
     span = Span(words[0].start, words[-1].end)
     cursor.not_supported(" ".join(token.word for token in words), span)

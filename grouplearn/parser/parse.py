@@ -7,10 +7,12 @@ from grouplearn.parser.cursor import Cursor
 from grouplearn.parser.manage import (
     SETTING_PREFIX,
     parse_alter,
+    parse_calibrate,
     parse_describe,
     parse_drop,
     parse_evaluate,
     parse_explain,
+    parse_reset_calibration,
     parse_set,
     parse_show,
     reject_later,
@@ -71,12 +73,14 @@ def _parser_for(head: Sequence[Token]) -> _Parser | None:
         return parse_train if len(head) == 1 or head[1].kind is not Kind.SYMBOL else None
     if words[0] == "EXPLAIN":
         return parse_explain if _parser_for(head[_explained(head) :]) is parse_train else None
+    if words[:2] == ["RESET", "CALIBRATION"]:
+        return None if _dotted(head, 2) else parse_reset_calibration
     if words[0] in ("SET", "RESET"):
         return parse_set if _is_our_setting(head) else None
     if words[0] in ("SHOW", "DESCRIBE", "DESC"):
         return _parser_for_listing(head, words)
     if words[:1] == ["CALIBRATE"]:
-        return reject_later if len(head) == 1 or head[1].kind is not Kind.SYMBOL else None
+        return parse_calibrate if len(head) == 1 or head[1].kind is not Kind.SYMBOL else None
     without_replace = words[:1] + words[3:] if words[1:3] == ["OR", "REPLACE"] else words
     followed = _dotted(head, len(words) - len(without_replace) + 2)
     return None if followed else _BY_WORDS.get(tuple(without_replace[:2])) or _retry(words)

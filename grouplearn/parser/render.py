@@ -8,6 +8,7 @@ from grouplearn import sqltext
 from grouplearn.parser.keywords import RESERVED
 from grouplearn.parser.statements import (
     Between,
+    Calibrate,
     DescribeLearner,
     DescribeModel,
     DropModel,
@@ -21,6 +22,7 @@ from grouplearn.parser.statements import (
     Passthrough,
     QualifiedName,
     RenameModel,
+    ResetCalibration,
     Search,
     SetOption,
     ShowLearners,
@@ -99,8 +101,22 @@ def _(statement: SetOption) -> str:
 
 @render.register
 def _(statement: ExplainTrain) -> str:
-    option = "" if statement.format == "text" else f" (FORMAT {statement.format})"
-    return f"EXPLAIN{option} {render(statement.train)}"
+    options = [
+        *(["ANALYZE"] if statement.analyze else ()),
+        *([f"FORMAT {statement.format}"] if statement.format else ()),
+    ]
+    written = " ANALYZE" if options == ["ANALYZE"] else f" ({', '.join(options)})" if options else ""
+    return f"EXPLAIN{written} {render(statement.train)}"
+
+
+@render.register
+def _(statement: Calibrate) -> str:
+    return f"CALIBRATE LEARNER {_own(statement.learner)}" if statement.learner else "CALIBRATE"
+
+
+@render.register
+def _(statement: ResetCalibration) -> str:  # noqa: ARG001
+    return "RESET CALIBRATION"
 
 
 @render.register

@@ -13,6 +13,7 @@ from grouplearn import sqltext
 from grouplearn.errors import BindError, Span
 
 Parameters = Sequence[Any] | Mapping[str, Any] | None
+PlanFormat = Literal["text", "json", "html"]
 NO_SPAN = Span(0, 0)
 
 
@@ -208,10 +209,23 @@ class TrainModel:
 
 @dataclass(frozen=True, slots=True)
 class ExplainTrain:
-    """``EXPLAIN [(FORMAT text|json)] TRAIN ...``."""
+    """``EXPLAIN [ANALYZE] [(FORMAT text|json|html)] TRAIN ...``; without a format the client has its own (text, mostly)."""
 
     train: TrainModel
-    format: Literal["text", "json"] = "text"
+    format: PlanFormat | None = None
+    analyze: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrate:
+    """``CALIBRATE [LEARNER name]``: of every installed learner and the machine, or of one learner."""
+
+    learner: Name | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResetCalibration:
+    """``RESET CALIBRATION``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +296,8 @@ class Passthrough:
 OurStatement = (
     TrainModel
     | ExplainTrain
+    | Calibrate
+    | ResetCalibration
     | ShowModels
     | ShowLearners
     | DescribeModel

@@ -1,52 +1,166 @@
-"""What a unit is estimated to take: enough to order units, to decide where to run, and for EXPLAIN to show."""
+"""What units and their steps take and move: what the simulated runtime counts with, and what orders units."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 
-from grouplearn.learners.base import Config, Learner
+from grouplearn.learners.base import Access, Config, Learner
+from grouplearn.plan.coefficients import Machine, Rates
 
-#: Seconds to encode one value of a shard into the design matrix.
-ENCODE_SECONDS = 6e-9
-#: Seconds a unit costs whatever its size: Python around the arithmetic.
-UNIT_SECONDS = 1.5e-3
-
-
-@dataclass(frozen=True, slots=True)
-class Coefficients:
-    """Seconds per (row x feature x config x epoch x output), and the epochs typically needed of those allowed.
-
-    Measured on two cores of a current x86-64 server, single thread, 20 to 60 features.
-    """
-
-    per_value: float
-    per_config: float
-    typical_epochs: int | None = None
+_VALUE_BYTES = 8
+#: Rows per update of a sequential learner that does not say (b in kingpin, table 1).
+_BATCH = 32
+#: Leaves of a tree that does not say.
+_LEAVES = 31
+#: Bytes of a histogram bin (sum of gradients, sum of Hessians), bins per feature, and bytes of a leaf in a model's text.
+_BIN_BYTES, _BINS, _LEAF_BYTES = 16, 255, 100
+#: Up to this many parameters logistic regression keeps a full Hessian per config.
+_HESSIAN_UP_TO = 256
 
 
-_COEFFICIENTS: dict[str, Coefficients] = {
-    "linear_regression": Coefficients(per_value=4e-9, per_config=1e-4),
-    "logistic_regression": Coefficients(per_value=2.6e-9, per_config=1e-3, typical_epochs=40),
-    "gbdt": Coefficients(per_value=3e-9, per_config=2e-3),
-    "mlp": Coefficients(per_value=4e-8, per_config=5e-3),
-}
-
-
-def load_seconds(n_rows: int, width: int) -> float:
-    """Return the estimated time to encode a group's rows once."""
-    return ENCODE_SECONDS * n_rows * width
+def load_seconds(n_rows: int, width: int, rates: Rates | None = None) -> float:
+    """Return the estimated time to encode a group's rows once: ``load + encode * n * d``."""
+    machine = (rates or Rates()).machine
+    return machine.load + machine.encode * n_rows * width
 
 
 def unit_seconds(
-    learner: Learner, configs: tuple[Config, ...], n_rows: int, width: int, epochs: int, outputs: int, groups: int = 1
+    learner: Learner,
+    configs: Sequence[Config],
+    n_rows: int,
+    width: int,
+    epochs: int,
+    outputs: int,
+    groups: int = 1,
+    rates: Rates | None = None,
 ) -> float:
-    """Return the estimated time of one unit: a pack of configs on the rows of a group, or of several small ones."""
-    known = _COEFFICIENTS.get(learner.name, Coefficients(1e-8, 1e-3, None))
-    total = UNIT_SECONDS * groups
+    """Return the estimated time of one unit: a pack of s configs on n rows of d values, of one group or several small ones.
+
+    ``fixed = group * g + config * s + read * n * d``; each pass adds ``(gradient * d + row) * n * k + update * η`` per
+    config and ``step`` per step of the pack, k outputs, η updates (kingpin 3.1, Cost_Comp).
+    """
+    known = (rates or Rates()).of(learner.name)
+    seconds = known.group * groups + known.config * len(configs) + known.read * n_rows * width
+    steps = 0
     for config in configs:
-        rounds = config.get("num_iterations", epochs)
-        passes = rounds if isinstance(rounds, int) else epochs
-        if known.typical_epochs is not None:
-            passes = min(passes, known.typical_epochs)
-        total += known.per_config + known.per_value * n_rows * width * passes * outputs
-    return total
+        passes = _typically(passes_of(config, epochs), known.typical_epochs)
+        updates = passes * updates_per_pass(learner, config, n_rows, width)
+        seconds += known.per_row(width) * n_rows * outputs * passes + known.update * updates
+        steps = max(steps, passes * steps_per_pass(learner, config, n_rows))
+    return known.correction * (seconds + known.step * steps)
+
+
+def pass_seconds(
+    learner: Learner, configs: Sequence[Config], n_rows: int, width: int, outputs: int, rates: Rates | None = None
+) -> float:
+    """Return the estimated time of a pack's one pass over n rows, or over a shard of n rows.
+
+    ``s * (gradient * d + row) * n * k + update * Σ_configs η + step * max steps``.
+    """
+    known = (rates or Rates()).of(learner.name)
+    updates = sum(updates_per_pass(learner, config, n_rows, width) for config in configs)
+    steps = max((steps_per_pass(learner, config, n_rows) for config in configs), default=0)
+    gradients = len(configs) * known.per_row(width) * n_rows * outputs
+    return known.correction * (gradients + known.update * updates + known.step * steps)
+
+
+def _typically(passes: int, typical: int | None) -> int:
+    return passes if typical is None else min(passes, typical)
+
+
+def passes_of(config: Config, epochs: int) -> int:
+    """Return the passes that a config may make: its boosting rounds, or the epochs."""
+    rounds = config.get("num_iterations", epochs)
+    return rounds if isinstance(rounds, int) else epochs
+
+
+def updates_per_pass(learner: Learner, config: Config, n_rows: int, width: int) -> int:
+    """Return η of kingpin 3.1: 1, or ``ceil(n / b)`` for sequential learners.
+
+    Kingpin has 1 for sampling learners, too. Here an update of theirs is the search of one leaf for a split by one
+    feature, ``leaves * d`` per tree: on small groups that takes longer than the rows.
+    """
+    if learner.access is not Access.SAMPLING:
+        return steps_per_pass(learner, config, n_rows)
+    leaves = min(_whole(config, "num_leaves", _LEAVES), n_rows // max(1, _whole(config, "min_data_in_leaf", 1)))
+    return max(1, leaves) * width
+
+
+def steps_per_pass(learner: Learner, config: Config, n_rows: int) -> int:
+    """Return how often a pass changes the model: once, for sequential learners with every batch."""
+    if learner.access is not Access.SEQUENTIAL:
+        return 1
+    return max(1, math.ceil(n_rows / max(1, _whole(config, "batch_size", _BATCH))))
+
+
+def _whole(config: Config, name: str, default: int) -> int:
+    value = config.get(name, default)
+    return value if isinstance(value, int) else default
+
+
+def transfer_seconds(n_bytes: float, machine: Machine | None = None, messages: int = 1) -> float:
+    """Return the estimated time to send bytes to another worker: ``latency * messages + bytes / bandwidth``."""
+    known = machine or Machine()
+    return known.latency * messages + n_bytes / known.network
+
+
+# --- bytes -------------------------------------------------------------------------------------------------------------
+
+
+def row_bytes(width: int) -> int:
+    """Return the bytes of one encoded row on a worker: d values, label and weight as doubles."""
+    return _VALUE_BYTES * (width + 2)
+
+
+def state_bytes(learner: Learner, configs: Sequence[Config], width: int, outputs: int) -> int:
+    """Return the estimated bytes of a pack's state: what a hop moves (m in kingpin, table 1, times s)."""
+    values = _STATE_VALUES.get(learner.name, _linear_values)
+    return _VALUE_BYTES * sum(values(config, width, outputs) for config in configs)
+
+
+def sums_bytes(learner: Learner, configs: Sequence[Config], width: int, outputs: int) -> int:
+    """Return the estimated bytes of the sums of one pass: what workers of a split group send each other.
+
+    Least squares sends X'X once for the pack, boosting the histograms of one tree, gradients are as large as weights.
+    """
+    if learner.name == "linear_regression":
+        return _VALUE_BYTES * (width * width + 2 * width + 4)
+    if learner.access is Access.SAMPLING:
+        return len(configs) * width * _BINS * _BIN_BYTES * outputs
+    return _VALUE_BYTES * len(configs) * (outputs * (width + 1) + 1)
+
+
+def _linear_values(config: Config, width: int, outputs: int) -> int:
+    del config
+    return outputs * (width + 1) + 1
+
+
+def _logistic_values(config: Config, width: int, outputs: int) -> int:
+    """Point, target, gradient, the L-BFGS history of 2h vectors, and the Hessian while it is small."""
+    parameters = outputs * (width + 1)
+    vectors = 3 + 2 * _whole(config, "history", 10)
+    return vectors * parameters + (parameters * parameters if parameters <= _HESSIAN_UP_TO else 0)
+
+
+def _mlp_values(config: Config, width: int, outputs: int) -> int:
+    """Parameters and Adam's two moments, in single precision unless the config says double."""
+    hidden = config.get("hidden_layers", (32,))
+    sizes = (width, *(hidden if isinstance(hidden, tuple) else ()), outputs)
+    parameters = sum((wide + 1) * following for wide, following in pairwise(sizes))
+    return 3 * parameters if config.get("precision") == "double" else math.ceil(3 * parameters / 2)
+
+
+def _gbdt_values(config: Config, width: int, outputs: int) -> int:
+    del width
+    trees = passes_of(config, 100) * outputs
+    return trees * _whole(config, "num_leaves", _LEAVES) * _LEAF_BYTES // _VALUE_BYTES
+
+
+_STATE_VALUES: Mapping[str, Callable[[Config, int, int], int]] = {
+    "linear_regression": _linear_values,
+    "logistic_regression": _logistic_values,
+    "mlp": _mlp_values,
+    "gbdt": _gbdt_values,
+}

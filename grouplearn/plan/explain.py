@@ -1,203 +1,236 @@
-"""EXPLAIN TRAIN: the plan as lines of text or as JSON; deterministic, estimates rounded to two digits."""
+"""EXPLAIN TRAIN: the facts about a plan that its texts, JSON and HTML share; deterministic, estimates in two digits."""
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grouplearn.data.encoders import DENSE_COLUMNS
+from grouplearn.plan import cost
+from grouplearn.plan.amounts import amount_of_bytes, counted, on_one_line, plural, rounded_seconds, share
 from grouplearn.plan.bound import BoundTrain
-from grouplearn.plan.physical import RAY_REPAYS_SECONDS, PhysicalPlan
+from grouplearn.plan.choose import Candidate, Choice
+from grouplearn.plan.physical import PhysicalPlan
+from grouplearn.schedule.messages import Unit
+
+_TEXT = 72
+_BARS = "▁▂▃▄▅▆▇█"
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """An operator as the simulated runtime ran it: seconds of makespan, share of worker time idle, loads of a group."""
+class Node:
+    """A node of a plan as it is shown: a line, and the node its rows come from."""
 
-    operator: str
-    units: int
-    loads: int
-    makespan: float
-    idle: float
+    line: str
+    source: Node | None = None
 
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """What will run where, and why."""
-
-    operator: str
-    executor: str
-    workers: int
-    reason: str
-    candidates: tuple[Candidate, ...]
+    def lines(self) -> list[str]:
+        """Return the nodes from the root down, one line each, indented by depth."""
+        lines: list[str] = []
+        node: Node | None = self
+        while node is not None:
+            lines.append("  " * len(lines) + node.line)
+            node = node.source
+        return lines
 
 
-def choose(physical: PhysicalPlan, candidates: Sequence[Candidate], ray_installed: bool) -> Choice:
-    """Pick the operator with the smallest simulated makespan, and Ray only where the work repays starting it."""
-    options = physical.bound.options
-    best = min(candidates, key=lambda candidate: (round(candidate.makespan, 6), candidate.loads))
-    operator = best.operator if options.operator == "auto" else options.operator
-    executor, reason = options.executor, "as asked"
-    if executor == "auto":
-        repays = physical.serial_seconds >= RAY_REPAYS_SECONDS and physical.workers > 1
-        executor = "ray" if repays and ray_installed else "local"
-        work = f"about {rounded_seconds(physical.serial_seconds)} of work"
-        reason = f"{work} {'repays' if repays else 'does not repay'} starting Ray (from {RAY_REPAYS_SECONDS:g} s)"
-        if repays and not ray_installed:
-            reason += ", but ray is not installed: pip install 'grouplearn[ray]'"
-    return Choice(operator, executor, physical.workers, reason, tuple(candidates))
+def logical_plan(physical: PhysicalPlan) -> Node:
+    """Return what is asked for, from the training down to the scan."""
+    bound, statement = physical.bound, physical.bound.statement
+    node = Node(f"Scan: {on_one_line(statement.source.text, _TEXT)}")
+    if statement.where:
+        node = Node(f"Filter: {on_one_line(statement.where.text, _TEXT)}", node)
+    node = Node(f"{node.line}, {counted(physical.stats.n_rows, 'row')}", node.source)
+    node = Node(f"Features: {_features(physical)}", node)
+    if bound.keys:
+        node = Node(f"Group: by {_keys(bound)}{_levels(bound)}", node)
+    if statement.having:
+        node = Node(f"Having: {on_one_line(statement.having.text, _TEXT)}", node)
+    node = Node(f"Validate: {_holdout(bound)}", node)
+    if statement.search:
+        node = Node(f"Search: {statement.search.method}, {counted(len(bound.configs), 'configuration')}", node)
+    learner = f"{bound.learner.name} ({bound.learner.access.value})"
+    return Node(
+        f"Train {on_one_line(bound.name, _TEXT)}: {learner}, {_label(physical)}, optimize {physical.metric}", node
+    )
 
 
-def explain_text(physical: PhysicalPlan, choice: Choice) -> list[str]:
-    """Return the plan, a line per fact."""
-    bound = physical.bound
+def physical_plan(physical: PhysicalPlan, choice: Choice) -> Node:
+    """Return what will be done, from the stored trials down to the extract."""
+    bound, sizes = physical.bound, _sizes(physical)
+    rows = sum(sizes)
+    amount = amount_of_bytes(rows * cost.row_bytes(physical.stored))
+    node = Node(f"Extract: sorted by {_keys(bound)}" if bound.keys else "Extract: all rows")
+    loaded = f"{counted(rows, 'row')} x {counted(physical.stored, 'value')}, {amount}"
+    node = Node(f"Load: {counted(choice.chosen.loads, 'time')}, {loaded}", node)
+    node = Node(f"Units: {_units(physical)}", node)
+    where = f"{choice.executor}, {counted(choice.workers, 'worker')}"
+    node = Node(f"Run: {choice.operator}, {where}", node)
+    if bound.holdout.folds:
+        node = Node(f"Merge: means over {bound.holdout.folds} folds", node)
+    return Node(f"Store: {counted(len(sizes) * len(bound.configs), 'trial')} of {counted(len(sizes), 'group')}", node)
+
+
+def skew(physical: PhysicalPlan) -> list[str]:
+    """Return how large the groups are: least, median and most rows, the largest one's share, and a histogram."""
+    bound, groups = physical.bound, physical.stats.groups
+    finest = [group.n_rows for group in groups if group.level == 0]
+    if not finest:
+        return ["no group passes HAVING" if bound.statement.having else "no group"]
+    if not bound.keys:
+        return [f"one group of {counted(finest[0], 'row')}"]
+    largest = share(max(finest) / max(1, physical.stats.n_rows))
+    levels = "" if len(groups) == len(finest) else f", and {len(groups) - len(finest):,} of coarser levels"
+    spread = f"{min(finest):,} to {max(finest):,} rows, median {statistics.median(finest):,.0f}"
     return [
-        f"TRAIN MODEL {bound.name}",
-        f"  {bound.learner.name} ({bound.learner.access.value}), {physical.task.value}: {_label(physical)}",
-        f"  optimize {physical.metric}, {_holdout(bound)}",
-        "Rows",
-        f"  {physical.stats.n_rows:,} rows, {_groups(physical)}",
-        f"  {_features(physical)}, {'dense' if _is_dense(physical) else 'sparse'}",
-        "Trials",
-        f"  {_trials(physical)}",
-        "Operators (simulated)",
-        *_operator_lines(choice),
-        "Executor",
-        f"  {choice.executor}, {choice.workers} {_plural(choice.workers, 'worker')}: {choice.reason}",
+        f"{counted(len(finest), 'group')} by {_keys(bound)}{levels}",
+        f"{spread}, the largest has {largest} of the rows",
+        f"sizes {histogram(finest)}",
     ]
 
 
-def explain_json(physical: PhysicalPlan, choice: Choice) -> str:
-    """Return the same facts as one JSON document."""
-    bound = physical.bound
-    sizes = [group.n_rows for group in physical.stats.groups]
-    document = {
-        "model": bound.name,
-        "learner": bound.learner.name,
-        "task": physical.task.value,
-        "label": bound.target.name,
-        "classes": list(physical.stats.classes),
-        "metric": physical.metric,
-        "holdout": bound.holdout.kind,
-        "rows": physical.stats.n_rows,
-        "groups": len(sizes),
-        "group_rows": {"least": min(sizes, default=0), "most": max(sizes, default=0)},
-        "features": len(bound.items),
-        "columns": physical.width,
-        "configurations": len(bound.configs),
-        "packs": [len(pack) for pack in _packs(physical)],
-        "operators": [
-            {
-                "operator": candidate.operator,
-                "chosen": candidate.operator == choice.operator,
-                "units": candidate.units,
-                "loads": candidate.loads,
-                "makespan_seconds": _two_digits(candidate.makespan),
-                "idle_share": round(candidate.idle, 2),
-            }
-            for candidate in choice.candidates
-        ],
-        "executor": choice.executor,
-        "workers": choice.workers,
-        "reason": choice.reason,
-    }
-    return json.dumps(document, indent=2)
+def histogram(sizes: Sequence[int]) -> str:
+    """Return group sizes as a row of bars, one per doubling of the size, empty ones as dots.
+
+    ``histogram([1, 2, 3, 9]) == '1 |▄█·▄| 9'``: one group of 1, two of 2 to 3, none of 4 to 7, one of 8 to 15.
+    """
+    counts: dict[int, int] = {}
+    for size in sizes:
+        counts[size.bit_length()] = counts.get(size.bit_length(), 0) + 1
+    most = max(counts.values())
+    bars = "".join(_bar(counts.get(doubling, 0), most) for doubling in range(min(counts), max(counts) + 1))
+    return f"{min(sizes):,} |{bars}| {max(sizes):,}"
+
+
+def _bar(count: int, most: int) -> str:
+    return _BARS[-(-count * len(_BARS) // most) - 1] if count else "·"
+
+
+def packs(physical: PhysicalPlan) -> list[tuple[int, ...]]:
+    """Return the packs of each group: which configurations train together."""
+    return list(dict.fromkeys(unit.configs for unit in physical.units))
+
+
+def trials(physical: PhysicalPlan) -> str:
+    """Return the trials, and how they are packed."""
+    groups, configs = len(physical.stats.groups), len(physical.bound.configs)
+    if not groups:
+        return f"none: no group for {counted(configs, 'configuration')}"
+    distinct = packs(physical)
+    sizes = sorted({len(pack) for pack in distinct}, reverse=True)
+    size = f"of {sizes[0]}" if len(sizes) == 1 else f"of {sizes[-1]} to {sizes[0]}"
+    folds = physical.bound.holdout.folds
+    per = f", each {folds} folds and the final fit" if folds else ""
+    epochs = f", at most {physical.epochs} epochs" if physical.bound.learner.default_epochs else ""
+    product = f"{counted(groups, 'group')} x {counted(configs, 'configuration')}"
+    return f"{groups * configs:,} = {product}, {counted(len(distinct), 'pack')} {size} per group{per}{epochs}"
+
+
+def money(candidate: Candidate, physical: PhysicalPlan, workers: int) -> float | None:
+    """Return ``makespan x workers x price per hour``, None without ``grouplearn_node_price``."""
+    price = physical.bound.options.node_price
+    return None if price is None else candidate.makespan / 3600 * workers * price
+
+
+def choices(physical: PhysicalPlan, choice: Choice) -> list[str]:
+    """Return the choice and its reasons, and the coefficients behind them."""
+    return [
+        f"{choice.operator}: {choice.why}",
+        f"{choice.executor}: {choice.reason}",
+        f"{counted(choice.workers, 'worker')}: {choice.why_workers}",
+        *(f"not {operator}: {why}" for operator, why in choice.refused),
+        f"coefficients of {physical.bound.learner.name}: {physical.rates.said(physical.bound.learner.name)}",
+    ]
+
+
+OPERATOR_COLUMNS = ("operator", "makespan", "idle", "network", "memory", "loads", "units")
+
+
+def operator_table(physical: PhysicalPlan, choice: Choice) -> list[tuple[str, ...]]:
+    """Return the heads and one row per operator; the last cell marks the chosen one, and those that cannot be."""
+    priced = physical.bound.options.node_price is not None
+    rows = [(*OPERATOR_COLUMNS, *(("cost",) if priced else ()), "")]
+    refused = dict(choice.refused)
+    for candidate in choice.candidates:
+        price = money(candidate, physical, choice.simulated)
+        rows.append(
+            (
+                candidate.operator,
+                rounded_seconds(candidate.makespan),
+                share(candidate.idle),
+                amount_of_bytes(candidate.network_bytes),
+                amount_of_bytes(candidate.peak_bytes),
+                f"{candidate.loads:,}",
+                f"{candidate.units:,}",
+                *(() if price is None else (f"{price:.2g}",)),
+                "<- chosen"
+                if candidate.operator == choice.operator
+                else "cannot"
+                if candidate.operator in refused
+                else "",
+            )
+        )
+    return rows
+
+
+def unit_label(physical: PhysicalPlan, unit: Unit) -> str:
+    """Return a unit in words, for a chart."""
+    keys = physical.stats.groups[unit.group].keys
+    named = ", ".join("NULL" if key is None else on_one_line(key, 40) for key in keys)
+    group = f"group {named}" if keys else "all rows"
+    others = f" and {counted(len(unit.others), 'other')}" if unit.others else ""
+    fold = f", fold {unit.fold}" if unit.fold >= 0 else ""
+    return f"unit {unit.id}: {group}{others}, {counted(len(unit.configs), 'configuration')}{fold}"
+
+
+def is_dense(physical: PhysicalPlan) -> bool:
+    """Whether the design matrix is dense."""
+    return physical.width <= DENSE_COLUMNS
+
+
+def _sizes(physical: PhysicalPlan) -> list[int]:
+    return [group.n_rows for group in physical.stats.groups]
 
 
 def _features(physical: PhysicalPlan) -> str:
-    items, width = len(physical.bound.items), physical.width
-    return f"{items:,} {_plural(items, 'feature')} as {width:,} {_plural(width, 'column')}"
+    items = [item.stored.item for item in physical.bound.items]
+    named = ", ".join(item.name if item.encoder == "none" else f"{item.encoder}({item.name})" for item in items)
+    kind = "dense" if is_dense(physical) else "sparse"
+    size = f"{counted(len(items), 'feature')} as {counted(physical.width, 'column')}, {kind}"
+    return f"{on_one_line(named, _TEXT)}: {size}"
+
+
+def _keys(bound: BoundTrain) -> str:
+    return ", ".join(on_one_line(key.stored.name, _TEXT) for key in bound.keys)
+
+
+def _levels(bound: BoundTrain) -> str:
+    return "" if len(bound.sets) == 1 else f", {len(bound.sets)} levels"
 
 
 def _label(physical: PhysicalPlan) -> str:
     target, classes = physical.bound.target, physical.stats.classes
+    name = f"{physical.task.value} of {on_one_line(target.name, _TEXT)}"
     if not target.classification:
-        return _on_one_line(target.name)
-    shown = ", ".join(map(_on_one_line, classes[:6])) + (", ..." if len(classes) > 6 else "")
-    return f"{_on_one_line(target.name)}, {len(classes)} {_plural(len(classes), 'class', 'classes')} ({shown})"
-
-
-def _on_one_line(text: str) -> str:
-    return " ".join(text.split())
+        return name
+    shown = ", ".join(on_one_line(text, _TEXT) for text in classes[:6]) + (", ..." if len(classes) > 6 else "")
+    return f"{name} with {counted(len(classes), 'class', 'classes')} ({shown})"
 
 
 def _holdout(bound: BoundTrain) -> str:
     holdout = bound.holdout
     if holdout.kind == "where" and holdout.predicate:
-        return f"validated on rows WHERE {_on_one_line(holdout.predicate.text)}"
+        return f"rows WHERE {on_one_line(holdout.predicate.text, _TEXT)}"
     if holdout.kind == "sample":
-        return f"validated on {100 * holdout.share:g}% of each group"
-    return f"validated on {holdout.folds} folds" if holdout.kind == "folds" else "not validated: every row trains"
+        return f"{100 * holdout.share:g}% of each group"
+    return f"{holdout.folds} folds" if holdout.kind == "folds" else "none, every row trains"
 
 
-def _groups(physical: PhysicalPlan) -> str:
-    bound, groups = physical.bound, physical.stats.groups
-    finest = [group.n_rows for group in groups if group.level == 0]
-    if not finest:
-        return "no group passes HAVING" if bound.statement.having else "no group"
-    if not bound.keys:
-        return "one group"
-    names = ", ".join(key.stored.name for key in bound.keys)
-    largest = max(finest) / max(1, physical.stats.n_rows)
-    skew = f"{min(finest):,} to {max(finest):,} rows, median {statistics.median(finest):,.0f}, largest {largest:.1%}"
-    levels = "" if len(bound.sets) == 1 else f" and {len(groups) - len(finest):,} of coarser levels"
-    return f"{len(finest):,} {_plural(len(finest), 'group')} by {names}{levels} ({skew})"
-
-
-def _trials(physical: PhysicalPlan) -> str:
-    groups, configs = len(physical.stats.groups), len(physical.bound.configs)
-    if not groups:
-        return f"none: no group for {configs:,} {_plural(configs, 'configuration')}"
-    packs = _packs(physical)
-    sizes = sorted({len(pack) for pack in packs}, reverse=True)
-    size = f"of {sizes[0]}" if len(sizes) == 1 else f"of {sizes[-1]} to {sizes[0]}"
-    folds = physical.bound.holdout.folds
-    per = f", each {folds} folds and the final fit" if folds else ""
-    epochs = f", at most {physical.epochs} epochs" if physical.bound.learner.default_epochs else ""
-    return (
-        f"{groups * configs:,} = {groups:,} {_plural(groups, 'group')} x {configs:,} {_plural(configs, 'configuration')}, "
-        f"{len(packs)} {_plural(len(packs), 'pack')} {size} per group{per}{epochs}"
-    )
-
-
-def _packs(physical: PhysicalPlan) -> list[tuple[int, ...]]:
-    return list(dict.fromkeys(unit.configs for unit in physical.units))
-
-
-def _operator_lines(choice: Choice) -> list[str]:
-    rows = [("operator", "units", "loads", "makespan", "idle", "")]
-    for candidate in choice.candidates:
-        mark = "<- chosen" if candidate.operator == choice.operator else ""
-        makespan, idle = rounded_seconds(candidate.makespan), f"{candidate.idle:.0%}"
-        rows.append((candidate.operator, f"{candidate.units:,}", f"{candidate.loads:,}", makespan, idle, mark))
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    return [
-        (
-            "  "
-            + row[0].ljust(widths[0])
-            + "".join(f"  {row[c].rjust(widths[c])}" for c in range(1, 5))
-            + f"  {row[5]}"
-        ).rstrip()
-        for row in rows
-    ]
-
-
-def _is_dense(physical: PhysicalPlan) -> bool:
-    return physical.width <= DENSE_COLUMNS
-
-
-def _two_digits(value: float) -> float:
-    return float(f"{value:.2g}")
-
-
-def rounded_seconds(seconds: float) -> str:
-    """Return a duration as a person says it: ``0.36 s``, ``12 s``, ``3.2 min``."""
-    if seconds < 90:
-        return f"{_two_digits(seconds):g} s"
-    return f"{_two_digits(seconds / 60):g} min" if seconds < 5400 else f"{_two_digits(seconds / 3600):g} h"
-
-
-def _plural(count: int, one: str, many: str | None = None) -> str:
-    return one if count == 1 else many or one + "s"
+def _units(physical: PhysicalPlan) -> str:
+    units = physical.units
+    gathered = [unit for unit in units if unit.others]
+    if not gathered:
+        return f"{len(units):,}"
+    groups = sum(len(unit.groups) for unit in {unit.groups: unit for unit in gathered}.values())
+    return f"{len(units):,}, {counted(groups, 'small group')} side by side in {len(gathered):,} {plural(len(gathered), 'unit')}"

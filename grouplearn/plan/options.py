@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from grouplearn import sqltext
@@ -11,7 +13,9 @@ from grouplearn.errors import did_you_mean
 from grouplearn.learners.base import Config, Learner, Task, Value
 from grouplearn.learners.registry import resolve
 from grouplearn.parser.statements import Name, Option, Sql
+from grouplearn.plan import legality
 from grouplearn.plan.judge import Judge
+from grouplearn.plan.memory import check_size
 from grouplearn.schedule import task_parallel
 from grouplearn.search.space import MAX_CONFIGS
 
@@ -34,15 +38,20 @@ class RunOptions:
     task: Task | None = None
     class_weight: Any = None
     weight: Sql | None = None
+    memory_limit: int | None = None
+    node_price: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RunOption:
-    """One option: what it means, how a value is checked, and whether ``SET grouplearn_<name>`` gives its default."""
+    """One option: what it means, how a value is checked, whether ``SET grouplearn_<name>`` gives its default, and whether
+    WITH takes it at all.
+    """
 
     doc: str
     check: Callable[[Any], Any]
     setting: bool = False
+    in_with: bool = True
 
 
 #: What a column of the catalog holds, and a count and a seed with it.
@@ -58,6 +67,12 @@ def _whole(low: int, high: int = _MOST) -> Callable[[Any], int]:
         return value
 
     return check
+
+
+def _price(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not 0 <= value < math.inf:
+        raise ValueError(f"must be a price per hour of one worker's machine, at least 0, got {value!r}")
+    return float(value)
 
 
 def _one_of(*allowed: str) -> Callable[[Any], str]:
@@ -103,8 +118,12 @@ RUN_OPTIONS: Mapping[str, RunOption] = {
     "task": RunOption("classification or regression, where the learner does both", _task),
     "class_weight": RunOption("'balanced' or weights by class", _class_weight),
     "weight": RunOption("row weight, an expression over the columns of FROM", lambda value: value),
+    "memory_limit": RunOption("memory that all workers together may take, such as '8GB'", check_size, setting=True),
+    "node_price": RunOption("price per hour of one worker's machine, for EXPLAIN", _price, setting=True, in_with=False),
 }
 
+#: What WITH takes besides hyperparameters.
+WITH_OPTIONS = tuple(name for name, option in RUN_OPTIONS.items() if option.in_with)
 #: Session settings, without their prefix ``grouplearn_``.
 SETTINGS = tuple(name for name, option in RUN_OPTIONS.items() if option.setting)
 
@@ -142,11 +161,12 @@ def bind_options(
         seen.add(name)
         if name == "weight":
             run[name] = option.value
-        elif name in RUN_OPTIONS:
+        elif name in WITH_OPTIONS:
             run[name] = _checked(judge, name, option.value)
         else:
-            fixed[name] = bind_hyperparameter(judge, learner, option.name, option.value, also=tuple(RUN_OPTIONS))
+            fixed[name] = bind_hyperparameter(judge, learner, option.name, option.value, also=WITH_OPTIONS)
     _refuse_epochs(judge, learner, options, run)
+    _refuse_illegal(judge, learner, options, run)
     return RunOptions(**run), fixed
 
 
@@ -160,6 +180,16 @@ def _refuse_epochs(judge: Judge, learner: Learner, options: tuple[Option, ...], 
         else "It is solved exactly in one pass over the data."
     )
     raise judge.error(f"{learner.name} has no epochs", span, hint)
+
+
+def _refuse_illegal(judge: Judge, learner: Learner, options: tuple[Option, ...], run: Mapping[str, Any]) -> None:
+    """Raise for an operator that does not run this learner on the executor that is asked for."""
+    message = legality.refusal(run.get("operator", "auto"), learner.access, run.get("executor", "auto"))
+    if message is None:
+        return
+    spans = {option.name.value.casefold(): option.value.span for option in options}
+    hint = None if "operator" in spans else "The operator comes from SET grouplearn_operator."
+    raise judge.error(message, spans.get("operator") or spans.get("executor"), hint)
 
 
 def has_rounds(learner: Learner) -> bool:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from grouplearn.data.encoders import DENSE_COLUMNS, needs_no_fit
 from grouplearn.learners.base import Access, AlgebraicLearner, Config, Learner, MomentsLearner, Problem, Task
 from grouplearn.learners.metrics import METRICS, default_metric, metrics_for
 from grouplearn.plan import cost
 from grouplearn.plan.bound import BoundTrain
+from grouplearn.plan.coefficients import Rates
 from grouplearn.plan.definition import ModelDefinition
 from grouplearn.plan.extract import Statistics
 from grouplearn.schedule.messages import Unit
@@ -45,10 +46,39 @@ class PhysicalPlan:
     width: int
     workers: int
     units: tuple[Unit, ...]
+    rates: Rates = field(default_factory=Rates)
 
     def load_seconds(self, group: int) -> float:
         """Return the estimated time to make a group's rows ready on a worker."""
-        return cost.load_seconds(self.stats.groups[group].n_rows, _stored(self.bound, self.width))
+        return cost.load_seconds(self.stats.groups[group].n_rows, self.stored, self.rates)
+
+    @property
+    def stored(self) -> int:
+        """Values stored per row."""
+        return _stored(self.bound, self.width)
+
+    @property
+    def outputs(self) -> int:
+        """Width of a score."""
+        return len(self.stats.classes) if self.task is Task.MULTICLASS else 1
+
+    @property
+    def largest_unit_bytes(self) -> int:
+        """Estimated bytes of the rows and the state of the unit that needs most."""
+        row, learner = cost.row_bytes(self.stored), self.bound.learner
+        states: dict[tuple[int, ...], int] = {}
+        for unit in self.units:
+            if unit.configs not in states:
+                configs = [self.bound.configs[config] for config in unit.configs]
+                states[unit.configs] = cost.state_bytes(learner, configs, self.stored, self.outputs)
+        sizes = self.stats.groups
+        return max(
+            (
+                row * sum(sizes[group].n_rows for group in unit.groups) + states[unit.configs] * len(unit.groups)
+                for unit in self.units
+            ),
+            default=0,
+        )
 
     @property
     def serial_seconds(self) -> float:
@@ -56,8 +86,9 @@ class PhysicalPlan:
         return sum(unit.cost for unit in self.units)
 
 
-def plan(bound: BoundTrain, stats: Statistics) -> PhysicalPlan:
-    """Return the physical plan of a bound statement."""
+def plan(bound: BoundTrain, stats: Statistics, rates: Rates | None = None) -> PhysicalPlan:
+    """Return the physical plan of a bound statement; ``rates`` are the coefficients of its estimates."""
+    rates = rates or Rates()
     task = task_of(bound, stats)
     epochs = bound.options.epochs or bound.learner.default_epochs or 1
     width = _width(bound, stats)
@@ -70,7 +101,8 @@ def plan(bound: BoundTrain, stats: Statistics) -> PhysicalPlan:
         epochs=epochs,
         width=width,
         workers=bound.options.workers or os.cpu_count() or 1,
-        units=_units(bound, stats, task, packs, epochs, width, gather_small_groups(bound, stats, task, width)),
+        units=_units(bound, stats, task, packs, epochs, width, gather_small_groups(bound, stats, task, width), rates),
+        rates=rates,
     )
 
 
@@ -160,6 +192,7 @@ def _units(
     epochs: int,
     width: int,
     gathered: tuple[tuple[int, ...], ...],
+    rates: Rates,
 ) -> tuple[Unit, ...]:
     outputs = len(stats.classes) if task is Task.MULTICLASS else 1
     together = bound.holdout.folds if folds_in_one_pass(bound, width) else 0
@@ -170,7 +203,7 @@ def _units(
         n_rows = sum(stats.groups[group].n_rows for group in (number, *others))
         for pack in packs:
             configs = tuple(bound.configs[config] for config in pack)
-            seconds = cost.unit_seconds(bound.learner, configs, n_rows, stored, epochs, outputs, 1 + len(others))
+            seconds = cost.unit_seconds(bound.learner, configs, n_rows, stored, epochs, outputs, 1 + len(others), rates)
             units.extend(
                 Unit(first, number, pack, fold, seconds, tuple(others), together)
                 for first, fold in enumerate(folds, len(units))

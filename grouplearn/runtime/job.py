@@ -150,7 +150,10 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """What a progress display can say before the first unit: ``epochs`` is the most epochs summed over trials."""
+    """What a progress display can say before the first unit: ``epochs`` is the most epochs summed over trials.
+
+    ``seconds`` is the estimated makespan; a display corrects it by the first units, 0 when there is no estimate.
+    """
 
     model: str
     groups: int
@@ -161,6 +164,7 @@ class RunSummary:
     operator: str
     executor: str
     workers: int
+    seconds: float = 0.0
 
 
 class Progress(Observer, Protocol):

@@ -24,6 +24,10 @@ CELLS = [
     "%load_ext grouplearn",
     f"%%sql\n{SETUP};",
     "import pandas as pd\nfrontier = 100\ndf = pd.DataFrame({'a': [1, 2]})",
+    f"%%gl\nEXPLAIN {TRAIN.replace('MODEL m', 'MODEL seen')}",
+    "%gl SELECT '<div class=\"grouplearn-plan\"><b>' AS plan",
+    f"%%gl lines <<\nEXPLAIN {TRAIN.replace('MODEL m', 'MODEL seen')}",
+    "print(lines.fetchall()[0])",
     "%%gl\n-- a comment; and 'a $word'\nSELECT count(*) AS n, 'a<b' AS s, NULL AS z FROM t WHERE x < $frontier",
     f"%%gl best <<\n{TRAIN}",
     "print(type(best).__name__, best.columns[0], len(best.fetchall()))",
@@ -72,6 +76,17 @@ def test_a_result_is_a_table_with_types(notebook: list[Any]) -> None:
     assert "a&lt;b" in shown
     assert "NULL</span>" in shown
     assert "1 row<" in shown
+
+
+def test_explain_is_a_page_with_a_chart(notebook: list[Any]) -> None:
+    page = html_of(cell(notebook, "%%gl\nEXPLAIN"))
+    assert page.startswith('<div class="grouplearn-plan">')
+    assert "<svg" in page
+
+
+def test_a_users_text_is_no_page_and_a_variable_keeps_the_lines(notebook: list[Any]) -> None:
+    assert "&lt;b&gt;" in html_of(cell(notebook, "%gl SELECT '<div"))
+    assert cell(notebook, "print(lines")[0]["text"] == "('Logical plan',)\n"
 
 
 def test_commands_show_nothing(notebook: list[Any]) -> None:

@@ -46,6 +46,19 @@ def test_a_tally_counts_trials_groups_epochs_and_time() -> None:
     )
 
 
+def test_the_first_units_correct_the_estimate_of_the_rest() -> None:
+    clock = Clock()
+    tally = Tally(replace(SUMMARY, seconds=100.0), clock)
+    for number in range(3):
+        clock.now += 2
+        unit = Unit(number, number, (0,), cost=1.0)
+        tally.unit_done(UnitResult(unit, (), started=2.0 * number, ended=2.0 * number + 2))
+    assert tally.seconds_left == 2 * 100 - 6  # twice what was estimated, for all that is left
+    clock.now += 1000
+    tally.epochs_done(20)
+    assert tally.seconds_left == 1006.0  # the estimate is used up: half of the epochs are done
+
+
 def test_the_best_of_an_error_is_the_smallest() -> None:
     tally = Tally(RunSummary("m", 1, 2, 2, "auc", False, "o", "local", 1))
     for value in (0.5, 0.2, 0.8):

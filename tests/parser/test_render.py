@@ -9,6 +9,7 @@ from grouplearn.parser.parse import parse
 from grouplearn.parser.render import render
 from grouplearn.parser.statements import (
     Between,
+    Calibrate,
     DescribeLearner,
     DescribeModel,
     DropModel,
@@ -21,6 +22,7 @@ from grouplearn.parser.statements import (
     Option,
     QualifiedName,
     RenameModel,
+    ResetCalibration,
     Search,
     SetOption,
     ShowLearners,
@@ -165,7 +167,9 @@ trains = st.builds(
 )
 statements = st.one_of(
     trains,
-    st.builds(ExplainTrain, trains, st.sampled_from(["text", "json"])),
+    st.builds(ExplainTrain, trains, st.sampled_from([None, "text", "json", "html"]), st.booleans()),
+    st.builds(Calibrate, st.none() | names),
+    st.just(ResetCalibration()),
     st.just(ShowModels()),
     st.just(ShowLearners()),
     st.builds(DescribeModel, qualified),

@@ -32,6 +32,7 @@ THEIRS = [
     "train(1)",
     "train.f(1)",
     "calibrate(1)",
+    "RESET calibration.x",
     "evaluate",
     "INSERT INTO train VALUES ('TRAIN MODEL m USING gbdt FROM t;')",
     'SELECT $$ ; TRAIN MODEL m $$, E\'\\\'; TRAIN MODEL\', "a;""TRAIN MODEL"',

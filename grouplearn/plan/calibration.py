@@ -1,0 +1,127 @@
+"""Where measured coefficients are kept: one JSON file per user and machine, beside no database.
+
+A calibration says how fast this machine is. A database moves to other machines, may be read-only, and rolls back; so the
+file is ``$XDG_CACHE_HOME/grouplearn/calibration.json`` (``~/.cache``), or what ``GROUPLEARN_CALIBRATION`` names. Losing it
+loses nothing but the time to measure again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any
+
+from grouplearn.errors import OperationalError, render
+from grouplearn.plan.coefficients import DEFAULTS, UNKNOWN, Coefficients, Machine, Rates
+from grouplearn.plan.measured import Measured
+
+_VERSION = 1
+
+
+def path() -> Path:
+    """Return the file of this user and machine."""
+    named = os.environ.get("GROUPLEARN_CALIBRATION")
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(named).expanduser() if named else Path(cache).expanduser() / "grouplearn" / "calibration.json"
+
+
+def load() -> Rates:
+    """Return the stored coefficients, defaults where none are; raises OperationalError for a file that is not ours."""
+    document = _read()
+    learners, dates = dict(DEFAULTS), {}
+    for name, stored in document["learners"].items():
+        known = {field.name: stored[field.name] for field in fields(Coefficients) if field.name in stored}
+        learners[name] = replace(DEFAULTS.get(name, UNKNOWN), **known)
+        if "measured" in stored:
+            dates[name] = stored["measured"]
+    return Rates(learners, replace(Machine(), **document["machine"]), dates)
+
+
+def store_learner(name: str, measured: Coefficients, date: str) -> None:
+    """Keep the coefficients of a learner, measured on ``date``; a correction of older ones is forgotten."""
+    document = _read()
+    document["learners"][name] = {**asdict(replace(measured, correction=1.0)), "measured": date}
+    _write(document)
+
+
+def store_correction(name: str, factor: float) -> None:
+    """Keep what a real run said about a learner's coefficients."""
+    document = _read()
+    document["learners"].setdefault(name, {})["correction"] = factor
+    _write(document)
+
+
+def keep_correction(learner: str, measured: Measured) -> Measured:
+    """Keep what EXPLAIN ANALYZE measured; where the file cannot be written, the verdict says so: the model is stored."""
+    if measured.ratio is None:
+        return measured
+    try:
+        store_correction(learner, measured.known.correction)
+    except OperationalError as error:
+        return replace(measured, verdict=f"{measured.verdict}: no, {error}")
+    return measured
+
+
+def store_machine(measured: Machine) -> None:
+    """Keep the coefficients of the machine."""
+    _write(_read() | {"machine": asdict(measured)})
+
+
+def forget() -> bool:
+    """Delete the file; return whether there was one."""
+    there = path().exists()
+    path().unlink(missing_ok=True)
+    return there
+
+
+def _read() -> dict[str, Any]:
+    empty: dict[str, Any] = {"version": _VERSION, "machine": {}, "learners": {}}
+    try:
+        text = path().read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return empty
+    except OSError as error:
+        raise _unusable(error) from None
+    try:
+        return _checked(json.loads(text))
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        raise _unusable(error) from None
+
+
+def _checked(document: Any) -> dict[str, Any]:
+    """Return the document if every number in it can be planned with."""
+    if document["version"] != _VERSION:
+        raise ValueError(f"version {document['version']}, not {_VERSION}")
+    replace(Machine(), **document["machine"])
+    numbers = list(document["machine"].values())
+    for stored in document["learners"].values():
+        names = {field.name for field in fields(Coefficients)}
+        replace(UNKNOWN, **{name: value for name, value in stored.items() if name != "measured"})
+        numbers += [value for name, value in stored.items() if name in names and value is not None]
+    if not all(isinstance(number, int | float) and 0 <= number < float("inf") for number in numbers):
+        raise ValueError("a coefficient that is not a number of at least 0")
+    if not all(document["machine"].get(rate, 1) > 0 for rate in ("memory", "disk", "network")):
+        raise ValueError("a bandwidth of 0")
+    checked: dict[str, Any] = document
+    return checked
+
+
+def _write(document: dict[str, Any]) -> None:
+    target = path()
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        beside = target.with_name(f"{target.name}.{os.getpid()}")
+        beside.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        beside.replace(target)
+    except OSError as error:
+        message = f"the calibration cannot be stored in {target}: {error.strerror or error}"
+        raise OperationalError(
+            render(message, None, None, "Name a file that can be written in GROUPLEARN_CALIBRATION.")
+        ) from None
+
+
+def _unusable(error: Exception) -> OperationalError:
+    message = f"the calibration in {path()} cannot be used: {error}"
+    return OperationalError(render(message, None, None, "RESET CALIBRATION removes it; CALIBRATE measures anew."))

@@ -1,0 +1,195 @@
+"""The planner's choice: the fastest legal operator that fits into memory, where it runs, and on how many workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from grouplearn.plan import legality, memory
+from grouplearn.plan.amounts import amount_of_bytes, counted, rounded_seconds, share, two_digits
+from grouplearn.plan.physical import RAY_REPAYS_SECONDS, PhysicalPlan
+
+_AS_ASKED = "as asked"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An operator as the simulated runtime ran it: seconds of makespan, share of worker time idle, loads of a group.
+
+    ``network_bytes`` in all, ``peak_bytes`` of the worker that needs most, ``used``: workers that had any work.
+    """
+
+    operator: str
+    units: int
+    loads: int
+    makespan: float
+    idle: float
+    network_bytes: int = 0
+    peak_bytes: int = 0
+    used: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What will run where, and why: ``reason`` is the executor's, ``why`` the operator's, ``why_workers`` the workers'.
+
+    ``refused`` says of operators that cannot be chosen why not; ``simulated`` is the workers of the candidates' schedules.
+    """
+
+    operator: str
+    executor: str
+    workers: int
+    reason: str
+    candidates: tuple[Candidate, ...]
+    why: str = ""
+    why_workers: str = ""
+    refused: tuple[tuple[str, str], ...] = ()
+    simulated: int = 1
+
+    @property
+    def chosen(self) -> Candidate:
+        """The candidate that was chosen."""
+        return next(each for each in self.candidates if each.operator == self.operator)
+
+
+def affordable(physical: PhysicalPlan, candidates: Sequence[Candidate], workers: int) -> int:
+    """Return how many workers to plan for: ``workers`` if that many were asked for or some operator fits into memory on
+    them, else the most on which the one that needs least would fit.
+    """
+    limit = _limit(physical)
+    if physical.bound.options.workers is not None or any(_needed(each) <= limit for each in candidates):
+        return workers
+    least = min(each.peak_bytes for each in candidates)
+    return max(1, min(workers - 1, limit // max(1, least)))
+
+
+def choose(
+    physical: PhysicalPlan, candidates: Sequence[Candidate], ray_installed: bool, simulated: int | None = None
+) -> Choice:
+    """Pick the operator with the smallest makespan, simulated on so many workers, of those that are legal and fit.
+
+    Makespans that are equal in two digits are equal, as estimates are not better than that: ties go to the fewer loads,
+    then to the order of the registry. Ray is picked only where the work repays starting it.
+    """
+    options, access = physical.bound.options, physical.bound.learner.access
+    executor, reason = _executor(physical, ray_installed)
+    refused = {each.operator: why for each in candidates if (why := _refusal(each, physical, executor)) is not None}
+    if options.operator != "auto":
+        best, why = next(each for each in candidates if each.operator == options.operator), _AS_ASKED
+        places = legality.runtimes(best.operator, access)
+        if executor not in places:
+            executor, reason = places[0], f"{best.operator} of {access.value} learners runs nowhere else"
+    else:
+        fitting = [each for each in candidates if each.operator not in refused]
+        best = min(fitting, key=_rank) if fitting else _smallest(candidates, physical, executor)
+        why = _why(physical, best, fitting) if fitting else _nothing_fits(best, _limit(physical))
+    refused.pop(best.operator, None)
+    planned = simulated or physical.workers
+    workers, why_workers = _workers(physical, best, planned)
+    return Choice(
+        operator=best.operator,
+        executor=executor,
+        workers=workers,
+        reason=reason,
+        candidates=tuple(candidates),
+        why=why,
+        why_workers=why_workers,
+        refused=tuple(sorted(refused.items())),
+        simulated=planned,
+    )
+
+
+def _limit(physical: PhysicalPlan) -> int:
+    return physical.bound.options.memory_limit or memory.default_limit()
+
+
+def _needed(candidate: Candidate) -> int:
+    return candidate.peak_bytes * candidate.used
+
+
+def _executor(physical: PhysicalPlan, ray_installed: bool) -> tuple[str, str]:
+    if physical.bound.options.executor != "auto":
+        return physical.bound.options.executor, _AS_ASKED
+    repays = physical.serial_seconds >= RAY_REPAYS_SECONDS and physical.workers > 1
+    work = f"about {rounded_seconds(physical.serial_seconds)} of work"
+    reason = f"{work} {'repays' if repays else 'does not repay'} starting Ray (from {RAY_REPAYS_SECONDS:g} s)"
+    if repays and not ray_installed:
+        reason += ", but ray is not installed: pip install 'grouplearn[ray]'"
+    return ("ray" if repays and ray_installed else "local"), reason
+
+
+def _refusal(candidate: Candidate, physical: PhysicalPlan, executor: str) -> str | None:
+    illegal = legality.refusal(candidate.operator, physical.bound.learner.access, executor)
+    limit = _limit(physical)
+    if illegal is not None or _needed(candidate) <= limit:
+        return illegal
+    needed = f"{amount_of_bytes(_needed(candidate))} on {counted(candidate.used, 'worker')}"
+    return f"needs {needed}, and the memory limit is {amount_of_bytes(limit)}"
+
+
+def _rank(candidate: Candidate) -> tuple[float, int]:
+    return two_digits(candidate.makespan), candidate.loads
+
+
+def _smallest(candidates: Sequence[Candidate], physical: PhysicalPlan, executor: str) -> Candidate:
+    """Return the legal candidate that needs least memory: the run may still fit, as the limit is about estimates."""
+    access = physical.bound.learner.access
+    legal = [each for each in candidates if executor in legality.runtimes(each.operator, access)]
+    return min(legal, key=lambda each: (each.peak_bytes, _rank(each)))
+
+
+def _nothing_fits(best: Candidate, limit: int) -> str:
+    return (
+        f"no operator fits into {amount_of_bytes(limit)}; this one needs least, "
+        f"{amount_of_bytes(best.peak_bytes)} per worker"
+    )
+
+
+def _workers(physical: PhysicalPlan, best: Candidate, planned: int) -> tuple[int, str]:
+    """Return how many workers, and why: as asked, or the cores, fewer where there is no memory or no work for more."""
+    if physical.bound.options.workers is not None:
+        return physical.workers, _AS_ASKED
+    workers = max(1, min(planned, best.used))
+    if workers < planned:
+        return workers, f"there is no work for more of the {physical.workers} cores"
+    if planned < physical.workers:
+        return workers, f"the memory limit of {amount_of_bytes(_limit(physical))} has no room for more"
+    return workers, "the cores of this machine"
+
+
+def _why(physical: PhysicalPlan, best: Candidate, fitting: Sequence[Candidate]) -> str:
+    """Return the reason in words: what is slow about the others."""
+    others = [each for each in fitting if each is not best]
+    if not others:
+        return "the only operator that may run here"
+    second = min(others, key=_rank)
+    if _rank(second)[0] == _rank(best)[0]:
+        fewest = f"it loads rows {_times(best.loads)}" if best.loads < second.loads else "it comes first"
+        return f"no operator is faster, and {fewest}"
+    grouped = next((each for each in others if each.operator == "group_task_parallel"), None)
+    if grouped is not None and _waits(grouped, best):
+        return _skewed(physical, grouped)
+    difference = f"{second.operator} takes {rounded_seconds(second.makespan)}"
+    if second.loads > best.loads:
+        difference += f", as it loads rows {_times(second.loads)} and this one {_times(best.loads)}"
+    return f"the fastest, {rounded_seconds(best.makespan)}; {difference}"
+
+
+def _waits(grouped: Candidate, best: Candidate) -> bool:
+    return (grouped.idle >= best.idle + 0.05 and grouped.used > 1) or grouped.used < best.used
+
+
+def _skewed(physical: PhysicalPlan, grouped: Candidate) -> str:
+    sizes = [group.n_rows for group in physical.stats.groups]
+    largest = max(range(len(sizes)), key=lambda number: (sizes[number], -number))
+    busy = physical.load_seconds(largest) + sum(unit.cost for unit in physical.units if largest in unit.groups)
+    rows = share(sizes[largest] / max(1, physical.stats.n_rows))
+    others = "the other waits" if physical.workers == 2 else "others wait"
+    return (
+        f"the largest group has {rows} of the rows, and group_task_parallel would keep one worker busy with it for "
+        f"{rounded_seconds(busy)} of {rounded_seconds(grouped.makespan)} while {others}"
+    )
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"

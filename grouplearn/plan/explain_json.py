@@ -1,0 +1,124 @@
+"""A plan as one JSON document."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from dataclasses import asdict
+from typing import Any
+
+from grouplearn.plan import cost, explain
+from grouplearn.plan.amounts import two_digits
+from grouplearn.plan.analytical import CLOSED_FORMS, Workload
+from grouplearn.plan.choose import Candidate, Choice
+from grouplearn.plan.measured import Measured, Part
+from grouplearn.plan.physical import PhysicalPlan
+
+
+def explain_json(physical: PhysicalPlan, choice: Choice, measured: Measured | None = None) -> str:
+    """Return the facts of the plan; seconds, bytes and shares are numbers of two digits."""
+    document = {
+        **_facts(physical),
+        "logical_plan": [line.strip() for line in explain.logical_plan(physical).lines()],
+        "physical_plan": [line.strip() for line in explain.physical_plan(physical, choice).lines()],
+        "operators": [_operator(candidate, physical, choice) for candidate in choice.candidates],
+        "operator": choice.operator,
+        "executor": choice.executor,
+        "workers": choice.workers,
+        "simulated_workers": choice.simulated,
+        "reasons": {"operator": choice.why, "executor": choice.reason, "workers": choice.why_workers},
+        "coefficients": physical.rates.said(physical.bound.learner.name),
+    }
+    if measured is not None:
+        document["estimated"], document["measured"] = _part(measured.estimated), _part(measured.measured)
+        document["measured_over_estimated"] = None if measured.ratio is None else two_digits(measured.ratio)
+    return json.dumps(document, indent=2)
+
+
+def _facts(physical: PhysicalPlan) -> dict[str, Any]:
+    bound = physical.bound
+    sizes = [group.n_rows for group in physical.stats.groups]
+    return {
+        "model": bound.name,
+        "learner": bound.learner.name,
+        "access": bound.learner.access.value,
+        "task": physical.task.value,
+        "label": bound.target.name,
+        "classes": list(physical.stats.classes),
+        "metric": physical.metric,
+        "holdout": bound.holdout.kind,
+        "rows": physical.stats.n_rows,
+        "groups": len(sizes),
+        "group_rows": {
+            "least": min(sizes, default=0),
+            "median": statistics.median(sizes) if sizes else 0,
+            "most": max(sizes, default=0),
+        },
+        "features": len(bound.items),
+        "columns": physical.width,
+        "configurations": len(bound.configs),
+        "packs": [len(pack) for pack in explain.packs(physical)],
+    }
+
+
+def _operator(candidate: Candidate, physical: PhysicalPlan, choice: Choice) -> dict[str, Any]:
+    price = explain.money(candidate, physical, choice.simulated)
+    return {
+        "operator": candidate.operator,
+        "chosen": candidate.operator == choice.operator,
+        "refused": dict(choice.refused).get(candidate.operator),
+        "units": candidate.units,
+        "loads": candidate.loads,
+        "makespan_seconds": two_digits(candidate.makespan),
+        "idle_share": round(candidate.idle, 2),
+        "network_bytes": int(two_digits(candidate.network_bytes)),
+        "peak_bytes_per_worker": int(two_digits(candidate.peak_bytes)),
+        "workers_used": candidate.used,
+        "cost": None if price is None else two_digits(price),
+        "closed_form_seconds": _closed_form(candidate, physical, choice.simulated),
+    }
+
+
+def _closed_form(candidate: Candidate, physical: PhysicalPlan, workers: int) -> dict[str, float] | None:
+    """Return kingpin's parts of the operator's time, summed over workers, and their total; None without a closed form."""
+    form = CLOSED_FORMS.get(candidate.operator)
+    if form is None:
+        return None
+    known = physical.rates.of(physical.bound.learner.name)
+    parts = form(workload(physical, workers), known, physical.rates.machine)
+    seconds = asdict(parts) | {"total": parts.total(workers)}
+    return {name: two_digits(value) for name, value in seconds.items()}
+
+
+def workload(physical: PhysicalPlan, workers: int) -> Workload:
+    """Return the plan in the symbols of the closed forms: passes and model size are means over configurations."""
+    bound, configs = physical.bound, physical.bound.configs
+    typical = physical.rates.of(bound.learner.name).typical_epochs
+    passes = [cost.passes_of(config, physical.epochs) for config in configs]
+    most = max(passes, default=1) if typical is None else typical
+    rows = tuple(group.n_rows for group in physical.stats.groups)
+    first = configs[0]
+    return Workload(
+        rows=rows,
+        updates=tuple(cost.updates_per_pass(bound.learner, first, n_rows, physical.stored) for n_rows in rows),
+        steps=tuple(cost.steps_per_pass(bound.learner, first, n_rows) for n_rows in rows),
+        configs=len(configs),
+        passes=round(statistics.mean(min(each, most) for each in passes)) if passes else 1,
+        workers=workers,
+        width=physical.stored,
+        outputs=physical.outputs,
+        row_bytes=cost.row_bytes(physical.stored),
+        model_bytes=cost.state_bytes(bound.learner, configs, physical.stored, physical.outputs) // max(1, len(configs)),
+    )
+
+
+def _part(part: Part) -> dict[str, float]:
+    return {
+        "makespan_seconds": two_digits(part.makespan),
+        "idle_share": round(part.idle, 2),
+        "workers_used": part.workers,
+        "units": part.units,
+        "work_seconds": two_digits(part.work),
+        "median_unit_seconds": two_digits(part.median),
+        "longest_unit_seconds": two_digits(part.worst),
+    }

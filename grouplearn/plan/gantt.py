@@ -1,0 +1,106 @@
+"""A schedule as a picture: an SVG Gantt chart, a row per worker, a bar per unit."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from grouplearn.plan.amounts import counted, rounded_seconds
+
+#: Workers that are drawn, and pixels.
+MOST_WORKERS = 48
+_WIDTH, _LEFT, _ROW, _BAR, _AXIS = 900, 76, 24, 18, 30
+#: Bars narrower than this are drawn together with what follows them on the worker.
+_LEAST_PIXELS = 1.5
+#: Degrees between the hues of neighbouring groups: the golden angle, so that no two of the first few are alike.
+_HUE_STEP = 137.508
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """Work of one worker from ``start`` to ``end`` (seconds); bars of one ``group`` have one colour."""
+
+    worker: int
+    start: float
+    end: float
+    group: int
+    label: str
+    kind: str = "unit"
+
+
+def gantt(bars: Sequence[Bar], workers: int, title: str, end: float) -> str:
+    """Return the chart of the time up to ``end`` as one ``<svg>`` without script; texts take the colour of the page."""
+    shown = min(workers, MOST_WORKERS)
+    scale = (_WIDTH - _LEFT - 16) / end if end > 0 else 0.0
+    height = shown * _ROW + _AXIS
+    body = [f'<line x1="{_LEFT}" y1="0" x2="{_LEFT}" y2="{shown * _ROW}" stroke="currentColor" stroke-opacity="0.4"/>']
+    body += [_name(worker) for worker in range(shown)]
+    body += [_tick(at, scale, shown) for at in ticks(end)]
+    visible = (bar for bar in bars if bar.worker < shown)
+    body += [_rectangle(bar, scale) for bar in merged(visible, _LEAST_PIXELS / scale if scale else 0.0)]
+    note = f"<p>{counted(workers - shown, 'more worker')} not drawn.</p>" if workers > shown else ""
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="100%" role="img" '
+        f'font-family="sans-serif" font-size="11" fill="currentColor" style="max-width: {_WIDTH}px">'
+        f"<title>{text(title)}</title>{''.join(body)}</svg>{note}"
+    )
+
+
+def ticks(end: float, most: int = 8) -> list[float]:
+    """Return the round times of an axis, 0 first: steps of 1, 2 or 5 times a power of ten, at most ``most`` of them."""
+    if end <= 0:
+        return [0.0]
+    rough = end / (most - 1)
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
+    return [number * step for number in range(math.floor(end / step * (1 + 1e-9)) + 1)]
+
+
+def merged(bars: Iterable[Bar], least: float) -> list[Bar]:
+    """Return the bars of each worker with those too narrow to be seen joined to the ones after them, in order of time."""
+    by_worker: dict[int, list[Bar]] = {}
+    counts: dict[int, int] = {}
+    for bar in sorted(bars, key=lambda each: (each.worker, each.start, each.end)):
+        row = by_worker.setdefault(bar.worker, [])
+        before = row[-1] if row else None
+        if before is not None and bar.end - before.start < least:
+            counts[bar.worker] = counts.get(bar.worker, 1) + 1
+            row[-1] = replace(before, end=max(before.end, bar.end), label=f"{counts[bar.worker]} units")
+        else:
+            counts[bar.worker] = 1
+            row.append(bar)
+    return [bar for worker in sorted(by_worker) for bar in by_worker[worker]]
+
+
+def text(value: str) -> str:
+    """Return a value as text of XML: escaped, characters that XML cannot hold replaced."""
+    allowed = "".join(character if character in "\t\n\r" or character >= " " else "�" for character in value)
+    allowed = "".join(
+        "�" if "\ud800" <= character <= "\udfff" or character in "￾￿" else character for character in allowed
+    )
+    return html.escape(allowed)
+
+
+def _name(worker: int) -> str:
+    return f'<text x="{_LEFT - 8}" y="{worker * _ROW + 16}" text-anchor="end">worker {worker}</text>'
+
+
+def _tick(at: float, scale: float, rows: int) -> str:
+    x = round(_LEFT + at * scale, 1)
+    return (
+        f'<line x1="{x}" y1="0" x2="{x}" y2="{rows * _ROW + 4}" stroke="currentColor" stroke-opacity="0.15"/>'
+        f'<text x="{x}" y="{rows * _ROW + 18}" text-anchor="middle">{rounded_seconds(at)}</text>'
+    )
+
+
+def _rectangle(bar: Bar, scale: float) -> str:
+    x, width = round(_LEFT + bar.start * scale, 2), round(max((bar.end - bar.start) * scale, 0.5), 2)
+    fill = f"hsl({round(bar.group * _HUE_STEP % 360)}, 55%, 52%)"
+    opacity = ' fill-opacity="0.45"' if bar.kind == "load" else ""
+    when = f"{rounded_seconds(bar.start)} to {rounded_seconds(bar.end)}"
+    return (
+        f'<rect x="{x}" y="{bar.worker * _ROW + 3}" width="{width}" height="{_BAR}" rx="2" fill="{fill}"{opacity}>'
+        f"<title>{text(bar.label)}: {when}</title></rect>"
+    )

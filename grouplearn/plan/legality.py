@@ -1,0 +1,63 @@
+"""Which operator runs which learner where: one table, asked before any row is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from grouplearn.learners.base import Access
+
+RUNTIMES = ("local", "ray")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """An operator runs learners of these access patterns on these runtimes only; ``reason`` finishes "because ..."."""
+
+    operator: str
+    access: frozenset[Access]
+    runtimes: tuple[str, ...]
+    reason: str
+
+
+#: What is not listed is legal. An operator that cannot run an access pattern at all has a rule without runtimes.
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "data_parallel",
+        frozenset({Access.SEQUENTIAL, Access.SAMPLING}),
+        ("ray",),
+        "its workers are processes that talk to each other in every batch or tree",
+    ),
+    Rule(
+        "gap",
+        frozenset({Access.SAMPLING}),
+        ("ray",),
+        "the workers of a split group are processes that exchange the statistics of every tree",
+    ),
+    Rule(
+        "switching",
+        frozenset({Access.SEQUENTIAL, Access.SAMPLING}),
+        ("ray",),
+        "it ends in data parallelism, whose workers are processes",
+    ),
+)
+
+
+def runtimes(operator: str, access: Access) -> tuple[str, ...]:
+    """Return the runtimes on which the operator runs learners of this access pattern, none if it never does."""
+    rule = _rule(operator, access)
+    return rule.runtimes if rule else RUNTIMES
+
+
+def refusal(operator: str, access: Access, executor: str) -> str | None:
+    """Return why the operator cannot run such learners there (``auto``: anywhere), as a message, or None if it can."""
+    rule = _rule(operator, access)
+    if rule is None or executor in rule.runtimes or (executor == "auto" and rule.runtimes):
+        return None
+    if not rule.runtimes:
+        return f"operator {operator} does not run {access.value} learners, because {rule.reason}"
+    places = " or ".join(f"'{name}'" for name in rule.runtimes)
+    return f"operator {operator} runs {access.value} learners with executor = {places} only, because {rule.reason}"
+
+
+def _rule(operator: str, access: Access) -> Rule | None:
+    return next((rule for rule in RULES if rule.operator == operator and access in rule.access), None)

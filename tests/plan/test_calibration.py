@@ -1,0 +1,138 @@
+"""Coefficients that are measured, kept in a file, corrected by runs, and used by later plans."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import grouplearn
+from grouplearn.errors import Cancelled, OperationalError
+from grouplearn.plan import calibration
+from grouplearn.plan.coefficients import DEFAULTS, Machine, Rates, corrected
+from grouplearn.runtime import calibrate
+from grouplearn.runtime.calibrate import Sample, fitted
+
+KNOWN = replace(DEFAULTS["gbdt"], correction=2.0)
+
+
+def test_nothing_is_stored_at_first() -> None:
+    assert calibration.load() == Rates()
+    assert calibration.forget() is False
+
+
+def test_what_is_stored_is_loaded() -> None:
+    calibration.store_learner("gbdt", KNOWN, "2026-01-31")
+    calibration.store_machine(replace(Machine(), network=7e8))
+    calibration.store_correction("mlp", 1.5)
+    rates = calibration.load()
+    assert rates.of("gbdt") == replace(KNOWN, correction=1.0)
+    assert rates.of("mlp") == replace(DEFAULTS["mlp"], correction=1.5)
+    assert rates.machine.network == 7e8
+    assert rates.said("gbdt") == "calibrated on this machine on 2026-01-31"
+    assert rates.said("mlp") == "defaults; CALIBRATE measures this machine; times 1.5 after EXPLAIN ANALYZE"
+    assert calibration.forget() is True
+    assert calibration.load() == Rates()
+
+
+def test_the_file_is_in_the_cache_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("GROUPLEARN_CALIBRATION")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert calibration.path() == tmp_path / "grouplearn" / "calibration.json"
+    calibration.store_correction("mlp", 1.5)
+    assert [path.name for path in calibration.path().parent.iterdir()] == ["calibration.json"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "not json",
+        "[]",
+        "{}",
+        json.dumps({"version": 2, "machine": {}, "learners": {}}),
+        json.dumps({"version": 1, "machine": {"warp": 1.0}, "learners": {}}),
+        json.dumps({"version": 1, "machine": {"network": 0}, "learners": {}}),
+        json.dumps({"version": 1, "machine": {}, "learners": {"mlp": {"correction": -1}}}),
+        json.dumps({"version": 1, "machine": {}, "learners": {"mlp": {"row": "fast"}}}),
+    ],
+)
+def test_a_file_that_is_not_ours_is_refused_with_a_way_out(text: str) -> None:
+    calibration.path().write_text(text)
+    with pytest.raises(OperationalError, match=r"cannot be used: .*\n\nHint: RESET CALIBRATION removes it"):
+        calibration.load()
+    with grouplearn.connect(progress=False) as con:
+        assert con.execute("RESET CALIBRATION").fetchall() == [("calibration is reset",)]
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 100), st.floats(0.001, 1000)), min_size=3, max_size=30))
+def test_a_correction_is_a_clipped_median(pairs: list[tuple[float, float]]) -> None:
+    factor = corrected(KNOWN, pairs).correction / KNOWN.correction
+    ratios = sorted(measured / estimated for estimated, measured in pairs)
+    assert min(10.0, max(0.1, ratios[0])) - 1e-9 <= factor <= max(0.1, min(10.0, ratios[-1])) + 1e-9
+
+
+def test_what_a_correction_ignores() -> None:
+    assert corrected(KNOWN, [(1.0, 2.0), (1.0, 2.0)]) == KNOWN  # two units are too few
+    assert corrected(KNOWN, [(0.001, 1.0)] * 100) == KNOWN  # so short that the clock is most of it
+    assert corrected(KNOWN, [(1.0, 3.0), (1.0, 3.0), (1.0, 3.0), (1.0, 500.0)]).correction == 6.0
+    assert corrected(KNOWN, [(1.0, 500.0)] * 3).correction == 20.0
+
+
+def test_the_fit_finds_the_coefficients_that_made_the_times() -> None:
+    samples = [
+        Sample(rows * width * configs, rows * configs, configs * passes, passes, rows * width, configs, 1, 0.0)
+        for rows in (10, 100, 1000)
+        for width in (2, 16)
+        for configs in (1, 6)
+        for passes in (1, 5)
+    ]
+    true = replace(KNOWN, gradient=2e-8, row=3e-8, update=1e-5, step=1e-4, read=4e-8, config=5e-4, group=2e-3)
+    timed = [
+        replace(
+            each,
+            seconds=true.gradient * each.gradient
+            + true.row * each.row
+            + true.update * each.update
+            + true.step * each.step
+            + true.read * each.read
+            + true.config * each.config
+            + true.group * each.group,
+        )
+        for each in samples
+    ]
+    found = fitted(timed)
+    for name in ("gradient", "row", "update", "step", "read", "config", "group"):
+        assert getattr(found, name) == pytest.approx(getattr(true, name), rel=1e-4)
+
+
+def test_calibrate_measures_and_later_plans_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibrate, "SHAPES", ((64, 4, 1, 2), (256, 4, 2, 2), (256, 8, 2, 4)))
+    with grouplearn.connect(progress=False) as con:
+        rows = con.execute("CALIBRATE LEARNER linear_regression").fetchall()
+        assert [row[1] for row in rows] == ["gradient", "row", "update", "step", "read", "config", "group"]
+        assert all(row[0] == "linear_regression" and row[3] >= 0 for row in rows)
+        assert any(row[3] > 0 for row in rows)
+        con.execute("CREATE TABLE t AS SELECT i AS x, 2 * i AS y FROM range(100) AS r(i)")
+        lines = con.execute("EXPLAIN TRAIN MODEL m USING linear_regression PREDICT y FROM t").fetchall()
+        assert any("calibrated on this machine on 20" in line for (line,) in lines)
+        con.execute("RESET CALIBRATION")
+        lines = con.execute("EXPLAIN TRAIN MODEL m USING linear_regression PREDICT y FROM t").fetchall()
+        assert any("defaults; CALIBRATE" in line for (line,) in lines)
+
+
+def test_calibrate_covers_the_machine_and_every_learner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibrate, "SHAPES", ((64, 4, 1, 2), (128, 4, 2, 2)))
+    monkeypatch.setattr(calibrate, "_TRANSFERRED", 1 << 20)
+    with grouplearn.connect(progress=False) as con:
+        rows = con.execute("CALIBRATE").fetchall()
+    assert {row[0] for row in rows} == {"machine", *DEFAULTS}
+    assert all(row[3] > 0 for row in rows if row[0] == "machine" and row[1] != "encode")
+    assert set(calibration.load().calibrated) == set(DEFAULTS)
+
+
+def test_an_interrupted_calibration_keeps_nothing() -> None:
+    with pytest.raises(Cancelled, match="nothing was stored"):
+        calibrate.measure_learner("linear_regression", lambda: True)
+    assert calibration.load() == Rates()

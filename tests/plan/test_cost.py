@@ -1,0 +1,102 @@
+"""What units take and move, against hand-computed cases, and that more work never costs less."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grouplearn.learners import registry
+from grouplearn.learners.base import Problem, Task
+from grouplearn.plan import cost
+from grouplearn.plan.coefficients import DEFAULTS, Coefficients, Machine, Rates
+
+NAMES = sorted(DEFAULTS)
+#: Powers of two, so that sums are exact.
+KNOWN = Coefficients(
+    gradient=2.0**-30, row=2.0**-29, update=2.0**-12, step=2.0**-11, read=2.0**-28, config=0.25, group=0.5
+)
+
+
+def rates(learner: str, **changes: float) -> Rates:
+    return Rates({learner: replace(KNOWN, **changes)}, Machine(load=0.5, encode=2.0**-20))
+
+
+def config_of(learner: str, **values: object) -> dict:
+    return {entry.name: entry.default for entry in registry.learner(learner).hyperparameters} | values
+
+
+def test_a_unit_of_an_algebraic_learner() -> None:
+    learner, configs = registry.learner("logistic_regression"), [{}, {}]
+    seconds = cost.unit_seconds(learner, configs, 1024, 8, 10, 3, 2, rates(learner.name))
+    fixed = 0.5 * 2 + 0.25 * 2 + 2.0**-28 * 1024 * 8
+    gradients = 2 * 10 * (2.0**-30 * 8 + 2.0**-29) * 1024 * 3
+    assert seconds == fixed + gradients + 2 * 10 * 2.0**-12 + 10 * 2.0**-11
+
+
+def test_typical_epochs_cap_the_passes_and_a_correction_multiplies_everything() -> None:
+    learner = registry.learner("logistic_regression")
+    few = cost.unit_seconds(learner, [{}], 100, 4, 40, 1, rates=rates(learner.name))
+    capped = cost.unit_seconds(learner, [{}], 100, 4, 1000, 1, rates=rates(learner.name, typical_epochs=40))
+    doubled = cost.unit_seconds(learner, [{}], 100, 4, 40, 1, rates=rates(learner.name, correction=2.0))
+    assert few == capped
+    assert doubled == 2 * few
+
+
+def test_updates_of_each_access_pattern() -> None:
+    mlp, gbdt, linear = (registry.learner(name) for name in ("mlp", "gbdt", "linear_regression"))
+    assert cost.updates_per_pass(mlp, {"batch_size": 32}, 1000, 8) == 32  # ceil(1000 / 32)
+    assert cost.updates_per_pass(linear, {}, 1000, 8) == 1
+    assert cost.updates_per_pass(gbdt, {"num_leaves": 31, "min_data_in_leaf": 20}, 100_000, 8) == 31 * 8
+    assert cost.updates_per_pass(gbdt, {"num_leaves": 31, "min_data_in_leaf": 20}, 100, 8) == 5 * 8  # 100 / 20 leaves
+    assert [cost.steps_per_pass(each, {}, 1000) for each in (mlp, gbdt, linear)] == [32, 1, 1]
+
+
+def test_passes_of_shards_add_up_to_the_pass_over_the_group() -> None:
+    learner = registry.learner("logistic_regression")
+    known = rates(learner.name, update=0.0, step=0.0)
+    whole = cost.pass_seconds(learner, [{}, {}], 3072, 8, 1, known)
+    assert whole == sum(cost.pass_seconds(learner, [{}, {}], rows, 8, 1, known) for rows in (1024, 2048))
+
+
+def test_loading_and_sending() -> None:
+    assert cost.load_seconds(1024, 8, rates("mlp")) == 0.5 + 2.0**-20 * 1024 * 8
+    assert cost.transfer_seconds(3e6, Machine(network=1e6, latency=0.5), messages=4) == 5.0
+    assert cost.row_bytes(6) == 64
+
+
+@given(
+    name=st.sampled_from(NAMES),
+    rows=st.integers(1, 100_000),
+    more=st.integers(0, 100_000),
+    width=st.integers(1, 500),
+    epochs=st.integers(1, 200),
+    longer=st.integers(0, 200),
+    configs=st.integers(1, 20),
+)
+def test_more_rows_configs_and_epochs_never_take_less(
+    name: str, rows: int, more: int, width: int, epochs: int, longer: int, configs: int
+) -> None:
+    learner, config = registry.learner(name), config_of(name)
+
+    def seconds(n_rows: int, n_configs: int, n_epochs: int) -> float:
+        rounds = config | {"num_iterations": n_epochs} if "num_iterations" in config else config
+        return cost.unit_seconds(learner, [rounds] * n_configs, n_rows, width, n_epochs, 1)
+
+    least = seconds(rows, configs, epochs)
+    assert least > 0
+    assert seconds(rows + more, configs, epochs) >= least
+    assert seconds(rows, configs + 1, epochs) >= least
+    assert seconds(rows, configs, epochs + longer) >= least
+    assert cost.state_bytes(learner, [config] * (configs + 1), width, 1) > cost.state_bytes(
+        learner, [config] * configs, width, 1
+    )
+
+
+@pytest.mark.parametrize("name", ["linear_regression", "mlp"])
+@pytest.mark.parametrize(("width", "outputs"), [(20, 1), (60, 1)])
+def test_state_bytes_are_those_of_a_real_state(name: str, width: int, outputs: int) -> None:
+    learner, configs = registry.learner(name), [config_of(name)] * 4
+    state = learner.init(Problem(Task.REGRESSION, width), configs)
+    real = sum(tensor.nbytes for tensor in state.tensors.values())
+    assert cost.state_bytes(learner, configs, width, outputs) == pytest.approx(real, rel=0.25)  # layers are padded
