@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import importlib.util
 import time
 from collections.abc import Callable
@@ -13,10 +14,12 @@ from grouplearn.catalog.records import RunOutcome
 from grouplearn.data import encoders
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.encoders import FittedItem
+from grouplearn.data.shard import BLOCK_ROWS
 from grouplearn.errors import Cancelled, did_you_mean
 from grouplearn.learners import registry
+from grouplearn.learners.base import Access
 from grouplearn.learners.metrics import METRICS
-from grouplearn.plan import calibration
+from grouplearn.plan import calibration, cost
 from grouplearn.plan import choose as choosing
 from grouplearn.plan.amounts import two_digits
 from grouplearn.plan.bound import BoundTrain
@@ -31,10 +34,13 @@ from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.runtime.calibrate import measure_learner, measure_machine
 from grouplearn.runtime.choose import runtime
 from grouplearn.runtime.job import Job, Progress, RunSummary
-from grouplearn.runtime.local import THREADED_FROM
+from grouplearn.runtime.local import THREADED_FROM, threads_worthwhile
 from grouplearn.runtime.outcome import merge
-from grouplearn.runtime.simulated import Timeline, simulate
-from grouplearn.schedule.task_parallel import operator
+from grouplearn.runtime.simulated import Costs, Exchange, Timeline, simulate
+from grouplearn.schedule.messages import Blocks, Step
+from grouplearn.schedule.operators import operator
+from grouplearn.schedule.partition import rows_in
+from grouplearn.schedule.visiting import first_blocks
 
 
 def choose(physical: PhysicalPlan, cancelled: Callable[[], bool]) -> Choice:
@@ -80,7 +86,46 @@ def _on_threads(physical: PhysicalPlan, choice: Choice) -> Choice:
 
 
 def _simulated(physical: PhysicalPlan, name: str, workers: int, load_seconds: Callable[[int], float]) -> Timeline:
-    return simulate(operator(name, physical.units), workers, load_seconds)
+    scheduled = operator(name, physical.units, physical.workload(workers))
+    return simulate(scheduled, workers, load_seconds, costs=costs_of(physical))
+
+
+def costs_of(physical: PhysicalPlan) -> Costs:
+    """Return what moving rows, states and sums takes: of one statement's packs, by the planner's coefficients."""
+    learner, machine, sizes = physical.bound.learner, physical.rates.machine, physical.stats.groups
+    width, outputs = physical.stored, physical.outputs
+
+    @functools.cache
+    def of_pack(numbers: tuple[int, ...]) -> tuple[int, int]:
+        configs = tuple(physical.bound.configs[number] for number in numbers)
+        return cost.state_bytes(learner, configs, width, outputs), cost.sums_bytes(learner, configs, width, outputs)
+
+    def share(group: int, blocks: Blocks) -> float:
+        rows = sizes[group].n_rows
+        return rows_in(blocks, rows, BLOCK_ROWS) / rows if rows else 1.0
+
+    def exchange(step: Step) -> Exchange:
+        """Kingpin 3.2: every tree's histograms leaf by leaf, or every batch's gradients, go around once per worker."""
+        state, sums = of_pack(step.unit.configs)
+        configs = physical.configs_of(step.unit)
+        passes = max(cost.passes_of(config, physical.epochs) for config in configs)
+        if learner.access is Access.SAMPLING:
+            leaves = max(cost.leaves_of(config) for config in configs)
+            return Exchange(float(sums * passes * leaves), float(passes * leaves * len(configs)))
+        rows = sizes[step.unit.group].n_rows
+        batches = max(cost.steps_per_pass(learner, config, rows) for config in configs)
+        return Exchange(float(state * batches * passes), float(batches * passes * len(configs)))
+
+    return Costs(
+        share=share,
+        row_bytes=lambda group: float(cost.row_bytes(width) * sizes[group].n_rows),
+        state_bytes=lambda unit: float(of_pack(unit.configs)[0]),
+        sums_bytes=lambda unit: float(of_pack(unit.configs)[1]),
+        exchange=exchange,
+        overhead=lambda _step: machine.local_unit,
+        bandwidth=machine.network,
+        latency=machine.latency,
+    )
 
 
 def _candidate(physical: PhysicalPlan, name: str, timeline: Timeline) -> Candidate:
@@ -91,8 +136,8 @@ def _candidate(physical: PhysicalPlan, name: str, timeline: Timeline) -> Candida
         loads=timeline.loads,
         makespan=timeline.makespan,
         idle=timeline.idle_share,
-        network_bytes=int(getattr(timeline, "network_bytes", 0)),
-        peak_bytes=int(getattr(timeline, "peak_bytes", 0) or physical.largest_unit_bytes),
+        network_bytes=int(timeline.network_bytes),
+        peak_bytes=int(max(timeline.peak_bytes, default=0)),
         used=max(1, len({interval.worker for interval in timeline.intervals})),
     )
 
@@ -107,7 +152,7 @@ def schedule_of(physical: PhysicalPlan, choice: Choice) -> tuple[Bar, ...]:
             interval.end,
             interval.unit.group,
             unit_label(physical, interval.unit),
-            str(getattr(interval, "kind", "unit")),
+            interval.kind,
         )
         for interval in timeline.intervals
     )
@@ -131,8 +176,16 @@ def job_of(physical: PhysicalPlan, dataset: Dataset, groups: tuple[Group, ...], 
         folds=bound.holdout.folds,
         min_rows=bound.options.min_rows,
         class_weight=_class_weights(bound, physical.stats, judge),
+        first_blocks=_first_blocks(physical),
         fitted=fit_on_all_rows(items, dataset, folds=bound.holdout.folds),
     )
+
+
+def _first_blocks(physical: PhysicalPlan) -> dict[int, int]:
+    """Return where a sequential learner begins its passes over a group, by unit: the same whoever trains it."""
+    if physical.bound.learner.access is not Access.SEQUENTIAL:
+        return {}
+    return first_blocks(physical.units, physical.workload(1).blocks_of)
 
 
 def run(
@@ -158,8 +211,9 @@ def run(
     )
     began = time.perf_counter()
     try:
-        scheduled = operator(choice.operator, units)
-        results = runtime(choice.executor).run(job, scheduled, choice.workers, watching, cancelled)
+        workers = threads_worthwhile(job, choice.workers) if choice.executor == "local" else choice.workers
+        scheduled = operator(choice.operator, units, physical.workload(workers))
+        results = runtime(choice.executor).run(job, scheduled, workers, watching, cancelled)
     finally:
         watching.ended()
     seconds = time.perf_counter() - began

@@ -76,6 +76,11 @@ def passes_of(config: Config, epochs: int) -> int:
     return rounds if isinstance(rounds, int) else epochs
 
 
+def leaves_of(config: Config) -> int:
+    """Return the most leaves of a tree."""
+    return _whole(config, "num_leaves", _LEAVES)
+
+
 def updates_per_pass(learner: Learner, config: Config, n_rows: int, width: int) -> int:
     """Return η of kingpin 3.1: 1, or ``ceil(n / b)`` for sequential learners.
 
@@ -84,7 +89,7 @@ def updates_per_pass(learner: Learner, config: Config, n_rows: int, width: int) 
     """
     if learner.access is not Access.SAMPLING:
         return steps_per_pass(learner, config, n_rows)
-    leaves = min(_whole(config, "num_leaves", _LEAVES), n_rows // max(1, _whole(config, "min_data_in_leaf", 1)))
+    leaves = min(leaves_of(config), n_rows // max(1, _whole(config, "min_data_in_leaf", 1)))
     return max(1, leaves) * width
 
 
@@ -155,7 +160,7 @@ def _mlp_values(config: Config, width: int, outputs: int) -> int:
 def _gbdt_values(config: Config, width: int, outputs: int) -> int:
     del width
     trees = passes_of(config, 100) * outputs
-    return trees * _whole(config, "num_leaves", _LEAVES) * _LEAF_BYTES // _VALUE_BYTES
+    return trees * leaves_of(config) * _LEAF_BYTES // _VALUE_BYTES
 
 
 _STATE_VALUES: Mapping[str, Callable[[Config, int, int], int]] = {

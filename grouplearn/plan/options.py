@@ -16,11 +16,11 @@ from grouplearn.parser.statements import Name, Option, Sql
 from grouplearn.plan import legality
 from grouplearn.plan.judge import Judge
 from grouplearn.plan.memory import check_size
-from grouplearn.schedule import task_parallel
+from grouplearn.schedule import operators
 from grouplearn.search.space import MAX_CONFIGS
 
 EXECUTORS = ("auto", "local", "ray")
-OPERATORS = ("auto", *task_parallel.OPERATORS)
+OPERATORS = ("auto", *operators.OPERATORS)
 
 
 @dataclass(frozen=True, slots=True)

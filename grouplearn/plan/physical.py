@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from grouplearn.data.encoders import DENSE_COLUMNS, needs_no_fit
+from grouplearn.data.shard import BLOCK_ROWS
 from grouplearn.learners.base import Access, AlgebraicLearner, Config, Learner, MomentsLearner, Problem, Task
 from grouplearn.learners.metrics import METRICS, default_metric, metrics_for
 from grouplearn.plan import cost
@@ -16,6 +17,7 @@ from grouplearn.plan.coefficients import Rates
 from grouplearn.plan.definition import ModelDefinition
 from grouplearn.plan.extract import Statistics
 from grouplearn.schedule.messages import Unit
+from grouplearn.schedule.workload import Workload
 
 #: A group of at most this many rows is small: its arithmetic is cheaper than the Python around it.
 SMALL_ROWS = 1024
@@ -48,9 +50,24 @@ class PhysicalPlan:
     units: tuple[Unit, ...]
     rates: Rates = field(default_factory=Rates)
 
+    def workload(self, workers: int) -> Workload:
+        """Return what operators need to know of the work."""
+        return Workload(
+            access=self.bound.learner.access.value,
+            rows=tuple(group.n_rows for group in self.stats.groups),
+            workers=workers,
+            epochs=self.epochs if self.bound.learner.default_epochs is not None else 1,
+            block_rows=BLOCK_ROWS,
+            evaluate_epochs=self.bound.options.early_stopping is not None,
+        )
+
     def load_seconds(self, group: int) -> float:
         """Return the estimated time to make a group's rows ready on a worker."""
         return cost.load_seconds(self.stats.groups[group].n_rows, self.stored, self.rates)
+
+    def configs_of(self, unit: Unit) -> tuple[Config, ...]:
+        """Return the configurations of a unit's pack."""
+        return tuple(self.bound.configs[number] for number in unit.configs)
 
     @property
     def stored(self) -> int:

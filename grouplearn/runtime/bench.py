@@ -93,7 +93,7 @@ class Bench:
         return replace(result, worker=watch.worker, started=started, ended=watch.now(), loaded=self._take_loaded())
 
     def _run(self, unit: Unit, report: Callable[[int], None], cancelled: Callable[[], bool]) -> UnitResult:
-        if unit.others or unit.folds:
+        if unit.stays_whole:
             return train_gathered(self._job_of(unit.groups), unit, report, cancelled)
         whole = self._whole(unit.group)
         if whole.prepared is None or whole.fold != unit.fold:

@@ -50,7 +50,7 @@ def train_unit(
 
 def failed_unit(unit: Unit, reason: str, seconds: float = 0.0) -> UnitResult:
     """Return the result of a unit all of whose trials failed for one reason."""
-    if unit.others or unit.folds:
+    if unit.stays_whole:
         return UnitResult(unit, (), pack=failed_pack(unit, reason, seconds))
     return UnitResult(unit, failed_trials(unit, reason, seconds))
 

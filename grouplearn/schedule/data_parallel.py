@@ -30,7 +30,7 @@ class DataParallel(Placed):
         shards: dict[int, dict[int, Blocks]] = {}
         for group, task in tasks.items():
             cuts = cut_evenly(workload.blocks_of(task.units[0]), workload.workers)
-            if len(cuts) == 1 or task.units[0].others:
+            if len(cuts) == 1 or task.units[0].stays_whole:
                 whole.append(task)
             else:
                 shards[group] = dict(enumerate(cuts))

@@ -39,7 +39,7 @@ class Gap(Placed):
 
 def place(units: Iterable[Unit], workload: Workload) -> Placement:
     """Return the worker of every group that has units, or of its blocks; groups of one unit are one item, of its first."""
-    items = {unit.group: Item(unit.group, workload.rows_of(unit), not unit.others) for unit in units}
+    items = {unit.group: Item(unit.group, workload.rows_of(unit), not unit.stays_whole) for unit in units}
     in_order = [items[group] for group in sorted(items)]
     if workload.access == "sampling":
         return constrained_wrap_around(in_order, workload.workers, workload.block_rows)

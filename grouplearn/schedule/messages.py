@@ -40,6 +40,11 @@ class Unit:
     folds: int = 0
 
     @property
+    def stays_whole(self) -> bool:
+        """Whether its rows may not be split between workers: small groups side by side, or all folds in one pass."""
+        return bool(self.others or self.folds)
+
+    @property
     def groups(self) -> tuple[int, ...]:
         """Every group the unit trains."""
         return (self.group, *self.others)
