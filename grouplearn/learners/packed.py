@@ -88,11 +88,11 @@ class Rotated:
 def rotate(stack: Stack, fit_intercept: bool) -> tuple[Rotated, BoolArray]:
     """Return the stack in the solver's coordinates, and for which groups these are accurate (G,)."""
     total = stack.weight.sum(axis=1)
-    with np.errstate(over="ignore", invalid="ignore"):
-        centre = (stack.weight[:, None, :] @ stack.x)[:, 0, :] / total[:, None]
-        mean = centre if fit_intercept else np.zeros_like(centre)
-        x = stack.x - mean[:, None, :]
-        gram = (x * stack.weight[:, :, None]).transpose(0, 2, 1) @ x
+    centre = (stack.weight[:, None, :] @ stack.x)[:, 0, :] / total[:, None]
+    mean = centre if fit_intercept else np.zeros_like(centre)
+    x = stack.x - mean[:, None, :]
+    weighted = x if (stack.weight == 1).all() else x * stack.weight[:, :, None]
+    gram = weighted.transpose(0, 2, 1) @ x
     square = np.einsum("gii->gi", gram).copy()
     finite = np.isfinite(gram).all(axis=(1, 2))
     square[~finite], gram[~finite] = 0.0, 0.0
@@ -120,12 +120,14 @@ def solve_safely(
     configs: Sequence[Config],
     stack: Stack,
     settings: Settings,
-    family: Callable[[Problem, Stack, bool], Family],
+    family: Callable[[Stack, bool], Family],
     watch: lanes.Watch,
 ) -> Solved:
     """Return the models of every group; where columns differ too much in scale for a rotation, epoch by epoch."""
-    rotated, safe = rotate(stack, settings.fit_intercept)
-    solved = solve(stack, rotated, family(problem, stack, settings.fit_intercept), settings, watch)
+    # A model that overflows ends as NaN, without warnings.
+    with np.errstate(all="ignore"):
+        rotated, safe = rotate(stack, settings.fit_intercept)
+        solved = solve(stack, rotated, family(stack, settings.fit_intercept), settings, watch)
     odd = np.flatnonzero(~safe)
     if not odd.size:
         return solved
@@ -147,11 +149,13 @@ def solve(stack: Stack, rotated: Rotated, family: Family, settings: Settings, wa
 
 
 def _task(stack: Stack, rotated: Rotated, family: Family, settings: Settings) -> lanes.Task:
+    """Return what the lanes minimise; the rotated rows become its rows, with the signs that the kernel wants."""
     groups, outputs = family.start.shape
     real = stack.weight > 0
     binary = isinstance(family.kernel, Binary)
     sign = np.where(real, 1.0 - 2.0 * family.label[:, 0], 0.0) if binary else real.astype(np.float64)
-    x = rotated.x * sign[:, :, None]
+    x = rotated.x
+    x *= sign[:, :, None]
     coupling, mixing = family.coupling[:, :, 0], None
     if outputs > 1:
         coupling, mixing = np.linalg.eigh(family.coupling)
@@ -201,12 +205,11 @@ def _first(
     record = lanes.Record.empty(groups, configs, size, min(settings.epochs, 32))
     group = np.repeat(np.arange(groups), per_group)
     point = np.repeat(start.reshape(groups, size), per_group, axis=0)
-    with np.errstate(all="ignore"):
-        chosen = _single(task) if family.single else task
-        if size <= _NEWTON_PARAMETERS:
-            chosen = replace(chosen, epochs=min(chosen.epochs, _PASSES))
-        begun = lanes.begin(chosen, group, place, end, order, point, np.ones(len(group)))
-        return lanes.train(chosen, begun, order, record, watch)
+    chosen = _single(task) if family.single else task
+    if size <= _NEWTON_PARAMETERS:
+        chosen = replace(chosen, epochs=min(chosen.epochs, _PASSES))
+    begun = lanes.begin(chosen, group, place, end, order, point, np.ones(len(group)))
+    return lanes.train(chosen, begun, order, record, watch)
 
 
 def _proven(task: lanes.Task, record: lanes.Record, order: lanes.IndexArray, watch: lanes.Watch) -> lanes.Record:
@@ -216,8 +219,7 @@ def _proven(task: lanes.Task, record: lanes.Record, order: lanes.IndexArray, wat
         groups = slice(chunk[0], chunk[-1] + 1)
         part = task.take(groups)
         ridge = part.ridge.ravel()
-        with np.errstate(all="ignore"):
-            value, gradient = part.evaluate(record.point[groups].reshape(len(ridge), -1), ridge)
+        value, gradient = part.evaluate(record.point[groups].reshape(len(ridge), -1), ridge)
         squares, pull = gradient**2, ridge[:, None] * task.penalised
         curvature = np.repeat(part.curvature, part.ridge.shape[1], axis=0)
         curvature *= record.scale[groups].reshape(-1, 1)
@@ -239,13 +241,12 @@ def _train_on(
     """Train the (group, config) pairs ``chosen`` on from where the record has them."""
     if not chosen.any():
         return record
-    with np.errstate(all="ignore"):
-        if task.curvature.shape[1] > _NEWTON_PARAMETERS:
-            return _by_lanes(task, record, order, chosen, watch)
-        if task.mixing is None:
-            return _by_newton(task, record, chosen, watch)
-        plain = _by_newton(replace(task, mixing=None), _mixed(task.mixing, record), chosen, watch)
-        return _mixed(task.mixing.transpose(0, 2, 1), plain)
+    if task.curvature.shape[1] > _NEWTON_PARAMETERS:
+        return _by_lanes(task, record, order, chosen, watch)
+    if task.mixing is None:
+        return _by_newton(task, record, chosen, watch)
+    plain = _by_newton(replace(task, mixing=None), _mixed(task.mixing, record), chosen, watch)
+    return _mixed(task.mixing.transpose(0, 2, 1), plain)
 
 
 def _by_newton(task: lanes.Task, record: lanes.Record, chosen: BoolArray, watch: lanes.Watch) -> lanes.Record:

@@ -162,7 +162,9 @@ class Rows:
 
     def _block(self, rows: slice) -> Rows:
         label = self.label[:, :, rows]
-        return Rows(self.x[:, rows], label, self.weight[:, rows], self.kernel, self.outputs, self._transposed[:, :, rows])
+        return Rows(
+            self.x[:, rows], label, self.weight[:, rows], self.kernel, self.outputs, self._transposed[:, :, rows]
+        )
 
     def _sums(self, point: Array) -> tuple[FloatArray, Array]:
         value, slope = self._slopes(point)
