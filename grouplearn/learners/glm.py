@@ -136,17 +136,16 @@ def solve(
     stack: Stack,
     watch: Watch,
 ) -> Solved:
-    """Return the models of a stack: configs without l1 by ``packed``, the others epoch by epoch."""
+    """Return the models of a stack: configs without l1 and those with it apart, both by ``packed``."""
     smooth = linear_model.column(configs, linear_model.L1) == 0
     parts, places = [], []
     for place in (np.flatnonzero(smooth), np.flatnonzero(~smooth)):
         chosen = [configs[int(i)] for i in place]
-        if chosen and smooth[place[0]]:
+        if chosen:
+            settings = _settings(problem, chosen)
             make = _packed(family, problem)
-            parts.append(packed.solve_safely(learner, problem, chosen, stack, _settings(problem, chosen), make, watch))
-        elif chosen:
-            parts.append(epochwise.solve_alike(learner, problem, chosen, stack, watch))
-        places.append(place)
+            parts.append(packed.solve_safely(learner, problem, chosen, stack, settings, make, watch))
+            places.append(place)
     return epochwise.over_configs(parts, places)
 
 
@@ -156,6 +155,7 @@ def _packed(family: Family, problem: Problem) -> Callable[[Stack, bool], packed.
 
 def _settings(problem: Problem, configs: Sequence[Config]) -> packed.Settings:
     return packed.Settings(
+        l1=linear_model.column(configs, linear_model.L1),
         l2=linear_model.column(configs, linear_model.GLM_L2),
         tolerance=linear_model.column(configs, linear_model.TOLERANCE),
         fit_intercept=has_intercept(configs),
