@@ -116,6 +116,17 @@ class Record:
             np.full((epochs, *shape), np.nan),
         )
 
+    def in_order(self, configs: IndexArray) -> Record:
+        """Return the record with the configs in another order."""
+        return Record(
+            self.point[:, configs],
+            self.value[:, configs],
+            self.epochs[:, configs],
+            self.scale[:, configs],
+            self.converged[:, configs],
+            self.curve[:, :, configs],
+        )
+
     def counted(self, group: IndexArray, config: IndexArray, which: BoolArray, value: FloatArray) -> Record:
         """Count a pass of the pairs (group, config) marked in ``which`` and note their objectives."""
         group, config = (np.broadcast_to(each, which.shape)[which] for each in (group, config))

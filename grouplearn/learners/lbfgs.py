@@ -29,6 +29,8 @@ _SUFFICIENT = 1e-4
 _ROUNDING = 1e-14
 #: Shortenings of one step before the history is dropped, and then before the config is given up.
 _MAX_RETRIES = 12
+#: Added to the unit diagonal of the first Hessian, so that collinear columns do not stop it.
+_RIDGE = 1e-13
 #: Rounds of the model's own minimisation; it reads no data.
 _MODEL_ROUNDS = 60
 
@@ -78,6 +80,19 @@ def aim(model: Model, tensors: Tensors, tolerance: FloatArray, first_length: Flo
     fell by less than ten times that, and so would a step along the steepest descent in scaled coordinates.
     """
     point, gradient, penalty = tensors["point"], tensors["gradient"], model.penalty
+    violation = quadratic.subgradient(point, gradient, penalty)
+    target, slope, promised = _smooth_step(model, tensors) if not penalty.any() else _proximal_step(model, tensors)
+    steepest = 0.5 * (violation**2).sum(axis=1)
+    unit = tolerance * np.abs(tensors["composite"])
+    converged = (promised <= unit) & (tensors["fall"] <= 10 * unit) & (steepest <= 100 * unit)
+    converged |= ~(violation != 0).any(axis=1)
+    chosen = {"target": target, "slope": slope, "length": first_length.copy(), "retries": np.zeros_like(slope)}
+    return {**tensors, **chosen}, converged
+
+
+def _proximal_step(model: Model, tensors: Tensors) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the minimum of model plus penalty, the slope toward it and the fall that the model promises."""
+    point, gradient, penalty = tensors["point"], tensors["gradient"], model.penalty
     curvature = _curvature(model, tensors)
     violation = quadratic.subgradient(point, gradient, penalty)
     linear = curvature.times(point) - gradient
@@ -87,13 +102,31 @@ def aim(model: Model, tensors: Tensors, tolerance: FloatArray, first_length: Flo
     target, _ = quadratic.minimise(curvature, linear, penalty, point, accuracy, _MODEL_ROUNDS)
     direction = target - point
     slope = (gradient * direction).sum(axis=1) + (penalty * (np.abs(target) - np.abs(point))).sum(axis=1)
-    promised = -slope - 0.5 * (direction * curvature.times(direction)).sum(axis=1)
-    steepest = 0.5 * (violation**2).sum(axis=1)
-    unit = tolerance * np.abs(tensors["composite"])
-    converged = (promised <= unit) & (tensors["fall"] <= 10 * unit) & (steepest <= 100 * unit)
-    converged |= ~(violation != 0).any(axis=1)
-    chosen = {"target": target, "slope": slope, "length": first_length.copy(), "retries": np.zeros_like(slope)}
-    return {**tensors, **chosen}, converged
+    return target, slope, -slope - 0.5 * (direction * curvature.times(direction)).sum(axis=1)
+
+
+def _smooth_step(model: Model, tensors: Tensors) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the same without a penalty, by the two loops of L-BFGS: the model itself is never formed."""
+    changes, bends = tensors["changes"], tensors["bends"]
+    product = np.einsum("cmp,cmp->cm", changes, bends)
+    inverse = np.where(product > 0, 1.0 / np.where(product > 0, product, 1.0), 0.0)
+    step, shares = -tensors["gradient"], np.zeros_like(product)
+    newest_first = range(changes.shape[1] - 1, -1, -1)
+    for pair in newest_first:
+        shares[:, pair] = inverse[:, pair] * np.einsum("cp,cp->c", changes[:, pair], step)
+        step = step - shares[:, pair, None] * bends[:, pair]
+    if model.hessian is None:
+        # B₀ = σI with σ = y'y / s'y of the newest pair.
+        squares = (bends[:, -1] ** 2).sum(axis=1)
+        step *= np.where(squares > 0, product[:, -1] / np.where(squares > 0, squares, 1.0), 1.0)[:, None]
+    else:
+        definite = model.hessian + _RIDGE * np.eye(step.shape[1])
+        step = quadratic.solve_each(definite, step[:, :, None])[:, :, 0]
+    for pair in reversed(newest_first):
+        rest = shares[:, pair] - inverse[:, pair] * np.einsum("cp,cp->c", bends[:, pair], step)
+        step = step + rest[:, None] * changes[:, pair]
+    slope = np.einsum("cp,cp->c", tensors["gradient"], step)
+    return tensors["point"] + step, slope, -0.5 * slope
 
 
 def _curvature(model: Model, tensors: Tensors) -> quadratic.Quadratic:

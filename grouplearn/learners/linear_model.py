@@ -15,6 +15,30 @@ L1 = Hyperparameter(
 )
 FIT_INTERCEPT = Hyperparameter("fit_intercept", "bool", True, "whether the model has an intercept", "scikit-learn")
 
+LEARNING_RATE = Hyperparameter(
+    "learning_rate",
+    "float",
+    1.0,
+    "length of the first trial step, in units of the first model's minimum; the converged model does not depend on it, "
+    "and small groups that train side by side do not use it",
+    "kingpin table 3",
+    low=0.0,
+    open_low=True,
+)
+GLM_L2 = Hyperparameter("l2", "float", 1.0, "weight of the penalty ½·l2·‖w‖²", "scikit-learn: C = 1/l2", low=0.0)
+HISTORY = Hyperparameter(
+    "history", "int", 10, "number of past steps kept by L-BFGS", "kingpin section 5", low=1.0, high=100.0
+)
+TOLERANCE = Hyperparameter(
+    "tolerance",
+    "float",
+    1e-8,
+    "fall of the objective that the next step must promise, relative to the objective, for training to go on",
+    "Nocedal & Wright 2006, section 7.2",
+    low=0.0,
+    open_low=True,
+)
+
 
 def column(configs: Sequence[Config], hyperparameter: Hyperparameter) -> FloatArray:
     """Return one hyperparameter of every config as floats, shape (c,); a config that lacks it has the default."""

@@ -193,10 +193,11 @@ def _models(configs: Sequence[Config], sums: Tensors) -> tuple[FloatArray, Float
     shape = (len(sums["mean"]), len(configs))
     weights, loss = np.zeros((*shape, sums["mean"].shape[1])), np.zeros(shape)
     with_intercept = linear_model.column(configs, linear_model.FIT_INTERCEPT) > 0
-    for chosen, about in ((with_intercept, lambda: sums), (~with_intercept, lambda: moments.about_zero(sums))):
+    for chosen, centred in ((with_intercept, True), (~with_intercept, False)):
         if chosen.any():
             index = np.flatnonzero(chosen)
-            weights[:, index], loss[:, index] = _solve([configs[int(i)] for i in index], about())
+            about = sums if centred else moments.about_zero(sums)
+            weights[:, index], loss[:, index] = _solve([configs[int(i)] for i in index], about)
     # ȳ − x̄'w, and 0 without intercept.
     offset = sums["target_mean"] - (weights @ sums["mean"][:, :, None])[:, :, 0]
     return weights, np.where(with_intercept, offset, 0.0), loss

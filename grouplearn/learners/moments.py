@@ -138,7 +138,7 @@ def leave_one_out(folds: Tensors) -> Tensors:
     """
     n_folds = folds["total"].shape[1]
     parts = [{name: value[:, fold] for name, value in folds.items()} for fold in range(n_folds)]
-    everything = parts[0]
+    everything: Tensors = parts[0]
     for part in parts[1:]:
         everything = _merged_where(everything, part)
     rest = [_without_where(everything, part) for part in parts]
@@ -207,7 +207,9 @@ def about_zero(moments: Tensors) -> Tensors:
 def finite(moments: Tensors) -> npt.NDArray[np.bool_]:
     """Return for which groups, along the leading axes, the second moments are finite."""
     sums: FloatArray = moments["square"].sum(axis=-1) + np.abs(moments["cross"]).sum(axis=(-1, -2))
-    return np.isfinite(sums + moments["target_gram"].sum(axis=(-1, -2)) + (moments["mean"] ** 2).sum(axis=-1))
+    sums = sums + moments["target_gram"].sum(axis=(-1, -2)) + moments["total"] * (moments["mean"] ** 2).sum(axis=-1)
+    known: npt.NDArray[np.bool_] = np.isfinite(sums)
+    return known
 
 
 def _outer(left: FloatArray, right: FloatArray) -> FloatArray:

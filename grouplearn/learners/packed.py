@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray, Stack
-from grouplearn.learners import epochwise, lanes, moments, newton
+from grouplearn.learners import epochwise, lanes, moments, newton, proximal
 from grouplearn.learners.base import AlgebraicLearner, Config, Problem, Solved
 from grouplearn.learners.row_loss import Binary, Kernel, Rows
 
@@ -32,6 +32,8 @@ _PROVEN = 1e-5
 _FINER = 1e-2
 #: Scores (float64) held at a time.
 _SCORES = 4_000_000
+#: Rows of a group up to which models with l1 are worth a Hessian per step.
+_HESSIAN_ROWS = 5_000
 #: Elements of the rows (float64) that Newton steps hold at a time, to stay in the cache.
 _NEWTON_ROWS = 200_000
 #: Rows of a group from which on all its configs train side by side; below, one hands its result to the next.
@@ -60,8 +62,9 @@ class Family:
 
 @dataclass(frozen=True)
 class Settings:
-    """Per config ``l2`` and ``tolerance`` (C,); for all of them the rest."""
+    """Per config ``l1``, ``l2`` and ``tolerance`` (C,); for all of them the rest."""
 
+    l1: FloatArray
     l2: FloatArray
     tolerance: FloatArray
     fit_intercept: bool
@@ -88,11 +91,11 @@ class Rotated:
 def rotate(stack: Stack, fit_intercept: bool) -> tuple[Rotated, BoolArray]:
     """Return the stack in the solver's coordinates, and for which groups these are accurate (G,)."""
     total = stack.weight.sum(axis=1)
-    with np.errstate(over="ignore", invalid="ignore"):
-        centre = (stack.weight[:, None, :] @ stack.x)[:, 0, :] / total[:, None]
-        mean = centre if fit_intercept else np.zeros_like(centre)
-        x = stack.x - mean[:, None, :]
-        gram = (x * stack.weight[:, :, None]).transpose(0, 2, 1) @ x
+    centre = (stack.weight[:, None, :] @ stack.x)[:, 0, :] / total[:, None]
+    mean = centre if fit_intercept else np.zeros_like(centre)
+    x = stack.x - mean[:, None, :]
+    weighted = x if (stack.weight == 1).all() else x * stack.weight[:, :, None]
+    gram = weighted.transpose(0, 2, 1) @ x
     square = np.einsum("gii->gi", gram).copy()
     finite = np.isfinite(gram).all(axis=(1, 2))
     square[~finite], gram[~finite] = 0.0, 0.0
@@ -120,12 +123,16 @@ def solve_safely(
     configs: Sequence[Config],
     stack: Stack,
     settings: Settings,
-    family: Callable[[Problem, Stack, bool], Family],
+    family: Callable[[Stack, bool], Family],
     watch: lanes.Watch,
 ) -> Solved:
     """Return the models of every group; where columns differ too much in scale for a rotation, epoch by epoch."""
-    rotated, safe = rotate(stack, settings.fit_intercept)
-    solved = solve(stack, rotated, family(problem, stack, settings.fit_intercept), settings, watch)
+    # A model that overflows ends as NaN, without warnings.
+    with np.errstate(all="ignore"):
+        if settings.l1.any():
+            return _sparse(learner, problem, configs, stack, settings, family, watch)
+        rotated, safe = rotate(stack, settings.fit_intercept)
+        solved = solve(stack, rotated, family(stack, settings.fit_intercept), settings, watch)
     odd = np.flatnonzero(~safe)
     if not odd.size:
         return solved
@@ -137,21 +144,77 @@ def solve_safely(
     return epochwise.taken(epochwise.joined([solved, others]), place)
 
 
+def _sparse(
+    learner: AlgebraicLearner,
+    problem: Problem,
+    configs: Sequence[Config],
+    stack: Stack,
+    settings: Settings,
+    family: Callable[[Stack, bool], Family],
+    watch: lanes.Watch,
+) -> Solved:
+    """Return the models with l1: those with few parameters and rows by Hessians, the others epoch by epoch."""
+    parameters = problem.n_outputs * (problem.n_features + 1)
+    finite = bool(np.isfinite(np.square(stack.x).sum()))
+    if parameters > _NEWTON_PARAMETERS or stack.x.shape[1] > _HESSIAN_ROWS or not finite:
+        return epochwise.solve_alike(learner, problem, configs, stack, watch)
+    run = max(1, _NEWTON_ROWS // max(1, stack.x[0].size))
+    parts = []
+    for first in range(0, stack.n_groups, run):
+        groups = slice(first, first + run)
+        part = Stack(stack.x[groups], stack.y[groups], stack.weight[groups])
+        parts.append(solve_sparse(part, family(part, settings.fit_intercept), settings, watch))
+    return epochwise.joined(parts)
+
+
+def solve_sparse(stack: Stack, family: Family, settings: Settings, watch: lanes.Watch) -> Solved:
+    """Return the models with l1 of every group, by proximal Newton steps on columns of unit spread."""
+    total = stack.weight.sum(axis=1)
+    centre = (stack.weight[:, None, :] @ stack.x)[:, 0, :] / total[:, None]
+    mean = centre if settings.fit_intercept else np.zeros_like(centre)
+    x = stack.x - mean[:, None, :]
+    square = np.einsum("gn,gnd,gnd->gd", stack.weight, x, x)
+    inverse = moments.inverse_spread(square, mean, total) * np.sqrt(total)[:, None]
+    x *= inverse[:, None, :]
+    if settings.fit_intercept:
+        x = np.concatenate([x, np.ones((*x.shape[:2], 1))], axis=2)
+    outputs = family.start.shape[1]
+    rows = Rows(_signed(x, stack, family), family.label, stack.weight, family.kernel, outputs)
+    order = np.lexsort((-settings.l2, -settings.l1))
+    scale = np.concatenate([inverse, np.zeros((len(inverse), int(settings.fit_intercept)))], axis=1)
+    scale = np.tile(scale, outputs)[:, None, :]
+    problem = proximal.Problem(
+        rows,
+        settings.l1[order, None] * scale,
+        settings.l2[order, None] * scale**2,
+        settings.tolerance[order],
+        settings.epochs,
+    )
+    start = np.zeros((len(x), outputs, x.shape[2]))
+    if settings.fit_intercept:
+        start[:, :, -1] = family.start
+    record = lanes.Record.empty(len(x), len(order), scale.shape[2], min(settings.epochs, 32))
+    record = proximal.train(problem, start.reshape(len(x), -1), record, watch)
+    record = record.in_order(np.argsort(order))
+    basis = np.eye(mean.shape[1]) * inverse[:, None, :]
+    return _solved(mean, basis, outputs, record)
+
+
 def solve(stack: Stack, rotated: Rotated, family: Family, settings: Settings, watch: lanes.Watch) -> Solved:
     """Return the models of every config on every group of ``stack``; raises Interrupted between passes."""
     task = _task(stack, rotated, family, settings)
     order = np.argsort(-settings.l2, kind="stable")
     record = _first(task, family, order, settings, watch)
     record = _proven(task, record, order, watch)
-    return _solved(rotated, task, record)
+    if task.mixing is not None:
+        record = _mixed(task.mixing, record)
+    return _solved(rotated.mean, rotated.basis, task.rows.outputs, record)
 
 
 def _task(stack: Stack, rotated: Rotated, family: Family, settings: Settings) -> lanes.Task:
+    """Return what the lanes minimise; the rotated rows become its rows, with the signs that the kernel wants."""
     groups, outputs = family.start.shape
-    real = stack.weight > 0
-    binary = isinstance(family.kernel, Binary)
-    sign = np.where(real, 1.0 - 2.0 * family.label[:, 0], 0.0) if binary else real.astype(np.float64)
-    x = rotated.x * sign[:, :, None]
+    x = _signed(rotated.x, stack, family)
     coupling, mixing = family.coupling[:, :, 0], None
     if outputs > 1:
         coupling, mixing = np.linalg.eigh(family.coupling)
@@ -170,6 +233,15 @@ def _task(stack: Stack, rotated: Rotated, family: Family, settings: Settings) ->
         epochs=settings.epochs,
         history=min(settings.history, _HISTORY),
     )
+
+
+def _signed(x: FloatArray, stack: Stack, family: Family) -> FloatArray:
+    """Return ``x``, overwritten: padding becomes zero, and rows have the sign that a binary kernel wants."""
+    real = stack.weight > 0
+    binary = isinstance(family.kernel, Binary)
+    sign = np.where(real, 1.0 - 2.0 * family.label[:, 0], 0.0) if binary else real.astype(np.float64)
+    x *= sign[:, :, None]
+    return x
 
 
 def _single(task: lanes.Task) -> lanes.Task:
@@ -201,12 +273,11 @@ def _first(
     record = lanes.Record.empty(groups, configs, size, min(settings.epochs, 32))
     group = np.repeat(np.arange(groups), per_group)
     point = np.repeat(start.reshape(groups, size), per_group, axis=0)
-    with np.errstate(all="ignore"):
-        chosen = _single(task) if family.single else task
-        if size <= _NEWTON_PARAMETERS:
-            chosen = replace(chosen, epochs=min(chosen.epochs, _PASSES))
-        begun = lanes.begin(chosen, group, place, end, order, point, np.ones(len(group)))
-        return lanes.train(chosen, begun, order, record, watch)
+    chosen = _single(task) if family.single else task
+    if size <= _NEWTON_PARAMETERS:
+        chosen = replace(chosen, epochs=min(chosen.epochs, _PASSES))
+    begun = lanes.begin(chosen, group, place, end, order, point, np.ones(len(group)))
+    return lanes.train(chosen, begun, order, record, watch)
 
 
 def _proven(task: lanes.Task, record: lanes.Record, order: lanes.IndexArray, watch: lanes.Watch) -> lanes.Record:
@@ -216,8 +287,7 @@ def _proven(task: lanes.Task, record: lanes.Record, order: lanes.IndexArray, wat
         groups = slice(chunk[0], chunk[-1] + 1)
         part = task.take(groups)
         ridge = part.ridge.ravel()
-        with np.errstate(all="ignore"):
-            value, gradient = part.evaluate(record.point[groups].reshape(len(ridge), -1), ridge)
+        value, gradient = part.evaluate(record.point[groups].reshape(len(ridge), -1), ridge)
         squares, pull = gradient**2, ridge[:, None] * task.penalised
         curvature = np.repeat(part.curvature, part.ridge.shape[1], axis=0)
         curvature *= record.scale[groups].reshape(-1, 1)
@@ -239,13 +309,12 @@ def _train_on(
     """Train the (group, config) pairs ``chosen`` on from where the record has them."""
     if not chosen.any():
         return record
-    with np.errstate(all="ignore"):
-        if task.curvature.shape[1] > _NEWTON_PARAMETERS:
-            return _by_lanes(task, record, order, chosen, watch)
-        if task.mixing is None:
-            return _by_newton(task, record, chosen, watch)
-        plain = _by_newton(replace(task, mixing=None), _mixed(task.mixing, record), chosen, watch)
-        return _mixed(task.mixing.transpose(0, 2, 1), plain)
+    if task.curvature.shape[1] > _NEWTON_PARAMETERS:
+        return _by_lanes(task, record, order, chosen, watch)
+    if task.mixing is None:
+        return _by_newton(task, record, chosen, watch)
+    plain = _by_newton(replace(task, mixing=None), _mixed(task.mixing, record), chosen, watch)
+    return _mixed(task.mixing.transpose(0, 2, 1), plain)
 
 
 def _by_newton(task: lanes.Task, record: lanes.Record, chosen: BoolArray, watch: lanes.Watch) -> lanes.Record:
@@ -288,18 +357,15 @@ def _chunks(task: lanes.Task, width: int, groups: lanes.IndexArray) -> Iterator[
         yield groups[first : first + run]
 
 
-def _solved(rotated: Rotated, task: lanes.Task, record: lanes.Record) -> Solved:
-    """Return the record on the features as written."""
+def _solved(mean: FloatArray, basis: FloatArray, outputs: int, record: lanes.Record) -> Solved:
+    """Return the record on the features as written: weights = basis · coordinates."""
     groups, configs = record.value.shape
-    features, outputs = rotated.mean.shape[1], task.rows.outputs
+    features = mean.shape[1]
     point = record.point.reshape(groups, configs, outputs, -1)
-    if task.mixing is not None:
-        point = task.mixing[:, None] @ point
-    by_feature = point[..., :features].reshape(groups, configs * outputs, features)
-    weights = by_feature @ rotated.basis.transpose(0, 2, 1)
+    weights = point[..., :features].reshape(groups, configs * outputs, features) @ basis.transpose(0, 2, 1)
     intercept = np.zeros((groups, configs, outputs))
     if point.shape[3] > features:
-        intercept = point[..., -1] - (weights @ rotated.mean[:, :, None]).reshape(groups, configs, outputs)
+        intercept = point[..., -1] - (weights @ mean[:, :, None]).reshape(groups, configs, outputs)
     passes = int(record.epochs.max(initial=1))
     return Solved(
         weights.reshape(groups, configs, outputs, features),

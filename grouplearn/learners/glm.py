@@ -1,0 +1,372 @@
+"""Generalised linear models epoch by epoch: all configs of a pack in every pass, by proximal quasi-Newton steps.
+
+One epoch is one pass over the data: the objective and its gradient for the whole pack, each config at its own trial
+point (``lbfgs``). The first pass gathers moments instead; from these follow, in closed form, the objective and gradient
+at the start (no weights, the mean label as prediction), the centring and scaling of the features inside the solver, and
+the first Hessian, which is the variance of the label there times X'X.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.data.shard import FloatArray, Shard, Stack
+from grouplearn.learners import epochwise, lbfgs, linear_model, moments, packed
+from grouplearn.learners.base import AlgebraicLearner, Config, Problem, Solved, State, Tensors
+from grouplearn.learners.lanes import Watch
+
+#: Up to this many parameters per config the first model of the objective has a full Hessian, from X'X.
+DENSE_PARAMETERS = 256
+_OPTIMISER = (
+    "point",
+    "target",
+    "gradient",
+    "composite",
+    "length",
+    "slope",
+    "fall",
+    "retries",
+    "changes",
+    "bends",
+)
+
+
+class Family(Protocol):
+    """What tells one generalised linear model from another; arrays may have leading axes."""
+
+    def targets(self, problem: Problem, y: FloatArray) -> FloatArray:
+        """Return what the first pass averages, (..., n, t); the first K are the labels of the K outputs."""
+        ...
+
+    def start(self, problem: Problem, observed: FloatArray, with_intercept: bool) -> FloatArray:
+        """Return the prediction (..., K) without weights from the averages of the targets (..., t)."""
+        ...
+
+    def scores(self, mean: FloatArray) -> FloatArray:
+        """Return the scores that predict ``mean``."""
+        ...
+
+    def coupling(self, mean: FloatArray) -> FloatArray:
+        """Return the second derivatives of the loss by the scores, (..., K, K), definite."""
+        ...
+
+    def mean_loss(self, observed: FloatArray, mean: FloatArray) -> FloatArray:
+        """Return the average loss where every row is predicted by ``mean``."""
+        ...
+
+    def by_row(self, predictor: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the loss (n, c) and its derivative by the scores (n, c, K); ``predictor`` is overwritten."""
+        ...
+
+    def packed(self, problem: Problem, stack: Stack, fit_intercept: bool) -> packed.Family:
+        """Return the same for the solver of stacks."""
+        ...
+
+
+def init(problem: Problem, configs: Sequence[Config]) -> State:
+    """Return zero weights and an unknown loss."""
+    n = len(configs)
+    tensors = {
+        "weights": np.zeros((n, problem.n_outputs, problem.n_features)),
+        "intercept": np.zeros((n, problem.n_outputs)),
+        "loss": np.full(n, np.nan),
+    }
+    return State(tensors, np.zeros(n, dtype=bool))
+
+
+def accumulate(
+    family: Family, problem: Problem, configs: Sequence[Config], state: State, block: Shard | Stack
+) -> Tensors:
+    """Return the moments of one block in the first pass.
+
+    Later, of the configs not done (a of them): ``loss`` (a,), ``residual`` Σw·r (a, k) and ``product`` Σw·r·x' (a, k, d)
+    with r the derivative of the loss by the score, at each config's trial point. The rows of a state that trains a stack
+    are (group, config), groups outermost.
+    """
+    if "point" not in state.tensors:
+        targets = family.targets(problem, block.y)
+        if isinstance(block, Stack):
+            return moments.stack_moments(block.x, targets, block.weight)
+        gram = n_parameters(problem, configs) <= DENSE_PARAMETERS
+        return moments.block_moments(block.x, targets, block.weight, gram)
+    active = np.flatnonzero(~state.done)
+    if isinstance(block, Stack):
+        return _stack_sums(family, problem, configs, state, block, active)
+    frame = _Frame.of(problem, configs, state, active)
+    trial = lbfgs.trial_points({name: state.tensors[name][active] for name in ("point", "target", "length")})
+    weights, intercept = frame.as_written(trial)
+    with np.errstate(over="ignore", invalid="ignore"):
+        predictor = linear_model.linear_predictor(block.x, weights, intercept)
+        loss, residual = family.by_row(predictor, block.y)
+        residual *= block.weight[:, None, None]
+        product = np.asarray(block.x.T @ residual.reshape(block.n_rows, -1)).T.reshape(weights.shape)
+    return {"loss": block.weight @ loss, "residual": residual.sum(axis=0), "product": product}
+
+
+def merge(left: Tensors, right: Tensors) -> Tensors:
+    """Return the sums of both."""
+    if "mean" in left:
+        return moments.merge_moments(left, right)
+    return {name: value + right[name] for name, value in left.items()}
+
+
+def step(family: Family, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors) -> State:
+    """Return the state after one pass: steps accepted or shortened, next trial points chosen.
+
+    Raises Diverged in the first pass when the sums overflow.
+    """
+    if "point" not in state.tensors:
+        moments.require_finite(sums)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        if "point" not in state.tensors:
+            return _first_step(family, problem, configs, state, sums)
+        return _later_step(problem, configs, state, sums)
+
+
+def solve(
+    learner: AlgebraicLearner,
+    family: Family,
+    problem: Problem,
+    configs: Sequence[Config],
+    stack: Stack,
+    watch: Watch,
+) -> Solved:
+    """Return the models of a stack: configs without l1 and those with it apart, both by ``packed``."""
+    smooth = linear_model.column(configs, linear_model.L1) == 0
+    parts, places = [], []
+    for place in (np.flatnonzero(smooth), np.flatnonzero(~smooth)):
+        chosen = [configs[int(i)] for i in place]
+        if chosen:
+            settings = _settings(problem, chosen)
+            make = _packed(family, problem)
+            parts.append(packed.solve_safely(learner, problem, chosen, stack, settings, make, watch))
+            places.append(place)
+    return epochwise.over_configs(parts, places)
+
+
+def _packed(family: Family, problem: Problem) -> Callable[[Stack, bool], packed.Family]:
+    return lambda stack, fit_intercept: family.packed(problem, stack, fit_intercept)
+
+
+def _settings(problem: Problem, configs: Sequence[Config]) -> packed.Settings:
+    return packed.Settings(
+        l1=linear_model.column(configs, linear_model.L1),
+        l2=linear_model.column(configs, linear_model.GLM_L2),
+        tolerance=linear_model.column(configs, linear_model.TOLERANCE),
+        fit_intercept=has_intercept(configs),
+        epochs=problem.epochs,
+        history=int(linear_model.column(configs[:1], linear_model.HISTORY)[0]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """The solver's coordinates: u = (w / inverse, (b + x̄'w) / inverse), one scale per config and coordinate.
+
+    ``inverse`` (c, p) with p = k·d (+ k intercepts) is 0 for a column without information; ``mean`` (c, d) is x̄, or
+    zero without an intercept; ``l2`` (c, 1, 1).
+    """
+
+    inverse: FloatArray
+    mean: FloatArray
+    l2: FloatArray
+    outputs: int
+
+    @classmethod
+    def of(cls, problem: Problem, configs: Sequence[Config], state: State, active: npt.NDArray[np.intp]) -> _Frame:
+        l2 = linear_model.column(configs, linear_model.GLM_L2)[active, None, None]
+        return cls(state.tensors["inverse"][active], state.tensors["mean"][active], l2, problem.n_outputs)
+
+    @property
+    def size(self) -> int:
+        """Number of weights of a config, intercepts left out."""
+        return self.outputs * int(self.mean.shape[1])
+
+    def as_written(self, point: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return weights (c, k, d) and intercept (c, k) on the features as written."""
+        scaled = point * self.inverse
+        weights = scaled[:, : self.size].reshape(len(point), self.outputs, self.mean.shape[1])
+        centred = scaled[:, self.size :] if self.inverse.shape[1] > self.size else np.zeros((len(point), self.outputs))
+        return weights, centred - (weights @ self.mean[:, :, None])[:, :, 0]
+
+    def evaluate(self, point: FloatArray, sums: Tensors) -> tuple[FloatArray, FloatArray]:
+        """Return the smooth part of the objective (c,) and its gradient (c, p) from the sums over rows."""
+        weights, _ = self.as_written(point)
+        smooth = sums["loss"] + 0.5 * (self.l2 * weights**2).sum(axis=(1, 2))
+        by_weight = sums["product"] - sums["residual"][:, :, None] * self.mean[:, None, :] + self.l2 * weights
+        gradient = np.concatenate([by_weight.reshape(len(point), self.size), sums["residual"]], axis=1)
+        return smooth, gradient[:, : self.inverse.shape[1]] * self.inverse
+
+
+def n_parameters(problem: Problem, configs: Sequence[Config]) -> int:
+    """Return the number of weights of a config, intercepts included."""
+    return problem.n_outputs * (problem.n_features + int(has_intercept(configs)))
+
+
+def has_intercept(configs: Sequence[Config]) -> bool:
+    """Return whether the models of a pack have an intercept."""
+    return bool(linear_model.column(configs[:1], linear_model.FIT_INTERCEPT)[0])
+
+
+def _stack_sums(
+    family: Family,
+    problem: Problem,
+    configs: Sequence[Config],
+    state: State,
+    stack: Stack,
+    active: npt.NDArray[np.intp],
+) -> Tensors:
+    """Return the sums of ``accumulate`` for a stack, in one batched product per direction over its unfinished groups."""
+    per_group = len(configs) // stack.n_groups
+    groups = np.unique(active // per_group)
+    rows = (groups[:, None] * per_group + np.arange(per_group)).ravel()
+    frame = _Frame.of(problem, configs, state, rows)
+    trial = lbfgs.trial_points({name: state.tensors[name][rows] for name in ("point", "target", "length")})
+    weights, intercept = frame.as_written(trial)
+    x, y, weight = stack.x, stack.y, stack.weight
+    if groups.size < stack.n_groups:
+        x, y, weight = x[groups], y[groups], weight[groups]
+    n_groups, n_rows, outputs = groups.size, y.shape[1], problem.n_outputs
+    with np.errstate(over="ignore", invalid="ignore"):
+        predictor = x @ weights.reshape(n_groups, per_group * outputs, -1).transpose(0, 2, 1)
+        predictor += intercept.reshape(n_groups, 1, per_group * outputs)
+        flat = predictor.reshape(n_groups * n_rows, per_group, outputs)
+        loss, residual = family.by_row(flat, y.ravel())
+        # A trial point that overflows must not turn the padding's 0 · inf into NaN for the rows that are there.
+        padding = weight.ravel() == 0
+        loss[padding], residual[padding] = 0.0, 0.0
+        residual *= weight.reshape(-1, 1, 1)
+        losses = (weight[:, None, :] @ loss.reshape(n_groups, n_rows, per_group))[:, 0, :].ravel()
+        by_group = residual.reshape(n_groups, n_rows, per_group * outputs)
+        product = (by_group.transpose(0, 2, 1) @ x).reshape(rows.size, outputs, -1)
+        residuals = by_group.sum(axis=1).reshape(rows.size, outputs)
+    wanted = np.searchsorted(rows, active)
+    return {"loss": losses[wanted], "residual": residuals[wanted], "product": product[wanted]}
+
+
+def _first_step(family: Family, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors) -> State:
+    """Set up the solver's coordinates and its starting point, where everything follows from the moments."""
+    n_configs, with_intercept = len(configs), has_intercept(configs)
+    everything = np.arange(n_configs)
+    share = family.start(problem, sums["target_mean"], with_intercept)
+    about = sums if with_intercept else moments.about_zero(sums)
+    varies = moments.inverse_spread(about["square"], about["mean"], about["total"]) > 0
+
+    def by_config(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Repeat what is known of a group (or of each group of a stack) for each of its configs."""
+        whole = values if about["total"].ndim else values[None]
+        return np.repeat(whole, n_configs // len(whole), axis=0)
+
+    shares, totals = by_config(share), by_config(about["total"])
+    coupling = family.coupling(shares)
+    spread = np.einsum("ckk->ck", coupling)
+    l2 = linear_model.column(configs, linear_model.GLM_L2)[:, None, None]
+    curvature = spread[:, :, None] * by_config(about["square"])[:, None, :] + l2
+    informative = np.broadcast_to(by_config(varies)[:, None, :], curvature.shape)
+    inverse = np.where(informative, 1.0 / np.sqrt(np.where(informative, curvature, 1.0)), 0.0).reshape(n_configs, -1)
+    point = np.zeros_like(inverse)
+    if with_intercept:
+        by_intercept = 1.0 / np.sqrt(spread * totals[:, None])
+        inverse = np.concatenate([inverse, by_intercept], axis=1)
+        point = np.concatenate([point, family.scores(shares) / by_intercept], axis=1)
+    tensors = {**state.tensors, "inverse": inverse, "mean": by_config(about["mean"])}
+    if "gram" in about:
+        tensors["hessian"] = _first_hessian(coupling, by_config(about["gram"]), totals, inverse)
+    setup = State(tensors, state.done)
+    frame = _Frame.of(problem, configs, setup, everything)
+    at_start = {name: by_config(value) for name, value in _sums_at_start(family, sums, share).items()}
+    smooth, gradient = frame.evaluate(point, at_start)
+    model = _model(configs, setup, frame, everything)
+    history = int(linear_model.column(configs[:1], linear_model.HISTORY)[0])
+    started = lbfgs.start(point, smooth, gradient, model.penalty, history)
+    rates, tolerance = (
+        linear_model.column(configs, linear_model.LEARNING_RATE),
+        linear_model.column(configs, linear_model.TOLERANCE),
+    )
+    hopeless = ~(np.isfinite(started["composite"]) & np.isfinite(gradient).all(axis=1))
+    going = np.flatnonzero(~hopeless)
+    aimed, converged = lbfgs.aim(
+        model.take(going), {name: value[going] for name, value in started.items()}, tolerance[going], rates[going]
+    )
+    done = hopeless.copy()
+    done[going] = converged
+    return _with(setup, frame, everything, started, done, going, aimed)
+
+
+def _sums_at_start(family: Family, sums: Tensors, mean: FloatArray) -> Tensors:
+    """Return what ``accumulate`` would give with all weights zero and the same ``mean`` in every row, once per group."""
+    total, observed = np.asarray(sums["total"]), sums["target_mean"][..., : mean.shape[-1]]
+    residual = total[..., None] * (mean - observed)
+    # Σw(μ̄ − y)x = x̄·Σw(μ̄ − y) − Σw(x − x̄)(y − ȳ).
+    cross = np.swapaxes(sums["cross"], -1, -2)[..., : mean.shape[-1], :]
+    product = residual[..., :, None] * sums["mean"][..., None, :] - cross
+    return {"loss": total * family.mean_loss(sums["target_mean"], mean), "residual": residual, "product": product}
+
+
+def _first_hessian(coupling: FloatArray, gram: FloatArray, total: FloatArray, inverse: FloatArray) -> FloatArray:
+    """Return the Hessian at the start in the solver's coordinates, coupling ⊗ X'X scaled, (c, p, p)."""
+    size = coupling.shape[1] * gram.shape[1]
+    hessian = np.zeros((len(inverse), inverse.shape[1], inverse.shape[1]))
+    hessian[:, :size, :size] = (coupling[:, :, None, :, None] * gram[:, None, :, None, :]).reshape(
+        len(inverse), size, size
+    )
+    if inverse.shape[1] > size:
+        hessian[:, size:, size:] = coupling * total[:, None, None]
+    hessian *= inverse[:, :, None] * inverse[:, None, :]
+    diagonal = np.arange(inverse.shape[1])
+    # Exactly one where the column varies, by the choice of the scale; a constant column needs any positive number.
+    hessian[:, diagonal, diagonal] = 1.0
+    return hessian
+
+
+def _model(configs: Sequence[Config], state: State, frame: _Frame, active: npt.NDArray[np.intp]) -> lbfgs.Model:
+    """Return the penalty and the Hessian at the start in the solver's coordinates."""
+    penalty = linear_model.column(configs, linear_model.L1)[active, None] * frame.inverse
+    penalty[:, frame.size :] = 0.0
+    hessian = state.tensors["hessian"][active] if "hessian" in state.tensors else None
+    return lbfgs.Model(penalty, hessian)
+
+
+def _later_step(problem: Problem, configs: Sequence[Config], state: State, sums: Tensors) -> State:
+    active = np.flatnonzero(~state.done)
+    frame = _Frame.of(problem, configs, state, active)
+    solver = {name: state.tensors[name][active] for name in _OPTIMISER}
+    smooth, gradient = frame.evaluate(lbfgs.trial_points(solver), sums)
+    model = _model(configs, state, frame, active)
+    tolerance = linear_model.column(configs, linear_model.TOLERANCE)[active]
+    advanced, converged = lbfgs.advance(model, solver, smooth, gradient, tolerance)
+    done = state.done.copy()
+    done[active] = converged
+    return _with(state, frame, active, advanced, done, np.arange(0), {})
+
+
+def _with(
+    state: State,
+    frame: _Frame,
+    active: npt.NDArray[np.intp],
+    solver: Tensors,
+    done: npt.NDArray[np.bool_],
+    changed: npt.NDArray[np.intp],
+    changes: Tensors,
+) -> State:
+    """Return the state with the solver's tensors of ``active`` written back, and its accepted models as written."""
+    tensors = dict(state.tensors)
+    for name in _OPTIMISER:
+        value = solver[name].copy()
+        if name in changes:
+            value[changed] = changes[name]
+        whole = tensors[name].copy() if name in tensors else np.zeros_like(value)
+        whole[active] = value
+        tensors[name] = whole
+    for name, value in zip(("weights", "intercept"), frame.as_written(solver["point"]), strict=True):
+        tensors[name] = tensors[name].copy()
+        tensors[name][active] = value
+    loss = state.tensors["loss"].copy()
+    loss[active] = np.where(np.isfinite(solver["composite"]), solver["composite"], np.nan)
+    tensors["loss"] = loss
+    return State(tensors, done)
