@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.encoders import FittedItem
@@ -117,10 +117,11 @@ class UnitResult:
 
     @property
     def parts(self) -> tuple[UnitResult, ...]:
-        """One result per group."""
-        return tuple(
-            replace(member, worker=self.worker, started=self.started, ended=self.ended) for member in self.members
-        ) or (self,)
+        """One result per group; the bytes loaded for all of them count for the first."""
+        place: dict[str, Any] = {"worker": self.worker, "started": self.started, "ended": self.ended}
+        loaded = (self.loaded, *(0 for _ in self.members[1:]))
+        members = zip(self.members, loaded, strict=False)
+        return tuple(replace(member, **place, loaded=own) for member, own in members) or (self,)
 
 
 class Observer(Protocol):

@@ -15,6 +15,7 @@ from grouplearn.learners.logistic_regression import LogisticRegression
 from grouplearn.runtime.gather import train_gathered
 from grouplearn.runtime.job import Job, UnitResult
 from grouplearn.runtime.local import LocalRuntime
+from grouplearn.runtime.rows import dataset_bytes
 from grouplearn.runtime.unit import train_unit
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.task_parallel import operator
@@ -142,6 +143,8 @@ def test_a_run_tells_of_every_group_and_can_be_cancelled() -> None:
     results = LocalRuntime().run(a_job, operator("group_task_parallel", [UNIT]), 1, watcher, lambda: False)
     assert [result.unit.group for result in results] == list(range(len(SIZES)))
     assert all(result.unit.others == () for result in results)
+    assert [result.loaded > 0 for result in results] == [True] + [False] * (len(SIZES) - 1)
+    assert results[0].loaded == dataset_bytes(a_job.dataset)
     with pytest.raises(Cancelled):
         LocalRuntime().run(a_job, operator("group_task_parallel", [UNIT]), 1, watcher, lambda: True)
 
