@@ -56,6 +56,8 @@ class BlockSums(Generic[Sums]):
 
     def merged(self, other: BlockSums[Sums], merge: Merge[Sums]) -> BlockSums[Sums]:
         """Return the sums of the blocks of both; ValueError when a block is in both."""
+        if not self.subtrees or not other.subtrees:
+            return self if self.subtrees else other
         forest: list[Subtree[Sums]] = []
         for subtree in sorted((*self.subtrees, *other.subtrees), key=lambda each: each.first):
             if forest and forest[-1].last > subtree.first:

@@ -6,9 +6,8 @@ import itertools
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from grouplearn.errors import Cancelled, TrainingError
@@ -17,10 +16,10 @@ from grouplearn.learners.base import Gang, Interrupted
 from grouplearn.runtime.bench import failed_step, outline_or_failed
 from grouplearn.runtime.job import Job, Observer, UnitResult
 from grouplearn.runtime.prepare import GroupFailed
-from grouplearn.runtime.ray_cluster import CLUSTER
+from grouplearn.runtime.ray_cluster import CLUSTER, failures_explained
 from grouplearn.runtime.ray_gang import GANG_SECONDS, Gangs, Members, free_ports
 from grouplearn.runtime.ray_rows import empty_of_rows, put_rows
-from grouplearn.runtime.ray_worker import Epochs, Made, Missing, RayWorker, StepMade, Supplies
+from grouplearn.runtime.ray_worker import Epochs, Hired, Made, Missing, StepMade, Supplies, new_actor
 from grouplearn.runtime.rows import dataset_bytes
 from grouplearn.runtime.steps import StepAnswer, StepLog
 from grouplearn.runtime.unit import failed_unit
@@ -74,7 +73,7 @@ class RayRuntime:
         """
         registry.check_installed(registry.learner(job.learner))
         try:
-            with CLUSTER.serving(dataset_bytes(job.dataset)) as (ray, cluster), _failures_explained(ray):
+            with CLUSTER.serving(dataset_bytes(job.dataset)) as (ray, cluster), failures_explained(ray):
                 actors = self._actors if cluster == self._cluster else []
                 self._actors, self._cluster = [], cluster
                 self._actors, results = _RayRun(ray, cluster, job, operator, observer).run(workers, actors, cancelled)
@@ -86,25 +85,6 @@ class RayRuntime:
         """Stop the actors, and Ray itself unless another run of this process still uses it."""
         self._actors = []
         CLUSTER.stop()
-
-
-@contextmanager
-def _failures_explained(ray: Any) -> Iterator[None]:
-    try:
-        yield
-    except ray.exceptions.RayError as error:
-        raise TrainingError(f"Ray failed: {error}", hint="run the statement again") from error
-
-
-@dataclass
-class _Worker:
-    """The driver's view of one actor."""
-
-    actor: Any
-    ready: bool = False
-    running: Unit | None = None
-    step: Step | None = None
-    orders: list[Instruction] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +115,7 @@ class _RayRun:
         self._log = StepLog()
         self._directory = tempfile.TemporaryDirectory(prefix="gl-gang-")
         self._numbers = itertools.count()
-        self._workers: dict[int, _Worker] = {}
+        self._workers: dict[int, Hired] = {}
         self._calls: dict[Any, _Call] = {}
         self._results: dict[int, UnitResult] = {}
         self._attempts: Counter[int] = Counter()
@@ -199,8 +179,8 @@ class _RayRun:
 
     def _hire(self) -> None:
         number = next(self._numbers)
-        actor = self._spare.popleft() if self._spare else _new_actor(self._ray)
-        self._workers[number] = _Worker(actor)
+        actor = self._spare.popleft() if self._spare else new_actor(self._ray)
+        self._workers[number] = Hired(actor)
         self._call(number, "begin", actor.begin.remote(self._job, self._chunks, number, self._began))
 
     def _call(self, number: int, kind: Literal["begin", "follow", "progress"], reference: Any) -> None:
@@ -248,7 +228,7 @@ class _RayRun:
                 self._step_done(answer.answer)
 
     def _idle(self, number: int) -> None:
-        self._workers[number].running = self._workers[number].step = None
+        self._workers[number].running = None
 
     def _tell(self, epochs: Epochs) -> None:
         for unit, count in epochs:
@@ -294,14 +274,19 @@ class _RayRun:
                 case Discard(steps):
                     for step_number in steps:
                         self._made.pop(step_number, None)
-                case Run(number, unit):
-                    self._workers[number].orders.append(instruction)
-                    self._run(number, unit)
-                case RunStep(number, step):
-                    self._workers[number].orders.append(instruction)
-                    self._run_step(number, step)
-                case Load(number, _) | Release(number, _):
-                    self._workers[number].orders.append(instruction)
+                case Run() | RunStep() | Load() | Release():
+                    self._order(instruction)
+
+    def _order(self, instruction: Run | RunStep | Load | Release) -> None:
+        worker = self._workers.get(instruction.worker)
+        if worker is None:  # lost just now, as the schedule is about to be told
+            return
+        worker.orders.append(instruction)
+        match instruction:
+            case Run(number, unit):
+                self._run(number, unit)
+            case RunStep(number, step):
+                self._run_step(number, step)
 
     def _run_step(self, number: int, step: Step) -> None:
         worker, unit = self._workers[number], step.unit
@@ -311,7 +296,7 @@ class _RayRun:
             worker.orders.pop()
             self._owed.append(failed_step(step, failed_unit(unit, reason), number, time.time() - self._began))
             return
-        worker.running, worker.step = unit, step
+        worker.running = unit
         if step.size > 1:
             self._gather(number, step)
             return
@@ -356,14 +341,15 @@ class _RayRun:
             self._gangs.end(gang)
             self._tell_members(gang, gang.failure)
         elif gang.answered:
+            first, evaluations = gang.first, gang.evaluations
+            gang.disband()
+            self._call(first, "follow", self._workers[first].actor.conclude.remote(gang.steps[first], evaluations))
             self._tell_members(gang, None)
-            step = gang.steps[gang.first]
-            self._call(gang.first, "follow", self._workers[gang.first].actor.conclude.remote(step, gang.evaluations))
 
     def _tell_members(self, gang: Members, failure: StepAnswer | None) -> None:
         """Tell the schedule that members are done; unless one failed, the first one still has the result to make."""
         for member, made in gang.made.items():
-            if failure is None and member == gang.first:
+            if failure is None and member in gang.steps:
                 continue
             self._idle(member)
             answer = made.answer
@@ -374,7 +360,7 @@ class _RayRun:
     def _part_with(self, number: int, gang: Members) -> None:
         """End the other members of a gang that lost one: they may wait for it inside a library."""
         for member, step in gang.steps.items():
-            if member != number and member in self._workers and self._workers[member].running is not None:
+            if member != number and member in self._workers:
                 self._attempts[step.unit.id] -= 1  # one loss is one attempt, whatever the gang's size
                 self._lose(member)
 
@@ -404,8 +390,3 @@ class _RayRun:
         for number in busy:
             if number not in asked and number in self._workers:
                 self._call(number, "progress", self._workers[number].actor.progress.remote())
-
-
-def _new_actor(ray: Any) -> Any:
-    """Return a new actor, which asks for no share of a core: how many there are is the user's choice."""
-    return ray.remote(RayWorker).options(num_cpus=0, max_concurrency=2, max_restarts=0).remote()

@@ -155,6 +155,15 @@ CLUSTER = RayCluster()
 atexit.register(CLUSTER.stop_at_exit)
 
 
+@contextmanager
+def failures_explained(ray: Any) -> Iterator[None]:
+    """Turn what Ray raises into an error that a user understands."""
+    try:
+        yield
+    except ray.exceptions.RayError as error:
+        raise TrainingError(f"Ray failed: {error}", hint="run the statement again") from error
+
+
 def _store_bytes(job_bytes: int) -> int:
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min(max(LEAST_STORE_BYTES, 2 * job_bytes), int(STORE_SHARE * physical))

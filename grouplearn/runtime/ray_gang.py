@@ -59,6 +59,11 @@ class Members:
         if made.answer.failed and self.failed_since is None:
             self.failed_since = time.monotonic()
 
+    def disband(self) -> None:
+        """Leave the first member alone, to make the result of what all have said; the others are free."""
+        first = self.first
+        self.steps = {first: self.steps[first]}
+
     @property
     def overdue(self) -> set[int]:
         """Members that have not ended though another one failed a while ago."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import threadpoolctl
@@ -148,3 +148,18 @@ class RayWorker:
 def _stored(answer: StepAnswer) -> StepMade:
     product = None if answer.product is None else import_ray().put(answer.product)
     return StepMade(replace(answer, product=None), product)
+
+
+@dataclass
+class Hired:
+    """The driver's view of one actor."""
+
+    actor: Any
+    ready: bool = False
+    running: Unit | None = None
+    orders: list[Instruction] = field(default_factory=list)
+
+
+def new_actor(ray: Any) -> Any:
+    """Return a new actor, which asks for no share of a core: how many there are is the user's choice."""
+    return ray.remote(RayWorker).options(num_cpus=0, max_concurrency=2, max_restarts=0).remote()

@@ -19,6 +19,7 @@ from grouplearn.runtime.job import Job, UnitResult
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.runtime.outcome import merge
 from grouplearn.runtime.prepare_stack import PreparedStack, prepare_stacks
+from grouplearn.runtime.rows import dataset_bytes
 from grouplearn.runtime.unit import train_unit
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.task_parallel import operator
@@ -149,6 +150,7 @@ def test_a_run_tells_of_every_group_and_can_be_cancelled() -> None:
     assert result.pack is not None
     assert result.pack.groups == tuple(range(len(SIZES)))
     assert watcher.epochs == result.pack.epochs.sum()
+    assert result.loaded == dataset_bytes(a_job.dataset)
     with pytest.raises(Cancelled):
         LocalRuntime().run(a_job, operator("group_task_parallel", [UNIT]), 1, watcher, lambda: True)
 

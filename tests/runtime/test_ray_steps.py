@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from runtime_jobs import Watcher, job
+from runtime_jobs import Watcher, job, models
 from scripted import Scripted, runs
 from test_ray import workers_below
 from test_steps import CASES, assert_same, first_blocks, n_blocks, plan, small_blocks, split_job, whole
@@ -129,6 +129,39 @@ def test_a_gang_that_loses_a_member_is_started_again(on_ray: RayRuntime) -> None
     assert killer.killed
     assert scripted.restarts == 2, "both members are gone: the other waits for the first inside a library"
     assert [trial.status for trial in result.trials] == ["done"]
+
+
+def test_a_lightgbm_gang_that_loses_a_member_is_started_again(on_ray: RayRuntime) -> None:
+    configs = ({"num_iterations": 3000, "min_data_in_leaf": 2},)
+    a_job = split_job("gbdt", Task.BINARY, configs, metric="log_loss")
+    scripted = Scripted(a_job, [Unit(1, 1, (0,))], runs(n_blocks(a_job), 2), "gang")
+    killed = []
+
+    def kill() -> None:
+        deadline = time.monotonic() + 60
+        while scripted.script is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        time.sleep(0.5)
+        killed.append(max(workers_below()))
+        os.kill(killed[0], signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    (result,) = on_ray.run(a_job, scripted, 2, Watcher(), never)
+    thread.join()
+    assert [trial.status for trial in result.trials] == ["done"]
+    assert scripted.restarts == 2
+
+
+def test_members_of_a_gang_that_are_done_take_other_units(on_ray: RayRuntime) -> None:
+    """Two units in a gang, one after the other: the second is instructed while nobody waits for the first."""
+    configs = ({"num_iterations": 5}, {"num_iterations": 5, "learning_rate": 0.3})
+    a_job = split_job("gbdt", Task.BINARY, configs, metric="log_loss")
+    units = [Unit(0, 1, (0,)), Unit(1, 1, (1,)), Unit(2, 1, (0,))]
+    results = on_ray.run(a_job, Scripted(a_job, units, runs(n_blocks(a_job), 2), "gang"), 2, Watcher(), never)
+    assert [result.unit for result in results] == units
+    first, _, again = models(results)
+    assert first == again
 
 
 def test_a_unit_that_kills_its_workers_is_given_up(on_ray: RayRuntime) -> None:

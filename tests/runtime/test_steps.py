@@ -145,6 +145,29 @@ def test_partial_sums_may_be_made_at_the_same_time(case: str) -> None:
     assert_same(split(a_job, plan(a_job), 4, "star"), whole(a_job, plan(a_job)))
 
 
+@pytest.mark.parametrize("case", ["linear", "binary, balanced"])
+def test_sparse_blocks_give_the_same_bits_too(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grouplearn.data.encoders.DENSE_COLUMNS", 2)
+    a_job = CASES[case]
+    assert not isinstance(prepare(a_job, a_job.groups[1]).train.x, np.ndarray)
+    assert_same(split(a_job, plan(a_job), 3), whole(a_job, plan(a_job)))
+
+
+def test_blocks_of_full_size_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grouplearn.data.shard.BLOCK_ROWS", 16_384)
+    rng = np.random.default_rng(1)
+    rows = 120_000
+    x = rng.normal(size=(rows, 9))
+    x[rng.random(rows) < 0.01, 0] = np.nan
+    y = x[:, 1] + x[:, 2] * x[:, 3] + rng.normal(size=rows) > 0
+    data = dataset(x, y, split=rng.random(rows) < 0.1, classes=("a", "b"))
+    a_job = replace(CASES["binary"], dataset=data, groups=(Group(0, 0, (), ()), Group(1, 0, ("all",), ((0, rows),))))
+    a_job = replace(a_job, items=tuple(Item(f"x{j}", "numeric", j, "zscore") for j in range(9)), epochs=8)
+    operator = Scripted(a_job, [Unit(0, 1, (0, 1, 2))], runs(8, 3))
+    results = list(LocalRuntime().run(a_job, operator, 1, Watcher(), lambda: False))
+    assert_same(results, whole(a_job, [Unit(0, 1, (0, 1, 2))]))
+
+
 def test_early_stopping_is_part_of_the_cases() -> None:
     for case in ("binary, patience", "mlp, binary, patience"):
         trials = whole(CASES[case], plan(CASES[case]))[0].trials
@@ -237,6 +260,21 @@ def test_what_breaks_in_a_step_becomes_the_reason(monkeypatch: pytest.MonkeyPatc
         "out of memory; hint: fewer feature columns (hash, ordinal), or fewer workers at a time"
     }
     assert results[0].facts is not None
+
+
+@pytest.mark.parametrize("shape", ["chain", "star"])
+def test_a_unit_fails_once_however_many_of_its_steps_break(shape: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from grouplearn.learners.linear_regression import LinearRegression
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr(LinearRegression, "accumulate", fail)
+    a_job, watcher = CASES["linear"], Watcher()
+    operator = Scripted(a_job, plan(a_job), runs(n_blocks(a_job), 3), shape)
+    results = LocalRuntime().run(a_job, operator, 1, watcher, lambda: False)
+    assert watcher.units == [0, 1]
+    assert {trial.reason for result in results for trial in result.trials} == {"numerical failure: by zero"}
 
 
 @pytest.mark.parametrize("learner", ["gbdt", "mlp"])
