@@ -163,7 +163,7 @@ class Session:
             return _nothing_trained(statement.train)
         physical, learner = trained.physical, trained.physical.bound.learner.name
         units = table(physical.bound.catalog, "units")
-        query = f"SELECT unit, worker, started, ended FROM {units} WHERE model = ?::UUID"
+        query = f"SELECT unit, worker, started, ended, loaded + fetched, kind FROM {units} WHERE model = ?::UUID"
         ran = [Ran(*row) for row in self._rows(query, [trained.model])]
         measured = compare(physical, trained.choice, ran, physical.rates.of(learner))
         return self._explained(statement, physical, trained.choice, keep_correction(learner, measured))

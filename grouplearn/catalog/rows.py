@@ -16,7 +16,8 @@ from grouplearn.catalog import packed_rows
 from grouplearn.catalog.artifacts import store
 from grouplearn.catalog.records import GroupOutcome, ModelDefinition, PackedOutcome, RunOutcome
 from grouplearn.data.encoders import FittedItem
-from grouplearn.runtime.job import CurvePoint, GroupFacts, TrialResult
+from grouplearn.runtime.job import CurvePoint, GroupFacts, TrialResult, UnitResult
+from grouplearn.schedule.messages import Unit
 
 _TEXTS = pa.list_(pa.string())
 _NUMBERS = pa.list_(pa.float64())
@@ -295,29 +296,42 @@ def _badness(definition: ModelDefinition, trial: TrialResult) -> float:
 
 def units(outcome: RunOutcome) -> Any:
     """Return the rows of ``units``."""
-    rows = [
-        (
-            result.unit.id,
-            group,
-            result.unit.configs,
-            None if result.unit.fold < 0 else result.unit.fold,
-            result.worker,
-            result.started,
-            result.ended,
-        )
-        for result in outcome.units
-        for group in result.unit.groups
-    ]
     return _columns(
-        rows,
+        [row for result in outcome.units for row in (_step_rows(result) if result.steps else _unit_rows(result))],
         unit=pa.int32(),
         group_id=pa.int32(),
         configs=_INTEGERS,
         fold=pa.int32(),
+        kind=pa.string(),
+        epoch=pa.int32(),
+        first_block=pa.int32(),
+        last_block=pa.int32(),
         worker=pa.int32(),
         started=pa.float64(),
         ended=pa.float64(),
+        loaded=pa.int64(),
+        fetched=pa.int64(),
     )
+
+
+def _unit_rows(result: UnitResult) -> Iterator[tuple[Any, ...]]:
+    """Yield a row per group; the bytes loaded for all of them count for the first."""
+    ran = (result.worker, result.started, result.ended)
+    for group in result.unit.groups:
+        loaded = result.loaded if group == result.unit.group else 0
+        yield (*_unit_head(result.unit, group), "unit", None, None, None, *ran, loaded, 0)
+
+
+def _step_rows(result: UnitResult) -> Iterator[tuple[Any, ...]]:
+    head = _unit_head(result.unit, result.unit.group)
+    for step in result.steps:
+        blocks = (None, None) if step.blocks is None else (step.blocks.first, step.blocks.last)
+        ran = (step.worker, step.started, step.ended)
+        yield (*head, step.kind, step.epoch + 1, *blocks, *ran, step.loaded, step.fetched)
+
+
+def _unit_head(unit: Unit, group: int) -> tuple[Any, ...]:
+    return unit.id, group, unit.configs, None if unit.fold < 0 else unit.fold
 
 
 def errors(outcome: RunOutcome) -> Any:

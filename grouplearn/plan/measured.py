@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from grouplearn.plan.amounts import counted, rounded_seconds, share
+from grouplearn.plan.amounts import amount_of_bytes, counted, rounded_seconds, share
 from grouplearn.plan.choose import Choice
 from grouplearn.plan.coefficients import Coefficients, corrected, pilot_ratio
 from grouplearn.plan.explain import unit_label
@@ -16,17 +16,20 @@ from grouplearn.plan.physical import PhysicalPlan
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """One unit as it ran: seconds since the run began."""
+    """One unit, or one step of it, as it ran: seconds since the run began, bytes of rows and products that came to it."""
 
     unit: int
     worker: int
     started: float
     ended: float
+    moved: int = 0
+    kind: str = "unit"
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One side of the comparison: seconds of makespan and per unit (median, worst, all), idle share, workers, units."""
+    """One side of the comparison: seconds of makespan and per unit (median, worst, all), idle share, workers, units, bytes
+    of rows and products that workers took."""
 
     makespan: float
     idle: float
@@ -35,6 +38,7 @@ class Part:
     work: float
     median: float
     worst: float
+    moved: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +54,13 @@ class Measured:
 
 
 def compare(physical: PhysicalPlan, choice: Choice, rows: Iterable[Ran], before: Coefficients) -> Measured:
-    """Return estimate beside measurement; ``rows`` may repeat a unit, once for each of its groups.
+    """Return estimate beside measurement; ``rows`` has a unit once for each of its groups, or for each of its steps.
 
     A worker is idle when it runs no unit between the first unit's start and the last one's end.
     """
-    ran = sorted(set(rows), key=lambda row: (row.started, row.worker, row.unit))
+    rows = list(rows)
+    ran = sorted({replace(row, moved=0) for row in rows}, key=lambda row: (row.started, row.worker, row.unit))
+    moved = sum(row.moved for row in rows)
     estimates = _estimates(physical, choice)
     seconds: dict[int, float] = {}
     for row in ran:
@@ -63,8 +69,10 @@ def compare(physical: PhysicalPlan, choice: Choice, rows: Iterable[Ran], before:
     after, ratio = corrected(before, pairs), pilot_ratio(pairs)
     bars = tuple(_bar(physical, row) for row in ran)
     verdict = _verdict(physical.bound.learner.name, ratio, len(pairs))
-    estimated = _part(choice.chosen.makespan, choice.chosen.idle, choice.chosen.used, estimates)
-    return Measured(estimated, _measured_part(ran, seconds, choice.workers), after, ratio, verdict, bars)
+    chosen = choice.chosen
+    estimated = replace(_part(chosen.makespan, chosen.idle, chosen.used, estimates), moved=chosen.network_bytes)
+    measured = replace(_measured_part(ran, seconds, choice.workers), moved=moved)
+    return Measured(estimated, measured, after, ratio, verdict, bars)
 
 
 def comparison(measured: Measured) -> list[tuple[str, str, str]]:
@@ -75,6 +83,7 @@ def comparison(measured: Measured) -> list[tuple[str, str, str]]:
         ("idle", [share(side.idle) for side in sides]),
         ("workers with work", [f"{side.workers:,}" for side in sides]),
         ("units", [f"{side.units:,}" for side in sides]),
+        ("rows and sums moved", [amount_of_bytes(side.moved) for side in sides]),
         ("work", [rounded_seconds(side.work) for side in sides]),
         ("median unit", [rounded_seconds(side.median) for side in sides]),
         ("longest unit", [rounded_seconds(side.worst) for side in sides]),
@@ -105,7 +114,7 @@ def _bar(physical: PhysicalPlan, row: Ran) -> Bar:
     if row.unit >= len(physical.units):
         return Bar(row.worker, row.started, row.ended, 0, f"unit {row.unit}")
     unit = physical.units[row.unit]
-    return Bar(row.worker, row.started, row.ended, unit.group, unit_label(physical, unit))
+    return Bar(row.worker, row.started, row.ended, unit.group, unit_label(physical, unit), row.kind)
 
 
 def _verdict(learner: str, ratio: float | None, units: int) -> str:

@@ -134,11 +134,21 @@ CREATE TABLE grouplearn.units (
   group_id INTEGER NOT NULL,
   configs INTEGER[] NOT NULL,
   fold INTEGER,
+  kind VARCHAR NOT NULL,
+  epoch INTEGER,
+  first_block INTEGER,
+  last_block INTEGER,
   worker INTEGER NOT NULL,
   started DOUBLE NOT NULL,
-  ended DOUBLE NOT NULL
+  ended DOUBLE NOT NULL,
+  loaded BIGINT NOT NULL,
+  fetched BIGINT NOT NULL
 );
-COMMENT ON TABLE grouplearn.units IS 'The schedule as it really ran: one row per unit and group; small groups share a unit.';
+COMMENT ON TABLE grouplearn.units IS 'The schedule as it really ran: one row per unit and group (small groups share a unit), or per step of a unit whose group was split between workers.';
+COMMENT ON COLUMN grouplearn.units.kind IS 'unit, or the kind of the step: init, accumulate, update, train, evaluate, finish, boost, descend.';
+COMMENT ON COLUMN grouplearn.units.first_block IS 'A step''s blocks of the group''s rows, from first_block to before last_block; NULL for all or none.';
+COMMENT ON COLUMN grouplearn.units.loaded IS 'Bytes of rows that the worker loaded for it.';
+COMMENT ON COLUMN grouplearn.units.fetched IS 'Bytes of states and sums that it took from other workers.';
 COMMENT ON COLUMN grouplearn.units.fold IS 'The held-out fold; NULL for the models that are kept.';
 COMMENT ON COLUMN grouplearn.units.started IS 'Seconds since the run began.';
 COMMENT ON COLUMN grouplearn.units.ended IS 'Seconds since the run began.';
