@@ -40,7 +40,7 @@ _NEWTON_ROWS = 200_000
 _MANY_ROWS = 1000
 _CHAINS = 12
 #: Passes of L-BFGS per config, and up to how many parameters the models that need more go on by Newton's method.
-_PASSES, _NEWTON_PARAMETERS = 20, 128
+_PASSES, _NEWTON_PARAMETERS = 24, 128
 #: Pairs of L-BFGS: with this first Hessian, more of them cost more than they save.
 _HISTORY = 5
 
