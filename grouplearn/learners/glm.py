@@ -136,17 +136,17 @@ def solve(
     stack: Stack,
     watch: Watch,
 ) -> Solved:
-    """Return the models of a stack: configs without l1 and those with it apart, both by ``packed``."""
+    """Return the models of a stack: ``packed`` solves the configs that may train in one pack, with l1 or without, apart."""
     smooth = linear_model.column(configs, linear_model.L1) == 0
-    parts, places = [], []
-    for place in (np.flatnonzero(smooth), np.flatnonzero(~smooth)):
-        chosen = [configs[int(i)] for i in place]
-        if chosen:
-            settings = _settings(problem, chosen)
-            make = _packed(family, problem)
-            parts.append(packed.solve_safely(learner, problem, chosen, stack, settings, make, watch))
-            places.append(place)
-    return epochwise.over_configs(parts, places)
+    alike: dict[tuple[object, ...], list[int]] = {}
+    for place, config in enumerate(configs):
+        alike.setdefault((bool(smooth[place]), *learner.pack_key(config)), []).append(place)
+    parts = []
+    for places in alike.values():
+        chosen = [configs[place] for place in places]
+        settings, make = _settings(problem, chosen), _packed(family, problem)
+        parts.append(packed.solve_safely(learner, problem, chosen, stack, settings, make, watch))
+    return epochwise.over_configs(parts, [np.array(places, np.intp) for places in alike.values()])
 
 
 def _packed(family: Family, problem: Problem) -> Callable[[Stack, bool], packed.Family]:

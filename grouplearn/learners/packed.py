@@ -40,7 +40,7 @@ _NEWTON_ROWS = 200_000
 _MANY_ROWS = 1000
 _CHAINS = 12
 #: Passes of L-BFGS per config, and up to how many parameters the models that need more go on by Newton's method.
-_PASSES, _NEWTON_PARAMETERS = 20, 128
+_PASSES, _NEWTON_PARAMETERS = 24, 128
 #: Pairs of L-BFGS: with this first Hessian, more of them cost more than they save.
 _HISTORY = 5
 
@@ -76,8 +76,8 @@ class Settings:
 class Rotated:
     """A stack in the solver's coordinates: ``x`` (G, n, p) with a column of ones last if there is an intercept.
 
-    ``basis`` (G, d, d) turns coordinates into weights, ``spectrum`` (G, p) is Σw·x² per coordinate, ``size`` (G,) divides
-    the features, ``varies`` (G, d) marks columns with information.
+    ``basis`` (G, d, d) turns coordinates into weights and has zeros where a column has no information; ``spectrum``
+    (G, p) is Σw·x² per coordinate; ``size`` (G,) divides the features.
     """
 
     x: FloatArray
@@ -85,7 +85,6 @@ class Rotated:
     basis: FloatArray
     spectrum: FloatArray
     size: FloatArray
-    varies: BoolArray
 
 
 def rotate(stack: Stack, fit_intercept: bool) -> tuple[Rotated, BoolArray]:
@@ -114,7 +113,7 @@ def rotate(stack: Stack, fit_intercept: bool) -> tuple[Rotated, BoolArray]:
     if fit_intercept:
         rotated[:, :, -1] = 1.0
         spectrum = np.concatenate([spectrum, total[:, None]], axis=1)
-    return Rotated(rotated, mean, basis, spectrum, size, varies), safe
+    return Rotated(rotated, mean, basis, spectrum, size), safe
 
 
 def solve_safely(

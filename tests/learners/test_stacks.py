@@ -145,6 +145,21 @@ def test_separable_classes_with_a_tiny_penalty_reach_the_optimum(name):
             assert result.loss[number, place] <= (1 + 1e-5) * exact.loss[0, place]
 
 
+def test_without_a_penalty_the_optimum_is_reached_or_approached():
+    """Collinear columns without a penalty have many optima; separable classes have none, and the objective goes to zero."""
+    many = [group(BINARY, seed, 120, kind="collinear") for seed in range(3)]
+    result = solved(LOGISTIC, BINARY, [{"l2": 0.0}, {"l2": 0.0, "fit_intercept": False}], many)
+    for number, shard in enumerate(many):
+        near = Shard(shard.x[:, :5], shard.y, shard.weight)
+        for place, fit_intercept in enumerate((True, False)):
+            config = {"l2": 1e-9, "fit_intercept": fit_intercept}
+            assert result.loss[number, place] <= (1 + 1e-6) * reference(Task.BINARY, near, config)
+    apart = Shard(np.linspace(-1, 1, 40)[:, None] * np.ones(6), (np.arange(40) > 19).astype(float), np.ones(40))
+    result = solved(LOGISTIC, BINARY, [{"l2": 0.0}], [apart])
+    assert result.loss[0, 0] < 1e-6
+    assert np.isfinite(result.weights).all()
+
+
 def test_one_row_per_class_is_enough():
     shard = Shard(np.array([[1.0, 2, 0, 0, 0, 0], [0, 1, 1, 0, 0, 0]]), np.array([0.0, 1.0]), np.ones(2))
     result = solved(LOGISTIC, BINARY, RIDGES, [shard, group(BINARY, 1)])
