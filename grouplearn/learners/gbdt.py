@@ -187,7 +187,10 @@ def _lightgbm() -> Any:
 
 @contextmanager
 def _network(gang: Gang | None) -> Iterator[None]:
-    """Connect LightGBM, of which a process has one network, to the other members of a gang."""
+    """Connect LightGBM, of which a process has one network, to the other members of a gang.
+
+    LightGBM offers no choice here: while members connect, and only then, it listens on every interface of the machine.
+    """
     if gang is None:
         yield
         return

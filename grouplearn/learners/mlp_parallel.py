@@ -55,18 +55,15 @@ def run_epoch(
     torch = torch_on_one_thread()
     torch.manual_seed(problem.seed + epoch * gang.size + gang.rank)
     mean, scale = (whole.label_mean, whole.label_scale) if problem.task is Task.REGRESSION else (0.0, 1.0)
-    dtype = torch.from_numpy(part["parameters"]).dtype
     networks = [_network(problem, config, part, index) for index, config in enumerate(configs)]
     replica = torch.nn.parallel.DistributedDataParallel(_side_by_side(networks))
     optimizer = _optimizer(problem, configs, networks, part)
     order = visiting_order(problem.seed, epoch, rows.n_rows, gang.rank)
-    x, y, weight = (
-        torch.from_numpy(values.astype(part["parameters"].dtype))[order]
-        for values in (np.asarray(rows.x), (rows.y - mean) / scale, rows.weight * (whole.n_rows / whole.weight))
-    )
+    values = (np.asarray(rows.x), (rows.y - mean) / scale, rows.weight * (whole.n_rows / whole.weight))
+    x, y, weight = (torch.from_numpy(each.astype(part["parameters"].dtype))[order] for each in values)
+    owners = list(zip(configs, networks, strict=True))
     sizes = _member_rows(rows.n_rows, gang)
-    size = int(configs[0]["batch_size"])  # type: ignore[arg-type]
-    n_batches = math.ceil(sum(sizes) / size)
+    n_batches = math.ceil(sum(sizes) / int(configs[0]["batch_size"]))  # type: ignore[arg-type]
     sums = torch.zeros(len(configs), dtype=torch.float64)
     penalties = np.zeros(len(configs))
     for batch in range(n_batches):
@@ -74,16 +71,14 @@ def run_epoch(
         together = sum(stop - start for start, stop in (_share(each, batch, n_batches) for each in sizes))
         optimizer.zero_grad()
         data = torch.stack([(_loss(problem, z, y[own]) * weight[own]).sum() for z in replica(x[own])])
-        penalty = torch.stack(
-            [_penalty(config, net, whole.weight, scale) for config, net in zip(configs, networks, strict=True)]
-        )
+        penalty = torch.stack([_penalty(config, network, whole.weight, scale) for config, network in owners])
         # The replicas' gradients are averaged, so each counts its own rows once for every member.
         (data * (gang.size / together) + penalty).sum().backward()
         optimizer.step()
         sums += data.detach()
         penalties += penalty.detach().numpy() * together
     torch.distributed.all_reduce(sums)
-    _write_back(problem, configs, networks, optimizer, part, dtype)
+    _write_back(problem, configs, networks, optimizer, part)
     part["step"] = part["step"] + n_batches
     objective: FloatArray = (sums.numpy() + penalties) / sum(sizes) * scale**2
     return objective
@@ -178,11 +173,11 @@ def _write_back(
     networks: Sequence[Any],
     optimizer: Any,
     part: dict[str, npt.NDArray[Any]],
-    dtype: Any,
 ) -> None:
     """Put parameters and moments into the rows of the state."""
     torch = torch_on_one_thread()
     layers, size = layers_of(problem, configs[0])
+    dtype = next(networks[0].parameters()).dtype
     names = {"first_moment": ("exp_avg", "momentum_buffer"), "second_moment": ("exp_avg_sq",)}
     rows = {name: torch.zeros(len(networks), size, dtype=dtype) for name in ("parameters", *names)}
     for index, network in enumerate(networks):

@@ -40,6 +40,9 @@ from grouplearn.schedule.messages import Blocks
 
 Scores = Callable[[Matrix], FloatArray]
 
+#: Tensors of metric sums that have a row for each row of the data.
+_BY_ROW = ("scores", "labels", "weights")
+
 
 @dataclass(frozen=True, slots=True)
 class Pack:
@@ -212,7 +215,7 @@ def judge_blocks(pack: Pack, training: Training) -> BlockSums[MetricSums]:
     if valid is None or not training.waiting:
         return BlockSums()
     state = training.state if training.ended is None else training.ended
-    return measure(pack, valid, pack_scores(pack, state, training.waiting))
+    return measure(pack, valid, pack_scores(pack, state, training.waiting), by_row=pack.metric == "auc")
 
 
 def pack_scores(pack: Pack, state: State, chosen: Sequence[int]) -> Scores:
@@ -226,8 +229,11 @@ def pack_scores(pack: Pack, state: State, chosen: Sequence[int]) -> Scores:
     return scores
 
 
-def measure(pack: Pack, rows: Shard, scores: Scores) -> BlockSums[MetricSums]:
-    """Return the metric sums of ``rows`` by block; a block of more than ``BLOCK_ROWS`` is passed a run at a time."""
+def measure(pack: Pack, rows: Shard, scores: Scores, by_row: bool = True) -> BlockSums[MetricSums]:
+    """Return the metric sums of ``rows`` by block; a block of more than ``BLOCK_ROWS`` is passed a run at a time.
+
+    Only auc needs what sums keep of each row: without ``by_row`` it is left out, and does not move between workers.
+    """
     problem = pack.prepared.problem
     sums: BlockSums[MetricSums] = BlockSums()
     for block in rows.blocks():
@@ -235,9 +241,15 @@ def measure(pack: Pack, rows: Shard, scores: Scores) -> BlockSums[MetricSums]:
         for run in block.blocks(shard.BLOCK_ROWS):
             pack.check()
             own = metrics.measure(problem.task, problem.n_classes, scores(run.x), run.y, run.weight)
+            own = own if by_row else _without_rows(own)
             total = own if total is None else metrics.merge(total, own)
         sums = sums.merged(BlockSums.of(block.first, total), metrics.merge)
     return sums
+
+
+def _without_rows(sums: MetricSums) -> MetricSums:
+    kept = {name: value[:0] if name in _BY_ROW else value for name, value in sums.tensors.items()}
+    return MetricSums(kept)
 
 
 def _learner_sums(pack: Pack, state: State) -> BlockSums[Tensors]:
