@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -205,3 +206,18 @@ def test_many_classes_and_long_ones_are_cut_where_they_are_listed(con: grouplear
     few = ", ".join(str(number) for number in range(10, 30))
     assert dict(con.execute("DESCRIBE MODEL m").fetchall())["classes"] == f"{few}, … (30 in all)"
     assert dict(con.execute("DESCRIBE MODEL n").fetchall())["classes"] == ", ".join(["k" * 60 + "…"] * 2)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([1, 2, 3], "the statement has no parameters 2, 3, and a value was given"),
+        ([1, 2], "the statement has no parameter 2, and a value was given"),
+        ([], "no value was given for parameter 1"),
+        ({"a": 1}, "no value was given for parameter 1"),
+    ],
+)
+def test_as_many_values_as_parameters(con: grouplearn.Connection, values: Any, message: str) -> None:
+    with pytest.raises(grouplearn.BindError) as caught:
+        con.execute("TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM points WITH (l2 = ?)", values)
+    assert str(caught.value) == message

@@ -327,11 +327,15 @@ def bind_parameters(node: _Node, parameters: Parameters) -> _Node:
     missing = [name for name in names if name not in values]
     excess = [name for name in values if name not in names]
     if missing:
-        raise BindError(f"no value was given for parameter {', '.join(missing)}")
+        raise BindError(f"no value was given for {_parameters(missing)}")
     if excess:
-        raise BindError(f"a value was given for parameter {', '.join(excess)}, which the statement does not have")
+        raise BindError(f"the statement has no {_parameters(excess)}, and a value was given")
     bound: _Node = _map_fragments(node, lambda fragment: fragment.bound(values))
     return bound
+
+
+def _parameters(names: Sequence[str]) -> str:
+    return f"parameter{'s' if len(names) > 1 else ''} {', '.join(names)}"
 
 
 def _by_name(parameters: Parameters) -> dict[str, Any]:
