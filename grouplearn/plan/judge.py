@@ -17,6 +17,7 @@ from grouplearn.parser.statements import Sql
 Pieces = tuple[str | Sql, ...]
 
 _LOCATION = re.compile(r"\n\nLINE (\d+): (.*)\n( *)(\^+)", re.DOTALL)
+_NAME = re.compile(r'^Referenced \w+ "([^"]+)"')
 _KIND = re.compile(r"^(\w+(?: \w+)?) Error: ")
 
 _AGGREGATE = "an aggregate has no value of its own for each row"
@@ -62,7 +63,7 @@ class Judge:
         location = _LOCATION.search(message)
         head = _KIND.sub("", message[: location.start()] if location else message).strip()
         lines = [line for line in head.splitlines() if line.strip()]
-        span = self._span(location, pieces) if location else _only_span(pieces)
+        span = (self._span(location, pieces) if location else None) or self._named_span(head, pieces)
         if "must appear in the GROUP BY clause" in head and not _groups(pieces):
             raise BindError(_AGGREGATE, text=self.text, span=span, hint=_AGGREGATE_HINT) from None
         # Past a few lines (the full list of overloads, say) DuckDB's advice hides the error.
@@ -71,13 +72,24 @@ class Judge:
     def _span(self, location: re.Match[str], pieces: Pieces) -> Span | None:
         fragment = _fragment_at_line(int(location.group(1)), pieces)
         if fragment is None:
-            return _only_span(pieces)
+            return None
         before, token = _around_caret(location)
         within = fragment.span
         # What stands before the token tells it from the same word elsewhere, in a string say.
         found = self.text.find(before + token, within.start, within.end)
         found = found + len(before) if found >= 0 else self.text.find(token, within.start, within.end)
         return Span(found, found + len(token)) if token and found >= 0 else within
+
+    def _named_span(self, head: str, pieces: Pieces) -> Span | None:
+        """Return where the name that DuckDB's message begins with is written, when that is one place."""
+        name = _NAME.search(head)
+        places = [
+            Span(piece.span.start + found.start(), piece.span.start + found.end())
+            for piece in pieces
+            if isinstance(piece, Sql) and name
+            for found in re.finditer(rf"\b{re.escape(name[1])}\b", self.text[piece.span.start : piece.span.end])
+        ]
+        return places[0] if len(places) == 1 else _only_span(pieces)
 
     def error(self, message: str, span: Span | None, hint: str | None = None) -> Error:
         """Return a BindError about the statement."""
