@@ -38,9 +38,10 @@ _SCORES = 4_000_000
 _HESSIAN_ROWS = 5_000
 #: Elements of the rows (float64) that Newton steps hold at a time, to stay in the cache.
 _NEWTON_ROWS = 200_000
-#: Rows of a group from which on all its configs train side by side; below, one hands its result to the next.
-_MANY_ROWS = 1000
+#: Lanes of a group: more configs than these train one after another, each from the result of the one before.
 _CHAINS = 12
+#: Rows of a group from which on all its configs train side by side: more of them share each reading of the rows.
+_MANY_ROWS = 1000
 #: Passes of L-BFGS per config, and up to how many parameters the models that need more go on by Newton's method.
 _PASSES, _NEWTON_PARAMETERS = 24, 128
 #: Pairs of L-BFGS: with this first Hessian, more of them cost more than they save.
