@@ -26,9 +26,11 @@ BoolArray = npt.NDArray[np.bool_]
 _NO_INFORMATION = 1e-14
 #: Columns whose variances differ by more than this cannot share a rotation in double precision.
 _LARGEST_SPREAD = 1e11
-#: A model is good when its objective is provably within this share of the least one (strong convexity), or when ...
+#: A model is good when its objective is provably within this share of the least one (strong convexity), or when
 _PROVEN = 1e-5
-#: ... going on in double precision promises a fall of less than this share of ``tolerance``.
+#: a quadratic of the mean curvature promises this much less: then curvatures may be ten thousand times smaller.
+_MARGIN = 1e-4
+#: Lanes that go on in double precision end when a step promises less than this share of ``tolerance``.
 _FINER = 1e-2
 #: Scores (float64) held at a time.
 _SCORES = 4_000_000
@@ -36,9 +38,10 @@ _SCORES = 4_000_000
 _HESSIAN_ROWS = 5_000
 #: Elements of the rows (float64) that Newton steps hold at a time, to stay in the cache.
 _NEWTON_ROWS = 200_000
-#: Rows of a group from which on all its configs train side by side; below, one hands its result to the next.
-_MANY_ROWS = 1000
+#: Lanes of a group: more configs than these train one after another, each from the result of the one before.
 _CHAINS = 12
+#: Rows of a group from which on all its configs train side by side: more of them share each reading of the rows.
+_MANY_ROWS = 1000
 #: Passes of L-BFGS per config, and up to how many parameters the models that need more go on by Newton's method.
 _PASSES, _NEWTON_PARAMETERS = 24, 128
 #: Pairs of L-BFGS: with this first Hessian, more of them cost more than they save.
@@ -296,8 +299,10 @@ def _proven(task: lanes.Task, record: lanes.Record, order: lanes.IndexArray, wat
         shape = part.ridge.shape
         value = np.where(np.isfinite(record.value[groups]), value.reshape(shape), np.nan)
         record.value[groups] = value
-        small = near.reshape(shape) <= _PROVEN * 0.1 * np.abs(value)
-        good[groups] = small & record.converged[groups] & (proof.reshape(shape) <= _PROVEN * np.abs(value))
+        bound = _PROVEN * np.abs(value)
+        small = (near.reshape(shape) <= 0.1 * bound) & (proof.reshape(shape) <= bound)
+        small |= near.reshape(shape) <= _MARGIN * bound
+        good[groups] = small & record.converged[groups]
     open_ended = ~good & np.isfinite(record.value) & (record.epochs < task.epochs)
     return _train_on(task, record, order, open_ended, watch)
 
@@ -318,10 +323,12 @@ def _train_on(
 
 def _by_newton(task: lanes.Task, record: lanes.Record, chosen: BoolArray, watch: lanes.Watch) -> lanes.Record:
     group, config = np.nonzero(chosen)
-    run = max(8, _NEWTON_ROWS // max(1, task.rows.x[0].size))
+    run = max(1, _NEWTON_ROWS // max(1, task.rows.x[0].size))
     for first in range(0, len(group), run):
         pairs = slice(first, first + run)
-        record = newton.train(task.take(group[pairs]), group[pairs], config[pairs], record, watch)
+        # The rows of a long group are not copied.
+        part = task.take(group[pairs]) if run > 1 else task.take(slice(group[first], group[first] + 1))
+        record = newton.train(part, group[pairs], config[pairs], record, watch)
     return record
 
 

@@ -175,15 +175,21 @@ class Rows:
     def hessian(self, point: Array) -> tuple[FloatArray, Array, Array]:
         """Return Σw·loss (G,), its gradient (G, K, p) and second derivatives (G, K·p, K·p) at ``point`` (G, K, p)."""
         value, slope = self._slopes(point)
-        groups, size = len(self.x), self.x.shape[2]
-        whole = np.empty((groups, self.outputs, size, self.outputs, size), self.x.dtype)
-        weighted = np.empty_like(self.x)
+        groups, rows, size = self.x.shape
+        whole = np.zeros((groups, self.outputs, size, self.outputs, size), self.x.dtype)
+        run = max(_FEWEST_ROWS, _SCORES // (groups * size))
+        weighted = np.empty((groups, min(run, rows), size), self.x.dtype)
         for first in range(self.outputs):
             for second in range(first + 1):
                 bend = self.kernel.bend(slope[:, None], self.label, (first, second))[:, 0] * self.weight
-                block = self._transposed @ np.multiply(self.x, bend[:, :, None], out=weighted)
+                block = np.zeros((groups, size, size), self.x.dtype)
+                for start in range(0, rows, run):
+                    part = slice(start, min(start + run, rows))
+                    scaled = weighted[:, : part.stop - start]
+                    np.multiply(self.x[:, part], bend[:, part, None], out=scaled)
+                    block += self._transposed[:, :, part] @ scaled
                 whole[:, first, :, second] = block
-                whole[:, second, :, first] = block
+                whole[:, second, :, first] = block.transpose(0, 2, 1)
         gradient = (slope * self.weight[:, None, :]) @ self.x
         return value[:, 0], gradient, whole.reshape(groups, self.outputs * size, self.outputs * size)
 
