@@ -116,6 +116,10 @@ class Stack:
         """Number of groups."""
         return int(self.y.shape[0])
 
+    def take(self, groups: npt.NDArray[np.bool_]) -> Stack:
+        """Return the chosen groups (G,)."""
+        return Stack(self.x[groups], self.y[groups], self.weight[groups])
+
     @classmethod
     def of(cls, shards: Sequence[Shard]) -> Stack:
         """Pad dense shards of equal width."""

@@ -27,9 +27,10 @@ _NO_INFORMATION = 1e-14
 #: Columns whose variances differ by more than this cannot share a rotation in double precision.
 _LARGEST_SPREAD = 1e11
 #: A model is good when its objective is provably within this share of the least one (strong convexity), or when
-_PROVEN = 1e-5
-#: a quadratic of the mean curvature promises this much less: then curvatures may be ten thousand times smaller.
-_MARGIN = 1e-4
+#: a quadratic of the mean curvature promises _MARGIN less: then curvatures may be ten thousand times smaller.
+_PROVEN, _MARGIN = 1e-5, 1e-4
+#: Times ``tolerance``, the largest such share where a statement asks for more than the default tolerance of 1e-8.
+_LOOSER = 1e3
 #: Lanes that go on in double precision end when a step promises less than this share of ``tolerance``.
 _FINER = 1e-2
 #: Scores (float64) held at a time.
@@ -299,7 +300,7 @@ def _proven(task: lanes.Task, record: lanes.Record, order: lanes.IndexArray, wat
         shape = part.ridge.shape
         value = np.where(np.isfinite(record.value[groups]), value.reshape(shape), np.nan)
         record.value[groups] = value
-        bound = _PROVEN * np.abs(value)
+        bound = np.minimum(_PROVEN, _LOOSER * part.tolerance) * np.abs(value)
         small = (near.reshape(shape) <= 0.1 * bound) & (proof.reshape(shape) <= bound)
         small |= near.reshape(shape) <= _MARGIN * bound
         good[groups] = small & record.converged[groups]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -14,7 +14,6 @@ from grouplearn.learners import linear_model, registry
 from grouplearn.learners.base import Config, Interrupted, MomentsLearner, Solved, StackLearner
 from grouplearn.learners.metrics import metrics_for
 from grouplearn.learners.stack_metrics import measure_stack
-from grouplearn.runtime.fit import diverged
 from grouplearn.runtime.folds import solve_folds
 from grouplearn.runtime.job import GroupFacts, Job, TrialResult, UnitResult
 from grouplearn.runtime.outcome import trial_with_folds
@@ -40,11 +39,9 @@ def train_gathered(job: Job, unit: Unit, report: Callable[[int], None], cancelle
     table.fail(prepared.failed)
     for stack in prepared.stacks:
         solved = _solve(job, table.configs, stack, report, cancelled)
-        if solved is None:  # one group broke the stack: alone, each tells its own reason
-            table.train_alone(dict.fromkeys(stack.members), report, cancelled)
-        else:
-            table.add(stack, solved)
-    table.train_alone(dict.fromkeys(prepared.alone), report, cancelled)
+        # What broke the stack, or in it, tells its own reason when it trains alone.
+        table.train_alone(stack.members if solved is None else table.add(stack, solved), report, cancelled)
+    table.train_alone(prepared.alone, report, cancelled)
     return UnitResult(unit, (), pack=table.finished(time.perf_counter() - began))
 
 
@@ -60,7 +57,7 @@ def _train_folds(
         if prepared is not None:
             with np.errstate(all="ignore"):
                 solved, valid = solve_folds(learner, table.configs, prepared)
-            table.add_folded(prepared, solved, valid)
+            others = (*others, *table.add_folded(prepared, solved, valid))
             report((1 + unit.folds) * solved.epochs.size)
     except Exception:
         others = tuple(range(len(unit.groups)))
@@ -87,6 +84,16 @@ def _solve(
         return None
 
 
+def _taken(solved: Solved, groups: np.ndarray) -> Solved:
+    return Solved(
+        solved.weights[groups],
+        solved.intercept[groups],
+        solved.loss[groups],
+        solved.epochs[groups],
+        solved.curve[:, groups],
+    )
+
+
 @dataclass
 class _Table:
     """The unit's results as they come in: arrays over its groups and configs, models stack by stack."""
@@ -110,35 +117,46 @@ class _Table:
         """Note groups that cannot be trained."""
         self.reasons |= {(place, config): why for place, why in failed.items() for config in range(len(self.configs))}
 
-    def add(self, stack: PreparedStack, solved: Solved) -> None:
-        """Take the models of a stack and measure them."""
+    def add(self, stack: PreparedStack, solved: Solved) -> list[int]:
+        """Take the models of a stack and measure them; return the places of groups some of whose models diverged."""
+        finite = np.isfinite(solved.loss) & np.isfinite(solved.weights).all(axis=(2, 3))
+        sound = np.asarray(finite.all(axis=1))
+        broken = [place for place, is_sound in zip(stack.members, sound.tolist(), strict=True) if not is_sound]
+        if broken:
+            stack, solved = stack.take(sound), _taken(solved, sound)
+        if not stack.members:
+            return broken
         members = np.array(stack.members)
-        broken = ~np.isfinite(solved.loss) | ~np.isfinite(solved.weights).all(axis=(2, 3))
-        why = diverged(registry.learner(self.job.learner))
-        self.reasons |= {(int(members[group]), int(config)): why for group, config in np.argwhere(broken)}
         self.epochs[members] = solved.epochs
         for place, group_facts in zip(stack.members, stack.facts, strict=True):
             self.facts[place] = group_facts
         if self.train:
-            rows = Stack(stack.train.x, stack.train.y, stack.row_weight)
-            self._measure(self.train, members, stack, rows, solved, broken)
+            self._measure(self.train, stack, Stack(stack.train.x, stack.train.y, stack.row_weight), solved)
         if stack.valid is not None:
-            self._measure(self.valid, members, stack, stack.valid, solved, broken)
+            self._measure(self.valid, stack, stack.valid, solved)
+        self._draw(stack.members, solved)
+        if self.unit.fold == FINAL:
+            self.models.append(Models(members, solved.weights, solved.intercept))
+        return broken
+
+    def _draw(self, members: Sequence[int], solved: Solved) -> None:
+        """Keep the curves, which end at the objective of the finished model."""
         curve = np.ascontiguousarray(solved.curve.transpose(1, 2, 0))
-        for group, place in enumerate(stack.members):
+        last = (solved.epochs - 1)[:, :, None]
+        np.put_along_axis(curve, last, solved.loss[:, :, None], axis=2)
+        for group, place in enumerate(members):
             self.losses[place] = [
                 row[:length] for row, length in zip(curve[group], solved.epochs[group].tolist(), strict=True)
             ]
-        if self.unit.fold == FINAL:
-            self.models.append(Models(members, solved.weights, solved.intercept))
 
-    def add_folded(self, prepared: PreparedFolds, solved: Solved, valid: dict[str, FloatArray]) -> None:
-        """Take the models of all rows and the folds' mean metrics."""
+    def add_folded(self, prepared: PreparedFolds, solved: Solved, valid: dict[str, FloatArray]) -> list[int]:
+        """Take the models of all rows and the folds' mean metrics; return the places of groups that diverged."""
         everything = prepared.everything
         stack = PreparedStack(prepared.members, prepared.problem, everything, everything.weight, None, prepared.facts)
-        self.add(stack, solved)
+        broken = self.add(stack, solved)
         for name, values in valid.items():
             self.valid[name][np.array(prepared.members)] = values
+        return broken
 
     def train_folds_alone(self, place: int, report: Callable[[int], None], cancelled: Callable[[], bool]) -> None:
         """Train the folds of one group one after the other."""
@@ -152,26 +170,15 @@ class _Table:
             self._take(place, config, trial_with_folds(trials[-1], trials[:-1]))
         self._keep_alone(place, results[-1].trials)
 
-    def _measure(
-        self,
-        into: dict[str, FloatArray],
-        members: np.ndarray,
-        prepared: PreparedStack,
-        rows: Stack,
-        solved: Solved,
-        broken: np.ndarray,
-    ) -> None:
+    def _measure(self, into: dict[str, FloatArray], prepared: PreparedStack, rows: Stack, solved: Solved) -> None:
         problem = prepared.problem
         with np.errstate(all="ignore"):
             scores = linear_model.stack_scores(problem.task, rows.x, solved.weights, solved.intercept)
             found = measure_stack(problem.task, problem.n_classes, scores, rows.y, rows.weight)
         for name, values in found.items():
-            values[broken] = np.nan
-            into[name][members] = values
+            into[name][np.array(prepared.members)] = values
 
-    def train_alone(
-        self, places: dict[int, None], report: Callable[[int], None], cancelled: Callable[[], bool]
-    ) -> None:
+    def train_alone(self, places: Iterable[int], report: Callable[[int], None], cancelled: Callable[[], bool]) -> None:
         """Train groups one after the other."""
         for place in places:
             result = train_unit(self.job, self.unit.of(self.unit.groups[place]), None, report, cancelled)

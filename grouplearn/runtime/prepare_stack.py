@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,6 +39,18 @@ class PreparedStack:
     row_weight: FloatArray
     valid: Stack | None
     facts: tuple[GroupFacts, ...]
+
+    def take(self, chosen: BoolArray) -> PreparedStack:
+        """Return the chosen groups (G,)."""
+        kept = chosen.tolist()
+        return PreparedStack(
+            members=tuple(itertools.compress(self.members, kept)),
+            problem=self.problem,
+            train=self.train.take(chosen),
+            row_weight=self.row_weight[chosen],
+            valid=None if self.valid is None else self.valid.take(chosen),
+            facts=tuple(itertools.compress(self.facts, kept)),
+        )
 
 
 @dataclass(frozen=True, slots=True)
