@@ -138,7 +138,9 @@ class Session:
             with self._transaction():
                 bound = bind(judge, statement, catalog, schema, self._settings)
                 physical = plan(bound, statistics(judge, bound), calibration.load())
-                dataset, groups = extract(self._connection, judge, bound, physical.stats, directory)
+                dataset, groups = extract(
+                    self._connection, judge, bound, physical.stats, directory, bound.options.memory_limit
+                )
             choice = training.choose(physical, self._cancelled.is_set)
             job = training.job_of(physical, dataset, groups, judge)
             outcome = training.run(physical, choice, job, self._progress, self._cancelled.is_set)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from grouplearn.catalog.records import ItemColumn, ModelDefinition
 from grouplearn.catalog.views import level_sql
+from grouplearn.learners import registry
 from grouplearn.learners.base import Task
 from grouplearn.plan.definition import ROW
 from grouplearn.sqltext import identifier, literal
@@ -206,7 +207,8 @@ def _linked(definition: ModelDefinition, extras: Sequence[Extra]) -> str:
     # Beside extras the source's own columns are left out: one of them may be called prediction, too.
     head = ", ".join([GROUP, *(identifier(extra.name) for extra in extras)] if extras else [f"{ROW}.*"])
     if definition.task is Task.REGRESSION:
-        return f"SELECT {head}, __grouplearn_s0 AS prediction, {level} FROM {_SCORED}"
+        value = "exp(__grouplearn_s0)" if registry.learner(definition.learner).log_link else "__grouplearn_s0"
+        return f"SELECT {head}, {value} AS prediction, {level} FROM {_SCORED}"
     if definition.task is Task.BINARY:
         p = "__grouplearn_p"
         source = f"(SELECT *, 1 / (1 + exp(-__grouplearn_s0)) AS {p} FROM {_SCORED})"

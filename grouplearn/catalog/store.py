@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from typing import Any, Literal
@@ -117,7 +117,8 @@ def registered(con: duckdb.DuckDBPyConnection, values: Any) -> Any:
     try:
         yield identifier(name)
     finally:
-        con.unregister(name)
+        with suppress(duckdb.Error):  # in a transaction that an error aborted: that error is the one to tell
+            con.unregister(name)
 
 
 def _suffixes(definition: ModelDefinition) -> tuple[str, ...]:

@@ -137,6 +137,8 @@ class Learner(Protocol):
     default_epochs: ClassVar[int | None]
     #: The score is ``link(X @ weights.T + intercept)``: weights are a table and prediction is plain SQL.
     linear: ClassVar[bool]
+    #: A linear learner of numbers predicts exp(score): its link is the logarithm.
+    log_link: ClassVar[bool]
     #: NaN in X means missing and is handled; otherwise rows with missing features are skipped in training.
     handles_missing: ClassVar[bool]
     #: Sparse X (scipy CSR) is accepted.

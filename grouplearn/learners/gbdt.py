@@ -69,6 +69,7 @@ class Gbdt:
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = HYPERPARAMETERS
     default_epochs: ClassVar[int | None] = None
     linear: ClassVar[bool] = False
+    log_link: ClassVar[bool] = False
     handles_missing: ClassVar[bool] = True
     handles_sparse: ClassVar[bool] = True
     requires: ClassVar[tuple[str, str] | None] = ("lightgbm", "grouplearn[gbdt]")

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.special
 
 from grouplearn.data.shard import FloatArray, Matrix
-from grouplearn.learners.base import Artifact, Config, Hyperparameter, State, Task
+from grouplearn.learners.base import Artifact, Config, Hyperparameter, Learner, Solved, State, Task
 
 L1 = Hyperparameter(
     "l1", "float", 0.0, "weight of the penalty l1·‖w‖₁ (the intercept is not penalised)", "Tibshirani 1996", low=0.0
@@ -54,13 +54,14 @@ def linear_predictor(x: Matrix, weights: FloatArray, intercept: FloatArray) -> F
     return predictor
 
 
-def stack_scores(task: Task, x: FloatArray, weights: FloatArray, intercept: FloatArray) -> FloatArray:
-    """Return the predictions (G, n, C, k) of a stack's rows x (G, n, d) for weights (G, C, k, d), intercept (G, C, k)."""
+def stack_scores(learner: Learner, task: Task, x: FloatArray, models: Solved) -> FloatArray:
+    """Return the predictions (G, n, C, k) of a linear learner's models for a stack's rows x (G, n, d)."""
+    weights, intercept = models.weights, models.intercept
     n_groups, n_configs, n_outputs, n_features = weights.shape
     flat = np.ascontiguousarray(weights.reshape(n_groups, n_configs * n_outputs, n_features).transpose(0, 2, 1))
     predictor = (x @ flat).reshape(n_groups, -1, n_configs, n_outputs)
     predictor += intercept[:, None]
-    return inverse_link(task, predictor)
+    return np.exp(predictor, out=predictor) if learner.log_link else inverse_link(task, predictor)
 
 
 def inverse_link(task: Task, predictor: FloatArray) -> FloatArray:

@@ -56,6 +56,7 @@ class LinearRegression:
     )
     default_epochs: ClassVar[int | None] = None
     linear: ClassVar[bool] = True
+    log_link: ClassVar[bool] = False
     handles_missing: ClassVar[bool] = False
     handles_sparse: ClassVar[bool] = True
     requires: ClassVar[tuple[str, str] | None] = None

@@ -110,6 +110,7 @@ class LogisticRegression:
     )
     default_epochs: ClassVar[int | None] = 100
     linear: ClassVar[bool] = True
+    log_link: ClassVar[bool] = False
     handles_missing: ClassVar[bool] = False
     handles_sparse: ClassVar[bool] = True
     requires: ClassVar[tuple[str, str] | None] = None

@@ -85,6 +85,7 @@ class Mlp:
     )  # fmt: skip
     default_epochs: ClassVar[int | None] = 10
     linear: ClassVar[bool] = False
+    log_link: ClassVar[bool] = False
     handles_missing: ClassVar[bool] = False
     handles_sparse: ClassVar[bool] = False
     requires: ClassVar[tuple[str, str] | None] = ("torch", "grouplearn[mlp]")

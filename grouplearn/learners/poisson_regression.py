@@ -112,6 +112,7 @@ class PoissonRegression:
     )
     default_epochs: ClassVar[int | None] = 100
     linear: ClassVar[bool] = True
+    log_link: ClassVar[bool] = True
     handles_missing: ClassVar[bool] = False
     handles_sparse: ClassVar[bool] = True
     requires: ClassVar[tuple[str, str] | None] = None

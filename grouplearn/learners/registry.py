@@ -18,11 +18,13 @@ from grouplearn.learners.gbdt import Gbdt
 from grouplearn.learners.linear_regression import LinearRegression
 from grouplearn.learners.logistic_regression import LogisticRegression
 from grouplearn.learners.mlp import Mlp
+from grouplearn.learners.poisson_regression import PoissonRegression
 
 LEARNERS: Mapping[str, Callable[[], Learner]] = MappingProxyType(
     {
         LinearRegression.name: LinearRegression,
         LogisticRegression.name: LogisticRegression,
+        PoissonRegression.name: PoissonRegression,
         Gbdt.name: Gbdt,
         Mlp.name: Mlp,
     }

@@ -166,6 +166,7 @@ def _gbdt_values(config: Config, width: int, outputs: int) -> int:
 _STATE_VALUES: Mapping[str, Callable[[Config, int, int], int]] = {
     "linear_regression": _linear_values,
     "logistic_regression": _logistic_values,
+    "poisson_regression": _logistic_values,
     "mlp": _mlp_values,
     "gbdt": _gbdt_values,
 }

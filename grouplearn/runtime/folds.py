@@ -27,7 +27,9 @@ def solve_folds(
     folds = {name: np.stack([sums[name] for sums in by_fold], axis=1) for name in by_fold[0]}
     every = learner.solve_moments(problem, configs, moments.leave_one_out(folds))
     models = [_of_fold(every, fold) for fold in range(len(by_fold) + 1)]
-    measured = [_measured(problem, solved, part) for solved, part in zip(models[:-1], prepared.parts, strict=True)]
+    measured = [
+        _measured(learner, problem, solved, part) for solved, part in zip(models[:-1], prepared.parts, strict=True)
+    ]
     return models[-1], mean_known(measured)
 
 
@@ -42,8 +44,8 @@ def _of_fold(every: Solved, fold: int) -> Solved:
     )
 
 
-def _measured(problem: Problem, solved: Solved, rows: Stack) -> dict[str, FloatArray]:
-    scores = linear_model.stack_scores(problem.task, rows.x, solved.weights, solved.intercept)
+def _measured(learner: MomentsLearner, problem: Problem, solved: Solved, rows: Stack) -> dict[str, FloatArray]:
+    scores = linear_model.stack_scores(learner, problem.task, rows.x, solved)
     found = measure_stack(problem.task, problem.n_classes, scores, rows.y, rows.weight)
     broken = ~np.isfinite(solved.loss)
     return {name: np.where(broken, np.nan, values) for name, values in found.items()}

@@ -173,7 +173,7 @@ class _Table:
     def _measure(self, into: dict[str, FloatArray], prepared: PreparedStack, rows: Stack, solved: Solved) -> None:
         problem = prepared.problem
         with np.errstate(all="ignore"):
-            scores = linear_model.stack_scores(problem.task, rows.x, solved.weights, solved.intercept)
+            scores = linear_model.stack_scores(registry.learner(self.job.learner), problem.task, rows.x, solved)
             found = measure_stack(problem.task, problem.n_classes, scores, rows.y, rows.weight)
         for name, values in found.items():
             into[name][np.array(prepared.members)] = values

@@ -61,6 +61,28 @@ WHERE month = 12 AND day = 24 AND dep_delay BETWEEN 5 AND 20
 ORDER BY probability DESC
 LIMIT 8;
 
+-- Three airports on two workers: gap splits the rows of one airport between them. Planned beside measured.
+EXPLAIN ANALYZE TRAIN OR REPLACE MODEL delays_by_airport
+USING logistic_regression
+PREDICT arr_delay > 15 AS late
+FEATURES (zscore(dep_delay, distance, air_time))
+FROM flights
+WHERE arr_delay IS NOT NULL
+GROUP BY origin
+OVER GRID (l2 IN (0.1, 1, 10))
+VALIDATE WHERE month = 12
+WITH (operator = 'gap', workers = 2);
+
+-- The schedule as it ran: whole airports are units, of the split one there are steps.
+SELECT g.keys[1] AS origin, u.kind, u.worker, count(*) AS times, min(u.first_block) AS first_block,
+  max(u.last_block) AS last_block, round(sum(u.ended - u.started), 2) AS seconds, sum(u.fetched) AS bytes_fetched
+FROM grouplearn.units AS u
+JOIN grouplearn.groups AS g USING (model, group_id)
+JOIN grouplearn.models AS m USING (model)
+WHERE m.model_name = 'delays_by_airport'
+GROUP BY ALL
+ORDER BY ALL;
+
 -- The pooled alternative: one model for all carriers, the same features and configurations.
 TRAIN OR REPLACE MODEL delays_pooled
 USING logistic_regression

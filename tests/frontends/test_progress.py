@@ -51,7 +51,7 @@ def test_the_first_units_correct_the_estimate_of_the_rest() -> None:
     tally = Tally(replace(SUMMARY, seconds=100.0), clock)
     for number in range(3):
         clock.now += 2
-        unit = Unit(number, number, (0,), cost=1.0)
+        unit = Unit(number, number, (0,), fold=0, cost=1.0)
         tally.unit_done(UnitResult(unit, (), started=2.0 * number, ended=2.0 * number + 2))
     assert tally.seconds_left == 2 * 100 - 6  # twice what was estimated, for all that is left
     clock.now += 1000

@@ -28,6 +28,7 @@ GRIDS: dict[str, Sequence[dict[str, Any]]] = {
         {"l1": 2.0, "l2": 0.0},
         {"l1": 0.5, "l2": 0.1, "learning_rate": 0.5},
     ],
+    "poisson_regression": [{"l2": 1.0}, {"l1": 2.0, "l2": 0.0}, {"l1": 0.5, "l2": 0.1}],
     "gbdt": [
         {"num_iterations": 5},
         {"num_iterations": 8, "num_leaves": 7},
@@ -56,7 +57,7 @@ def data(task: Task) -> tuple[Problem, Shard]:
     x = random.normal(size=(300, 4))
     scores = x @ random.normal(size=(4, 3)) + random.normal(size=(300, 3))
     y = {
-        Task.REGRESSION: scores[:, 0] * 10 + 3,
+        Task.REGRESSION: np.exp(0.3 * scores[:, 0]) * 10,  # positive, for counts and rates
         Task.BINARY: (scores[:, 0] > 0).astype(float),
         Task.MULTICLASS: scores.argmax(axis=1).astype(float),
     }[task]
