@@ -34,7 +34,6 @@ from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.runtime.calibrate import measure_learner, measure_machine
 from grouplearn.runtime.choose import runtime
 from grouplearn.runtime.job import Job, Progress, RunSummary
-from grouplearn.runtime.local import THREADED_FROM, threads_worthwhile
 from grouplearn.runtime.outcome import merge
 from grouplearn.runtime.simulated import Costs, Exchange, Timeline, simulate
 from grouplearn.schedule.messages import Blocks, Step
@@ -64,15 +63,9 @@ def choose(physical: PhysicalPlan, cancelled: Callable[[], bool]) -> Choice:
         workers = fewer
 
 
-def _is_one_thread(physical: PhysicalPlan, choice: Choice) -> bool:
-    """Whether the workers of the local runtime will be one thread; see ``threads_worthwhile``."""
-    values = physical.stats.n_rows * len(physical.bound.items) / max(1, len(physical.stats.groups))
-    return choice.executor == "local" and values < THREADED_FROM[physical.bound.learner.access]
-
-
 def _estimate(physical: PhysicalPlan, choice: Choice) -> float:
     """Return the estimated seconds of the run: the simulated makespan, or all the work where one thread does it."""
-    if not _is_one_thread(physical, choice):
+    if choosing.threads(physical, choice) == choice.workers:
         return choice.chosen.makespan
     loads = sum(physical.load_seconds(unit.group) for unit in physical.units)
     return physical.serial_seconds + loads * choice.chosen.loads / max(1, choice.chosen.units)
@@ -80,7 +73,7 @@ def _estimate(physical: PhysicalPlan, choice: Choice) -> float:
 
 def _on_threads(physical: PhysicalPlan, choice: Choice) -> Choice:
     """Say so where several workers are one thread."""
-    if choice.workers == 1 or not _is_one_thread(physical, choice):
+    if choosing.threads(physical, choice) == choice.workers:
         return choice
     return replace(choice, why_workers=f"{choice.why_workers}; in process, one thread is as fast as several here")
 
@@ -211,7 +204,7 @@ def run(
     )
     began = time.perf_counter()
     try:
-        workers = threads_worthwhile(job, choice.workers) if choice.executor == "local" else choice.workers
+        workers = choosing.threads(physical, choice)
         scheduled = operator(choice.operator, units, physical.workload(workers))
         results = runtime(choice.executor).run(job, scheduled, workers, watching, cancelled)
     finally:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from grouplearn.learners.base import Access
 from grouplearn.plan import legality, memory
 from grouplearn.plan.amounts import amount_of_bytes, counted, rounded_seconds, share, two_digits
 from grouplearn.plan.physical import RAY_REPAYS_SECONDS, PhysicalPlan
@@ -50,6 +52,24 @@ class Choice:
     def chosen(self) -> Candidate:
         """The candidate that was chosen."""
         return next(each for each in self.candidates if each.operator == self.operator)
+
+
+#: Feature values of an average unit from which on a second thread gains time, by access pattern.
+#: Measured with 2 threads: LightGBM releases the interpreter lock for whole trees (1.5x at 4,000 values, 2x at 20,000);
+#: sums over blocks release it inside long array operations only (1x at 80,000, 1.7x at 800,000); mini-batches are so short
+#: that two threads take longer than one at any size (0.5x).
+THREADED_FROM = {Access.SAMPLING: 4_000.0, Access.ALGEBRAIC: 400_000.0, Access.SEQUENTIAL: math.inf}
+
+
+def threads(physical: PhysicalPlan, choice: Choice) -> int:
+    """Return how many workers the runtime gets: in process one, where several would wait for each other's interpreter lock,
+    unless the statement asks for more. Work that threads cannot speed up runs in parallel on processes: executor = 'ray'.
+    """
+    if choice.executor != "local" or physical.bound.options.workers is not None:
+        return choice.workers
+    rows = sum(physical.stats.groups[group].n_rows for unit in physical.units for group in unit.groups)
+    values = rows * len(physical.bound.items) / max(1, len(physical.units))
+    return choice.workers if values >= THREADED_FROM[physical.bound.learner.access] else 1
 
 
 def affordable(physical: PhysicalPlan, candidates: Sequence[Candidate], workers: int) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import queue
 import threading
 import time
@@ -12,8 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from grouplearn.errors import Cancelled, TrainingError
-from grouplearn.learners import registry
-from grouplearn.learners.base import Access, Interrupted
+from grouplearn.learners.base import Interrupted
 from grouplearn.runtime.bench import Bench, Watch, outline_or_failed
 from grouplearn.runtime.job import Job, Observer, UnitResult
 from grouplearn.runtime.prepare import GroupFailed, Outline
@@ -53,30 +51,11 @@ class LocalRuntime:
         Raises Cancelled within 2 s of ``cancelled()`` being true or of Ctrl-C, and leaves no thread running.
         """
         import_learner(job.learner)
-        # A schedule that placed blocks on workers needs each of them.
-        threads = max(threads_worthwhile(job, workers), getattr(operator, "workers_needed", 1))
         try:
             with blas_on_one_thread():
-                return _Crew(job, operator, threads, observer).run(cancelled)
+                return _Crew(job, operator, max(1, workers), observer).run(cancelled)
         except (Interrupted, KeyboardInterrupt):
             raise Cancelled("training was interrupted; nothing was stored") from None
-
-
-#: Feature values of an average group from which on a second thread gains time, by access pattern.
-#: Measured with 2 threads: LightGBM releases the interpreter lock for whole trees (1.5x at 4,000 values, 2x at 20,000);
-#: sums over blocks release it inside long array operations only (1x at 80,000, 1.7x at 800,000); mini-batches are so short
-#: that two threads take longer than one at any size (0.5x).
-THREADED_FROM = {Access.SAMPLING: 4_000.0, Access.ALGEBRAIC: 400_000.0, Access.SEQUENTIAL: math.inf}
-
-
-def threads_worthwhile(job: Job, workers: int) -> int:
-    """Return how many threads to use: ``workers``, or 1 where threads would wait for each other's interpreter lock.
-
-    Work that threads cannot speed up runs in parallel on processes: executor = 'ray'.
-    """
-    values = job.dataset.n_rows * max(1, len(job.items)) / max(1, len(job.groups))
-    threaded = values >= THREADED_FROM[registry.learner(job.learner).access]
-    return max(1, workers) if threaded else 1
 
 
 @dataclass(frozen=True, slots=True)

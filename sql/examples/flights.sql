@@ -75,7 +75,7 @@ WITH (operator = 'gap', workers = 2);
 
 -- The schedule as it ran: whole airports are units, of the split one there are steps.
 SELECT g.keys[1] AS origin, u.kind, u.worker, count(*) AS times, min(u.first_block) AS first_block,
-  max(u.last_block) AS last_block, round(sum(u.ended - u.started), 2) AS seconds, sum(u.fetched) AS bytes_fetched
+  max(u.last_block) AS last_block, round(sum(u.ended - u.started), 2) AS seconds, sum(u.fetched)::BIGINT AS bytes_fetched
 FROM grouplearn.units AS u
 JOIN grouplearn.groups AS g USING (model, group_id)
 JOIN grouplearn.models AS m USING (model)

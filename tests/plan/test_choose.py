@@ -1,6 +1,7 @@
 """The planner's choice among simulated operators: legal, within memory, fastest, with a reason in words."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import duckdb
 import pytest
@@ -8,7 +9,7 @@ from plans import candidate, planned
 
 from grouplearn.learners.base import Access
 from grouplearn.plan import legality, memory
-from grouplearn.plan.choose import affordable, choose
+from grouplearn.plan.choose import affordable, choose, threads
 from grouplearn.plan.options import RUN_OPTIONS
 from grouplearn.plan.physical import PhysicalPlan
 
@@ -138,3 +139,17 @@ def test_what_is_no_price(value: object) -> None:
 
 def test_the_default_limit_is_most_of_the_memory() -> None:
     assert 0 < memory.default_limit() < 2**50
+
+
+def test_threads_are_used_where_they_help_or_are_asked_for(con: duckdb.DuckDBPyConnection) -> None:
+    """A tree's arithmetic is worth a second thread sooner than sums over rows are; mini-batches never are."""
+    con.execute("CREATE TABLE s AS SELECT i % 4 AS g, sin(i) AS x, i % 3 = 0 AS y FROM range(40000) AS r(i)")
+    text = "TRAIN MODEL m USING {} PREDICT y FEATURES (x) FROM s GROUP BY g VALIDATE NONE{}"
+    seen = {}
+    for learner in ("gbdt", "logistic_regression", "mlp"):
+        for options in ("", " WITH (workers = 2)"):
+            physical = planned(con, text.format(learner, options))
+            choice = replace(choose(physical, [candidate("group_task_parallel", 1.0, used=2)], False), workers=2)
+            seen[learner, bool(options)] = threads(physical, choice)
+    assert [seen[learner, False] for learner in ("gbdt", "logistic_regression", "mlp")] == [2, 1, 1]
+    assert all(seen[learner, True] == 2 for learner in ("gbdt", "logistic_regression", "mlp"))

@@ -15,11 +15,9 @@ from runtime_jobs import Watcher, job, models, units
 from grouplearn.data.dataset import Group
 from grouplearn.errors import Cancelled, MissingDependency
 from grouplearn.learners import registry
-from grouplearn.learners.base import Access
 from grouplearn.learners.logistic_regression import LogisticRegression
-from grouplearn.runtime import local
 from grouplearn.runtime.choose import runtime
-from grouplearn.runtime.local import LocalRuntime, threads_worthwhile
+from grouplearn.runtime.local import LocalRuntime
 from grouplearn.runtime.unit import train_unit
 from grouplearn.schedule.task_parallel import operator
 
@@ -30,17 +28,10 @@ LEARNERS: dict[str, tuple[dict[str, Any], ...]] = {
 }
 
 
-@pytest.fixture
-def threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use as many threads as workers, however small the job."""
-    monkeypatch.setattr(local, "threads_worthwhile", lambda job, workers: workers)
-
-
 def never() -> bool:
     return False
 
 
-@pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_models_are_bitwise_those_of_a_loop(learner: str) -> None:
     a_job = job(learner, LEARNERS[learner], epochs=3)
@@ -52,7 +43,6 @@ def test_models_are_bitwise_those_of_a_loop(learner: str) -> None:
             assert models(results) == loop
 
 
-@pytest.mark.usefixtures("threads")
 def test_results_come_in_unit_order_with_times_and_workers() -> None:
     a_job, watcher = job(groups=6), Watcher()
     results = runtime("local").run(a_job, operator("model_task_parallel", units(a_job, True)), 3, watcher, never)
@@ -103,7 +93,6 @@ class Endless(LogisticRegression):
         return np.zeros(state.done.shape)
 
 
-@pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("learner", [Stubborn, Endless])
 @pytest.mark.parametrize("workers", [1, 3])
 def test_cancelling_stops_within_two_seconds(
@@ -141,13 +130,6 @@ def test_a_broken_observer_is_not_swallowed_and_leaves_no_thread() -> None:
     with pytest.raises(LookupError, match="observer"):
         LocalRuntime().run(a_job, operator("group_task_parallel", units(a_job)), 2, Broken(), never)
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("grouplearn")]
-
-
-def test_threads_are_used_where_they_help() -> None:
-    small, large = job("gbdt", rows=10), job("gbdt", rows=6000)
-    assert registry.learner("gbdt").access is Access.SAMPLING
-    assert (threads_worthwhile(small, 4), threads_worthwhile(large, 4)) == (1, 4)
-    assert threads_worthwhile(replace(large, learner="mlp"), 4) == 1
 
 
 def test_numerical_libraries_are_limited_during_a_run_and_restored_after() -> None:

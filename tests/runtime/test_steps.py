@@ -13,7 +13,6 @@ from scripted import Scripted, runs
 from grouplearn.data.dataset import Group, Item
 from grouplearn.errors import TrainingError
 from grouplearn.learners.base import Task
-from grouplearn.runtime import local
 from grouplearn.runtime.bench import outline_or_failed
 from grouplearn.runtime.job import Job, UnitResult
 from grouplearn.runtime.local import LocalRuntime
@@ -28,12 +27,6 @@ ROWS, BLOCK = 700, 32
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("grouplearn.data.shard.BLOCK_ROWS", BLOCK)
-
-
-@pytest.fixture
-def threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use as many threads as workers, however small the job."""
-    monkeypatch.setattr(local, "threads_worthwhile", lambda job, workers: workers)
 
 
 def split_job(learner: str, task: Task, configs: tuple[dict[str, Any], ...], **options: Any) -> Job:
@@ -215,7 +208,6 @@ def test_blocks_are_cut_before_rows_with_missing_features_are_left_out() -> None
     assert sizes == [int(part.sum()) for part in np.split(complete, range(BLOCK, complete.size, BLOCK))]
 
 
-@pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("workers", [1, 2, 4])
 @pytest.mark.parametrize("case", ["linear", "binary, patience", "mlp, regression"])
 def test_any_number_of_threads_gives_the_same_bits(case: str, workers: int) -> None:
