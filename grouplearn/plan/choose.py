@@ -139,8 +139,11 @@ def _executor(physical: PhysicalPlan, ray_installed: bool) -> tuple[str, str]:
 
 
 def _refusal(candidate: Candidate, physical: PhysicalPlan, executor: str) -> str | None:
-    illegal = legality.refusal(candidate.operator, physical.bound.learner.access, executor)
+    access = physical.bound.learner.access
+    illegal = legality.refusal(candidate.operator, access, executor)
     limit = _limit(physical)
+    if illegal is None and legality.changes_models(candidate.operator, access):
+        return f"its models would depend on the number of workers; WITH (operator = '{candidate.operator}') asks for it"
     if illegal is not None or _needed(candidate) <= limit:
         return illegal
     needed = f"{amount_of_bytes(_needed(candidate))} on {counted(candidate.used, 'worker')}"
@@ -154,7 +157,11 @@ def _rank(candidate: Candidate) -> tuple[float, int]:
 def _smallest(candidates: Sequence[Candidate], physical: PhysicalPlan, executor: str) -> Candidate:
     """Return the legal candidate that needs least memory: the run may still fit, as the limit is about estimates."""
     access = physical.bound.learner.access
-    legal = [each for each in candidates if executor in legality.runtimes(each.operator, access)]
+    legal = [
+        each
+        for each in candidates
+        if executor in legality.runtimes(each.operator, access) and not legality.changes_models(each.operator, access)
+    ]
     return min(legal, key=lambda each: (each.peak_bytes, _rank(each)))
 
 

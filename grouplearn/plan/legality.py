@@ -42,6 +42,25 @@ RULES: tuple[Rule, ...] = (
 )
 
 
+#: Operators whose models depend on the number of workers: LightGBM's sums and a network's effective batches do. They run
+#: when they are asked for, never because a machine has more cores.
+_OWN_MODELS = frozenset(
+    {
+        ("gap", Access.SAMPLING),
+        *(
+            (operator, access)
+            for operator in ("data_parallel", "switching")
+            for access in (Access.SAMPLING, Access.SEQUENTIAL)
+        ),
+    }
+)
+
+
+def changes_models(operator: str, access: Access) -> bool:
+    """Return whether the operator's models of such learners are others than one worker's."""
+    return (operator, access) in _OWN_MODELS
+
+
 def runtimes(operator: str, access: Access) -> tuple[str, ...]:
     """Return the runtimes on which the operator runs learners of this access pattern, none if it never does."""
     rule = _rule(operator, access)

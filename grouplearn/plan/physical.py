@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from grouplearn.data.encoders import DENSE_COLUMNS, needs_no_fit
 from grouplearn.data.shard import BLOCK_ROWS
-from grouplearn.learners.base import Access, AlgebraicLearner, Config, Learner, MomentsLearner, Problem, Task
+from grouplearn.learners.base import Access, Config, Learner, MomentsLearner, Problem, StackLearner, Task
 from grouplearn.learners.metrics import METRICS, default_metric, metrics_for
 from grouplearn.plan import cost
 from grouplearn.plan.bound import BoundTrain
@@ -19,8 +19,8 @@ from grouplearn.plan.extract import Statistics
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.workload import Workload
 
-#: A group of at most this many rows is small: its arithmetic is cheaper than the Python around it.
-SMALL_ROWS = 1024
+#: A group of at most this many rows is small: it is one block, which no operator splits, and trains in a batched solve.
+SMALL_ROWS = BLOCK_ROWS
 #: Most groups trained side by side in one unit, and most feature values of their padded rows.
 MAX_GATHERED, MAX_GATHERED_VALUES = 128, 1 << 21
 #: Most configs trained in one pack: bounds the memory of scores and of solver history.
@@ -147,6 +147,14 @@ def pack_configs(learner: Learner, configs: Sequence[Config], n_groups: int) -> 
     )
 
 
+def gathers(bound: BoundTrain, stats: Statistics, task: Task, width: int) -> bool:
+    """Whether small groups train in batched solves."""
+    if bound.options.early_stopping is not None or not isinstance(bound.learner, StackLearner):
+        return False
+    outputs = len(stats.classes) if task is Task.MULTICLASS else 0
+    return width <= DENSE_COLUMNS and bound.learner.gathers(Problem(task, width, outputs), bound.configs)
+
+
 def gather_small_groups(bound: BoundTrain, stats: Statistics, task: Task, width: int) -> tuple[tuple[int, ...], ...]:
     """Return the groups of each unit: large ones alone, small ones of similar size side by side.
 
@@ -154,14 +162,8 @@ def gather_small_groups(bound: BoundTrain, stats: Statistics, task: Task, width:
     alone, never at workers. Before: 100 groups of 50 rows. After: ``((0, ..., 99),)``. Early stopping looks at every epoch
     of every trial, so groups then stay alone.
     """
-    alone = [(number,) for number in range(len(stats.groups))]
-    learner = bound.learner
-    outputs = len(stats.classes) if task is Task.MULTICLASS else 0
-    problem = Problem(task, width, outputs)
-    if bound.options.early_stopping is not None or not isinstance(learner, AlgebraicLearner):
-        return tuple(alone)
-    if not learner.gathers(problem, bound.configs):
-        return tuple(alone)
+    if not gathers(bound, stats, task, width):
+        return tuple((number,) for number in range(len(stats.groups)))
     by_size: dict[int, list[int]] = {}
     large: list[tuple[int, ...]] = []
     for number, group in enumerate(stats.groups):
@@ -214,15 +216,16 @@ def _units(
     outputs = len(stats.classes) if task is Task.MULTICLASS else 1
     together = bound.holdout.folds if folds_in_one_pass(bound, width) else 0
     folds = (-1,) if together else (*range(bound.holdout.folds), -1)
-    stored = _stored(bound, width)
+    stored, solves = _stored(bound, width), gathers(bound, stats, task, width)
     units: list[Unit] = []
     for number, *others in gathered:
         n_rows = sum(stats.groups[group].n_rows for group in (number, *others))
+        stacked = solves and stats.groups[number].n_rows <= SMALL_ROWS
         for pack in packs:
             configs = tuple(bound.configs[config] for config in pack)
             seconds = cost.unit_seconds(bound.learner, configs, n_rows, stored, epochs, outputs, 1 + len(others), rates)
             units.extend(
-                Unit(first, number, pack, fold, seconds, tuple(others), together)
+                Unit(first, number, pack, fold, seconds, tuple(others), together, stacked)
                 for first, fold in enumerate(folds, len(units))
             )
     return tuple(units)

@@ -147,6 +147,8 @@ def _fit(job: Job, rows: RowNumbers) -> tuple[FittedItem, ...]:
     for number, item in enumerate(job.items):
         if item.scope == "all" and number in job.fitted:
             fitted.append(job.fitted[number])
+        elif encoders.needs_no_fit(item):
+            fitted.append(encoders.fit(item, np.empty(0), ()))
         elif item.kind == "numeric":
             fitted.append(encoders.fit(item, job.dataset.numeric[rows, item.column], ()))
         else:

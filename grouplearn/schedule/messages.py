@@ -26,9 +26,10 @@ class Unit:
     """A training unit: one pack (``configs`` of ``group``) on the group's rows, run without preemption.
 
     ``others`` are further small groups that train in the same unit, side by side (their rows gathered and padded); the
-    unit is scheduled as one of ``group``. ``fold`` is the held-out fold under VALIDATE FOLDS, or -1 for the model that is
-    kept; a unit with ``folds`` k trains the models of all k folds and the ones that are kept, in one pass over the rows.
-    ``cost`` is the estimated work in seconds; schedules use it only to order units, so it never changes a model.
+    unit is scheduled as one of ``group``. ``stacked``: its groups are small enough for one batched solve, be it of one.
+    ``fold`` is the held-out fold under VALIDATE FOLDS, or -1 for the model that is kept; a unit with ``folds`` k trains the
+    models of all k folds and the ones that are kept, in one pass over the rows. ``cost`` is the estimated work in seconds;
+    schedules use it only to order units, so it never changes a model.
     """
 
     id: int
@@ -38,11 +39,12 @@ class Unit:
     cost: float = 0.0
     others: tuple[int, ...] = ()
     folds: int = 0
+    stacked: bool = False
 
     @property
     def stays_whole(self) -> bool:
         """Whether its rows may not be split between workers: small groups side by side, or all folds in one pass."""
-        return bool(self.others or self.folds)
+        return bool(self.others or self.folds or self.stacked)
 
     @property
     def groups(self) -> tuple[int, ...]:
@@ -51,7 +53,7 @@ class Unit:
 
     def of(self, group: int) -> Unit:
         """Return the unit as one of its groups alone sees it."""
-        return replace(self, group=group, others=())
+        return replace(self, group=group, others=(), stacked=False)
 
 
 @dataclass(frozen=True, slots=True)
