@@ -61,13 +61,17 @@ def stack_scores(learner: Learner, task: Task, x: FloatArray, models: Solved) ->
     flat = np.ascontiguousarray(weights.reshape(n_groups, n_configs * n_outputs, n_features).transpose(0, 2, 1))
     predictor = (x @ flat).reshape(n_groups, -1, n_configs, n_outputs)
     predictor += intercept[:, None]
-    return np.exp(predictor, out=predictor) if learner.log_link else inverse_link(task, predictor)
+    return inverse_link(task, predictor, learner.log_link)
 
 
-def inverse_link(task: Task, predictor: FloatArray) -> FloatArray:
-    """Return values (regression), the probability of class 1 (binary) or of every class (multiclass), stably."""
+def inverse_link(task: Task, predictor: FloatArray, log_link: bool = False) -> FloatArray:
+    """Return values (regression), the probability of class 1 (binary) or of every class (multiclass), stably.
+
+    With a log link the value is exp(predictor), at most infinity.
+    """
     if task is Task.REGRESSION:
-        return predictor
+        with np.errstate(over="ignore"):
+            return np.exp(predictor) if log_link else predictor
     if task is Task.BINARY:
         probability: FloatArray = scipy.special.expit(predictor)
         return probability
@@ -84,10 +88,10 @@ def artifact_of(state: State, index: int) -> Artifact:
     )
 
 
-def score_artifact(task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
+def score_artifact(task: Task, artifact: Artifact, x: Matrix, log_link: bool = False) -> FloatArray:
     """Return the predictions (n, k) of a linear artifact."""
     weights, intercept = artifact.tensors["weights"], artifact.tensors["intercept"]
-    return inverse_link(task, linear_predictor(x, weights[None], intercept[None]))[:, 0, :]
+    return inverse_link(task, linear_predictor(x, weights[None], intercept[None]), log_link)[:, 0, :]
 
 
 def absolute_weights(artifact: Artifact) -> FloatArray:

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import numpy as np
 import scipy.special
 
-from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
-from grouplearn.learners import glm, linear_model, log_loss, packed
-from grouplearn.learners.base import (
-    Access,
-    Artifact,
-    Config,
-    Hyperparameter,
-    Problem,
-    Solved,
-    State,
-    Task,
-    Tensors,
-    Value,
-)
-from grouplearn.learners.lanes import Watch
+from grouplearn.data.shard import FloatArray, Stack
+from grouplearn.learners import glm, log_loss, packed
+from grouplearn.learners.base import Problem, Task
+from grouplearn.learners.glm_learner import GlmLearner
 from grouplearn.learners.row_loss import Binary, Multinomial
 
 #: Class shares are kept this far from 0 and 1 where they set the starting point.
@@ -77,9 +65,6 @@ class _LogLoss:
         return packed.Family(kernel, self.scores(mean), _covariance(mean, 1.0), label)
 
 
-FAMILY = _LogLoss()
-
-
 def _covariance(share: FloatArray, coupled: float) -> FloatArray:
     """Return the covariance of the class indicators, its part off the diagonal times ``coupled``."""
     covariance: FloatArray = -coupled * share[..., :, None] * share[..., None, :]
@@ -88,94 +73,14 @@ def _covariance(share: FloatArray, coupled: float) -> FloatArray:
     return covariance
 
 
-class LogisticRegression:
+class LogisticRegression(GlmLearner):
     """Minimises Σ wᵢ·log-loss(yᵢ, p(xᵢ'w + b)) + l1·‖w‖₁ + ½·l2·‖w‖² over (w, b): sigmoid, or softmax with K outputs.
 
-    One epoch is one pass over the data, see ``glm``; the groups of a stack are solved together, see ``packed``. Penalties
-    and the reported weights are on the features as written. scikit-learn: LogisticRegression(C=1/l2), or penalty l1 with
-    C=1/l1.
+    scikit-learn: LogisticRegression(C=1/l2), or penalty l1 with C=1/l1.
     """
 
     name: ClassVar[str] = "logistic_regression"
     summary: ClassVar[str] = "binary and multinomial logistic regression by L-BFGS, proximal for L1"
-    access: ClassVar[Access] = Access.ALGEBRAIC
     tasks: ClassVar[frozenset[Task]] = frozenset({Task.BINARY, Task.MULTICLASS})
-    hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (
-        linear_model.LEARNING_RATE,
-        linear_model.L1,
-        linear_model.GLM_L2,
-        linear_model.HISTORY,
-        linear_model.TOLERANCE,
-        linear_model.FIT_INTERCEPT,
-    )
-    default_epochs: ClassVar[int | None] = 100
-    linear: ClassVar[bool] = True
     log_link: ClassVar[bool] = False
-    handles_missing: ClassVar[bool] = False
-    handles_sparse: ClassVar[bool] = True
-    requires: ClassVar[tuple[str, str] | None] = None
-
-    def pack_key(self, config: Config) -> tuple[Value, ...]:
-        """Return (history, fit_intercept): these set the shape of the state."""
-        return tuple(config.get(each.name, each.default) for each in (linear_model.HISTORY, linear_model.FIT_INTERCEPT))
-
-    def conflict(self, config: Config) -> str | None:
-        """Return None: no values contradict each other."""
-        del config
-        return None
-
-    def init(self, problem: Problem, configs: Sequence[Config]) -> State:
-        """Return zero weights and an unknown loss."""
-        return glm.init(problem, configs)
-
-    def gathers(self, problem: Problem, configs: Sequence[Config]) -> bool:
-        """Small groups train together while the solver keeps a full Hessian per config."""
-        return glm.n_parameters(problem, configs) <= glm.DENSE_PARAMETERS
-
-    def accumulate(self, problem: Problem, configs: Sequence[Config], state: State, block: Shard | Stack) -> Tensors:
-        """Return the moments of one block in the first pass, the sums of losses and gradients later; see ``glm``."""
-        return glm.accumulate(FAMILY, problem, configs, state, block)
-
-    def merge(self, left: Tensors, right: Tensors) -> Tensors:
-        """Return the sums of both."""
-        return glm.merge(left, right)
-
-    def step(self, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors) -> State:
-        """Return the state after one pass; raises Diverged in the first one when the sums overflow."""
-        return glm.step(FAMILY, problem, configs, state, sums)
-
-    def solve(
-        self,
-        problem: Problem,
-        configs: Sequence[Config],
-        stack: Stack,
-        report: Callable[[int], None],
-        cancelled: Callable[[], bool],
-    ) -> Solved:
-        """Return the models of every config on every group of a stack; see ``base.StackLearner``."""
-        return glm.solve(self, FAMILY, problem, configs, stack, Watch(report, cancelled))
-
-    def losses(self, state: State) -> FloatArray:
-        """Return the objective per config at the accepted parameters."""
-        loss: FloatArray = state.tensors["loss"]
-        return loss
-
-    def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
-        """Return probabilities at the accepted parameters, shape (n, n_configs, n_outputs)."""
-        del configs
-        predictor = linear_model.linear_predictor(x, state.tensors["weights"], state.tensors["intercept"])
-        return linear_model.inverse_link(problem.task, predictor)
-
-    def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:
-        """Return ``weights`` (k, d) and ``intercept`` (k,) of config ``index`` at its last accepted point."""
-        del problem, configs
-        return linear_model.artifact_of(state, index)
-
-    def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
-        """Return the probabilities of a finished model, shape (n, n_outputs)."""
-        return linear_model.score_artifact(task, artifact, x)
-
-    def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:
-        """Return Σ over outputs of |w| per feature."""
-        del n_features
-        return linear_model.absolute_weights(artifact)
+    family: ClassVar[glm.Family] = _LogLoss()

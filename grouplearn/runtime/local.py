@@ -85,6 +85,7 @@ class _Crew:
         self._results: dict[int, UnitResult] = {}
         self._outlines, self._products, self._log = _Outlines(job), _Products(), StepLog()
         self._finished = False
+        self._running = 0
 
     def run(self, cancelled: Callable[[], bool]) -> tuple[UnitResult, ...]:
         try:
@@ -94,6 +95,11 @@ class _Crew:
             while not self._finished:
                 if cancelled():
                     raise Interrupted
+                if not self._running:
+                    workers = len(self._threads)
+                    raise RuntimeError(
+                        f"operator {self._operator.name} waits, but no worker of {workers} does anything"
+                    )
                 with suppress(queue.Empty):
                     self._take(self._news.get(timeout=POLL_SECONDS))
         finally:
@@ -107,11 +113,13 @@ class _Crew:
             case _Broken(error):
                 raise error
             case StepAnswer():
+                self._running -= 1
                 result = self._log.add(news)
                 self._execute(self._operator.on(news.event))
                 if result is not None:
                     self._accept(result)
             case UnitResult(unit=unit, worker=worker):
+                self._running -= 1
                 self._execute(self._operator.on(UnitDone(worker, unit)))
                 self._accept(news)
 
@@ -129,6 +137,7 @@ class _Crew:
                 self._products.discard(instruction.steps)
             else:
                 _refuse_gangs(instruction)
+                self._running += isinstance(instruction, Run | RunStep)
                 self._orders[instruction.worker].put(instruction)
 
     def _work(self, worker: int) -> None:

@@ -100,7 +100,7 @@ def whole(a_job: Job, units: list[Unit], first_blocks: dict[int, int] | None = N
 
 def split(a_job: Job, units: list[Unit], n_parts: int, shape: Any = "chain", workers: int = 1) -> list[UnitResult]:
     operator = Scripted(a_job, units, runs(n_blocks(a_job), n_parts), shape)
-    return list(LocalRuntime().run(a_job, operator, workers, Watcher(), lambda: False))
+    return list(LocalRuntime().run(a_job, operator, max(workers, operator.workers_needed), Watcher(), lambda: False))
 
 
 def first_blocks(a_job: Job, units: list[Unit], n_parts: int) -> dict[int, int]:
@@ -157,7 +157,7 @@ def test_blocks_of_full_size_give_the_same_bits(monkeypatch: pytest.MonkeyPatch)
     a_job = replace(CASES["binary"], dataset=data, groups=(Group(0, 0, (), ()), Group(1, 0, ("all",), ((0, rows),))))
     a_job = replace(a_job, items=tuple(Item(f"x{j}", "numeric", j, "zscore") for j in range(9)), epochs=8)
     operator = Scripted(a_job, [Unit(0, 1, (0, 1, 2))], runs(8, 3))
-    results = list(LocalRuntime().run(a_job, operator, 1, Watcher(), lambda: False))
+    results = list(LocalRuntime().run(a_job, operator, operator.workers_needed, Watcher(), lambda: False))
     assert_same(results, whole(a_job, [Unit(0, 1, (0, 1, 2))]))
 
 
@@ -264,7 +264,7 @@ def test_a_unit_fails_once_however_many_of_its_steps_break(shape: Any, monkeypat
     monkeypatch.setattr(LinearRegression, "accumulate", fail)
     a_job, watcher = CASES["linear"], Watcher()
     operator = Scripted(a_job, plan(a_job), runs(n_blocks(a_job), 3), shape)
-    results = LocalRuntime().run(a_job, operator, 1, watcher, lambda: False)
+    results = LocalRuntime().run(a_job, operator, operator.workers_needed, watcher, lambda: False)
     assert watcher.units == [0, 1]
     assert {trial.reason for result in results for trial in result.trials} == {"numerical failure: by zero"}
 
@@ -281,6 +281,6 @@ def test_steps_of_several_workers_at_once_are_refused_between_threads(learner: s
 def test_progress_is_told_per_epoch_and_unit() -> None:
     a_job, watcher = CASES["mlp, regression"], Watcher()
     operator = Scripted(a_job, plan(a_job), runs(n_blocks(a_job), 2))
-    results = LocalRuntime().run(a_job, operator, 1, watcher, lambda: False)
+    results = LocalRuntime().run(a_job, operator, operator.workers_needed, watcher, lambda: False)
     assert watcher.units == [0, 1]
     assert watcher.epochs == sum(trial.epochs for result in results for trial in result.trials)
