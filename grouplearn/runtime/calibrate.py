@@ -136,7 +136,8 @@ def _job(learner: Learner, rows: int, width: int, configs: int, epochs: int) -> 
     score = x @ rng.normal(size=width) + rng.normal(size=rows)
     task = Task.BINARY if Task.BINARY in learner.tasks else Task.REGRESSION
     empty = np.empty((rows, 0), dtype=np.int32)
-    label = (score > 0).astype(float) if task is Task.BINARY else score
+    # Not negative, for learners of counts and rates.
+    label = (score > 0).astype(float) if task is Task.BINARY else np.exp(score / np.sqrt(1 + width))
     split = (np.arange(rows) % 10 == 0).astype(np.int16)  # configurations that compete hold out 10% of a group
     dataset = Dataset(x, empty, label, np.ones(rows), split, (), ("false", "true") if task is Task.BINARY else ())
     return Job(

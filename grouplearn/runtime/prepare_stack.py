@@ -199,7 +199,7 @@ class _Rows:
             known = np.where(np.isfinite(y), y, 0).astype(np.intp)[train]
             n_classes = len(data.classes)
             counts = np.bincount(self.of[train] * n_classes + known, minlength=n_groups * n_classes)
-            unusual |= (counts.reshape(n_groups, n_classes) == 0).any(axis=1)
+            unusual |= (counts.reshape(n_groups, n_classes) == 0).any(axis=1) | (n_classes < 2)
         return unusual
 
     def stacked(self, job: Job, chosen: BoolArray) -> PreparedStack:
