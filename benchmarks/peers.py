@@ -266,7 +266,7 @@ def trees(folder: Path, rounds: int, target: float) -> Workload:
         f"gbdt, 1M x 32, 280 groups, 12 configs, {rounds} trees",
         lambda: train(path, statement, LOSSES)[0],
         lambda: joblib(path, 32, "y", fit_trees, rounds),
-        same_losses(1e-6),
+        same_losses(1e-5),
         target,
     )
 

@@ -195,11 +195,14 @@ class _Rows:
         sizes = np.bincount(self.of, minlength=n_groups)
         unusual = np.bincount(self.of, odd, minlength=n_groups) > 0
         unusual |= (sizes < max(1, job.min_rows)) | (np.bincount(self.of, train, minlength=n_groups) == 0)
-        if job.task is not Task.REGRESSION:
-            known = np.where(np.isfinite(y), y, 0).astype(np.intp)[train]
-            n_classes = len(data.classes)
-            counts = np.bincount(self.of[train] * n_classes + known, minlength=n_groups * n_classes)
-            unusual |= (counts.reshape(n_groups, n_classes) == 0).any(axis=1) | (n_classes < 2)
+        if job.task is Task.REGRESSION:
+            return unusual
+        n_classes = len(data.classes)
+        if n_classes < 2:
+            return np.ones(n_groups, dtype=np.bool_)
+        known = np.where(np.isfinite(y), y, 0).astype(np.intp)[train]
+        counts = np.bincount(self.of[train] * n_classes + known, minlength=n_groups * n_classes)
+        unusual |= (counts.reshape(n_groups, n_classes) == 0).any(axis=1)
         return unusual
 
     def stacked(self, job: Job, chosen: BoolArray) -> PreparedStack:
