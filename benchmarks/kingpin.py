@@ -76,8 +76,8 @@ def measured(con: Any, name: str, learner: str, operator: str) -> dict[str, floa
     seconds, after = time.perf_counter() - began, busy()
     moved, loads = con.execute(
         "SELECT sum(loaded + fetched) / 1e6, count(*) FILTER (loaded > 0) FROM grouplearn.units"
-    ).fetchone()
-    (loss,) = con.execute("SELECT avg(train_log_loss) FROM m").fetchone()
+    ).fetchall()[0]
+    (loss,) = con.execute("SELECT avg(train_log_loss) FROM m").fetchall()[0]
     cpu = (after[0] - before[0]) / max(1, after[1] - before[1])
     return {"seconds": seconds, "cpu": cpu, "mb": moved, "loads": loads, "loss": loss}
 

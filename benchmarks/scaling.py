@@ -29,7 +29,7 @@ STATEMENT = (
 
 def explained(con: Any, how: str, source: str, features: str, options: str) -> dict[str, Any]:
     text = STATEMENT.format(learner="logistic_regression", features=features, source=source, options=options)
-    found: dict[str, Any] = json.loads(con.execute(f"EXPLAIN ({how}FORMAT json) {text}").fetchone()[0])
+    found: dict[str, Any] = json.loads(con.execute(f"EXPLAIN ({how}FORMAT json) {text}").fetchall()[0][0])
     return found
 
 
