@@ -80,24 +80,6 @@ class PhysicalPlan:
         return len(self.stats.classes) if self.task is Task.MULTICLASS else 1
 
     @property
-    def largest_unit_bytes(self) -> int:
-        """Estimated bytes of the rows and the state of the unit that needs most."""
-        row, learner = cost.row_bytes(self.stored), self.bound.learner
-        states: dict[tuple[int, ...], int] = {}
-        for unit in self.units:
-            if unit.configs not in states:
-                configs = [self.bound.configs[config] for config in unit.configs]
-                states[unit.configs] = cost.state_bytes(learner, configs, self.stored, self.outputs)
-        sizes = self.stats.groups
-        return max(
-            (
-                row * sum(sizes[group].n_rows for group in unit.groups) + states[unit.configs] * len(unit.groups)
-                for unit in self.units
-            ),
-            default=0,
-        )
-
-    @property
     def serial_seconds(self) -> float:
         """Estimated time on one worker."""
         return sum(unit.cost for unit in self.units)

@@ -7,7 +7,6 @@ from typing import Literal
 
 _NUMERIC = re.compile(r"^(U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|BIGNUM|FLOAT|DOUBLE|DECIMAL\(.*\)|BOOLEAN)$")
 _CATEGORY = re.compile(r"^(VARCHAR|ENUM\(.*\)|UUID|CHAR)$", re.DOTALL)
-_WHOLE = re.compile(r"^(U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|BOOLEAN)$")
 _NESTED = re.compile(r"(\]$|^(STRUCT|MAP|UNION|LIST)\b)")
 
 Kind = Literal["numeric", "category", "other"]
@@ -46,11 +45,6 @@ def as_text(type_name: str) -> tuple[str, str]:
 def is_classless(type_name: str) -> bool:
     """Values of this type have no single text that names a class: intervals such as 30 days and 1 month are equal."""
     return is_nested(type_name) or type_name in {"INTERVAL", '"NULL"'}
-
-
-def is_whole(type_name: str) -> bool:
-    """Integers and booleans."""
-    return bool(_WHOLE.match(type_name))
 
 
 def advice(type_name: str) -> str:

@@ -6,7 +6,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import numpy as np
 
@@ -20,10 +19,8 @@ from grouplearn.runtime.job import Job, StepRecord, UnitResult
 from grouplearn.runtime.prepare import FINAL, GroupFailed, Outline, Prepared, encode_blocks, outline, prepare
 from grouplearn.runtime.rows import RowsAtHand, RowSource, dataset_bytes
 from grouplearn.runtime.steps import Product, StepAnswer, finish, goes_on, make
-from grouplearn.runtime.unit import failed_trials, failed_unit, group_of, pack_of, reason_of, train_unit
+from grouplearn.runtime.unit import failed_trials, failed_unit, group_of, or_failed, pack_of, reason_of, train_unit
 from grouplearn.schedule.messages import Blocks, Step, Unit
-
-Made = TypeVar("Made")
 
 #: Steps of several workers at the same time.
 GANG_KINDS = ("boost", "descend")
@@ -238,24 +235,12 @@ def _unrecorded(step: Step) -> StepRecord:
 
 
 def _prepared_or_failed(job: Job, unit: Unit) -> Prepared | GroupFailed:
-    return _or_failed(lambda: prepare(job, group_of(job, unit.group), unit.fold))
+    return or_failed(lambda: prepare(job, group_of(job, unit.group), unit.fold))
 
 
 def outline_or_failed(job: Job, unit: Unit) -> Outline | GroupFailed:
     """Return what is decided about the whole group of a unit before it is split, or why it cannot be trained."""
-    return _or_failed(lambda: outline(job, group_of(job, unit.group), unit.fold))
-
-
-def _or_failed(made: Callable[[], Made]) -> Made | GroupFailed:
-    try:
-        with np.errstate(all="ignore"):
-            return made()
-    except GroupFailed as error:
-        return error
-    except Interrupted:
-        raise
-    except Exception as error:
-        return GroupFailed(reason_of(error))
+    return or_failed(lambda: outline(job, group_of(job, unit.group), unit.fold))
 
 
 class Throttle:

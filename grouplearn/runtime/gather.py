@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -18,7 +18,7 @@ from grouplearn.runtime.folds import solve_folds
 from grouplearn.runtime.job import GroupFacts, Job, TrialResult, UnitResult
 from grouplearn.runtime.outcome import trial_with_folds
 from grouplearn.runtime.packed import Curves, Models, Packed
-from grouplearn.runtime.prepare import FINAL
+from grouplearn.runtime.prepare import FINAL, Prepared
 from grouplearn.runtime.prepare_stack import PreparedFolds, PreparedStack, prepare_folds, prepare_stacks
 from grouplearn.runtime.unit import group_of, train_unit
 from grouplearn.schedule.messages import Unit
@@ -40,7 +40,8 @@ def train_gathered(job: Job, unit: Unit, report: Callable[[int], None], cancelle
     for stack in prepared.stacks:
         solved = _solve(job, table.configs, stack, report, cancelled)
         # What broke the stack, or in it, tells its own reason when it trains alone.
-        table.train_alone(stack.members if solved is None else table.add(stack, solved), report, cancelled)
+        broken = stack.members if solved is None else table.add(stack, solved)
+        table.train_alone(dict.fromkeys(broken), report, cancelled)
     table.train_alone(prepared.alone, report, cancelled)
     return UnitResult(unit, (), pack=table.finished(time.perf_counter() - began))
 
@@ -59,6 +60,8 @@ def _train_folds(
                 solved, valid = solve_folds(learner, table.configs, prepared)
             others = (*others, *table.add_folded(prepared, solved, valid))
             report((1 + unit.folds) * solved.epochs.size)
+    except Interrupted:  # raised inside a thread that does not look up
+        raise
     except Exception:
         others = tuple(range(len(unit.groups)))
     for place in others:
@@ -178,10 +181,15 @@ class _Table:
         for name, values in found.items():
             into[name][np.array(prepared.members)] = values
 
-    def train_alone(self, places: Iterable[int], report: Callable[[int], None], cancelled: Callable[[], bool]) -> None:
-        """Train groups one after the other."""
-        for place in places:
-            result = train_unit(self.job, self.unit.of(self.unit.groups[place]), None, report, cancelled)
+    def train_alone(
+        self,
+        places: Mapping[int, Prepared | None],
+        report: Callable[[int], None],
+        cancelled: Callable[[], bool],
+    ) -> None:
+        """Train groups one after the other, on the rows that are prepared already if they are."""
+        for place, prepared in places.items():
+            result = train_unit(self.job, self.unit.of(self.unit.groups[place]), prepared, report, cancelled)
             self.facts[place] = result.facts
             for config, trial in enumerate(result.trials):
                 self._take(place, config, trial)

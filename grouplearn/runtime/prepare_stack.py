@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Sequence
@@ -16,10 +17,10 @@ from grouplearn.data.dataset import FloatArray, Group
 from grouplearn.data.encoders import FittedItem
 from grouplearn.data.shard import Shard, Stack
 from grouplearn.learners import registry
-from grouplearn.learners.base import Interrupted, Problem, Task
+from grouplearn.learners.base import Problem, Task
 from grouplearn.runtime.job import GroupFacts, Job
 from grouplearn.runtime.prepare import FINAL, GroupFailed, Prepared, prepare, problem_of
-from grouplearn.runtime.unit import reason_of
+from grouplearn.runtime.unit import or_failed
 
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.intp]
@@ -122,7 +123,8 @@ def _one_by_one(job: Job, groups: Sequence[Group], places: Sequence[int], fold: 
     alone: dict[int, Prepared] = {}
     alike: dict[tuple[int, int, bool], list[tuple[int, Prepared]]] = defaultdict(list)
     for place in places:
-        prepared = _prepared(job, groups[place], fold)
+        group = groups[place]
+        prepared = or_failed(functools.partial(prepare, job, group, fold))
         if isinstance(prepared, GroupFailed):
             failed[place] = str(prepared)
         elif not isinstance(prepared.train.x, np.ndarray):
@@ -131,18 +133,6 @@ def _one_by_one(job: Job, groups: Sequence[Group], places: Sequence[int], fold: 
             problem = prepared.problem
             alike[problem.n_features, problem.n_classes, prepared.valid is None].append((place, prepared))
     return Preparation(tuple(_stack_of(members) for members in alike.values()), alone, failed)
-
-
-def _prepared(job: Job, group: Group, fold: int) -> Prepared | GroupFailed:
-    try:
-        with np.errstate(all="ignore"):
-            return prepare(job, group, fold)
-    except GroupFailed as error:
-        return error
-    except Interrupted:
-        raise
-    except Exception as error:
-        return GroupFailed(reason_of(error))
 
 
 def _stack_of(members: Sequence[tuple[int, Prepared]]) -> PreparedStack:

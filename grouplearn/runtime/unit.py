@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from grouplearn.data.dataset import Group
 from grouplearn.learners import registry
-from grouplearn.learners.base import Diverged, Interrupted, State
+from grouplearn.learners.base import Diverged, Interrupted
 from grouplearn.runtime.evaluation import conclude, evaluate
-from grouplearn.runtime.fit import Fit, Pack, Training, fit_pack
+from grouplearn.runtime.fit import Pack, Training, fit_pack
 from grouplearn.runtime.job import Job, TrialResult, UnitResult
 from grouplearn.runtime.packed import failed_pack
 from grouplearn.runtime.prepare import FINAL, GroupFailed, Prepared, prepare
 from grouplearn.schedule.messages import Unit
+
+Made = TypeVar("Made")
 
 #: A reason is a line in a table: longer texts of libraries are cut.
 _REASON_LENGTH = 500
@@ -80,6 +83,19 @@ def reason_of(error: Exception) -> str:
     return f"{type(error).__name__}: {text}"
 
 
+def or_failed(made: Callable[[], Made]) -> Made | GroupFailed:
+    """Return what ``made`` makes of a group, or why it cannot be made, as a user understands it; raises Interrupted."""
+    try:
+        with np.errstate(all="ignore"):
+            return made()
+    except GroupFailed as error:
+        return error
+    except Interrupted:
+        raise
+    except Exception as error:
+        return GroupFailed(reason_of(error))
+
+
 def _train(
     job: Job,
     unit: Unit,
@@ -115,13 +131,6 @@ def pack_of(
     configs = tuple(job.configs[number] for number in numbers)
     first = job.first_blocks.get(unit.id, 0)
     return Pack(registry.learner(job.learner), configs, prepared, job.metric, job.patience, report, cancelled, first)
-
-
-def finish_pack(
-    pack: Pack, numbers: Sequence[int], state: State, fits: Sequence[Fit], keep_model: bool, started: float
-) -> tuple[TrialResult, ...]:
-    """Return the trials of a pack trained to ``state``; ``started`` is the ``time.perf_counter()`` of its beginning."""
-    return _finish(pack, numbers, Training(state, tuple(fits)), keep_model, started)
 
 
 def _finish(
