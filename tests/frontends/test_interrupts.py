@@ -13,10 +13,10 @@ import grouplearn
 from grouplearn.frontends.interrupts import interruptible
 
 ENDLESS = "SELECT count(*) FROM range(100000000000) a, range(1000) b"
-TRAIN = """
-TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM (SELECT range AS x, range * 2.0 AS y FROM range(6000))
-GROUP BY x % 3000 OVER GRID (l2 IN (0, 1, 2, 3), l1 IN (0, 0.1, 0.2, 0.3))
-"""
+TRAIN = (
+    "TRAIN MODEL m USING mlp PREDICT y FEATURES (x) FROM (SELECT i % 3 AS g, i AS x, i % 2 = 0 AS y FROM range(900) AS r(i)) "
+    "GROUP BY g WITH (epochs = 10000000, executor = 'local')"  # longer than anyone waits, however fast the machine
+)
 
 
 @contextlib.contextmanager
