@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray, Shard, Stack
-from grouplearn.learners import epochwise, lbfgs, linear_model, moments, packed
+from grouplearn.learners import block_pass, epochwise, lbfgs, linear_model, moments, packed
 from grouplearn.learners.base import AlgebraicLearner, Config, Problem, Solved, State, Tensors
 from grouplearn.learners.lanes import Watch
+from grouplearn.learners.row_loss import Kernel
 
 #: Up to this many parameters per config the first model of the objective has a full Hessian, from X'X.
 DENSE_PARAMETERS = 256
@@ -38,6 +39,10 @@ _OPTIMISER = (
 
 class Family(Protocol):
     """What tells one generalised linear model from another; arrays may have leading axes."""
+
+    def kernel(self, problem: Problem) -> Kernel:
+        """Return the loss of rows; its labels are the first K targets."""
+        ...
 
     def targets(self, problem: Problem, y: FloatArray) -> FloatArray:
         """Return what the first pass averages, (..., n, t); the first K are the labels of the K outputs."""
@@ -100,6 +105,13 @@ def accumulate(
     frame = _Frame.of(problem, configs, state, active)
     trial = lbfgs.trial_points({name: state.tensors[name][active] for name in ("point", "target", "length")})
     weights, intercept = frame.as_written(trial)
+    if not isinstance(block.x, np.ndarray):
+        return _sparse_sums(family, block, weights, intercept)
+    labels = family.targets(problem, block.y)[:, : problem.n_outputs]
+    return block_pass.sums(family.kernel(problem), labels, block, weights, intercept)
+
+
+def _sparse_sums(family: Family, block: Shard, weights: FloatArray, intercept: FloatArray) -> Tensors:
     with np.errstate(over="ignore", invalid="ignore"):
         predictor = linear_model.linear_predictor(block.x, weights, intercept)
         loss, residual = family.by_row(predictor, block.y)
@@ -264,14 +276,14 @@ def _first_step(family: Family, problem: Problem, configs: Sequence[Config], sta
 
     shares, totals = by_config(share), by_config(about["total"])
     coupling = family.coupling(shares)
-    spread = np.einsum("ckk->ck", coupling)
+    bend = np.einsum("ckk->ck", coupling)
     l2 = linear_model.column(configs, linear_model.GLM_L2)[:, None, None]
-    curvature = spread[:, :, None] * by_config(about["square"])[:, None, :] + l2
+    curvature = bend[:, :, None] * by_config(about["square"])[:, None, :] + l2
     informative = np.broadcast_to(by_config(varies)[:, None, :], curvature.shape)
     inverse = np.where(informative, 1.0 / np.sqrt(np.where(informative, curvature, 1.0)), 0.0).reshape(n_configs, -1)
     point = np.zeros_like(inverse)
     if with_intercept:
-        by_intercept = 1.0 / np.sqrt(spread * totals[:, None])
+        by_intercept = 1.0 / np.sqrt(bend * totals[:, None])
         inverse = np.concatenate([inverse, by_intercept], axis=1)
         point = np.concatenate([point, family.scores(shares) / by_intercept], axis=1)
     tensors = {**state.tensors, "inverse": inverse, "mean": by_config(about["mean"])}

@@ -11,7 +11,7 @@ from grouplearn.data.shard import FloatArray, Stack
 from grouplearn.learners import glm, log_loss, packed
 from grouplearn.learners.base import Problem, Task
 from grouplearn.learners.glm_learner import GlmLearner
-from grouplearn.learners.row_loss import Binary, Multinomial
+from grouplearn.learners.row_loss import Binary, Kernel, Multinomial
 
 #: Class shares are kept this far from 0 and 1 where they set the starting point.
 _SMALLEST_SHARE = 1e-6
@@ -21,6 +21,10 @@ _COUPLING = 0.9999
 
 class _LogLoss:
     """The log-loss: sigmoid for one output, softmax for more."""
+
+    def kernel(self, problem: Problem) -> Kernel:
+        """Return the loss of rows."""
+        return Binary() if problem.task is Task.BINARY else Multinomial()
 
     def targets(self, problem: Problem, y: FloatArray) -> FloatArray:
         """Return y (..., n) as one column (binary), or one 0/1 column per class: (..., n, k)."""
@@ -61,8 +65,7 @@ class _LogLoss:
         label = self.targets(problem, stack.y).swapaxes(1, 2)
         observed = (label @ stack.weight[:, :, None])[:, :, 0] / stack.weight.sum(axis=1)[:, None]
         mean = self.start(problem, observed, fit_intercept)
-        kernel = Binary() if problem.task is Task.BINARY else Multinomial()
-        return packed.Family(kernel, self.scores(mean), _covariance(mean, 1.0), label)
+        return packed.Family(self.kernel(problem), self.scores(mean), _covariance(mean, 1.0), label)
 
 
 def _covariance(share: FloatArray, coupled: float) -> FloatArray:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from grouplearn.data.shard import FloatArray, Stack
 from grouplearn.learners import epochwise, lanes, moments, newton, proximal
 from grouplearn.learners.base import AlgebraicLearner, Config, Problem, Solved
-from grouplearn.learners.row_loss import Binary, Kernel, Rows
+from grouplearn.learners.row_loss import Kernel, Rows
 
 Array = npt.NDArray[Any]
 BoolArray = npt.NDArray[np.bool_]
@@ -241,8 +241,8 @@ def _task(stack: Stack, rotated: Rotated, family: Family, settings: Settings) ->
 def _signed(x: FloatArray, stack: Stack, family: Family) -> FloatArray:
     """Return ``x``, overwritten: padding becomes zero, and rows have the sign that a binary kernel wants."""
     real = stack.weight > 0
-    binary = isinstance(family.kernel, Binary)
-    sign = np.where(real, 1.0 - 2.0 * family.label[:, 0], 0.0) if binary else real.astype(np.float64)
+    sign = family.kernel.sign(family.label)
+    sign = real.astype(np.float64) if sign is None else np.where(real, sign, 0.0)
     x *= sign[:, :, None]
     return x
 

@@ -11,7 +11,7 @@ from grouplearn.data.shard import FloatArray, Stack
 from grouplearn.learners import glm, packed
 from grouplearn.learners.base import Problem, Task
 from grouplearn.learners.glm_learner import GlmLearner
-from grouplearn.learners.row_loss import Poisson
+from grouplearn.learners.row_loss import Kernel, Poisson
 
 #: The mean label is kept above this where it sets the starting point.
 _SMALLEST_MEAN = 1e-6
@@ -19,6 +19,11 @@ _SMALLEST_MEAN = 1e-6
 
 class _HalfDeviance:
     """Half the deviance of a Poisson label; the second target carries the part that no prediction changes."""
+
+    def kernel(self, problem: Problem) -> Kernel:
+        """Return the loss of rows."""
+        del problem
+        return Poisson()
 
     def targets(self, problem: Problem, y: FloatArray) -> FloatArray:
         """Return y and y·log y − y, (..., n, 2)."""
@@ -58,7 +63,9 @@ class _HalfDeviance:
         """Return the same for the solver of stacks; double precision, for large counts."""
         observed = ((stack.y * stack.weight).sum(axis=1) / stack.weight.sum(axis=1))[:, None]
         mean = self.start(problem, observed, fit_intercept)
-        return packed.Family(Poisson(), self.scores(mean), self.coupling(mean), stack.y[:, None], single=False)
+        return packed.Family(
+            self.kernel(problem), self.scores(mean), self.coupling(mean), stack.y[:, None], single=False
+        )
 
 
 class PoissonRegression(GlmLearner):

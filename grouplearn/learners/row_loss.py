@@ -25,6 +25,10 @@ _LARGEST_EXPONENT = 80.0
 class Kernel(Protocol):
     """The loss of rows in two calls, which share the scores (G, M, K, n) and a scratch array of that shape in place."""
 
+    def sign(self, label: Array) -> Array | None:
+        """Return what every row of x is multiplied by beforehand, (G, n), or None for nothing."""
+        ...
+
     def loss(self, score: Array, scratch: Array, label: Array) -> Array:
         """Return the loss of every row and model, (G, M, n); ``score`` is overwritten for ``slope``."""
         ...
@@ -43,6 +47,11 @@ class Binary:
 
     The derivative eᵐ/(1 + eᵐ) keeps all its digits however small it is, which p − y would not.
     """
+
+    def sign(self, label: Array) -> Array | None:
+        """Return 1 − 2y."""
+        sign: Array = 1.0 - 2.0 * label[:, 0]
+        return sign
 
     def loss(self, score: Array, scratch: Array, label: Array) -> Array:
         """Return log(1 + eᵐ)."""
@@ -71,6 +80,11 @@ class Binary:
 class Multinomial:
     """log Σⱼ exp(zⱼ) − z_y; ``label`` is 0/1 per class, (G, K, n)."""
 
+    def sign(self, label: Array) -> Array | None:
+        """Return None: rows stay as they are."""
+        del label
+        return None
+
     def loss(self, score: Array, scratch: Array, label: Array) -> Array:
         """Return the log-loss and leave softmax(z) in ``score``."""
         score -= score.max(axis=2, keepdims=True)
@@ -95,6 +109,11 @@ class Multinomial:
 
 class Poisson:
     """Half the deviance, eᶻ − y·z + (y·log y − y), which is zero where eᶻ = y; ``label`` is y, (G, 1, n)."""
+
+    def sign(self, label: Array) -> Array | None:
+        """Return None: rows stay as they are."""
+        del label
+        return None
 
     def loss(self, score: Array, scratch: Array, label: Array) -> Array:
         """Return half the deviance and leave eᶻ in ``score``."""
