@@ -97,8 +97,10 @@ def encode(
 ) -> Matrix:
     """Return the design matrix of rows: columns in the order of ``fitted``; missing numeric values stay NaN.
 
-    Dense (C order) up to ``dense_columns`` columns, CSR beyond.
+    Dense (C order) up to ``dense_columns`` columns, CSR beyond. Where nothing changes it is ``numeric`` itself.
     """
+    if _as_they_are(fitted, numeric.shape[1]):
+        return numeric
     width = sum(item.width for item in fitted)
     columns = [_Column.of(entry, dictionaries) for entry in fitted]
     if width > dense_columns:
@@ -110,6 +112,12 @@ def encode(
         rows = slice(start, start + step)
         _write(x[rows], columns, numeric[rows], codes[rows])
     return x
+
+
+def _as_they_are(fitted: Sequence[FittedItem], n_columns: int) -> bool:
+    """Whether the features are the numeric columns, all of them in order, unchanged."""
+    plain = [(item.item.kind, item.item.column, item.fill, item.center, item.scale) for item in fitted]
+    return plain == [("numeric", number, None, 0.0, 1.0) for number in range(n_columns)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ from grouplearn.plan.bound import BoundKey, BoundTrain
 from grouplearn.plan.features import AUTO_ONEHOT_LIMIT
 from grouplearn.plan.holdout import hold_out
 from grouplearn.plan.judge import Judge
-from grouplearn.plan.sorted_rows import Keys, Layout, SortedRows
+from grouplearn.plan.row_order import Keys
+from grouplearn.plan.sorted_rows import Layout, SortedRows
 
 #: A label with more distinct values than this is not a class label.
 MAX_CLASSES = 1000
@@ -135,20 +136,22 @@ def extract(
     directory: RunDirectory | None = None,
     limit: int | None = None,
 ) -> tuple[Dataset, tuple[Group, ...]]:
-    """Read the rows once, sorted by finest group and then by a hash of (seed, row), and cut them into groups.
+    """Read the rows once, sort them by finest group and then by a hash of (seed, row), and cut them into groups.
 
     Rows too many for the memory limit (``limit`` bytes; see ``memory_limit``) are kept in files of ``directory``.
     """
     layout = _layout(bound, stats)
     in_memory = directory is None or rows_stay_in_memory(layout.row_bytes * stats.n_rows, memory_limit(limit))
     files = None if in_memory else directory
-    rows = SortedRows(layout, stats.n_rows, files.array if files else _array)
+    rows = SortedRows(layout, stats.n_rows, files.array if files else _array, in_order=files is not None)
+    query = _extract_query(bound, in_order=files is not None)
     # Closed at once when a batch cannot be taken: until then the connection can run nothing else, not even ROLLBACK.
-    with closing(_batches(connection, judge, _extract_query(bound), layout.row_bytes)) as batches:
+    with closing(_batches(connection, judge, query, layout.row_bytes)) as batches:
         for batch in batches:
             rows.take(batch)
             if files:
                 files.forget_pages()
+    rows.arrange()
     _refuse_other_rows(judge, bound, stats, rows)
     rows.finish()
     hold_out(rows.split, bound.holdout, rows.offsets, rows.leaves)
@@ -162,7 +165,7 @@ def _array(_: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[
 def _batches(
     connection: duckdb.DuckDBPyConnection, judge: Judge, pieces: list[str | Sql], row_bytes: int
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Yield the rows of a query in order, about ``BATCH_BYTES`` at a time; DuckDB sorts, and spills what it must."""
+    """Yield the rows of a query, about ``BATCH_BYTES`` at a time; where it sorts, DuckDB spills what it must."""
     query = "\n".join(piece if isinstance(piece, str) else piece.text for piece in pieces)
     rows = min(MOST_BATCH_ROWS, 1 << (BATCH_BYTES // row_bytes).bit_length())
     try:
@@ -185,7 +188,7 @@ def _layout(bound: BoundTrain, stats: Statistics) -> Layout:
     )
 
 
-def _extract_query(bound: BoundTrain) -> list[str | Sql]:
+def _extract_query(bound: BoundTrain, in_order: bool) -> list[str | Sql]:
     before, after = types.as_text(bound.target.type) if bound.target.classification else ("CAST((", ") AS DOUBLE)")
     target = (before, bound.target.extract, after)
     columns: list[tuple[str, tuple[str | Sql, ...]]] = [
@@ -203,6 +206,8 @@ def _extract_query(bound: BoundTrain) -> list[str | Sql]:
     ]
     for number, (name, expression) in enumerate(columns):
         pieces += [*([","] if number else []), *expression, f"AS {name}"]
+    if not in_order:
+        return [*pieces, *bound.source, ")"]
     keys = "".join(f"k{number} NULLS FIRST, " for number in range(len(bound.keys)))
     # Rows of one group and one hash are put in order by SortedRows: only keys and a number are compared here.
     return [*pieces, *bound.source, f") ORDER BY {keys}h"]

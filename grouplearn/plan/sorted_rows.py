@@ -1,4 +1,8 @@
-"""Batches of rows, sorted by finest group and hash, become the arrays of a dataset: in memory, or in files."""
+"""Batches of rows become the arrays of a dataset, sorted by finest group and hash: in memory, or in files.
+
+Rows that stay in memory come as they are stored, and each is put where it belongs: quicker than to have them sorted, which
+DuckDB does where they are written to files.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from grouplearn.data.dataset import FloatArray, Item
-
-Keys = tuple[str | None, ...]
+from grouplearn.plan.row_order import IntArray, Keys, RowOrder
 
 #: Values transposed at a time: columns of Arrow become rows of a dataset while both fit the cache.
 _TRANSPOSED_VALUES = 1 << 16
@@ -79,11 +82,13 @@ class _Texts:
 class SortedRows:
     """The arrays of ``n_rows`` rows, filled batch by batch; rows beyond are counted and dropped.
 
-    After ``finish``, ``leaves`` are the key texts of the finest groups and ``offsets`` (one longer) their first rows.
+    ``in_order``: batches come sorted. After ``arrange``, ``leaves`` are the key texts of the finest groups and ``offsets``
+    (one longer) their first rows; ``finish`` ends it.
     """
 
-    def __init__(self, layout: Layout, n_rows: int, new: NewArray) -> None:
-        self._layout, self._room = layout, n_rows
+    def __init__(self, layout: Layout, n_rows: int, new: NewArray, in_order: bool) -> None:
+        self._layout, self._room, self._sorted = layout, n_rows, in_order
+        self._waiting: list[pa.RecordBatch] = []
         self.numeric: FloatArray = new("numeric", (n_rows, layout.n_numeric), np.float64)
         n_codes = len(layout.items) - layout.n_numeric
         self.codes: npt.NDArray[np.int32] = new("codes", (n_rows, n_codes), np.int32)
@@ -99,13 +104,34 @@ class SortedRows:
         self._tied = np.zeros(n_rows, dtype=np.bool_)
 
     def take(self, batch: pa.RecordBatch) -> None:
-        """Put the rows of ``batch`` after those taken before."""
+        """Put the rows of ``batch`` after those taken before, or keep them until all are there."""
         start, self.n_read = self.n_read, self.n_read + batch.num_rows
         if self.n_read > self._room or not batch.num_rows:
             return
+        if not self._sorted:
+            self._waiting.append(batch)
+            return
         rows = slice(start, self.n_read)
         self._find_leaves(batch, start)
-        self._put_items(batch, start)
+        self._put(batch, rows)
+
+    def arrange(self) -> None:
+        """Put all rows that were taken unsorted where they belong."""
+        batches, self._waiting = self._waiting, []
+        if not batches or self.n_read != self._room:
+            return
+        numbers = range(self._layout.n_keys)
+        keys = [pa.chunked_array([batch.column(f"k{number}") for batch in batches]) for number in numbers]
+        order = RowOrder.of(keys, np.concatenate([batch.column("h").to_numpy() for batch in batches]))
+        self.leaves, self._firsts, self._tied = list(order.leaves), [order.firsts], order.tied
+        place = order.place
+        while batches:  # whose memory goes back one by one
+            batch = batches.pop()
+            place, rows = np.split(place, [place.size - batch.num_rows])
+            self._put(batch, rows)
+
+    def _put(self, batch: pa.RecordBatch, rows: slice | IntArray) -> None:
+        self._put_items(batch, rows)
         label, classes = batch.column("y"), self._layout.classes
         self.y[rows] = _floats(label if classes is None else _class_numbers(label, classes))
         self.weight[rows] = _floats(batch.column("w")) if self._layout.weighted else 1.0
@@ -146,22 +172,31 @@ class SortedRows:
         self.leaves += zip(*texts, strict=True) if keys else [()] * positions.size
         self._firsts.append(positions + start)
 
-    def _put_items(self, batch: pa.RecordBatch, start: int) -> None:
-        numbers: dict[int, FloatArray] = {}
+    def _put_items(self, batch: pa.RecordBatch, rows: slice | IntArray) -> None:
+        numbers: dict[int, npt.NDArray[Any]] = {}
         for position, item in enumerate(self._layout.items):
             column = batch.column(f"x{position}")
             if item.kind == "numeric":
-                numbers[item.column] = _floats(column)
+                numbers[item.column] = _numbers(column)
             elif item.kind == "hash":
-                buckets = pc.fill_null(column, -1).to_numpy(zero_copy_only=False)
-                self.codes[start : start + batch.num_rows, item.column] = buckets
+                self.codes[rows, item.column] = pc.fill_null(column, -1).to_numpy(zero_copy_only=False)
             else:
-                self.codes[start : start + batch.num_rows, item.column] = self._texts[item.column].coded(column)
-        step = max(1, _TRANSPOSED_VALUES // max(1, len(numbers)))
-        for low in range(0, batch.num_rows, step):
-            part = self.numeric[start + low : start + min(low + step, batch.num_rows)]
-            for place, values in numbers.items():
-                part[:, place] = values[low : low + step]
+                self.codes[rows, item.column] = self._texts[item.column].coded(column)
+        self._put_numbers(numbers, rows, batch.num_rows)
+
+    def _put_numbers(self, columns: dict[int, npt.NDArray[Any]], rows: slice | IntArray, n_rows: int) -> None:
+        """Transpose columns in pieces that fit the cache."""
+        step = max(1, _TRANSPOSED_VALUES // max(1, len(columns)))
+        piece = np.empty((step, len(columns)))
+        for low in range(0, n_rows, step):
+            high = min(low + step, n_rows)
+            into = (
+                self.numeric[rows.start + low : rows.start + high] if isinstance(rows, slice) else piece[: high - low]
+            )
+            for place, values in columns.items():
+                into[:, place] = values[low:high]
+            if not isinstance(rows, slice):
+                self.numeric[rows[low:high]] = into
 
     def _settle_ties(self) -> None:
         """Order rows of one group and one hash by content; where they are equal, as nearly always, nothing moves."""
@@ -208,7 +243,12 @@ def _keys_at(keys: Sequence[Any], row: int) -> Keys:
 
 
 def _floats(column: Any) -> FloatArray:
-    values: FloatArray = column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+    return _numbers(column).astype(np.float64, copy=False)
+
+
+def _numbers(column: Any) -> npt.NDArray[Any]:
+    """Return numbers of whatever type, NULL as NaN."""
+    values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
     if column.null_count:
         values = np.where(column.is_null().to_numpy(zero_copy_only=False), np.nan, values)
     return values

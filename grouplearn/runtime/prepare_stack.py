@@ -265,9 +265,6 @@ def _fitted(job: Job) -> tuple[FittedItem, ...]:
 
 def _design(job: Job, rows: npt.NDArray[np.int64] | slice, fitted: tuple[FittedItem, ...]) -> FloatArray:
     data = job.dataset
-    plain = [(item.item.kind, item.item.column, item.fill, item.center, item.scale) for item in fitted]
-    if plain == [("numeric", number, None, 0.0, 1.0) for number in range(data.numeric.shape[1])]:
-        return data.numeric[rows]
     width = sum(each.width for each in fitted)
     return np.asarray(encoders.encode(fitted, data.numeric[rows], data.codes[rows], data.dictionaries, width))
 
