@@ -32,6 +32,7 @@ from grouplearn.learners.base import (
     Value,
 )
 from grouplearn.learners.gbdt_parameters import HYPERPARAMETERS
+from grouplearn.learners.trained_rows import TrainedRows
 
 _OBJECTIVES = {Task.REGRESSION: "regression", Task.BINARY: "binary", Task.MULTICLASS: "multiclass"}
 
@@ -118,10 +119,13 @@ class Gbdt:
             tensors[f"model_{index}"] = np.frombuffer(result.text.encode(), dtype=np.uint8)
         in_order = [kept[index] for index in range(len(configs))]
         boosted = Boosted(tuple(r.rounds for r in in_order), tuple(r.curve for r in in_order))
-        return State(tensors, np.ones(len(configs), dtype=bool)), boosted
+        return State(tensors, np.ones(len(configs), dtype=bool), _trained_rows(shard.x, in_order)), boosted
 
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
-        """Return the predictions, shape (n, c, n_outputs)."""
+        """Return the predictions, shape (n, c, n_outputs); those of training rows are known since training."""
+        known = state.live.of(x) if isinstance(state.live, TrainedRows) else None
+        if known is not None:
+            return known
         models = (self.finalize(problem, configs, state, index) for index in range(len(configs)))
         return np.stack([self.score(problem.task, model, x) for model in models], axis=1)
 
@@ -314,11 +318,33 @@ class _Binned:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """The model of one config, the rounds it holds and the metric after each round that was run."""
+    """The model of one config, the rounds it holds and the metric after each round that was run.
+
+    ``fitted`` (n, k) are its predictions of the training rows, where the booster has them.
+    """
 
     text: str
     rounds: int
     curve: tuple[float, ...]
+    fitted: FloatArray | None = None
+
+
+def _trained_rows(x: Matrix, kept: Sequence[_Kept]) -> TrainedRows | None:
+    known = [each.fitted for each in kept if each.fitted is not None]
+    whole = isinstance(x, np.ndarray) and len(known) == len(kept)
+    return TrainedRows(x, np.stack(known, axis=1)) if whole else None
+
+
+def _fitted(booster: Any, n_outputs: int) -> FloatArray:
+    """Return the booster's predictions of its training rows, which boosting keeps up to date."""
+    found: list[FloatArray] = []
+
+    def keep(predictions: FloatArray, _: Any) -> tuple[str, float, bool]:
+        found.append(predictions.reshape(-1, n_outputs).copy())
+        return "kept", 0.0, False
+
+    booster.eval_train(feval=keep)
+    return found[0]
 
 
 def _boost_family(data: _Binned, family: Sequence[Config], stop: Stop) -> list[_Kept]:
@@ -344,7 +370,9 @@ def _boost_longest(data: _Binned, family: Sequence[Config], stop: Stop) -> list[
             # Later rounds of dart rescaled the earlier trees: grow them once more, up to the best round.
             model = data.booster(config)
             trees = _boosted(model, count, config, stop, None).trees[-1]
-        results.append(_Kept(model.model_to_string(num_iteration=trees), count, tuple(run.curve[:limit])))
+        whole = model is booster and trees == booster.current_iteration() and data.gang is None
+        fitted = _fitted(model, data.problem.n_outputs) if whole else None
+        results.append(_Kept(model.model_to_string(num_iteration=trees), count, tuple(run.curve[:limit]), fitted))
     return results
 
 
