@@ -1,0 +1,116 @@
+"""Values as bytes that cannot run code: dataclasses, tuples and mappings as JSON, arrays and bytes as tensors beside it.
+
+A value is a safetensors file: its tensors are the arrays, its header has one entry ``value``, the JSON. What is no JSON by
+itself is an object with one key that says what it is: ``{"tuple": [...]}``, ``{"map": [[key, value], ...]}``,
+``{"array": "7"}``, ``{"bytes": "7"}``, ``{"Group": {"id": 0, ...}}`` for a dataclass, ``{"Task": "binary"}`` for an
+enumeration. What occurs more than once is written once: ``{"again": 3}`` is the third value that was completed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+
+class NotPlain(TypeError):
+    """A value of a kind that is not written, or bytes that are no such value."""
+
+
+def to_bytes(value: Any) -> bytes:
+    """Return ``value``; raises NotPlain for anything but numbers, texts, None, tuples, mappings, arrays, dataclasses, enums."""
+    writer = _Writer()
+    header = json.dumps(writer.plain(value), ensure_ascii=False, separators=(",", ":"))
+    return bytes(safetensors.numpy.save(writer.tensors, metadata={"value": header}))
+
+
+def from_bytes(data: bytes, kinds: Iterable[type]) -> Any:
+    """Return the value of ``to_bytes``; dataclasses and enumerations must be among ``kinds``. Raises NotPlain."""
+    try:
+        size = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8 : 8 + size])["__metadata__"]["value"]
+        reader = _Reader(safetensors.numpy.load(data), {kind.__name__: kind for kind in kinds})
+        return reader.value(json.loads(header))
+    except (safetensors.SafetensorError, KeyError, IndexError, ValueError, TypeError) as error:
+        raise NotPlain(f"these bytes are no stored value: {error}") from error
+
+
+class _Writer:
+    """Turns values into JSON; keeps what it has written alive, so that an ``id`` stays that of one value."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, Any] = {}
+        self._seen: dict[int, int] = {}
+        self._kept: list[Any] = []
+
+    def plain(self, value: Any) -> Any:
+        if value is None or isinstance(value, bool | str | float) or type(value) is int:
+            return value
+        if isinstance(value, np.generic):
+            return self.plain(value.item())
+        if id(value) in self._seen:
+            return {"again": self._seen[id(value)]}
+        written = self._written(value)
+        self._seen[id(value)] = len(self._kept)
+        self._kept.append(value)
+        return written
+
+    def _written(self, value: Any) -> dict[str, Any]:
+        if isinstance(value, np.ndarray):
+            return {"array": self._tensor(np.ascontiguousarray(value).reshape(value.shape))}
+        if isinstance(value, bytes):
+            return {"bytes": self._tensor(np.frombuffer(value, dtype=np.uint8))}
+        if isinstance(value, tuple | list):
+            return {"tuple": [self.plain(each) for each in value]}
+        if isinstance(value, Mapping):
+            return {"map": [[self.plain(key), self.plain(each)] for key, each in value.items()]}
+        if isinstance(value, enum.Enum):
+            return {type(value).__name__: value.value}
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            fields = {field.name: self.plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+            return {type(value).__name__: fields}
+        raise NotPlain(f"a {type(value).__name__} cannot be stored")
+
+    def _tensor(self, array: Any) -> str:
+        name = str(len(self.tensors))
+        self.tensors[name] = array
+        return name
+
+
+class _Reader:
+    """Turns JSON into values again, in the order in which it was written."""
+
+    def __init__(self, tensors: Mapping[str, Any], kinds: Mapping[str, type]) -> None:
+        self._tensors, self._kinds = tensors, kinds
+        self._read: list[Any] = []
+
+    def value(self, plain: Any) -> Any:
+        if not isinstance(plain, dict):
+            return plain
+        ((what, content),) = plain.items()
+        if what == "again":
+            return self._read[content]
+        value = self._built(what, content)
+        self._read.append(value)
+        return value
+
+    def _built(self, what: str, content: Any) -> Any:
+        match what:
+            case "array":
+                return self._tensors[content]
+            case "bytes":
+                return self._tensors[content].tobytes()
+            case "tuple":
+                return tuple(self.value(each) for each in content)
+            case "map":
+                return {self.value(key): self.value(each) for key, each in content}
+        kind = self._kinds[what]
+        if issubclass(kind, enum.Enum):
+            return kind(content)
+        return kind(**{name: self.value(each) for name, each in content.items()})
