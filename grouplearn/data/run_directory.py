@@ -1,4 +1,7 @@
-"""The run directory: a private place on disk for the rows of one TRAIN, gone when it ends, however it ends."""
+"""The run directory: a private place on disk for the rows of one TRAIN, gone when it ends, however it ends.
+
+That of a durable run stays when the run is not finished: what is in it is enough to go on.
+"""
 
 from __future__ import annotations
 
@@ -22,37 +25,65 @@ from grouplearn.errors import TrainingError
 #: Held locked by the process that uses the directory, so a lock that can be had says that the process is dead.
 PID_FILE = "pid"
 _PRIVATE = 0o700
+#: Names begin with it: those of the second kind stay until somebody resumes or drops the run.
+_PASSING, _DURABLE = "run-", "durable-"
+#: The file that makes a durable run one that can be resumed.
+MANIFEST = "manifest"
 _HINT = "free disk space, or let more rows stay in memory with a higher memory limit"
 
 
 class RunDirectory:
     """A directory ``run-<uuid>`` (mode 0700), made when the first array is, and removed on leaving the context.
 
-    ``parent`` holds the runs of one database. Directories that dead processes left there are removed on entering.
+    ``parent`` holds the runs of one database. Directories that dead processes left there are removed on entering. One that
+    is ``durable`` is left where it is once ``keep`` was called, until it is removed by name.
     """
 
-    def __init__(self, parent: Path) -> None:
-        self._parent = parent
+    def __init__(self, parent: Path, durable: bool = False) -> None:
+        self._parent, self._durable, self._kept = parent, durable, False
         self._path: Path | None = None
         self._lock: Any = None
         self._maps: list[mmap.mmap] = []
 
     @classmethod
-    def beside(cls, database: str | None) -> RunDirectory:
+    def beside(cls, database: str | None, durable: bool = False) -> RunDirectory:
         """Return the directory ``<database>.grouplearn/run-<uuid>``, or one among the user's temporary files.
 
         The latter for a database in memory or without a local file (``database`` is its path, if it has one).
         """
         if database and Path(database).is_file():
-            return cls(Path(database + ".grouplearn"))
+            return cls(runs_of(database), durable)
         return cls(Path(tempfile.gettempdir()) / f"grouplearn-{os.getuid()}")
+
+    @classmethod
+    def reopened(cls, path: Path) -> RunDirectory:
+        """Return a durable directory that another process left; raises BlockingIOError while that process lives."""
+        directory = cls(path.parent, durable=True)
+        directory._lock = (path / PID_FILE).open("r+")
+        try:
+            fcntl.flock(directory._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            directory._lock.close()
+            raise
+        directory._lock.truncate()
+        directory._lock.write(str(os.getpid()))
+        directory._lock.flush()
+        directory._path, directory._kept = path, True
+        return directory
 
     def __enter__(self) -> RunDirectory:
         remove_stale(self._parent)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.remove()
+        if self._kept:
+            self._let_go()
+        else:
+            self.remove()
+
+    def keep(self) -> None:
+        """From now on leave the directory where it is on leaving the context."""
+        self._kept = True
 
     @property
     def path(self) -> Path:
@@ -70,7 +101,7 @@ class RunDirectory:
         self._parent.mkdir(mode=_PRIVATE, exist_ok=True)
         if self._parent.is_symlink() or self._parent.stat().st_uid != os.getuid():
             raise PermissionError(errno.EPERM, "another user's directory", str(self._parent))
-        self._path = path = self._parent / f"run-{uuid.uuid4()}"
+        self._path = path = self._parent / f"{_DURABLE if self._durable else _PASSING}{uuid.uuid4()}"
         path.mkdir(mode=_PRIVATE)
         # Locked under another name first: a pid file is never seen unlocked while its process lives.
         self._lock = (path / ".pid").open("w")
@@ -113,19 +144,45 @@ class RunDirectory:
 
     def remove(self) -> None:
         """Remove the directory; the parent too when it is empty. Mapped arrays stay readable until they are dropped."""
-        self._maps.clear()
         if self._path is not None:
             shutil.rmtree(self._path, ignore_errors=True)
             _remove_empty(self._parent)
-            self._path = None
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._maps.clear()
+        self._path = None
         if self._lock is not None:
             self._lock.close()
             self._lock = None
 
 
+def runs_of(database: str) -> Path:
+    """Return where the runs of a database file are."""
+    return Path(database + ".grouplearn")
+
+
+def durable_runs(parent: Path) -> list[Path]:
+    """Return the directories of durable runs in ``parent``, in order of their names."""
+    return sorted(path for path in parent.glob(f"{_DURABLE}*") if path.is_dir())
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a living process works in a run directory."""
+    try:
+        with (path / PID_FILE).open("r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def remove_stale(parent: Path) -> None:
-    """Remove the run directories in ``parent`` whose processes are dead."""
-    for path in parent.glob("run-*"):
+    """Remove the run directories in ``parent`` whose processes are dead, but for those that can be resumed."""
+    begun = (path for path in durable_runs(parent) if not (path / MANIFEST).exists())
+    for path in (*parent.glob(f"{_PASSING}*"), *begun):
         with suppress(OSError), (path / PID_FILE).open("r+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(path, ignore_errors=True)

@@ -18,6 +18,7 @@ from grouplearn.parser.statements import (
     SetOption,
     ShowLearners,
     ShowModels,
+    ShowRuns,
 )
 from grouplearn.parser.tokens import Kind, unquote
 from grouplearn.parser.train import parse_train
@@ -82,14 +83,12 @@ def parse_reset_calibration(cursor: Cursor) -> ResetCalibration:
     return ResetCalibration()
 
 
-def parse_show(cursor: Cursor) -> ShowModels | ShowLearners:
-    """``SHOW MODELS`` or ``SHOW LEARNERS``."""
+def parse_show(cursor: Cursor) -> ShowModels | ShowLearners | ShowRuns:
+    """``SHOW MODELS``, ``SHOW LEARNERS`` or ``SHOW RUNS``."""
     cursor.advance()
     subject = cursor.advance()
-    if subject.word == "RUNS":
-        cursor.not_supported("SHOW RUNS", subject)
     cursor.expect_end()
-    return ShowModels() if subject.word == "MODELS" else ShowLearners()
+    return {"MODELS": ShowModels, "LEARNERS": ShowLearners, "RUNS": ShowRuns}[subject.word]()
 
 
 def parse_describe(cursor: Cursor) -> DescribeModel | DescribeLearner:

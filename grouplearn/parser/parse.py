@@ -17,6 +17,7 @@ from grouplearn.parser.manage import (
     parse_show,
     reject_later,
 )
+from grouplearn.parser.runs import parse_drop_run, parse_resume
 from grouplearn.parser.split import Piece, split
 from grouplearn.parser.statements import OurStatement, Passthrough, Statement
 from grouplearn.parser.tokens import Kind, Token, unquote
@@ -126,7 +127,8 @@ _BY_WORDS: dict[tuple[str, ...], _Parser] = {
     ("DROP", "MODEL"): parse_drop,
     ("ALTER", "MODEL"): parse_alter,
     ("EVALUATE", "MODEL"): parse_evaluate,
-    ("RESUME", "MODEL"): reject_later,
+    ("RESUME", "MODEL"): parse_resume,
+    ("DROP", "RUN"): parse_drop_run,
     ("REFRESH", "MODEL"): reject_later,
     ("EXPORT", "MODEL"): reject_later,
     ("IMPORT", "MODEL"): reject_later,

@@ -261,6 +261,27 @@ class DropModel:
 
 
 @dataclass(frozen=True, slots=True)
+class ResumeModel:
+    """``RESUME MODEL name [WITH (workers = n, executor = '...')]``: go on with an unfinished run."""
+
+    name: QualifiedName
+    options: tuple[Option, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ShowRuns:
+    """``SHOW RUNS``: the durable runs of this database that are not finished."""
+
+
+@dataclass(frozen=True, slots=True)
+class DropRun:
+    """``DROP RUN [IF EXISTS] 'id'``."""
+
+    run: Sql
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class RenameModel:
     """``ALTER MODEL name RENAME TO new_name``."""
 
@@ -303,6 +324,9 @@ OurStatement = (
     | DescribeModel
     | DescribeLearner
     | DropModel
+    | ResumeModel
+    | ShowRuns
+    | DropRun
     | RenameModel
     | EvaluateModel
     | SetOption

@@ -196,7 +196,8 @@ def _parse_missing_group(cursor: Cursor) -> str:
     return cursor.advance().word.lower()
 
 
-def _parse_options(cursor: Cursor) -> tuple[Option, ...]:
+def parse_options(cursor: Cursor) -> tuple[Option, ...]:
+    """``(name = value, ...)``, after WITH or OPTIONS."""
     keyword = cursor.tokens[cursor.index - 1]
     low, high = cursor.open_bracket(keyword.word, f"For example {keyword.word} (epochs = 10, seed = 7).")
     if low == high:
@@ -243,7 +244,7 @@ _PARSERS: dict[str, tuple[str, Callable[[Cursor], Any]]] = {
     "OPTIMIZE": ("metric", _parse_optimize),
     "KEEP": ("keep", _parse_keep),
     "ON": ("missing_group", _parse_missing_group),
-    "WITH": ("options", _parse_options),
-    "OPTIONS": ("options", _parse_options),
+    "WITH": ("options", parse_options),
+    "OPTIONS": ("options", parse_options),
     "WITHIN": ("within", _reject_within),
 }

@@ -1,0 +1,108 @@
+"""Durable runs: a TRAIN that is a directory beside its database until its models are in it.
+
+The directory has the rows (``*.npy``), the ledger of units done, and last the manifest: once that is there the run can be
+resumed by another process, without the statement's tables and on another number of workers. It holds no code, and goes when
+the models are stored.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from grouplearn.data.dataset import Dataset, DatasetFiles, Group
+from grouplearn.data.plain import NotPlain, from_bytes, to_bytes
+from grouplearn.data.run_directory import MANIFEST, RunDirectory, durable_runs, is_locked, runs_of
+from grouplearn.learners.base import Task
+from grouplearn.plan.definition import HyperparameterColumn, ItemColumn, KeyColumn, ModelDefinition
+from grouplearn.runtime import ledger
+from grouplearn.runtime.job import Job
+from grouplearn.schedule.messages import Unit
+from grouplearn.schedule.workload import Workload
+
+#: What is written and read back; another version's runs are refused.
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a run needs to go on; ``job`` is without its rows, which are in files.
+
+    ``workload`` is for as many workers as the run began with. ``replaces`` and ``validated`` are what the statement said:
+    OR REPLACE, and whether rows are held out. ``began`` is a ``time.time()``.
+    """
+
+    definition: ModelDefinition
+    job: Job
+    rows: DatasetFiles
+    units: tuple[Unit, ...]
+    workload: Workload
+    operator: str
+    executor: str
+    replaces: bool
+    validated: bool
+    began: float
+    format: int = FORMAT
+
+    def job_with_rows(self, directory: Path) -> Job:
+        """Return the job with its rows, which are in ``directory`` now."""
+        return replace(self.job, dataset=replace(self.rows, directory=str(directory)).open())
+
+
+_KINDS = (
+    *ledger.RESULT_KINDS, Dataset, DatasetFiles, Group, HyperparameterColumn, ItemColumn, Job, KeyColumn, Manifest,
+    ModelDefinition, Task, Workload,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A durable run as it is found on disk; ``alive``: a process works on it. ``n_bytes`` is what it takes."""
+
+    path: Path
+    manifest: Manifest
+    alive: bool
+
+    @property
+    def id(self) -> str:
+        """What tells it from others: the first digits of its directory's name."""
+        return self.path.name.partition("-")[2][:8]
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes on disk."""
+        return sum(entry.stat().st_size for entry in os.scandir(self.path) if entry.is_file())
+
+
+def keep(directory: RunDirectory, manifest: Manifest) -> None:
+    """Make a run one that can be resumed: force its rows to the disk, and write the manifest; raises TrainingError."""
+    for path in directory.path.glob("*.npy"):
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    nothing = manifest.job.dataset.rows(0, 0)
+    job = replace(manifest.job, dataset=replace(nothing, files=None))
+    ledger.write(directory.path / MANIFEST, to_bytes(replace(manifest, job=job)))
+    directory.keep()
+
+
+def runs(database: str) -> Iterator[Run]:
+    """Yield the durable runs of a database file, the oldest first; those without a manifest cannot be resumed."""
+    found = []
+    for path in durable_runs(runs_of(database)):
+        content = ledger.checked(path / MANIFEST)
+        try:
+            manifest = None if content is None else from_bytes(content, _KINDS)
+        except NotPlain:
+            continue
+        if isinstance(manifest, Manifest) and manifest.format == FORMAT:
+            found.append(Run(path, manifest, is_locked(path)))
+    yield from sorted(found, key=lambda run: run.manifest.began)
+
+
+def of_model(database: str, schema: str, name: str) -> list[Run]:
+    """Return the runs that train a model, the oldest first."""
+    wanted = (schema.casefold(), name.casefold())
+    definitions = ((run, run.manifest.definition) for run in runs(database))
+    return [run for run, each in definitions if (each.schema.casefold(), each.name.casefold()) == wanted]

@@ -1,0 +1,127 @@
+"""The ledger: the results of a run's units on disk, from which the run resumes after any death.
+
+Results wait in memory for at most ``FLUSH_SECONDS`` and then become one segment, a file that is there as a whole or not at
+all: written under another name, forced to the disk and renamed. A unit and its models are in the ledger together, or the
+unit is trained again, which gives the same models. A segment begins with the SHA-256 of the rest, which is read only when it
+agrees.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from grouplearn.data.dataset import Item
+from grouplearn.data.encoders import FittedItem
+from grouplearn.data.plain import from_bytes, to_bytes
+from grouplearn.errors import TrainingError
+from grouplearn.learners.base import Artifact
+from grouplearn.runtime.job import CurvePoint, GroupFacts, StepRecord, TrialResult, UnitResult
+from grouplearn.runtime.packed import Curves, Models, Packed
+from grouplearn.schedule.messages import Blocks, Unit
+
+#: What is lost at most, beside the units in flight, when everything dies.
+FLUSH_SECONDS = 1.0
+#: The kinds of values that results are made of.
+RESULT_KINDS = (
+    Artifact, Blocks, Curves, CurvePoint, FittedItem, GroupFacts, Item, Models, Packed, StepRecord, TrialResult, Unit, UnitResult,
+)  # fmt: skip
+
+_DIGEST = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Some results, and the seconds that the run had taken when they were written."""
+
+    results: tuple[UnitResult, ...]
+    seconds: float
+
+
+class Ledger:
+    """The ledger of the run whose directory is ``directory``; one process writes at a time."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._waiting: list[UnitResult] = []
+        self._began = self._flushed = time.monotonic()
+        before = read(directory)
+        self.results = tuple(result for segment in before for result in segment.results)
+        #: Seconds that processes before this one have trained.
+        self.seconds = max((segment.seconds for segment in before), default=0.0)
+
+    def add(self, result: UnitResult) -> None:
+        """Take a result; raises TrainingError when the disk has no room, and then the run can be resumed."""
+        self._waiting.append(result)
+        if time.monotonic() - self._flushed >= FLUSH_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Make everything that was added durable."""
+        self._flushed = time.monotonic()
+        if self._waiting:
+            segment = Segment(tuple(self._waiting), self.seconds + self._flushed - self._began)
+            number = 1 + max((int(path.stem.split("-")[1]) for path in segments(self._directory)), default=0)
+            write(self._directory / f"units-{number:06d}.segment", to_bytes(segment))
+            self._waiting.clear()
+
+
+def segments(directory: Path) -> list[Path]:
+    """Return the files of the ledger in ``directory``, in order."""
+    return sorted(directory.glob("units-*.segment"))
+
+
+def read(directory: Path) -> tuple[Segment, ...]:
+    """Return the segments in ``directory``; one that is damaged counts as not there: its units are trained again."""
+    found = []
+    for path in segments(directory):
+        content = checked(path)
+        if content is not None:
+            found.append(from_bytes(content, (*RESULT_KINDS, Segment)))
+    return tuple(found)
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file with its digest, as a whole or not at all; raises TrainingError."""
+    draft = path.with_suffix(".draft")
+    try:
+        with draft.open("wb") as file:
+            file.write(hashlib.sha256(content).digest())
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.rename(path)
+        sync_directory(path.parent)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        message = f"what the run has reached could not be kept: {error.strerror}\nFile: {path}"
+        raise TrainingError(message, hint="free disk space, and RESUME MODEL goes on from here") from None
+
+
+def checked(path: Path) -> bytes | None:
+    """Return the content of a file that ``write`` wrote, None if it is damaged or not there."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    content = data[_DIGEST:]
+    return content if hashlib.sha256(content).digest() == data[:_DIGEST] else None
+
+
+def sync_directory(directory: Path) -> None:
+    """Force a directory's entries to the disk."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def units_left(units: Sequence[Unit], results: Sequence[UnitResult]) -> tuple[Unit, ...]:
+    """Return the units without a result, in order."""
+    done = {result.unit.id for result in results}
+    return tuple(unit for unit in units if unit.id not in done)
