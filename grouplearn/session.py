@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
@@ -128,6 +129,7 @@ class Session:
 
     def _run(self, statement: TrainModel, judge: Judge) -> _Trained | None:
         """Train and store the model; None when it exists and IF NOT EXISTS was given."""
+        began = time.time()
         catalog, schema = self._place(statement.name, judge)
         if self._exists(statement, catalog, schema, judge):
             return None
@@ -143,8 +145,10 @@ class Session:
                 )
             choice = training.choose(physical, self._cancelled.is_set)
             job = training.job_of(physical, dataset, groups, judge)
-            outcome = training.run(physical, choice, job, self._progress, self._cancelled.is_set)
+            outcome = training.run(physical, choice, job, self._progress, self._cancelled.is_set, began)
         stored = definition(physical, render(statement))
+        if outcome.configs is not None:
+            stored = replace(stored, configs=outcome.configs)
         with self._transaction():
             model = store.write(self._connection, stored, outcome, replace=statement.replace)
         return _Trained(physical, choice, stored, model)

@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -117,8 +117,9 @@ class Gbdt:
         for index, result in kept.items():
             tensors[f"model_{index}"] = np.frombuffer(result.text.encode(), dtype=np.uint8)
         in_order = [kept[index] for index in range(len(configs))]
+        done = np.array([result.whole for result in in_order])
         boosted = Boosted(tuple(r.rounds for r in in_order), tuple(r.curve for r in in_order))
-        return State(tensors, np.ones(len(configs), dtype=bool)), boosted
+        return State(tensors, done), boosted
 
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
         """Return the predictions, shape (n, c, n_outputs)."""
@@ -314,11 +315,14 @@ class _Binned:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """The model of one config, the rounds it holds and the metric after each round that was run."""
+    """The model of one config, the rounds it holds, the metric after each round that was run; whether it has all rounds that
+    it was to have.
+    """
 
     text: str
     rounds: int
     curve: tuple[float, ...]
+    whole: bool = True
 
 
 def _boost_family(data: _Binned, family: Sequence[Config], stop: Stop) -> list[_Kept]:
@@ -344,17 +348,22 @@ def _boost_longest(data: _Binned, family: Sequence[Config], stop: Stop) -> list[
             # Later rounds of dart rescaled the earlier trees: grow them once more, up to the best round.
             model = data.booster(config)
             trees = _boosted(model, count, config, stop, None).trees[-1]
-        results.append(_Kept(model.model_to_string(num_iteration=trees), count, tuple(run.curve[:limit])))
+        whole = not run.expired or limit <= len(run.trees)
+        results.append(_Kept(model.model_to_string(num_iteration=trees), count, tuple(run.curve[:limit]), whole))
     return results
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """After each round: the iterations the booster holds, the metric, and the best round so far (0: none defined)."""
+    """After each round: the iterations the booster holds, the metric, and the best round so far (0: none defined).
+
+    ``expired``: the time was up before the last round.
+    """
 
     trees: list[int]
     curve: list[float]
     best: list[int]
+    expired: bool = False
 
 
 def _boosted(booster: Any, rounds: int, config: Config, stop: Stop, watch: _Binned | None) -> _Run:
@@ -365,6 +374,8 @@ def _boosted(booster: Any, rounds: int, config: Config, stop: Stop, watch: _Binn
     for count in range(1, rounds + 1):
         if stop.cancelled():
             raise Interrupted
+        if run.trees and stop.expired():
+            return replace(run, expired=True)
         stalled = booster.update()
         if stalled and run.trees and not may_recover:
             break

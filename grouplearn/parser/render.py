@@ -152,6 +152,8 @@ def _clauses(train: TrainModel) -> list[str]:
         clauses.append(f"OPTIMIZE {_own(train.metric)}")
     if train.keep:
         clauses.append(_keep(train.keep))
+    if train.within:
+        clauses.append(f"WITHIN {train.within.amount.text} {train.within.unit.value}S")
     if train.missing_group:
         clauses.append(f"ON MISSING GROUP {train.missing_group.upper()}")
     if train.options:

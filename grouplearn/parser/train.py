@@ -23,6 +23,7 @@ from grouplearn.parser.statements import (
     ValidateSample,
     ValidateWhere,
     Validation,
+    Within,
 )
 from grouplearn.parser.tokens import Kind, Token
 
@@ -222,8 +223,15 @@ def _parse_option(cursor: Cursor, low: int, high: int) -> Option:
     return Option(name, value)
 
 
-def _reject_within(cursor: Cursor) -> None:
-    cursor.not_supported("WITHIN", cursor.tokens[cursor.index - 1], "Limit the work with WITH (epochs = n).")
+_UNITS = ("SECOND", "SECONDS", "MINUTE", "MINUTES", "HOUR", "HOURS")
+
+
+def _parse_within(cursor: Cursor) -> Within:
+    amount = _parse_amount(cursor, "a length of time")
+    unit = cursor.peek()
+    if unit.word not in _UNITS:
+        cursor.unexpected("SECONDS, MINUTES or HOURS after the length of time", cursor.suggest(unit, _UNITS))
+    return Within(amount, Name(cursor.advance().word.removesuffix("S"), unit.span))
 
 
 _PARSERS: dict[str, tuple[str, Callable[[Cursor], Any]]] = {
@@ -245,5 +253,5 @@ _PARSERS: dict[str, tuple[str, Callable[[Cursor], Any]]] = {
     "ON": ("missing_group", _parse_missing_group),
     "WITH": ("options", _parse_options),
     "OPTIONS": ("options", _parse_options),
-    "WITHIN": ("within", _reject_within),
+    "WITHIN": ("within", _parse_within),
 }
