@@ -7,7 +7,7 @@ chosen. Results bring what trials go on from, so a trial's epochs count on from 
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -25,6 +25,7 @@ from grouplearn.schedule.operators import operator
 from grouplearn.schedule.visiting import first_blocks
 from grouplearn.search.jury import Jury, Verdict
 from grouplearn.search.procedures import SearchPlan
+from grouplearn.steering import Standing, Steering
 
 Run = Callable[[Job, tuple[Unit, ...], Observer], tuple[UnitResult, ...]]
 _Key = tuple[int, int]
@@ -45,16 +46,20 @@ def search(
     job: Job,
     progress: Progress,
     cancelled: Callable[[], bool],
+    steering: Steering | None = None,
     clock: Callable[[], float] = time.time,
 ) -> Found:
-    """Train in rounds until every procedure is content or the job's deadline has passed; raises Cancelled."""
+    """Train in rounds until every procedure is content or the job's deadline has passed; raises Cancelled.
+
+    At each barrier it hears what ``steering`` was told meanwhile.
+    """
     workers = choosing.threads(physical, choice)
 
     def run(round_job: Job, units: tuple[Unit, ...], observer: Observer) -> tuple[UnitResult, ...]:
         scheduled = operator(choice.operator, units, physical.workload(workers))
         return runtime(choice.executor).run(round_job, scheduled, workers, observer, cancelled)
 
-    return _Search(physical, job, progress, run, clock).run()
+    return _Search(physical, job, progress, run, clock, steering).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +76,18 @@ class _Search:
     """The trials so far, and what the next round is made of."""
 
     def __init__(
-        self, physical: PhysicalPlan, job: Job, progress: Progress, run: Run, clock: Callable[[], float]
+        self,
+        physical: PhysicalPlan,
+        job: Job,
+        progress: Progress,
+        run: Run,
+        clock: Callable[[], float],
+        steering: Steering | None,
     ) -> None:
         assert physical.bound.search is not None  # noqa: S101  (the caller looked)
         self._plan: SearchPlan = physical.bound.search
         self._physical, self._job, self._run_job, self._clock = physical, job, run, clock
-        self._progress = progress
+        self._progress, self._steering = progress, steering
         self._greater = METRICS[job.metric].greater_is_better
         self._jury = Jury(self._plan, job.configs, [group.id for group in job.groups], self._alike)
         self._trials: dict[_Key, TrialResult] = {}
@@ -88,13 +99,36 @@ class _Search:
     def run(self) -> Found:
         """Go from barrier to barrier."""
         verdict = self._jury.begin()
+        self._report(verdict)
         while verdict.goes and not self._expired():
             results = self._round(verdict)
             self._take(results)
             told = {key: self._value(key) for key in verdict.keys}
+            self._hear()
             verdict = self._jury.on(told, frozenset(self._failed_groups()))
             self._show(results, verdict)
+            self._report(verdict)
         return self._found()
+
+    def _hear(self) -> None:
+        """Do what users wished for since the last barrier."""
+        if self._steering is None:
+            return
+        wishes = self._steering.take()
+        for number in wishes.stops:
+            self._jury.stop(number)
+        for addition in wishes.additions:
+            self._jury.add(addition.config, addition.parent)
+
+    def _report(self, verdict: Verdict) -> None:
+        if self._steering is None:
+            return
+        going = Counter(config for _, config in verdict.goes)
+        epochs: Counter[int] = Counter()
+        for (_, config), trial in self._trials.items():
+            epochs[config] = max(epochs[config], trial.epochs)
+        configs = enumerate(self._jury.configs)
+        self._steering.report(tuple(Standing(n, config, going[n], epochs[n]) for n, config in configs))
 
     def _expired(self) -> bool:
         return self._job.deadline is not None and self._clock() >= self._job.deadline

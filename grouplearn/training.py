@@ -41,6 +41,7 @@ from grouplearn.schedule.operators import operator
 from grouplearn.schedule.partition import rows_in
 from grouplearn.schedule.visiting import first_blocks
 from grouplearn.searching import search
+from grouplearn.steering import Steering
 
 
 def choose(physical: PhysicalPlan, cancelled: Callable[[], bool]) -> Choice:
@@ -189,10 +190,11 @@ def run(
     progress: Progress | None,
     cancelled: Callable[[], bool],
     began: float | None = None,
+    steering: Steering | None = None,
 ) -> RunOutcome:
     """Train every unit of the chosen operator on the chosen runtime; raises Cancelled when ``cancelled()`` became true.
 
-    WITHIN counts from ``began``, a ``time.time()``.
+    WITHIN counts from ``began``, a ``time.time()``; a search hears at its barriers what ``steering`` was told.
     """
     units, within = physical.units, physical.bound.options.within
     if within is not None:
@@ -203,7 +205,7 @@ def run(
     started = time.perf_counter()
     try:
         if physical.bound.search is not None:
-            found = search(physical, choice, job, watching, cancelled)
+            found = search(physical, choice, job, watching, cancelled, steering)
             seconds = time.perf_counter() - started
             ran = (choice.operator, choice.executor, choice.workers, seconds)
             return RunOutcome(found.groups, found.units, *ran, configs=found.configs)

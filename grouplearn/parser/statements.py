@@ -281,6 +281,24 @@ class RenameModel:
 
 
 @dataclass(frozen=True, slots=True)
+class StopTrial:
+    """``ALTER MODEL name STOP TRIAL 3``: the trial of a search that is in training."""
+
+    name: QualifiedName
+    trial: Sql
+
+
+@dataclass(frozen=True, slots=True)
+class AddTrial:
+    """``ALTER MODEL name ADD TRIAL (hyperparameter = value, ...) [FROM TRIAL 2]``; ``span`` is that of the bracket."""
+
+    name: QualifiedName
+    options: tuple[Option, ...]
+    parent: Sql | None = None
+    span: Span = field(default=NO_SPAN, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class EvaluateModel:
     """``EVALUATE MODEL name ON table | (query) [WHERE predicate]``."""
 
@@ -316,6 +334,8 @@ OurStatement = (
     | DescribeLearner
     | DropModel
     | RenameModel
+    | StopTrial
+    | AddTrial
     | EvaluateModel
     | SetOption
 )

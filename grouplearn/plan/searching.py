@@ -149,8 +149,9 @@ class SearchBinder:
             name = option.name.value.casefold()
             takers = _TAKERS.get(name)
             if takers and method not in takers:
-                listed = " and ".join(f"OVER {taker.upper()}" for taker in takers)
-                raise self._judge.error(f"{name} is for {listed}", option.name.span)
+                *others, last = (taker.upper() for taker in takers)
+                listed = f"{', '.join(others)} and {last}" if others else last
+                raise self._judge.error(f"{name} is for OVER {listed}", option.name.span)
 
     def _refuse_excess(self, configs: int, span: Span) -> None:
         if configs > space.MAX_CONFIGS:

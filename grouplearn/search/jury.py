@@ -64,6 +64,8 @@ class Jury:
         self._seats = [_Seat(plan.procedure(configs, alike), each) for each in members if each]
         self._yardstick = Yardstick()
         self._dropped: set[Key] = set()
+        self._added: dict[Key, tuple[int, int | None]] = {}
+        self._groups = tuple(groups)
         for number, config in enumerate(configs):
             self._number(number, config, None)
 
@@ -77,6 +79,15 @@ class Jury:
         for seat in self._seats:
             self._seat(seat, seat.procedure.begin())
         return self._verdict()
+
+    def stop(self, number: int) -> None:
+        """Have a configuration stop in all groups."""
+        self._dropped |= {(group, number) for group in self._groups}
+
+    def add(self, config: Config, parent: int | None) -> None:
+        """Have all groups train a further configuration to its end, beside what the procedures say."""
+        number = self._number(-1 - len(self._configs), config, parent)
+        self._added |= {(group, number): (self._plan.epochs, parent) for group in self._groups}
 
     def on(self, values: Mapping[Key, float | None], failed_groups: frozenset[int]) -> Verdict:
         """Take the values of a round's trials (None: it has no model) and return the next round."""
@@ -110,10 +121,11 @@ class Jury:
 
     def _value(self, seat: _Seat, number: int, values: Mapping[Key, float | None]) -> float:
         keys = [(group, number) for group in seat.groups]
-        if not self._plan.shared:
-            value = values.get(keys[0]) if keys and keys[0] not in self._dropped else None
-            return WORST if value is None else value
-        return self._yardstick.mean({key: values.get(key) for key in keys})
+        known = {key: None if key in self._dropped else values.get(key) for key in keys}
+        if self._plan.shared:
+            return self._yardstick.mean(known)
+        value = known[keys[0]] if keys else None
+        return WORST if value is None else value
 
     def _keys(self, seat: _Seat) -> list[Key]:
         return [(group, seat.numbers[go.trial]) for go in seat.going for group in seat.groups]
@@ -125,7 +137,8 @@ class Jury:
                 parent = None if go.parent is None else seat.numbers[go.parent]
                 for group in seat.groups:
                     goes.setdefault((group, seat.numbers[go.trial]), (go.epochs, parent))
-        return Verdict({key: go for key, go in goes.items() if key not in self._dropped})
+        added, self._added = self._added, {}
+        return Verdict({key: go for key, go in {**goes, **added}.items() if key not in self._dropped})
 
     def _drop_common_losers(self, before: set[Key], values: Mapping[Key, float | None]) -> None:
         """Stop what has lost in most groups in those where it goes on without leading."""

@@ -13,7 +13,7 @@ from grouplearn.search.asha import Asha
 from grouplearn.search.hyperband import Hyperband
 from grouplearn.search.pbt import Pbt
 from grouplearn.search.procedure import Procedure
-from grouplearn.search.space import Dimension
+from grouplearn.search.space import Choices, Dimension
 from grouplearn.search.tpe import Tpe
 
 #: What OVER may be followed by: searches that list all configurations first, and procedures that learn from results.
@@ -44,6 +44,13 @@ class SearchPlan:
     slots: int = 9
     interval: int = 1
     shared: bool = False
+
+    @property
+    def searched(self) -> tuple[str, ...]:
+        """The hyperparameters that are searched."""
+        return tuple(
+            name for each in self.dimensions for name in (each.names if isinstance(each, Choices) else (each.name,))
+        )
 
     @property
     def continues(self) -> bool:
