@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
 
-from grouplearn import sqltext, training
+from grouplearn import altering, answers, sqltext, training
 from grouplearn.catalog import functions, models, store
 from grouplearn.catalog.evaluation import evaluate_sql
 from grouplearn.catalog.models import StoredModel
@@ -23,6 +24,7 @@ from grouplearn.learners import registry
 from grouplearn.learners.base import Hyperparameter
 from grouplearn.parser.render import render
 from grouplearn.parser.statements import (
+    AddTrial,
     Calibrate,
     DescribeLearner,
     DescribeModel,
@@ -38,6 +40,7 @@ from grouplearn.parser.statements import (
     SetOption,
     ShowLearners,
     ShowModels,
+    StopTrial,
     TrainModel,
     bind_parameters,
 )
@@ -55,6 +58,7 @@ from grouplearn.plan.measured import Measured, Ran, compare
 from grouplearn.plan.options import check_setting, known_setting
 from grouplearn.plan.physical import PhysicalPlan, definition, plan
 from grouplearn.runtime.job import Progress
+from grouplearn.steering import IN_TRAINING, Place, Steering
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,8 @@ class Session:
             DescribeLearner: self._describe_learner,
             DropModel: self._drop,
             RenameModel: self._rename,
+            StopTrial: self._stop_trial,
+            AddTrial: self._add_trial,
             EvaluateModel: self._evaluate,
             SetOption: self._set,
         }
@@ -128,6 +134,7 @@ class Session:
 
     def _run(self, statement: TrainModel, judge: Judge) -> _Trained | None:
         """Train and store the model; None when it exists and IF NOT EXISTS was given."""
+        began = time.time()
         catalog, schema = self._place(statement.name, judge)
         if self._exists(statement, catalog, schema, judge):
             return None
@@ -143,8 +150,12 @@ class Session:
                 )
             choice = training.choose(physical, self._cancelled.is_set)
             job = training.job_of(physical, dataset, groups, judge)
-            outcome = training.run(physical, choice, job, self._progress, self._cancelled.is_set)
+            steering = Steering(bound.learner, bound.search)
+            with IN_TRAINING.entered(self._key(catalog, schema, bound.name), steering):
+                outcome = training.run(physical, choice, job, self._progress, self._cancelled.is_set, began, steering)
         stored = definition(physical, render(statement))
+        if outcome.configs is not None:
+            stored = replace(stored, configs=outcome.configs)
         with self._transaction():
             model = store.write(self._connection, stored, outcome, replace=statement.replace)
         return _Trained(physical, choice, stored, model)
@@ -180,15 +191,15 @@ class Session:
                 page = explain_html(physical, choice, training.schedule_of(physical, choice), measured)
                 return f"SELECT {sqltext.string(page)} AS plan"
             case _:
-                return _column("plan", explain_text(physical, choice, measured))
+                return answers.column("plan", explain_text(physical, choice, measured))
 
     def _calibrate(self, statement: Calibrate, judge: Judge) -> str:
         learner = bind_learner(judge, statement.learner).name if statement.learner else None
         columns = ("subject", "coefficient", "default", "measured", "unit")
-        return _table(columns, training.calibrate(learner, self._cancelled.is_set))
+        return answers.table(columns, training.calibrate(learner, self._cancelled.is_set))
 
     def _reset_calibration(self, statement: ResetCalibration, judge: Judge) -> str:  # noqa: ARG002
-        return _notice("calibration is reset" if calibration.forget() else "nothing was calibrated")
+        return answers.notice("calibration is reset" if calibration.forget() else "nothing was calibrated")
 
     def _exists(self, statement: TrainModel, catalog: str, schema: str, judge: Judge) -> bool:
         """Return whether the model exists and IF NOT EXISTS was given; raise when it may not be written."""
@@ -233,28 +244,31 @@ class Session:
             )
             for learner in learners
         ]
-        return _table(("learner", "tasks", "access", "installed", "summary"), rows)
+        return answers.table(("learner", "tasks", "access", "installed", "summary"), rows)
 
     def _describe_learner(self, statement: DescribeLearner, judge: Judge) -> str:
         learner = bind_learner(judge, statement.name)
         rows = [
-            (entry.name, entry.kind, _shown(entry.default), _allowed(entry), entry.doc, entry.source)
+            (entry.name, entry.kind, answers.shown(entry.default), _allowed(entry), entry.doc, entry.source)
             for entry in learner.hyperparameters
         ]
-        return _table(("hyperparameter", "type", "default", "allowed", "meaning", "source"), rows)
+        return answers.table(("hyperparameter", "type", "default", "allowed", "meaning", "source"), rows)
 
     def _describe_model(self, statement: DescribeModel, judge: Judge) -> str:
+        steering = IN_TRAINING.find(self._key(*self._place(statement.name, judge), statement.name.name))
+        if steering is not None and steering.plan is not None:
+            return altering.trials_sql(steering, steering.plan)
         return models.describe_sql(self._model(statement.name, judge))
 
     def _drop(self, statement: DropModel, judge: Judge) -> str:
         name = statement.name.name
         if statement.if_exists and not self._is_there(statement.name, judge):
-            return _notice(f"model {name} does not exist; nothing was dropped")
+            return answers.notice(f"model {name} does not exist; nothing was dropped")
         location = self._model(statement.name, judge).location
         self._refuse_change(location.catalog, statement.name.span, judge)
         with self._transaction():
             store.drop(self._connection, location.catalog, location.schema, location.name)
-        return _notice(f"model {name} is dropped")
+        return answers.notice(f"model {name} is dropped")
 
     def _is_there(self, name: QualifiedName, judge: Judge) -> bool:
         try:
@@ -272,7 +286,20 @@ class Session:
             raise ModelExists(conflict.message, text=judge.text, span=statement.new_name.span)
         with self._transaction():
             store.rename(self._connection, location.catalog, location.schema, location.name, new_name)
-        return _notice(f"model {statement.name.name} is now {new_name}")
+        return answers.notice(f"model {statement.name.name} is now {new_name}")
+
+    def _stop_trial(self, statement: StopTrial, judge: Judge) -> str:
+        return altering.stop_trial(
+            statement, judge, self._key(*self._place(statement.name, judge), statement.name.name)
+        )
+
+    def _add_trial(self, statement: AddTrial, judge: Judge) -> str:
+        return altering.add_trial(statement, judge, self._key(*self._place(statement.name, judge), statement.name.name))
+
+    def _key(self, catalog: str, schema: str, name: str) -> Place:
+        """Return where a model in training is found: databases in memory are told apart by the connection."""
+        file = self._file(catalog) or f"{id(self._settings)}/{catalog}"
+        return file, schema.casefold(), name.casefold()
 
     def _evaluate(self, statement: EvaluateModel, judge: Judge) -> str:
         model = self._model(statement.name, judge)
@@ -290,10 +317,10 @@ class Session:
         name = statement.name.value.casefold()
         if statement.value is None:
             self._settings.pop(known_setting(judge, statement.name), None)
-            return _notice(f"{name} is reset")
+            return answers.notice(f"{name} is reset")
         setting, value = check_setting(judge, statement.name, statement.value)
         self._settings[setting] = value
-        return _notice(f"{name} is {value}")
+        return answers.notice(f"{name} is {value}")
 
     # --- names and transactions ------------------------------------------------------------------------------------
 
@@ -359,10 +386,6 @@ class Session:
         return self._connection.execute(query, values).fetchall()
 
 
-def _shown(value: Any) -> str:
-    return "none" if value is None else ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
 def _allowed(parameter: Hyperparameter) -> str:
     if parameter.choices:
         return ", ".join(parameter.choices)
@@ -375,20 +398,4 @@ def _allowed(parameter: Hyperparameter) -> str:
 
 
 def _nothing_trained(statement: TrainModel) -> str:
-    return _notice(f"model {statement.name.name} exists already; nothing was trained")
-
-
-def _notice(message: str) -> str:
-    return f"SELECT {sqltext.string(message)} AS result"
-
-
-def _column(name: str, lines: list[str]) -> str:
-    """Return a SELECT of one text column, its rows in order."""
-    return _table((name,), [(line,) for line in lines])
-
-
-def _table(names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
-    """Return a SELECT of literal rows, in order."""
-    values = ", ".join("(" + ", ".join(sqltext.literal(value) for value in row) + ")" for row in rows)
-    columns = ", ".join(sqltext.identifier(name) for name in names)
-    return f"SELECT * FROM (VALUES {values}) AS t({columns})"
+    return answers.notice(f"model {statement.name.name} exists already; nothing was trained")

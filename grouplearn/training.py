@@ -40,6 +40,8 @@ from grouplearn.schedule.messages import Blocks, Step
 from grouplearn.schedule.operators import operator
 from grouplearn.schedule.partition import rows_in
 from grouplearn.schedule.visiting import first_blocks
+from grouplearn.searching import search
+from grouplearn.steering import Steering
 
 
 def choose(physical: PhysicalPlan, cancelled: Callable[[], bool]) -> Choice:
@@ -182,36 +184,62 @@ def _first_blocks(physical: PhysicalPlan) -> dict[int, int]:
 
 
 def run(
-    physical: PhysicalPlan, choice: Choice, job: Job, progress: Progress | None, cancelled: Callable[[], bool]
+    physical: PhysicalPlan,
+    choice: Choice,
+    job: Job,
+    progress: Progress | None,
+    cancelled: Callable[[], bool],
+    began: float | None = None,
+    steering: Steering | None = None,
 ) -> RunOutcome:
-    """Train every unit of the chosen operator on the chosen runtime; raises Cancelled when ``cancelled()`` became true."""
-    units = physical.units
+    """Train every unit of the chosen operator on the chosen runtime; raises Cancelled when ``cancelled()`` became true.
+
+    WITHIN counts from ``began``, a ``time.time()``; a search hears at its barriers what ``steering`` was told.
+    """
+    units, within = physical.units, physical.bound.options.within
+    if within is not None:
+        job = replace(job, deadline=(time.time() if began is None else began) + within)
     greater_is_better = METRICS[physical.metric].greater_is_better
     watching = progress or _Silent()
-    watching.started(
-        RunSummary(
-            model=physical.bound.name,
-            groups=len(job.groups),
-            trials=len(job.groups) * len(job.configs),
-            epochs=sum(physical.epochs * len(unit.configs) for unit in units),
-            metric=physical.metric,
-            greater_is_better=greater_is_better,
-            operator=choice.operator,
-            executor=choice.executor,
-            workers=choice.workers,
-            seconds=_estimate(physical, choice),
-        )
-    )
-    began = time.perf_counter()
+    watching.started(_summary(physical, choice, job))
+    started = time.perf_counter()
     try:
+        if physical.bound.search is not None:
+            found = search(physical, choice, job, watching, cancelled, steering)
+            seconds = time.perf_counter() - started
+            ran = (choice.operator, choice.executor, choice.workers, seconds)
+            return RunOutcome(found.groups, found.units, *ran, configs=found.configs)
         workers = choosing.threads(physical, choice)
         scheduled = operator(choice.operator, units, physical.workload(workers))
         results = runtime(choice.executor).run(job, scheduled, workers, watching, cancelled)
     finally:
         watching.ended()
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - started
     alone, packs = merge(job, results, greater_is_better)
     return RunOutcome(alone, results, choice.operator, choice.executor, choice.workers, seconds, packs)
+
+
+def _summary(physical: PhysicalPlan, choice: Choice, job: Job) -> RunSummary:
+    """Return what can be said before the first unit; of a search about how much it will be."""
+    configs, planned = len(job.configs), physical.bound.search
+    epochs = sum(physical.epochs * len(unit.configs) for unit in physical.units)
+    per_group, seconds = configs, _estimate(physical, choice)
+    if planned is not None:
+        per_group, searched = planned.most_trials(configs), len(job.groups) * planned.most_epochs(configs)
+        seconds *= searched / max(1, epochs)
+        epochs = searched
+    return RunSummary(
+        model=physical.bound.name,
+        groups=len(job.groups),
+        trials=len(job.groups) * per_group,
+        epochs=epochs,
+        metric=physical.metric,
+        greater_is_better=METRICS[physical.metric].greater_is_better,
+        operator=choice.operator,
+        executor=choice.executor,
+        workers=choice.workers,
+        seconds=seconds,
+    )
 
 
 def calibrate(learner: str | None, cancelled: Callable[[], bool]) -> list[tuple[Any, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from grouplearn.learners.base import Config
 from grouplearn.plan.definition import HyperparameterColumn, ItemColumn, KeyColumn, ModelDefinition
 from grouplearn.runtime.job import UnitResult
 from grouplearn.runtime.outcome import GroupOutcome, PackedOutcome
@@ -23,7 +24,8 @@ __all__ = [
 class RunOutcome:
     """A finished run: outcomes by group, the units as they really ran, and how they were run.
 
-    ``packs`` are the outcomes of groups that trained side by side, ``groups`` all others.
+    ``packs`` are the outcomes of groups that trained side by side, ``groups`` all others. ``configs`` are what a search
+    tried, None where the statement says it all.
     """
 
     groups: tuple[GroupOutcome, ...]
@@ -33,6 +35,7 @@ class RunOutcome:
     workers: int
     seconds: float
     packs: tuple[PackedOutcome, ...] = ()
+    configs: tuple[Config, ...] | None = None
 
     def every_group(self, metric: str) -> list[GroupOutcome]:
         """Return the outcomes of all groups as objects, in order of their number; ``metric`` is the one that curves show."""

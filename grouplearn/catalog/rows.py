@@ -250,7 +250,7 @@ def curves(outcome: RunOutcome, metric_name: str) -> Any:
 
 
 def artifacts(definition: ModelDefinition, outcome: RunOutcome) -> Any:
-    """Return the rows of ``artifacts``: of every trial that is done, or of the ``keep_best`` best of each group."""
+    """Return the rows of ``artifacts``: of every trial that has a model, or of the ``keep_best`` best of each group."""
     kept = [
         (entry.group.id, trial.config, store(trial.artifact, definition.linear))
         for entry in outcome.groups
@@ -282,7 +282,7 @@ def _lists(values: list[Any]) -> Any:
 
 def kept_trials(definition: ModelDefinition, entry: GroupOutcome) -> list[TrialResult]:
     """Return the trials of a group whose artifact is kept, the best one first."""
-    done = [trial for trial in entry.trials if trial.status == "done"]
+    done = [trial for trial in entry.trials if trial.usable]
     ranked = sorted(done, key=lambda trial: (trial.config != entry.best, _badness(definition, trial), trial.config))
     return ranked[: definition.keep_best]
 

@@ -321,12 +321,14 @@ class Gang:
 class Stop:
     """How a run ends early: after ``patience`` epochs without a better validation ``metric`` (None: never).
 
-    ``cancelled`` is polled between rounds; when it returns True the learner raises ``Interrupted``.
+    ``cancelled`` is polled between rounds; when it returns True the learner raises ``Interrupted``. When ``expired`` does,
+    no further round begins, and configs that have had fewer than theirs are not ``done``.
     """
 
     metric: str
     patience: int | None = None
     cancelled: Callable[[], bool] = lambda: False
+    expired: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -118,8 +118,9 @@ class Gbdt:
         for index, result in kept.items():
             tensors[f"model_{index}"] = np.frombuffer(result.text.encode(), dtype=np.uint8)
         in_order = [kept[index] for index in range(len(configs))]
+        done = np.array([result.whole for result in in_order])
         boosted = Boosted(tuple(r.rounds for r in in_order), tuple(r.curve for r in in_order))
-        return State(tensors, np.ones(len(configs), dtype=bool), _trained_rows(shard.x, in_order)), boosted
+        return State(tensors, done, _trained_rows(shard.x, in_order)), boosted
 
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
         """Return the predictions, shape (n, c, n_outputs); those of training rows are known since training."""
@@ -318,14 +319,16 @@ class _Binned:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """The model of one config, the rounds it holds and the metric after each round that was run.
+    """The model of one config, the rounds it holds, the metric after each round that was run.
 
-    ``fitted`` (n, k) are its predictions of the training rows, where the booster has them.
+    ``whole``: it has all rounds that it was to have. ``fitted`` (n, k) are its predictions of the training rows, where the
+    booster has them.
     """
 
     text: str
     rounds: int
     curve: tuple[float, ...]
+    whole: bool = True
     fitted: FloatArray | None = None
 
 
@@ -370,19 +373,25 @@ def _boost_longest(data: _Binned, family: Sequence[Config], stop: Stop) -> list[
             # Later rounds of dart rescaled the earlier trees: grow them once more, up to the best round.
             model = data.booster(config)
             trees = _boosted(model, count, config, stop, None).trees[-1]
-        whole = model is booster and trees == booster.current_iteration() and data.gang is None
-        fitted = _fitted(model, data.problem.n_outputs) if whole else None
-        results.append(_Kept(model.model_to_string(num_iteration=trees), count, tuple(run.curve[:limit]), fitted))
+        whole = not run.expired or limit <= len(run.trees)
+        has_them = model is booster and trees == booster.current_iteration() and data.gang is None
+        fitted = _fitted(model, data.problem.n_outputs) if has_them else None
+        text = model.model_to_string(num_iteration=trees)
+        results.append(_Kept(text, count, tuple(run.curve[:limit]), whole, fitted))
     return results
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """After each round: the iterations the booster holds, the metric, and the best round so far (0: none defined)."""
+    """After each round: the iterations the booster holds, the metric, and the best round so far (0: none defined).
+
+    ``expired``: the time was up before the last round.
+    """
 
     trees: list[int]
     curve: list[float]
     best: list[int]
+    expired: bool = False
 
 
 def _boosted(booster: Any, rounds: int, config: Config, stop: Stop, watch: _Binned | None) -> _Run:
@@ -393,6 +402,8 @@ def _boosted(booster: Any, rounds: int, config: Config, stop: Stop, watch: _Binn
     for count in range(1, rounds + 1):
         if stop.cancelled():
             raise Interrupted
+        if run.trees and stop.expired():
+            return replace(run, expired=True)
         stalled = booster.update()
         if stalled and run.trees and not may_recover:
             break

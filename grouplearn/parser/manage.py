@@ -6,6 +6,7 @@ from grouplearn.errors import Span
 from grouplearn.parser.cursor import Cursor
 from grouplearn.parser.scan import fragment
 from grouplearn.parser.statements import (
+    AddTrial,
     Calibrate,
     DescribeLearner,
     DescribeModel,
@@ -13,15 +14,18 @@ from grouplearn.parser.statements import (
     EvaluateModel,
     ExplainTrain,
     PlanFormat,
+    QualifiedName,
     RenameModel,
     ResetCalibration,
     SetOption,
     ShowLearners,
     ShowModels,
     ShowRuns,
+    Sql,
+    StopTrial,
 )
 from grouplearn.parser.tokens import Kind, unquote
-from grouplearn.parser.train import parse_train
+from grouplearn.parser.train import parse_amount, parse_options, parse_train
 
 SETTING_PREFIX = "grouplearn_"
 FORMATS: tuple[PlanFormat, ...] = ("text", "json", "html")
@@ -88,7 +92,12 @@ def parse_show(cursor: Cursor) -> ShowModels | ShowLearners | ShowRuns:
     cursor.advance()
     subject = cursor.advance()
     cursor.expect_end()
-    return {"MODELS": ShowModels, "LEARNERS": ShowLearners, "RUNS": ShowRuns}[subject.word]()
+    match subject.word:
+        case "MODELS":
+            return ShowModels()
+        case "RUNS":
+            return ShowRuns()
+    return ShowLearners()
 
 
 def parse_describe(cursor: Cursor) -> DescribeModel | DescribeLearner:
@@ -114,22 +123,45 @@ def parse_drop(cursor: Cursor) -> DropModel:
     return statement
 
 
-def parse_alter(cursor: Cursor) -> RenameModel:
-    """``ALTER MODEL name RENAME TO new_name``."""
+def parse_alter(cursor: Cursor) -> RenameModel | StopTrial | AddTrial:
+    """``ALTER MODEL name RENAME TO new_name``, ``... STOP TRIAL n``, ``... ADD TRIAL (...) [FROM TRIAL n]``."""
     cursor.advance()
     cursor.expect("MODEL")
     if cursor.at("IF", "EXISTS"):
         cursor.not_supported("ALTER MODEL IF EXISTS", cursor.span(cursor.index, cursor.index + 2))
     name = cursor.qualified_name("a model name")
-    action = cursor.peek()
-    if action.word in ("STOP", "ADD"):
-        cursor.not_supported(f"ALTER MODEL ... {action.word} TRIAL", action, "ALTER MODEL can RENAME TO.")
+    if cursor.accept("STOP"):
+        return StopTrial(name, _parse_trial(cursor))
+    if cursor.accept("ADD"):
+        return _parse_added(cursor, name)
+    if not cursor.at("RENAME"):
+        hint = cursor.suggest(cursor.peek(), ("RENAME", "STOP", "ADD"))
+        cursor.unexpected("RENAME TO, STOP TRIAL or ADD TRIAL", hint)
     cursor.expect("RENAME", "TO")
     new_name = cursor.name("a new model name")
     if cursor.peek().is_symbol("."):
         cursor.unexpected("the end of the statement", "A model stays in its schema; give the new name alone.")
     cursor.expect_end()
     return RenameModel(name, new_name)
+
+
+def _parse_trial(cursor: Cursor) -> Sql:
+    """Read ``TRIAL n`` to the end of the statement."""
+    cursor.expect("TRIAL")
+    number = parse_amount(cursor, "the number of a trial")
+    cursor.expect_end()
+    return number
+
+
+def _parse_added(cursor: Cursor, name: QualifiedName) -> AddTrial:
+    cursor.expect("TRIAL")
+    low = cursor.index
+    options = parse_options(cursor, "ADD TRIAL", "For example ADD TRIAL (learning_rate = 0.1).")
+    span = cursor.span(low, cursor.index)
+    if cursor.accept("FROM"):
+        return AddTrial(name, options, _parse_trial(cursor), span)
+    cursor.expect_end("FROM TRIAL or the end of the statement")
+    return AddTrial(name, options, span=span)
 
 
 def parse_evaluate(cursor: Cursor) -> EvaluateModel:

@@ -7,6 +7,7 @@ from typing import assert_never
 from grouplearn import sqltext
 from grouplearn.parser.keywords import RESERVED
 from grouplearn.parser.statements import (
+    AddTrial,
     Between,
     Calibrate,
     DescribeLearner,
@@ -28,6 +29,7 @@ from grouplearn.parser.statements import (
     ShowLearners,
     ShowModels,
     Statement,
+    StopTrial,
     Target,
     TrainModel,
     ValidateFolds,
@@ -84,6 +86,18 @@ def _(statement: DropModel) -> str:
 @render.register
 def _(statement: RenameModel) -> str:
     return f"ALTER MODEL {_qualified(statement.name)} RENAME TO {_name(statement.new_name)}"
+
+
+@render.register
+def _(statement: StopTrial) -> str:
+    return f"ALTER MODEL {_qualified(statement.name)} STOP TRIAL {statement.trial.text}"
+
+
+@render.register
+def _(statement: AddTrial) -> str:
+    given = ", ".join(_option(option, "=") for option in statement.options)
+    parent = f" FROM TRIAL {statement.parent.text}" if statement.parent else ""
+    return f"ALTER MODEL {_qualified(statement.name)} ADD TRIAL ({given}){parent}"
 
 
 @render.register
@@ -152,6 +166,8 @@ def _clauses(train: TrainModel) -> list[str]:
         clauses.append(f"OPTIMIZE {_own(train.metric)}")
     if train.keep:
         clauses.append(_keep(train.keep))
+    if train.within:
+        clauses.append(f"WITHIN {train.within.amount.text} {train.within.unit.value}S")
     if train.missing_group:
         clauses.append(f"ON MISSING GROUP {train.missing_group.upper()}")
     if train.options:

@@ -11,7 +11,7 @@ def parse_resume(cursor: Cursor) -> ResumeModel:
     """``RESUME MODEL name [WITH (workers = n, executor = '...')]``."""
     cursor.expect("RESUME", "MODEL")
     name = cursor.qualified_name("a model name")
-    options = parse_options(cursor) if cursor.accept("WITH") or cursor.accept("OPTIONS") else ()
+    options = parse_options(cursor, "WITH", "For example WITH (workers = 2).") if cursor.accept("WITH") else ()
     cursor.expect_end("WITH or the end of the statement" if not options else "the end of the statement")
     return ResumeModel(name, options)
 

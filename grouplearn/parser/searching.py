@@ -1,19 +1,20 @@
-"""``OVER GRID (...)`` and ``OVER RANDOM (...)``: the search space."""
+"""``OVER GRID (...)``, ``OVER RANDOM (...)`` and the search procedures: the search space."""
+
+from typing import get_args
 
 from grouplearn.errors import Span
 from grouplearn.parser.cursor import Cursor
-from grouplearn.parser.statements import Between, InList, Name, Search, Sql
+from grouplearn.parser.statements import Between, InList, Name, Search, SearchMethod, Sql
 
-_LATER = frozenset({"HYPERBAND", "ASHA", "PBT", "TPE"})
+_METHODS: dict[str, SearchMethod] = {method.upper(): method for method in get_args(SearchMethod)}
 
 
 def parse_search(cursor: Cursor) -> Search:
     """Read what follows OVER."""
     start = cursor.peek()
-    if start.word in _LATER:
-        cursor.not_supported(f"OVER {start.word}", start, "Use OVER GRID (...) or OVER RANDOM (...).")
-    if start.word not in ("GRID", "RANDOM"):
-        cursor.unexpected("GRID or RANDOM after OVER", cursor.suggest(start, ("GRID", "RANDOM")))
+    if start.word not in _METHODS:
+        *others, last = _METHODS
+        cursor.unexpected(f"{', '.join(others)} or {last} after OVER", cursor.suggest(start, _METHODS))
     cursor.advance()
     low, high = cursor.open_bracket(f"OVER {start.word}", f"For example OVER {start.word} (l2 IN (0.1, 1)).")
     if low == high:
@@ -21,7 +22,7 @@ def parse_search(cursor: Cursor) -> Search:
     is_grid = start.word == "GRID"
     dimensions = tuple(_parse_dimension(cursor, *item, is_grid) for item in cursor.items(low, high))
     _reject_repeated(cursor, dimensions)
-    return Search("grid" if is_grid else "random", dimensions, Span(start.start, cursor.tokens[high].end))
+    return Search(_METHODS[start.word], dimensions, Span(start.start, cursor.tokens[high].end))
 
 
 def _parse_dimension(cursor: Cursor, low: int, high: int, is_grid: bool) -> InList | Between:

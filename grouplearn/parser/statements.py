@@ -132,7 +132,7 @@ class InList:
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """``param BETWEEN low AND high [LOG]``, only under RANDOM and the later searches."""
+    """``param BETWEEN low AND high [LOG]``, under every search but GRID."""
 
     parameter: Name
     low: Sql
@@ -140,11 +140,14 @@ class Between:
     log: bool = False
 
 
+SearchMethod = Literal["grid", "random", "hyperband", "asha", "pbt", "tpe"]
+
+
 @dataclass(frozen=True, slots=True)
 class Search:
-    """``OVER GRID (...)`` or ``OVER RANDOM (...)``."""
+    """``OVER GRID (...)``, ``OVER RANDOM (...)``, or a procedure that learns from results: ``OVER HYPERBAND (...)`` ..."""
 
-    method: Literal["grid", "random"]
+    method: SearchMethod
     dimensions: tuple[InList | Between, ...]
     span: Span = field(default=NO_SPAN, compare=False)
 
@@ -186,6 +189,14 @@ class Keep:
 
 
 @dataclass(frozen=True, slots=True)
+class Within:
+    """``WITHIN 10 MINUTES``: ``unit`` is SECOND, MINUTE or HOUR."""
+
+    amount: Sql
+    unit: Name
+
+
+@dataclass(frozen=True, slots=True)
 class TrainModel:
     """``TRAIN [OR REPLACE] MODEL [IF NOT EXISTS] name USING learner ...`` (DESIGN 3)."""
 
@@ -205,6 +216,7 @@ class TrainModel:
     keep: Keep | None = None
     missing_group: Literal["parent", "null", "error"] | None = None
     options: tuple[Option, ...] = ()
+    within: Within | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +302,24 @@ class RenameModel:
 
 
 @dataclass(frozen=True, slots=True)
+class StopTrial:
+    """``ALTER MODEL name STOP TRIAL 3``: the trial of a search that is in training."""
+
+    name: QualifiedName
+    trial: Sql
+
+
+@dataclass(frozen=True, slots=True)
+class AddTrial:
+    """``ALTER MODEL name ADD TRIAL (hyperparameter = value, ...) [FROM TRIAL 2]``; ``span`` is that of the bracket."""
+
+    name: QualifiedName
+    options: tuple[Option, ...]
+    parent: Sql | None = None
+    span: Span = field(default=NO_SPAN, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class EvaluateModel:
     """``EVALUATE MODEL name ON table | (query) [WHERE predicate]``."""
 
@@ -328,6 +358,8 @@ OurStatement = (
     | ShowRuns
     | DropRun
     | RenameModel
+    | StopTrial
+    | AddTrial
     | EvaluateModel
     | SetOption
 )

@@ -23,6 +23,7 @@ from grouplearn.parser.statements import (
     ValidateSample,
     ValidateWhere,
     Validation,
+    Within,
 )
 from grouplearn.parser.tokens import Kind, Token
 
@@ -150,17 +151,17 @@ def _parse_validate(cursor: Cursor) -> Validation:
     if cursor.accept("WHERE"):
         return ValidateWhere(fragment(cursor, "VALIDATE WHERE"))
     if cursor.accept("FOLDS"):
-        return ValidateFolds(_parse_amount(cursor, "the number of folds"))
+        return ValidateFolds(parse_amount(cursor, "the number of folds"))
     if not cursor.accept("SAMPLE"):
         hint = cursor.suggest(cursor.peek(), _VALIDATIONS)
         cursor.unexpected("WHERE, SAMPLE, FOLDS or NONE after VALIDATE", hint)
-    percent = _parse_amount(cursor, "a percentage")
+    percent = parse_amount(cursor, "a percentage")
     if not (cursor.accept_symbol("%") or cursor.accept("PERCENT")):
         cursor.unexpected('"%"', "The sample is a share of each group: VALIDATE SAMPLE 10%.")
     return ValidateSample(percent)
 
 
-def _parse_amount(cursor: Cursor, what: str) -> Sql:
+def parse_amount(cursor: Cursor, what: str) -> Sql:
     """Read a number, a parameter or a bracketed expression."""
     low = cursor.index
     if cursor.peek().is_symbol("("):
@@ -181,7 +182,7 @@ def _parse_keep(cursor: Cursor) -> Keep:
         return Keep()
     if not cursor.accept("BEST"):
         cursor.unexpected("ALL or BEST after KEEP", cursor.suggest(cursor.peek(), ("ALL", "BEST")))
-    return Keep(_parse_amount(cursor, "how many trials to keep"))
+    return Keep(parse_amount(cursor, "how many trials to keep"))
 
 
 _MISSING = ("PARENT", "NULL", "ERROR")
@@ -196,12 +197,16 @@ def _parse_missing_group(cursor: Cursor) -> str:
     return cursor.advance().word.lower()
 
 
-def parse_options(cursor: Cursor) -> tuple[Option, ...]:
-    """``(name = value, ...)``, after WITH or OPTIONS."""
-    keyword = cursor.tokens[cursor.index - 1]
-    low, high = cursor.open_bracket(keyword.word, f"For example {keyword.word} (epochs = 10, seed = 7).")
+def _parse_options(cursor: Cursor) -> tuple[Option, ...]:
+    keyword = cursor.tokens[cursor.index - 1].word
+    return parse_options(cursor, keyword, f"For example {keyword} (epochs = 10, seed = 7).")
+
+
+def parse_options(cursor: Cursor, keyword: str, hint: str) -> tuple[Option, ...]:
+    """Read ``(name = value, ...)`` after ``keyword``."""
+    low, high = cursor.open_bracket(keyword, hint)
     if low == high:
-        cursor.fail(f"{keyword.word} is empty", cursor.span(low - 1, high + 1), "Leave it out, or give an option.")
+        cursor.fail(f"{keyword} is empty", cursor.span(low - 1, high + 1), "Leave it out, or give an option.")
     options: list[Option] = []
     for item in cursor.items(low, high):
         option = _parse_option(cursor, *item)
@@ -223,8 +228,15 @@ def _parse_option(cursor: Cursor, low: int, high: int) -> Option:
     return Option(name, value)
 
 
-def _reject_within(cursor: Cursor) -> None:
-    cursor.not_supported("WITHIN", cursor.tokens[cursor.index - 1], "Limit the work with WITH (epochs = n).")
+_UNITS = ("SECOND", "SECONDS", "MINUTE", "MINUTES", "HOUR", "HOURS")
+
+
+def _parse_within(cursor: Cursor) -> Within:
+    amount = parse_amount(cursor, "a length of time")
+    unit = cursor.peek()
+    if unit.word not in _UNITS:
+        cursor.unexpected("SECONDS, MINUTES or HOURS after the length of time", cursor.suggest(unit, _UNITS))
+    return Within(amount, Name(cursor.advance().word.removesuffix("S"), unit.span))
 
 
 _PARSERS: dict[str, tuple[str, Callable[[Cursor], Any]]] = {
@@ -244,7 +256,7 @@ _PARSERS: dict[str, tuple[str, Callable[[Cursor], Any]]] = {
     "OPTIMIZE": ("metric", _parse_optimize),
     "KEEP": ("keep", _parse_keep),
     "ON": ("missing_group", _parse_missing_group),
-    "WITH": ("options", parse_options),
-    "OPTIONS": ("options", parse_options),
-    "WITHIN": ("within", _reject_within),
+    "WITH": ("options", _parse_options),
+    "OPTIONS": ("options", _parse_options),
+    "WITHIN": ("within", _parse_within),
 }

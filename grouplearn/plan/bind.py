@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -27,7 +28,7 @@ from grouplearn.plan.features import BoundItem, FeatureBinder
 from grouplearn.plan.judge import Column, Judge
 from grouplearn.plan.options import RunOptions, bind_options, has_rounds
 from grouplearn.plan.rowwise import refuse_aggregates, refuse_windows
-from grouplearn.plan.searching import SearchBinder, searched
+from grouplearn.plan.searching import SearchBinder, bind_within, searched
 
 #: Share of each group held out when several configurations compete and VALIDATE is absent (kingpin 5).
 DEFAULT_HOLDOUT = 0.1
@@ -67,6 +68,7 @@ class _Binder:
     def bind(self, catalog: str, schema: str) -> BoundTrain:
         statement = self._statement
         options, fixed = bind_options(self._judge, self._learner, statement.options, self._settings)
+        options = replace(options, within=bind_within(self._judge, statement.within))
         self._refuse_query_sample()
         columns = self._judge.describe("SELECT *", *self._source)
         self._folded = frozenset(column.name.casefold() for column in columns)
@@ -76,8 +78,8 @@ class _Binder:
         self._having()
         holdout_given = self._given_holdout()
         items = self._items(columns, target, keys, options)
-        configs = SearchBinder(self._judge, self._learner, options).configs(statement, fixed)
-        holdout = holdout_given or self._default_holdout(len(configs), options)
+        configs, search = SearchBinder(self._judge, self._learner, options).bind(statement, fixed)
+        holdout = holdout_given or self._default_holdout(2 if search else len(configs), options)
         self._check_weight(options)
         refuse_windows(self._judge, [item.extract for item in items])
         refuse_aggregates(self._judge, self._source, self._per_row(target, items, options))
@@ -96,6 +98,7 @@ class _Binder:
             sets=statement.group_by.sets if statement.group_by else ((),),
             items=items,
             configs=configs,
+            search=search,
             hyperparameters=self._hyperparameter_columns(fixed),
             holdout=holdout,
             metric=self._metric(target),
@@ -208,10 +211,8 @@ class _Binder:
 
     def _refuse_idle_options(self, target: BoundTarget) -> None:
         """Raise for an option that this statement could only ignore."""
-        search = self._statement.search
         reasons = {
             "class_weight": None if target.classification else "class_weight is for classes, and the label is a number",
-            "trials": None if search and search.method == "random" else "trials is for OVER RANDOM",
         }
         for option in self._statement.options:
             reason = reasons.get(option.name.value.casefold())

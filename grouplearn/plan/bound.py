@@ -10,6 +10,7 @@ from grouplearn.parser.statements import Sql, TrainModel
 from grouplearn.plan.definition import HyperparameterColumn, KeyColumn
 from grouplearn.plan.features import BoundItem
 from grouplearn.plan.options import RunOptions
+from grouplearn.search.procedures import SearchPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,10 @@ class Holdout:
 
 @dataclass(frozen=True, slots=True)
 class BoundTrain:
-    """Everything that is known before the first row: the extract, the label, the configurations, how to run."""
+    """Everything that is known before the first row: the extract, the label, the configurations, how to run.
+
+    Where a procedure searches, ``configs`` are those it begins with.
+    """
 
     statement: TrainModel
     catalog: str
@@ -56,6 +60,7 @@ class BoundTrain:
     sets: tuple[tuple[int, ...], ...]
     items: tuple[BoundItem, ...]
     configs: tuple[Config, ...]
+    search: SearchPlan | None
     hyperparameters: tuple[HyperparameterColumn, ...]
     holdout: Holdout
     metric: str | None

@@ -19,6 +19,7 @@ from grouplearn.plan.memory import check_size
 from grouplearn.schedule import operators
 from grouplearn.search.space import MAX_CONFIGS
 
+SCOPES = ("group", "all")
 EXECUTORS = ("auto", "local", "ray")
 OPERATORS = ("auto", *operators.OPERATORS)
 
@@ -33,7 +34,13 @@ class RunOptions:
     executor: str = "auto"
     workers: int | None = None
     operator: str = "auto"
-    trials: int = 10
+    trials: int | None = None
+    reduction_factor: int = 3
+    min_epochs: int = 1
+    parallel_trials: int = 9
+    interval: int | None = None
+    search_scope: str = "group"
+    within: float | None = None
     min_rows: int = 2
     task: Task | None = None
     class_weight: Any = None
@@ -113,7 +120,12 @@ RUN_OPTIONS: Mapping[str, RunOption] = {
     "executor": RunOption("where units run", _one_of(*EXECUTORS), setting=True),
     "workers": RunOption("number of workers", _whole(1), setting=True),
     "operator": RunOption("how units are laid out over workers", _one_of(*OPERATORS), setting=True),
-    "trials": RunOption("configurations drawn by RANDOM", _whole(1, MAX_CONFIGS)),
+    "trials": RunOption("configurations tried, where OVER does not list them all", _whole(1, MAX_CONFIGS)),
+    "reduction_factor": RunOption("HYPERBAND and ASHA: one trial in this many goes on", _whole(2)),
+    "min_epochs": RunOption("ASHA: epochs of a trial before it is first judged", _whole(1)),
+    "parallel_trials": RunOption("ASHA: trials in training at a time", _whole(1, MAX_CONFIGS)),
+    "interval": RunOption("PBT: epochs after which losers go on from copies of winners", _whole(1)),
+    "search_scope": RunOption("whether each group decides about its trials, or all together", _one_of(*SCOPES)),
     "min_rows": RunOption("fewest training rows of a group; smaller groups fail", _whole(1)),
     "task": RunOption("classification or regression, where the learner does both", _task),
     "class_weight": RunOption("'balanced' or weights by class", _class_weight),

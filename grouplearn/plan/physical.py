@@ -131,10 +131,15 @@ def pack_configs(learner: Learner, configs: Sequence[Config], n_groups: int) -> 
 
 def gathers(bound: BoundTrain, stats: Statistics, task: Task, width: int) -> bool:
     """Whether small groups train in batched solves."""
-    if bound.options.early_stopping is not None or not isinstance(bound.learner, StackLearner):
+    if looks_at_epochs(bound) or not isinstance(bound.learner, StackLearner):
         return False
     outputs = len(stats.classes) if task is Task.MULTICLASS else 0
     return width <= DENSE_COLUMNS and bound.learner.gathers(Problem(task, width, outputs), bound.configs)
+
+
+def looks_at_epochs(bound: BoundTrain) -> bool:
+    """Whether the epochs of a trial are looked at one by one, so that its group trains alone and not in a batched solve."""
+    return bound.options.early_stopping is not None or bound.options.within is not None or bound.search is not None
 
 
 def gather_small_groups(bound: BoundTrain, stats: Statistics, task: Task, width: int) -> tuple[tuple[int, ...], ...]:
@@ -168,7 +173,8 @@ def folds_in_one_pass(bound: BoundTrain, width: int) -> bool:
     for its own rows. An encoder fitted on a group's training rows makes other columns for every fold."""
     items = [item.stored.item for item in bound.items]
     fixed = all(item.scope == "all" or needs_no_fit(item) for item in items)
-    return fixed and width <= DENSE_COLUMNS and isinstance(bound.learner, MomentsLearner)
+    exact = isinstance(bound.learner, MomentsLearner) and not looks_at_epochs(bound)
+    return fixed and width <= DENSE_COLUMNS and exact
 
 
 def _width(bound: BoundTrain, stats: Statistics) -> int:

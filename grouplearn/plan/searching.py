@@ -1,16 +1,41 @@
-"""OVER GRID and OVER RANDOM bound: the configurations that every group trains."""
+"""OVER bound: the configurations that every group begins with, and the procedure that decides about them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
+from grouplearn import sqltext
 from grouplearn.errors import Span
-from grouplearn.learners.base import Config, Learner
-from grouplearn.parser.statements import Between, InList, Name, Search, Sql, TrainModel
+from grouplearn.learners.base import Access, Config, Learner
+from grouplearn.parser.statements import (
+    Between,
+    InList,
+    Name,
+    Search,
+    Sql,
+    TrainModel,
+    ValidateFolds,
+    ValidateNone,
+    Within,
+)
 from grouplearn.plan.judge import Judge
 from grouplearn.plan.options import RunOptions, check_parameter, defaults, resolved
-from grouplearn.search import space
+from grouplearn.search import procedures, space
+from grouplearn.search.hyperband import brackets
+from grouplearn.search.tpe import check_installed
+
+#: Which searches take which options.
+_TAKERS: Mapping[str, tuple[str, ...]] = {
+    "trials": ("random", *procedures.PROCEDURES),
+    "reduction_factor": ("hyperband", "asha"),
+    "min_epochs": ("asha",),
+    "parallel_trials": ("asha",),
+    "interval": ("pbt",),
+    "search_scope": procedures.PROCEDURES,
+}
 
 
 class SearchBinder:
@@ -21,23 +46,112 @@ class SearchBinder:
         self._learner = learner
         self._options = options
 
-    def configs(self, statement: TrainModel, fixed: Mapping[str, Any]) -> tuple[Config, ...]:
-        """Return what is trained for each group; ``fixed`` are the hyperparameters given in WITH."""
+    def bind(
+        self, statement: TrainModel, fixed: Mapping[str, Any]
+    ) -> tuple[tuple[Config, ...], procedures.SearchPlan | None]:
+        """Return what is trained for each group, at first where a procedure decides further; and that procedure.
+
+        ``fixed`` are the hyperparameters given in WITH.
+        """
         base = {**defaults(self._learner), **fixed}
-        search = statement.search
+        search, plan = statement.search, None
+        self._refuse_idle(statement)
         if search is None:
-            return self._consistent((base,), statement.learner.span)
-        dimensions = [self._dimension(dimension) for dimension in search.dimensions]
+            return self._consistent((base,), statement.learner.span), None
+        dimensions = tuple(self._dimension(dimension) for dimension in search.dimensions)
         self._refuse_fixed_twice(search, fixed)
-        if search.method == "random":
-            configs = space.random(dimensions, base, self._options.trials, self._options.seed)
+        if search.method in procedures.PROCEDURES:
+            plan = self._plan(statement, search, dimensions, base)
+            configs = plan.first_configs()
+        elif search.method == "random":
+            trials = self._options.trials or procedures.DEFAULT_TRIALS["random"]
+            configs = space.random(dimensions, base, trials, self._options.seed)
         else:
             listed = [entry for entry in dimensions if isinstance(entry, space.Choices)]
             self._refuse_excess(space.combinations(listed), search.span)
             configs = space.grid(listed, base)
         if not configs:
             raise self._judge.error("the grid is empty", search.span, "List at least one value per hyperparameter.")
-        return self._consistent(configs, search.span)
+        return self._consistent(configs, search.span), plan
+
+    def _plan(
+        self, statement: TrainModel, search: Search, dimensions: tuple[space.Dimension, ...], base: Config
+    ) -> procedures.SearchPlan:
+        options, method = self._options, search.method
+        self._check_procedure(statement, search)
+        epochs = options.epochs or self._learner.default_epochs or 1
+        if options.min_epochs > epochs:
+            place = _span_of(statement, "min_epochs") or search.span
+            raise self._judge.error(f"min_epochs is more than the {epochs} epochs of a trial", place)
+        whole = sum(bracket[0].trials for bracket in brackets(epochs, options.reduction_factor))
+        trials = options.trials or (whole if method == "hyperband" else procedures.DEFAULT_TRIALS[method])
+        if trials > space.MAX_CONFIGS:
+            message = f"HYPERBAND over {epochs} epochs begins with {trials:,} trials; at most {space.MAX_CONFIGS:,} are trained"
+            raise self._judge.error(message, search.span, "Say how many with WITH (trials = n).")
+        return procedures.SearchPlan(
+            method=method,
+            dimensions=dimensions,
+            base=base,
+            trials=min(trials, whole) if method == "hyperband" else trials,
+            epochs=epochs,
+            seed=options.seed,
+            factor=options.reduction_factor,
+            least=options.min_epochs,
+            slots=options.parallel_trials,
+            interval=options.interval or max(1, epochs // 10),
+            shared=options.search_scope == "all",
+        )
+
+    def _check_procedure(self, statement: TrainModel, search: Search) -> None:
+        """Raise where the procedure cannot search over this learner or judge its trials."""
+        method, validation = search.method.upper(), statement.validation
+        if search.method == "tpe":
+            check_installed()
+        else:
+            self._refuse_without_barriers(method, search.span)
+            if self._options.early_stopping is not None:
+                message = f"early_stopping has no use under {method}, which itself stops the trials that lose"
+                raise self._judge.error(message, _span_of(statement, "early_stopping") or search.span)
+            if isinstance(validation, ValidateFolds):
+                hint = "Use VALIDATE SAMPLE 10% or VALIDATE WHERE ..., or OVER TPE, which judges finished trials."
+                message = (
+                    f"{method} judges trials in the middle of training, and VALIDATE FOLDS would train each of them"
+                )
+                message += " several times"
+                raise self._judge.error(message, validation.folds.span, hint)
+        if isinstance(validation, ValidateNone):
+            hint = "Use VALIDATE SAMPLE 10%, or leave VALIDATE out."
+            raise self._judge.error(
+                f"{method} compares trials on rows held out, and VALIDATE NONE holds out none", search.span, hint
+            )
+
+    def _refuse_without_barriers(self, method: str, span: Span) -> None:
+        learner = self._learner
+        others = "Use OVER TPE, OVER RANDOM or OVER GRID, which train every trial to its end."
+        if learner.access is Access.SAMPLING:
+            message = f"{method} stops trials between epochs, and {learner.name} boosts each trial in one go"
+            raise self._judge.error(message, span, others)
+        if learner.default_epochs is None:
+            message = f"{method} stops trials between epochs, and {learner.name} has none: it is solved in one pass"
+            raise self._judge.error(message, span, others)
+        if method == "PBT" and learner.access is not Access.SEQUENTIAL:
+            message = (
+                f"PBT changes hyperparameters in the middle of training, and {learner.name} minimises one objective"
+            )
+            raise self._judge.error(
+                message, span, "Use OVER HYPERBAND, ASHA, TPE, RANDOM or GRID, or a learner by SGD."
+            )
+
+    def _refuse_idle(self, statement: TrainModel) -> None:
+        """Raise for an option of another search."""
+        method = statement.search.method if statement.search else None
+        for option in statement.options:
+            name = option.name.value.casefold()
+            takers = _TAKERS.get(name)
+            if takers and method not in takers:
+                *others, last = (taker.upper() for taker in takers)
+                listed = f"{', '.join(others)} and {last}" if others else last
+                raise self._judge.error(f"{name} is for OVER {listed}", option.name.span)
 
     def _refuse_excess(self, configs: int, span: Span) -> None:
         if configs > space.MAX_CONFIGS:
@@ -112,6 +226,24 @@ class SearchBinder:
         value = resolved(self._judge, self._learner, name, self._judge.constant(end)[0], end)
         assert isinstance(value, int | float)  # noqa: S101  (resolve returned a number for a numeric kind)
         return float(value)
+
+
+def _span_of(statement: TrainModel, option: str) -> Span | None:
+    """Return where an option of WITH is named."""
+    return next((each.name.span for each in statement.options if each.name.value.casefold() == option), None)
+
+
+_SECONDS = {"SECOND": 1, "MINUTE": 60, "HOUR": 3600}
+
+
+def bind_within(judge: Judge, within: Within | None) -> float | None:
+    """Return the seconds of a WITHIN clause."""
+    if within is None:
+        return None
+    value, _ = judge.constant(within.amount)
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not 0 < value < math.inf:
+        raise judge.error(f"WITHIN takes a length of time above 0, got {sqltext.shown(value)}", within.amount.span)
+    return float(value) * _SECONDS[within.unit.value]
 
 
 def searched(search: Search) -> list[Name]:

@@ -12,6 +12,7 @@ from grouplearn.learners import metrics
 from grouplearn.learners.base import Access, Artifact
 from grouplearn.learners.metrics import MetricSums
 from grouplearn.runtime.block_sums import BlockSums
+from grouplearn.runtime.carry import take_out
 from grouplearn.runtime.fit import (
     Fit,
     Pack,
@@ -79,8 +80,20 @@ def conclude(
         model, place = _model(pack, settled, index), places.get(index)
         measured, after = ({} if place is None else _column(finished, place) for finished in (train, valid))
         trial = TrialResult(number, "done", None, fit.epochs, seconds / len(numbers), measured, after)
-        trials.append(_trial(pack, fit, model, trial, keep_model))
+        trial = _trial(pack, fit, model, trial, keep_model)
+        trials.append(_as_far_as_it_came(pack, settled, index, trial))
     return tuple(trials)
+
+
+def _as_far_as_it_came(pack: Pack, training: Training, index: int, trial: TrialResult) -> TrialResult:
+    """Return a trial that was to have more epochs as stopped; what it goes on from, where that is wanted."""
+    if trial.status == "failed":
+        return trial
+    if not training.state.done[index] and training.epochs < pack.prepared.problem.epochs:
+        if not trial.epochs:
+            return TrialResult(trial.config, "stopped", seconds=trial.seconds)
+        trial = replace(trial, status="stopped")
+    return replace(trial, carried=take_out(training, index)) if pack.carries else trial
 
 
 def _by_artifact(pack: Pack) -> bool:

@@ -48,7 +48,8 @@ _BY_ROW = ("scores", "labels", "weights")
 class Pack:
     """What is trained: ``configs`` of one learner on one prepared group (or part of it), and when to stop.
 
-    Sequential learners visit the group's blocks from ``first_block`` on, and then those before it.
+    Sequential learners visit the group's blocks from ``first_block`` on, and then those before it. Training begins at
+    ``start`` if there is one, and begins no further epoch once ``expired()``. With ``carries`` its results can be gone on from.
     """
 
     learner: Learner
@@ -59,6 +60,9 @@ class Pack:
     report: Callable[[int], None]
     cancelled: Callable[[], bool]
     first_block: int = 0
+    start: Training | None = None
+    carries: bool = False
+    expired: Callable[[], bool] = lambda: False
 
     def check(self) -> None:
         """Raise Interrupted when the run was cancelled."""
@@ -123,14 +127,17 @@ def fit_pack(pack: Pack) -> Training:
 
 
 def begin(pack: Pack) -> Training:
-    """Return the training before the first epoch."""
+    """Return the training before the first epoch of this run."""
     pack.check()
+    if pack.start is not None:
+        return pack.start
     return Training(pack.learner.init(pack.prepared.problem, pack.configs), tuple(Fit() for _ in pack.configs))
 
 
 def has_more(pack: Pack, training: Training) -> bool:
-    """Return whether any config needs a further epoch."""
-    return training.epochs < pack.prepared.problem.epochs and not training.state.done.all()
+    """Return whether any config is to have a further epoch."""
+    left = training.epochs < pack.prepared.problem.epochs and not training.state.done.all()
+    return left and not pack.expired()
 
 
 def accumulate(pack: Pack, training: Training, so_far: EpochSums | None = None) -> EpochSums:
@@ -169,7 +176,7 @@ def update(pack: Pack, training: Training, sums: EpochSums) -> Training:
 
 def visit(pack: Pack, training: Training) -> Training:
     """Return the training after a sequential learner visited the pack's blocks; the last of the group ends the epoch."""
-    if not pack.prepared.train.n_blocks or not has_more(pack, training):
+    if not pack.prepared.train.n_blocks or not (training.visited or has_more(pack, training)):
         return training
     pack.check()
     if not training.visited:
@@ -360,7 +367,7 @@ def _descend(pack: Pack, learner: DataParallelLearner, training: Training, gang:
 def fit_sampling(pack: Pack, gang: Gang | None = None) -> Training:
     """Boost a pack to its last round."""
     learner, prepared, training = cast(SamplingLearner, pack.learner), pack.prepared, begin(pack)
-    stop = Stop(pack.metric, pack.patience, pack.cancelled)
+    stop = Stop(pack.metric, pack.patience, pack.cancelled, pack.expired)
     problem, start = prepared.problem, training.state
     state, boosted = learner.boost(problem, pack.configs, start, prepared.train, prepared.valid, stop, gang)
     fits = []

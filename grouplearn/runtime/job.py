@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -19,12 +20,34 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """One epoch of one trial: the training objective and the validation metric (NaN when there is none)."""
+
+    epoch: int
+    train_loss: float
+    valid_metric: float
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What a trial has reached at a barrier and goes on from: epochs, its state alone (``State.to_bytes``), its curve."""
+
+    epochs: int
+    state: bytes
+    curve: tuple[CurvePoint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """Everything a worker needs to train any unit of one TRAIN: it never sees the database.
 
     ``fitted`` holds the items with ``scope = 'all'``, fitted before the run. ``folds`` is 0 without VALIDATE FOLDS.
     ``class_weight``: None, ``'balanced'``, or weights by class number. ``first_blocks``: by unit, the block at which a
     sequential learner begins its passes over a whole group (0 where nothing is said).
+
+    A round of a search: trials (group, config) in ``starts`` go on from there, a unit in ``goals`` trains until its configs
+    have had that many epochs, and with ``carries`` results bring what trials go on from. From ``deadline`` (seconds as
+    ``time.time`` counts them) on no epoch begins: trials stop with what they have reached.
     """
 
     learner: str
@@ -42,23 +65,25 @@ class Job:
     class_weight: Literal["balanced"] | Mapping[int, float] | None = None
     fitted: Mapping[int, FittedItem] = field(default_factory=dict)
     first_blocks: Mapping[int, int] = field(default_factory=dict)
+    starts: Mapping[tuple[int, int], Carried] = field(default_factory=dict)
+    goals: Mapping[int, int] = field(default_factory=dict)
+    carries: bool = False
+    deadline: float | None = None
 
-
-@dataclass(frozen=True, slots=True)
-class CurvePoint:
-    """One epoch of one trial: the training objective and the validation metric (NaN when there is none)."""
-
-    epoch: int
-    train_loss: float
-    valid_metric: float
+    def expired(self) -> bool:
+        """Whether the time is up."""
+        return self.deadline is not None and time.time() >= self.deadline
 
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """The outcome of one config in a unit; metrics by name (``train`` is empty in a fold's unit)."""
+    """The outcome of one config in a unit; metrics by name (``train`` is empty in a fold's unit).
+
+    ``stopped``: it was to have more epochs; it has a model unless it had none at all.
+    """
 
     config: int
-    status: Literal["done", "failed"]
+    status: Literal["done", "stopped", "failed"]
     reason: str | None = None
     epochs: int = 0
     seconds: float = 0.0
@@ -67,6 +92,12 @@ class TrialResult:
     curve: tuple[CurvePoint, ...] = ()
     artifact: Artifact | None = None
     importance: tuple[float, ...] | None = None
+    carried: Carried | None = None
+
+    @property
+    def usable(self) -> bool:
+        """Whether there is a model."""
+        return self.status == "done" or (self.status == "stopped" and self.artifact is not None)
 
 
 @dataclass(frozen=True, slots=True)

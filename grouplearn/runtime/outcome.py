@@ -118,8 +118,10 @@ def trial_with_folds(final: TrialResult, folds: Sequence[TrialResult]) -> TrialR
     if not folds:
         return final
     seconds = final.seconds + sum(fold.seconds for fold in folds)
-    done = [fold for fold in folds if fold.status == "done"]
-    if final.status == "failed":
+    done = [fold for fold in folds if fold.status == "done" or (fold.status == "stopped" and fold.epochs)]
+    if not final.usable:
+        return replace(final, seconds=seconds)
+    if not done and final.status == "stopped":
         return replace(final, seconds=seconds)
     if not done:
         reason = f"all {len(folds)} folds failed; the first: {folds[0].reason}"
@@ -138,9 +140,9 @@ def best_config(trials: Sequence[TrialResult], metric: str, greater_is_better: b
     """Return the config with the best validation metric, or training metric where no trial has a validation metric.
 
     Ties go to the lowest config number. NaN never beats a number; where every metric is NaN (R² of a constant label,
-    say) the first trial that is done is taken. None when no trial is done.
+    say) the first trial that has a model is taken. None when no trial has one.
     """
-    done = sorted((trial for trial in trials if trial.status == "done"), key=lambda trial: trial.config)
+    done = sorted((trial for trial in trials if trial.usable), key=lambda trial: trial.config)
     sign = -1.0 if greater_is_better else 1.0
     for metrics in ({trial.config: trial.valid for trial in done}, {trial.config: trial.train for trial in done}):
         values = _known(metrics, metric)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from grouplearn.data.dataset import Group
 from grouplearn.learners import registry
 from grouplearn.learners.base import Diverged, Interrupted
+from grouplearn.runtime.carry import put_together
 from grouplearn.runtime.evaluation import conclude, evaluate
 from grouplearn.runtime.fit import Pack, Training, fit_pack
 from grouplearn.runtime.job import Job, TrialResult, UnitResult
@@ -38,6 +40,8 @@ def train_unit(
     the numerical libraries to one thread.
     """
     started = time.perf_counter()
+    if job.expired():
+        return UnitResult(unit, tuple(TrialResult(config, "stopped") for config in unit.configs))
     try:
         with np.errstate(all="ignore"):  # divergence is told by the numbers, not by warnings
             prepared = prepare(job, group_of(job, unit.group), unit.fold) if prepared is None else prepared
@@ -130,7 +134,22 @@ def pack_of(
     """Return the configs ``numbers`` of a unit as a pack on ``prepared`` rows."""
     configs = tuple(job.configs[number] for number in numbers)
     first = job.first_blocks.get(unit.id, 0)
-    return Pack(registry.learner(job.learner), configs, prepared, job.metric, job.patience, report, cancelled, first)
+    if unit.id in job.goals:
+        prepared = replace(prepared, problem=replace(prepared.problem, epochs=job.goals[unit.id]))
+    carried = [job.starts[unit.group, number] for number in numbers if (unit.group, number) in job.starts]
+    return Pack(
+        registry.learner(job.learner),
+        configs,
+        prepared,
+        job.metric,
+        job.patience,
+        report,
+        cancelled,
+        first,
+        put_together(carried) if carried else None,
+        job.carries,
+        job.expired,
+    )
 
 
 def _finish(

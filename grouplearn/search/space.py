@@ -71,6 +71,11 @@ def random(dimensions: Sequence[Dimension], fixed: Config, trials: int, seed: in
     return tuple(configs.values())
 
 
+def drawn(dimension: Dimension, generator: np.random.Generator) -> Config:
+    """Return values drawn for the parameters of one dimension."""
+    return _config([dimension], [_draw(dimension, generator)], {})
+
+
 def _distinct_points(dimension: Dimension) -> float:
     if isinstance(dimension, Choices):
         return len(set(dimension.points))

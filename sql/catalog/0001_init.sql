@@ -95,7 +95,7 @@ CREATE TABLE grouplearn.trials (
   importance DOUBLE[]
 );
 COMMENT ON TABLE grouplearn.trials IS 'One row per group and config.';
-COMMENT ON COLUMN grouplearn.trials.status IS 'done or failed; done means that the artifact was committed in the same transaction.';
+COMMENT ON COLUMN grouplearn.trials.status IS 'done, stopped (it had fewer epochs than a whole training) or failed; done means that the artifact was committed in the same transaction.';
 COMMENT ON COLUMN grouplearn.trials.train IS 'Metrics on the training rows, in the order of models.metrics; one that is undefined there is NULL.';
 COMMENT ON COLUMN grouplearn.trials.valid IS 'Metrics on the held-out rows, in the order of models.metrics; empty without such rows.';
 COMMENT ON COLUMN grouplearn.trials.importance IS 'One non-negative number per feature column of the group; NULL for linear models, where it is the size of the weights.';

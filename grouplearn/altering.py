@@ -1,0 +1,53 @@
+"""ALTER MODEL ... STOP TRIAL and ADD TRIAL, and what DESCRIBE MODEL says, while a search trains in this process."""
+
+from __future__ import annotations
+
+from grouplearn import answers
+from grouplearn.parser.statements import AddTrial, QualifiedName, StopTrial
+from grouplearn.plan.judge import Judge
+from grouplearn.plan.steering import bind_added, bind_trial
+from grouplearn.search.procedures import SearchPlan
+from grouplearn.steering import IN_TRAINING, Addition, Place, Steering
+
+
+def stop_trial(statement: StopTrial, judge: Judge, place: Place) -> str:
+    """Wish that a trial stops in all groups; raise where there is no such trial in training."""
+    steering, _ = _search(statement.name, judge, place)
+    trial = bind_trial(judge, statement.trial, {each.trial: each.config for each in steering.standings()})
+    steering.stop(trial)
+    return answers.notice(f"trial {trial} stops at the next barrier")
+
+
+def add_trial(statement: AddTrial, judge: Judge, place: Place) -> str:
+    """Wish for a further trial in all groups; raise where there is no search in training, or it cannot have this trial."""
+    steering, plan = _search(statement.name, judge, place)
+    trials = {each.trial: each.config for each in steering.standings()}
+    config, parent = bind_added(judge, statement, steering.learner, plan, trials)
+    steering.add(Addition(config, parent))
+    return answers.notice("the trial begins at the next barrier")
+
+
+def trials_sql(steering: Steering, plan: SearchPlan) -> str:
+    """Return a SELECT of the trials of a search, as they stood at its last barrier."""
+    rows = [
+        (
+            each.trial,
+            ", ".join(f"{name} = {answers.shown(each.config[name])}" for name in plan.searched),
+            each.epochs,
+            each.going_on,
+        )
+        for each in steering.standings()
+    ]
+    return answers.table(("trial", "hyperparameters", "epochs", "groups_going_on"), rows)
+
+
+def _search(name: QualifiedName, judge: Judge, place: Place) -> tuple[Steering, SearchPlan]:
+    steering = IN_TRAINING.find(place)
+    if steering is None:
+        message = f'this process is not training a model "{name.name}"'
+        hint = "Trials are stopped and added while TRAIN runs, from another connection of the same process."
+        raise judge.error(message, name.span, hint)
+    if steering.plan is None:
+        message = f'the trials of model "{name.name}" train in one round, so none can be stopped or added'
+        raise judge.error(message, name.span, "OVER HYPERBAND, ASHA, PBT and TPE train in rounds.")
+    return steering, steering.plan

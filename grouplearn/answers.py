@@ -1,0 +1,29 @@
+"""Answers of statements as SQL: a SELECT whose rows are what the user is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from grouplearn import sqltext
+
+
+def notice(message: str) -> str:
+    """Return a SELECT of one sentence."""
+    return f"SELECT {sqltext.string(message)} AS result"
+
+
+def column(name: str, lines: list[str]) -> str:
+    """Return a SELECT of one text column, its rows in order."""
+    return table((name,), [(line,) for line in lines])
+
+
+def table(names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
+    """Return a SELECT of literal rows, in order."""
+    values = ", ".join("(" + ", ".join(sqltext.literal(value) for value in row) + ")" for row in rows)
+    columns = ", ".join(sqltext.identifier(name) for name in names)
+    return f"SELECT * FROM (VALUES {values}) AS t({columns})"
+
+
+def shown(value: Any) -> str:
+    """Return a hyperparameter's value for a person."""
+    return "none" if value is None else ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,286 @@
+"""A search in rounds: between two barriers an ordinary job, at a barrier the procedures decide who goes on.
+
+A round is a set of units, packs of trials that go on from equally many epochs, run by the operator and the runtime that were
+chosen. Results bring what trials go on from, so a trial's epochs count on from round to round.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from grouplearn.learners.base import Config
+from grouplearn.learners.metrics import METRICS
+from grouplearn.plan import choose as choosing
+from grouplearn.plan import cost
+from grouplearn.plan.choose import Choice
+from grouplearn.plan.physical import PhysicalPlan, pack_configs
+from grouplearn.runtime.choose import runtime
+from grouplearn.runtime.job import Carried, GroupFacts, Job, Observer, Progress, TrialResult, UnitResult
+from grouplearn.runtime.outcome import GroupOutcome, best_config, merge
+from grouplearn.schedule.messages import Unit
+from grouplearn.schedule.operators import operator
+from grouplearn.schedule.visiting import first_blocks
+from grouplearn.search.jury import Jury, Verdict
+from grouplearn.search.procedures import SearchPlan
+from grouplearn.steering import Standing, Steering
+
+Run = Callable[[Job, tuple[Unit, ...], Observer], tuple[UnitResult, ...]]
+_Key = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search found: outcomes by group, the units of all rounds, every configuration that was tried."""
+
+    groups: tuple[GroupOutcome, ...]
+    units: tuple[UnitResult, ...]
+    configs: tuple[Config, ...]
+
+
+def search(
+    physical: PhysicalPlan,
+    choice: Choice,
+    job: Job,
+    progress: Progress,
+    cancelled: Callable[[], bool],
+    steering: Steering | None = None,
+    clock: Callable[[], float] = time.time,
+) -> Found:
+    """Train in rounds until every procedure is content or the job's deadline has passed; raises Cancelled.
+
+    At each barrier it hears what ``steering`` was told meanwhile.
+    """
+    workers = choosing.threads(physical, choice)
+
+    def run(round_job: Job, units: tuple[Unit, ...], observer: Observer) -> tuple[UnitResult, ...]:
+        scheduled = operator(choice.operator, units, physical.workload(workers))
+        return runtime(choice.executor).run(round_job, scheduled, workers, observer, cancelled)
+
+    return _Search(physical, job, progress, run, clock, steering).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A trial of the next round: it trains until it has had ``epochs``, from what trial ``start`` carries."""
+
+    group: int
+    config: int
+    epochs: int
+    start: Carried | None
+
+
+class _Search:
+    """The trials so far, and what the next round is made of."""
+
+    def __init__(
+        self,
+        physical: PhysicalPlan,
+        job: Job,
+        progress: Progress,
+        run: Run,
+        clock: Callable[[], float],
+        steering: Steering | None,
+    ) -> None:
+        assert physical.bound.search is not None  # noqa: S101  (the caller looked)
+        self._plan: SearchPlan = physical.bound.search
+        self._physical, self._job, self._run_job, self._clock = physical, job, run, clock
+        self._progress, self._steering = progress, steering
+        self._greater = METRICS[job.metric].greater_is_better
+        self._jury = Jury(self._plan, job.configs, [group.id for group in job.groups], self._alike)
+        self._trials: dict[_Key, TrialResult] = {}
+        self._goals: dict[_Key, int] = {}
+        self._facts: dict[int, GroupFacts] = {}
+        self._units: list[UnitResult] = []
+        self._began = clock()
+
+    def run(self) -> Found:
+        """Go from barrier to barrier."""
+        verdict = self._jury.begin()
+        self._report(verdict)
+        while verdict.goes and not self._expired():
+            results = self._round(verdict)
+            self._take(results)
+            told = {key: self._value(key) for key in verdict.keys}
+            self._hear()
+            verdict = self._jury.on(told, frozenset(self._failed_groups()))
+            self._show(results, verdict)
+            self._report(verdict)
+        return self._found()
+
+    def _hear(self) -> None:
+        """Do what users wished for since the last barrier."""
+        if self._steering is None:
+            return
+        wishes = self._steering.take()
+        for number in wishes.stops:
+            self._jury.stop(number)
+        for addition in wishes.additions:
+            self._jury.add(addition.config, addition.parent)
+
+    def _report(self, verdict: Verdict) -> None:
+        if self._steering is None:
+            return
+        going = Counter(config for _, config in verdict.goes)
+        epochs: Counter[int] = Counter()
+        for (_, config), trial in self._trials.items():
+            epochs[config] = max(epochs[config], trial.epochs)
+        configs = enumerate(self._jury.configs)
+        self._steering.report(tuple(Standing(n, config, going[n], epochs[n]) for n, config in configs))
+
+    def _expired(self) -> bool:
+        return self._job.deadline is not None and self._clock() >= self._job.deadline
+
+    def _alike(self, one: Config, other: Config) -> bool:
+        learner = self._physical.bound.learner
+        return learner.pack_key(one) == learner.pack_key(other) and learner.conflict(other) is None
+
+    # --- a round ---------------------------------------------------------------------------------------------------
+
+    def _round(self, verdict: Verdict) -> tuple[UnitResult, ...]:
+        """Train what is wanted and not known yet."""
+        wanted = [
+            _Wanted(group, config, epochs, self._carried(group, config, parent))
+            for (group, config), (epochs, parent) in verdict.goes.items()
+            if self._lacks(group, config, epochs)
+        ]
+        self._goals.update({(each.group, each.config): each.epochs for each in wanted})
+        if not wanted:
+            return ()
+        units, goals = self._packed(wanted)
+        starts = {(each.group, each.config): each.start for each in wanted if each.start is not None}
+        job = replace(
+            self._job,
+            configs=self._jury.configs,
+            first_blocks=self._first_blocks(units),
+            starts=starts,
+            goals=goals if self._plan.continues else {},
+            carries=self._plan.continues,
+        )
+        offset = self._clock() - self._began
+        results = self._run_job(job, units, _Epochs(self._progress))
+        return tuple(_later(result, offset) for result in results)
+
+    def _carried(self, group: int, config: int, parent: int | None) -> Carried | None:
+        own = self._trials.get((group, config))
+        source = own if own is not None or parent is None else self._trials.get((group, parent))
+        return source.carried if source is not None else None
+
+    def _lacks(self, group: int, config: int, epochs: int) -> bool:
+        """Whether a trial is to be trained: it is new, or it has had fewer epochs and did not converge."""
+        trial = self._trials.get((group, config))
+        if trial is None:
+            return True
+        return trial.carried is not None and trial.epochs < epochs and trial.epochs >= self._goals[group, config]
+
+    def _packed(self, wanted: Sequence[_Wanted]) -> tuple[tuple[Unit, ...], dict[int, int]]:
+        """Return units of trials that go on from equally many epochs to equally many, and these by unit."""
+        together: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+        for each in wanted:
+            reached = each.start.epochs if each.start else 0
+            together[each.group, reached, each.epochs].append(each.config)
+        units: list[Unit] = []
+        goals: dict[int, int] = {}
+        for (group, reached, epochs), numbers in sorted(together.items()):
+            chosen = [self._jury.configs[number] for number in sorted(numbers)]
+            for pack in pack_configs(self._physical.bound.learner, chosen, len(self._job.groups)):
+                members = tuple(sorted(numbers)[place] for place in pack)
+                seconds = self._seconds(group, members, epochs - reached)
+                for fold in (*range(self._job.folds), -1):
+                    goals[len(self._units) + len(units)] = epochs
+                    units.append(Unit(len(self._units) + len(units), group, members, fold, seconds))
+        return tuple(units), goals
+
+    def _seconds(self, group: int, members: Iterable[int], epochs: int) -> float:
+        physical = self._physical
+        configs = tuple(self._jury.configs[number] for number in members)
+        rows = physical.stats.groups[group].n_rows
+        learner, rates = physical.bound.learner, physical.rates
+        return cost.unit_seconds(learner, configs, rows, physical.stored, max(1, epochs), physical.outputs, 1, rates)
+
+    def _first_blocks(self, units: Iterable[Unit]) -> Mapping[int, int]:
+        if not self._job.first_blocks:
+            return {}
+        return first_blocks(units, self._physical.workload(1).blocks_of)
+
+    # --- at a barrier ----------------------------------------------------------------------------------------------
+
+    def _take(self, results: tuple[UnitResult, ...]) -> None:
+        """Note what a round brought; a trial that got no further keeps what it had."""
+        self._units += results
+        outcomes, _ = merge(self._job, results, self._greater)
+        for outcome in outcomes:
+            if outcome.facts is not None:
+                self._facts.setdefault(outcome.group.id, outcome.facts)
+            for trial in outcome.trials:
+                key = (outcome.group.id, trial.config)
+                before = self._trials.get(key)
+                seconds = trial.seconds + (before.seconds if before else 0.0)
+                further = before is None or trial.status == "failed" or trial.epochs > before.epochs
+                kept = trial if further or before is None else before
+                self._trials[key] = replace(kept, seconds=seconds)
+
+    def _value(self, key: _Key) -> float | None:
+        """Return how well a trial does on the rows held out, greater is better; None without a model or a metric."""
+        trial, facts = self._trials.get(key), self._facts.get(key[0])
+        if trial is None or not trial.usable or facts is None:
+            return None
+        value = (trial.valid if facts.n_valid else trial.train).get(self._job.metric)
+        if value is None or value != value:
+            return None
+        return value if self._greater else -value
+
+    def _failed_groups(self) -> Iterable[int]:
+        return (group.id for group in self._job.groups if group.id not in self._facts)
+
+    def _show(self, results: Iterable[UnitResult], verdict: Verdict) -> None:
+        """Tell who watches of the trials that ended."""
+        for result in results:
+            group, fold = result.unit.group, result.unit.fold
+            ended = tuple(config for config in result.unit.configs if (group, config) not in verdict.goes)
+            trials = tuple(trial for trial in result.trials if trial.config in ended)
+            if ended or fold >= 0:
+                self._progress.unit_done(replace(result, unit=replace(result.unit, configs=ended), trials=trials))
+
+    # --- the end ---------------------------------------------------------------------------------------------------
+
+    def _found(self) -> Found:
+        by_group: dict[int, list[TrialResult]] = defaultdict(list)
+        for key, trial in sorted(self._trials.items()):
+            by_group[key[0]].append(self._concluded(key, trial))
+        outcomes = []
+        for group in self._job.groups:
+            trials = tuple(by_group[group.id]) or self._not_begun()
+            best = best_config(trials, self._job.metric, self._greater)
+            outcomes.append(GroupOutcome(group, trials, self._facts.get(group.id), best))
+        return Found(tuple(outcomes), tuple(self._units), self._jury.configs)
+
+    def _not_begun(self) -> tuple[TrialResult, ...]:
+        return tuple(TrialResult(number, "stopped") for number in range(len(self._jury.configs)))
+
+    def _concluded(self, key: _Key, trial: TrialResult) -> TrialResult:
+        """Return a trial without what it would go on from; one that was to have more epochs in the end has stopped."""
+        converged = trial.status == "done" and trial.epochs < self._goals[key]
+        whole = not self._plan.continues or converged or self._goals[key] >= self._plan.epochs
+        status = trial.status if whole or trial.status == "failed" else "stopped"
+        return replace(trial, status=status, carried=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Epochs:
+    """Passes on epochs as they are run; trials end at barriers only."""
+
+    progress: Progress
+
+    def unit_done(self, result: UnitResult) -> None: ...
+
+    def epochs_done(self, unit: Unit, epochs: int) -> None:
+        self.progress.epochs_done(unit, epochs)
+
+
+def _later(result: UnitResult, offset: float) -> UnitResult:
+    """Return the result of a unit of a round as one of the whole run: without what goes on, in the run's own time."""
+    steps = tuple(replace(step, started=step.started + offset, ended=step.ended + offset) for step in result.steps)
+    return replace(result, started=result.started + offset, ended=result.ended + offset, steps=steps)
