@@ -31,7 +31,7 @@ class Manifest:
     """What a run needs to go on; ``job`` is without its rows, which are in files.
 
     ``workload`` is for as many workers as the run began with. ``replaces`` and ``validated`` are what the statement said:
-    OR REPLACE, and whether rows are held out. ``began`` is a ``time.time()``.
+    OR REPLACE, and whether rows are held out; ``within`` are the seconds that WITHIN gave. ``began`` is a ``time.time()``.
     """
 
     definition: ModelDefinition
@@ -43,6 +43,7 @@ class Manifest:
     executor: str
     replaces: bool
     validated: bool
+    within: float | None
     began: float
     format: int = FORMAT
 

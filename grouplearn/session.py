@@ -12,14 +12,14 @@ from typing import Any
 
 import duckdb
 
-from grouplearn import altering, answers, sqltext, training
+from grouplearn import altering, answers, durable, resuming, sqltext, training
 from grouplearn.catalog import functions, models, store
 from grouplearn.catalog.evaluation import evaluate_sql
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.schema import table
 from grouplearn.catalog.views import best_sql
 from grouplearn.data.run_directory import RunDirectory
-from grouplearn.errors import BindError, ModelExists, ReadOnlyError, Span, did_you_mean
+from grouplearn.errors import BindError, Cancelled, ModelExists, ReadOnlyError, Span, did_you_mean
 from grouplearn.learners import registry
 from grouplearn.learners.base import Hyperparameter
 from grouplearn.parser.render import render
@@ -29,6 +29,7 @@ from grouplearn.parser.statements import (
     DescribeLearner,
     DescribeModel,
     DropModel,
+    DropRun,
     EvaluateModel,
     ExplainTrain,
     OurStatement,
@@ -37,9 +38,11 @@ from grouplearn.parser.statements import (
     QualifiedName,
     RenameModel,
     ResetCalibration,
+    ResumeModel,
     SetOption,
     ShowLearners,
     ShowModels,
+    ShowRuns,
     StopTrial,
     TrainModel,
     bind_parameters,
@@ -57,7 +60,8 @@ from grouplearn.plan.judge import Judge
 from grouplearn.plan.measured import Measured, Ran, compare
 from grouplearn.plan.options import check_setting, known_setting
 from grouplearn.plan.physical import PhysicalPlan, definition, plan
-from grouplearn.runtime.job import Progress
+from grouplearn.runtime.job import Job, Progress
+from grouplearn.runtime.ledger import Ledger
 from grouplearn.steering import IN_TRAINING, Place, Steering
 
 
@@ -107,6 +111,9 @@ class Session:
             DescribeLearner: self._describe_learner,
             DropModel: self._drop,
             RenameModel: self._rename,
+            ResumeModel: self._resume,
+            ShowRuns: lambda *_: resuming.show(self._current_file()),
+            DropRun: lambda statement, judge: resuming.drop(statement, self._current_file(), judge),
             StopTrial: self._stop_trial,
             AddTrial: self._add_trial,
             EvaluateModel: self._evaluate,
@@ -141,24 +148,71 @@ class Session:
         reason = "a model cannot be stored in it, so nothing was trained"
         hint = "Open it without read_only, or name another one."
         self._refuse_read_only(catalog, statement.name.span, judge, reason, hint)
-        with RunDirectory.beside(self._file(catalog)) as directory:
+        file = self._file(catalog)
+        with RunDirectory.beside(file) as directory:
             with self._transaction():
                 bound = bind(judge, statement, catalog, schema, self._settings)
                 physical = plan(bound, statistics(judge, bound), calibration.load())
-                dataset, groups = extract(
-                    self._connection, judge, bound, physical.stats, directory, bound.options.memory_limit
-                )
+                directory.durable = resuming.is_durable(physical, file, judge)
+                limit = 0 if directory.durable else bound.options.memory_limit
+                dataset, groups = extract(self._connection, judge, bound, physical.stats, directory, limit)
             choice = training.choose(physical, self._cancelled.is_set)
             job = training.job_of(physical, dataset, groups, judge)
+            stored = definition(physical, render(statement))
+            ledger = self._kept(physical, choice, job, stored, statement, directory, began)
             steering = Steering(bound.learner, bound.search)
-            with IN_TRAINING.entered(self._key(catalog, schema, bound.name), steering):
-                outcome = training.run(physical, choice, job, self._progress, self._cancelled.is_set, began, steering)
-        stored = definition(physical, render(statement))
-        if outcome.configs is not None:
-            stored = replace(stored, configs=outcome.configs)
-        with self._transaction():
-            model = store.write(self._connection, stored, outcome, replace=statement.replace)
+            with IN_TRAINING.entered(self._key(catalog, schema, bound.name), steering), _resumable(stored, ledger):
+                outcome = training.run(
+                    physical, choice, job, self._progress, self._cancelled.is_set, began, steering, ledger
+                )
+            if outcome.configs is not None:
+                stored = replace(stored, configs=outcome.configs)
+            with self._transaction():
+                model = store.write(self._connection, stored, outcome, replace=statement.replace)
+            directory.remove()
         return _Trained(physical, choice, stored, model)
+
+    def _kept(
+        self,
+        physical: PhysicalPlan,
+        choice: Choice,
+        job: Job,
+        stored: ModelDefinition,
+        statement: TrainModel,
+        directory: RunDirectory,
+        began: float,
+    ) -> Ledger | None:
+        """Make the run one that can be resumed, and return its ledger, if it is durable."""
+        if not directory.durable:
+            return None
+        durable.keep(directory, resuming.manifest(physical, choice, job, stored, statement, began))
+        return Ledger(directory.path)
+
+    def _resume(self, statement: ResumeModel, judge: Judge) -> str:
+        catalog, schema = self._place(statement.name, judge)
+        self._refuse_change(catalog, statement.name.span, judge)
+        run = resuming.find(statement, self._file(catalog), schema, judge)
+        where = resuming.place(statement, run, self._settings, judge)
+        began, name = run.manifest, run.manifest.definition.name
+        conflict = store.exists(self._connection, catalog, schema, name)
+        if conflict is not None and not (conflict.is_model and began.replaces):
+            hint = f"DROP MODEL {name} or rename it; or DROP RUN '{run.id}'."
+            raise ModelExists(conflict.message, text=judge.text, span=statement.name.span, hint=hint)
+        stored = replace(began.definition, catalog=catalog)
+        with RunDirectory.reopened(run.path) as directory:
+            ledger, job = Ledger(run.path), began.job_with_rows(run.path)
+            workload = replace(began.workload, workers=where.workers)
+            scheduled = training.Scheduled(began.operator, where.executor, began.units, workload)
+            with _resumable(stored, ledger):
+                outcome = training.resume(began, job, scheduled, ledger, self._progress, self._cancelled.is_set)
+            with self._transaction():
+                model = store.write(self._connection, stored, outcome, replace=began.replaces)
+            directory.remove()
+        return best_sql(stored, model, catalog, validated=began.validated)
+
+    def _current_file(self) -> str | None:
+        """Return the path of the current database."""
+        return self._file(self._rows("SELECT current_database()")[0][0])
 
     def _explain(self, statement: ExplainTrain, judge: Judge) -> str:
         train = statement.train
@@ -384,6 +438,19 @@ class Session:
     def _rows(self, query: str, values: list[str] | None = None) -> list[tuple[Any, ...]]:
         # All rows at once: DuckDB refuses some calls on a connection with a result half read.
         return self._connection.execute(query, values).fetchall()
+
+
+@contextmanager
+def _resumable(stored: ModelDefinition, ledger: Ledger | None) -> Iterator[None]:
+    """Where a durable run is interrupted, say how to go on."""
+    try:
+        yield
+    except Cancelled:
+        if ledger is None:
+            raise
+        name = stored.name if stored.name.isidentifier() else sqltext.identifier(stored.name)
+        message = f"training was interrupted; {ledger.done} of its units are kept"
+        raise Cancelled(message, hint=f"RESUME MODEL {name} goes on from there.") from None
 
 
 def _allowed(parameter: Hyperparameter) -> str:

@@ -7,7 +7,7 @@ import functools
 import importlib.util
 import time
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from grouplearn.catalog.records import RunOutcome
@@ -15,6 +15,7 @@ from grouplearn.data import encoders
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.encoders import FittedItem
 from grouplearn.data.shard import BLOCK_ROWS
+from grouplearn.durable import Manifest
 from grouplearn.errors import Cancelled, did_you_mean
 from grouplearn.learners import registry
 from grouplearn.learners.base import Access
@@ -33,13 +34,15 @@ from grouplearn.plan.options import OPERATORS
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.runtime.calibrate import measure_learner, measure_machine
 from grouplearn.runtime.choose import runtime
-from grouplearn.runtime.job import Job, Progress, RunSummary
+from grouplearn.runtime.job import Job, Observer, Progress, RunSummary, UnitResult
+from grouplearn.runtime.ledger import Ledger, units_left
 from grouplearn.runtime.outcome import merge
 from grouplearn.runtime.simulated import Costs, Exchange, Timeline, simulate
-from grouplearn.schedule.messages import Blocks, Step
+from grouplearn.schedule.messages import Blocks, Step, Unit
 from grouplearn.schedule.operators import operator
 from grouplearn.schedule.partition import rows_in
 from grouplearn.schedule.visiting import first_blocks
+from grouplearn.schedule.workload import Workload
 from grouplearn.searching import search
 from grouplearn.steering import Steering
 
@@ -191,12 +194,14 @@ def run(
     cancelled: Callable[[], bool],
     began: float | None = None,
     steering: Steering | None = None,
+    ledger: Ledger | None = None,
 ) -> RunOutcome:
     """Train every unit of the chosen operator on the chosen runtime; raises Cancelled when ``cancelled()`` became true.
 
-    WITHIN counts from ``began``, a ``time.time()``; a search hears at its barriers what ``steering`` was told.
+    WITHIN counts from ``began``, a ``time.time()``; a search hears at its barriers what ``steering`` was told. With a
+    ``ledger`` every unit that is done is on disk soon after.
     """
-    units, within = physical.units, physical.bound.options.within
+    within = physical.bound.options.within
     if within is not None:
         job = replace(job, deadline=(time.time() if began is None else began) + within)
     greater_is_better = METRICS[physical.metric].greater_is_better
@@ -209,14 +214,95 @@ def run(
             seconds = time.perf_counter() - started
             ran = (choice.operator, choice.executor, choice.workers, seconds)
             return RunOutcome(found.groups, found.units, *ran, configs=found.configs)
-        workers = choosing.threads(physical, choice)
-        scheduled = operator(choice.operator, units, physical.workload(workers))
-        results = runtime(choice.executor).run(job, scheduled, workers, watching, cancelled)
+        workload = physical.workload(choosing.threads(physical, choice))
+        scheduled = Scheduled(choice.operator, choice.executor, physical.units, workload)
+        results = carry_out(scheduled, job, watching, cancelled, ledger)
     finally:
         watching.ended()
     seconds = time.perf_counter() - started
     alone, packs = merge(job, results, greater_is_better)
     return RunOutcome(alone, results, choice.operator, choice.executor, choice.workers, seconds, packs)
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """What is run where: the operator and the runtime by name, the units, and what the operator must know of the work."""
+
+    operator: str
+    executor: str
+    units: tuple[Unit, ...]
+    workload: Workload
+
+
+def carry_out(
+    scheduled: Scheduled, job: Job, watching: Observer, cancelled: Callable[[], bool], ledger: Ledger | None = None
+) -> tuple[UnitResult, ...]:
+    """Return the results of all units in order; those that the ledger has are not run again."""
+    before = ledger.results if ledger else ()
+    left = units_left(scheduled.units, before)
+    if not left:
+        return before
+    observer = watching if ledger is None else _Recording(watching, ledger)
+    units = operator(scheduled.operator, left, scheduled.workload)
+    try:
+        results = runtime(scheduled.executor).run(job, units, scheduled.workload.workers, observer, cancelled)
+    finally:
+        if ledger is not None:
+            ledger.flush()
+    return tuple(sorted((*before, *results), key=lambda result: result.unit.id))
+
+
+def resume(
+    manifest: Manifest,
+    job: Job,
+    scheduled: Scheduled,
+    ledger: Ledger,
+    progress: Progress | None,
+    cancelled: Callable[[], bool],
+) -> RunOutcome:
+    """Go on with a run from its ledger; raises Cancelled when ``cancelled()`` became true."""
+    if manifest.within is not None:
+        job = replace(job, deadline=time.time() + max(0.0, manifest.within - ledger.seconds))
+    watching, definition = progress or _Silent(), manifest.definition
+    left = units_left(scheduled.units, ledger.results)
+    watching.started(
+        RunSummary(
+            model=definition.name,
+            groups=len({group for unit in left for group in unit.groups}),
+            trials=sum(len(unit.groups) * len(unit.configs) for unit in left if unit.fold < 0),
+            epochs=sum(job.epochs * len(unit.configs) for unit in left),
+            metric=definition.metric,
+            greater_is_better=definition.greater_is_better,
+            operator=scheduled.operator,
+            executor=scheduled.executor,
+            workers=scheduled.workload.workers,
+            seconds=sum(unit.cost for unit in left) / scheduled.workload.workers,
+        )
+    )
+    started = time.perf_counter()
+    try:
+        results = carry_out(scheduled, job, watching, cancelled, ledger)
+    finally:
+        watching.ended()
+    seconds = ledger.seconds + time.perf_counter() - started
+    alone, packs = merge(job, results, definition.greater_is_better)
+    ran = (scheduled.operator, scheduled.executor, scheduled.workload.workers, seconds)
+    return RunOutcome(alone, results, *ran, packs=packs)
+
+
+class _Recording:
+    """An observer that also writes the ledger."""
+
+    def __init__(self, watching: Observer, ledger: Ledger) -> None:
+        self._watching, self._ledger = watching, ledger
+
+    def unit_done(self, result: UnitResult) -> None:
+        self._ledger.add(result)
+        self._watching.unit_done(result)
+
+    def epochs_done(self, unit: Unit, epochs: int) -> None:
+        self._ledger.flush_when_due()
+        self._watching.epochs_done(unit, epochs)
 
 
 def _summary(physical: PhysicalPlan, choice: Choice, job: Job) -> RunSummary:

@@ -39,26 +39,29 @@ class RunDirectory:
     is ``durable`` is left where it is once ``keep`` was called, until it is removed by name.
     """
 
-    def __init__(self, parent: Path, durable: bool = False) -> None:
-        self._parent, self._durable, self._kept = parent, durable, False
+    def __init__(self, parent: Path) -> None:
+        self._parent, self._kept = parent, False
+        #: Set before the first array is made.
+        self.durable = False
         self._path: Path | None = None
         self._lock: Any = None
         self._maps: list[mmap.mmap] = []
 
     @classmethod
-    def beside(cls, database: str | None, durable: bool = False) -> RunDirectory:
+    def beside(cls, database: str | None) -> RunDirectory:
         """Return the directory ``<database>.grouplearn/run-<uuid>``, or one among the user's temporary files.
 
         The latter for a database in memory or without a local file (``database`` is its path, if it has one).
         """
         if database and Path(database).is_file():
-            return cls(runs_of(database), durable)
+            return cls(runs_of(database))
         return cls(Path(tempfile.gettempdir()) / f"grouplearn-{os.getuid()}")
 
     @classmethod
     def reopened(cls, path: Path) -> RunDirectory:
         """Return a durable directory that another process left; raises BlockingIOError while that process lives."""
-        directory = cls(path.parent, durable=True)
+        directory = cls(path.parent)
+        directory.durable = True
         directory._lock = (path / PID_FILE).open("r+")
         try:
             fcntl.flock(directory._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -101,7 +104,7 @@ class RunDirectory:
         self._parent.mkdir(mode=_PRIVATE, exist_ok=True)
         if self._parent.is_symlink() or self._parent.stat().st_uid != os.getuid():
             raise PermissionError(errno.EPERM, "another user's directory", str(self._parent))
-        self._path = path = self._parent / f"{_DURABLE if self._durable else _PASSING}{uuid.uuid4()}"
+        self._path = path = self._parent / f"{_DURABLE if self.durable else _PASSING}{uuid.uuid4()}"
         path.mkdir(mode=_PRIVATE)
         # Locked under another name first: a pid file is never seen unlocked while its process lives.
         self._lock = (path / ".pid").open("w")
@@ -165,6 +168,12 @@ def runs_of(database: str) -> Path:
 def durable_runs(parent: Path) -> list[Path]:
     """Return the directories of durable runs in ``parent``, in order of their names."""
     return sorted(path for path in parent.glob(f"{_DURABLE}*") if path.is_dir())
+
+
+def remove_run(path: Path) -> None:
+    """Remove the directory of a durable run; the parent too when it is empty."""
+    shutil.rmtree(path)
+    _remove_empty(path.parent)
 
 
 def is_locked(path: Path) -> bool:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # Every statement of ours has one of these words; a text without them goes to DuckDB unread.
 _MAY_BE_OURS = re.compile(
-    r"\b(?:train|models?|learners?|evaluate|calibrat(?:e|ion)|runs|grouplearn_\w*)\b", re.IGNORECASE
+    r"\b(?:train|models?|learners?|evaluate|calibrat(?:e|ion)|runs?|grouplearn_\w*)\b", re.IGNORECASE
 )
 
 # What reads the rows that execute() left; anything else finds the connection free after one of our statements.

@@ -13,6 +13,7 @@ from grouplearn.parser.statements import (
     DescribeLearner,
     DescribeModel,
     DropModel,
+    DropRun,
     EvaluateModel,
     ExplainTrain,
     Feature,
@@ -24,10 +25,12 @@ from grouplearn.parser.statements import (
     QualifiedName,
     RenameModel,
     ResetCalibration,
+    ResumeModel,
     Search,
     SetOption,
     ShowLearners,
     ShowModels,
+    ShowRuns,
     Statement,
     StopTrial,
     Target,
@@ -81,6 +84,22 @@ def _(statement: DescribeLearner) -> str:
 @render.register
 def _(statement: DropModel) -> str:
     return f"DROP MODEL {'IF EXISTS ' if statement.if_exists else ''}{_qualified(statement.name)}"
+
+
+@render.register
+def _(statement: ResumeModel) -> str:
+    given = ", ".join(_option(option, "=") for option in statement.options)
+    return f"RESUME MODEL {_qualified(statement.name)}" + (f" WITH ({given})" if given else "")
+
+
+@render.register
+def _(statement: ShowRuns) -> str:  # noqa: ARG001
+    return "SHOW RUNS"
+
+
+@render.register
+def _(statement: DropRun) -> str:
+    return f"DROP RUN {'IF EXISTS ' if statement.if_exists else ''}{statement.run.text}"
 
 
 @render.register

@@ -47,6 +47,7 @@ class RunOptions:
     weight: Sql | None = None
     memory_limit: int | None = None
     node_price: float | None = None
+    durable: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,12 @@ def _price(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not 0 <= value < math.inf:
         raise ValueError(f"must be a price per hour of one worker's machine, at least 0, got {value!r}")
     return float(value)
+
+
+def _yes_or_no(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"must be true or false, got {sqltext.shown(value)}")
+    return value
 
 
 def _one_of(*allowed: str) -> Callable[[Any], str]:
@@ -131,11 +138,16 @@ RUN_OPTIONS: Mapping[str, RunOption] = {
     "class_weight": RunOption("'balanced' or weights by class", _class_weight),
     "weight": RunOption("row weight, an expression over the columns of FROM", lambda value: value),
     "memory_limit": RunOption("memory that all workers together may take, such as '8GB'", check_size, setting=True),
+    "durable": RunOption(
+        "whether the run is kept on disk until it is finished, to be resumed", _yes_or_no, setting=True
+    ),
     "node_price": RunOption("price per hour of one worker's machine, for EXPLAIN", _price, setting=True, in_with=False),
 }
 
 #: What WITH takes besides hyperparameters.
 WITH_OPTIONS = tuple(name for name, option in RUN_OPTIONS.items() if option.in_with)
+#: What a run may change when it is resumed: its models do not depend on it.
+RESUME_OPTIONS = ("workers", "executor")
 #: Session settings, without their prefix ``grouplearn_``.
 SETTINGS = tuple(name for name, option in RUN_OPTIONS.items() if option.setting)
 
@@ -180,6 +192,18 @@ def bind_options(
     _refuse_epochs(judge, learner, options, run)
     _refuse_illegal(judge, learner, options, run)
     return RunOptions(**run), fixed
+
+
+def bind_resume_options(judge: Judge, options: tuple[Option, ...], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return where a run goes on, by name: what RESUME takes in WITH, and the settings of the same names."""
+    found = {name: settings[name] for name in RESUME_OPTIONS if name in settings}
+    for option in options:
+        name = option.name.value.casefold()
+        if name not in RESUME_OPTIONS:
+            message = f'"{option.name.value}" is no option of RESUME\nOptions: {", ".join(RESUME_OPTIONS)}'
+            raise judge.error(message, option.name.span, did_you_mean(name, RESUME_OPTIONS))
+        found[name] = _checked(judge, name, option.value)
+    return found
 
 
 def _refuse_epochs(judge: Judge, learner: Learner, options: tuple[Option, ...], run: Mapping[str, Any]) -> None:

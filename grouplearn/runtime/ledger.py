@@ -51,12 +51,19 @@ class Ledger:
         self._began = self._flushed = time.monotonic()
         before = read(directory)
         self.results = tuple(result for segment in before for result in segment.results)
+        #: Units that are in the ledger, those that wait included.
+        self.done = len(self.results)
         #: Seconds that processes before this one have trained.
         self.seconds = max((segment.seconds for segment in before), default=0.0)
 
     def add(self, result: UnitResult) -> None:
         """Take a result; raises TrainingError when the disk has no room, and then the run can be resumed."""
         self._waiting.append(result)
+        self.done += 1
+        self.flush_when_due()
+
+    def flush_when_due(self) -> None:
+        """Make everything durable that has waited long enough."""
         if time.monotonic() - self._flushed >= FLUSH_SECONDS:
             self.flush()
 

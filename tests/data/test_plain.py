@@ -37,9 +37,11 @@ scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False)
 leaves = scalars | st.binary(max_size=5) | st.builds(Leaf, st.text(max_size=3), st.sampled_from([None, Colour.RED]))
 values = st.recursive(
     leaves,
-    lambda inner: st.lists(inner, max_size=3).map(tuple)
-    | st.dictionaries(st.text(max_size=3) | st.tuples(st.integers(), st.integers()), inner, max_size=3)
-    | st.builds(Node, st.lists(inner, max_size=3).map(tuple)),
+    lambda inner: (
+        st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.text(max_size=3) | st.tuples(st.integers(), st.integers()), inner, max_size=3)
+        | st.builds(Node, st.lists(inner, max_size=3).map(tuple))
+    ),
     max_leaves=12,
 )
 
@@ -96,7 +98,9 @@ def test_kinds_that_were_not_asked_for_are_not_made() -> None:
         from_bytes(to_bytes(Leaf("a")), (Node,))
 
 
-@pytest.mark.parametrize("spoil", [lambda data: data[:-1], lambda data: b"", lambda data: b"{" * 40, lambda data: data[9:]])
+@pytest.mark.parametrize(
+    "spoil", [lambda data: data[:-1], lambda data: b"", lambda data: b"{" * 40, lambda data: data[9:]]
+)
 def test_spoilt_bytes_are_refused(spoil: Any) -> None:
     with pytest.raises(NotPlain):
         from_bytes(spoil(to_bytes(Node((np.arange(3), "text")))), KINDS)

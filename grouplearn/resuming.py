@@ -1,0 +1,150 @@
+"""RESUME MODEL, SHOW RUNS and DROP RUN: what becomes of durable runs that are not finished."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from grouplearn import answers, durable
+from grouplearn.data.run_directory import remove_run, size
+from grouplearn.durable import Manifest, Run
+from grouplearn.errors import did_you_mean
+from grouplearn.learners import registry
+from grouplearn.parser.statements import DropRun, ResumeModel, TrainModel
+from grouplearn.plan import legality
+from grouplearn.plan.choose import Choice, threads
+from grouplearn.plan.definition import ModelDefinition
+from grouplearn.plan.judge import Judge
+from grouplearn.plan.options import bind_resume_options
+from grouplearn.plan.physical import PhysicalPlan
+from grouplearn.runtime import ledger
+from grouplearn.runtime.job import Job
+
+#: Estimated seconds of training from which a run is kept on disk without being asked to.
+DURABLE_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """On how many workers, and where, a run goes on."""
+
+    workers: int
+    executor: str
+
+
+def is_durable(physical: PhysicalPlan, database: str | None, judge: Judge) -> bool:
+    """Whether the run is a directory beside its database; raise where that was asked for and cannot be."""
+    asked, searches = physical.bound.options.durable, physical.bound.search is not None
+    if asked:
+        span = next(
+            (
+                option.value.span
+                for option in physical.bound.statement.options
+                if option.name.value.casefold() == "durable"
+            ),
+            None,
+        )
+        if database is None:
+            raise judge.error("a run of a database in memory cannot outlive it", span, "Open a file.")
+        if searches:
+            hint = "GRID and RANDOM can be resumed; a search in rounds begins anew."
+            raise judge.error("a search in rounds is not kept on disk", span, hint)
+    long = physical.serial_seconds / max(1, physical.workers) >= DURABLE_SECONDS
+    return database is not None and not searches and (long if asked is None else asked)
+
+
+def manifest(
+    physical: PhysicalPlan, choice: Choice, job: Job, definition: ModelDefinition, statement: TrainModel, began: float
+) -> Manifest:
+    """Return what the run needs to go on without its statement."""
+    rows = job.dataset.files
+    if rows is None:
+        raise ValueError("the rows of a durable run are in files")
+    return Manifest(
+        definition=definition,
+        job=job,
+        rows=rows,
+        units=physical.units,
+        workload=physical.workload(threads(physical, choice)),
+        operator=choice.operator,
+        executor=choice.executor,
+        replaces=statement.replace,
+        validated=physical.bound.holdout.kind != "none",
+        within=physical.bound.options.within,
+        began=began,
+    )
+
+
+def find(statement: ResumeModel, database: str | None, schema: str, judge: Judge) -> Run:
+    """Return the newest unfinished run of a model; raise where there is none, or a process works on it."""
+    name = statement.name
+    found = durable.of_model(database, schema, name.name) if database else []
+    waiting = [run for run in found if not run.alive]
+    if waiting:
+        return waiting[-1]
+    if found:
+        raise judge.error(
+            f'the run of model "{name.name}" is still going on', name.span, "SHOW RUNS says how far it is."
+        )
+    others = sorted({run.manifest.definition.name for run in durable.runs(database)}) if database else []
+    listed = f"\nUnfinished runs: {', '.join(others)}" if others else "\nThere is no unfinished run."
+    hint = did_you_mean(name.name, others) or "A run is kept WITH (durable = true), or when it is estimated to be long."
+    raise judge.error(f'there is no unfinished run of a model "{name.name}"{listed}', name.span, hint)
+
+
+def place(statement: ResumeModel, run: Run, settings: Mapping[str, Any], judge: Judge) -> Place:
+    """Return where the run goes on: as it began, unless the statement or a setting says something else."""
+    given = bind_resume_options(judge, statement.options, settings)
+    began, operator = run.manifest, run.manifest.operator
+    access = registry.learner(began.job.learner).access
+    workers = given.get("workers", began.workload.workers)
+    if legality.changes_models(operator, access) and workers != began.workload.workers:
+        message = f"models of {operator} depend on the number of workers, which was {began.workload.workers}"
+        raise judge.error(message, statement.name.span)
+    executor = given.get("executor", began.executor)
+    executor = began.executor if executor == "auto" else executor
+    refusal = legality.refusal(operator, access, executor)
+    if refusal:
+        raise judge.error(refusal, statement.name.span)
+    return Place(workers, executor)
+
+
+def show(database: str | None) -> str:
+    """Return a SELECT of the unfinished durable runs of a database."""
+    names = ("run", "model", "status", "units_done", "units", "trained_seconds", "began", "size")
+    rows = [_row(run) for run in durable.runs(database)] if database else []
+    if rows:
+        return answers.table(names, rows)
+    return f"SELECT * FROM ({answers.table(names, [('',) * len(names)])}) WHERE false"
+
+
+def _row(run: Run) -> tuple[Any, ...]:
+    found, definition = ledger.read(run.path), run.manifest.definition
+    return (
+        run.id,
+        definition.name,
+        "running" if run.alive else "unfinished",
+        sum(len(segment.results) for segment in found),
+        len(run.manifest.units),
+        round(max((segment.seconds for segment in found), default=0.0), 1),
+        datetime.datetime.fromtimestamp(run.manifest.began).strftime("%Y-%m-%d %H:%M:%S"),
+        size(run.n_bytes),
+    )
+
+
+def drop(statement: DropRun, database: str | None, judge: Judge) -> str:
+    """Remove an unfinished run; raise where there is none of that id, or a process works on it."""
+    wanted, _ = judge.constant(statement.run)
+    known = {run.id: run for run in durable.runs(database)} if database else {}
+    run = known.get(str(wanted))
+    if run is None:
+        if statement.if_exists:
+            return answers.notice(f"there is no run {wanted}; nothing was dropped")
+        listed = f"\nRuns: {', '.join(known)}" if known else "\nThere is no unfinished run."
+        raise judge.error(f"unknown run '{wanted}'{listed}", statement.run.span, did_you_mean(str(wanted), list(known)))
+    if run.alive:
+        raise judge.error(f"a process works on run '{run.id}'", statement.run.span, "Stop it first.")
+    remove_run(run.path)
+    return answers.notice(f"run {run.id} of model {run.manifest.definition.name} is dropped")
