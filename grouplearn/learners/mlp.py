@@ -9,13 +9,14 @@ import functools
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import scipy.special
 
-from grouplearn.data.shard import BLOCK_ROWS, Matrix, Shard, Totals
+from grouplearn.data.shard import BLOCK_ROWS, Matrix, Shard
 from grouplearn.learners import mlp_parallel
 from grouplearn.learners.base import (
     Access,
@@ -30,7 +31,8 @@ from grouplearn.learners.base import (
     Task,
     Value,
 )
-from grouplearn.learners.mlp_network import layers_of, run_block, torch_on_one_thread
+from grouplearn.learners.mlp_network import layers_of, torch_on_one_thread
+from grouplearn.learners.mlp_stack import Lane, run_lanes
 
 #: An artifact stores the position of its activation in this tuple, so names are only ever appended.
 ACTIVATIONS = ("relu", "tanh", "gelu", "sigmoid")
@@ -139,30 +141,30 @@ class Mlp:
 
         A group's blocks may be passed in several calls. Raises Diverged when the group has no rows.
         """
-        whole = shard.totals
-        if not whole.n_rows:
-            raise Diverged("there are no training rows")
-        for block in shard.blocks():
-            if block.n_rows and not state.done.all():
-                state = self._visit(problem, configs, state, block, epoch, whole)
-        return state
+        return self.train_stack((problem,), configs, (state,), (shard,), epoch)[0]
 
-    def _visit(
-        self, problem: Problem, configs: Sequence[Config], state: State, block: Shard, epoch: int, whole: Totals
-    ) -> State:
-        active = np.flatnonzero(~state.done).tolist()
-        tensors = {name: value.copy() for name, value in state.tensors.items()}
-        if problem.task is Task.REGRESSION:
-            tensors["label_mean"], tensors["label_scale"] = np.array([whole.label_mean]), np.array([whole.label_scale])
-        starting = tensors["epoch"] != epoch
-        for name in ("objective", "visited"):
-            tensors[name][starting] = 0
-        part = {name: tensors[name][active] for name in _STEPPED}
-        run_block(problem, [self._complete(configs[index]) for index in active], part, block, epoch, whole)
-        tensors["epoch"][active] = epoch
-        tensors["visited"][active] += block.n_rows
-        loss = part["objective"] / tensors["visited"][active] * float(tensors["label_scale"][0]) ** 2
-        return _advanced(state, tensors, active, part, loss)
+    def train_stack(
+        self,
+        problems: Sequence[Problem],
+        configs: Sequence[Config],
+        states: Sequence[State],
+        shards: Sequence[Shard],
+        epoch: int,
+    ) -> tuple[State, ...]:
+        """Return the states after one pass of several groups, each as ``train`` gives it, in steps common to all.
+
+        The problems differ in their seeds at most. In single precision a group's state has the bits of ``train`` when the
+        groups fill up their batches alike (to 32 rows, or batch_size), and is within rounding of it otherwise.
+        """
+        complete = [self._complete(config) for config in configs]
+        passes = [
+            _Pass.of(problem, complete, state, shard, epoch)
+            for problem, state, shard in zip(problems, states, shards, strict=True)
+        ]
+        lanes = [each.lane for each in passes if each.lane is not None]
+        if lanes:
+            run_lanes(lanes, epoch)
+        return tuple(each.state(epoch) for each in passes)
 
     def joined(self, gang: Gang) -> AbstractContextManager[None]:
         """Return the connection to the other members of a gang, within which it descends."""
@@ -217,6 +219,44 @@ class Mlp:
 
     def _complete(self, config: Config) -> Config:
         return {parameter.name: parameter.default for parameter in self.hyperparameters} | dict(config)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """One group's pass: the state before it, its tensors so far, and the lane of its active configs, if it has any."""
+
+    before: State
+    tensors: dict[str, npt.NDArray[Any]]
+    active: list[int]
+    lane: Lane | None
+
+    @classmethod
+    def of(cls, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, epoch: int) -> _Pass:
+        whole = shard.totals
+        if not whole.n_rows:
+            raise Diverged("there are no training rows")
+        active = np.flatnonzero(~state.done).tolist()
+        if not active or not shard.n_rows:
+            return cls(state, state.tensors, active, None)
+        tensors = {name: value.copy() for name, value in state.tensors.items()}
+        if problem.task is Task.REGRESSION:
+            tensors["label_mean"], tensors["label_scale"] = np.array([whole.label_mean]), np.array([whole.label_scale])
+        starting = tensors["epoch"] != epoch
+        for name in ("objective", "visited"):
+            tensors[name][starting] = 0
+        part = {name: tensors[name][active] for name in _STEPPED}
+        return cls(state, tensors, active, Lane(problem, [configs[index] for index in active], part, shard, whole))
+
+    def state(self, epoch: int) -> State:
+        """Return the state after the pass."""
+        if self.lane is None:
+            return self.before
+        tensors, active = self.tensors, self.active
+        tensors["epoch"][active] = epoch
+        tensors["visited"][active] += self.lane.rows.n_rows
+        scale = float(tensors["label_scale"][0])
+        loss = self.lane.part["objective"] / tensors["visited"][active] * scale**2
+        return _advanced(self.before, tensors, active, self.lane.part, loss)
 
 
 def _advanced(
