@@ -178,7 +178,8 @@ def _first_blocks(physical: PhysicalPlan) -> dict[int, int]:
     """Return where a sequential learner begins its passes over a group, by unit: the same whoever trains it."""
     if physical.bound.learner.access is not Access.SEQUENTIAL:
         return {}
-    return first_blocks(physical.units, physical.workload(1).blocks_of)
+    blocks_of = physical.workload(1).blocks_of
+    return first_blocks(physical.units, lambda unit: 0 if unit.stays_whole else blocks_of(unit))
 
 
 def run(

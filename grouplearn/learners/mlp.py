@@ -32,14 +32,19 @@ from grouplearn.learners.base import (
     Value,
 )
 from grouplearn.learners.mlp_network import layers_of, torch_on_one_thread
-from grouplearn.learners.mlp_stack import Lane, run_lanes
+from grouplearn.learners.mlp_stack import Lane, padded_rows, run_lanes
 
 #: An artifact stores the position of its activation in this tuple, so names are only ever appended.
 ACTIVATIONS = ("relu", "tanh", "gelu", "sigmoid")
 _OPTIMIZERS = ("adam", "sgd")
 _PRECISIONS = ("single", "double")
+#: Rows that are predicted together.
+_CACHED_ROWS = 512
 #: Tensors of the state that the batches of a block change.
 _STEPPED = ("parameters", "first_moment", "second_moment", "step", "objective")
+
+#: What a step of several groups may keep at hand, the tensors of a model's parameters' size in it, and most groups.
+_STEP_BYTES, _STEP_TENSORS, _MOST_ABREAST = 4 << 20, 6, 64
 
 _SKLEARN = "scikit-learn MLPClassifier"
 _TORCH = "torch.optim, torch.nn"
@@ -166,6 +171,15 @@ class Mlp:
             run_lanes(lanes, epoch)
         return tuple(each.state(epoch) for each in passes)
 
+    def abreast(self, problem: Problem, configs: Sequence[Config]) -> int:
+        """Return how many groups to train side by side: as many as keep a step's tensors in a core's cache."""
+        complete = self._complete(configs[0])
+        layers, size = layers_of(problem, complete)
+        rows = padded_rows(int(complete["batch_size"]), BLOCK_ROWS)  # type: ignore[arg-type]
+        values = _STEP_TENSORS * size + rows * (problem.n_features + sum(3 * layer.outputs for layer in layers))
+        width = 8 if complete["precision"] == "double" else 4
+        return max(1, min(_MOST_ABREAST, _STEP_BYTES // (width * values * len(configs))))
+
     def joined(self, gang: Gang) -> AbstractContextManager[None]:
         """Return the connection to the other members of a gang, within which it descends."""
         return mlp_parallel.joined(gang)
@@ -190,8 +204,7 @@ class Mlp:
 
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
         """Return the predictions, shape (n, c, n_outputs)."""
-        models = (self.finalize(problem, configs, state, index) for index in range(len(configs)))
-        return np.stack([self.score(problem.task, model, x) for model in models], axis=1)
+        return _predictions(problem.task, [self.finalize(problem, configs, state, at) for at in range(len(configs))], x)
 
     def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:
         """Return ``weight_i`` (outputs, inputs) and ``bias_i`` (outputs,) of each layer, and ``activation``."""
@@ -209,9 +222,7 @@ class Mlp:
 
     def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
         """Return the predictions (n, n_outputs) in double precision, with numpy alone."""
-        with np.errstate(all="ignore"):  # a diverged network predicts NaN without noise
-            parts = [_forward(task, artifact, block) for block in _row_blocks(x)]
-        return np.concatenate(parts)
+        return _predictions(task, [artifact], x)[:, 0]
 
     def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:  # noqa: ARG002
         """Return None: the weights of a network do not rank its features."""
@@ -276,18 +287,26 @@ def _advanced(
     return State(tensors, done)
 
 
-def _row_blocks(x: Matrix) -> Iterator[FloatArray]:
-    """Yield dense blocks of rows; one empty block when there are no rows."""
-    for start in range(0, max(x.shape[0], 1), BLOCK_ROWS):
-        block = x[start : start + BLOCK_ROWS]
-        yield block if isinstance(block, np.ndarray) else block.toarray()
+def _predictions(task: Task, models: Sequence[Artifact], x: Matrix) -> FloatArray:
+    """Return the predictions of several networks, (n, models, outputs); hidden layers of few rows stay in the cache."""
+    with np.errstate(all="ignore"):  # a diverged network predicts NaN without noise
+        parts = [np.stack([_forward(task, model, rows) for model in models], axis=1) for rows in _row_runs(x)]
+    return np.concatenate(parts)
+
+
+def _row_runs(x: Matrix) -> Iterator[FloatArray]:
+    """Yield dense runs of rows; one empty run when there are no rows."""
+    for start in range(0, max(x.shape[0], 1), _CACHED_ROWS):
+        rows = x[start : start + _CACHED_ROWS]
+        yield rows if isinstance(rows, np.ndarray) else rows.toarray()
 
 
 def _forward(task: Task, artifact: Artifact, x: FloatArray) -> FloatArray:
     activation = ACTIVATIONS[int(artifact.tensors["activation"][0])]
     n_layers = sum(name.startswith("weight_") for name in artifact.tensors)
     for depth in range(n_layers):
-        x = x @ artifact.tensors[f"weight_{depth}"].T + artifact.tensors[f"bias_{depth}"]
+        x = x @ artifact.tensors[f"weight_{depth}"].T
+        x += artifact.tensors[f"bias_{depth}"]
         if depth + 1 < n_layers:
             x = _activate(activation, x)
     if task is Task.REGRESSION:
@@ -299,8 +318,8 @@ def _forward(task: Task, artifact: Artifact, x: FloatArray) -> FloatArray:
 
 def _activate(activation: str, z: FloatArray) -> FloatArray:
     if activation == "relu":
-        return np.maximum(z, 0.0)
+        return np.maximum(z, 0.0, out=z)
     if activation == "tanh":
-        return np.tanh(z)
+        return np.tanh(z, out=z)
     phi: FloatArray = z * scipy.special.ndtr(z) if activation == "gelu" else scipy.special.expit(z)
     return phi

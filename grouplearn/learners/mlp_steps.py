@@ -102,8 +102,8 @@ class Models:
         self.post = [room(layer.outputs, rows) for layer in self.layers[:-1]]
         self.delta = [room(layer.outputs, rows) for layer in self.layers]
         self.products = [room(layer.outputs, layer.inputs) for layer in self.layers]
-        self.sums = [room(layer.outputs, 1) for layer in self.layers]
-        self.ones = torch.ones(1, rows, 1, dtype=self.dtype).expand(m, rows, 1)
+        self.sums = [room(1, layer.outputs) for layer in self.layers]
+        self.ones = torch.ones(1, 1, rows, dtype=self.dtype).expand(m, 1, rows)
 
 
 class Batch(NamedTuple):
@@ -138,16 +138,14 @@ class Steps:
             each[:n] for each in (models.parameters, models.gradient, models.scratch)
         )
         self.first, self.second, self.momentum = models.first[:n], models.second[:n], models.momentum[:n]
-        self.scratch_rows, self.second_rows, self.parameter_rows = (
-            each.numpy() for each in (self.scratch, self.second, self.parameters)
-        )
+        self.scratch_rows, self.second_rows = self.scratch.numpy(), self.second.numpy()
         self.inputs, self.ones = models.inputs[:n], models.ones[:n]
         self.pre, self.post, self.delta = ([each[:n] for each in some] for some in (models.pre, models.post, models.delta))
         self.weights = [layer.weight_of(self.parameters) for layer in models.layers]
         self.turned = [weight.transpose(1, 2) for weight in self.weights]
         self.biases = [layer.bias_of(self.parameters).transpose(1, 2) for layer in models.layers]
         self.weight_gradients = [layer.weight_of(self.gradient) for layer in models.layers]
-        self.bias_gradients = [layer.bias_of(self.gradient).transpose(1, 2) for layer in models.layers]
+        self.bias_gradients = [layer.bias_of(self.gradient) for layer in models.layers]
         self.products, self.sums = ([each[:n] for each in some] for some in (models.products, models.sums))
         self.activate, self.slope = _activation(torch, models.activation)
         self.link = _link(torch, models.task)
@@ -186,9 +184,10 @@ class Steps:
         torch = self.torch
         for depth in reversed(range(len(inputs))):
             delta = self.delta[depth]
-            # A batched product is one call of BLAS only where the result is contiguous.
+            # A batched product is one call of BLAS only where the result is contiguous. The sum is a product written so
+            # that BLAS takes one kernel for a single model and for many.
             self.weight_gradients[depth].copy_(torch.bmm(delta, inputs[depth], out=self.products[depth]))
-            self.bias_gradients[depth].copy_(torch.bmm(delta, self.ones, out=self.sums[depth]))
+            self.bias_gradients[depth].copy_(torch.bmm(self.ones, delta.transpose(1, 2), out=self.sums[depth]))
             if depth:
                 back = self.delta[depth - 1]
                 if delta.shape[1] == 1:
@@ -207,8 +206,9 @@ class Steps:
             own = self.parameters if power == 0.5 else self.parameters.sign()
             self.torch.mul(coefficient, own, out=self.scratch)
             self.gradient.add_(self.scratch)
+            self.scratch.mul_(self.parameters)
             # numpy sums each row of a matrix the same way whatever the number of rows; torch need not.
-            out += power * np.einsum("ij,ij->i", self.scratch_rows, self.parameter_rows)
+            out += power * self.scratch_rows.sum(axis=1)
 
     def _update(self, root: Any, floor: Any) -> None:
         """Take one step: Adam (Kingma & Ba 2015), or SGD u = μu + g, θ -= ηu."""

@@ -28,6 +28,7 @@ from grouplearn.learners.base import (
     Learner,
     SamplingLearner,
     SequentialLearner,
+    SideBySideLearner,
     State,
     Stop,
     Tensors,
@@ -299,6 +300,30 @@ def _fit_sequential(pack: Pack, epoch: Callable[[Training], Training]) -> Traini
     while has_more(pack, training):
         training = _settled(pack, epoch(training))
     return training
+
+
+def fit_side_by_side(packs: Sequence[Pack]) -> list[Training]:
+    """Train packs of the same configs on a whole group each, epoch by epoch together; as ``fit_pack`` for each."""
+    learner, trainings = cast(SideBySideLearner, packs[0].learner), [begin(pack) for pack in packs]
+    while going := [at for at, pack in enumerate(packs) if has_more(pack, trainings[at])]:
+        packs[0].check()
+        states = learner.train_stack(
+            [packs[at].prepared.problem for at in going],
+            packs[0].configs,
+            [trainings[at].state for at in going],
+            [packs[at].prepared.train for at in going],
+            trainings[going[0]].epochs,
+        )
+        for at, state in zip(going, states, strict=True):
+            trainings[at] = _after_epoch(packs[at], trainings[at], state)
+    return trainings
+
+
+def _after_epoch(pack: Pack, training: Training, state: State) -> Training:
+    """Return the training of a whole group at the end of an epoch whose state is given, judged if there is a metric."""
+    active = np.flatnonzero(~training.state.done).tolist()
+    learner = cast(SequentialLearner, pack.learner)
+    return _settled(pack, _end_epoch(pack, replace(training, state=state), active, learner.losses(state)))
 
 
 def _settled(pack: Pack, training: Training) -> Training:
