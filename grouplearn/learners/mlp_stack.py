@@ -118,8 +118,7 @@ class _Order:
         counts = [lane.rows.n_rows for lane in lanes]
         firsts, blank = np.cumsum([0, *counts]).tolist(), sum(counts)
         batches = [
-            _Batches.of(lane, epoch, size, padded, first, blank)
-            for lane, first in zip(lanes, firsts, strict=False)
+            _Batches.of(lane, epoch, size, padded, first, blank) for lane, first in zip(lanes, firsts, strict=False)
         ]
         ranked = sorted(range(len(lanes)), key=lambda place: -len(batches[place].lengths))
         ends = np.array([len(batches[place].lengths) for place in ranked])
@@ -170,9 +169,7 @@ class _Window:
 class _Pass:
     """One pass of all lanes over their rows; ``state`` are the models' tensors before it, and takes steps and objective."""
 
-    def __init__(
-        self, order: _Order, models: Models, state: dict[str, npt.NDArray[Any]], epoch: int
-    ) -> None:
+    def __init__(self, order: _Order, models: Models, state: dict[str, npt.NDArray[Any]], epoch: int) -> None:
         self._torch = torch_on_one_thread()
         self._order, self._models, self._state, self._epoch = order, models, state, epoch
         self._lane_of = np.repeat(np.arange(len(order.lanes)), [len(lane.configs) for lane in order.lanes])
@@ -206,7 +203,7 @@ class _Pass:
         parts = (each.split(counts) for each in (target, weight, scores, rates.root))
         paid = np.split(penalty, np.cumsum(window.n_models)[:-1])
         for step, (count, *batch) in enumerate(zip(counts, x, *parts, floor, paid, strict=True), start=first):
-            self._steps_of(count).take(Batch(*batch, self._masks(step, count)))
+            self._steps_of(count).take(Batch(*batch, masks=self._masks(step, count)))
         loss = (losses(models.task, scores, target) * weight[:, 0]).numpy().sum(axis=1, dtype=np.float64)
         objective = (loss + penalty) * window.lengths[window.lane]
         np.add.at(self._state["objective"], window.model, objective)

@@ -140,7 +140,9 @@ class Steps:
         self.first, self.second, self.momentum = models.first[:n], models.second[:n], models.momentum[:n]
         self.scratch_rows, self.second_rows = self.scratch.numpy(), self.second.numpy()
         self.inputs, self.ones = models.inputs[:n], models.ones[:n]
-        self.pre, self.post, self.delta = ([each[:n] for each in some] for some in (models.pre, models.post, models.delta))
+        self.pre, self.post, self.delta = (
+            [each[:n] for each in some] for some in (models.pre, models.post, models.delta)
+        )
         self.weights = [layer.weight_of(self.parameters) for layer in models.layers]
         self.turned = [weight.transpose(1, 2) for weight in self.weights]
         self.biases = [layer.bias_of(self.parameters).transpose(1, 2) for layer in models.layers]
@@ -250,9 +252,9 @@ def _activation(torch: Any, name: str) -> tuple[Any, Any]:
         for each in ("threshold_backward", "tanh_backward", "sigmoid_backward", "gelu_backward")
     )
     if name == "relu":
-        return lambda pre, out: torch.clamp_min(pre, 0, out=out), lambda d, pre, post: relu(d, post, 0, grad_input=d)
+        return lambda pre, out: torch.clamp_min(pre, 0, out=out), lambda d, _, post: relu(d, post, 0, grad_input=d)
     if name == "tanh":
-        return lambda pre, out: torch.tanh(pre, out=out), lambda d, pre, post: tanh(d, post, grad_input=d)
+        return lambda pre, out: torch.tanh(pre, out=out), lambda d, _, post: tanh(d, post, grad_input=d)
     if name == "sigmoid":
-        return lambda pre, out: torch.sigmoid(pre, out=out), lambda d, pre, post: sigmoid(d, post, grad_input=d)
-    return lambda pre, out: aten.gelu.out(pre, out=out), lambda d, pre, post: gelu(d, pre, grad_input=d)
+        return lambda pre, out: torch.sigmoid(pre, out=out), lambda d, _, post: sigmoid(d, post, grad_input=d)
+    return lambda pre, out: aten.gelu.out(pre, out=out), lambda d, pre, _: gelu(d, pre, grad_input=d)

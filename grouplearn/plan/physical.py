@@ -9,7 +9,16 @@ from dataclasses import dataclass, field
 
 from grouplearn.data.encoders import DENSE_COLUMNS, needs_no_fit
 from grouplearn.data.shard import BLOCK_ROWS
-from grouplearn.learners.base import Access, Config, Learner, MomentsLearner, Problem, StackLearner, Task
+from grouplearn.learners.base import (
+    Access,
+    Config,
+    Learner,
+    MomentsLearner,
+    Problem,
+    SideBySideLearner,
+    StackLearner,
+    Task,
+)
 from grouplearn.learners.metrics import METRICS, default_metric, metrics_for
 from grouplearn.plan import cost
 from grouplearn.plan.bound import BoundTrain
@@ -130,7 +139,14 @@ def pack_configs(learner: Learner, configs: Sequence[Config], n_groups: int) -> 
 
 
 def gathers(bound: BoundTrain, stats: Statistics, task: Task, width: int) -> bool:
-    """Whether small groups train in batched solves."""
+    """Whether small groups share units: they train in batched solves, or side by side in steps."""
+    if isinstance(bound.learner, SideBySideLearner):
+        return width <= DENSE_COLUMNS
+    return solves(bound, stats, task, width)
+
+
+def solves(bound: BoundTrain, stats: Statistics, task: Task, width: int) -> bool:
+    """Whether small groups train in batched solves; early stopping, which looks at every epoch of every trial, has none."""
     if bound.options.early_stopping is not None or not isinstance(bound.learner, StackLearner):
         return False
     outputs = len(stats.classes) if task is Task.MULTICLASS else 0
@@ -140,9 +156,9 @@ def gathers(bound: BoundTrain, stats: Statistics, task: Task, width: int) -> boo
 def gather_small_groups(bound: BoundTrain, stats: Statistics, task: Task, width: int) -> tuple[tuple[int, ...], ...]:
     """Return the groups of each unit: large ones alone, small ones of similar size side by side.
 
-    Sizes within a factor of two stand together, so that padding at most doubles the rows. The rule looks at the groups
-    alone, never at workers. Before: 100 groups of 50 rows. After: ``((0, ..., 99),)``. Early stopping looks at every epoch
-    of every trial, so groups then stay alone.
+    Sizes within a factor of two stand together, so that padding at most doubles the rows, or so that few steps lack a
+    batch of some group. The rule looks at the groups alone, never at workers. Before: 100 groups of 50 rows. After:
+    ``((0, ..., 99),)``.
     """
     if not gathers(bound, stats, task, width):
         return tuple((number,) for number in range(len(stats.groups)))
@@ -198,11 +214,11 @@ def _units(
     outputs = len(stats.classes) if task is Task.MULTICLASS else 1
     together = bound.holdout.folds if folds_in_one_pass(bound, width) else 0
     folds = (-1,) if together else (*range(bound.holdout.folds), -1)
-    stored, solves = _stored(bound, width), gathers(bound, stats, task, width)
+    stored, solved = _stored(bound, width), solves(bound, stats, task, width)
     units: list[Unit] = []
     for number, *others in gathered:
         n_rows = sum(stats.groups[group].n_rows for group in (number, *others))
-        stacked = solves and stats.groups[number].n_rows <= SMALL_ROWS
+        stacked = solved and stats.groups[number].n_rows <= SMALL_ROWS
         for pack in packs:
             configs = tuple(bound.configs[config] for config in pack)
             seconds = cost.unit_seconds(bound.learner, configs, n_rows, stored, epochs, outputs, 1 + len(others), rates)

@@ -101,9 +101,9 @@ class StepRecord:
 class UnitResult:
     """A finished unit: times are seconds since the run began. ``facts`` is None when the group could not be prepared.
 
-    A unit of several groups has its results in ``pack``, or one by one in ``parts``, and no trials of its own. One of a split group has the record of its
-    ``steps`` in the order in which they ended; ``worker`` is that of the last. ``loaded`` are the bytes of rows that workers
-    loaded for the unit (rows that stay loaded count for the first one).
+    A unit of several groups has its results in ``pack``, or one by one in ``parts``, and no trials of its own. One of a
+    split group has the record of its ``steps`` in the order in which they ended; ``worker`` is that of the last. ``loaded``
+    are the bytes of rows that workers loaded for the unit (rows that stay loaded count for the first one).
     """
 
     unit: Unit
