@@ -5,16 +5,14 @@ Predictions need numpy alone; only training needs torch.
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import scipy.special
 
 from grouplearn.data.shard import BLOCK_ROWS, Matrix, Shard
 from grouplearn.learners import mlp_parallel
@@ -31,15 +29,12 @@ from grouplearn.learners.base import (
     Task,
     Value,
 )
+from grouplearn.learners.mlp_model import ACTIVATIONS, Networks
 from grouplearn.learners.mlp_network import layers_of, torch_on_one_thread
 from grouplearn.learners.mlp_stack import Lane, padded_rows, run_lanes
 
-#: An artifact stores the position of its activation in this tuple, so names are only ever appended.
-ACTIVATIONS = ("relu", "tanh", "gelu", "sigmoid")
 _OPTIMIZERS = ("adam", "sgd")
 _PRECISIONS = ("single", "double")
-#: Rows that are predicted together.
-_CACHED_ROWS = 512
 #: Tensors of the state that the batches of a block change.
 _STEPPED = ("parameters", "first_moment", "second_moment", "step", "objective")
 
@@ -204,29 +199,31 @@ class Mlp:
 
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
         """Return the predictions, shape (n, c, n_outputs)."""
-        return _predictions(problem.task, [self.finalize(problem, configs, state, at) for at in range(len(configs))], x)
+        return self._networks(problem, configs, state).predict(problem.task, x)
 
     def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:
         """Return ``weight_i`` (outputs, inputs) and ``bias_i`` (outputs,) of each layer, and ``activation``."""
-        config = self._complete(configs[index])
-        layers, _ = layers_of(problem, config)
-        row = state.tensors["parameters"][index : index + 1].astype(np.float64)
-        tensors = {"activation": np.array([float(ACTIVATIONS.index(str(config["activation"])))])}
-        for depth, layer in enumerate(layers):
-            tensors[f"weight_{depth}"] = layer.weight_of(row)[0]
-            tensors[f"bias_{depth}"] = layer.bias_of(row)[0, 0]
-        last, scale = len(layers) - 1, state.tensors["label_scale"][0]
-        tensors[f"weight_{last}"] = tensors[f"weight_{last}"] * scale
-        tensors[f"bias_{last}"] = tensors[f"bias_{last}"] * scale + state.tensors["label_mean"][0]
-        return Artifact("tensors", tensors)
+        own = {**state.tensors, "parameters": state.tensors["parameters"][index : index + 1]}
+        return self._networks(problem, configs[index : index + 1], State(own, state.done)).artifact(0)
 
     def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
         """Return the predictions (n, n_outputs) in double precision, with numpy alone."""
-        return _predictions(task, [artifact], x)[:, 0]
+        return Networks.of(artifact).predict(task, x)[:, 0]
 
     def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:  # noqa: ARG002
         """Return None: the weights of a network do not rank its features."""
         return None
+
+    def _networks(self, problem: Problem, configs: Sequence[Config], state: State) -> Networks:
+        """Return the networks of a state as they predict: of labels as they are."""
+        config = self._complete(configs[0])
+        layers, _ = layers_of(problem, config)
+        values = state.tensors["parameters"].astype(np.float64)
+        weights = [layer.weight_of(values) for layer in layers]
+        biases = [layer.bias_of(values) for layer in layers]
+        scale, mean = state.tensors["label_scale"][0], state.tensors["label_mean"][0]
+        weights[-1], biases[-1] = weights[-1] * scale, biases[-1] * scale + mean
+        return Networks(str(config["activation"]), tuple(weights), tuple(biases))
 
     def _complete(self, config: Config) -> Config:
         return {parameter.name: parameter.default for parameter in self.hyperparameters} | dict(config)
@@ -285,41 +282,3 @@ def _advanced(
     done = state.done.copy()
     done[active] = ~finite
     return State(tensors, done)
-
-
-def _predictions(task: Task, models: Sequence[Artifact], x: Matrix) -> FloatArray:
-    """Return the predictions of several networks, (n, models, outputs); hidden layers of few rows stay in the cache."""
-    with np.errstate(all="ignore"):  # a diverged network predicts NaN without noise
-        parts = [np.stack([_forward(task, model, rows) for model in models], axis=1) for rows in _row_runs(x)]
-    return np.concatenate(parts)
-
-
-def _row_runs(x: Matrix) -> Iterator[FloatArray]:
-    """Yield dense runs of rows; one empty run when there are no rows."""
-    for start in range(0, max(x.shape[0], 1), _CACHED_ROWS):
-        rows = x[start : start + _CACHED_ROWS]
-        yield rows if isinstance(rows, np.ndarray) else rows.toarray()
-
-
-def _forward(task: Task, artifact: Artifact, x: FloatArray) -> FloatArray:
-    activation = ACTIVATIONS[int(artifact.tensors["activation"][0])]
-    n_layers = sum(name.startswith("weight_") for name in artifact.tensors)
-    for depth in range(n_layers):
-        x = x @ artifact.tensors[f"weight_{depth}"].T
-        x += artifact.tensors[f"bias_{depth}"]
-        if depth + 1 < n_layers:
-            x = _activate(activation, x)
-    if task is Task.REGRESSION:
-        return x
-    link = scipy.special.expit if task is Task.BINARY else functools.partial(scipy.special.softmax, axis=1)
-    probabilities: FloatArray = link(x)
-    return probabilities
-
-
-def _activate(activation: str, z: FloatArray) -> FloatArray:
-    if activation == "relu":
-        return np.maximum(z, 0.0, out=z)
-    if activation == "tanh":
-        return np.tanh(z, out=z)
-    phi: FloatArray = z * scipy.special.ndtr(z) if activation == "gelu" else scipy.special.expit(z)
-    return phi

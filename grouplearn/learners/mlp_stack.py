@@ -202,8 +202,9 @@ class _Pass:
         floor = [None] * len(counts) if rates.floor is None else rates.floor.split(counts)
         parts = (each.split(counts) for each in (target, weight, scores, rates.root))
         paid = np.split(penalty, np.cumsum(window.n_models)[:-1])
-        for step, (count, *batch) in enumerate(zip(counts, x, *parts, floor, paid, strict=True), start=first):
-            self._steps_of(count).take(Batch(*batch, masks=self._masks(step, count)))
+        for at, (own_x, y, w, z, root, low, pays) in enumerate(zip(x, *parts, floor, paid, strict=True)):
+            masks = self._masks(first + at, counts[at])
+            self._steps_of(counts[at]).take(Batch(own_x, y, w, z, root, low, pays, masks))
         loss = (losses(models.task, scores, target) * weight[:, 0]).numpy().sum(axis=1, dtype=np.float64)
         objective = (loss + penalty) * window.lengths[window.lane]
         np.add.at(self._state["objective"], window.model, objective)

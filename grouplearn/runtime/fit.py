@@ -335,7 +335,8 @@ def _end_epoch(pack: Pack, training: Training, active: Sequence[int], losses: Fl
     fits, done = list(training.fits), training.state.done.copy()
     for index in active:
         point = CurvePoint(training.epochs + 1, float(losses[index]), math.nan)
-        fits[index] = replace(fits[index], curve=[*fits[index].curve, point])
+        fit = fits[index]
+        fits[index] = Fit(fit.epochs, [*fit.curve, point], fit.artifact, fit.diverged, fit.best)
         if not math.isfinite(point.train_loss):
             fits[index].diverged, done[index] = fits[index].artifact is None, True
     pack.report(len(active))
@@ -346,13 +347,16 @@ def _end_epoch(pack: Pack, training: Training, active: Sequence[int], losses: Fl
 
 def _judged(pack: Pack, fit: Fit, index: int, value: float, state: State) -> tuple[Fit, bool]:
     """Return one config with the metric on its last point; and whether the config is to stop."""
-    point = replace(fit.curve[-1], valid_metric=value)
-    fit = replace(fit, curve=[*fit.curve[:-1], point])
+    last = fit.curve[-1]
+    point = CurvePoint(last.epoch, last.train_loss, value)
+    fit = Fit(fit.epochs, [*fit.curve[:-1], point], fit.artifact, fit.diverged, fit.best)
     if not math.isfinite(point.train_loss):
         return fit, True
     if pack.patience is None or math.isnan(value):
         # A metric that is not a number says nothing about when to stop.
-        return (replace(fit, epochs=point.epoch) if fit.artifact is None else fit), False
+        if fit.artifact is None:
+            fit.epochs = point.epoch
+        return fit, False
     if math.isnan(fit.best) or _better(pack.metric, value, fit.best):
         artifact = pack.learner.finalize(pack.prepared.problem, pack.configs, state, index)
         return replace(fit, best=value, epochs=point.epoch, artifact=artifact), False
