@@ -193,20 +193,19 @@ class _Pass:
         torch, models = self._torch, self._models
         target, weight = self._labels(window)
         scores = torch.empty(target.shape, dtype=models.dtype)
-        penalty = np.zeros(len(scores))
+        twice = torch.zeros(len(scores), dtype=models.dtype)
         taken = self._state["step"][window.model] + window.step + 1
         rates = Rates.of(models.adam, self._rate[window.model], taken, models.dtype)
         x = self._x.index_select(0, torch.from_numpy(window.rows.reshape(-1)))
         x = x.view(*window.rows.shape, -1).split(window.active.tolist())
         counts = window.n_models.tolist()
         floor = [None] * len(counts) if rates.floor is None else rates.floor.split(counts)
-        parts = (each.split(counts) for each in (target, weight, scores, rates.root))
-        paid = np.split(penalty, np.cumsum(window.n_models)[:-1])
-        for at, (own_x, y, w, z, root, low, pays) in enumerate(zip(x, *parts, floor, paid, strict=True)):
+        parts = (each.split(counts) for each in (target, weight, scores, rates.root, twice))
+        for at, (own_x, y, w, z, root, pays, low) in enumerate(zip(x, *parts, floor, strict=True)):
             masks = self._masks(first + at, counts[at])
             self._steps_of(counts[at]).take(Batch(own_x, y, w, z, root, low, pays, masks))
         loss = (losses(models.task, scores, target) * weight[:, 0]).numpy().sum(axis=1, dtype=np.float64)
-        objective = (loss + penalty) * window.lengths[window.lane]
+        objective = (loss + 0.5 * twice.numpy().astype(np.float64)) * window.lengths[window.lane]
         np.add.at(self._state["objective"], window.model, objective)
 
     def _steps_of(self, n: int) -> Steps:

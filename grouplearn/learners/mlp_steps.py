@@ -110,7 +110,8 @@ class Batch(NamedTuple):
     """What one step of the first models takes, and where it leaves its scores and penalties for later.
 
     ``x`` is (lanes, rows, d); ``target`` and ``scores`` (models, outputs, rows), ``weight``
-    (models, 1, rows) is wᵢ/(rows of the batch), 0 for padding; ``penalty`` (models,). ``masks`` are dropout's factors
+    (models, 1, rows) is wᵢ/(rows of the batch), 0 for padding; ``penalty`` (models,), of which it is
+    twice. ``masks`` are dropout's factors
     of each hidden layer (models, units, rows).
     """
 
@@ -120,7 +121,7 @@ class Batch(NamedTuple):
     scores: Any
     root: Any
     floor: Any
-    penalty: FloatArray
+    penalty: Any
     masks: Sequence[Any] = ()
 
 
@@ -200,17 +201,17 @@ class Steps:
                     back.mul_(masks[depth - 1])
                 self.slope(back, self.pre[depth - 1], self.post[depth - 1])
 
-    def _penalize(self, out: FloatArray) -> None:
-        """Add the penalty's (sub)gradient; leave the penalty itself in ``out``."""
-        for coefficient, power in ((self.penalty.ridge, 0.5), (self.penalty.lasso, 1.0)):
-            if coefficient is None:
-                continue
-            own = self.parameters if power == 0.5 else self.parameters.sign()
-            self.torch.mul(coefficient, own, out=self.scratch)
-            self.gradient.add_(self.scratch)
-            self.scratch.mul_(self.parameters)
-            # numpy sums each row of a matrix the same way whatever the number of rows; torch need not.
-            out += power * self.scratch_rows.sum(axis=1)
+    def _penalize(self, out: Any) -> None:
+        """Add the penalty's (sub)gradient; leave twice the penalty itself in ``out``."""
+        torch, scratch = self.torch, self.scratch
+        if self.penalty.ridge is not None:
+            torch.mul(self.penalty.ridge, self.parameters, out=scratch)
+            self.gradient.add_(scratch)
+            torch.sum(scratch.mul_(self.parameters), 1, out=out)
+        if self.penalty.lasso is not None:
+            torch.mul(self.penalty.lasso, self.parameters.sign(), out=scratch)
+            self.gradient.add_(scratch)
+            out.add_(scratch.mul_(self.parameters).sum(1), alpha=2)
 
     def _update(self, root: Any, floor: Any) -> None:
         """Take one step: Adam (Kingma & Ba 2015), or SGD u = μu + g, θ -= ηu."""
