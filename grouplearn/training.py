@@ -194,7 +194,7 @@ def run(
             model=physical.bound.name,
             groups=len(job.groups),
             trials=len(job.groups) * len(job.configs),
-            epochs=sum(physical.epochs * len(unit.configs) for unit in units),
+            epochs=sum(physical.epochs * len(unit.configs) * len(unit.groups) for unit in units),
             metric=physical.metric,
             greater_is_better=greater_is_better,
             operator=choice.operator,

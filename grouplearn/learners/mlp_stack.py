@@ -201,9 +201,9 @@ class _Pass:
         counts = window.n_models.tolist()
         floor = [None] * len(counts) if rates.floor is None else rates.floor.split(counts)
         parts = (each.split(counts) for each in (target, weight, scores, rates.root, twice))
-        for at, (own_x, y, w, z, root, pays, low) in enumerate(zip(x, *parts, floor, strict=True)):
+        for at, (rows, goal, weights, z, root, penalties, low) in enumerate(zip(x, *parts, floor, strict=True)):
             masks = self._masks(first + at, counts[at])
-            self._steps_of(counts[at]).take(Batch(own_x, y, w, z, root, low, pays, masks))
+            self._steps_of(counts[at]).take(Batch(rows, goal, weights, z, root, low, penalties, masks))
         loss = (losses(models.task, scores, target) * weight[:, 0]).numpy().sum(axis=1, dtype=np.float64)
         objective = (loss + 0.5 * twice.numpy().astype(np.float64)) * window.lengths[window.lane]
         np.add.at(self._state["objective"], window.model, objective)

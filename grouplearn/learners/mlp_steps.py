@@ -109,10 +109,9 @@ class Models:
 class Batch(NamedTuple):
     """What one step of the first models takes, and where it leaves its scores and penalties for later.
 
-    ``x`` is (lanes, rows, d); ``target`` and ``scores`` (models, outputs, rows), ``weight``
-    (models, 1, rows) is wᵢ/(rows of the batch), 0 for padding; ``penalty`` (models,), of which it is
-    twice. ``masks`` are dropout's factors
-    of each hidden layer (models, units, rows).
+    ``x`` is (lanes, rows, d); ``target`` and ``scores`` (models, outputs, rows); ``weight`` (models, 1, rows) is wᵢ/(rows of
+    the batch), 0 for padding; ``twice`` (models,) is twice the penalty; ``root`` and ``floor`` are the step's ``Rates``;
+    ``masks`` are dropout's factors of each hidden layer, (models, units, rows).
     """
 
     x: Any
@@ -121,7 +120,7 @@ class Batch(NamedTuple):
     scores: Any
     root: Any
     floor: Any
-    penalty: Any
+    twice: Any
     masks: Sequence[Any] = ()
 
 
@@ -160,7 +159,7 @@ class Steps:
         self.link(batch.scores, delta)
         delta.sub_(batch.target).mul_(batch.weight)
         self._backward(inputs, batch.masks)
-        self._penalize(batch.penalty)
+        self._penalize(batch.twice)
         self._update(batch.root, batch.floor)
 
     def _forward(self, batch: Batch) -> list[Any]:
