@@ -183,7 +183,8 @@ def _first_blocks(physical: PhysicalPlan) -> dict[int, int]:
     """Return where a sequential learner begins its passes over a group, by unit: the same whoever trains it."""
     if physical.bound.learner.access is not Access.SEQUENTIAL:
         return {}
-    return first_blocks(physical.units, physical.workload(1).blocks_of)
+    blocks_of = physical.workload(1).blocks_of
+    return first_blocks(physical.units, lambda unit: 0 if unit.stays_whole else blocks_of(unit))
 
 
 def run(
@@ -270,7 +271,7 @@ def resume(
             model=definition.name,
             groups=len({group for unit in left for group in unit.groups}),
             trials=sum(len(unit.groups) * len(unit.configs) for unit in left if unit.fold < 0),
-            epochs=sum(job.epochs * len(unit.configs) for unit in left),
+            epochs=sum(job.epochs * len(unit.configs) * len(unit.groups) for unit in left),
             metric=definition.metric,
             greater_is_better=definition.greater_is_better,
             operator=scheduled.operator,
@@ -308,7 +309,7 @@ class _Recording:
 def _summary(physical: PhysicalPlan, choice: Choice, job: Job) -> RunSummary:
     """Return what can be said before the first unit; of a search about how much it will be."""
     configs, planned = len(job.configs), physical.bound.search
-    epochs = sum(physical.epochs * len(unit.configs) for unit in physical.units)
+    epochs = sum(physical.epochs * len(unit.configs) * len(unit.groups) for unit in physical.units)
     per_group, seconds = configs, _estimate(physical, choice)
     if planned is not None:
         per_group, searched = planned.most_trials(configs), len(job.groups) * planned.most_epochs(configs)

@@ -5,17 +5,16 @@ Predictions need numpy alone; only training needs torch.
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import scipy.special
 
-from grouplearn.data.shard import BLOCK_ROWS, Matrix, Shard, Totals
+from grouplearn.data.shard import BLOCK_ROWS, Matrix, Shard
 from grouplearn.learners import mlp_parallel
 from grouplearn.learners.base import (
     Access,
@@ -30,14 +29,17 @@ from grouplearn.learners.base import (
     Task,
     Value,
 )
-from grouplearn.learners.mlp_network import layers_of, run_block, torch_on_one_thread
+from grouplearn.learners.mlp_model import ACTIVATIONS, Networks
+from grouplearn.learners.mlp_network import layers_of, torch_on_one_thread
+from grouplearn.learners.mlp_stack import Lane, padded_rows, run_lanes
 
-#: An artifact stores the position of its activation in this tuple, so names are only ever appended.
-ACTIVATIONS = ("relu", "tanh", "gelu", "sigmoid")
 _OPTIMIZERS = ("adam", "sgd")
 _PRECISIONS = ("single", "double")
 #: Tensors of the state that the batches of a block change.
 _STEPPED = ("parameters", "first_moment", "second_moment", "step", "objective")
+
+#: What a step of several groups may keep at hand, the tensors of a model's parameters' size in it, and most groups.
+_STEP_BYTES, _STEP_TENSORS, _MOST_ABREAST = 4 << 20, 6, 64
 
 _SKLEARN = "scikit-learn MLPClassifier"
 _TORCH = "torch.optim, torch.nn"
@@ -139,30 +141,39 @@ class Mlp:
 
         A group's blocks may be passed in several calls. Raises Diverged when the group has no rows.
         """
-        whole = shard.totals
-        if not whole.n_rows:
-            raise Diverged("there are no training rows")
-        for block in shard.blocks():
-            if block.n_rows and not state.done.all():
-                state = self._visit(problem, configs, state, block, epoch, whole)
-        return state
+        return self.train_stack((problem,), configs, (state,), (shard,), epoch)[0]
 
-    def _visit(
-        self, problem: Problem, configs: Sequence[Config], state: State, block: Shard, epoch: int, whole: Totals
-    ) -> State:
-        active = np.flatnonzero(~state.done).tolist()
-        tensors = {name: value.copy() for name, value in state.tensors.items()}
-        if problem.task is Task.REGRESSION:
-            tensors["label_mean"], tensors["label_scale"] = np.array([whole.label_mean]), np.array([whole.label_scale])
-        starting = tensors["epoch"] != epoch
-        for name in ("objective", "visited"):
-            tensors[name][starting] = 0
-        part = {name: tensors[name][active] for name in _STEPPED}
-        run_block(problem, [self._complete(configs[index]) for index in active], part, block, epoch, whole)
-        tensors["epoch"][active] = epoch
-        tensors["visited"][active] += block.n_rows
-        loss = part["objective"] / tensors["visited"][active] * float(tensors["label_scale"][0]) ** 2
-        return _advanced(state, tensors, active, part, loss)
+    def train_stack(
+        self,
+        problems: Sequence[Problem],
+        configs: Sequence[Config],
+        states: Sequence[State],
+        shards: Sequence[Shard],
+        epoch: int,
+    ) -> tuple[State, ...]:
+        """Return the states after one pass of several groups, each as ``train`` gives it, in steps common to all.
+
+        The problems differ in their seeds at most. In single precision a group's state has the bits of ``train`` when the
+        groups fill up their batches alike (to 32 rows, or batch_size), and is within rounding of it otherwise.
+        """
+        complete = [self._complete(config) for config in configs]
+        passes = [
+            _Pass.of(problem, complete, state, shard, epoch)
+            for problem, state, shard in zip(problems, states, shards, strict=True)
+        ]
+        lanes = [each.lane for each in passes if each.lane is not None]
+        if lanes:
+            run_lanes(lanes, epoch)
+        return tuple(each.state(epoch) for each in passes)
+
+    def abreast(self, problem: Problem, configs: Sequence[Config]) -> int:
+        """Return how many groups to train side by side: as many as keep a step's tensors in a core's cache."""
+        complete = self._complete(configs[0])
+        layers, size = layers_of(problem, complete)
+        rows = padded_rows(int(complete["batch_size"]), BLOCK_ROWS)  # type: ignore[arg-type]
+        values = _STEP_TENSORS * size + rows * (problem.n_features + sum(3 * layer.outputs for layer in layers))
+        width = 8 if complete["precision"] == "double" else 4
+        return max(1, min(_MOST_ABREAST, _STEP_BYTES // (width * values * len(configs))))
 
     def joined(self, gang: Gang) -> AbstractContextManager[None]:
         """Return the connection to the other members of a gang, within which it descends."""
@@ -188,35 +199,72 @@ class Mlp:
 
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
         """Return the predictions, shape (n, c, n_outputs)."""
-        models = (self.finalize(problem, configs, state, index) for index in range(len(configs)))
-        return np.stack([self.score(problem.task, model, x) for model in models], axis=1)
+        return self._networks(problem, configs, state).predict(problem.task, x)
 
     def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:
         """Return ``weight_i`` (outputs, inputs) and ``bias_i`` (outputs,) of each layer, and ``activation``."""
-        config = self._complete(configs[index])
-        layers, _ = layers_of(problem, config)
-        row = state.tensors["parameters"][index : index + 1].astype(np.float64)
-        tensors = {"activation": np.array([float(ACTIVATIONS.index(str(config["activation"])))])}
-        for depth, layer in enumerate(layers):
-            tensors[f"weight_{depth}"] = layer.weight_of(row)[0]
-            tensors[f"bias_{depth}"] = layer.bias_of(row)[0, 0]
-        last, scale = len(layers) - 1, state.tensors["label_scale"][0]
-        tensors[f"weight_{last}"] = tensors[f"weight_{last}"] * scale
-        tensors[f"bias_{last}"] = tensors[f"bias_{last}"] * scale + state.tensors["label_mean"][0]
-        return Artifact("tensors", tensors)
+        own = {**state.tensors, "parameters": state.tensors["parameters"][index : index + 1]}
+        return self._networks(problem, configs[index : index + 1], State(own, state.done)).artifact(0)
 
     def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
         """Return the predictions (n, n_outputs) in double precision, with numpy alone."""
-        with np.errstate(all="ignore"):  # a diverged network predicts NaN without noise
-            parts = [_forward(task, artifact, block) for block in _row_blocks(x)]
-        return np.concatenate(parts)
+        return Networks.of(artifact).predict(task, x)[:, 0]
 
     def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:  # noqa: ARG002
         """Return None: the weights of a network do not rank its features."""
         return None
 
+    def _networks(self, problem: Problem, configs: Sequence[Config], state: State) -> Networks:
+        """Return the networks of a state as they predict: of labels as they are."""
+        config = self._complete(configs[0])
+        layers, _ = layers_of(problem, config)
+        values = state.tensors["parameters"].astype(np.float64)
+        weights = [layer.weight_of(values) for layer in layers]
+        biases = [layer.bias_of(values) for layer in layers]
+        scale, mean = state.tensors["label_scale"][0], state.tensors["label_mean"][0]
+        weights[-1], biases[-1] = weights[-1] * scale, biases[-1] * scale + mean
+        return Networks(str(config["activation"]), tuple(weights), tuple(biases))
+
     def _complete(self, config: Config) -> Config:
         return {parameter.name: parameter.default for parameter in self.hyperparameters} | dict(config)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """One group's pass: the state before it, its tensors so far, and the lane of its active configs, if it has any."""
+
+    before: State
+    tensors: dict[str, npt.NDArray[Any]]
+    active: list[int]
+    lane: Lane | None
+
+    @classmethod
+    def of(cls, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, epoch: int) -> _Pass:
+        whole = shard.totals
+        if not whole.n_rows:
+            raise Diverged("there are no training rows")
+        active = np.flatnonzero(~state.done).tolist()
+        if not active or not shard.n_rows:
+            return cls(state, state.tensors, active, None)
+        tensors = {name: value.copy() for name, value in state.tensors.items()}
+        if problem.task is Task.REGRESSION:
+            tensors["label_mean"], tensors["label_scale"] = np.array([whole.label_mean]), np.array([whole.label_scale])
+        starting = tensors["epoch"] != epoch
+        for name in ("objective", "visited"):
+            tensors[name][starting] = 0
+        part = {name: tensors[name][active] for name in _STEPPED}
+        return cls(state, tensors, active, Lane(problem, [configs[index] for index in active], part, shard, whole))
+
+    def state(self, epoch: int) -> State:
+        """Return the state after the pass."""
+        if self.lane is None:
+            return self.before
+        tensors, active = self.tensors, self.active
+        tensors["epoch"][active] = epoch
+        tensors["visited"][active] += self.lane.rows.n_rows
+        scale = float(tensors["label_scale"][0])
+        loss = self.lane.part["objective"] / tensors["visited"][active] * scale**2
+        return _advanced(self.before, tensors, active, self.lane.part, loss)
 
 
 def _advanced(
@@ -234,33 +282,3 @@ def _advanced(
     done = state.done.copy()
     done[active] = ~finite
     return State(tensors, done)
-
-
-def _row_blocks(x: Matrix) -> Iterator[FloatArray]:
-    """Yield dense blocks of rows; one empty block when there are no rows."""
-    for start in range(0, max(x.shape[0], 1), BLOCK_ROWS):
-        block = x[start : start + BLOCK_ROWS]
-        yield block if isinstance(block, np.ndarray) else block.toarray()
-
-
-def _forward(task: Task, artifact: Artifact, x: FloatArray) -> FloatArray:
-    activation = ACTIVATIONS[int(artifact.tensors["activation"][0])]
-    n_layers = sum(name.startswith("weight_") for name in artifact.tensors)
-    for depth in range(n_layers):
-        x = x @ artifact.tensors[f"weight_{depth}"].T + artifact.tensors[f"bias_{depth}"]
-        if depth + 1 < n_layers:
-            x = _activate(activation, x)
-    if task is Task.REGRESSION:
-        return x
-    link = scipy.special.expit if task is Task.BINARY else functools.partial(scipy.special.softmax, axis=1)
-    probabilities: FloatArray = link(x)
-    return probabilities
-
-
-def _activate(activation: str, z: FloatArray) -> FloatArray:
-    if activation == "relu":
-        return np.maximum(z, 0.0)
-    if activation == "tanh":
-        return np.tanh(z)
-    phi: FloatArray = z * scipy.special.ndtr(z) if activation == "gelu" else scipy.special.expit(z)
-    return phi

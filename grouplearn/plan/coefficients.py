@@ -89,7 +89,7 @@ DEFAULTS: Mapping[str, Coefficients] = MappingProxyType(
         "logistic_regression": Coefficients(5.5e-10, 3e-8, 2e-5, 5e-4, 7.5e-9, 4e-5, 5e-4, typical_epochs=15),
         "poisson_regression": Coefficients(5.5e-10, 3e-8, 2e-5, 5e-4, 7.5e-9, 4e-5, 5e-4, typical_epochs=15),
         "gbdt": Coefficients(1.3e-8, 1.6e-7, 9.5e-7, 2e-5, 2e-7, 7e-4, 1e-3),
-        "mlp": Coefficients(4e-9, 4.5e-7, 0.0, 2.8e-4, 0.0, 3e-4, 2.5e-3),
+        "mlp": Coefficients(1.4e-9, 8e-8, 0.0, 5.2e-5, 0.0, 1.5e-4, 2e-3),
     }
 )
 

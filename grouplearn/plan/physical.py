@@ -9,7 +9,16 @@ from dataclasses import dataclass, field
 
 from grouplearn.data.encoders import DENSE_COLUMNS, needs_no_fit
 from grouplearn.data.shard import BLOCK_ROWS
-from grouplearn.learners.base import Access, Config, Learner, MomentsLearner, Problem, StackLearner, Task
+from grouplearn.learners.base import (
+    Access,
+    Config,
+    Learner,
+    MomentsLearner,
+    Problem,
+    SideBySideLearner,
+    StackLearner,
+    Task,
+)
 from grouplearn.learners.metrics import METRICS, default_metric, metrics_for
 from grouplearn.plan import cost
 from grouplearn.plan.bound import BoundTrain
@@ -23,6 +32,10 @@ from grouplearn.schedule.workload import Workload
 SMALL_ROWS = BLOCK_ROWS
 #: Most groups trained side by side in one unit, and most feature values of their padded rows.
 MAX_GATHERED, MAX_GATHERED_VALUES = 128, 1 << 21
+#: Most feature values of the groups that train side by side in steps, in one unit: some seconds of work.
+MAX_ABREAST_VALUES = 1 << 22
+#: Operators that need no group to be split: under any other, asked for by name, groups of several blocks stay alone.
+WHOLE_OPERATORS = ("auto", "group_task_parallel", "model_task_parallel")
 #: Most configs trained in one pack: bounds the memory of scores and of solver history.
 MAX_PACK = 64
 #: Units to aim for where groups are few: enough for the cores of a usual machine, and never a matter of workers.
@@ -129,8 +142,8 @@ def pack_configs(learner: Learner, configs: Sequence[Config], n_groups: int) -> 
     )
 
 
-def gathers(bound: BoundTrain, stats: Statistics, task: Task, width: int) -> bool:
-    """Whether small groups train in batched solves."""
+def solves(bound: BoundTrain, stats: Statistics, task: Task, width: int) -> bool:
+    """Whether small groups train in batched solves, where nobody looks at every epoch of every trial."""
     if looks_at_epochs(bound) or not isinstance(bound.learner, StackLearner):
         return False
     outputs = len(stats.classes) if task is Task.MULTICLASS else 0
@@ -146,10 +159,13 @@ def gather_small_groups(bound: BoundTrain, stats: Statistics, task: Task, width:
     """Return the groups of each unit: large ones alone, small ones of similar size side by side.
 
     Sizes within a factor of two stand together, so that padding at most doubles the rows. The rule looks at the groups
-    alone, never at workers. Before: 100 groups of 50 rows. After: ``((0, ..., 99),)``. Early stopping looks at every epoch
-    of every trial, so groups then stay alone.
+    alone, never at workers. Before: 100 groups of 50 rows. After: ``((0, ..., 99),)``. Groups whose learner takes steps
+    stand side by side as ``stand_abreast`` says.
     """
-    if not gathers(bound, stats, task, width):
+    if isinstance(bound.learner, SideBySideLearner) and width <= DENSE_COLUMNS:
+        whole = bound.options.operator in WHOLE_OPERATORS
+        return stand_abreast([group.n_rows for group in stats.groups], width, whole)
+    if not solves(bound, stats, task, width):
         return tuple((number,) for number in range(len(stats.groups)))
     by_size: dict[int, list[int]] = {}
     large: list[tuple[int, ...]] = []
@@ -166,6 +182,31 @@ def gather_small_groups(bound: BoundTrain, stats: Statistics, task: Task, width:
         for start in range(0, len(members), most)
     ]
     return tuple(sorted([*large, *gathered]))
+
+
+def stand_abreast(rows: Sequence[int], width: int, whole: bool) -> tuple[tuple[int, ...], ...]:
+    """Return the groups of each unit of a learner that trains groups side by side in steps: long ones alone.
+
+    A group of one block may always stand beside others; with ``whole`` so may those of up to half of a unit's share of the
+    rows, which need not be split for the work to be shared. Groups are taken longest first, until a unit has its share of
+    the rows, or of one block if that is more. Before: 16 groups of 1,000 rows. After: ``((0, ..., 15),)``.
+    """
+    most = MAX_ABREAST_VALUES // width
+    short = max(SMALL_ROWS, min(sum(rows) // WANTED_UNITS, most) // 2) if whole else SMALL_ROWS
+    beside = sorted(
+        (number for number, count in enumerate(rows) if count <= short), key=lambda each: (-rows[each], each)
+    )
+    share = min(most, max(SMALL_ROWS, math.ceil(sum(rows[number] for number in beside) / WANTED_UNITS)))
+    gathered: list[list[int]] = []
+    held = 0
+    for number in beside:
+        if not gathered or held + rows[number] > share or len(gathered[-1]) == MAX_GATHERED:
+            gathered.append([])
+            held = 0
+        gathered[-1].append(number)
+        held += rows[number]
+    alone = ((number,) for number, count in enumerate(rows) if count > short)
+    return tuple(sorted([*alone, *(tuple(sorted(unit)) for unit in gathered)]))
 
 
 def folds_in_one_pass(bound: BoundTrain, width: int) -> bool:
@@ -204,19 +245,35 @@ def _units(
     outputs = len(stats.classes) if task is Task.MULTICLASS else 1
     together = bound.holdout.folds if folds_in_one_pass(bound, width) else 0
     folds = (-1,) if together else (*range(bound.holdout.folds), -1)
-    stored, solves = _stored(bound, width), gathers(bound, stats, task, width)
+    stored, solved = _stored(bound, width), solves(bound, stats, task, width)
     units: list[Unit] = []
     for number, *others in gathered:
         n_rows = sum(stats.groups[group].n_rows for group in (number, *others))
-        stacked = solves and stats.groups[number].n_rows <= SMALL_ROWS
+        stacked = solved and stats.groups[number].n_rows <= SMALL_ROWS
         for pack in packs:
             configs = tuple(bound.configs[config] for config in pack)
-            seconds = cost.unit_seconds(bound.learner, configs, n_rows, stored, epochs, outputs, 1 + len(others), rates)
+            most = _abreast(bound.learner, Problem(task, stored, len(stats.classes)), configs) if others else 1
+            seconds = cost.unit_seconds(
+                bound.learner,
+                configs,
+                n_rows,
+                stored,
+                epochs,
+                outputs,
+                1 + len(others),
+                rates,
+                min(most, 1 + len(others)),
+            )
             units.extend(
                 Unit(first, number, pack, fold, seconds, tuple(others), together, stacked)
                 for first, fold in enumerate(folds, len(units))
             )
     return tuple(units)
+
+
+def _abreast(learner: Learner, problem: Problem, configs: Sequence[Config]) -> int:
+    """Return how many groups take their steps together."""
+    return learner.abreast(problem, configs) if isinstance(learner, SideBySideLearner) else 1
 
 
 def definition(physical: PhysicalPlan, statement: str) -> ModelDefinition:

@@ -28,6 +28,7 @@ from grouplearn.learners.base import (
     Learner,
     SamplingLearner,
     SequentialLearner,
+    SideBySideLearner,
     State,
     Stop,
     Tensors,
@@ -308,6 +309,30 @@ def _fit_sequential(pack: Pack, epoch: Callable[[Training], Training]) -> Traini
     return training
 
 
+def fit_side_by_side(packs: Sequence[Pack]) -> list[Training]:
+    """Train packs of the same configs on a whole group each, epoch by epoch together; as ``fit_pack`` for each."""
+    learner, trainings = cast(SideBySideLearner, packs[0].learner), [begin(pack) for pack in packs]
+    while going := [at for at, pack in enumerate(packs) if has_more(pack, trainings[at])]:
+        packs[0].check()
+        states = learner.train_stack(
+            [packs[at].prepared.problem for at in going],
+            packs[0].configs,
+            [trainings[at].state for at in going],
+            [packs[at].prepared.train for at in going],
+            trainings[going[0]].epochs,
+        )
+        for at, state in zip(going, states, strict=True):
+            trainings[at] = _after_epoch(packs[at], trainings[at], state)
+    return trainings
+
+
+def _after_epoch(pack: Pack, training: Training, state: State) -> Training:
+    """Return the training of a whole group at the end of an epoch whose state is given, judged if there is a metric."""
+    active = np.flatnonzero(~training.state.done).tolist()
+    learner = cast(SequentialLearner, pack.learner)
+    return _settled(pack, _end_epoch(pack, replace(training, state=state), active, learner.losses(state)))
+
+
 def _settled(pack: Pack, training: Training) -> Training:
     return settle(pack, training, waited_values(pack, training, judge_blocks(pack, training)))
 
@@ -317,7 +342,8 @@ def _end_epoch(pack: Pack, training: Training, active: Sequence[int], losses: Fl
     fits, done = list(training.fits), training.state.done.copy()
     for index in active:
         point = CurvePoint(training.epochs + 1, float(losses[index]), math.nan)
-        fits[index] = replace(fits[index], curve=[*fits[index].curve, point])
+        fit = fits[index]
+        fits[index] = Fit(fit.epochs, [*fit.curve, point], fit.artifact, fit.diverged, fit.best)
         if not math.isfinite(point.train_loss):
             fits[index].diverged, done[index] = fits[index].artifact is None, True
     pack.report(len(active))
@@ -328,13 +354,16 @@ def _end_epoch(pack: Pack, training: Training, active: Sequence[int], losses: Fl
 
 def _judged(pack: Pack, fit: Fit, index: int, value: float, state: State) -> tuple[Fit, bool]:
     """Return one config with the metric on its last point; and whether the config is to stop."""
-    point = replace(fit.curve[-1], valid_metric=value)
-    fit = replace(fit, curve=[*fit.curve[:-1], point])
+    last = fit.curve[-1]
+    point = CurvePoint(last.epoch, last.train_loss, value)
+    fit = Fit(fit.epochs, [*fit.curve[:-1], point], fit.artifact, fit.diverged, fit.best)
     if not math.isfinite(point.train_loss):
         return fit, True
     if pack.patience is None or math.isnan(value):
         # A metric that is not a number says nothing about when to stop.
-        return (replace(fit, epochs=point.epoch) if fit.artifact is None else fit), False
+        if fit.artifact is None:
+            fit.epochs = point.epoch
+        return fit, False
     if math.isnan(fit.best) or _better(pack.metric, value, fit.best):
         artifact = pack.learner.finalize(pack.prepared.problem, pack.configs, state, index)
         return replace(fit, best=value, epochs=point.epoch, artifact=artifact), False

@@ -11,9 +11,10 @@ import numpy as np
 
 from grouplearn.data.shard import FloatArray, Stack
 from grouplearn.learners import linear_model, registry
-from grouplearn.learners.base import Config, Interrupted, MomentsLearner, Solved, StackLearner
+from grouplearn.learners.base import Config, Interrupted, MomentsLearner, SideBySideLearner, Solved, StackLearner
 from grouplearn.learners.metrics import metrics_for
 from grouplearn.learners.stack_metrics import measure_stack
+from grouplearn.runtime.abreast import train_abreast
 from grouplearn.runtime.folds import solve_folds
 from grouplearn.runtime.job import GroupFacts, Job, TrialResult, UnitResult
 from grouplearn.runtime.outcome import trial_with_folds
@@ -30,6 +31,8 @@ def train_gathered(job: Job, unit: Unit, report: Callable[[int], None], cancelle
     Which groups stand together depends on the plan and the data alone, so the models are the same on any worker. Raises
     Interrupted and nothing else.
     """
+    if isinstance(registry.learner(job.learner), SideBySideLearner):
+        return train_abreast(job, unit, report, cancelled)
     began = time.perf_counter()
     table = _Table(job, unit)
     if unit.folds:

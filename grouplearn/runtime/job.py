@@ -132,9 +132,9 @@ class StepRecord:
 class UnitResult:
     """A finished unit: times are seconds since the run began. ``facts`` is None when the group could not be prepared.
 
-    A unit of several groups has its results in ``pack`` and no trials of its own. One of a split group has the record of its
-    ``steps`` in the order in which they ended; ``worker`` is that of the last. ``loaded`` are the bytes of rows that workers
-    loaded for the unit (rows that stay loaded count for the first one).
+    A unit of several groups has its results in ``pack``, or one by one in ``parts``, and no trials of its own. One of a
+    split group has the record of its ``steps`` in the order in which they ended; ``worker`` is that of the last. ``loaded``
+    are the bytes of rows that workers loaded for the unit (rows that stay loaded count for the first one).
     """
 
     unit: Unit
@@ -144,6 +144,7 @@ class UnitResult:
     started: float = 0.0
     ended: float = 0.0
     pack: Packed | None = None
+    parts: tuple[UnitResult, ...] = ()
     steps: tuple[StepRecord, ...] = ()
     loaded: int = 0
 
@@ -155,12 +156,19 @@ class UnitResult:
     @property
     def failed(self) -> int:
         """Number of trials without a model."""
-        return len(self.pack.reasons) if self.pack else sum(trial.status == "failed" for trial in self.trials)
+        if self.pack is not None:
+            return len(self.pack.reasons)
+        return sum(trial.status == "failed" for trial in self.all_trials)
+
+    @property
+    def all_trials(self) -> tuple[TrialResult, ...]:
+        """The trials of all groups, where they are kept one by one."""
+        return (*self.trials, *(trial for part in self.parts for trial in part.trials))
 
     def best(self, metric: str, greater_is_better: bool) -> float:
         """Return the best validation metric of the unit's trials, NaN when there is none."""
         known = self.pack.valid.get(metric, np.empty(0)) if self.pack else [
-            trial.valid.get(metric, math.nan) for trial in self.trials
+            trial.valid.get(metric, math.nan) for trial in self.all_trials
         ]  # fmt: skip
         values = np.asarray(known, dtype=np.float64)
         values = values[~np.isnan(values)]

@@ -51,7 +51,8 @@ def merge(
     """
     by_group: dict[int, list[UnitResult]] = defaultdict(list)
     by_groups: dict[tuple[int, ...], dict[int, list[Packed]]] = defaultdict(lambda: defaultdict(list))
-    for result in sorted(results, key=lambda each: each.unit.id):
+    apart = (part for result in results for part in result.parts or (result,))
+    for result in sorted(apart, key=lambda each: each.unit.id):
         if result.pack is None:
             by_group[result.unit.group].append(result)
         else:

@@ -57,6 +57,9 @@ def train_unit(
 
 def failed_unit(unit: Unit, reason: str, seconds: float = 0.0) -> UnitResult:
     """Return the result of a unit all of whose trials failed for one reason."""
+    if unit.abreast:
+        singles = (unit.of(group) for group in unit.groups)
+        return UnitResult(unit, (), parts=tuple(failed_unit(each, reason, seconds) for each in singles))
     if unit.stays_whole:
         return UnitResult(unit, (), pack=failed_pack(unit, reason, seconds))
     return UnitResult(unit, failed_trials(unit, reason, seconds))
