@@ -45,6 +45,7 @@ from grouplearn.plan import calibration
 from grouplearn.plan.bind import bind, bind_learner
 from grouplearn.plan.calibration import keep_correction
 from grouplearn.plan.choose import Choice
+from grouplearn.plan.database_memory import database_within
 from grouplearn.plan.definition import ModelDefinition
 from grouplearn.plan.explain_html import explain_html
 from grouplearn.plan.explain_json import explain_json
@@ -137,10 +138,10 @@ class Session:
         with RunDirectory.beside(self._file(catalog)) as directory:
             with self._transaction():
                 bound = bind(judge, statement, catalog, schema, self._settings)
-                physical = plan(bound, statistics(judge, bound), calibration.load())
-                dataset, groups = extract(
-                    self._connection, judge, bound, physical.stats, directory, bound.options.memory_limit
-                )
+                limit = bound.options.memory_limit
+                with database_within(self._connection, limit):
+                    physical = plan(bound, statistics(judge, bound), calibration.load())
+                    dataset, groups = extract(self._connection, judge, bound, physical.stats, directory, limit)
             choice = training.choose(physical, self._cancelled.is_set)
             job = training.job_of(physical, dataset, groups, judge)
             outcome = training.run(physical, choice, job, self._progress, self._cancelled.is_set)

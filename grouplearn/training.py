@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
+import numpy as np
+
 from grouplearn.catalog.records import RunOutcome
 from grouplearn.data import encoders
 from grouplearn.data.dataset import Dataset, Group, Item
@@ -262,11 +264,13 @@ def fit_on_all_rows(items: tuple[Item, ...], dataset: Dataset, folds: int) -> di
 
     Under VALIDATE FOLDS all rows train the model that is kept, so all rows fit the encoder.
     """
-    rows = slice(None) if folds else dataset.split == 0
     fitted: dict[int, FittedItem] = {}
+    if all(item.scope != "all" for item in items):
+        return fitted
+    rows = slice(None) if folds else np.flatnonzero(dataset.split == 0)
     for number, item in enumerate(items):
         if item.scope == "all":
-            column = (dataset.numeric if item.kind == "numeric" else dataset.codes)[rows, item.column]
+            column = dataset.column("numeric" if item.kind == "numeric" else "codes", item.column, rows)
             texts = () if item.kind == "numeric" else dataset.dictionaries[item.column]
             fitted[number] = encoders.fit(item, column, texts)
     return fitted

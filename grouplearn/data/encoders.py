@@ -97,8 +97,10 @@ def encode(
 ) -> Matrix:
     """Return the design matrix of rows: columns in the order of ``fitted``; missing numeric values stay NaN.
 
-    Dense (C order) up to ``dense_columns`` columns, CSR beyond.
+    Dense (C order) up to ``dense_columns`` columns, CSR beyond; ``numeric`` itself where nothing is to be done.
     """
+    if [*map(_as_is, fitted)] == [*range(numeric.shape[1])] and 0 < numeric.shape[1] <= dense_columns:
+        return numeric
     width = sum(item.width for item in fitted)
     columns = [_Column.of(entry, dictionaries) for entry in fitted]
     if width > dense_columns:
@@ -110,6 +112,12 @@ def encode(
         rows = slice(start, start + step)
         _write(x[rows], columns, numeric[rows], codes[rows])
     return x
+
+
+def _as_is(fitted: FittedItem) -> int | None:
+    """Return the column of ``Dataset.numeric`` that the item is, None if it is something else."""
+    plain = fitted.item.kind == "numeric" and (fitted.fill, fitted.center, fitted.scale) == (None, 0.0, 1.0)
+    return fitted.item.column if plain else None
 
 
 @dataclass(frozen=True, slots=True)

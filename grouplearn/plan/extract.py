@@ -150,8 +150,10 @@ def extract(
             if files:
                 files.forget_pages()
     _refuse_other_rows(judge, bound, stats, rows)
-    rows.finish()
+    rows.finish(files.forget_pages if files else None)
     hold_out(rows.split, bound.holdout, rows.offsets, rows.leaves)
+    if files:
+        files.forget_pages()
     return _dataset(rows, stats, files), _groups(bound, stats, rows)
 
 

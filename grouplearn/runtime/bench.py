@@ -10,14 +10,24 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from grouplearn.data.dataset import Dataset
+from grouplearn.data.shard import RowNumbers
 from grouplearn.learners.base import Gang, Interrupted
-from grouplearn.runtime.chosen_rows import RowNumbers
 from grouplearn.runtime.evaluation import evaluate
 from grouplearn.runtime.fit import Pack, Training, fit_together
 from grouplearn.runtime.gather import train_gathered
 from grouplearn.runtime.job import Job, StepRecord, UnitResult
-from grouplearn.runtime.prepare import FINAL, GroupFailed, Outline, Prepared, encode_blocks, outline, prepare
-from grouplearn.runtime.rows import RowsAtHand, RowSource, dataset_bytes
+from grouplearn.runtime.prepare import (
+    FINAL,
+    GroupFailed,
+    Outline,
+    Prepared,
+    encode_blocks,
+    outline,
+    prepare,
+    stays_stored,
+    stored_blocks,
+)
+from grouplearn.runtime.rows import RowsAtHand, RowSource, dataset_bytes, row_bytes
 from grouplearn.runtime.steps import Product, StepAnswer, finish, goes_on, make
 from grouplearn.runtime.unit import failed_trials, failed_unit, group_of, or_failed, pack_of, reason_of, train_unit
 from grouplearn.schedule.messages import Blocks, Step, Unit
@@ -76,6 +86,14 @@ class Bench:
         self._wholes.pop(group, None)
         self._runs.pop(group, None)
         self._parts = {key: part for key, part in self._parts.items() if key[0] != group}
+        self._forget_pages([group])
+
+    def _forget_pages(self, groups: Sequence[int]) -> None:
+        """Rows that are kept in files must not stay in memory because they were looked at once."""
+        if self._job.dataset.files is not None:
+            ranges = [run for group in groups for run in group_of(self._job, group).ranges]
+            if ranges:
+                self._job.dataset.forget_pages(min(start for start, _ in ranges), max(stop for _, stop in ranges))
 
     def run(self, unit: Unit, watch: Watch) -> UnitResult:
         """Train one unit on a whole group. Raises Interrupted and nothing else."""
@@ -86,6 +104,7 @@ class Bench:
             raise
         except Exception as error:
             result = failed_unit(unit, reason_of(error))
+        self._forget_pages(unit.groups)
         throttled.flush()
         return replace(result, worker=watch.worker, started=started, ended=watch.now(), loaded=self._take_loaded())
 
@@ -197,9 +216,17 @@ class Bench:
         pieces = run if held_out is None else held_out
         key = (unit.group, unit.fold, run, pieces)
         if key not in self._parts:
-            self._parts[key] = encode_blocks(self._job, decided, run, pieces, self._counted_rows)
+            self._parts[key] = self._encoded(unit.group, decided, run, pieces)
         part = self._parts[key]
         return part.part(wanted) if held_out is None else part
+
+    def _encoded(self, group: int, decided: Outline, run: Blocks, pieces: Blocks) -> Prepared:
+        if not stays_stored(self._job, group_of(self._job, group)):
+            return encode_blocks(self._job, decided, run, pieces, self._counted_rows)
+        part = stored_blocks(self._job, decided, run, pieces)
+        n_rows = part.train.n_rows + (0 if part.valid is None else part.valid.n_rows)
+        self._loaded += n_rows * row_bytes(self._job.dataset)
+        return part
 
     def _counted_rows(self, rows: RowNumbers) -> Dataset:
         data = self._rows.take(rows)

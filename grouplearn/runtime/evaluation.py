@@ -59,9 +59,8 @@ def evaluate(pack: Pack, training: Training, keep_model: bool) -> Evaluation:
         return Evaluation()
     prepared = pack.prepared
     nothing: BlockSums[MetricSums] = BlockSums()
-    rows = replace(prepared.train, weight=prepared.row_weight)
     return Evaluation(
-        measure(pack, rows, scores) if keep_model else nothing,
+        measure(pack, prepared.judged, scores) if keep_model else nothing,
         measure(pack, prepared.valid, scores) if prepared.valid is not None else nothing,
         judge_blocks(pack, training) if _by_artifact(pack) else nothing,
     )

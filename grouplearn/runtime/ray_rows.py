@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from grouplearn.data.dataset import Dataset, Group
-from grouplearn.runtime.chosen_rows import RowNumbers
+from grouplearn.data.shard import RowNumbers
 from grouplearn.runtime.job import Job
 from grouplearn.runtime.ray_cluster import import_ray
 from grouplearn.runtime.rows import dataset_bytes, joined, pick
