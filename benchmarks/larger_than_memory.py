@@ -39,14 +39,15 @@ def generate(path: Path, rows: int, seed: int) -> None:
     """Write the table: every value is a hash of (seed, row, column), scaled to (-1, 1)."""
     with duckdb.connect(str(path)) as con:
         con.execute("SET preserve_insertion_order = false; SET memory_limit = '2GB'")
-        uniform = "(hash({seed}, i, {column}) / 9223372036854775808.0 - 1)"
-        columns = ", ".join(f"{uniform.format(seed=seed, column=k)} AS x{k}" for k in range(FEATURES))
+        # Hashes of several values are too alike: each value is the hash of a number of its own.
+        uniform = f"(hash({seed} * 10000000000000 + i * 64 + {{column}}) / 9223372036854775808.0 - 1)"
+        columns = ", ".join(f"{uniform.format(column=k)} AS x{k}" for k in range(FEATURES))
         score = " + ".join(f"{(k % 5 - 2) / 4} * x{k}" for k in range(FEATURES))
         group = f"CASE WHEN u < {DOMINANT} THEN 0 ELSE 1 + hash(i) % {GROUPS} END::INTEGER"
         con.execute(
             f"CREATE TABLE readings AS SELECT {group} AS g, * EXCLUDE (i, u, noise), {score} + noise AS y, "
-            f"{score} + noise > 0 AS late FROM (SELECT i, (hash({seed}, i, -1) / 18446744073709551616.0) AS u, "
-            f"{uniform.format(seed=seed, column=-2)} AS noise, {columns} FROM range({rows}) AS t(i))"
+            f"{score} + noise > 0 AS late FROM (SELECT i, ({uniform.format(column=62)} + 1) / 2 AS u, "
+            f"{uniform.format(column=63)} AS noise, {columns} FROM range({rows}) AS t(i))"
         )
 
 
