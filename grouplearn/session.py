@@ -127,8 +127,8 @@ class Session:
         validated = trained.physical.bound.holdout.kind != "none"
         return best_sql(trained.definition, trained.model, trained.physical.bound.catalog, validated=validated)
 
-    def _run(self, statement: TrainModel, judge: Judge) -> _Trained | None:
-        """Train and store the model; None when it exists and IF NOT EXISTS was given."""
+    def _run(self, statement: TrainModel, judge: Judge, *, every: bool = False) -> _Trained | None:
+        """Train and store the model; None when it exists and IF NOT EXISTS was given. ``every``: as in ``training.choose``."""
         catalog, schema = self._place(statement.name, judge)
         if self._exists(statement, catalog, schema, judge):
             return None
@@ -142,7 +142,7 @@ class Session:
                 with database_within(self._connection, limit):
                     physical = plan(bound, statistics(judge, bound), calibration.load())
                     dataset, groups = extract(self._connection, judge, bound, physical.stats, directory, limit)
-            choice = training.choose(physical, self._cancelled.is_set)
+            choice = training.choose(physical, self._cancelled.is_set, every=every)
             job = training.job_of(physical, dataset, groups, judge)
             outcome = training.run(physical, choice, job, self._progress, self._cancelled.is_set)
         stored = definition(physical, render(statement))
@@ -157,11 +157,11 @@ class Session:
         catalog, schema = self._place(train.name, judge)
         bound = bind(judge, train, catalog, schema, self._settings)
         physical = plan(bound, statistics(judge, bound), calibration.load())
-        choice = training.choose(physical, self._cancelled.is_set)
+        choice = training.choose(physical, self._cancelled.is_set, every=True)
         return self._explained(statement, physical, choice, None)
 
     def _analyze(self, statement: ExplainTrain, judge: Judge) -> str:
-        trained = self._run(statement.train, judge)
+        trained = self._run(statement.train, judge, every=True)
         if trained is None:
             return _nothing_trained(statement.train)
         physical, learner = trained.physical, trained.physical.bound.learner.name

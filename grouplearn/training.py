@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import functools
 import importlib.util
+import math
 import time
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -28,7 +29,7 @@ from grouplearn.plan.bound import BoundTrain
 from grouplearn.plan.choose import Candidate, Choice
 from grouplearn.plan.coefficients import DEFAULTS, UNITS, UNKNOWN, Coefficients, Machine
 from grouplearn.plan.explain import unit_label
-from grouplearn.plan.extract import Statistics
+from grouplearn.plan.extract import Statistics, fits_in_memory
 from grouplearn.plan.gantt import Bar
 from grouplearn.plan.judge import Judge
 from grouplearn.plan.options import OPERATORS
@@ -44,8 +45,13 @@ from grouplearn.schedule.partition import rows_in
 from grouplearn.schedule.visiting import first_blocks
 
 
-def choose(physical: PhysicalPlan, cancelled: Callable[[], bool]) -> Choice:
-    """Run every operator's schedule on the simulated runtime and choose among them; raises Cancelled."""
+def choose(physical: PhysicalPlan, cancelled: Callable[[], bool], *, every: bool = False) -> Choice:
+    """Run operators' schedules on the simulated runtime and choose among them; raises Cancelled.
+
+    Only those that may be chosen are run, or ``every`` one to be shown.
+    """
+    ray_installed = importlib.util.find_spec("ray") is not None
+    names = OPERATORS[1:] if every else choosing.eligible(physical, ray_installed)
 
     def load_seconds(group: int) -> float:
         # Called for every load of every simulated worker: with 100,000 groups, the place to look up now and then.
@@ -55,12 +61,10 @@ def choose(physical: PhysicalPlan, cancelled: Callable[[], bool]) -> Choice:
 
     workers = physical.workers
     while True:
-        candidates = [
-            _candidate(physical, name, _simulated(physical, name, workers, load_seconds)) for name in OPERATORS[1:]
-        ]
-        fewer = choosing.affordable(physical, candidates, workers)
+        candidates = [_candidate(physical, name, _simulated(physical, name, workers, load_seconds)) for name in names]
+        eligible = choosing.eligible(physical, ray_installed)
+        fewer = choosing.affordable(physical, [each for each in candidates if each.operator in eligible], workers)
         if fewer == workers:
-            ray_installed = importlib.util.find_spec("ray") is not None
             return _on_threads(physical, choosing.choose(physical, candidates, ray_installed, workers))
         workers = fewer
 
@@ -114,6 +118,7 @@ def costs_of(physical: PhysicalPlan) -> Costs:
     return Costs(
         share=share,
         row_bytes=lambda group: float(cost.row_bytes(width) * sizes[group].n_rows),
+        most_rows_held=float(cost.row_bytes(width) * BLOCK_ROWS) if _read_in_blocks(physical) else math.inf,
         state_bytes=lambda unit: float(of_pack(unit.configs)[0]),
         sums_bytes=lambda unit: float(of_pack(unit.configs)[1]),
         exchange=exchange,
@@ -121,6 +126,11 @@ def costs_of(physical: PhysicalPlan) -> Costs:
         bandwidth=machine.network,
         latency=machine.latency,
     )
+
+
+def _read_in_blocks(physical: PhysicalPlan) -> bool:
+    """Whether a worker holds a block of a group at a time, as the rows are in files and the learner wants sums."""
+    return physical.bound.learner.access is Access.ALGEBRAIC and not fits_in_memory(physical.bound, physical.stats)
 
 
 def _candidate(physical: PhysicalPlan, name: str, timeline: Timeline) -> Candidate:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from collections.abc import Sequence
@@ -200,12 +201,17 @@ def _units(
     folds = (-1,) if together else (*range(bound.holdout.folds), -1)
     stored, solves = _stored(bound, width), gathers(bound, stats, task, width)
     units: list[Unit] = []
+
+    @functools.cache  # of many thousand groups, many have the same number of rows
+    def estimated(pack: tuple[int, ...], n_rows: int, groups: int) -> float:
+        configs = tuple(bound.configs[config] for config in pack)
+        return cost.unit_seconds(bound.learner, configs, n_rows, stored, epochs, outputs, groups, rates)
+
     for number, *others in gathered:
         n_rows = sum(stats.groups[group].n_rows for group in (number, *others))
         stacked = solves and stats.groups[number].n_rows <= SMALL_ROWS
         for pack in packs:
-            configs = tuple(bound.configs[config] for config in pack)
-            seconds = cost.unit_seconds(bound.learner, configs, n_rows, stored, epochs, outputs, 1 + len(others), rates)
+            seconds = estimated(pack, n_rows, 1 + len(others))
             units.extend(
                 Unit(first, number, pack, fold, seconds, tuple(others), together, stacked)
                 for first, fold in enumerate(folds, len(units))
