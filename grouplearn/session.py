@@ -15,7 +15,7 @@ from grouplearn import sqltext, training
 from grouplearn.catalog import functions, models, store
 from grouplearn.catalog.evaluation import evaluate_sql
 from grouplearn.catalog.models import StoredModel
-from grouplearn.catalog.schema import table
+from grouplearn.catalog.schema import SCHEMA, table
 from grouplearn.catalog.views import best_sql
 from grouplearn.data.run_directory import RunDirectory
 from grouplearn.errors import BindError, ModelExists, ReadOnlyError, Span, did_you_mean
@@ -135,6 +135,7 @@ class Session:
         reason = "a model cannot be stored in it, so nothing was trained"
         hint = "Open it without read_only, or name another one."
         self._refuse_read_only(catalog, statement.name.span, judge, reason, hint)
+        self._refuse_read_only_transaction(catalog, statement.name.span, judge)
         with RunDirectory.beside(self._file(catalog)) as directory:
             with self._transaction():
                 bound = bind(judge, statement, catalog, schema, self._settings)
@@ -213,6 +214,19 @@ class Session:
         if self._rows(query, [catalog]):
             message = f'database "{catalog}" is read-only: {reason}'
             raise ReadOnlyError(message, text=judge.text, span=span, hint=hint)
+
+    def _refuse_read_only_transaction(self, catalog: str, span: Span, judge: Judge) -> None:
+        """Raise where the user's transaction may not write to the database. DuckDB tells nobody but a statement that writes."""
+        if not self._in_transaction():
+            return
+        try:
+            self._connection.execute(
+                f"EXPLAIN CREATE SCHEMA IF NOT EXISTS {sqltext.qualified(catalog, SCHEMA)}"
+            ).fetchall()
+        except duckdb.TransactionException as error:
+            message = f'this transaction cannot write to database "{catalog}", so nothing was trained: {error}'
+            hint = "ROLLBACK, and TRAIN outside of it or in one that is not READ ONLY."
+            raise ReadOnlyError(message, text=judge.text, span=span, hint=hint) from None
 
     def _refuse_change(self, catalog: str, span: Span, judge: Judge) -> None:
         self._refuse_read_only(catalog, span, judge, "its models cannot be changed", "Open it without read_only.")

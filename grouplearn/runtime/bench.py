@@ -15,7 +15,7 @@ from grouplearn.learners.base import Gang, Interrupted
 from grouplearn.runtime.evaluation import evaluate
 from grouplearn.runtime.fit import Pack, Training, fit_together
 from grouplearn.runtime.gather import train_gathered
-from grouplearn.runtime.job import Job, StepRecord, UnitResult
+from grouplearn.runtime.job import GroupFacts, Job, StepRecord, UnitResult
 from grouplearn.runtime.prepare import (
     FINAL,
     GroupFailed,
@@ -166,7 +166,7 @@ class Bench:
         except Interrupted:
             raise
         except Exception as error:
-            return failed_step(step, UnitResult(unit, failed_trials(unit, reason_of(error)), decided.facts))
+            return _broken_step(step, error, decided.facts)
 
     def join(self, step: Step, decided: Outline, gang: Gang, watch: Watch) -> StepAnswer:
         """Train a unit as one member of a gang; the product is what the member's rows say of the finished models.
@@ -189,7 +189,7 @@ class Bench:
         except Interrupted:
             raise
         except Exception as error:
-            answer = failed_step(step, UnitResult(unit, failed_trials(unit, reason_of(error)), decided.facts))
+            answer = _broken_step(step, error, decided.facts)
         throttled.flush()
         return replace(answer, record=self._record(step, watch, started, 0))
 
@@ -204,7 +204,7 @@ class Bench:
                 step, _unrecorded(step), result=UnitResult(unit, trials, pack.prepared.facts), more=False
             )
         except Exception as error:
-            answer = failed_step(step, UnitResult(unit, failed_trials(unit, reason_of(error)), pack.prepared.facts))
+            answer = _broken_step(step, error, pack.prepared.facts)
         return replace(answer, record=self._record(step, watch, started, fetched))
 
     def part(self, step: Step, decided: Outline, held_out: Blocks | None = None) -> Prepared:
@@ -255,6 +255,11 @@ def failed_step(step: Step, result: UnitResult, worker: int = 0, at: float = 0.0
     """Return the answer of a step that broke, and with it its unit."""
     record = replace(_unrecorded(step), worker=worker, started=at, ended=at)
     return StepAnswer(step, record, result=result, more=False, failed=True)
+
+
+def _broken_step(step: Step, error: Exception, facts: GroupFacts) -> StepAnswer:
+    """Every config fails for what broke the pack: the other workers' sums are of all of them."""
+    return failed_step(step, UnitResult(step.unit, failed_trials(step.unit, reason_of(error, facts.features)), facts))
 
 
 def _unrecorded(step: Step) -> StepRecord:
