@@ -124,13 +124,10 @@ def forget_pages(rows: npt.NDArray[Any]) -> None:
         pages = pages.base
     if not isinstance(pages, mmap.mmap) or not rows.nbytes:
         return
-    first = _address(rows) - _address(np.frombuffer(pages, np.uint8))
-    begin, end = first // _WINDOW * _WINDOW, math.ceil((first + rows.nbytes) / _WINDOW) * _WINDOW
+    start, _ = np.lib.array_utils.byte_bounds(np.frombuffer(pages, np.uint8))
+    first, last = (bound - start for bound in np.lib.array_utils.byte_bounds(rows))
+    begin, end = first // _WINDOW * _WINDOW, math.ceil(last / _WINDOW) * _WINDOW
     pages.madvise(mmap.MADV_DONTNEED, begin, min(end, len(pages)) - begin)
-
-
-def _address(array: npt.NDArray[Any]) -> int:
-    return int(array.__array_interface__["data"][0])
 
 
 @dataclass(frozen=True, slots=True)
