@@ -145,6 +145,10 @@ class ReadOnlyError(_Located, OperationalError):
     """The database is attached read-only; nothing was trained."""
 
 
+class OtherVersion(_Located, NotSupportedError):
+    """The database has models of another version of grouplearn, whose tables this one does not read."""
+
+
 class MissingDependency(_Located, NotSupportedError):
     """An optional package is not installed; the hint holds the exact install command."""
 

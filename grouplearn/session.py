@@ -16,7 +16,7 @@ from grouplearn import altering, answers, durable, resuming, sqltext, training
 from grouplearn.catalog import functions, models, store
 from grouplearn.catalog.evaluation import evaluate_sql
 from grouplearn.catalog.models import StoredModel
-from grouplearn.catalog.schema import table
+from grouplearn.catalog.schema import SCHEMA, table
 from grouplearn.catalog.views import best_sql
 from grouplearn.data.run_directory import RunDirectory
 from grouplearn.errors import BindError, Cancelled, ModelExists, ReadOnlyError, Span, did_you_mean
@@ -51,6 +51,7 @@ from grouplearn.plan import calibration
 from grouplearn.plan.bind import bind, bind_learner
 from grouplearn.plan.calibration import keep_correction
 from grouplearn.plan.choose import Choice
+from grouplearn.plan.database_memory import database_within
 from grouplearn.plan.definition import ModelDefinition
 from grouplearn.plan.explain_html import explain_html
 from grouplearn.plan.explain_json import explain_json
@@ -139,8 +140,8 @@ class Session:
         validated = trained.physical.bound.holdout.kind != "none"
         return best_sql(trained.definition, trained.model, trained.physical.bound.catalog, validated=validated)
 
-    def _run(self, statement: TrainModel, judge: Judge) -> _Trained | None:
-        """Train and store the model; None when it exists and IF NOT EXISTS was given."""
+    def _run(self, statement: TrainModel, judge: Judge, *, every: bool = False) -> _Trained | None:
+        """Train and store the model; None when it exists and IF NOT EXISTS was given. ``every``: as in ``training.choose``."""
         began = time.time()
         catalog, schema = self._place(statement.name, judge)
         if self._exists(statement, catalog, schema, judge):
@@ -148,15 +149,18 @@ class Session:
         reason = "a model cannot be stored in it, so nothing was trained"
         hint = "Open it without read_only, or name another one."
         self._refuse_read_only(catalog, statement.name.span, judge, reason, hint)
+        self._refuse_read_only_transaction(catalog, statement.name.span, judge)
         file = self._file(catalog)
         with RunDirectory.beside(file) as directory:
             with self._transaction():
                 bound = bind(judge, statement, catalog, schema, self._settings)
-                physical = plan(bound, statistics(judge, bound), calibration.load())
-                directory.durable = resuming.is_durable(physical, file, judge)
-                limit = 0 if directory.durable else bound.options.memory_limit
-                dataset, groups = extract(self._connection, judge, bound, physical.stats, directory, limit)
-            choice = training.choose(physical, self._cancelled.is_set)
+                limit = bound.options.memory_limit
+                with database_within(self._connection, limit):
+                    physical = plan(bound, statistics(judge, bound), calibration.load())
+                    directory.durable = resuming.is_durable(physical, file, judge)
+                    kept = 0 if directory.durable else limit
+                    dataset, groups = extract(self._connection, judge, bound, physical.stats, directory, kept)
+            choice = training.choose(physical, self._cancelled.is_set, every=every)
             job = training.job_of(physical, dataset, groups, judge)
             stored = definition(physical, render(statement))
             ledger = self._kept(physical, choice, job, stored, statement, directory, began)
@@ -221,11 +225,11 @@ class Session:
         catalog, schema = self._place(train.name, judge)
         bound = bind(judge, train, catalog, schema, self._settings)
         physical = plan(bound, statistics(judge, bound), calibration.load())
-        choice = training.choose(physical, self._cancelled.is_set)
+        choice = training.choose(physical, self._cancelled.is_set, every=True)
         return self._explained(statement, physical, choice, None)
 
     def _analyze(self, statement: ExplainTrain, judge: Judge) -> str:
-        trained = self._run(statement.train, judge)
+        trained = self._run(statement.train, judge, every=True)
         if trained is None:
             return _nothing_trained(statement.train)
         physical, learner = trained.physical, trained.physical.bound.learner.name
@@ -277,6 +281,19 @@ class Session:
         if self._rows(query, [catalog]):
             message = f'database "{catalog}" is read-only: {reason}'
             raise ReadOnlyError(message, text=judge.text, span=span, hint=hint)
+
+    def _refuse_read_only_transaction(self, catalog: str, span: Span, judge: Judge) -> None:
+        """Raise where the user's transaction may not write to the database. DuckDB tells nobody but a statement that writes."""
+        if not self._in_transaction():
+            return
+        try:
+            self._connection.execute(
+                f"EXPLAIN CREATE SCHEMA IF NOT EXISTS {sqltext.qualified(catalog, SCHEMA)}"
+            ).fetchall()
+        except duckdb.TransactionException as error:
+            message = f'this transaction cannot write to database "{catalog}", so nothing was trained: {error}'
+            hint = "ROLLBACK, and TRAIN outside of it or in one that is not READ ONLY."
+            raise ReadOnlyError(message, text=judge.text, span=span, hint=hint) from None
 
     def _refuse_change(self, catalog: str, span: Span, judge: Judge) -> None:
         self._refuse_read_only(catalog, span, judge, "its models cannot be changed", "Open it without read_only.")

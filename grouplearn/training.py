@@ -5,10 +5,13 @@ from __future__ import annotations
 import datetime
 import functools
 import importlib.util
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
+
+import numpy as np
 
 from grouplearn.catalog.records import RunOutcome
 from grouplearn.data import encoders
@@ -27,7 +30,7 @@ from grouplearn.plan.bound import BoundTrain
 from grouplearn.plan.choose import Candidate, Choice
 from grouplearn.plan.coefficients import DEFAULTS, UNITS, UNKNOWN, Coefficients, Machine
 from grouplearn.plan.explain import unit_label
-from grouplearn.plan.extract import Statistics
+from grouplearn.plan.extract import Statistics, fits_in_memory
 from grouplearn.plan.gantt import Bar
 from grouplearn.plan.judge import Judge
 from grouplearn.plan.options import OPERATORS
@@ -47,8 +50,13 @@ from grouplearn.searching import search
 from grouplearn.steering import Steering
 
 
-def choose(physical: PhysicalPlan, cancelled: Callable[[], bool]) -> Choice:
-    """Run every operator's schedule on the simulated runtime and choose among them; raises Cancelled."""
+def choose(physical: PhysicalPlan, cancelled: Callable[[], bool], *, every: bool = False) -> Choice:
+    """Run operators' schedules on the simulated runtime and choose among them; raises Cancelled.
+
+    Only those that may be chosen are run, or ``every`` one to be shown.
+    """
+    ray_installed = importlib.util.find_spec("ray") is not None
+    names = OPERATORS[1:] if every else choosing.eligible(physical, ray_installed)
 
     def load_seconds(group: int) -> float:
         # Called for every load of every simulated worker: with 100,000 groups, the place to look up now and then.
@@ -58,12 +66,10 @@ def choose(physical: PhysicalPlan, cancelled: Callable[[], bool]) -> Choice:
 
     workers = physical.workers
     while True:
-        candidates = [
-            _candidate(physical, name, _simulated(physical, name, workers, load_seconds)) for name in OPERATORS[1:]
-        ]
-        fewer = choosing.affordable(physical, candidates, workers)
+        candidates = [_candidate(physical, name, _simulated(physical, name, workers, load_seconds)) for name in names]
+        eligible = choosing.eligible(physical, ray_installed)
+        fewer = choosing.affordable(physical, [each for each in candidates if each.operator in eligible], workers)
         if fewer == workers:
-            ray_installed = importlib.util.find_spec("ray") is not None
             return _on_threads(physical, choosing.choose(physical, candidates, ray_installed, workers))
         workers = fewer
 
@@ -117,6 +123,7 @@ def costs_of(physical: PhysicalPlan) -> Costs:
     return Costs(
         share=share,
         row_bytes=lambda group: float(cost.row_bytes(width) * sizes[group].n_rows),
+        most_rows_held=float(cost.row_bytes(width) * BLOCK_ROWS) if _read_in_blocks(physical) else math.inf,
         state_bytes=lambda unit: float(of_pack(unit.configs)[0]),
         sums_bytes=lambda unit: float(of_pack(unit.configs)[1]),
         exchange=exchange,
@@ -124,6 +131,11 @@ def costs_of(physical: PhysicalPlan) -> Costs:
         bandwidth=machine.network,
         latency=machine.latency,
     )
+
+
+def _read_in_blocks(physical: PhysicalPlan) -> bool:
+    """Whether a worker holds a block of a group at a time, as the rows are in files and the learner wants sums."""
+    return physical.bound.learner.access is Access.ALGEBRAIC and not fits_in_memory(physical.bound, physical.stats)
 
 
 def _candidate(physical: PhysicalPlan, name: str, timeline: Timeline) -> Candidate:
@@ -377,11 +389,13 @@ def fit_on_all_rows(items: tuple[Item, ...], dataset: Dataset, folds: int) -> di
 
     Under VALIDATE FOLDS all rows train the model that is kept, so all rows fit the encoder.
     """
-    rows = slice(None) if folds else dataset.split == 0
     fitted: dict[int, FittedItem] = {}
+    if all(item.scope != "all" for item in items):
+        return fitted
+    rows = slice(None) if folds else np.flatnonzero(dataset.split == 0)
     for number, item in enumerate(items):
         if item.scope == "all":
-            column = (dataset.numeric if item.kind == "numeric" else dataset.codes)[rows, item.column]
+            column = dataset.column("numeric" if item.kind == "numeric" else "codes", item.column, rows)
             texts = () if item.kind == "numeric" else dataset.dictionaries[item.column]
             fitted[number] = encoders.fit(item, column, texts)
     return fitted

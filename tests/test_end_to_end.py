@@ -222,3 +222,49 @@ def test_as_many_values_as_parameters(con: grouplearn.Connection, values: Any, m
     with pytest.raises(grouplearn.BindError) as caught:
         con.execute("TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM points WITH (l2 = ?)", values)
     assert str(caught.value) == message
+
+
+def test_a_transaction_that_cannot_write_is_refused_before_a_row_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    statement = "TRAIN MODEL m USING linear_regression PREDICT y FROM t"
+    with grouplearn.connect(progress=False) as con:
+        con.execute("CREATE TABLE t AS SELECT range AS x, range * 2 AS y FROM range(100)")
+        con.execute("BEGIN TRANSACTION READ ONLY")
+        with monkeypatch.context() as patch:
+            patch.setattr("grouplearn.session.statistics", None)  # what reads first
+            with pytest.raises(grouplearn.ReadOnlyError) as error:
+                con.execute(statement)
+        assert error.value.message.startswith(
+            'this transaction cannot write to database "memory", so nothing was trained'
+        )
+        con.execute("ROLLBACK")
+        con.execute("BEGIN")
+        con.execute(statement)
+        con.execute("COMMIT")
+        assert con.execute("SELECT status FROM m").fetchall() == [("done",)]
+
+
+@pytest.mark.parametrize(
+    ("change", "made"),
+    [
+        ("DROP TABLE grouplearn.schema_version", "an earlier version of grouplearn: their tables have version 0"),
+        (
+            "UPDATE grouplearn.schema_version SET version = 99",
+            "a later version of grouplearn: their tables have version 99",
+        ),
+    ],
+)
+def test_models_of_another_version_are_refused(change: str, made: str) -> None:
+    statement = "TRAIN MODEL {} USING linear_regression PREDICT y FROM t"
+    with grouplearn.connect(progress=False) as con:
+        con.execute("CREATE TABLE t AS SELECT range AS x, range * 2 AS y FROM range(100)")
+        con.execute(statement.format("m"))
+        con.execute(change)
+        for refused in (statement.format("n"), "SHOW MODELS", "DESCRIBE MODEL m", "SELECT predict('m', t) FROM t"):
+            with pytest.raises(grouplearn.Error) as error:
+                con.execute(refused).fetchall()
+            assert f'the models in database "memory" were made by {made}, and this one reads version 1' in str(
+                error.value
+            )
+        assert 'DROP SCHEMA "memory"."grouplearn" CASCADE' in str(error.value).replace(
+            "memory.grouplearn", '"memory"."grouplearn"'
+        )

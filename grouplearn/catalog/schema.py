@@ -8,10 +8,12 @@ from typing import Any
 
 import duckdb
 
-from grouplearn.errors import NotSupportedHere
+from grouplearn.errors import NotSupportedHere, OtherVersion
 from grouplearn.sqltext import identifier, literal, qualified
 
 SCHEMA = "grouplearn"
+#: The version of the tables that this code reads and writes; a database has its own in ``grouplearn.schema_version``.
+VERSION = 1
 TABLES = ("models", "groups", "configs", "trials", "curves", "artifacts", "units", "errors")
 
 
@@ -52,16 +54,40 @@ def databases_with_models(con: duckdb.DuckDBPyConnection) -> list[str]:
     sql = (
         f"SELECT database_name FROM duckdb_tables() WHERE schema_name = '{SCHEMA}' AND table_name = 'models' ORDER BY 1"
     )
-    return [str(row[0]) for row in con.execute(sql).fetchall()]
+    found = [str(row[0]) for row in con.execute(sql).fetchall()]
+    return [catalog for catalog in found if has_schema(con, catalog)]
 
 
 def has_schema(con: duckdb.DuckDBPyConnection, catalog: str) -> bool:
-    """Return whether the database has the catalog tables, uncommitted ones of this connection included."""
+    """Return whether the database has the catalog tables, uncommitted ones of this connection included.
+
+    Raises OtherVersion when another version of grouplearn made them.
+    """
     sql = (
-        f"SELECT 1 FROM duckdb_tables() WHERE schema_name = '{SCHEMA}' AND table_name = 'models'"
+        f"SELECT table_name FROM duckdb_tables() WHERE schema_name = '{SCHEMA}'"
         f" AND lower(database_name) = lower({literal(catalog)})"
     )
-    return first_row(con, sql) is not None
+    tables = {str(row[0]) for row in con.execute(sql).fetchall()}
+    if "models" not in tables:
+        return False
+    _refuse_other_version(con, catalog, known="schema_version" in tables)
+    return True
+
+
+def _refuse_other_version(con: duckdb.DuckDBPyConnection, catalog: str, known: bool) -> None:
+    row = first_row(con, f"SELECT version FROM {table(catalog, 'schema_version')}") if known else (0,)
+    version = row[0] if row else 0
+    if version == VERSION:
+        return
+    hint = (
+        f"open the database with the grouplearn that made it; or drop its models, to train them again: "
+        f"DROP SCHEMA {qualified(catalog, SCHEMA)} CASCADE, and the models' views and macros"
+    )
+    made = "a later" if version > VERSION else "an earlier"
+    message = f'the models in database "{catalog}" were made by {made} version of grouplearn'
+    raise OtherVersion(
+        f"{message}: their tables have version {version}, and this one reads version {VERSION}", hint=hint
+    )
 
 
 def ensure_schema(con: duckdb.DuckDBPyConnection, catalog: str | None = None) -> None:

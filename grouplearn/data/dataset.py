@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,9 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
+RowNumbers = npt.NDArray[np.int64]
 
 #: The arrays of a dataset, by the names of its fields.
 ARRAYS = ("numeric", "codes", "y", "weight", "split")
+#: Rows of which a column is read at a time, and bytes of a file that are mapped together.
+_COLUMN_ROWS, _WINDOW = 1 << 17, 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +91,43 @@ class Dataset:
         arrays: dict[str, Any] = {name: getattr(self, name)[start:stop] for name in ARRAYS}
         return replace(self, **arrays, files=self.files and self.files.rows(start, stop))
 
-    def forget_pages(self) -> None:
-        """Let the operating system take back the memory of rows that are kept in files; the next look reads them again."""
-        for name in ARRAYS:
-            base = getattr(self, name)
-            while isinstance(base, np.ndarray):
-                base = base.base
-            if isinstance(base, mmap.mmap):
-                base.madvise(mmap.MADV_DONTNEED)
+    def forget_pages(self, start: int = 0, stop: int | None = None) -> None:
+        """Let the operating system take back the memory of rows [start, stop) that are kept in files.
+
+        The next look reads them again.
+        """
+        if self.files is not None:
+            for name in ARRAYS:
+                forget_pages(getattr(self, name)[start:stop])
+
+    def column(self, name: Literal["numeric", "codes"], column: int, rows: RowNumbers | slice) -> npt.NDArray[Any]:
+        """Return a copy of a column of some rows, reading few rows at a time where they are kept in files."""
+        array: npt.NDArray[Any] = getattr(self, name)
+        if self.files is None:
+            return array[rows, column]
+        numbers = np.arange(self.n_rows)[rows] if isinstance(rows, slice) else rows
+        values = np.empty(numbers.size, array.dtype)
+        for start in range(0, numbers.size, _COLUMN_ROWS):
+            run = numbers[start : start + _COLUMN_ROWS]
+            values[start : start + run.size] = array[run, column]
+            self.forget_pages(int(run[0]), int(run[-1]) + 1)
+        return values
+
+
+def forget_pages(rows: npt.NDArray[Any]) -> None:
+    """Let the operating system take back the memory of rows of a mapped file; others are left as they are.
+
+    Whole windows of pages go: the kernel maps what is around a page that is read.
+    """
+    pages: Any = rows
+    while isinstance(pages, np.ndarray):
+        pages = pages.base
+    if not isinstance(pages, mmap.mmap) or not rows.nbytes:
+        return
+    start, _ = np.lib.array_utils.byte_bounds(np.frombuffer(pages, np.uint8))
+    first, last = (bound - start for bound in np.lib.array_utils.byte_bounds(rows))
+    begin, end = first // _WINDOW * _WINDOW, math.ceil(last / _WINDOW) * _WINDOW
+    pages.madvise(mmap.MADV_DONTNEED, begin, min(end, len(pages)) - begin)
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,9 +97,9 @@ def encode(
 ) -> Matrix:
     """Return the design matrix of rows: columns in the order of ``fitted``; missing numeric values stay NaN.
 
-    Dense (C order) up to ``dense_columns`` columns, CSR beyond. Where nothing changes it is ``numeric`` itself.
+    Dense (C order) up to ``dense_columns`` columns, CSR beyond; ``numeric`` itself where nothing is to be done.
     """
-    if _as_they_are(fitted, numeric.shape[1]):
+    if [*map(_as_is, fitted)] == [*range(numeric.shape[1])] and 0 < numeric.shape[1] <= dense_columns:
         return numeric
     width = sum(item.width for item in fitted)
     columns = [_Column.of(entry, dictionaries) for entry in fitted]
@@ -114,10 +114,10 @@ def encode(
     return x
 
 
-def _as_they_are(fitted: Sequence[FittedItem], n_columns: int) -> bool:
-    """Whether the features are the numeric columns, all of them in order, unchanged."""
-    plain = [(item.item.kind, item.item.column, item.fill, item.center, item.scale) for item in fitted]
-    return plain == [("numeric", number, None, 0.0, 1.0) for number in range(n_columns)]
+def _as_is(fitted: FittedItem) -> int | None:
+    """Return the column of ``Dataset.numeric`` that the item is, None if it is something else."""
+    plain = fitted.item.kind == "numeric" and (fitted.fill, fitted.center, fitted.scale) == (None, 0.0, 1.0)
+    return fitted.item.column if plain else None
 
 
 @dataclass(frozen=True, slots=True)

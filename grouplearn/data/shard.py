@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +15,12 @@ import scipy.sparse
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 Matrix: TypeAlias = FloatArray | scipy.sparse.csr_matrix
+RowNumbers: TypeAlias = npt.NDArray[np.int64]
 
 #: Rows per block. Blocks are cut from a group's training rows, so they depend on the data alone, never on workers.
 BLOCK_ROWS = 16_384
+#: Rows summed together where only sums are wanted: their labels and weights are in memory at the same time.
+SUMMED_ROWS = 16 * BLOCK_ROWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +39,77 @@ class Totals:
     @classmethod
     def of(cls, y: FloatArray, weight: FloatArray) -> Totals:
         """Return the totals of rows with labels ``y`` and positive weights."""
-        if not y.size:
+        runs = [slice(start, start + SUMMED_ROWS) for start in range(0, y.size, SUMMED_ROWS)]
+        return cls.of_runs(lambda: ((y[run], weight[run]) for run in runs))
+
+    @classmethod
+    def of_runs(cls, runs: Callable[[], Iterable[tuple[FloatArray, FloatArray]]]) -> Totals:
+        """Return the totals of rows whose labels and weights come ``SUMMED_ROWS`` at a time; they are passed twice."""
+        n_rows, total, labels = 0, 0.0, 0.0
+        for y, weight in runs():
+            n_rows, total, labels = n_rows + y.size, total + weight.sum(), labels + (y * weight).sum()
+        if not n_rows:
             return cls(0, 0.0, 0.0, 1.0)
-        mean = float(np.average(y, weights=weight))
-        scale = math.sqrt(np.average((y - mean) ** 2, weights=weight))
-        return cls(int(y.size), float(weight.sum()), mean, scale if scale > 1e-12 * abs(mean) else 1.0)
+        mean = float(labels / total)
+        scale = math.sqrt(sum(((y - mean) ** 2 * weight).sum() for y, weight in runs()) / total)
+        return cls(n_rows, float(total), mean, scale if scale > 1e-12 * abs(mean) else 1.0)
+
+
+class _Blocks(ABC):
+    """Rows of one group cut into blocks."""
+
+    __slots__ = ()
+    cuts: tuple[int, ...] | None
+    first: int
+    whole: Totals | None
+
+    @property
+    @abstractmethod
+    def n_rows(self) -> int:
+        """Number of rows."""
+
+    @property
+    @abstractmethod
+    def totals(self) -> Totals:
+        """Of the whole group."""
+
+    @abstractmethod
+    def read(self) -> Shard:
+        """Return the rows in memory."""
+
+    @abstractmethod
+    def _rows(self, start: int, stop: int, cuts: tuple[int, ...] | None, first: int, whole: Totals | None) -> Self: ...
+
+    @property
+    def bounds(self) -> tuple[int, ...]:
+        """Rows at which blocks begin and end, from 0 to n."""
+        return (*range(0, self.n_rows, BLOCK_ROWS), self.n_rows) if self.cuts is None else self.cuts
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks, those without rows included."""
+        return len(self.bounds) - 1
+
+    def blocks(self, rows: int | None = None) -> Iterator[Self]:
+        """Yield the shard's blocks in order, or runs of ``rows`` rows; an empty shard yields none.
+
+        A block has no rows when all of them were left out.
+        """
+        bounds = self.bounds if rows is None else (*range(0, self.n_rows, rows), self.n_rows)
+        for number, (start, stop) in enumerate(itertools.pairwise(bounds), start=self.first):
+            yield self._rows(start, stop, None, number, self.whole)
+
+    def part(self, first: int, last: int) -> Self:
+        """Return the blocks of the group numbered ``first`` to ``last`` (half-open), all of which must be here."""
+        if not 0 <= first - self.first <= last - self.first <= self.n_blocks:
+            raise IndexError(f"blocks {first} to {last} are not among {self.n_blocks} from {self.first}")
+        bounds = self.bounds[first - self.first : last - self.first + 1]
+        cuts = tuple(bound - bounds[0] for bound in bounds)
+        return self._rows(bounds[0], bounds[-1], cuts, first, self.totals)
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class Shard(_Blocks):
     """Rows of one group: ``x`` (n, d) dense float64 (C order) or CSR, ``y`` (n,), ``weight`` (n,).
 
     ``y`` is the value, or the class number as a float. Weights include row and class weights; they are positive.
@@ -68,36 +134,47 @@ class Shard:
         """Of the whole group."""
         return Totals.of(self.y, self.weight) if self.whole is None else self.whole
 
-    @property
-    def bounds(self) -> tuple[int, ...]:
-        """Rows at which blocks begin and end, from 0 to n."""
-        return (*range(0, self.n_rows, BLOCK_ROWS), self.n_rows) if self.cuts is None else self.cuts
-
-    @property
-    def n_blocks(self) -> int:
-        """Number of blocks, those without rows included."""
-        return len(self.bounds) - 1
-
-    def blocks(self, rows: int | None = None) -> Iterator[Shard]:
-        """Yield the shard's blocks in order, or runs of ``rows`` rows; an empty shard yields none.
-
-        A block has no rows when all of them were left out.
-        """
-        bounds = self.bounds if rows is None else (*range(0, self.n_rows, rows), self.n_rows)
-        for number, (start, stop) in enumerate(itertools.pairwise(bounds), start=self.first):
-            yield self._rows(start, stop, None, number, self.whole)
-
-    def part(self, first: int, last: int) -> Shard:
-        """Return the blocks of the group numbered ``first`` to ``last`` (half-open), all of which must be here."""
-        if not 0 <= first - self.first <= last - self.first <= self.n_blocks:
-            raise IndexError(f"blocks {first} to {last} are not among {self.n_blocks} from {self.first}")
-        bounds = self.bounds[first - self.first : last - self.first + 1]
-        cuts = tuple(bound - bounds[0] for bound in bounds)
-        return self._rows(bounds[0], bounds[-1], cuts, first, self.totals)
+    def read(self) -> Shard:
+        """Return itself."""
+        return self
 
     def _rows(self, start: int, stop: int, cuts: tuple[int, ...] | None, first: int, whole: Totals | None) -> Shard:
         rows = slice(start, stop)
         return Shard(self.x[rows], self.y[rows], self.weight[rows], cuts, first, whole)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredShard(_Blocks):
+    """Rows of one group that lie in files: ``make`` reads and encodes rows by number, each time they are asked for.
+
+    A block at a time is in memory, whatever the size of the group. The rest is as in ``Shard``.
+    """
+
+    numbers: RowNumbers
+    make: Callable[[RowNumbers], Shard]
+    cuts: tuple[int, ...]
+    first: int
+    whole: Totals
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(self.numbers.size)
+
+    @property
+    def totals(self) -> Totals:
+        """Of the whole group."""
+        return self.whole
+
+    def read(self) -> Shard:
+        """Return the rows in memory."""
+        return replace(self.make(self.numbers), cuts=self.cuts, first=self.first, whole=self.whole)
+
+    def _rows(
+        self, start: int, stop: int, cuts: tuple[int, ...] | None, first: int, whole: Totals | None
+    ) -> StoredShard:
+        cuts = (0, stop - start) if cuts is None else cuts
+        return StoredShard(self.numbers[start:stop], self.make, cuts, first, whole or self.whole)
 
 
 @dataclass(frozen=True, slots=True)

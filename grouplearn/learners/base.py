@@ -117,7 +117,20 @@ class Artifact:
 
 
 class Diverged(ArithmeticError):
-    """Raised by a learner when no config of the pack can go on; the message tells the user why."""
+    """Raised by a learner when no config of the pack can go on; the message tells the user why.
+
+    ``column`` is the index of the feature column that a message is about: it says ``feature column <index + 1>``.
+    """
+
+    def __init__(self, message: str, column: int | None = None) -> None:
+        super().__init__(message)
+        self.column = column
+
+    def about(self, features: Sequence[str]) -> str:
+        """Return the message with the name of the feature column in place of its number, if ``features`` has it."""
+        if self.column is None or self.column >= len(features):
+            return str(self)
+        return str(self).replace(f"feature column {self.column + 1}", f'feature "{features[self.column]}"')
 
 
 class Interrupted(Exception):

@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from grouplearn.data import spilled
 from grouplearn.data.shard import FloatArray
 from grouplearn.learners.base import Task, Tensors
 
 _CLASSIFICATION = frozenset({Task.BINARY, Task.MULTICLASS})
 _REGRESSION = frozenset({Task.REGRESSION})
 #: Probabilities are clipped to [eps, 1 − eps] before their logarithm, as scikit-learn does for float64.
+#: From so many rows on an area is computed a piece at a time.
+_LONG = 1 << 21
 _EPSILON = float(np.finfo(np.float64).eps)
 
 
@@ -83,7 +86,7 @@ def merge(a: MetricSums, b: MetricSums) -> MetricSums:
         by_row = {"scores", "labels", "weights"}
         return MetricSums(
             {
-                name: np.concatenate([value, right[name]]) if name in by_row else value + right[name]
+                name: spilled.joined(value, right[name]) if name in by_row else value + right[name]
                 for name, value in left.items()
             }
         )
@@ -204,8 +207,9 @@ def _auc(scores: FloatArray, labels: FloatArray, weights: FloatArray) -> FloatAr
     The mean is over the classes that have rows in and out; it is NaN when there are none.
     """
     if scores.shape[2] == 1:
-        return _binary_auc(scores[:, :, 0], labels == 1, weights)
-    areas = np.stack([_binary_auc(scores[:, :, each], labels == each, weights) for each in range(scores.shape[2])])
+        return _binary_auc(scores[:, :, 0], _equal(labels, 1), weights)
+    classes = range(scores.shape[2])
+    areas = np.stack([_binary_auc(scores[:, :, each], _equal(labels, each), weights) for each in classes])
     defined = ~np.isnan(areas[:, 0]) if areas.size else np.zeros(len(areas), dtype=bool)
     if not defined.any():
         return np.full(scores.shape[1], np.nan)
@@ -215,6 +219,8 @@ def _auc(scores: FloatArray, labels: FloatArray, weights: FloatArray) -> FloatAr
 
 def _binary_auc(scores: FloatArray, positive: npt.NDArray[np.bool_], weights: FloatArray) -> FloatArray:
     """Return Σ over pairs w⁺w⁻·([s⁺ > s⁻] + ½[s⁺ = s⁻]) / (Σw⁺·Σw⁻) per column of ``scores`` (n, c)."""
+    if len(weights) >= _LONG and _equal(weights, weights[0]).all():
+        return np.array([_long_auc(column, positive) for column in scores.T])
     above, below = weights * positive, weights * ~positive
     pairs = above.sum() * below.sum()
     if not pairs > 0:
@@ -223,6 +229,54 @@ def _binary_auc(scores: FloatArray, positive: npt.NDArray[np.bool_], weights: Fl
     if (weights == weights[0]).all():
         return equal_weight_auc(columns, positive)
     return np.array([_area(column, above, below) / pairs for column in columns])
+
+
+def _equal(values: FloatArray, value: float) -> npt.NDArray[np.bool_]:
+    """Return ``values == value``, whose pages are given back if it is in a file."""
+    return np.concatenate([np.empty(0, dtype=np.bool_), *(values[rows] == value for rows in spilled.runs(values))])
+
+
+def _long_auc(scores: FloatArray, positive: npt.NDArray[np.bool_]) -> float:
+    """Return the one area of ``equal_weight_auc``, the same to the last bit, with little more in memory than the keys.
+
+    Ranks are whole numbers, so that their sums are exact in any order.
+    """
+    keys, undefined = np.empty(len(scores), dtype=np.int64), False
+    for rows in spilled.runs(scores):
+        part = np.ascontiguousarray(scores[rows])
+        undefined |= bool(np.isnan(part).any())
+        keys[rows] = (part.view(np.int64) & ~1) | positive[rows]
+    count, size = float(positive.sum()), len(scores)
+    if undefined or not 0 < count < size:
+        return np.nan
+    keys.sort()
+    ranks, mixed = 0.0, []
+    for start in range(0, size, _LONG):
+        part_keys = keys[start : start + _LONG + 1]
+        mixed.append(part_keys[:-1][part_keys[1:] - part_keys[:-1] == 1])
+        label = part_keys[:_LONG] & 1
+        ranks += float(label @ np.arange(float(start), float(start + label.size)))
+    won = ranks - count * (count - 1) / 2 + _of_mixed(scores, positive, np.concatenate(mixed))
+    return float(won / (count * (size - count)))
+
+
+def _of_mixed(scores: FloatArray, positive: npt.NDArray[np.bool_], keys: npt.NDArray[np.int64]) -> float:
+    """Return what ranks by ``keys``, at which there are positives and negatives, count too much, with a minus.
+
+    The rows at these keys are looked at again: pairs of rows at different ones count the same both ways.
+    """
+    if not keys.size:
+        return 0.0
+    parts = []
+    for rows in spilled.runs(scores):
+        part = np.ascontiguousarray(scores[rows])
+        chosen = np.isin(part.view(np.int64) & ~1, keys)
+        parts.append((part[chosen], positive[rows][chosen]))
+    found, above = (np.concatenate(each) for each in zip(*parts, strict=True))
+    label = np.sort((found.view(np.int64) & ~1) | above) & 1
+    count = float(above.sum())
+    ranked = float(label @ np.arange(float(label.size))) - count * (count - 1) / 2
+    return _area(found, above.astype(np.float64), (~above).astype(np.float64)) - ranked
 
 
 def equal_weight_auc(scores: FloatArray, positive: npt.NDArray[np.bool_], size: Any = None) -> FloatArray:

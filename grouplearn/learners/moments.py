@@ -226,8 +226,8 @@ def require_finite(moments: Tensors) -> None:
     if not np.isfinite(moments["target_gram"]).all():
         raise Diverged("the squares of the label overflow; scale the label down")
     if not np.isfinite(column).all():
-        number = int(np.argwhere(~np.isfinite(column))[0][-1]) + 1
-        raise Diverged(f"the squares of feature column {number} overflow; scale it, with zscore for example")
+        first = int(np.argwhere(~np.isfinite(column))[0][-1])
+        raise Diverged(f"the squares of feature column {first + 1} overflow; scale it, with zscore for example", first)
 
 
 def inverse_spread(square: FloatArray, mean: FloatArray, total: FloatArray) -> FloatArray:

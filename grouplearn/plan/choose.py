@@ -10,6 +10,7 @@ from grouplearn.learners.base import Access
 from grouplearn.plan import legality, memory
 from grouplearn.plan.amounts import amount_of_bytes, counted, rounded_seconds, share, two_digits
 from grouplearn.plan.physical import RAY_REPAYS_SECONDS, PhysicalPlan
+from grouplearn.schedule.operators import OPERATORS
 
 _AS_ASKED = "as asked"
 
@@ -70,6 +71,20 @@ def threads(physical: PhysicalPlan, choice: Choice) -> int:
     rows = sum(physical.stats.groups[group].n_rows for unit in physical.units for group in unit.groups)
     values = rows * len(physical.bound.items) / max(1, len(physical.units))
     return choice.workers if values >= THREADED_FROM[physical.bound.learner.access] else 1
+
+
+def eligible(physical: PhysicalPlan, ray_installed: bool) -> tuple[str, ...]:
+    """Return the operators among which ``choose`` picks: the one that is asked for, or all that run the learner where the
+    statement runs and make the models of one worker."""
+    asked, access = physical.bound.options.operator, physical.bound.learner.access
+    if asked != "auto":
+        return (asked,)
+    executor, _ = _executor(physical, ray_installed)
+    return tuple(
+        name
+        for name in OPERATORS
+        if legality.refusal(name, access, executor) is None and not legality.changes_models(name, access)
+    )
 
 
 def affordable(physical: PhysicalPlan, candidates: Sequence[Candidate], workers: int) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 from grouplearn.learners.base import Access, Config, Learner
-from grouplearn.plan.coefficients import Machine, Rates
+from grouplearn.plan.coefficients import Rates
 
 _VALUE_BYTES = 8
 #: Rows per update of a sequential learner that does not say (b in kingpin, table 1).
@@ -54,20 +54,6 @@ def unit_seconds(
     return known.correction * (seconds + known.step * steps / abreast)
 
 
-def pass_seconds(
-    learner: Learner, configs: Sequence[Config], n_rows: int, width: int, outputs: int, rates: Rates | None = None
-) -> float:
-    """Return the estimated time of a pack's one pass over n rows, or over a shard of n rows.
-
-    ``s * (gradient * d + row) * n * k + update * Σ_configs η + step * max steps``.
-    """
-    known = (rates or Rates()).of(learner.name)
-    updates = sum(updates_per_pass(learner, config, n_rows, width) for config in configs)
-    steps = max((steps_per_pass(learner, config, n_rows) for config in configs), default=0)
-    gradients = len(configs) * known.per_row(width) * n_rows * outputs
-    return known.correction * (gradients + known.update * updates + known.step * steps)
-
-
 def _typically(passes: int, typical: int | None) -> int:
     return passes if typical is None else min(passes, typical)
 
@@ -105,12 +91,6 @@ def steps_per_pass(learner: Learner, config: Config, n_rows: int) -> int:
 def _whole(config: Config, name: str, default: int) -> int:
     value = config.get(name, default)
     return value if isinstance(value, int) else default
-
-
-def transfer_seconds(n_bytes: float, machine: Machine | None = None, messages: int = 1) -> float:
-    """Return the estimated time to send bytes to another worker: ``latency * messages + bytes / bandwidth``."""
-    known = machine or Machine()
-    return known.latency * messages + n_bytes / known.network
 
 
 # --- bytes -------------------------------------------------------------------------------------------------------------

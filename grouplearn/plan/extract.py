@@ -141,8 +141,7 @@ def extract(
     Rows too many for the memory limit (``limit`` bytes; see ``memory_limit``) are kept in files of ``directory``.
     """
     layout = _layout(bound, stats)
-    in_memory = directory is None or rows_stay_in_memory(layout.row_bytes * stats.n_rows, memory_limit(limit))
-    files = None if in_memory else directory
+    files = None if fits_in_memory(bound, stats, limit) else directory
     rows = SortedRows(layout, stats.n_rows, files.array if files else _array, in_order=files is not None)
     query = _extract_query(bound, in_order=files is not None)
     # Closed at once when a batch cannot be taken: until then the connection can run nothing else, not even ROLLBACK.
@@ -153,9 +152,17 @@ def extract(
                 files.forget_pages()
     rows.arrange()
     _refuse_other_rows(judge, bound, stats, rows)
-    rows.finish()
+    rows.finish(files.forget_pages if files else None)
     hold_out(rows.split, bound.holdout, rows.offsets, rows.leaves)
+    if files:
+        files.forget_pages()
     return _dataset(rows, stats, files), _groups(bound, stats, rows)
+
+
+def fits_in_memory(bound: BoundTrain, stats: Statistics, limit: int | None = None) -> bool:
+    """Return whether the rows are kept in memory, under the statement's memory limit unless ``limit`` is given."""
+    given = bound.options.memory_limit if limit is None else limit
+    return rows_stay_in_memory(_layout(bound, stats).row_bytes * stats.n_rows, memory_limit(given))
 
 
 def _array(_: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from collections.abc import Sequence
@@ -247,23 +248,19 @@ def _units(
     folds = (-1,) if together else (*range(bound.holdout.folds), -1)
     stored, solved = _stored(bound, width), solves(bound, stats, task, width)
     units: list[Unit] = []
+
+    @functools.cache  # of many thousand groups, many have the same number of rows
+    def estimated(pack: tuple[int, ...], n_rows: int, groups: int) -> float:
+        configs = tuple(bound.configs[config] for config in pack)
+        most = _abreast(bound.learner, Problem(task, stored, len(stats.classes)), configs) if groups > 1 else 1
+        beside = min(most, groups)
+        return cost.unit_seconds(bound.learner, configs, n_rows, stored, epochs, outputs, groups, rates, beside)
+
     for number, *others in gathered:
         n_rows = sum(stats.groups[group].n_rows for group in (number, *others))
         stacked = solved and stats.groups[number].n_rows <= SMALL_ROWS
         for pack in packs:
-            configs = tuple(bound.configs[config] for config in pack)
-            most = _abreast(bound.learner, Problem(task, stored, len(stats.classes)), configs) if others else 1
-            seconds = cost.unit_seconds(
-                bound.learner,
-                configs,
-                n_rows,
-                stored,
-                epochs,
-                outputs,
-                1 + len(others),
-                rates,
-                min(most, 1 + len(others)),
-            )
+            seconds = estimated(pack, n_rows, 1 + len(others))
             units.extend(
                 Unit(first, number, pack, fold, seconds, tuple(others), together, stacked)
                 for first, fold in enumerate(folds, len(units))

@@ -6,7 +6,7 @@ DuckDB does where they are written to files.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -137,12 +137,17 @@ class SortedRows:
         self.weight[rows] = _floats(batch.column("w")) if self._layout.weighted else 1.0
         self.split[rows] = batch.column("v").to_numpy(zero_copy_only=False) if self._layout.marked else 0
 
-    def finish(self) -> None:
-        """Number category texts by their place in the sorted dictionary, and put equal hashes in order."""
-        for column, texts in self._texts.items():
-            ranks = texts.ranks()
-            for rows in _chunks(self._room):
-                self.codes[rows, column] = ranks[self.codes[rows, column]]
+    def finish(self, forget_pages: Callable[[], None] | None = None) -> None:
+        """Number category texts by their place in the sorted dictionary, and put equal hashes in order.
+
+        ``forget_pages`` is called now and then where the arrays are files.
+        """
+        ranks = {column: texts.ranks() for column, texts in self._texts.items()}
+        for rows in _chunks(self._room) if ranks else []:
+            for column, rank in ranks.items():
+                self.codes[rows, column] = rank[self.codes[rows, column]]
+            if forget_pages is not None:
+                forget_pages()
         self._settle_ties()
 
     @property

@@ -36,7 +36,7 @@ def train_abreast(job: Job, unit: Unit, report: Callable[[int], None], cancelled
         prepared = or_failed(functools.partial(prepare, job, group_of(job, single.group), unit.fold))
         if isinstance(prepared, GroupFailed):
             parts[single.group] = failed_unit(single, str(prepared))
-        elif not isinstance(prepared.train.x, np.ndarray):
+        elif not isinstance(prepared.train.read().x, np.ndarray):
             parts[single.group] = train_unit(job, single, prepared, report, cancelled)
         else:
             problem = prepared.problem

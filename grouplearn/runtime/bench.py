@@ -10,14 +10,24 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from grouplearn.data.dataset import Dataset
+from grouplearn.data.shard import RowNumbers
 from grouplearn.learners.base import Gang, Interrupted
-from grouplearn.runtime.chosen_rows import RowNumbers
 from grouplearn.runtime.evaluation import evaluate
 from grouplearn.runtime.fit import Pack, Training, fit_together
 from grouplearn.runtime.gather import train_gathered
-from grouplearn.runtime.job import Job, StepRecord, UnitResult
-from grouplearn.runtime.prepare import FINAL, GroupFailed, Outline, Prepared, encode_blocks, outline, prepare
-from grouplearn.runtime.rows import RowsAtHand, RowSource, dataset_bytes
+from grouplearn.runtime.job import GroupFacts, Job, StepRecord, UnitResult
+from grouplearn.runtime.prepare import (
+    FINAL,
+    GroupFailed,
+    Outline,
+    Prepared,
+    encode_blocks,
+    outline,
+    prepare,
+    stays_stored,
+    stored_blocks,
+)
+from grouplearn.runtime.rows import RowsAtHand, RowSource, dataset_bytes, row_bytes
 from grouplearn.runtime.steps import Product, StepAnswer, finish, goes_on, make
 from grouplearn.runtime.unit import failed_trials, failed_unit, group_of, or_failed, pack_of, reason_of, train_unit
 from grouplearn.schedule.messages import Blocks, Step, Unit
@@ -76,6 +86,14 @@ class Bench:
         self._wholes.pop(group, None)
         self._runs.pop(group, None)
         self._parts = {key: part for key, part in self._parts.items() if key[0] != group}
+        self._forget_pages([group])
+
+    def _forget_pages(self, groups: Sequence[int]) -> None:
+        """Rows that are kept in files must not stay in memory because they were looked at once."""
+        if self._job.dataset.files is not None:
+            ranges = [run for group in groups for run in group_of(self._job, group).ranges]
+            if ranges:
+                self._job.dataset.forget_pages(min(start for start, _ in ranges), max(stop for _, stop in ranges))
 
     def run(self, unit: Unit, watch: Watch) -> UnitResult:
         """Train one unit on a whole group. Raises Interrupted and nothing else."""
@@ -86,6 +104,7 @@ class Bench:
             raise
         except Exception as error:
             result = failed_unit(unit, reason_of(error))
+        self._forget_pages(unit.groups)
         throttled.flush()
         return replace(result, worker=watch.worker, started=started, ended=watch.now(), loaded=self._take_loaded())
 
@@ -147,7 +166,7 @@ class Bench:
         except Interrupted:
             raise
         except Exception as error:
-            return failed_step(step, UnitResult(unit, failed_trials(unit, reason_of(error)), decided.facts))
+            return _broken_step(step, error, decided.facts)
 
     def join(self, step: Step, decided: Outline, gang: Gang, watch: Watch) -> StepAnswer:
         """Train a unit as one member of a gang; the product is what the member's rows say of the finished models.
@@ -170,7 +189,7 @@ class Bench:
         except Interrupted:
             raise
         except Exception as error:
-            answer = failed_step(step, UnitResult(unit, failed_trials(unit, reason_of(error)), decided.facts))
+            answer = _broken_step(step, error, decided.facts)
         throttled.flush()
         return replace(answer, record=self._record(step, watch, started, 0))
 
@@ -185,7 +204,7 @@ class Bench:
                 step, _unrecorded(step), result=UnitResult(unit, trials, pack.prepared.facts), more=False
             )
         except Exception as error:
-            answer = failed_step(step, UnitResult(unit, failed_trials(unit, reason_of(error)), pack.prepared.facts))
+            answer = _broken_step(step, error, pack.prepared.facts)
         return replace(answer, record=self._record(step, watch, started, fetched))
 
     def part(self, step: Step, decided: Outline, held_out: Blocks | None = None) -> Prepared:
@@ -197,9 +216,17 @@ class Bench:
         pieces = run if held_out is None else held_out
         key = (unit.group, unit.fold, run, pieces)
         if key not in self._parts:
-            self._parts[key] = encode_blocks(self._job, decided, run, pieces, self._counted_rows)
+            self._parts[key] = self._encoded(unit.group, decided, run, pieces)
         part = self._parts[key]
         return part.part(wanted) if held_out is None else part
+
+    def _encoded(self, group: int, decided: Outline, run: Blocks, pieces: Blocks) -> Prepared:
+        if not stays_stored(self._job, group_of(self._job, group)):
+            return encode_blocks(self._job, decided, run, pieces, self._counted_rows)
+        part = stored_blocks(self._job, decided, run, pieces)
+        n_rows = part.train.n_rows + (0 if part.valid is None else part.valid.n_rows)
+        self._loaded += n_rows * row_bytes(self._job.dataset)
+        return part
 
     def _counted_rows(self, rows: RowNumbers) -> Dataset:
         data = self._rows.take(rows)
@@ -228,6 +255,11 @@ def failed_step(step: Step, result: UnitResult, worker: int = 0, at: float = 0.0
     """Return the answer of a step that broke, and with it its unit."""
     record = replace(_unrecorded(step), worker=worker, started=at, ended=at)
     return StepAnswer(step, record, result=result, more=False, failed=True)
+
+
+def _broken_step(step: Step, error: Exception, facts: GroupFacts) -> StepAnswer:
+    """Every config fails for what broke the pack: the other workers' sums are of all of them."""
+    return failed_step(step, UnitResult(step.unit, failed_trials(step.unit, reason_of(error, facts.features)), facts))
 
 
 def _unrecorded(step: Step) -> StepRecord:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -11,12 +11,11 @@ import numpy.typing as npt
 from grouplearn.data import encoders, shard
 from grouplearn.data.dataset import Dataset, FloatArray, Group
 from grouplearn.data.encoders import FittedItem
-from grouplearn.data.shard import Matrix
+from grouplearn.data.shard import Matrix, RowNumbers
 from grouplearn.learners import registry
 from grouplearn.learners.base import Learner
 from grouplearn.runtime.job import Job
 
-RowNumbers = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 #: The fold number of the model that is kept.
@@ -33,7 +32,6 @@ class GroupFailed(Exception):
 class ChosenRows:
     """A group's rows that train and that are held out, each with the cuts of its blocks, and the fitted encoders."""
 
-    dataset: Dataset
     learner: Learner
     train: Rows
     valid: Rows
@@ -44,57 +42,86 @@ class ChosenRows:
     def of(cls, job: Job, group: Group, fold: int) -> ChosenRows:
         """Choose the rows, cut them into blocks and fit the encoders; raises GroupFailed."""
         learner = registry.learner(job.learner)
-        rows = _usable_rows(job, group)
-        held_out = _held_out(job, job.dataset.split[rows], fold)
-        train, valid = rows[~held_out], rows[held_out]
+        train, valid = _usable_rows(job, group, fold)
         fitted = _fit(job, train)
         dense_columns = max(_dense_columns(fitted, part.size, learner) for part in (train, valid))
         cuts = (*range(0, train.size, shard.BLOCK_ROWS), int(train.size))
         n_blocks = len(cuts) - 1
         pieces = tuple(piece * int(valid.size) // n_blocks for piece in range(n_blocks + 1))
-        return cls(
-            job.dataset,
-            learner,
-            Rows.read(job.dataset, train, cuts),
-            Rows.read(job.dataset, valid, pieces),
-            fitted,
-            dense_columns,
-        )
+        data = job.dataset
+        return cls(learner, Rows(data, train, cuts), Rows(data, valid, pieces), fitted, dense_columns)
 
-    def encoded(self, rows: Rows) -> Rows:
+    def encoded(self, rows: Rows) -> tuple[Rows, Matrix]:
         """Return the rows with their features, all at once, without those that the learner cannot handle."""
-        rows = replace(rows, x=self._encode(rows.numbers))
-        return rows if self.learner.handles_missing else rows.only(_complete(rows.x))
+        x = self._encode(rows.numbers, rows.dataset)
+        if self.learner.handles_missing or (kept := _complete(x)).all():
+            return rows, x
+        return rows.only(kept), x[kept]
 
     def scanned(self, rows: Rows) -> Rows:
         """Return the rows that ``encoded`` keeps, without their features, encoding few at a time."""
         if self.learner.handles_missing or not rows.numbers.size:
             return rows
-        runs = np.split(rows.numbers, range(shard.BLOCK_ROWS, rows.numbers.size, shard.BLOCK_ROWS))
-        return rows.only(np.concatenate([_complete(self._encode(run)) for run in runs]))
+        runs = rows.runs(shard.BLOCK_ROWS)
+        return rows.only(np.concatenate([_complete(self._encode(run, rows.dataset)) for run in runs]))
 
-    def _encode(self, numbers: RowNumbers) -> Matrix:
-        data = self.dataset
-        return encoders.encode(
-            self.fitted, data.numeric[numbers], data.codes[numbers], data.dictionaries, self.dense_columns
-        )
+    def _encode(self, numbers: RowNumbers, data: Dataset) -> Matrix:
+        return encode_rows(self.fitted, data, numbers, self.dense_columns)
+
+
+def encode_rows(fitted: Sequence[FittedItem], data: Dataset, numbers: RowNumbers, dense_columns: int) -> Matrix:
+    """Return the design matrix of rows by number, and let go of the pages that they were read from."""
+    rows = adjoining(numbers)
+    numeric, codes = data.numeric[rows], data.codes[rows]
+    if isinstance(rows, slice):  # a view, of which the result may be a part
+        numeric = np.array(numeric)
+    x = encoders.encode(fitted, numeric, codes, data.dictionaries, dense_columns)
+    forget(data, numbers)
+    return x
+
+
+def adjoining(numbers: RowNumbers) -> RowNumbers | slice:
+    """Return ascending row numbers as a slice if none between them is left out."""
+    if numbers.size and int(numbers[-1]) - int(numbers[0]) == numbers.size - 1:
+        return slice(int(numbers[0]), int(numbers[-1]) + 1)
+    return numbers
+
+
+def forget(data: Dataset, numbers: RowNumbers) -> None:
+    """Let go of the pages of ascending row numbers, if rows are kept in files."""
+    if data.files is not None and numbers.size:
+        data.forget_pages(int(numbers[0]), int(numbers[-1]) + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Dataset rows with their labels as in the dataset and where their blocks begin and end; ``n_skipped`` were left out."""
+    """Dataset rows by ascending number, and where their blocks begin and end; ``n_skipped`` were left out."""
 
+    dataset: Dataset
     numbers: RowNumbers
-    y: FloatArray
-    weight: FloatArray
     cuts: tuple[int, ...]
-    x: Matrix
     n_skipped: int = 0
 
-    @classmethod
-    def read(cls, dataset: Dataset, numbers: RowNumbers, cuts: tuple[int, ...]) -> Rows:
-        """Return dataset rows without their features."""
-        return cls(numbers, dataset.y[numbers], dataset.weight[numbers], cuts, np.empty((numbers.size, 0)))
+    @property
+    def y(self) -> FloatArray:
+        """Labels as in the dataset."""
+        return self.dataset.y[self.numbers]
+
+    @property
+    def weight(self) -> FloatArray:
+        """Weights without class weights."""
+        return self.dataset.weight[self.numbers]
+
+    def runs(self, rows: int = shard.SUMMED_ROWS) -> Iterator[RowNumbers]:
+        """Yield the numbers of at most so many rows at a time."""
+        for start in range(0, self.numbers.size, rows):
+            yield self.numbers[start : start + rows]
+
+    def labelled(self) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Yield labels and weights a run at a time."""
+        for run in self.runs():
+            yield self.dataset.y[run], self.dataset.weight[run]
+            forget(self.dataset, run)
 
     def only(self, kept: BoolArray) -> Rows:
         """Return the rows that are kept; the others count as skipped."""
@@ -103,43 +130,83 @@ class Rows:
         before = np.concatenate([[0], np.cumsum(kept)])
         cuts = tuple(before[list(self.cuts)].tolist())
         skipped = self.n_skipped + int((~kept).sum())
-        return Rows(self.numbers[kept], self.y[kept], self.weight[kept], cuts, self.x[kept], skipped)
+        return Rows(self.dataset, self.numbers[kept], cuts, skipped)
 
-    def of_classes(self, classes: FloatArray) -> Rows:
-        """Return the rows of these classes; all of them in regression."""
-        return self.only(np.isin(self.y, classes)) if classes.size else self
+    def of_classes(self, classes: FloatArray) -> BoolArray:
+        """Return which rows are of these classes; all of them in regression."""
+        if not classes.size:
+            return np.ones(self.numbers.size, dtype=np.bool_)
+        known = [np.isin(labels, classes) for labels, _ in self.labelled()]
+        return np.concatenate([np.empty(0, dtype=np.bool_), *known])
 
 
-def _usable_rows(job: Job, group: Group) -> RowNumbers:
-    """Return the group's dataset rows with a positive weight, in order, after the checks on labels and weights."""
-    n_rows = group.n_rows
+def _usable_rows(job: Job, group: Group, fold: int) -> tuple[RowNumbers, RowNumbers]:
+    """Return the dataset rows with a positive weight that train and that are held out, after the checks of all rows."""
+    n_rows, data = group.n_rows, job.dataset
     if n_rows == 0:
         raise GroupFailed("the group has no rows")
     if n_rows < job.min_rows:
         raise GroupFailed(f"the group has {count(n_rows, 'row')}, fewer than min_rows = {job.min_rows}")
-    rows = np.concatenate([np.arange(start, stop, dtype=np.int64) for start, stop in group.ranges])
-    label, weight = job.dataset.y[rows], job.dataset.weight[rows]
-    _refuse("the label is NULL or not finite", ~np.isfinite(label), "filter such rows in WHERE")
-    _refuse("the weight is NULL, NaN or infinite", ~np.isfinite(weight), "a weight is a number >= 0")
-    _refuse("the weight is negative", weight < 0, "a weight is a number >= 0")
-    if not weight.any():
+    found, faults = _Found.room_for(n_rows), np.zeros(3, dtype=np.int64)
+    for rows in _runs(group.ranges):
+        label, weight = data.y[rows], data.weight[rows]
+        faults += [(~np.isfinite(label)).sum(), (~np.isfinite(weight)).sum(), (weight < 0).sum()]
+        found.add(rows, weight > 0, _held_out(job, data.split[rows], fold))
+        forget(data, rows)
+    _refuse("the label is NULL or not finite", faults[0], n_rows, "filter such rows in WHERE")
+    _refuse("the weight is NULL, NaN or infinite", faults[1], n_rows, "a weight is a number >= 0")
+    _refuse("the weight is negative", faults[2], n_rows, "a weight is a number >= 0")
+    train, valid = found.train[: found.n_train], found.valid[: found.n_valid]
+    if not train.size + valid.size:
         raise GroupFailed(f"the weight is 0 in each of the {count(n_rows, 'row')}")
-    return rows if weight.all() else rows[weight > 0]
+    if not train.size:
+        raise GroupFailed(f"no row is left to train on: VALIDATE holds out all {count(valid.size, 'row')}")
+    return train, valid
 
 
-def _refuse(what: str, where: BoolArray, hint: str) -> None:
-    if where.any():
-        raise GroupFailed(f"{what} in {int(where.sum())} of {count(where.size, 'row')}; hint: {hint}")
+@dataclass(slots=True)
+class _Found:
+    """Row numbers as they are found; what is never written of an array takes no memory."""
+
+    train: RowNumbers
+    valid: RowNumbers
+    n_train: int = 0
+    n_valid: int = 0
+
+    @classmethod
+    def room_for(cls, rows: int) -> _Found:
+        return cls(np.empty(rows, dtype=np.int64), np.empty(rows, dtype=np.int64))
+
+    def add(self, rows: RowNumbers, used: BoolArray, held_out: BoolArray) -> None:
+        train, valid = rows[used & ~held_out], rows[used & held_out]
+        self.train[self.n_train : self.n_train + train.size] = train
+        self.valid[self.n_valid : self.n_valid + valid.size] = valid
+        self.n_train, self.n_valid = self.n_train + train.size, self.n_valid + valid.size
+
+
+def _runs(ranges: Sequence[tuple[int, int]]) -> Iterator[RowNumbers]:
+    """Yield the row numbers of runs of rows, about ``SUMMED_ROWS`` at a time."""
+    waiting: list[RowNumbers] = []
+    for start, stop in ranges:
+        for low in range(start, stop, shard.SUMMED_ROWS):
+            waiting.append(np.arange(low, min(low + shard.SUMMED_ROWS, stop), dtype=np.int64))
+            if sum(each.size for each in waiting) >= shard.SUMMED_ROWS:
+                yield np.concatenate(waiting)
+                waiting = []
+    if waiting:
+        yield np.concatenate(waiting)
+
+
+def _refuse(what: str, faults: int, n_rows: int, hint: str) -> None:
+    if faults:
+        raise GroupFailed(f"{what} in {faults} of {count(n_rows, 'row')}; hint: {hint}")
 
 
 def _held_out(job: Job, split: npt.NDArray[np.int16], fold: int) -> BoolArray:
     if job.folds > 0:
         held_out: BoolArray = split == fold if fold != FINAL else np.zeros(split.shape, dtype=np.bool_)
-    else:
-        held_out = split == 1
-    if held_out.all():
-        raise GroupFailed(f"no row is left to train on: VALIDATE holds out all {count(split.size, 'row')}")
-    return held_out
+        return held_out
+    return np.asarray(split == 1)
 
 
 def _fit(job: Job, rows: RowNumbers) -> tuple[FittedItem, ...]:
@@ -150,10 +217,10 @@ def _fit(job: Job, rows: RowNumbers) -> tuple[FittedItem, ...]:
         elif encoders.needs_no_fit(item):
             fitted.append(encoders.fit(item, np.empty(0), ()))
         elif item.kind == "numeric":
-            fitted.append(encoders.fit(item, job.dataset.numeric[rows, item.column], ()))
+            fitted.append(encoders.fit(item, job.dataset.column("numeric", item.column, rows), ()))
         else:
             dictionary = job.dataset.dictionaries[item.column]
-            fitted.append(encoders.fit(item, job.dataset.codes[rows, item.column], dictionary))
+            fitted.append(encoders.fit(item, job.dataset.column("codes", item.column, rows), dictionary))
     return tuple(fitted)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from grouplearn.data.shard import FloatArray, Matrix
 from grouplearn.learners import metrics
-from grouplearn.learners.base import Access, Artifact
+from grouplearn.learners.base import Access, Artifact, Task
 from grouplearn.learners.metrics import MetricSums
 from grouplearn.runtime.block_sums import BlockSums
 from grouplearn.runtime.carry import take_out
@@ -60,9 +61,8 @@ def evaluate(pack: Pack, training: Training, keep_model: bool) -> Evaluation:
         return Evaluation()
     prepared = pack.prepared
     nothing: BlockSums[MetricSums] = BlockSums()
-    rows = replace(prepared.train, weight=prepared.row_weight)
     return Evaluation(
-        measure(pack, rows, scores) if keep_model else nothing,
+        measure(pack, prepared.judged, scores) if keep_model else nothing,
         measure(pack, prepared.valid, scores) if prepared.valid is not None else nothing,
         judge_blocks(pack, training) if _by_artifact(pack) else nothing,
     )
@@ -183,6 +183,11 @@ def _model(pack: Pack, training: Training, index: int) -> _Model:
 
 def _trial(pack: Pack, fit: Fit, model: _Model, measured: TrialResult, keep_model: bool) -> TrialResult:
     """Complete the trial of one config; of a fold only its validation metrics are kept."""
+    beyond = [name for found in (measured.train, measured.valid) for name, value in found.items() if math.isinf(value)]
+    if model.artifact is not None and beyond and pack.prepared.problem.task is Task.REGRESSION:
+        model = _Model(
+            None, f"the squares of the label or of its predictions overflow ({beyond[0]}); scale the label down"
+        )
     if model.artifact is None:
         measured = replace(measured, status="failed", reason=model.reason, train={}, valid={})
     if not keep_model:

@@ -15,7 +15,7 @@ from typing import cast
 import numpy as np
 
 from grouplearn.data import shard
-from grouplearn.data.shard import FloatArray, Matrix, Shard
+from grouplearn.data.shard import FloatArray, Matrix, Shard, StoredShard
 from grouplearn.learners import metrics
 from grouplearn.learners.base import (
     Access,
@@ -183,7 +183,7 @@ def visit(pack: Pack, training: Training) -> Training:
     if not training.visited:
         active = tuple(np.flatnonzero(~training.state.done).tolist())
         training = replace(training, active=active, ended=training.state if training.waiting else None)
-    learner, rows = cast(SequentialLearner, pack.learner), pack.prepared.train
+    learner, rows = cast(SequentialLearner, pack.learner), pack.prepared.train.read()
     judged = training.judged.merged(judge_blocks(pack, training), metrics.merge)
     state = learner.train(pack.prepared.problem, pack.configs, training.state, rows, training.epochs)
     training = replace(training, state=state, judged=judged, visited=training.visited + rows.n_blocks)
@@ -237,7 +237,7 @@ def pack_scores(pack: Pack, state: State, chosen: Sequence[int]) -> Scores:
     return scores
 
 
-def measure(pack: Pack, rows: Shard, scores: Scores, by_row: bool = True) -> BlockSums[MetricSums]:
+def measure(pack: Pack, rows: Shard | StoredShard, scores: Scores, by_row: bool = True) -> BlockSums[MetricSums]:
     """Return the metric sums of ``rows`` by block; a block of more than ``BLOCK_ROWS`` is passed a run at a time.
 
     Only auc needs what sums keep of each row: without ``by_row`` it is left out, and does not move between workers.
@@ -246,7 +246,7 @@ def measure(pack: Pack, rows: Shard, scores: Scores, by_row: bool = True) -> Blo
     sums: BlockSums[MetricSums] = BlockSums()
     for block in rows.blocks():
         total = None
-        for run in block.blocks(shard.BLOCK_ROWS):
+        for run in (each.read() for each in block.blocks(shard.BLOCK_ROWS)):
             pack.check()
             own = metrics.measure(problem.task, problem.n_classes, scores(run.x), run.y, run.weight)
             own = own if by_row else _without_rows(own)
@@ -265,7 +265,7 @@ def _learner_sums(pack: Pack, state: State) -> BlockSums[Tensors]:
     sums: BlockSums[Tensors] = BlockSums()
     for block in pack.prepared.train.blocks():
         pack.check()
-        own = learner.accumulate(pack.prepared.problem, pack.configs, state, block) if block.n_rows else None
+        own = learner.accumulate(pack.prepared.problem, pack.configs, state, block.read()) if block.n_rows else None
         sums = sums.merged(BlockSums.of(block.first, own), learner.merge)
     return sums
 
@@ -318,7 +318,7 @@ def fit_side_by_side(packs: Sequence[Pack]) -> list[Training]:
             [packs[at].prepared.problem for at in going],
             packs[0].configs,
             [trainings[at].state for at in going],
-            [packs[at].prepared.train for at in going],
+            [packs[at].prepared.train.read() for at in going],
             trainings[going[0]].epochs,
         )
         for at, state in zip(going, states, strict=True):
@@ -388,7 +388,7 @@ def fit_together(pack: Pack, gang: Gang) -> Training:
 def _descend(pack: Pack, learner: DataParallelLearner, training: Training, gang: Gang) -> Training:
     prepared, active = pack.prepared, np.flatnonzero(~training.state.done).tolist()
     pack.check()
-    start, rows = training.state, prepared.train
+    start, rows = training.state, prepared.train.read()
     state = learner.descend(prepared.problem, pack.configs, start, rows, training.epochs, gang)
     return _end_epoch(pack, replace(training, state=state), active, learner.losses(state))
 
@@ -398,7 +398,8 @@ def fit_sampling(pack: Pack, gang: Gang | None = None) -> Training:
     learner, prepared, training = cast(SamplingLearner, pack.learner), pack.prepared, begin(pack)
     stop = Stop(pack.metric, pack.patience, pack.cancelled, pack.expired)
     problem, start = prepared.problem, training.state
-    state, boosted = learner.boost(problem, pack.configs, start, prepared.train, prepared.valid, stop, gang)
+    train, valid = prepared.train.read(), None if prepared.valid is None else prepared.valid.read()
+    state, boosted = learner.boost(problem, pack.configs, start, train, valid, stop, gang)
     fits = []
     for rounds, curve in zip(boosted.rounds, boosted.curves, strict=True):
         points = [CurvePoint(number, math.nan, float(value)) for number, value in enumerate(curve, start=1)]

@@ -4,46 +4,62 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from grouplearn.data import encoders
+from grouplearn.data import encoders, shard
 from grouplearn.data.dataset import Dataset, FloatArray, Group
-from grouplearn.data.shard import Shard, Totals
-from grouplearn.learners.base import Learner, Problem, Task
-from grouplearn.runtime.chosen_rows import FINAL, ChosenRows, GroupFailed, RowNumbers, Rows, count
+from grouplearn.data.shard import RowNumbers, Shard, StoredShard, Totals
+from grouplearn.learners import registry
+from grouplearn.learners.base import Access, Learner, Problem, Task
+from grouplearn.runtime.chosen_rows import FINAL, ChosenRows, GroupFailed, Rows, count, encode_rows
 from grouplearn.runtime.job import GroupFacts, Job
 from grouplearn.schedule.messages import Blocks
 
-__all__ = ["FINAL", "GroupFailed", "Outline", "Prepared", "encode_blocks", "group_seed", "outline", "prepare"]
+__all__ = [
+    "FINAL",
+    "GroupFailed",
+    "Outline",
+    "Prepared",
+    "encode_blocks",
+    "group_seed",
+    "outline",
+    "prepare",
+    "stays_stored",
+    "stored_blocks",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A group, or some of its blocks, (under one fold) ready to train.
 
-    ``row_weight`` are the training rows' weights without class weights: what metrics are weighted by. ``valid`` has the
-    held-out rows, cut into as many pieces as there are blocks; it is None when the group has none.
+    ``judged`` are the training rows weighted without class weights: as metrics are. ``valid`` has the held-out rows, cut
+    into as many pieces as there are blocks; it is None when the group has none.
     """
 
-    train: Shard
-    valid: Shard | None
-    row_weight: FloatArray
+    train: Shard | StoredShard
+    valid: Shard | StoredShard | None
+    judged: Shard | StoredShard
     problem: Problem
     facts: GroupFacts
     n_blocks: int = 1
+
+    @property
+    def row_weight(self) -> FloatArray:
+        """The training rows' weights without class weights."""
+        return self.judged.read().weight
 
     def part(self, blocks: Blocks) -> Prepared:
         """Return these blocks, all of which must be here."""
         if (blocks.first, blocks.last) == (self.train.first, self.train.first + self.train.n_blocks):
             return self
         train = self.train.part(blocks.first, blocks.last)
-        start = self.train.bounds[blocks.first - self.train.first]
-        weight = self.row_weight[start : start + train.n_rows]
+        judged = train if self.judged is self.train else self.judged.part(blocks.first, blocks.last)
         valid = None if self.valid is None else self.valid.part(blocks.first, blocks.last)
-        return replace(self, train=train, valid=valid, row_weight=weight)
+        return replace(self, train=train, valid=valid, judged=judged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +105,18 @@ def prepare(job: Job, group: Group, fold: int = FINAL) -> Prepared:
     missing or infinite feature value where the learner cannot handle one, and validation rows of a class that the
     training rows do not have (no model could predict it).
     """
-    chosen = ChosenRows.of(job, group, fold)
-    return _prepared(job, group, chosen, chosen.encoded(chosen.train), chosen.encoded(chosen.valid))
+    if not stays_stored(job, group):
+        return _prepared(job, group, ChosenRows.of(job, group, fold))
+    decided = outline(job, group, fold)
+    everything = Blocks(0, decided.n_blocks)
+    return stored_blocks(job, decided, everything, everything)
+
+
+def stays_stored(job: Job, group: Group) -> bool:
+    """Whether the group's rows are read and encoded a block at a time in every pass: they are kept in files, are more than
+    one block, and the learner wants sums of blocks."""
+    sums = registry.learner(job.learner).access is Access.ALGEBRAIC
+    return sums and job.dataset.files is not None and group.n_rows > shard.BLOCK_ROWS
 
 
 def outline(job: Job, group: Group, fold: int = FINAL) -> Outline:
@@ -101,9 +127,14 @@ def outline(job: Job, group: Group, fold: int = FINAL) -> Outline:
     chosen = ChosenRows.of(job, group, fold)
     train = chosen.scanned(chosen.train)
     decided = _Decided.of(job, train)
-    valid = chosen.scanned(chosen.valid).of_classes(decided.classes)
+    valid = chosen.scanned(chosen.valid)
+    valid = valid.only(valid.of_classes(decided.classes))
     facts = decided.facts(chosen, train, valid)
-    weight = train.weight * decided.row_factors(train)
+
+    def labelled() -> Iterator[tuple[FloatArray, FloatArray]]:
+        for y, weight in train.labelled():
+            yield _numbered(y, decided.classes), decided.weighted(y, weight)
+
     return Outline(
         train_rows=train.numbers,
         valid_rows=valid.numbers,
@@ -112,7 +143,7 @@ def outline(job: Job, group: Group, fold: int = FINAL) -> Outline:
         classes=decided.classes,
         class_factors=decided.class_factors,
         dense_columns=chosen.dense_columns,
-        totals=Totals.of(_numbered(train.y, decided.classes), weight),
+        totals=Totals.of_runs(labelled),
         problem=problem_of(job, group, chosen.learner, facts),
         facts=facts,
     )
@@ -125,19 +156,46 @@ def encode_blocks(
 
     ``take`` returns dataset rows by number.
     """
-    train = _encoded_run(job, outline, outline.train_rows, outline.train_cuts, blocks, take)
+    judged = _encoded_run(job, outline, outline.train_rows, outline.train_cuts, blocks, take)
     valid = _encoded_run(job, outline, outline.valid_rows, outline.valid_cuts, held_out, take)
-    factor: FloatArray | float = 1.0
-    if outline.class_factors is not None:
-        factor = outline.class_factors[train.y.astype(np.intp)]
-    return Prepared(
-        replace(train, weight=train.weight * factor, whole=outline.totals),
-        valid if outline.valid_rows.size else None,
-        train.weight,
-        outline.problem,
-        outline.facts,
-        outline.n_blocks,
-    )
+    judged = replace(judged, whole=outline.totals)
+    return _parted(outline, _class_weighted(judged, outline), valid, judged)
+
+
+def stored_blocks(job: Job, outline: Outline, blocks: Blocks, held_out: Blocks) -> Prepared:
+    """Return what ``encode_blocks`` returns, of rows that stay in files until they are read."""
+    data, fitted, columns = job.dataset, outline.facts.fitted, outline.dense_columns
+
+    def make(numbers: RowNumbers) -> Shard:
+        y, weight = data.y[numbers], data.weight[numbers]
+        return Shard(encode_rows(fitted, data, numbers, columns), _numbered(y, outline.classes), weight)
+
+    def weighted(numbers: RowNumbers) -> Shard:
+        return _class_weighted(make(numbers), outline)
+
+    def stored(
+        rows: RowNumbers, cuts: tuple[int, ...], wanted: Blocks, made: Callable[[RowNumbers], Shard]
+    ) -> StoredShard:
+        bounds = cuts[wanted.first : wanted.last + 1]
+        own_cuts = tuple(bound - bounds[0] for bound in bounds)
+        return StoredShard(rows[bounds[0] : bounds[-1]], made, own_cuts, wanted.first, outline.totals)
+
+    judged = stored(outline.train_rows, outline.train_cuts, blocks, make)
+    train = judged if outline.class_factors is None else replace(judged, make=weighted)
+    return _parted(outline, train, stored(outline.valid_rows, outline.valid_cuts, held_out, make), judged)
+
+
+def _class_weighted(rows: Shard, outline: Outline) -> Shard:
+    if outline.class_factors is None:
+        return rows
+    return replace(rows, weight=rows.weight * outline.class_factors[rows.y.astype(np.intp)])
+
+
+def _parted(
+    outline: Outline, train: Shard | StoredShard, valid: Shard | StoredShard, judged: Shard | StoredShard
+) -> Prepared:
+    held_out = valid if outline.valid_rows.size else None
+    return Prepared(train, held_out, judged, outline.problem, outline.facts, outline.n_blocks)
 
 
 def _encoded_run(
@@ -156,14 +214,19 @@ def _encoded_run(
     return Shard(x, _numbered(data.y, outline.classes), data.weight, own_cuts, blocks.first)
 
 
-def _prepared(job: Job, group: Group, chosen: ChosenRows, train: Rows, valid: Rows) -> Prepared:
+def _prepared(job: Job, group: Group, chosen: ChosenRows) -> Prepared:
+    train, train_x = chosen.encoded(chosen.train)
     decided = _Decided.of(job, train)
-    valid = valid.of_classes(decided.classes)
+    valid, valid_x = chosen.encoded(chosen.valid)
+    known = valid.of_classes(decided.classes)
+    valid, valid_x = valid.only(known), valid_x if known.all() else valid_x[known]
     facts = decided.facts(chosen, train, valid)
-    rows = Shard(train.x, _numbered(train.y, decided.classes), train.weight * decided.row_factors(train), train.cuts)
-    holdout = Shard(valid.x, _numbered(valid.y, decided.classes), valid.weight, valid.cuts) if valid.y.size else None
+    y, weight = train.y, train.weight
+    judged = Shard(train_x, _numbered(y, decided.classes), weight, train.cuts)
+    rows = judged if decided.class_factors is None else replace(judged, weight=decided.weighted(y, weight))
+    holdout = Shard(valid_x, _numbered(valid.y, decided.classes), valid.weight, valid.cuts)
     problem = problem_of(job, group, chosen.learner, facts)
-    return Prepared(rows, holdout, train.weight, problem, facts, rows.n_blocks)
+    return Prepared(rows, holdout if valid.numbers.size else None, judged, problem, facts, rows.n_blocks)
 
 
 def group_seed(seed: int, group: Group) -> int:
@@ -181,27 +244,28 @@ class _Decided:
 
     @classmethod
     def of(cls, job: Job, train: Rows) -> _Decided:
-        if not train.y.size:
+        if not train.numbers.size:
             raise GroupFailed(
                 f"each of the {train.n_skipped} training rows has a missing or infinite feature value; "
                 "hint: impute(...) the features, or filter such rows in WHERE"
             )
-        classes = _classes(job, train.y)
+        classes = _classes(job, train)
         return cls(classes, _class_weights(job, classes, train))
 
-    def row_factors(self, rows: Rows) -> FloatArray | float:
+    def weighted(self, y: FloatArray, weight: FloatArray) -> FloatArray:
+        """Return the weights of rows with labels ``y`` times those of their classes."""
         if self.class_factors is None:
-            return 1.0
-        chosen: FloatArray = self.class_factors[np.searchsorted(self.classes, rows.y)]
-        return chosen
+            return weight
+        factors: FloatArray = self.class_factors[np.searchsorted(self.classes, y)]
+        return weight * factors
 
     def facts(self, chosen: ChosenRows, train: Rows, valid: Rows) -> GroupFacts:
         return GroupFacts(
             fitted=chosen.fitted,
             features=tuple(name for each in chosen.fitted for name in each.features),
             classes=tuple(int(each) for each in self.classes),
-            n_train=train.y.size,
-            n_valid=valid.y.size,
+            n_train=int(train.numbers.size),
+            n_valid=int(valid.numbers.size),
             n_skipped=train.n_skipped + valid.n_skipped,
         )
 
@@ -211,14 +275,14 @@ def _numbered(y: FloatArray, classes: FloatArray) -> FloatArray:
     return np.searchsorted(classes, y).astype(np.float64) if classes.size else y
 
 
-def _classes(job: Job, labels: FloatArray) -> FloatArray:
+def _classes(job: Job, train: Rows) -> FloatArray:
     """Return the class numbers in the training rows, ascending; none for regression."""
     if job.task is Task.REGRESSION:
         return np.empty(0)
-    classes = np.unique(labels)
+    classes = np.unique(np.concatenate([np.unique(labels) for labels, _ in train.labelled()]))
     if classes.size == 1:
         name = job.dataset.classes[int(classes[0])]
-        raise GroupFailed(f"the label is {name} in all of the group's {count(labels.size, 'training row')}")
+        raise GroupFailed(f"the label is {name} in all of the group's {count(train.numbers.size, 'training row')}")
     return classes
 
 
@@ -227,9 +291,10 @@ def _class_weights(job: Job, classes: FloatArray, train: Rows) -> FloatArray | N
     if job.class_weight is None or not classes.size:
         return None
     if job.class_weight == "balanced":
-        position = np.searchsorted(classes, train.y)
-        totals = np.bincount(position, weights=train.weight, minlength=classes.size)
-        balanced: FloatArray = train.weight.sum() / (classes.size * totals)
+        totals = np.zeros(classes.size)
+        for labels, weight in train.labelled():
+            totals += np.bincount(np.searchsorted(classes, labels), weights=weight, minlength=classes.size)
+        balanced: FloatArray = totals.sum() / (classes.size * totals)
         return balanced
     return np.array([job.class_weight.get(int(each), 1.0) for each in classes])
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from grouplearn.data import encoders
 from grouplearn.data.dataset import FloatArray, Group
 from grouplearn.data.encoders import FittedItem
-from grouplearn.data.shard import Shard, Stack
+from grouplearn.data.shard import Stack
 from grouplearn.learners import registry
 from grouplearn.learners.base import Problem, Task
 from grouplearn.runtime.job import GroupFacts, Job
@@ -127,7 +127,7 @@ def _one_by_one(job: Job, groups: Sequence[Group], places: Sequence[int], fold: 
         prepared = or_failed(functools.partial(prepare, job, group, fold))
         if isinstance(prepared, GroupFailed):
             failed[place] = str(prepared)
-        elif not isinstance(prepared.train.x, np.ndarray):
+        elif not isinstance(prepared.train.read().x, np.ndarray):
             alone[place] = prepared
         else:
             problem = prepared.problem
@@ -137,9 +137,9 @@ def _one_by_one(job: Job, groups: Sequence[Group], places: Sequence[int], fold: 
 
 def _stack_of(members: Sequence[tuple[int, Prepared]]) -> PreparedStack:
     every = [prepared for _, prepared in members]
-    train = Stack.of([prepared.train for prepared in every])
-    weighed = [Shard(prepared.train.x, prepared.train.y, prepared.row_weight) for prepared in every]
-    held_out = [prepared.valid for prepared in every if prepared.valid is not None]
+    train = Stack.of([prepared.train.read() for prepared in every])
+    weighed = [prepared.judged.read() for prepared in every]
+    held_out = [prepared.valid.read() for prepared in every if prepared.valid is not None]
     return PreparedStack(
         members=tuple(place for place, _ in members),
         problem=every[0].problem,
@@ -151,7 +151,7 @@ def _stack_of(members: Sequence[tuple[int, Prepared]]) -> PreparedStack:
 
 
 def _same_weights(every: Sequence[Prepared]) -> bool:
-    return all(prepared.row_weight is prepared.train.weight for prepared in every)
+    return all(prepared.judged is prepared.train for prepared in every)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from grouplearn.runtime.job import Job, Observer, UnitResult
 from grouplearn.runtime.prepare import GroupFailed
 from grouplearn.runtime.ray_cluster import CLUSTER, failures_explained
 from grouplearn.runtime.ray_gang import GANG_SECONDS, Gangs, Members, free_ports
-from grouplearn.runtime.ray_rows import empty_of_rows, put_rows
+from grouplearn.runtime.ray_rows import put_rows, sent_job
 from grouplearn.runtime.ray_worker import Epochs, Hired, Made, Missing, StepMade, Supplies, new_actor
 from grouplearn.runtime.rows import dataset_bytes
 from grouplearn.runtime.steps import StepAnswer, StepLog
@@ -73,7 +73,8 @@ class RayRuntime:
         """
         registry.check_installed(registry.learner(job.learner))
         try:
-            with CLUSTER.serving(dataset_bytes(job.dataset)) as (ray, cluster), failures_explained(ray):
+            stored = 0 if job.dataset.files else dataset_bytes(job.dataset)
+            with CLUSTER.serving(stored) as (ray, cluster), failures_explained(ray):
                 actors = self._actors if cluster == self._cluster else []
                 self._actors, self._cluster = [], cluster
                 self._actors, results = _RayRun(ray, cluster, job, operator, observer).run(workers, actors, cancelled)
@@ -106,7 +107,7 @@ class _RayRun:
         self._ray, self._cluster, self._operator, self._observer = ray, cluster, operator, observer
         self._began = time.time()
         self._whole_job = job
-        self._job = ray.put(empty_of_rows(job))
+        self._job = ray.put(sent_job(ray, job))
         self._chunks = put_rows(ray, job)
         self._outlines: dict[tuple[int, int], Any] = {}
         self._made: dict[int, Made] = {}

@@ -1,4 +1,4 @@
-"""The rows of a job in Ray's object store: cut into objects, of which a worker fetches those that it needs."""
+"""The rows of a job on their way to workers: maps of its files, or objects of Ray's store, of which each fetches its own."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from grouplearn.data.dataset import Dataset, Group
-from grouplearn.runtime.chosen_rows import RowNumbers
+from grouplearn.data.shard import RowNumbers
 from grouplearn.runtime.job import Job
 from grouplearn.runtime.ray_cluster import import_ray
-from grouplearn.runtime.rows import dataset_bytes, joined, pick
+from grouplearn.runtime.rows import RowsAtHand, RowSource, dataset_bytes, joined, pick
 from grouplearn.runtime.unit import group_of
 
 #: How long a worker waits for rows, or for a product that another one made.
@@ -28,15 +28,32 @@ class Chunk:
     rows: Any
 
 
+def sent_job(ray: Any, job: Job) -> Job:
+    """Return the job as workers get it: without its rows, and with the files that have them if they can open these."""
+    files = job.dataset.files if _on_one_machine(ray) else None
+    return replace(job, dataset=replace(pick(job.dataset, slice(0, 0)), files=files))
+
+
 def put_rows(ray: Any, job: Job) -> list[Chunk]:
-    """Put the job's rows into the store, without the texts that all rows share."""
+    """Put the job's rows into the store, without the texts that all rows share; nothing where workers map its files."""
+    if job.dataset.files is not None and _on_one_machine(ray):
+        return []
     bare = replace(job.dataset, dictionaries=(), classes=())
     return [Chunk(start, stop, ray.put(pick(bare, slice(start, stop)))) for start, stop in cut_rows(job)]
 
 
-def empty_of_rows(job: Job) -> Job:
-    """Return the job without its rows."""
-    return replace(job, dataset=pick(job.dataset, slice(0, 0)))
+def _on_one_machine(ray: Any) -> bool:
+    """Return whether all workers share this machine: the driver is on one of the cluster's nodes, and there is one."""
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    return len(alive) == 1
+
+
+def rows_of(job: Job, chunks: Sequence[Chunk]) -> tuple[Job, RowSource]:
+    """Return a job as it was sent and where its rows come from; of files, the job has the rows."""
+    if job.dataset.files is None:
+        return job, FetchedRows(job, chunks)
+    mapped = replace(job, dataset=job.dataset.files.open())
+    return mapped, RowsAtHand(mapped)
 
 
 def cut_rows(job: Job) -> list[tuple[int, int]]:

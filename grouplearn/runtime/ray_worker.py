@@ -15,7 +15,7 @@ from grouplearn.runtime.bench import Bench, Watch
 from grouplearn.runtime.job import Job, UnitResult
 from grouplearn.runtime.prepare import Outline
 from grouplearn.runtime.ray_cluster import import_ray
-from grouplearn.runtime.ray_rows import FETCH_SECONDS, Chunk, FetchedRows
+from grouplearn.runtime.ray_rows import FETCH_SECONDS, Chunk, rows_of
 from grouplearn.runtime.single_thread import import_learner
 from grouplearn.runtime.steps import Product, StepAnswer, product_bytes
 from grouplearn.schedule.messages import Instruction, Load, Release, Run, RunStep, Step, Unit
@@ -68,7 +68,7 @@ class RayWorker:
         """Get ready for a run that began at ``time.time()`` = ``began``."""
         import_learner(job.learner)
         self._threads = threadpoolctl.ThreadpoolController()
-        self._bench, self._worker, self._began = Bench(job, FetchedRows(job, chunks)), worker, began
+        self._bench, self._worker, self._began = Bench(*rows_of(job, chunks)), worker, began
         self._outlines: dict[tuple[int, int], Outline] = {}
 
     def follow(

@@ -9,7 +9,8 @@ from typing import Protocol
 import numpy as np
 
 from grouplearn.data.dataset import Dataset
-from grouplearn.runtime.chosen_rows import RowNumbers
+from grouplearn.data.shard import RowNumbers
+from grouplearn.runtime.chosen_rows import forget
 from grouplearn.runtime.job import Job
 from grouplearn.runtime.unit import group_of
 
@@ -31,7 +32,7 @@ class RowsAtHand:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._row_bytes = dataset_bytes(job.dataset) // max(1, job.dataset.n_rows)
+        self._row_bytes = row_bytes(job.dataset)
 
     def job_of(self, groups: Sequence[int]) -> tuple[Job, int]:
         """Return the job as it is, and the bytes of the rows of these groups."""
@@ -40,13 +41,16 @@ class RowsAtHand:
 
     def take(self, rows: RowNumbers) -> Dataset:
         """Return a copy of these rows."""
-        return pick(self._job.dataset, rows)
+        taken = pick(self._job.dataset, rows)
+        forget(self._job.dataset, rows)
+        return taken
 
 
 def pick(dataset: Dataset, rows: RowNumbers | slice) -> Dataset:
     """Return some rows of a dataset: a copy by numbers, a view of a slice."""
     return replace(
         dataset,
+        files=None,
         numeric=dataset.numeric[rows],
         codes=dataset.codes[rows],
         y=dataset.y[rows],
@@ -72,3 +76,8 @@ def joined(parts: Sequence[Dataset]) -> Dataset:
 def dataset_bytes(data: Dataset) -> int:
     """Return the bytes of a dataset's rows."""
     return sum(int(array.nbytes) for array in (data.numeric, data.codes, data.y, data.weight, data.split))
+
+
+def row_bytes(data: Dataset) -> int:
+    """Return the bytes of one row."""
+    return dataset_bytes(data) // max(1, data.n_rows)

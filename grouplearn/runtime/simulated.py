@@ -62,7 +62,8 @@ class Costs:
 
     ``share`` is the part of a group's rows that lies in some of its blocks, ``row_bytes`` the bytes of all its rows;
     ``state_bytes`` and ``sums_bytes`` are those of a unit's pack. ``overhead`` is what a step takes besides its share of
-    the unit's work (seconds). Moving n bytes takes ``latency`` + n / ``bandwidth`` seconds (bytes per second).
+    the unit's work (seconds). Moving n bytes takes ``latency`` + n / ``bandwidth`` seconds (bytes per second). Of a group's
+    rows a worker holds at most ``most_rows_held`` bytes at a time.
     """
 
     share: Callable[[int, Blocks], float] = lambda _group, _blocks: 1.0
@@ -71,6 +72,7 @@ class Costs:
     sums_bytes: Callable[[Unit], float] = lambda _unit: 0.0
     exchange: Callable[[Step], Exchange] = lambda _step: Exchange()
     overhead: Callable[[Step], float] = lambda _step: 0.0
+    most_rows_held: float = math.inf
     bandwidth: float = math.inf
     latency: float = 0.0
 
@@ -185,7 +187,7 @@ class _Clock:
         seconds = self._load_seconds(load.group) * share
         n_bytes = self._costs.row_bytes(load.group) * share
         self._free[load.worker] = self._start(load.worker) + seconds
-        self._memory.load(load.worker, load.group, n_bytes)
+        self._memory.load(load.worker, load.group, min(n_bytes, self._costs.most_rows_held))
         self.busy += seconds
         self.network_bytes += n_bytes
         self.loads += 1

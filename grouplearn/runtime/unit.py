@@ -78,9 +78,10 @@ def group_of(job: Job, number: int) -> Group:
     return next(group for group in job.groups if group.id == number)
 
 
-def reason_of(error: Exception) -> str:
-    """Return an exception as a reason that a user understands."""
-    text = " ".join(str(error).split())[:_REASON_LENGTH]
+def reason_of(error: Exception, features: Sequence[str] = ()) -> str:
+    """Return an exception as a reason that a user understands; ``features`` are the names of the feature columns."""
+    message = error.about(features) if isinstance(error, Diverged) else str(error)
+    text = " ".join(message.split())[:_REASON_LENGTH]
     if isinstance(error, MemoryError):
         return "out of memory; hint: fewer feature columns (hash, ordinal), or fewer workers at a time"
     if isinstance(error, Diverged | ValueError):
@@ -121,7 +122,8 @@ def _train(
     except Exception as error:
         if len(numbers) == 1:
             seconds = time.perf_counter() - started
-            return (TrialResult(numbers[0], "failed", reason_of(error), seconds=seconds),)
+            reason = reason_of(error, prepared.facts.features)
+            return (TrialResult(numbers[0], "failed", reason, seconds=seconds),)
         alone = (_train(job, unit, (number,), prepared, report, cancelled) for number in numbers)
         return tuple(trial for trials in alone for trial in trials)
 

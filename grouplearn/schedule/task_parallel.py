@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from grouplearn.schedule.messages import (
@@ -12,7 +12,6 @@ from grouplearn.schedule.messages import (
     Finish,
     Instruction,
     Load,
-    Operator,
     Release,
     Run,
     StepDone,
@@ -149,14 +148,3 @@ class ModelTaskParallel(TaskParallel):
 
     def __init__(self, units: Iterable[Unit]) -> None:
         super().__init__((unit,) for unit in units)
-
-
-OPERATORS: Mapping[str, Callable[[Iterable[Unit]], Operator]] = {
-    GroupTaskParallel.name: GroupTaskParallel,
-    ModelTaskParallel.name: ModelTaskParallel,
-}
-
-
-def operator(name: str, units: Iterable[Unit]) -> Operator:
-    """Return a fresh state machine of the operator ``name`` (a key of ``OPERATORS``) over ``units``."""
-    return OPERATORS[name](units)

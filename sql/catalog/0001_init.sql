@@ -1,5 +1,10 @@
 CREATE SCHEMA IF NOT EXISTS grouplearn;
 
+CREATE TABLE grouplearn.schema_version (version INTEGER NOT NULL);
+INSERT INTO grouplearn.schema_version VALUES (1);
+COMMENT ON TABLE grouplearn.schema_version IS 'The version of these tables: software of another version does not read them.';
+COMMENT ON COLUMN grouplearn.schema_version.version IS 'One row.';
+
 CREATE TABLE grouplearn.models (
   model UUID PRIMARY KEY,
   schema_name VARCHAR NOT NULL,

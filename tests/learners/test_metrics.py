@@ -1,11 +1,14 @@
 """Every metric against scikit-learn, merged and whole, and where it is not defined."""
 
 import functools
+import mmap
 
 import numpy as np
 import pytest
 import sklearn.metrics as sk
 
+from grouplearn.data import spilled
+from grouplearn.learners import metrics
 from grouplearn.learners.base import Task
 from grouplearn.learners.metrics import METRICS, default_metric, finish, measure, merge, metrics_for
 
@@ -164,3 +167,27 @@ def test_every_metric_belongs_to_a_task_and_has_a_direction():
         "log_loss",
     ]
     assert all(default_metric(task) in metrics_for(task) for task in Task)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_many_rows_have_the_same_metrics_a_piece_at_a_time(monkeypatch: pytest.MonkeyPatch, ties: bool) -> None:
+    rng = np.random.default_rng(3)
+    scores, labels = rng.random((5000, 2, 1)), np.asarray(rng.random(5000) < 0.3, dtype=np.float64)
+    scores = np.round(scores, 2) if ties else scores
+    blocks = [slice(start, start + 700) for start in range(0, 5000, 700)]
+
+    def measured() -> metrics.MetricSums:
+        parts = [metrics.measure(Task.BINARY, 2, scores[rows], labels[rows], np.ones(5000)[rows]) for rows in blocks]
+        return functools.reduce(metrics.merge, parts)
+
+    expected = metrics.finish(measured())
+    monkeypatch.setattr(metrics, "_LONG", 512)
+    monkeypatch.setattr(spilled, "SPILLED_BYTES", 1 << 14)
+    monkeypatch.setattr(spilled, "_RUN_BYTES", 1 << 12)
+    sums = measured()
+    assert isinstance(sums.tensors["scores"].base, mmap.mmap)
+    np.testing.assert_array_equal(sums.tensors["scores"], scores)
+    found = metrics.finish(sums)
+    assert {name: value.tobytes() for name, value in found.items()} == {
+        name: value.tobytes() for name, value in expected.items()
+    }

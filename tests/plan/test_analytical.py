@@ -19,7 +19,7 @@ from grouplearn.plan.analytical import (
 from grouplearn.plan.coefficients import Coefficients, Machine
 from grouplearn.runtime.simulated import simulate
 from grouplearn.schedule.messages import Unit
-from grouplearn.schedule.task_parallel import operator
+from grouplearn.schedule.task_parallel import GroupTaskParallel
 
 #: One second per row, pass and config, and per update; a byte takes a second on any way.
 LEARNER = Coefficients(gradient=0.5, row=0.0, update=1.0, step=0.0, read=0.0, config=0.0, group=0.0)
@@ -95,7 +95,7 @@ def test_task_parallelism_is_bounded_by_its_closed_form(rows: list[int], workers
     work = Workload(tuple(rows), ones, ones, 3, 2, workers, 2, 1, row_bytes=0, model_bytes=0)
     costs = [3 * 2 * (count + 1.0) for count in rows]
     units = [Unit(number, number, (0, 1, 2), cost=seconds) for number, seconds in enumerate(costs)]
-    simulated = simulate(operator("group_task_parallel", units), workers, lambda group: 0.0).makespan
+    simulated = simulate(GroupTaskParallel(units), workers, lambda group: 0.0).makespan
     bound = group_task_parallel(work, LEARNER, MACHINE).total(workers)
     # Graham 1969: W/p <= makespan <= W/p + (1 - 1/p) of the longest task
     assert max(sum(costs) / workers, max(costs)) - 1e-6 <= simulated <= bound + 1e-6

@@ -52,16 +52,8 @@ def test_updates_of_each_access_pattern() -> None:
     assert [cost.steps_per_pass(each, {}, 1000) for each in (mlp, gbdt, linear)] == [32, 1, 1]
 
 
-def test_passes_of_shards_add_up_to_the_pass_over_the_group() -> None:
-    learner = registry.learner("logistic_regression")
-    known = rates(learner.name, update=0.0, step=0.0)
-    whole = cost.pass_seconds(learner, [{}, {}], 3072, 8, 1, known)
-    assert whole == sum(cost.pass_seconds(learner, [{}, {}], rows, 8, 1, known) for rows in (1024, 2048))
-
-
-def test_loading_and_sending() -> None:
+def test_loading() -> None:
     assert cost.load_seconds(1024, 8, rates("mlp")) == 0.5 + 2.0**-20 * 1024 * 8
-    assert cost.transfer_seconds(3e6, Machine(network=1e6, latency=0.5), messages=4) == 5.0
     assert cost.row_bytes(6) == 64
 
 

@@ -19,7 +19,7 @@ from grouplearn.runtime.local import LocalRuntime
 from grouplearn.runtime.outcome import merge
 from grouplearn.runtime.unit import failed_unit, train_unit
 from grouplearn.schedule.messages import Unit
-from grouplearn.schedule.task_parallel import operator
+from grouplearn.schedule.task_parallel import GroupTaskParallel
 
 #: In batches of 8: one row, part of a batch, whole batches, a batch and a row.
 SIZES = (30, 3, 80, 41, 64, 12, 17)
@@ -210,7 +210,7 @@ def test_groups_of_another_width_stand_beside_their_like() -> None:
 def test_a_run_gives_the_same_models_on_any_number_of_workers(workers: int) -> None:
     a_job, watcher = some_groups(), Watcher()
     halves = [Unit(0, 0, (0, 1, 2), others=(1, 2, 3)), Unit(1, 4, (0, 1, 2), others=(5, 6))]
-    results = LocalRuntime().run(a_job, operator("group_task_parallel", halves), workers, watcher, lambda: False)
+    results = LocalRuntime().run(a_job, GroupTaskParallel(halves), workers, watcher, lambda: False)
     parts = tuple(part for result in results for part in result.parts)
     assert models(parts) == models(alone(a_job))
     assert watcher.epochs == sum(trial.epochs for part in parts for trial in part.trials)

@@ -22,7 +22,7 @@ from grouplearn.runtime.prepare_stack import PreparedStack, prepare_stacks
 from grouplearn.runtime.rows import dataset_bytes
 from grouplearn.runtime.unit import train_unit
 from grouplearn.schedule.messages import Unit
-from grouplearn.schedule.task_parallel import operator
+from grouplearn.schedule.task_parallel import GroupTaskParallel
 
 SIZES = (40, 29, 23, 64, 31, 2, 17)
 #: Trained to the last digits, so that the weights of flat objectives can be compared, too.
@@ -147,13 +147,13 @@ def test_a_group_that_breaks_the_stack_leaves_the_others_untouched() -> None:
 
 def test_a_run_tells_of_every_group_and_can_be_cancelled() -> None:
     a_job, watcher = small_groups(), Watcher()
-    (result,) = LocalRuntime().run(a_job, operator("group_task_parallel", [UNIT]), 1, watcher, lambda: False)
+    (result,) = LocalRuntime().run(a_job, GroupTaskParallel([UNIT]), 1, watcher, lambda: False)
     assert result.pack is not None
     assert result.pack.groups == tuple(range(len(SIZES)))
     assert watcher.epochs == result.pack.epochs.sum()
     assert result.loaded == dataset_bytes(a_job.dataset)
     with pytest.raises(Cancelled):
-        LocalRuntime().run(a_job, operator("group_task_parallel", [UNIT]), 1, watcher, lambda: True)
+        LocalRuntime().run(a_job, GroupTaskParallel([UNIT]), 1, watcher, lambda: True)
 
 
 def test_groups_of_another_shape_train_in_a_stack_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:

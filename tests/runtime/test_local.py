@@ -19,7 +19,7 @@ from grouplearn.learners.logistic_regression import LogisticRegression
 from grouplearn.runtime.choose import runtime
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.runtime.unit import train_unit
-from grouplearn.schedule.task_parallel import operator
+from grouplearn.schedule.task_parallel import GroupTaskParallel, ModelTaskParallel
 
 LEARNERS: dict[str, tuple[dict[str, Any], ...]] = {
     "logistic_regression": ({"l2": 0.1}, {"l1": 1.0}),
@@ -37,15 +37,15 @@ def test_models_are_bitwise_those_of_a_loop(learner: str) -> None:
     a_job = job(learner, LEARNERS[learner], epochs=3)
     plan = units(a_job)
     loop = models(tuple(train_unit(a_job, unit, None, lambda epochs: None, never) for unit in plan))
-    for name in ("group_task_parallel", "model_task_parallel"):
+    for tasks in (GroupTaskParallel, ModelTaskParallel):
         for workers in (1, 2, 4):
-            results = LocalRuntime().run(a_job, operator(name, plan), workers, Watcher(), never)
+            results = LocalRuntime().run(a_job, tasks(plan), workers, Watcher(), never)
             assert models(results) == loop
 
 
 def test_results_come_in_unit_order_with_times_and_workers() -> None:
     a_job, watcher = job(groups=6), Watcher()
-    results = runtime("local").run(a_job, operator("model_task_parallel", units(a_job, True)), 3, watcher, never)
+    results = runtime("local").run(a_job, ModelTaskParallel(units(a_job, True)), 3, watcher, never)
     assert [result.unit.id for result in results] == list(range(12))
     assert sorted(watcher.units) == list(range(12))
     assert watcher.epochs == sum(trial.epochs for result in results for trial in result.trials)
@@ -63,7 +63,7 @@ def test_a_failing_group_fails_alone() -> None:
     label[130] = np.nan
     groups = (*a_job.groups, Group(3, 0, ("empty",), ()))
     a_job = replace(a_job, groups=groups, dataset=replace(a_job.dataset, y=label))
-    results = LocalRuntime().run(a_job, operator("group_task_parallel", units(a_job)), 1, Watcher(), never)
+    results = LocalRuntime().run(a_job, GroupTaskParallel(units(a_job)), 1, Watcher(), never)
     assert [{trial.reason for trial in result.trials} for result in results] == [
         {None},
         {"the label is true in all of the group's 40 training rows"},
@@ -102,9 +102,7 @@ def test_cancelling_stops_within_two_seconds(
     a_job = job(epochs=100_000)
     asked = time.monotonic() + 0.3
     with pytest.raises(Cancelled, match="training was interrupted; nothing was stored"):
-        LocalRuntime().run(
-            a_job, operator("group_task_parallel", units(a_job)), workers, Watcher(), lambda: time.monotonic() > asked
-        )
+        LocalRuntime().run(a_job, GroupTaskParallel(units(a_job)), workers, Watcher(), lambda: time.monotonic() > asked)
     assert time.monotonic() - asked < 2
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("grouplearn")]
 
@@ -117,7 +115,7 @@ def test_ctrl_c_stops_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
     a_job = job(epochs=100_000)
     with pytest.raises(Cancelled):
-        LocalRuntime().run(a_job, operator("group_task_parallel", units(a_job)), 1, Watcher(), interrupt)
+        LocalRuntime().run(a_job, GroupTaskParallel(units(a_job)), 1, Watcher(), interrupt)
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("grouplearn")]
 
 
@@ -128,7 +126,7 @@ def test_a_broken_observer_is_not_swallowed_and_leaves_no_thread() -> None:
 
     a_job = job()
     with pytest.raises(LookupError, match="observer"):
-        LocalRuntime().run(a_job, operator("group_task_parallel", units(a_job)), 2, Broken(), never)
+        LocalRuntime().run(a_job, GroupTaskParallel(units(a_job)), 2, Broken(), never)
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("grouplearn")]
 
 
@@ -145,7 +143,7 @@ def test_numerical_libraries_are_limited_during_a_run_and_restored_after() -> No
             self.seen |= blas_threads()
 
     before, a_job, looking = blas_threads(), job(), Looking()
-    LocalRuntime().run(a_job, operator("group_task_parallel", units(a_job)), 1, looking, never)
+    LocalRuntime().run(a_job, GroupTaskParallel(units(a_job)), 1, looking, never)
     assert looking.seen == {1}
     assert blas_threads() == before
 
@@ -154,7 +152,7 @@ def test_a_learner_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(LogisticRegression, "requires", ("no_such_module", "grouplearn[magic]"))
     a_job = job()
     with pytest.raises(MissingDependency) as error:
-        LocalRuntime().run(a_job, operator("group_task_parallel", units(a_job)), 1, Watcher(), never)
+        LocalRuntime().run(a_job, GroupTaskParallel(units(a_job)), 1, Watcher(), never)
     assert error.value.hint == 'pip install "grouplearn[magic]"'
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -15,13 +16,16 @@ import numpy as np
 import pytest
 from runtime_jobs import Watcher, job, models, units
 
+from grouplearn.data.dataset import ARRAYS, DatasetFiles
+from grouplearn.data.run_directory import RunDirectory
 from grouplearn.errors import Cancelled, MissingDependency
 from grouplearn.runtime import ray_cluster
 from grouplearn.runtime.choose import runtime
 from grouplearn.runtime.job import Job, UnitResult
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.runtime.ray import RayRuntime
-from grouplearn.schedule.task_parallel import operator
+from grouplearn.runtime.rows import dataset_bytes
+from grouplearn.schedule.task_parallel import ModelTaskParallel
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +45,7 @@ def never() -> bool:
 def run(
     where: Any, a_job: Job, workers: int, watcher: Watcher | None = None, cancelled: Callable[[], bool] = never
 ) -> tuple[UnitResult, ...]:
-    machine = operator("model_task_parallel", units(a_job, per_config=True))
+    machine = ModelTaskParallel(units(a_job, per_config=True))
     results: tuple[UnitResult, ...] = where.run(a_job, machine, workers, watcher or Watcher(), cancelled)
     return results
 
@@ -144,6 +148,44 @@ def test_a_killed_worker_changes_nothing_but_time(on_ray: RayRuntime, capfd: pyt
     assert sorted(killer.units) == list(range(6))
     assert [result.trials[0].status for result in results] == ["failed"] * 2 + ["done"] * 4
     assert results[0].trials[0].reason == "the label is false in all of the group's 1000 training rows"
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Iterator[tuple[Job, list[int]]]:
+    """A job whose rows are in files, and the sizes of what the driver puts into the object store."""
+    a_job, sizes = job(groups=3, rows=3000, epochs=3), []
+    with RunDirectory(tmp_path / "runs") as directory:
+        for name in ARRAYS:
+            array = getattr(a_job.dataset, name)
+            directory.array(name, array.shape, array.dtype)[...] = array
+        files = DatasetFiles(str(directory.path), 0, a_job.dataset.n_rows, (), a_job.dataset.classes)
+        real = ray_cluster.import_ray().put
+
+        def counted(value: Any) -> Any:
+            sizes.append(len(pickle.dumps(value)))
+            return real(value)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ray_cluster.import_ray(), "put", counted)
+            yield replace(a_job, dataset=files.open()), sizes
+    assert not (tmp_path / "runs").exists()
+
+
+def test_workers_map_files_instead_of_copying_rows(on_ray: RayRuntime, stored: tuple[Job, list[int]]) -> None:
+    a_job, sizes = stored
+    in_memory = job(groups=3, rows=3000, epochs=3)
+    expected = models(run(LocalRuntime(), in_memory, 1))
+
+    class Killer(Watcher):
+        def unit_done(self, result: UnitResult) -> None:
+            super().unit_done(result)
+            if len(self.units) == 2:
+                os.kill(max(workers_below()), signal.SIGKILL)
+
+    assert models(run(on_ray, a_job, 2, Killer())) == expected
+    mapped, sizes[:] = sum(sizes), []
+    assert models(run(on_ray, in_memory, 2)) == expected
+    assert mapped < 10_000 < dataset_bytes(a_job.dataset) < sum(sizes)
 
 
 def test_cancelling_stops_within_two_seconds_and_the_next_run_works(on_ray: RayRuntime) -> None:

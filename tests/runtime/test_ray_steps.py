@@ -24,7 +24,7 @@ from grouplearn.runtime.ray_rows import cut_rows
 from grouplearn.runtime.rows import dataset_bytes
 from grouplearn.runtime.unit import train_unit
 from grouplearn.schedule.messages import Unit
-from grouplearn.schedule.task_parallel import operator
+from grouplearn.schedule.task_parallel import GroupTaskParallel, ModelTaskParallel
 
 __all__ = ["small_blocks"]
 
@@ -203,10 +203,10 @@ def test_whole_groups_count_what_they_load(on_ray: RayRuntime) -> None:
     a_job = job(groups=3)
     group_bytes = dataset_bytes(a_job.dataset) // 3
     units = [Unit(2 * group + index, group, (index,)) for group in range(3) for index in range(2)]
-    for name, loads in (("group_task_parallel", 3), ("model_task_parallel", 6)):
-        results = on_ray.run(a_job, operator(name, units), 1, Watcher(), never)
+    for tasks, loads in ((GroupTaskParallel, 3), (ModelTaskParallel, 6)):
+        results = on_ray.run(a_job, tasks(units), 1, Watcher(), never)
         assert sum(result.loaded for result in results) == loads * group_bytes
-        local = runtime("local").run(a_job, operator(name, units), 1, Watcher(), never)
+        local = runtime("local").run(a_job, tasks(units), 1, Watcher(), never)
         assert sum(result.loaded for result in local) == loads * group_bytes
 
 
@@ -227,7 +227,7 @@ def test_fetched_rows_are_those_of_the_dataset(on_ray: RayRuntime, monkeypatch: 
     monkeypatch.setattr(ray_rows, "CHUNK_BYTES", 2000)
     a_job = CASES["linear, folds"]
     units = [Unit(0, 0, (0,)), Unit(1, 1, (0, 1), fold=1)]
-    results = on_ray.run(a_job, operator("group_task_parallel", units), 1, Watcher(), never)
+    results = on_ray.run(a_job, GroupTaskParallel(units), 1, Watcher(), never)
     for ours in results:
         theirs = train_unit(a_job, ours.unit, None, lambda _: None, never)
         assert ours.facts == theirs.facts

@@ -10,7 +10,7 @@ from grouplearn.schedule.messages import Blocks, Unit
 from grouplearn.schedule.operators import OPERATORS
 from grouplearn.schedule.operators import operator as operator_of
 from grouplearn.schedule.partition import rows_in
-from grouplearn.schedule.task_parallel import operator
+from grouplearn.schedule.task_parallel import GroupTaskParallel, ModelTaskParallel
 from grouplearn.schedule.workload import AccessPattern, Workload
 
 COSTS = [7.0, 6.0, 5.0, 4.0, 3.0, 3.0]
@@ -21,13 +21,13 @@ def units(costs: list[float]) -> list[Unit]:
 
 
 def test_one_worker_does_everything_one_after_another() -> None:
-    timeline = simulate(operator("group_task_parallel", units(COSTS)), 1, lambda group: 0.5)
+    timeline = simulate(GroupTaskParallel(units(COSTS)), 1, lambda group: 0.5)
     assert timeline.makespan == sum(COSTS) + 0.5 * len(COSTS)
     assert (timeline.idle_share, timeline.loads) == (0.0, 6)
 
 
 def test_largest_first_on_two_workers() -> None:
-    timeline = simulate(operator("group_task_parallel", units(COSTS)), 2, lambda group: 0.0)
+    timeline = simulate(GroupTaskParallel(units(COSTS)), 2, lambda group: 0.0)
     # 7+4+3 and 6+5+3
     assert timeline.makespan == 14.0
     assert timeline.idle_share == 0.0
@@ -39,29 +39,29 @@ def test_largest_first_on_two_workers() -> None:
 
 
 def test_more_workers_than_work_idle() -> None:
-    timeline = simulate(operator("group_task_parallel", units([2.0, 1.0])), 4, lambda group: 1.0)
+    timeline = simulate(GroupTaskParallel(units([2.0, 1.0])), 4, lambda group: 1.0)
     assert timeline.makespan == 3.0
     assert timeline.idle_share == pytest.approx(1 - (2 + 1 + 2) / 12)
 
 
 def test_group_tasks_load_once_and_model_tasks_balance() -> None:
     grouped = [Unit(number, 0, (number,), cost=1.0) for number in range(4)]
-    group = simulate(operator("group_task_parallel", grouped), 4, lambda group: 1.0)
-    model = simulate(operator("model_task_parallel", grouped), 4, lambda group: 1.0)
+    group = simulate(GroupTaskParallel(grouped), 4, lambda group: 1.0)
+    model = simulate(ModelTaskParallel(grouped), 4, lambda group: 1.0)
     assert (group.loads, group.makespan) == (1, 5.0)
     assert (model.loads, model.makespan) == (4, 2.0)
 
 
 def test_a_thousand_workers() -> None:
     costs = [1.0 + number % 7 for number in range(5000)]
-    timeline = simulate(operator("group_task_parallel", units(costs)), 1000, lambda group: 0.0)
+    timeline = simulate(GroupTaskParallel(units(costs)), 1000, lambda group: 0.0)
     assert timeline.makespan <= sum(costs) / 1000 + max(costs)
 
 
 def test_no_work_takes_no_time() -> None:
-    assert simulate(operator("group_task_parallel", []), 3, lambda group: 1.0).makespan == 0.0
+    assert simulate(GroupTaskParallel([]), 3, lambda group: 1.0).makespan == 0.0
     with pytest.raises(ValueError, match="at least one worker, not 0"):
-        simulate(operator("group_task_parallel", []), 0, lambda group: 1.0)
+        simulate(GroupTaskParallel([]), 0, lambda group: 1.0)
 
 
 BLOCK = 10

@@ -15,7 +15,7 @@ from grouplearn.schedule.messages import (
     WorkerReady,
 )
 from grouplearn.schedule.promises import BrokenSchedule
-from grouplearn.schedule.task_parallel import operator
+from grouplearn.schedule.task_parallel import GroupTaskParallel, ModelTaskParallel, TaskParallel
 
 UNITS = [
     Unit(0, group=0, configs=(0,), cost=1.0),
@@ -25,9 +25,9 @@ UNITS = [
 ]
 
 
-def sequence(name: str) -> list[Instruction]:
+def sequence(tasks: type[TaskParallel]) -> list[Instruction]:
     """The instructions that one worker gets, to the end."""
-    machine, running, seen = operator(name, UNITS), [], []
+    machine, running, seen = tasks(UNITS), [], []
     news: list[Instruction] = list(machine.on(WorkerReady(0)))
     while news:
         seen += news
@@ -37,7 +37,7 @@ def sequence(name: str) -> list[Instruction]:
 
 
 def test_groups_go_largest_first_and_are_loaded_once() -> None:
-    assert sequence("group_task_parallel") == [
+    assert sequence(GroupTaskParallel) == [
         *(Load(0, 1), Run(0, UNITS[2]), Release(0, 1)),
         *(Load(0, 0), Run(0, UNITS[0]), Run(0, UNITS[1]), Release(0, 0)),
         *(Load(0, 2), Run(0, UNITS[3]), Release(0, 2)),
@@ -46,7 +46,7 @@ def test_groups_go_largest_first_and_are_loaded_once() -> None:
 
 
 def test_models_go_largest_first_and_load_for_themselves() -> None:
-    assert sequence("model_task_parallel") == [
+    assert sequence(ModelTaskParallel) == [
         *(Load(0, 1), Run(0, UNITS[2]), Release(0, 1)),
         *(Load(0, 2), Run(0, UNITS[3]), Release(0, 2)),
         *(Load(0, 0), Run(0, UNITS[0]), Release(0, 0)),
@@ -57,7 +57,7 @@ def test_models_go_largest_first_and_load_for_themselves() -> None:
 
 def test_folds_of_a_group_are_not_interleaved() -> None:
     units = [Unit(number, 0, (number,), fold) for number, fold in enumerate((1, -1, 0, 1, 0, -1))]
-    cluster = Cluster(operator("group_task_parallel", units), Rules(lambda unit: 1))
+    cluster = Cluster(GroupTaskParallel(units), Rules(lambda unit: 1))
     cluster.join(0)
     while cluster.running:
         cluster.complete(0)
@@ -65,7 +65,7 @@ def test_folds_of_a_group_are_not_interleaved() -> None:
 
 
 def test_what_a_lost_worker_had_left_goes_to_one_that_waits() -> None:
-    machine = operator("group_task_parallel", UNITS[:2])
+    machine = GroupTaskParallel(UNITS[:2])
     assert machine.on(WorkerReady(0)) == (Load(0, 0), Run(0, UNITS[0]))
     assert machine.on(WorkerReady(1)) == ()
     assert machine.on(UnitDone(0, UNITS[0])) == (Run(0, UNITS[1]),)
@@ -75,11 +75,11 @@ def test_what_a_lost_worker_had_left_goes_to_one_that_waits() -> None:
 
 
 def test_no_units_finish_with_the_first_worker() -> None:
-    assert operator("model_task_parallel", []).on(WorkerReady(0)) == (Finish(),)
+    assert ModelTaskParallel([]).on(WorkerReady(0)) == (Finish(),)
 
 
 def test_impossible_events_are_refused() -> None:
-    machine = operator("model_task_parallel", UNITS)
+    machine = ModelTaskParallel(UNITS)
     machine.on(WorkerReady(0))
     with pytest.raises(BrokenSchedule, match="worker 0 joined twice"):
         machine.on(WorkerReady(0))
@@ -88,4 +88,4 @@ def test_impossible_events_are_refused() -> None:
     with pytest.raises(BrokenSchedule, match="worker 7 was not there to be lost"):
         machine.on(WorkerLost(7))
     with pytest.raises(BrokenSchedule, match="unit 0 was given twice"):
-        operator("model_task_parallel", [UNITS[0], UNITS[0]])
+        ModelTaskParallel([UNITS[0], UNITS[0]])

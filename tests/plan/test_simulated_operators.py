@@ -1,0 +1,56 @@
+"""Which operators are simulated: in TRAIN those that may be chosen, in EXPLAIN all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import grouplearn
+from grouplearn import training
+
+TRAIN = "TRAIN OR REPLACE MODEL m USING {learner} PREDICT y FEATURES (x) FROM points GROUP BY g WITH (executor = 'local'{more})"
+EVERY = ["group_task_parallel", "model_task_parallel", "gap", "data_parallel", "switching"]
+
+
+@pytest.fixture
+def con() -> Any:
+    with grouplearn.connect(progress=False) as connection:
+        connection.execute(
+            "CREATE TABLE points AS SELECT i % 3 AS g, i * 37 % 101 AS x, i % 7 AS y FROM range(90) AS t(i)"
+        )
+        yield connection
+
+
+@pytest.fixture
+def simulated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    names: list[str] = []
+    real = training._simulated
+
+    def spied(physical: Any, name: str, *others: Any) -> Any:
+        names.append(name)
+        return real(physical, name, *others)
+
+    monkeypatch.setattr(training, "_simulated", spied)
+    return names
+
+
+@pytest.mark.parametrize(
+    ("learner", "more", "expected"),
+    [
+        ("linear_regression", "", EVERY),
+        ("linear_regression", ", operator = 'gap'", ["gap"]),
+        # The others need processes, or make models that depend on the number of workers.
+        ("gbdt", ", task = 'regression'", ["group_task_parallel", "model_task_parallel"]),
+    ],
+)
+def test_what_may_be_chosen_is_simulated(
+    con: grouplearn.Connection, simulated: list[str], learner: str, more: str, expected: list[str]
+) -> None:
+    statement = TRAIN.format(learner=learner, more=more)
+    con.execute(statement)
+    assert simulated == expected
+    for explain in ("EXPLAIN", "EXPLAIN ANALYZE"):
+        simulated.clear()
+        con.execute(f"{explain} {statement}")
+        assert simulated == EVERY
