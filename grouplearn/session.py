@@ -58,6 +58,7 @@ from grouplearn.plan.measured import Measured, Ran, compare
 from grouplearn.plan.options import check_setting, known_setting
 from grouplearn.plan.physical import PhysicalPlan, definition, plan
 from grouplearn.runtime.job import Progress
+from grouplearn.search.procedures import PROCEDURES
 from grouplearn.steering import IN_TRAINING, Place, Steering
 
 
@@ -171,6 +172,11 @@ class Session:
         return self._explained(statement, physical, choice, None)
 
     def _analyze(self, statement: ExplainTrain, judge: Judge) -> str:
+        search = statement.train.search
+        if search is not None and search.method in PROCEDURES:
+            hint = "EXPLAIN TRAIN shows the plan; after TRAIN, the table grouplearn.units has every unit as it ran."
+            message = f"EXPLAIN ANALYZE compares one round with its plan, and OVER {search.method.upper()} runs several"
+            raise judge.error(message, search.span, hint)
         trained = self._run(statement.train, judge)
         if trained is None:
             return _nothing_trained(statement.train)

@@ -8,7 +8,11 @@ from grouplearn.search.pbt import Pbt
 from grouplearn.search.procedure import WORST
 from grouplearn.search.space import Choices, Range
 
-SPACE = (Range("rate", 1e-4, 1.0, log=True), Range("width", 1, 64, integer=True), Choices(("shape",), (("a",), ("b",), ("c",))))
+SPACE = (
+    Range("rate", 1e-4, 1.0, log=True),
+    Range("width", 1, 64, integer=True),
+    Choices(("shape",), (("a",), ("b",), ("c",))),
+)
 
 
 def population(seed: int = 0, alike=lambda one, other: True) -> Pbt:

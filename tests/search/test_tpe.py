@@ -8,7 +8,11 @@ from grouplearn.search.procedure import WORST
 from grouplearn.search.space import Choices, Range
 from grouplearn.search.tpe import Tpe
 
-SPACE = (Range("rate", 1e-4, 1.0, log=True), Range("width", 1, 64, integer=True), Choices(("a", "b"), ((1, "x"), (2, "y"))))
+SPACE = (
+    Range("rate", 1e-4, 1.0, log=True),
+    Range("width", 1, 64, integer=True),
+    Choices(("a", "b"), ((1, "x"), (2, "y"))),
+)
 
 
 def value(config) -> float:
