@@ -21,7 +21,6 @@ from grouplearn.catalog.views import best_sql
 from grouplearn.data.run_directory import RunDirectory
 from grouplearn.errors import BindError, ModelExists, ReadOnlyError, Span, did_you_mean
 from grouplearn.learners import registry
-from grouplearn.learners.base import Hyperparameter
 from grouplearn.parser.render import render
 from grouplearn.parser.statements import (
     AddTrial,
@@ -255,7 +254,7 @@ class Session:
     def _describe_learner(self, statement: DescribeLearner, judge: Judge) -> str:
         learner = bind_learner(judge, statement.name)
         rows = [
-            (entry.name, entry.kind, answers.shown(entry.default), _allowed(entry), entry.doc, entry.source)
+            (entry.name, entry.kind, answers.shown(entry.default), answers.allowed(entry), entry.doc, entry.source)
             for entry in learner.hyperparameters
         ]
         return answers.table(("hyperparameter", "type", "default", "allowed", "meaning", "source"), rows)
@@ -390,17 +389,6 @@ class Session:
     def _rows(self, query: str, values: list[str] | None = None) -> list[tuple[Any, ...]]:
         # All rows at once: DuckDB refuses some calls on a connection with a result half read.
         return self._connection.execute(query, values).fetchall()
-
-
-def _allowed(parameter: Hyperparameter) -> str:
-    if parameter.choices:
-        return ", ".join(parameter.choices)
-    low, high = parameter.low, parameter.high
-    if low is None and high is None:
-        return ""
-    least = "" if low is None else f"{'>' if parameter.open_low else '>='} {low:g}"
-    most = "" if high is None else f"<= {high:g}"
-    return " and ".join(part for part in (least, most) if part)
 
 
 def _nothing_trained(statement: TrainModel) -> str:
