@@ -80,6 +80,18 @@ def test_a_search_depends_on_the_seed_alone(con: grouplearn.Connection, search: 
     assert bits(1, 5) != bits(1, 6)
 
 
+def test_rounds_on_ray_are_those_in_process(con: grouplearn.Connection) -> None:
+    pytest.importorskip("ray")
+    bits = {}
+    for executor in ("local", "ray"):
+        con.execute(
+            f"TRAIN OR REPLACE MODEL m {MLP} OVER HYPERBAND ({SPACE}) "
+            f"WITH (epochs = 9, trials = 6, executor = '{executor}', workers = 2)"
+        )
+        bits[executor] = rows(con, "SELECT group_id, config, sha256 FROM grouplearn.artifacts ORDER BY ALL")
+    assert bits["local"] == bits["ray"]
+
+
 def test_one_decision_for_all_groups_trains_the_same_configurations_everywhere(con: grouplearn.Connection) -> None:
     con.execute(f"TRAIN MODEL m {MLP} OVER HYPERBAND ({SPACE}) WITH (epochs = 9, search_scope = 'all')")
     assert rows(con, "SELECT DISTINCT count(DISTINCT epochs) FROM m GROUP BY learning_rate") == [(1,)]
