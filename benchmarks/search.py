@@ -39,8 +39,8 @@ TASKS = (
     Task(
         "flights",
         "PREDICT arr_delay > 15 FEATURES (zscore(dep_delay, distance, air_time, hour, month)) FROM late GROUP BY origin",
-        "log_loss",
-        -1,
+        "auc",
+        1,
     ),
     Task("digits", "PREDICT digit FROM digits", "accuracy", 1),
     Task(
@@ -123,12 +123,13 @@ def against_grid(con: Any, counter: Counter, task: Task, epochs: int) -> list[di
 
 def against_random(con: Any, counter: Counter, task: Task, epochs: int, seeds: int) -> list[dict[str, Any]]:
     rows = []
-    for method, trials, own in (("PBT", 10, f", interval = {max(1, epochs // 9)}"), ("TPE", 30, "")):
+    pbt = ("PBT", 10, epochs, f", interval = {max(1, epochs // 9)}")
+    for method, trials, each_epochs, own in (pbt, ("TPE", 30, max(1, epochs // 3), "")):
         found: dict[str, list[float]] = {"RANDOM": [], method: []}
         budgets: dict[str, set[int]] = {"RANDOM": set(), method: set()}
         for seed in range(seeds):
             for each, extra in (("RANDOM", ""), (method, own)):
-                options = f"hidden_layers = [16], epochs = {epochs}, trials = {trials}, seed = {seed}{extra}"
+                options = f"hidden_layers = [16], epochs = {each_epochs}, trials = {trials}, seed = {seed}{extra}"
                 value, run = best(con, counter, task, f"{each} ({SPACE})", options)
                 found[each].append(value)
                 budgets[each].add(run)

@@ -103,6 +103,7 @@ class _Search:
             told = {key: self._value(key) for key in verdict.keys}
             self._hear()
             verdict = self._jury.on(told, frozenset(self._failed_groups()))
+            self._forget(verdict)
             self._report(verdict)
             self._show(results, verdict)
         return self._found()
@@ -198,7 +199,7 @@ class _Search:
 
     def _take(self, results: tuple[UnitResult, ...]) -> None:
         """Note what a round brought; a trial that got no further keeps what it had."""
-        self._units += results
+        self._units += (replace(result, trials=()) for result in results)
         outcomes, _ = merge(self._job, results, self._greater)
         for outcome in outcomes:
             if outcome.facts is not None:
@@ -210,6 +211,13 @@ class _Search:
                 further = before is None or trial.status == "failed" or trial.epochs > before.epochs
                 kept = trial if further or before is None else before
                 self._trials[key] = replace(kept, seconds=seconds)
+
+    def _forget(self, verdict: Verdict) -> None:
+        """Let go of the states that nobody goes on from."""
+        parents = {(group, parent) for (group, _), (_, parent) in verdict.goes.items()}
+        for key, trial in self._trials.items():
+            if trial.carried is not None and key not in verdict.goes and key not in parents:
+                self._trials[key] = replace(trial, carried=None)
 
     def _value(self, key: _Key) -> float | None:
         """Return how well a trial does on the rows held out, greater is better; None without a model or a metric."""

@@ -172,6 +172,14 @@ def test_a_trial_that_diverges_is_dropped_and_the_search_goes_on(con: grouplearn
     assert rows(con, "SELECT max(epochs) FROM m WHERE is_best") == [(3,)]
 
 
+def test_no_group_is_no_error(con: grouplearn.Connection) -> None:
+    for scope in ("group", "all"):
+        con.execute(
+            f"TRAIN OR REPLACE MODEL m {MLP} HAVING count(*) > 999 OVER PBT ({SPACE}) WITH (search_scope = '{scope}')"
+        )
+        assert rows(con, "FROM m") == []
+
+
 def test_rollback_leaves_nothing(con: grouplearn.Connection) -> None:
     con.execute("BEGIN")
     con.execute(f"TRAIN MODEL m {MLP} OVER HYPERBAND ({SPACE}) WITH (epochs = 3)")
@@ -256,17 +264,21 @@ def test_wishes_are_checked_before_they_are_taken() -> None:
         if errors:
             return
         other = con.cursor()
+        trials = rows(other, "DESCRIBE MODEL m")
+        going = next(row[0] for row in trials if row[3])
+        stopped = next(row[0] for row in trials if not row[3])
         for statement in (
             "ALTER MODEL m STOP TRIAL 99",
             "ALTER MODEL m ADD TRIAL (learning_rate = -1)",
             "ALTER MODEL m ADD TRIAL (learning_rat = 1)",
             "ALTER MODEL m ADD TRIAL (l2 = 1)",
             "ALTER MODEL m ADD TRIAL (learning_rate = 1)",
-            "ALTER MODEL m ADD TRIAL (learning_rate = 1, hidden_layers = [7]) FROM TRIAL 0",
+            f"ALTER MODEL m ADD TRIAL (learning_rate = 1, hidden_layers = [7]) FROM TRIAL {going}",
+            f"ALTER MODEL m ADD TRIAL (learning_rate = 1) FROM TRIAL {stopped}",
         ):
             with pytest.raises(BindError) as caught:
                 other.execute(statement)
-            errors.append(str(caught.value).split("\n")[0])
+            errors.append(str(caught.value).split("\n")[0].replace(f"trial {stopped} has", "trial x has"))
 
     with grouplearn.connect(progress=Watching(act)) as con:
         table(con)
@@ -278,6 +290,7 @@ def test_wishes_are_checked_before_they_are_taken() -> None:
         "l2 is not searched: OVER names hidden_layers, learning_rate",
         "no value is given for hidden_layers",
         "a trial cannot be continued with another hidden_layers: its state has another shape",
+        "trial x has stopped, and its state is gone",
     ]
 
 
