@@ -21,8 +21,10 @@ def stop_trial(statement: StopTrial, judge: Judge, place: Place) -> str:
 def add_trial(statement: AddTrial, judge: Judge, place: Place) -> str:
     """Wish for a further trial in all groups; raise where there is no search in training, or it cannot have this trial."""
     steering, plan = _search(statement.name, judge, place)
-    trials = {each.trial: each.config for each in steering.standings()}
-    config, parent = bind_added(judge, statement, steering.learner, plan, trials)
+    standings = steering.standings()
+    trials = {each.trial: each.config for each in standings}
+    going = frozenset(each.trial for each in standings if each.going_on)
+    config, parent = bind_added(judge, statement, steering.learner, plan, trials, going)
     steering.add(Addition(config, parent))
     return answers.notice("the trial begins at the next barrier")
 

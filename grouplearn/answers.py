@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from grouplearn import sqltext
+from grouplearn.learners.base import Hyperparameter
 
 
 def notice(message: str) -> str:
@@ -27,3 +28,15 @@ def table(names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
 def shown(value: Any) -> str:
     """Return a hyperparameter's value for a person."""
     return "none" if value is None else ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def allowed(parameter: Hyperparameter) -> str:
+    """Return the values that a hyperparameter may have."""
+    if parameter.choices:
+        return ", ".join(parameter.choices)
+    low, high = parameter.low, parameter.high
+    if low is None and high is None:
+        return ""
+    least = "" if low is None else f"{'>' if parameter.open_low else '>='} {low:g}"
+    most = "" if high is None else f"<= {high:g}"
+    return " and ".join(part for part in (least, most) if part)

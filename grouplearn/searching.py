@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from grouplearn.learners.base import Config
@@ -22,7 +22,6 @@ from grouplearn.runtime.job import Carried, GroupFacts, Job, Observer, Progress,
 from grouplearn.runtime.outcome import GroupOutcome, best_config, merge
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.operators import operator
-from grouplearn.schedule.visiting import first_blocks
 from grouplearn.search.jury import Jury, Verdict
 from grouplearn.search.procedures import SearchPlan
 from grouplearn.steering import Standing, Steering
@@ -47,7 +46,6 @@ def search(
     progress: Progress,
     cancelled: Callable[[], bool],
     steering: Steering | None = None,
-    clock: Callable[[], float] = time.time,
 ) -> Found:
     """Train in rounds until every procedure is content or the job's deadline has passed; raises Cancelled.
 
@@ -59,7 +57,7 @@ def search(
         scheduled = operator(choice.operator, units, physical.workload(workers))
         return runtime(choice.executor).run(round_job, scheduled, workers, observer, cancelled)
 
-    return _Search(physical, job, progress, run, clock, steering).run()
+    return _Search(physical, job, progress, run, steering).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +79,11 @@ class _Search:
         job: Job,
         progress: Progress,
         run: Run,
-        clock: Callable[[], float],
         steering: Steering | None,
     ) -> None:
         assert physical.bound.search is not None  # noqa: S101  (the caller looked)
         self._plan: SearchPlan = physical.bound.search
-        self._physical, self._job, self._run_job, self._clock = physical, job, run, clock
+        self._physical, self._job, self._run_job = physical, job, run
         self._progress, self._steering = progress, steering
         self._greater = METRICS[job.metric].greater_is_better
         self._jury = Jury(self._plan, job.configs, [group.id for group in job.groups], self._alike)
@@ -94,20 +91,21 @@ class _Search:
         self._goals: dict[_Key, int] = {}
         self._facts: dict[int, GroupFacts] = {}
         self._units: list[UnitResult] = []
-        self._began = clock()
+        self._began = time.time()
 
     def run(self) -> Found:
         """Go from barrier to barrier."""
         verdict = self._jury.begin()
         self._report(verdict)
-        while verdict.goes and not self._expired():
+        while verdict.goes and not self._job.expired():
             results = self._round(verdict)
             self._take(results)
             told = {key: self._value(key) for key in verdict.keys}
             self._hear()
             verdict = self._jury.on(told, frozenset(self._failed_groups()))
-            self._show(results, verdict)
+            self._forget(verdict)
             self._report(verdict)
+            self._show(results, verdict)
         return self._found()
 
     def _hear(self) -> None:
@@ -130,9 +128,6 @@ class _Search:
         configs = enumerate(self._jury.configs)
         self._steering.report(tuple(Standing(n, config, going[n], epochs[n]) for n, config in configs))
 
-    def _expired(self) -> bool:
-        return self._job.deadline is not None and self._clock() >= self._job.deadline
-
     def _alike(self, one: Config, other: Config) -> bool:
         learner = self._physical.bound.learner
         return learner.pack_key(one) == learner.pack_key(other) and learner.conflict(other) is None
@@ -154,12 +149,12 @@ class _Search:
         job = replace(
             self._job,
             configs=self._jury.configs,
-            first_blocks=self._first_blocks(units),
+            first_blocks={},
             starts=starts,
             goals=goals if self._plan.continues else {},
             carries=self._plan.continues,
         )
-        offset = self._clock() - self._began
+        offset = time.time() - self._began
         results = self._run_job(job, units, _Epochs(self._progress))
         return tuple(_later(result, offset) for result in results)
 
@@ -200,16 +195,11 @@ class _Search:
         learner, rates = physical.bound.learner, physical.rates
         return cost.unit_seconds(learner, configs, rows, physical.stored, max(1, epochs), physical.outputs, 1, rates)
 
-    def _first_blocks(self, units: Iterable[Unit]) -> Mapping[int, int]:
-        if not self._job.first_blocks:
-            return {}
-        return first_blocks(units, self._physical.workload(1).blocks_of)
-
     # --- at a barrier ----------------------------------------------------------------------------------------------
 
     def _take(self, results: tuple[UnitResult, ...]) -> None:
         """Note what a round brought; a trial that got no further keeps what it had."""
-        self._units += results
+        self._units += (replace(result, trials=()) for result in results)
         outcomes, _ = merge(self._job, results, self._greater)
         for outcome in outcomes:
             if outcome.facts is not None:
@@ -221,6 +211,13 @@ class _Search:
                 further = before is None or trial.status == "failed" or trial.epochs > before.epochs
                 kept = trial if further or before is None else before
                 self._trials[key] = replace(kept, seconds=seconds)
+
+    def _forget(self, verdict: Verdict) -> None:
+        """Let go of the states that nobody goes on from."""
+        parents = {(group, parent) for (group, _), (_, parent) in verdict.goes.items()}
+        for key, trial in self._trials.items():
+            if trial.carried is not None and key not in verdict.goes and key not in parents:
+                self._trials[key] = replace(trial, carried=None)
 
     def _value(self, key: _Key) -> float | None:
         """Return how well a trial does on the rows held out, greater is better; None without a model or a metric."""

@@ -21,7 +21,6 @@ from grouplearn.catalog.views import best_sql
 from grouplearn.data.run_directory import RunDirectory
 from grouplearn.errors import BindError, Cancelled, ModelExists, ReadOnlyError, Span, did_you_mean
 from grouplearn.learners import registry
-from grouplearn.learners.base import Hyperparameter
 from grouplearn.parser.render import render
 from grouplearn.parser.statements import (
     AddTrial,
@@ -63,6 +62,8 @@ from grouplearn.plan.options import check_setting, known_setting
 from grouplearn.plan.physical import PhysicalPlan, definition, plan
 from grouplearn.runtime.job import Job, Progress
 from grouplearn.runtime.ledger import Ledger
+from grouplearn.runtime.job import Progress
+from grouplearn.search.procedures import PROCEDURES
 from grouplearn.steering import IN_TRAINING, Place, Steering
 
 
@@ -229,6 +230,11 @@ class Session:
         return self._explained(statement, physical, choice, None)
 
     def _analyze(self, statement: ExplainTrain, judge: Judge) -> str:
+        search = statement.train.search
+        if search is not None and search.method in PROCEDURES:
+            hint = "EXPLAIN TRAIN shows the plan; after TRAIN, the table grouplearn.units has every unit as it ran."
+            message = f"EXPLAIN ANALYZE compares one round with its plan, and OVER {search.method.upper()} runs several"
+            raise judge.error(message, search.span, hint)
         trained = self._run(statement.train, judge, every=True)
         if trained is None:
             return _nothing_trained(statement.train)
@@ -320,7 +326,7 @@ class Session:
     def _describe_learner(self, statement: DescribeLearner, judge: Judge) -> str:
         learner = bind_learner(judge, statement.name)
         rows = [
-            (entry.name, entry.kind, answers.shown(entry.default), _allowed(entry), entry.doc, entry.source)
+            (entry.name, entry.kind, answers.shown(entry.default), answers.allowed(entry), entry.doc, entry.source)
             for entry in learner.hyperparameters
         ]
         return answers.table(("hyperparameter", "type", "default", "allowed", "meaning", "source"), rows)
@@ -468,17 +474,6 @@ def _resumable(stored: ModelDefinition, ledger: Ledger | None) -> Iterator[None]
         name = stored.name if stored.name.isidentifier() else sqltext.identifier(stored.name)
         message = f"training was interrupted; {ledger.done} of its units are kept"
         raise Cancelled(message, hint=f"RESUME MODEL {name} goes on from there.") from None
-
-
-def _allowed(parameter: Hyperparameter) -> str:
-    if parameter.choices:
-        return ", ".join(parameter.choices)
-    low, high = parameter.low, parameter.high
-    if low is None and high is None:
-        return ""
-    least = "" if low is None else f"{'>' if parameter.open_low else '>='} {low:g}"
-    most = "" if high is None else f"<= {high:g}"
-    return " and ".join(part for part in (least, most) if part)
 
 
 def _nothing_trained(statement: TrainModel) -> str:

@@ -148,7 +148,7 @@ def test_a_process_that_was_killed(path: Path) -> None:
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert re.fullmatch(
-        r"\[\('[0-9a-f]{8}', 'm', 'unfinished', [1-6], 6, [0-9.]+, '[-: 0-9]+', '[0-9.]+ kB'\)\]",
+        r"\[\('[0-9a-f]{8}', 'm', 'unfinished', [1-6], 6, [0-9.]+, '[-: 0-9]+', '[0-9.]+ [kM]B'\)\]",
         str(answer(path, "SHOW RUNS")),
     )
     assert len(answer(path, "RESUME MODEL m")) == GROUPS

@@ -156,7 +156,8 @@ def _parse_trial(cursor: Cursor) -> Sql:
 def _parse_added(cursor: Cursor, name: QualifiedName) -> AddTrial:
     cursor.expect("TRIAL")
     low = cursor.index
-    options = parse_options(cursor, "ADD TRIAL", "For example ADD TRIAL (learning_rate = 0.1).")
+    example = "For example ADD TRIAL (learning_rate = 0.1)."
+    options = parse_options(cursor, "ADD TRIAL", example, example)
     span = cursor.span(low, cursor.index)
     if cursor.accept("FROM"):
         return AddTrial(name, options, _parse_trial(cursor), span)

@@ -202,11 +202,13 @@ def _parse_options(cursor: Cursor) -> tuple[Option, ...]:
     return parse_options(cursor, keyword, f"For example {keyword} (epochs = 10, seed = 7).")
 
 
-def parse_options(cursor: Cursor, keyword: str, hint: str) -> tuple[Option, ...]:
+def parse_options(
+    cursor: Cursor, keyword: str, hint: str, empty: str = "Leave it out, or give an option."
+) -> tuple[Option, ...]:
     """Read ``(name = value, ...)`` after ``keyword``."""
     low, high = cursor.open_bracket(keyword, hint)
     if low == high:
-        cursor.fail(f"{keyword} is empty", cursor.span(low - 1, high + 1), "Leave it out, or give an option.")
+        cursor.fail(f"{keyword} is empty", cursor.span(low - 1, high + 1), empty)
     options: list[Option] = []
     for item in cursor.items(low, high):
         option = _parse_option(cursor, *item)

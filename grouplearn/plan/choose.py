@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grouplearn.learners.base import Access
-from grouplearn.plan import legality, memory
+from grouplearn.plan import legality, memory, searching
 from grouplearn.plan.amounts import amount_of_bytes, counted, rounded_seconds, share, two_digits
 from grouplearn.plan.physical import RAY_REPAYS_SECONDS, PhysicalPlan
 from grouplearn.schedule.operators import OPERATORS
@@ -157,6 +157,8 @@ def _refusal(candidate: Candidate, physical: PhysicalPlan, executor: str) -> str
     access = physical.bound.learner.access
     illegal = legality.refusal(candidate.operator, access, executor)
     limit = _limit(physical)
+    if illegal is None and not searching.may_run(physical.bound.search, physical.bound.learner, candidate.operator):
+        return searching.ORDER_CHANGES
     if illegal is None and legality.changes_models(candidate.operator, access):
         return f"its models would depend on the number of workers; WITH (operator = '{candidate.operator}') asks for it"
     if illegal is not None or _needed(candidate) <= limit:
@@ -175,7 +177,9 @@ def _smallest(candidates: Sequence[Candidate], physical: PhysicalPlan, executor:
     legal = [
         each
         for each in candidates
-        if executor in legality.runtimes(each.operator, access) and not legality.changes_models(each.operator, access)
+        if executor in legality.runtimes(each.operator, access)
+        and not legality.changes_models(each.operator, access)
+        and searching.may_run(physical.bound.search, physical.bound.learner, each.operator)
     ]
     return min(legal, key=lambda each: (each.peak_bytes, _rank(each)))
 

@@ -124,7 +124,20 @@ def trials(physical: PhysicalPlan) -> str:
     per = f", each {folds} folds and the final fit" if folds else ""
     epochs = f", at most {physical.epochs} epochs" if physical.bound.learner.default_epochs else ""
     product = f"{counted(groups, 'group')} x {counted(configs, 'configuration')}"
-    return f"{groups * configs:,} = {product}, {counted(len(distinct), 'pack')} {size} per group{per}{epochs}"
+    rounds = _rounds(physical, configs)
+    return f"{groups * configs:,} = {product}, {counted(len(distinct), 'pack')} {size} per group{per}{epochs}{rounds}"
+
+
+def _rounds(physical: PhysicalPlan, configs: int) -> str:
+    """Return what a search procedure makes of the trials that it begins with."""
+    search = physical.bound.search
+    if search is None:
+        return ""
+    name, trials = search.method.upper(), search.most_trials(configs)
+    more = f" then up to {counted(trials, 'trial')} per group," if trials > configs else ""
+    if not search.continues:
+        return f";{more} as {name} proposes"
+    return f";{more} {name} runs about {search.most_epochs(configs):,} of {trials * search.epochs:,} epochs per group"
 
 
 def money(candidate: Candidate, physical: PhysicalPlan, workers: int) -> float | None:

@@ -38,6 +38,18 @@ _TAKERS: Mapping[str, tuple[str, ...]] = {
 }
 
 
+#: Operators whose order of visits to a group's blocks does not depend on what else is in a round.
+_STEADY = ("group_task_parallel", "model_task_parallel")
+#: Why others do not run a search that continues networks from round to round.
+ORDER_CHANGES = "the order in which it visits the blocks of a group would change from round to round of a search"
+
+
+def may_run(search: procedures.SearchPlan | None, learner: Learner, operator: str) -> bool:
+    """Whether an operator may run a statement's search: trials that are continued see the rows as in one long run."""
+    steady = search is None or not search.continues or learner.access is not Access.SEQUENTIAL
+    return steady or operator in _STEADY
+
+
 class SearchBinder:
     """Binds the search of a statement against the hyperparameters of its learner."""
 
@@ -119,11 +131,22 @@ class SearchBinder:
                 )
                 message += " several times"
                 raise self._judge.error(message, validation.folds.span, hint)
+            self._refuse_operator(statement, search)
         if isinstance(validation, ValidateNone):
             hint = "Use VALIDATE SAMPLE 10%, or leave VALIDATE out."
             raise self._judge.error(
                 f"{method} compares trials on rows held out, and VALIDATE NONE holds out none", search.span, hint
             )
+
+    def _refuse_operator(self, statement: TrainModel, search: Search) -> None:
+        operator = self._options.operator
+        if operator in ("auto", *_STEADY) or self._learner.access is not Access.SEQUENTIAL:
+            return
+        place = next((each.value.span for each in statement.options if each.name.value.casefold() == "operator"), None)
+        message = (
+            f"operator {operator} does not run OVER {search.method.upper()} with {self._learner.name}: {ORDER_CHANGES}"
+        )
+        raise self._judge.error(message, place or search.span, f"Use operator = {' or '.join(map(repr, _STEADY))}.")
 
     def _refuse_without_barriers(self, method: str, span: Span) -> None:
         learner = self._learner

@@ -24,11 +24,16 @@ def bind_trial(judge: Judge, number: Sql, trials: Mapping[int, Config]) -> int:
 
 
 def bind_added(
-    judge: Judge, statement: AddTrial, learner: Learner, plan: SearchPlan, trials: Mapping[int, Config]
+    judge: Judge,
+    statement: AddTrial,
+    learner: Learner,
+    plan: SearchPlan,
+    trials: Mapping[int, Config],
+    going: frozenset[int],
 ) -> tuple[Config, int | None]:
     """Return the configuration of a further trial and the trial whose state it continues.
 
-    Hyperparameters that are not given are those of that trial, or of the statement that is in training.
+    Hyperparameters that are not given are those of that trial. Only the trials ``going`` on have a state to continue.
     """
     given: dict[str, Any] = {}
     searched = set(plan.searched)
@@ -49,6 +54,9 @@ def bind_added(
         message = f"OVER {plan.method.upper()} trains every trial in one go, so none can be continued"
         raise judge.error(message, statement.parent.span, "Leave FROM TRIAL out.")
     parent = bind_trial(judge, statement.parent, trials)
+    if parent not in going:
+        message = f"trial {parent} has stopped, and its state is gone"
+        raise judge.error(message, statement.parent.span, "DESCRIBE MODEL lists the trials that go on.")
     config = _consistent(judge, statement, learner, {**trials[parent], **given})
     _check_shape(judge, statement, learner, config, trials[parent])
     return config, parent

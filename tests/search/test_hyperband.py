@@ -1,5 +1,7 @@
 """Hyperband against the published bracket table, and on synthetic curves."""
 
+import itertools
+
 import pytest
 
 from grouplearn.search.hyperband import Hyperband, brackets, brackets_of, most_epochs
@@ -59,5 +61,5 @@ def test_fewer_trials_shrink_all_brackets(trials: int, epochs: int, factor: int)
     assert sum(bracket[0].trials for bracket in found) == min(trials, whole)
     for bracket in found:
         assert bracket[-1].epochs == epochs
-        assert all(one.epochs <= next_.epochs for one, next_ in zip(bracket, bracket[1:], strict=False))
-        assert all(one.trials >= next_.trials for one, next_ in zip(bracket, bracket[1:], strict=False))
+        assert all(one.epochs <= next_.epochs for one, next_ in itertools.pairwise(bracket))
+        assert all(one.trials >= next_.trials for one, next_ in itertools.pairwise(bracket))
