@@ -62,7 +62,6 @@ from grouplearn.plan.options import check_setting, known_setting
 from grouplearn.plan.physical import PhysicalPlan, definition, plan
 from grouplearn.runtime.job import Job, Progress
 from grouplearn.runtime.ledger import Ledger
-from grouplearn.runtime.job import Progress
 from grouplearn.search.procedures import PROCEDURES
 from grouplearn.steering import IN_TRAINING, Place, Steering
 
