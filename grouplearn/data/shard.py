@@ -37,6 +37,7 @@ class Totals:
         """Return the totals of rows with labels ``y`` and positive weights."""
         if not y.size:
             return cls(0, 0.0, 0.0, 1.0)
+        y = y if y.ndim == 1 else y.mean(axis=1)
         mean = float(np.average(y, weights=weight))
         scale = math.sqrt(np.average((y - mean) ** 2, weights=weight))
         return cls(int(y.size), float(weight.sum()), mean, scale if scale > 1e-12 * abs(mean) else 1.0)
@@ -46,7 +47,8 @@ class Totals:
 class Shard:
     """Rows of one group: ``x`` (n, d) dense float64 (C order) or CSR, ``y`` (n,), ``weight`` (n,).
 
-    ``y`` is the value, or the class number as a float. Weights include row and class weights; they are positive.
+    ``y`` is the value, or the class number as a float; (n, L) where a label is an array of them. Weights include row and
+    class weights; they are positive.
     ``cuts`` are the rows at which blocks begin and end, from 0 to n; None for runs of ``BLOCK_ROWS``. ``first`` is the
     number of the first block in the group, ``whole`` what is known of all the group's rows when these are a part.
     """

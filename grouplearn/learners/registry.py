@@ -8,7 +8,7 @@ import numbers
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from grouplearn.learners.gbdt import Gbdt
 from grouplearn.learners.linear_regression import LinearRegression
 from grouplearn.learners.logistic_regression import LogisticRegression
 from grouplearn.learners.mlp import Mlp
+from grouplearn.learners.network import Network
 from grouplearn.learners.poisson_regression import PoissonRegression
 
 LEARNERS: Mapping[str, Callable[[], Learner]] = MappingProxyType(
@@ -31,14 +32,34 @@ LEARNERS: Mapping[str, Callable[[], Learner]] = MappingProxyType(
 )
 
 
+#: The networks that this process registered. The mapping is replaced, never changed: who has read it keeps what it was.
+_networks: Mapping[str, Network] = MappingProxyType({})
+
+
 def names() -> tuple[str, ...]:
-    """Return the names of all learners."""
-    return tuple(LEARNERS)
+    """Return the names of all learners: the built-in ones, and the networks registered in this process."""
+    return (*LEARNERS, *_networks)
 
 
 def learner(name: str) -> Learner:
     """Return the learner of that name; KeyError when there is none."""
-    return LEARNERS[name]()
+    return cast(Learner, _networks[name]) if name in _networks else LEARNERS[name]()
+
+
+def register(network: Network) -> None:
+    """Make a network known under its name, instead of the one known before; ValueError when a learner has the name."""
+    global _networks
+    if network.name in LEARNERS:
+        raise ValueError(f'"{network.name}" is a built-in learner; choose another name')
+    _networks = MappingProxyType({**_networks, network.name: network})
+
+
+def unregister(name: str) -> None:
+    """Forget a network; KeyError when there is none of that name."""
+    global _networks
+    kept = dict(_networks)
+    del kept[name]
+    _networks = MappingProxyType(kept)
 
 
 def install_hint(learner: Learner) -> str | None:

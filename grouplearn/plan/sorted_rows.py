@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from grouplearn.data import arrays
 from grouplearn.data.dataset import FloatArray, Item
 
 Keys = tuple[str | None, ...]
@@ -34,7 +35,7 @@ class Layout:
     """What the columns of a batch are: keys ``k0, k1, ...``, items ``x0, x1, ...``, the label ``y``, the hash ``h``.
 
     ``classes`` are the texts that a class label takes (None: the label is a number). ``weighted``: there is a column
-    ``w``. ``marked``: there is a column ``v``, true in rows held out.
+    ``w``. ``marked``: there is a column ``v``, true in rows held out. ``label_length`` is that of labels that are arrays.
     """
 
     n_keys: int
@@ -42,16 +43,22 @@ class Layout:
     classes: tuple[str, ...] | None
     weighted: bool
     marked: bool
+    label_length: int = 0
 
     @property
     def n_numeric(self) -> int:
         """Number of columns of ``Dataset.numeric``."""
-        return sum(item.kind == "numeric" for item in self.items)
+        return sum(item.numbers for item in self.items)
+
+    @property
+    def n_codes(self) -> int:
+        """Number of columns of ``Dataset.codes``."""
+        return sum(not item.numbers for item in self.items)
 
     @property
     def row_bytes(self) -> int:
         """Bytes of one row of the dataset."""
-        return 8 * self.n_numeric + 4 * (len(self.items) - self.n_numeric) + 18
+        return 8 * self.n_numeric + 4 * self.n_codes + 8 * max(1, self.label_length) + 10
 
 
 @dataclass(slots=True)
@@ -85,9 +92,9 @@ class SortedRows:
     def __init__(self, layout: Layout, n_rows: int, new: NewArray) -> None:
         self._layout, self._room = layout, n_rows
         self.numeric: FloatArray = new("numeric", (n_rows, layout.n_numeric), np.float64)
-        n_codes = len(layout.items) - layout.n_numeric
-        self.codes: npt.NDArray[np.int32] = new("codes", (n_rows, n_codes), np.int32)
-        self.y: FloatArray = new("y", (n_rows,), np.float64)
+        self.codes: npt.NDArray[np.int32] = new("codes", (n_rows, layout.n_codes), np.int32)
+        label = (layout.label_length,) if layout.label_length else ()
+        self.y: FloatArray = new("y", (n_rows, *label), np.float64)
         self.weight: FloatArray = new("weight", (n_rows,), np.float64)
         self.split: npt.NDArray[np.int16] = new("split", (n_rows,), np.int16)
         self._texts = {item.column: _Texts() for item in layout.items if item.kind == "category"}
@@ -106,10 +113,16 @@ class SortedRows:
         rows = slice(start, self.n_read)
         self._find_leaves(batch, start)
         self._put_items(batch, start)
-        label, classes = batch.column("y"), self._layout.classes
-        self.y[rows] = _floats(label if classes is None else _class_numbers(label, classes))
+        self.y[rows] = self._labels(batch.column("y"))
         self.weight[rows] = _floats(batch.column("w")) if self._layout.weighted else 1.0
         self.split[rows] = batch.column("v").to_numpy(zero_copy_only=False) if self._layout.marked else 0
+
+    def _labels(self, label: Any) -> FloatArray:
+        classes, length = self._layout.classes, self._layout.label_length
+        if length:
+            values = arrays.numbers(label, length, byte_scale=1.0)
+            return values if classes is None else arrays.class_numbers(values, classes)
+        return _floats(label if classes is None else _class_numbers(label, classes))
 
     def finish(self) -> None:
         """Number category texts by their place in the sorted dictionary, and put equal hashes in order."""
@@ -127,7 +140,7 @@ class SortedRows:
     @property
     def dictionaries(self) -> tuple[tuple[str, ...], ...]:
         """Return the sorted texts of each column of ``codes``; none for hash items."""
-        coded = (item.column for item in self._layout.items if item.kind != "numeric")
+        coded = (item.column for item in self._layout.items if not item.numbers)
         return tuple(tuple(sorted(self._texts[column].numbers)) if column in self._texts else () for column in coded)
 
     def _find_leaves(self, batch: pa.RecordBatch, start: int) -> None:
@@ -152,6 +165,9 @@ class SortedRows:
             column = batch.column(f"x{position}")
             if item.kind == "numeric":
                 numbers[item.column] = _floats(column)
+            elif item.kind == "array":
+                beside = slice(item.column, item.column + item.buckets)
+                self.numeric[start : start + batch.num_rows, beside] = arrays.numbers(column, item.buckets)
             elif item.kind == "hash":
                 buckets = pc.fill_null(column, -1).to_numpy(zero_copy_only=False)
                 self.codes[start : start + batch.num_rows, item.column] = buckets

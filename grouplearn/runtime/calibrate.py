@@ -66,8 +66,8 @@ class Sample:
 
 def measure_learner(name: str, cancelled: Callable[[], bool]) -> Coefficients:
     """Return the coefficients of a learner, single thread; raises MissingDependency, Cancelled, OperationalError."""
-    import_learner(name)
     learner = registry.learner(name)
+    import_learner(learner)
     try:
         with blas_on_one_thread(), openmp_on_one_thread():
             _measure(learner, SHAPES[0], cancelled)  # the first unit of a process also loads and compiles

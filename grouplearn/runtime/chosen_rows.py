@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.data import encoders, shard
+from grouplearn.data import encoders
+from grouplearn.data.arrays import block_rows
 from grouplearn.data.dataset import Dataset, FloatArray, Group
 from grouplearn.data.encoders import FittedItem
 from grouplearn.data.shard import Matrix
-from grouplearn.learners import registry
 from grouplearn.learners.base import Learner
 from grouplearn.runtime.job import Job
 
@@ -43,13 +43,13 @@ class ChosenRows:
     @classmethod
     def of(cls, job: Job, group: Group, fold: int) -> ChosenRows:
         """Choose the rows, cut them into blocks and fit the encoders; raises GroupFailed."""
-        learner = registry.learner(job.learner)
+        learner = job.trainer
         rows = _usable_rows(job, group)
         held_out = _held_out(job, job.dataset.split[rows], fold)
         train, valid = rows[~held_out], rows[held_out]
         fitted = _fit(job, train)
         dense_columns = max(_dense_columns(fitted, part.size, learner) for part in (train, valid))
-        cuts = (*range(0, train.size, shard.BLOCK_ROWS), int(train.size))
+        cuts = (*range(0, train.size, block_rows(job.items)), int(train.size))
         n_blocks = len(cuts) - 1
         pieces = tuple(piece * int(valid.size) // n_blocks for piece in range(n_blocks + 1))
         return cls(
@@ -70,7 +70,8 @@ class ChosenRows:
         """Return the rows that ``encoded`` keeps, without their features, encoding few at a time."""
         if self.learner.handles_missing or not rows.numbers.size:
             return rows
-        runs = np.split(rows.numbers, range(shard.BLOCK_ROWS, rows.numbers.size, shard.BLOCK_ROWS))
+        most = block_rows([each.item for each in self.fitted])
+        runs = np.split(rows.numbers, range(most, rows.numbers.size, most))
         return rows.only(np.concatenate([_complete(self._encode(run)) for run in runs]))
 
     def _encode(self, numbers: RowNumbers) -> Matrix:
@@ -107,7 +108,10 @@ class Rows:
 
     def of_classes(self, classes: FloatArray) -> Rows:
         """Return the rows of these classes; all of them in regression."""
-        return self.only(np.isin(self.y, classes)) if classes.size else self
+        if not classes.size:
+            return self
+        known = np.isin(self.y, classes).reshape(len(self.y), -1)
+        return self.only(np.asarray(known.all(axis=1)))
 
 
 def _usable_rows(job: Job, group: Group) -> RowNumbers:
@@ -119,7 +123,8 @@ def _usable_rows(job: Job, group: Group) -> RowNumbers:
         raise GroupFailed(f"the group has {count(n_rows, 'row')}, fewer than min_rows = {job.min_rows}")
     rows = np.concatenate([np.arange(start, stop, dtype=np.int64) for start, stop in group.ranges])
     label, weight = job.dataset.y[rows], job.dataset.weight[rows]
-    _refuse("the label is NULL or not finite", ~np.isfinite(label), "filter such rows in WHERE")
+    unknown = ~np.isfinite(label).reshape(rows.size, -1).all(axis=1)
+    _refuse("the label is NULL or not finite", unknown, "filter such rows in WHERE")
     _refuse("the weight is NULL, NaN or infinite", ~np.isfinite(weight), "a weight is a number >= 0")
     _refuse("the weight is negative", weight < 0, "a weight is a number >= 0")
     if not weight.any():
@@ -159,9 +164,10 @@ def _fit(job: Job, rows: RowNumbers) -> tuple[FittedItem, ...]:
 
 def _dense_columns(fitted: Sequence[FittedItem], n_rows: int, learner: Learner) -> int:
     width = sum(each.width for each in fitted)
-    if learner.handles_sparse or width <= encoders.DENSE_COLUMNS:
+    arrays = sum(each.width for each in fitted if each.item.kind == "array")
+    if width <= encoders.DENSE_COLUMNS or (learner.handles_sparse and not arrays):
         return encoders.DENSE_COLUMNS
-    if 8 * width * n_rows > DENSE_BYTES:
+    if 8 * (width - arrays) * n_rows > DENSE_BYTES:
         raise GroupFailed(
             f"{learner.name} takes dense features only, and {n_rows} rows x {width} columns exceed "
             f"{DENSE_BYTES >> 30} GiB; hint: use hash(x, buckets) or ordinal(x) for the widest categories"

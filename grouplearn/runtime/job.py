@@ -11,7 +11,8 @@ import numpy as np
 
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.encoders import FittedItem
-from grouplearn.learners.base import Artifact, Config, Task
+from grouplearn.learners import registry
+from grouplearn.learners.base import Artifact, Config, Learner, Task
 from grouplearn.schedule.messages import Blocks, Operator, StepKind, Unit
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ class Job:
 
     ``fitted`` holds the items with ``scope = 'all'``, fitted before the run. ``folds`` is 0 without VALIDATE FOLDS.
     ``class_weight``: None, ``'balanced'``, or weights by class number. ``first_blocks``: by unit, the block at which a
-    sequential learner begins its passes over a whole group (0 where nothing is said).
+    sequential learner begins its passes over a whole group (0 where nothing is said). ``network`` is the registered network
+    that the statement was bound with, None for a built-in learner; ``label_length`` that of labels that are arrays.
     """
 
     learner: str
@@ -42,6 +44,13 @@ class Job:
     class_weight: Literal["balanced"] | Mapping[int, float] | None = None
     fitted: Mapping[int, FittedItem] = field(default_factory=dict)
     first_blocks: Mapping[int, int] = field(default_factory=dict)
+    network: Learner | None = None
+    label_length: int = 1
+
+    @property
+    def trainer(self) -> Learner:
+        """The learner itself: another process may not have registered the network."""
+        return registry.learner(self.learner) if self.network is None else self.network
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,8 +200,8 @@ class _Decided:
             fitted=chosen.fitted,
             features=tuple(name for each in chosen.fitted for name in each.features),
             classes=tuple(int(each) for each in self.classes),
-            n_train=train.y.size,
-            n_valid=valid.y.size,
+            n_train=len(train.y),
+            n_valid=len(valid.y),
             n_skipped=train.n_skipped + valid.n_skipped,
         )
 
@@ -218,7 +218,7 @@ def _classes(job: Job, labels: FloatArray) -> FloatArray:
     classes = np.unique(labels)
     if classes.size == 1:
         name = job.dataset.classes[int(classes[0])]
-        raise GroupFailed(f"the label is {name} in all of the group's {count(labels.size, 'training row')}")
+        raise GroupFailed(f"the label is {name} in all of the group's {count(len(labels), 'training row')}")
     return classes
 
 
@@ -244,5 +244,6 @@ def problem_of(job: Job, group: Group, learner: Learner, facts: GroupFacts) -> P
         n_classes=len(facts.classes),
         seed=group_seed(job.seed, group),
         epochs=1 if learner.default_epochs is None else job.epochs,
+        label_length=job.label_length,
         categorical=tuple(int(start) for start, is_ordinal in zip(starts, ordinal, strict=False) if is_ordinal),
     )

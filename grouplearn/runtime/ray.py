@@ -71,7 +71,7 @@ class RayRuntime:
         A lost worker is replaced and its unit run again. Raises Cancelled within 2 s of ``cancelled()`` being true or of
         Ctrl-C, MissingDependency without Ray, TrainingError when workers cannot be started.
         """
-        registry.check_installed(registry.learner(job.learner))
+        registry.check_installed(job.trainer)
         try:
             with CLUSTER.serving(dataset_bytes(job.dataset)) as (ray, cluster), failures_explained(ray):
                 actors = self._actors if cluster == self._cluster else []

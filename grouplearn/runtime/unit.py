@@ -9,7 +9,6 @@ from typing import TypeVar
 import numpy as np
 
 from grouplearn.data.dataset import Group
-from grouplearn.learners import registry
 from grouplearn.learners.base import Diverged, Interrupted
 from grouplearn.runtime.evaluation import conclude, evaluate
 from grouplearn.runtime.fit import Pack, Training, fit_pack
@@ -130,7 +129,7 @@ def pack_of(
     """Return the configs ``numbers`` of a unit as a pack on ``prepared`` rows."""
     configs = tuple(job.configs[number] for number in numbers)
     first = job.first_blocks.get(unit.id, 0)
-    return Pack(registry.learner(job.learner), configs, prepared, job.metric, job.patience, report, cancelled, first)
+    return Pack(job.trainer, configs, prepared, job.metric, job.patience, report, cancelled, first)
 
 
 def _finish(
