@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 from grouplearn.data import shard
 from grouplearn.data.dataset import FloatArray, Item
 
-#: A block of rows with arrays has at most so many of their values (8 MiB): blocks are what moves and what is split.
-BLOCK_VALUES = 1 << 20
+#: A block of rows with arrays has at most so many of their values (2 MiB), and at least so many rows: it is what is split.
+BLOCK_VALUES = 1 << 18
+_FEWEST_ROWS = 32
 #: A byte of a BLOB feature, such as a pixel, becomes byte/255.
 BYTE_SCALE = 255.0
 
@@ -73,4 +74,4 @@ def class_numbers(values: FloatArray, classes: Sequence[str]) -> FloatArray:
 def block_rows(items: Sequence[Item]) -> int:
     """Return the rows of a block: ``BLOCK_ROWS``, or fewer where they have long arrays."""
     values = sum(item.buckets for item in items if item.kind == "array")
-    return max(1, min(shard.BLOCK_ROWS, BLOCK_VALUES // values)) if values else shard.BLOCK_ROWS
+    return min(shard.BLOCK_ROWS, max(_FEWEST_ROWS, BLOCK_VALUES // values)) if values else shard.BLOCK_ROWS

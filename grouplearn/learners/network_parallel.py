@@ -29,7 +29,7 @@ def run_epoch(trainee: Trainee, rows: Shard, epoch: int, gang: Gang, whole: Tota
         data, penalty = (losses * weight[own]).sum(), trainee.penalty(whole.weight)
         # The replicas' gradients are averaged, so each counts its own rows once for every member.
         trainee.descend(data * (gang.size / together) + penalty)
-        sums += torch.tensor([float(data.detach()), float(penalty) * together / gang.size], dtype=torch.float64)
+        sums += torch.stack([data.detach(), penalty.detach() * together / gang.size])
     torch.distributed.all_reduce(sums)
     _share_buffers(trainee.module)
     return float(sums.sum()) / sum(sizes)

@@ -68,7 +68,7 @@ class Trainee:
         """Return (l1·‖w‖₁ + ½·l2·‖w‖²)/Σwᵢ over the parameters of two or more dimensions."""
         l1, l2 = float(self.config["l1"]), float(self.config["l2"])  # type: ignore[arg-type]
         if not l1 and not l2:
-            return 0.0
+            return self.torch.zeros(())
         weights = [each for each in self.module.parameters() if each.ndim > 1]
         return sum(l1 * each.abs().sum() + 0.5 * l2 * (each**2).sum() for each in weights) / total
 

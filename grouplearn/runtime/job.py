@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.encoders import FittedItem
 from grouplearn.learners import registry
 from grouplearn.learners.base import Artifact, Config, Learner, Task
+from grouplearn.learners.network import Network
 from grouplearn.schedule.messages import Blocks, Operator, StepKind, Unit
 
 if TYPE_CHECKING:
@@ -44,13 +45,13 @@ class Job:
     class_weight: Literal["balanced"] | Mapping[int, float] | None = None
     fitted: Mapping[int, FittedItem] = field(default_factory=dict)
     first_blocks: Mapping[int, int] = field(default_factory=dict)
-    network: Learner | None = None
+    network: Network | None = None
     label_length: int = 1
 
     @property
     def trainer(self) -> Learner:
         """The learner itself: another process may not have registered the network."""
-        return registry.learner(self.learner) if self.network is None else self.network
+        return registry.learner(self.learner) if self.network is None else cast(Learner, self.network)
 
 
 @dataclass(frozen=True, slots=True)

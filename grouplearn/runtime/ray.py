@@ -18,7 +18,8 @@ from grouplearn.runtime.job import Job, Observer, UnitResult
 from grouplearn.runtime.prepare import GroupFailed
 from grouplearn.runtime.ray_cluster import CLUSTER, failures_explained
 from grouplearn.runtime.ray_gang import GANG_SECONDS, Gangs, Members, free_ports
-from grouplearn.runtime.ray_rows import empty_of_rows, put_rows
+from grouplearn.runtime.ray_network import put_job
+from grouplearn.runtime.ray_rows import put_rows
 from grouplearn.runtime.ray_worker import Epochs, Hired, Made, Missing, StepMade, Supplies, new_actor
 from grouplearn.runtime.rows import dataset_bytes
 from grouplearn.runtime.steps import StepAnswer, StepLog
@@ -106,7 +107,7 @@ class _RayRun:
         self._ray, self._cluster, self._operator, self._observer = ray, cluster, operator, observer
         self._began = time.time()
         self._whole_job = job
-        self._job = ray.put(empty_of_rows(job))
+        self._job = put_job(ray, job)
         self._chunks = put_rows(ray, job)
         self._outlines: dict[tuple[int, int], Any] = {}
         self._made: dict[int, Made] = {}
