@@ -108,10 +108,7 @@ class Rows:
 
     def of_classes(self, classes: FloatArray) -> Rows:
         """Return the rows of these classes; all of them in regression."""
-        if not classes.size:
-            return self
-        known = np.isin(self.y, classes).reshape(len(self.y), -1)
-        return self.only(np.asarray(known.all(axis=1)))
+        return self.only(_by_row(np.isin(self.y, classes))) if classes.size else self
 
 
 def _usable_rows(job: Job, group: Group) -> RowNumbers:
@@ -123,13 +120,17 @@ def _usable_rows(job: Job, group: Group) -> RowNumbers:
         raise GroupFailed(f"the group has {count(n_rows, 'row')}, fewer than min_rows = {job.min_rows}")
     rows = np.concatenate([np.arange(start, stop, dtype=np.int64) for start, stop in group.ranges])
     label, weight = job.dataset.y[rows], job.dataset.weight[rows]
-    unknown = ~np.isfinite(label).reshape(rows.size, -1).all(axis=1)
-    _refuse("the label is NULL or not finite", unknown, "filter such rows in WHERE")
+    _refuse("the label is NULL or not finite", ~_by_row(np.isfinite(label)), "filter such rows in WHERE")
     _refuse("the weight is NULL, NaN or infinite", ~np.isfinite(weight), "a weight is a number >= 0")
     _refuse("the weight is negative", weight < 0, "a weight is a number >= 0")
     if not weight.any():
         raise GroupFailed(f"the weight is 0 in each of the {count(n_rows, 'row')}")
     return rows if weight.all() else rows[weight > 0]
+
+
+def _by_row(values: npt.NDArray[np.bool_]) -> BoolArray:
+    """Return which rows have True in each value of their label."""
+    return values if values.ndim == 1 else np.asarray(values.all(axis=1))
 
 
 def _refuse(what: str, where: BoolArray, hint: str) -> None:

@@ -282,6 +282,6 @@ def test_declared_hyperparameters() -> None:
         ({"width": None}, "default of hyperparameter width is None, which is not allowed"),
         ({"width": {"default": 0, "low": 1}}, "the default is not allowed: width must be an integer >= 1, got 0"),
     ]:
-        with pytest.raises(ValueError, match=".") as caught:
+        with pytest.raises(ValueError, match=r".") as caught:
             declared("net", wrong, registry.resolve)
         assert str(caught.value).startswith(said)
