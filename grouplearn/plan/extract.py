@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from grouplearn.data.arrays import LengthError
 from grouplearn.data.dataset import Dataset, DatasetFiles, Group
 from grouplearn.data.memory import memory_limit, rows_stay_in_memory
 from grouplearn.data.run_directory import RunDirectory
@@ -153,7 +154,11 @@ def extract(
     # Closed at once when a batch cannot be taken: until then the connection can run nothing else, not even ROLLBACK.
     with closing(_batches(connection, judge, _extract_query(bound), layout.row_bytes)) as batches:
         for batch in batches:
-            rows.take(batch)
+            try:
+                rows.take(batch)
+            except LengthError as error:
+                message = f"counted and read, arrays are not of one length: {error}"
+                raise judge.error(message, bound.statement.source.span, "FROM needs the same rows each time.") from None
             if files:
                 files.forget_pages()
     _refuse_other_rows(judge, bound, stats, rows)
