@@ -47,9 +47,9 @@ class Network:
     gives those of each row: ½(y-ŷ)² of the labels as they are, and cross entropy. What a module draws in a batch (dropout)
     depends on (seed, epoch, block, batch) alone.
 
-    State: ``<config>/module/<name>`` are the tensors of ``state_dict``, buffers included, ``<config>/optimizer/<slot>/<name>``
-    those of the optimizer; ``loss``, ``objective``, ``visited``, ``epoch`` (c,) are as in ``mlp``. A finished model has
-    ``module/<name>`` and ``made_from``, JSON text as bytes: task, sizes, seed and hyperparameters.
+    State: ``module/<name>`` (c, ...) are the tensors of ``state_dict``, buffers included, ``optimizer/<slot>/<name>`` (c, ...)
+    those of the optimizer, zeros at first; ``loss``, ``objective``, ``visited``, ``epoch`` (c,) are as in ``mlp``. A finished
+    model has ``module/<name>`` and ``made_from``, JSON text as bytes: task, sizes, seed and hyperparameters.
     """
 
     name: str
@@ -89,10 +89,10 @@ class Network:
             "visited": np.zeros(n, dtype=np.int64),
             "epoch": np.full(n, -1),
         }
+        state = State(tensors, np.zeros(n, dtype=bool))
         for index, config in enumerate(configs):
-            module = built(self._recipe, problem, self._complete(config))
-            tensors |= {f"{index}/{name}": value for name, value in module_tensors(module).items()}
-        return State(tensors, np.zeros(n, dtype=bool))
+            _put(state, index, module_tensors(built(self._recipe, problem, self._complete(config))))
+        return state
 
     def train(self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, epoch: int) -> State:
         """Return the state after one pass; a config whose loss is not finite is done with loss NaN.
@@ -109,7 +109,7 @@ class Network:
                 if block.n_rows and np.isfinite(state.tensors["objective"][index]):
                     state.tensors["objective"][index] += trainee.visit(block, epoch, whole)
                     state.tensors["visited"][index] += block.n_rows
-            _put(state, index, trainee)
+            _advance(state, index, trainee)
         return state
 
     def joined(self, gang: Gang) -> AbstractContextManager[None]:
@@ -126,7 +126,7 @@ class Network:
             objective = network_parallel.run_epoch(trainee, shard, epoch, gang, shard.totals)
             state.tensors["objective"][index] = objective
             state.tensors["visited"][index] = 1
-            _put(state, index, trainee)
+            _advance(state, index, trainee)
         return state
 
     def losses(self, state: State) -> FloatArray:
@@ -193,8 +193,8 @@ class Network:
 
 def _part(state: State, index: int, part: Literal["module", "optimizer"]) -> dict[str, npt.NDArray[Any]]:
     """Return the tensors of one config's module, or of its optimizer."""
-    head = f"{index}/{part}/"
-    return {name.removeprefix(head): value for name, value in state.tensors.items() if name.startswith(head)}
+    head = f"{part}/"
+    return {name.removeprefix(head): value[index] for name, value in state.tensors.items() if name.startswith(head)}
 
 
 def _copied(state: State, epoch: int) -> State:
@@ -207,11 +207,23 @@ def _copied(state: State, epoch: int) -> State:
     return State({**state.tensors, **sums}, state.done.copy())
 
 
-def _put(state: State, index: int, trainee: Trainee) -> None:
+def _advance(state: State, index: int, trainee: Trainee) -> None:
     """Put what a config has become into a state that is not shared yet; one that is not finite is done."""
     found = trainee.tensors()
-    state.tensors.update({f"{index}/{name}": value for name, value in found.items()})
+    _put(state, index, found)
     loss = state.tensors["objective"][index] / max(1, state.tensors["visited"][index])
     finite = np.isfinite(loss) and all(np.isfinite(value).all() for value in found.values())
     state.tensors["loss"][index] = loss if finite else np.nan
     state.done[index] = not finite
+
+
+def _put(state: State, index: int, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Replace the tensors of one config in a state that is not shared yet; its arrays may be."""
+    configs = len(state.done)
+    for name, value in tensors.items():
+        before = state.tensors.get(name)
+        rows = np.zeros((configs, *value.shape), value.dtype) if before is None else before.copy()
+        if rows.shape[1:] != value.shape:
+            raise ValueError(f"configurations of one pack make modules that differ in the shape of {name}")
+        rows[index] = value
+        state.tensors[name] = rows

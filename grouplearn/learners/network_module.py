@@ -128,7 +128,7 @@ def load_tensors(module: Any, tensors: Mapping[str, npt.NDArray[Any]], name: str
     if missing or other:
         key = sorted(missing or other)[0]
         raise ValueError(f"the tensor {key} of the model does not fit the network {name} as it is registered: {MISFIT}")
-    # A tensor without dimensions comes back from its bytes with one.
+    # An artifact's tensor without dimensions comes back from its bytes with one.
     given = {key: torch.from_numpy(np.array(tensors[key])).reshape(value.shape) for key, value in own.items()}
     module.load_state_dict(given)
 

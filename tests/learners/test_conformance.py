@@ -40,7 +40,7 @@ GRIDS: dict[str, Sequence[dict[str, Any]]] = {
         {"hidden_layers": (6,), "learning_rate": 0.01},
         {"hidden_layers": (6,), "l2": 2.0},
     ],
-    "own_network": [{"width": 6}, {"width": 6, "learning_rate": 0.01}, {"width": 3, "l2": 2.0, "optimizer": "sgd"}],
+    "own_network": [{"width": 6}, {"width": 6, "learning_rate": 0.01}, {"width": 6, "l2": 2.0}],
 }
 PAIRS = [
     *(

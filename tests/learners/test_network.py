@@ -174,8 +174,8 @@ def test_buffers_of_every_type_survive_bytes_and_are_in_the_artifact() -> None:
         straight = net.train(problem, configs, straight, rows, epoch)
         resumed = State.from_bytes(net.train(problem, configs, resumed, rows, epoch).to_bytes())
     assert straight.to_bytes() == resumed.to_bytes()
-    assert int(straight.tensors["0/module/seen"]) == EPOCHS * ROWS
-    assert straight.tensors["1/module/met"].tolist() == [False, True, False]
+    assert int(straight.tensors["module/seen"][0]) == EPOCHS * ROWS
+    assert straight.tensors["module/met"][1].tolist() == [False, True, False]
     artifact = net.finalize(problem, configs, straight, 1)
     assert artifact.tensors["module/met"].dtype == np.bool_
     stored = Artifact("tensors", {name: np.atleast_1d(value) for name, value in artifact.tensors.items()})
@@ -211,6 +211,30 @@ def test_a_pass_in_pieces_is_the_pass_over_all(monkeypatch: pytest.MonkeyPatch) 
         for first, last in ((0, 2), (2, 3), (3, rows.n_blocks)):
             state = State.from_bytes(net.train(problem, [ADAM], state, rows.part(first, last), epoch).to_bytes())
     assert state.to_bytes() == whole.to_bytes()
+
+
+def test_every_tensor_belongs_to_a_config() -> None:
+    """A config is taken out of its pack by the first axis of each tensor."""
+    problem, net = problem_of(Task.BINARY), network(counting)
+    rows, configs = rows_of(problem), [ADAM, {**ADAM, "learning_rate": 0.5}]
+    state = net.train(problem, configs, net.init(problem, configs), rows, 0)
+    assert {len(tensor) for tensor in state.tensors.values()} == {2}
+    cut = State({name: tensor[1:] for name, tensor in state.tensors.items()}, state.done[1:])
+    alone = net.train(problem, configs[1:], cut, rows, 1)
+    both = net.train(problem, configs, state, rows, 1)
+    for name, tensor in alone.tensors.items():
+        np.testing.assert_array_equal(tensor[0], both.tensors[name][1])
+
+
+def test_modules_of_one_pack_are_alike() -> None:
+    problem = problem_of(Task.BINARY)
+    net = network(lambda problem, config: nn.Linear(12, config["k"] + 1), hyperparameters={"k": 0})
+    assert net.pack_key({"k": 0}) != net.pack_key({"k": 1})
+    wide = network(lambda problem, config: nn.Sequential(nn.Linear(12, config["k"]), nn.Linear(config["k"], 1)))
+    with pytest.raises(
+        ValueError, match=r"^configurations of one pack make modules that differ in the shape of module/0"
+    ):
+        wide.init(problem, [{"k": 1}, {"k": 2}])
 
 
 def reason(net: Network, task: Task = Task.BINARY, length: int = 1) -> str:
