@@ -55,14 +55,9 @@ class BoundItem:
     stored: ItemColumn
     extract: Sql
     span: Span
+    source: Sql
     automatic: bool = False
     array: ArrayType | None = None
-
-    @property
-    def source(self) -> Sql:
-        """The expression as the user wrote it, without what reads it."""
-        before, after = reading(self.array) if self.array else ("", "")
-        return Sql(self.extract.text[len(before) : len(self.extract.text) - len(after)], self.extract.span)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +222,8 @@ class FeatureBinder:
     ) -> None:
         stored = before + self._replay.stored(scalar.sql) + after
         extract = Sql(before + scalar.sql.text + after, scalar.sql.span)
-        self._items.append(BoundItem(ItemColumn(item, stored), extract, scalar.sql.span or span, automatic, array))
+        place = scalar.sql.span or span
+        self._items.append(BoundItem(ItemColumn(item, stored), extract, place, scalar.sql, automatic, array))
 
     def _unique(self, name: str) -> str:
         candidate, number = name, 2
