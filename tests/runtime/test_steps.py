@@ -73,8 +73,8 @@ MLP = tuple(
 )
 NETWORK: tuple[dict[str, Any], ...] = (
     {"learning_rate": 0.02, "batch_size": 8},
-    {"learning_rate": 0.1, "batch_size": 8, "width": 3},
-    {"optimizer": "sgd", "momentum": 0.9, "learning_rate": 0.05},
+    {"learning_rate": 0.1, "batch_size": 8},
+    {"optimizer": "sgd", "momentum": 0.9, "learning_rate": 0.05, "width": 3},
 )
 
 
