@@ -1,12 +1,13 @@
 """The five operators on Ray with two workers and the same learners: the shape of Table 5 of Kingpin (Li and Kumar 2021).
 
 Three ways to group the rows: Country (18 groups, the largest 26%), Partner (280 groups) and Device (two groups have most of
-the rows). Logistic regression and boosted trees over the grids of Table 3, 10 epochs or rounds. Seconds are those of the
+the rows). Logistic regression and boosted trees over the grids of Table 3, 10 epochs or rounds; and a UNet that finds the
+classes of pixels in small pictures of 44 cities, over its grid of Table 3, 5 epochs. Seconds are those of the
 statement, from the table to stored models; CPU is the busy share of the machine meanwhile; MB are rows loaded by workers and
 states and sums taken from other workers; loads count how often a worker loaded rows. Quality: every operator's mean training
 loss, whose largest difference from group_task_parallel's is shown.
 
-    python benchmarks/kingpin.py [--rows 200000] [--runs 3]
+    python benchmarks/kingpin.py [--rows 200000] [--pictures 400] [--runs 3] [--only unet]
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
+from _cityscapes import pictures, unet
 from _pairs import write
 
 import grouplearn
@@ -30,8 +32,15 @@ COLUMNS = 20
 LEARNERS = {
     "logistic_regression": "OVER GRID (learning_rate IN (1, 0.5, 0.1), l1 IN (1, 0.5, 0.1, 0.05))",
     "gbdt": "OVER GRID (learning_rate IN (1, 0.5, 0.1, 0.05), num_leaves IN (10, 20, 30))",
+    "unet": "OVER GRID (learning_rate IN (1e-2, 1e-3, 1e-4, 1e-5), l2 IN (0, 1e-3, 1e-2))",
 }
-WITH = {"logistic_regression": "epochs = 10, l2 = 0", "gbdt": "num_iterations = 10"}
+WITH = {
+    "logistic_regression": "epochs = 10, l2 = 0",
+    "gbdt": "num_iterations = 10",
+    "unet": "epochs = 5, batch_size = 32, width = 8",
+}
+NUMBERS = ", ".join(f"x{number}" for number in range(COLUMNS))
+LEARNS = {"unet": "PREDICT mask FEATURES (image) FROM {table} GROUP BY city"}
 
 
 def shares() -> dict[str, np.ndarray]:
@@ -65,9 +74,9 @@ def busy() -> tuple[int, int]:
 
 
 def measured(con: Any, name: str, learner: str, operator: str) -> dict[str, float]:
-    features = ", ".join(f"x{number}" for number in range(COLUMNS))
+    learns = LEARNS.get(learner, f"PREDICT y FEATURES ({NUMBERS}) FROM {{table}} GROUP BY g").format(table=name)
     statement = (
-        f"TRAIN OR REPLACE MODEL m USING {learner} PREDICT y FEATURES ({features}) FROM {name} GROUP BY g "
+        f"TRAIN OR REPLACE MODEL m USING {learner} {learns} "
         f"{LEARNERS[learner]} VALIDATE SAMPLE 10% "
         f"WITH ({WITH[learner]}, executor = 'ray', workers = 2, operator = '{operator}')"
     )
@@ -85,14 +94,21 @@ def measured(con: Any, name: str, learner: str, operator: str) -> dict[str, floa
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--pictures", type=int, default=400)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--only", choices=list(LEARNERS))
     arguments = parser.parse_args()
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder, grouplearn.connect(Path(folder) / "k.duckdb", progress=False) as con:
-        for name, share in shares().items():
+        learners = [arguments.only] if arguments.only else list(LEARNERS)
+        for name, share in shares().items() if learners != ["unet"] else ():
             table(con, name, arguments.rows, share)
-            for learner in LEARNERS:
-                rows += cell(con, name, learner, arguments.runs)
+            for learner in learners:
+                rows += cell(con, name, learner, arguments.runs) if learner != "unet" else []
+        if "unet" in learners:
+            grouplearn.register("unet", unet, hyperparameters={"width": 8}, tasks="classification")
+            pictures(con, "City", arguments.pictures)
+            rows += cell(con, "City", "unet", arguments.runs)
     write(__file__, rows)
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     )
     from grouplearn.frontends.dbapi import Connection, connect
     from grouplearn.frontends.magics import load_ipython_extension, unload_ipython_extension
+    from grouplearn.frontends.networks import register, unregister
     from grouplearn.frontends.pep249 import (
         BINARY,
         DATETIME,
@@ -92,8 +93,10 @@ __all__ = [
     "connect",
     "load_ipython_extension",
     "paramstyle",
+    "register",
     "threadsafety",
     "unload_ipython_extension",
+    "unregister",
 ]
 
 _HOME = {
@@ -101,6 +104,8 @@ _HOME = {
     "connect": "grouplearn.frontends.dbapi",
     "load_ipython_extension": "grouplearn.frontends.magics",
     "unload_ipython_extension": "grouplearn.frontends.magics",
+    "register": "grouplearn.frontends.networks",
+    "unregister": "grouplearn.frontends.networks",
     "BINARY": "grouplearn.frontends.pep249",
     "Binary": "grouplearn.frontends.pep249",
     "DATETIME": "grouplearn.frontends.pep249",

@@ -15,6 +15,7 @@ from pathlib import Path
 from grouplearn.data.dataset import Dataset, DatasetFiles, Group
 from grouplearn.data.plain import NotPlain, from_bytes, to_bytes
 from grouplearn.data.run_directory import MANIFEST, RunDirectory, durable_runs, is_locked, runs_of
+from grouplearn.learners import registry
 from grouplearn.learners.base import Task
 from grouplearn.plan.definition import HyperparameterColumn, ItemColumn, KeyColumn, ModelDefinition
 from grouplearn.runtime import ledger
@@ -48,8 +49,9 @@ class Manifest:
     format: int = FORMAT
 
     def job_with_rows(self, directory: Path) -> Job:
-        """Return the job with its rows, which are in ``directory`` now."""
-        return replace(self.job, dataset=replace(self.rows, directory=str(directory)).open())
+        """Return the job with its rows, which are in ``directory`` now; DataError when its network is not registered."""
+        dataset = replace(self.rows, directory=str(directory)).open()
+        return replace(self.job, dataset=dataset, network=registry.network(self.job.learner))
 
 
 _KINDS = (
@@ -83,7 +85,7 @@ def keep(directory: RunDirectory, manifest: Manifest) -> None:
         with path.open("rb") as file:
             os.fsync(file.fileno())
     nothing = manifest.job.dataset.rows(0, 0)
-    job = replace(manifest.job, dataset=replace(nothing, files=None))
+    job = replace(manifest.job, dataset=replace(nothing, files=None), network=None)  # a network is code
     ledger.write(directory.path / MANIFEST, to_bytes(replace(manifest, job=job)))
     directory.keep()
 

@@ -98,7 +98,11 @@ def place(statement: ResumeModel, run: Run, settings: Mapping[str, Any], judge: 
     """Return where the run goes on: as it began, unless the statement or a setting says something else."""
     given = bind_resume_options(judge, statement.options, settings)
     began, operator = run.manifest, run.manifest.operator
-    access = registry.learner(began.job.learner).access
+    learner = began.job.learner
+    if learner not in registry.names():
+        hint = f"grouplearn.register('{learner}', ...) as before, and resume then."
+        raise judge.error(f"the run trains the network {learner}, which is not registered", statement.name.span, hint)
+    access = registry.learner(learner).access
     workers = given.get("workers", began.workload.workers)
     if legality.changes_models(operator, access) and workers != began.workload.workers:
         message = f"models of {operator} depend on the number of workers, which was {began.workload.workers}"

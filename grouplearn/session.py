@@ -379,6 +379,10 @@ class Session:
 
     def _evaluate(self, statement: EvaluateModel, judge: Judge) -> str:
         model = self._model(statement.name, judge)
+        if model.definition.label_length:
+            message = f'EVALUATE MODEL compares single values, and model "{model.definition.name}" predicts arrays'
+            hint = f"Compare them in SQL: FROM {model.definition.name}_predict(...)."
+            raise judge.error(message, statement.name.span, hint)
         where = ("WHERE", statement.where) if statement.where else ()
         judge.describe("SELECT * FROM", statement.source, *where)
         query = evaluate_sql(model, statement.source.text, statement.where.text if statement.where else None)

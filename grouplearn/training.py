@@ -17,12 +17,12 @@ from grouplearn.catalog.records import RunOutcome
 from grouplearn.data import encoders
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.encoders import FittedItem
-from grouplearn.data.shard import BLOCK_ROWS
 from grouplearn.durable import Manifest
 from grouplearn.errors import Cancelled, did_you_mean
 from grouplearn.learners import registry
 from grouplearn.learners.base import Access
 from grouplearn.learners.metrics import METRICS
+from grouplearn.learners.network import Network
 from grouplearn.plan import calibration, cost
 from grouplearn.plan import choose as choosing
 from grouplearn.plan.amounts import two_digits
@@ -106,7 +106,7 @@ def costs_of(physical: PhysicalPlan) -> Costs:
 
     def share(group: int, blocks: Blocks) -> float:
         rows = sizes[group].n_rows
-        return rows_in(blocks, rows, BLOCK_ROWS) / rows if rows else 1.0
+        return rows_in(blocks, rows, physical.block_rows) / rows if rows else 1.0
 
     def exchange(step: Step) -> Exchange:
         """Kingpin 3.2: every tree's histograms leaf by leaf, or every batch's gradients, go around once per worker."""
@@ -123,7 +123,7 @@ def costs_of(physical: PhysicalPlan) -> Costs:
     return Costs(
         share=share,
         row_bytes=lambda group: float(cost.row_bytes(width) * sizes[group].n_rows),
-        most_rows_held=float(cost.row_bytes(width) * BLOCK_ROWS) if _read_in_blocks(physical) else math.inf,
+        most_rows_held=float(cost.row_bytes(width) * physical.block_rows) if _read_in_blocks(physical) else math.inf,
         state_bytes=lambda unit: float(of_pack(unit.configs)[0]),
         sums_bytes=lambda unit: float(of_pack(unit.configs)[1]),
         exchange=exchange,
@@ -187,6 +187,8 @@ def job_of(physical: PhysicalPlan, dataset: Dataset, groups: tuple[Group, ...], 
         min_rows=bound.options.min_rows,
         class_weight=_class_weights(bound, physical.stats, judge),
         first_blocks=_first_blocks(physical),
+        network=bound.learner if isinstance(bound.learner, Network) else None,
+        label_length=max(1, physical.stats.label_length),
         fitted=fit_on_all_rows(items, dataset, folds=bound.holdout.folds),
     )
 
@@ -346,7 +348,7 @@ def calibrate(learner: str | None, cancelled: Callable[[], bool]) -> list[tuple[
 
     Return rows of subject, coefficient, default, measured and unit. Everything is measured before anything is kept.
     """
-    names = [learner] if learner else [name for name in registry.names() if installed(name)]
+    names = [learner] if learner else [name for name in registry.LEARNERS if installed(name)]
     measured = {name: measure_learner(name, cancelled) for name in names}
     machine = None if learner else measure_machine()
     today = datetime.date.today().isoformat()

@@ -47,6 +47,7 @@ _ARROW_TYPE = pa.struct(
         ("probabilities", pa.map_(pa.string(), pa.float64())),
         ("model_level", pa.string()),
         ("group_id", pa.int32()),
+        ("predicted", pa.list_(pa.float64())),
     ]
 )
 

@@ -252,6 +252,9 @@ def function_select(definition: ModelDefinition, model: str, relation: str, extr
     inner = f"SELECT {columns}, predict('{model}', {ROW}) AS __grouplearn_p FROM {relation} AS {ROW}"
     answer = "__grouplearn_p."
     kind = "DOUBLE" if definition.task is Task.REGRESSION else definition.label_type
+    if definition.label_length:
+        value = f"CAST({answer}predicted AS {definition.label_type})"
+        return f"SELECT {ROW}.*, {value} AS prediction, {answer}model_level AS model_level FROM ({inner})"
     value = f"{answer}value" if definition.task is Task.REGRESSION else f"CAST({answer}prediction AS {kind})"
     group = f"{answer}group_id AS {GROUP}"
     head = [group, *(identifier(extra.name) for extra in extras)] if extras else [f"{ROW}.*"]

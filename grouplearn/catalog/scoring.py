@@ -20,17 +20,21 @@ from grouplearn.catalog.predict_sql import GROUP, item_alias, routed_cte, rows_c
 from grouplearn.catalog.records import ModelDefinition, RunOutcome
 from grouplearn.catalog.schema import table
 from grouplearn.catalog.views import level_names
-from grouplearn.data.dataset import FloatArray
+from grouplearn.data import arrays
+from grouplearn.data.dataset import FloatArray, Item
 from grouplearn.data.encoders import FittedItem, encode
+from grouplearn.data.shard import Matrix
 from grouplearn.errors import DataError
 from grouplearn.learners.base import Artifact, Learner, Task
 from grouplearn.learners.registry import learner as learner_named
+from grouplearn.learners.registry import names as registered_names
 
 #: What ``predict`` returns per row: the class or value as text, the value, the probability of the positive class
-#: (binary), the probability of every class, the level used, and the group in ``grouplearn.groups``.
+#: (binary), the probability of every class, the level used, and the group in ``grouplearn.groups``. Where a label is an
+#: array, ``predicted`` has its values or classes, and nothing else is said.
 PREDICTION = (
     "STRUCT(prediction VARCHAR, value DOUBLE, probability DOUBLE, probabilities MAP(VARCHAR, DOUBLE),"
-    " model_level VARCHAR, group_id INTEGER)"
+    " model_level VARCHAR, group_id INTEGER, predicted DOUBLE[])"
 )
 _INDEX = "__grouplearn_index"
 
@@ -53,7 +57,6 @@ class Scorer:
     def __init__(self, definition: ModelDefinition, groups: Iterable[GroupModel]) -> None:
         self.definition = definition
         self._groups = {group.id: group for group in groups}
-        self._learner: Learner = learner_named(definition.learner)
         self._routes = pa.table(
             {
                 "group_id": pa.array([group.id for group in self._groups.values()], pa.int32()),
@@ -61,6 +64,17 @@ class Scorer:
                 "keys": pa.array([group.keys for group in self._groups.values()], pa.list_(pa.string())),
             }
         )
+
+    @property
+    def _learner(self) -> Learner:
+        """The learner, or the network that is registered now under the name."""
+        definition = self.definition
+        if definition.learner not in registered_names():
+            raise DataError(
+                f'model "{definition.name}" was trained with the network {definition.learner}, which is not registered in'
+                f" this process.\n\nHint: grouplearn.register('{definition.learner}', make_module=...) first"
+            )
+        return learner_named(definition.learner)
 
     def score(self, cursor: duckdb.DuckDBPyConnection, batch: Any) -> Any:
         """Return the predictions for the rows of an Arrow table as a struct array of type ``PREDICTION``, in order.
@@ -98,20 +112,24 @@ class Scorer:
     @property
     def _width(self) -> int:
         """Outputs per row: the value, or a probability per class (of a label with one class there are still two)."""
+        if self.definition.label_length:
+            return self.definition.label_length
         return {Task.REGRESSION: 1, Task.BINARY: 2}.get(self.definition.task, len(self.definition.classes))
 
     def _encodable(self, columns: Sequence[Any]) -> tuple[FloatArray, npt.NDArray[np.int32], list[list[str]]]:
         """Return the item columns in the layout of ``Dataset``: numeric, codes, dictionaries."""
         items = [entry.item for entry in self.definition.items]
         n_rows = len(columns[0]) if columns else 0
-        n_numeric = 1 + max((item.column for item in items if item.kind == "numeric"), default=-1)
-        n_codes = 1 + max((item.column for item in items if item.kind != "numeric"), default=-1)
+        n_numeric = max((item.column + item.numbers for item in items if item.numbers), default=0)
+        n_codes = 1 + max((item.column for item in items if not item.numbers), default=-1)
         numeric = np.full((n_rows, n_numeric), np.nan)
         codes = np.full((n_rows, n_codes), -1, dtype=np.int32)
         dictionaries: list[list[str]] = [[] for _ in range(n_codes)]
         for item, column in zip(items, columns, strict=True):
             if item.kind == "numeric":
                 numeric[:, item.column] = np.asarray(column.cast(pa.float64()).fill_null(np.nan))
+            elif item.kind == "array":
+                numeric[:, item.column : item.column + item.buckets] = self._arrays(item, column)
             elif item.kind == "hash":
                 codes[:, item.column] = np.asarray(column.cast(pa.int32()).fill_null(-1))
             else:
@@ -119,6 +137,15 @@ class Scorer:
                 codes[:, item.column] = np.asarray(coded.indices.fill_null(-1))
                 dictionaries[item.column] = coded.dictionary.to_pylist()
         return numeric, codes, dictionaries
+
+    def _arrays(self, item: Item, column: Any) -> FloatArray:
+        try:
+            return arrays.numbers(column, item.buckets)
+        except arrays.LengthError as error:
+            raise DataError(
+                f'model "{self.definition.name}" takes {item.buckets:,} values of "{item.name}", and {error.rows:,} of'
+                " these rows have another number"
+            ) from None
 
     def _outputs(
         self, group: GroupModel, numeric: FloatArray, codes: npt.NDArray[np.int32], dictionaries: list[list[str]]
@@ -132,7 +159,10 @@ class Scorer:
             return outputs
         # Features far out may overflow: an infinite value is a prediction, NaN is none.
         with np.errstate(over="ignore", invalid="ignore"):
-            score = self._learner.score(definition.task, group.artifact, x[usable])
+            score = self._scored(group, x[usable])
+        if definition.label_length:
+            outputs[usable] = self._values(group, score)
+            return outputs
         if definition.task is Task.BINARY:
             score = np.column_stack([1 - score[:, 0], score[:, 0]])
         if definition.task is Task.MULTICLASS:
@@ -142,11 +172,31 @@ class Scorer:
         outputs[usable] = score
         return outputs
 
+    def _scored(self, group: GroupModel, x: Matrix) -> FloatArray:
+        try:
+            return self._learner.score(self.definition.task, group.artifact, x)
+        except ValueError as error:  # what a network of the user's raised
+            raise DataError(f'model "{self.definition.name}" cannot predict: {error}') from None
+
+    def _values(self, group: GroupModel, score: FloatArray) -> FloatArray:
+        """Return the value or the class, as a number, for each of the L values of a label: (n, L)."""
+        definition = self.definition
+        if definition.task is Task.REGRESSION:
+            return score
+        by_class = score.reshape(len(score), -1, definition.label_length)
+        chosen = by_class.argmax(axis=1) if definition.task is Task.MULTICLASS else by_class[:, 0] > 0.5
+        present = group.classes if definition.task is Task.MULTICLASS else (0, 1)
+        classes = np.array([float(definition.classes[number]) for number in present])
+        return np.where(np.isnan(by_class).any(axis=1), np.nan, classes[chosen.astype(np.intp)])
+
     def _answer(self, outputs: FloatArray, group: npt.NDArray[np.int64]) -> Any:
         definition, n_rows = self.definition, outputs.shape[0]
         missing: npt.NDArray[np.bool_] = np.logical_or.reduce(np.isnan(outputs), axis=1)
         nothing = pa.nulls(n_rows, pa.float64())
         no_map = pa.nulls(n_rows, pa.map_(pa.string(), pa.float64()))
+        if definition.label_length:
+            none = pa.nulls(n_rows, pa.string())
+            return self._struct(none, nothing, nothing, no_map, group, _list_array(outputs, missing))
         if definition.task is Task.REGRESSION:
             value = pa.array(outputs[:, 0], mask=missing)
             return self._struct(value.cast(pa.string()), value, nothing, no_map, group)
@@ -159,14 +209,28 @@ class Scorer:
         return self._struct(prediction, nothing, probability, _maps(classes, outputs, missing), group)
 
     def _struct(
-        self, prediction: Any, value: Any, probability: Any, probabilities: Any, group: npt.NDArray[np.int64]
+        self,
+        prediction: Any,
+        value: Any,
+        probability: Any,
+        probabilities: Any,
+        group: npt.NDArray[np.int64],
+        predicted: Any = None,
     ) -> Any:
         level = [self._groups[number].level if number in self._groups else None for number in group.tolist()]
         levels = pa.array(level_names(self.definition), pa.string()).take(pa.array(level, pa.int32()))
         group_id = pa.array(group.astype(np.int32), mask=group < 0)
-        fields = ["prediction", "value", "probability", "probabilities", "model_level", "group_id"]
-        arrays = [prediction, value, probability, probabilities, levels, group_id]
-        return pa.StructArray.from_arrays(arrays, names=fields)
+        predicted = pa.nulls(len(group), pa.list_(pa.float64())) if predicted is None else predicted
+        fields = ["prediction", "value", "probability", "probabilities", "model_level", "group_id", "predicted"]
+        columns = [prediction, value, probability, probabilities, levels, group_id, predicted]
+        return pa.StructArray.from_arrays(columns, names=fields)
+
+
+def _list_array(values: FloatArray, missing: npt.NDArray[np.bool_]) -> Any:
+    """Return rows (n, L) as lists, NULL where ``missing``."""
+    offsets = np.concatenate([[0], np.cumsum(np.where(missing, 0, values.shape[1]))]).astype(np.int32)
+    mask = pa.array(missing) if missing.any() else None
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values[~missing].ravel()), mask=mask)
 
 
 def _runs(group: npt.NDArray[np.int64]) -> list[tuple[int, npt.NDArray[np.int64]]]:

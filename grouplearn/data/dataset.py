@@ -24,19 +24,26 @@ _COLUMN_ROWS, _WINDOW = 1 << 17, 1 << 16
 class Item:
     """One scalar column that a FEATURES item produces in the extract, and how it becomes feature columns.
 
-    ``kind``: ``numeric`` is a column of ``Dataset.numeric``; ``category`` and ``hash`` are columns of ``Dataset.codes``.
-    ``column`` is the index there. ``encoder`` is what is fitted: for numeric ``none``, ``zscore``, ``minmax``; for category
-    ``onehot`` or ``ordinal``; for hash ``hash``. ``impute`` fills missing numeric values first: ``mean``, ``median`` or a
-    constant. ``scope`` says whether it is fitted per group or on all training rows. ``name`` is what users see.
+    ``kind``: ``numeric`` is a column of ``Dataset.numeric``, ``array`` several beside each other; ``category`` and ``hash``
+    are columns of ``Dataset.codes``. ``column`` is the (first) index there. ``encoder`` is what is fitted: for numeric
+    ``none``, ``zscore``, ``minmax``; for category ``onehot`` or ``ordinal``; for hash ``hash``; for array ``array``, which
+    is nothing. ``impute`` fills missing numeric values first: ``mean``, ``median`` or a constant. ``scope`` says whether it
+    is fitted per group or on all training rows. ``buckets`` is the number of feature columns of a hash or an array.
+    ``name`` is what users see.
     """
 
     name: str
-    kind: Literal["numeric", "category", "hash"]
+    kind: Literal["numeric", "category", "hash", "array"]
     column: int
-    encoder: Literal["none", "zscore", "minmax", "onehot", "ordinal", "hash"] = "none"
+    encoder: Literal["none", "zscore", "minmax", "onehot", "ordinal", "hash", "array"] = "none"
     impute: Literal["mean", "median"] | float | None = None
     scope: Literal["group", "all"] = "group"
     buckets: int = 0
+
+    @property
+    def numbers(self) -> int:
+        """Columns of ``Dataset.numeric`` that it takes."""
+        return {"numeric": 1, "array": self.buckets}.get(self.kind, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +69,9 @@ class Dataset:
     """Rows sorted by finest group, then by a hash of (seed, row), so that their order depends on the data and seed alone.
 
     ``numeric`` (n, p) float64, NaN missing; ``codes`` (n, c) int32, -1 missing, indexes into ``dictionaries[j]`` (sorted
-    category texts; empty for hash items); ``y`` (n,) float64: the value, or the number of the class in ``classes``, NaN
-    missing; ``weight`` (n,); ``split`` (n,) int16: 1 held out and 0 training, or the fold number under VALIDATE FOLDS.
+    category texts; empty for hash items); ``y`` (n,) float64, (n, L) where a label is an array: the value, or the number
+    of the class in ``classes``, NaN missing; ``weight`` (n,); ``split`` (n,) int16: 1 held out and 0 training, or the fold
+    number under VALIDATE FOLDS.
     Arrays of a dataset that ``files`` knows are read-only maps of files.
     """
 

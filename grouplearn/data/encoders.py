@@ -24,8 +24,8 @@ class FittedItem:
     """A fitted item: numeric columns become ``(coalesce(x, fill) - center) / scale``; ``categories`` are the texts seen.
 
     A one-hot item has one column per category, in the order of ``categories``; an ordinal item has one column holding the
-    0-based position in ``categories``; a hash item has ``buckets`` columns. NULL and unseen categories are all zeros in
-    one-hot columns and missing in ordinal ones.
+    0-based position in ``categories``; a hash item has ``buckets`` columns, and so has an array, its values as they are.
+    NULL and unseen categories are all zeros in one-hot columns and missing in ordinal ones.
     """
 
     item: Item
@@ -37,7 +37,8 @@ class FittedItem:
     @property
     def width(self) -> int:
         """Number of feature columns."""
-        return {"onehot": len(self.categories), "hash": self.item.buckets}.get(self.item.encoder, 1)
+        wide = {"onehot": len(self.categories), "hash": self.item.buckets, "array": self.item.buckets}
+        return wide.get(self.item.encoder, 1)
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -46,6 +47,8 @@ class FittedItem:
             return tuple(f"{self.item.name}={category}" for category in self.categories)
         if self.item.encoder == "hash":
             return tuple(f"{self.item.name}[{bucket}]" for bucket in range(self.item.buckets))
+        if self.item.encoder == "array":  # counted from 1, as SQL does
+            return tuple(f"{self.item.name}[{place}]" for place in range(1, self.item.buckets + 1))
         return (self.item.name,)
 
 
@@ -53,7 +56,7 @@ def fit(item: Item, values: npt.NDArray[np.float64] | npt.NDArray[np.int32], dic
     """Fit one item on its training column (float64 with NaN missing, or codes with -1 missing)."""
     if item.kind == "numeric":
         return _fit_numeric(item, np.asarray(values, dtype=np.float64))
-    if item.kind == "hash":
+    if item.kind in ("hash", "array"):
         return FittedItem(item)
     present = np.unique(values)
     return FittedItem(item, categories=tuple(dictionary[code] for code in present if code >= 0))
@@ -62,7 +65,7 @@ def fit(item: Item, values: npt.NDArray[np.float64] | npt.NDArray[np.int32], dic
 def needs_no_fit(item: Item) -> bool:
     """Whether the item is the same whatever rows train."""
     constant = item.impute is None or isinstance(item.impute, float)
-    return item.kind == "hash" or (item.kind == "numeric" and item.encoder == "none" and constant)
+    return item.kind in ("hash", "array") or (item.kind == "numeric" and item.encoder == "none" and constant)
 
 
 def _fit_numeric(item: Item, values: FloatArray) -> FittedItem:
@@ -137,8 +140,11 @@ class _Column:
         return cls(fitted, np.array([*(place.get(text, -1) for text in texts), -1], dtype=np.int64))
 
     def values(self, numeric: FloatArray, codes: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
-        """Return the value of a one-column item (float64), or the column number in a wide item (int64, -1 for none)."""
+        """Return the value of a one-column item (float64), the column number in a wide item (int64, -1 for none), or all
+        values of an array (n, width)."""
         fitted, item = self.fitted, self.fitted.item
+        if item.kind == "array":
+            return numeric[:, item.column : item.column + item.buckets]
         if item.kind == "numeric":
             values = numeric[:, item.column]
             if fitted.fill is not None:
@@ -156,7 +162,9 @@ def _write(x: FloatArray, columns: Sequence[_Column], numeric: FloatArray, codes
     start = 0
     for column in columns:
         values = column.values(numeric, codes)
-        if values.dtype == np.float64:
+        if values.ndim == 2:
+            x[:, start : start + values.shape[1]] = values
+        elif values.dtype == np.float64:
             x[:, start] = values
         else:
             present = np.flatnonzero(values >= 0)
@@ -167,14 +175,17 @@ def _write(x: FloatArray, columns: Sequence[_Column], numeric: FloatArray, codes
 def _sparse(fitted: Sequence[FittedItem], parts: Sequence[npt.NDArray[Any]], width: int) -> Matrix:
     columns, values, start = [], [], 0
     for entry, part in zip(fitted, parts, strict=True):
-        if part.dtype == np.float64:
+        if part.ndim == 2:
+            columns.append(np.where(part != 0, start + np.arange(part.shape[1]), -1))
+            values.append(part)
+        elif part.dtype == np.float64:
             columns.append(np.where(part != 0, start, -1))
             values.append(part)
         else:
             columns.append(np.where(part >= 0, start + part, -1))
             values.append(np.ones(part.shape[0]))
         start += entry.width
-    column, value = np.stack(columns, axis=1), np.stack(values, axis=1)
+    column, value = np.column_stack(columns), np.column_stack(values)
     kept = column >= 0
     indptr = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])
     return scipy.sparse.csr_matrix((value[kept], column[kept], indptr), shape=(column.shape[0], width))

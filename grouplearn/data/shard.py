@@ -39,7 +39,7 @@ class Totals:
     @classmethod
     def of(cls, y: FloatArray, weight: FloatArray) -> Totals:
         """Return the totals of rows with labels ``y`` and positive weights."""
-        runs = [slice(start, start + SUMMED_ROWS) for start in range(0, y.size, SUMMED_ROWS)]
+        runs = [slice(start, start + SUMMED_ROWS) for start in range(0, len(y), SUMMED_ROWS)]
         return cls.of_runs(lambda: ((y[run], weight[run]) for run in runs))
 
     @classmethod
@@ -47,12 +47,17 @@ class Totals:
         """Return the totals of rows whose labels and weights come ``SUMMED_ROWS`` at a time; they are passed twice."""
         n_rows, total, labels = 0, 0.0, 0.0
         for y, weight in runs():
-            n_rows, total, labels = n_rows + y.size, total + weight.sum(), labels + (y * weight).sum()
+            n_rows, total, labels = n_rows + len(y), total + weight.sum(), labels + (_numbers(y) * weight).sum()
         if not n_rows:
             return cls(0, 0.0, 0.0, 1.0)
         mean = float(labels / total)
-        scale = math.sqrt(sum(((y - mean) ** 2 * weight).sum() for y, weight in runs()) / total)
+        scale = math.sqrt(sum(((_numbers(y) - mean) ** 2 * weight).sum() for y, weight in runs()) / total)
         return cls(n_rows, float(total), mean, scale if scale > 1e-12 * abs(mean) else 1.0)
+
+
+def _numbers(y: FloatArray) -> FloatArray:
+    """Return one number per label: an array counts as its mean."""
+    return y if y.ndim == 1 else y.mean(axis=1)
 
 
 class _Blocks(ABC):
@@ -112,7 +117,8 @@ class _Blocks(ABC):
 class Shard(_Blocks):
     """Rows of one group: ``x`` (n, d) dense float64 (C order) or CSR, ``y`` (n,), ``weight`` (n,).
 
-    ``y`` is the value, or the class number as a float. Weights include row and class weights; they are positive.
+    ``y`` is the value, or the class number as a float; (n, L) where a label is an array of them. Weights include row and
+    class weights; they are positive.
     ``cuts`` are the rows at which blocks begin and end, from 0 to n; None for runs of ``BLOCK_ROWS``. ``first`` is the
     number of the first block in the group, ``whole`` what is known of all the group's rows when these are a part.
     """

@@ -60,7 +60,8 @@ class Hyperparameter:
 class Problem:
     """What a pack is to learn on one group.
 
-    ``n_outputs`` is the width of a score: 1 for regression and binary, ``n_classes`` for multiclass.
+    ``n_outputs`` is the width of a score: 1 for regression and binary, ``n_classes`` for multiclass, times
+    ``label_length`` where a label is an array of so many values.
     ``seed`` depends on the statement's seed and the group alone. ``categorical`` holds the column indexes of ordinal
     codes (for learners that treat those natively). ``epochs`` is the most epochs that will be run.
     """
@@ -71,11 +72,12 @@ class Problem:
     seed: int = 0
     epochs: int = 1
     categorical: tuple[int, ...] = ()
+    label_length: int = 1
 
     @property
     def n_outputs(self) -> int:
         """Width of a score."""
-        return self.n_classes if self.task is Task.MULTICLASS else 1
+        return (self.n_classes if self.task is Task.MULTICLASS else 1) * self.label_length
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +301,15 @@ class SideBySideLearner(SequentialLearner, Protocol):
 
         The problems differ in their seeds at most. A group that diverges is told by its state and disturbs no other.
         """
+        ...
+
+
+@runtime_checkable
+class ArrayLabelLearner(SequentialLearner, Protocol):
+    """Predicts arrays, too: ``y`` of a shard is then (n, L), and a score is (n, n_configs, K·L), classes outermost."""
+
+    def predicts_arrays(self) -> bool:
+        """Return whether labels may be arrays."""
         ...
 
 

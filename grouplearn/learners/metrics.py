@@ -50,9 +50,9 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
 )
 
 
-def metrics_for(task: Task) -> tuple[str, ...]:
-    """Return the names of the metrics of ``task``."""
-    return tuple(name for name, metric in METRICS.items() if task in metric.tasks)
+def metrics_for(task: Task, arrays: bool = False) -> tuple[str, ...]:
+    """Return the names of the metrics of ``task``; for labels that are ``arrays`` without auc, which keeps every value."""
+    return tuple(name for name, metric in METRICS.items() if task in metric.tasks and not (arrays and name == "auc"))
 
 
 def default_metric(task: Task) -> str:
@@ -73,10 +73,26 @@ class MetricSums:
 
 
 def measure(task: Task, n_classes: int, scores: FloatArray, y: FloatArray, weight: FloatArray) -> MetricSums:
-    """Return the sums of some rows: ``scores`` (n, c, k) as a learner gives them, ``y`` and ``weight`` (n,)."""
+    """Return the sums of some rows: ``scores`` (n, c, k) as a learner gives them, ``y`` and ``weight`` (n,).
+
+    Where labels are arrays, ``y`` (n, L) and ``scores`` (n, c, k·L), every value of a label is measured as a row is.
+    """
+    if y.ndim == 2:
+        return _measure_arrays(task, n_classes, scores, y, weight)
     if task is Task.REGRESSION:
         return _measure_values(scores[:, :, 0], y, weight)
     return _measure_classes(n_classes, scores, y, weight)
+
+
+def _measure_arrays(task: Task, n_classes: int, scores: FloatArray, y: FloatArray, weight: FloatArray) -> MetricSums:
+    rows, length = y.shape
+    split = scores.reshape(rows, scores.shape[1], -1, length).transpose(0, 3, 1, 2)
+    by_value = split.reshape(rows * length, scores.shape[1], -1)
+    sums = measure(task, n_classes, by_value, y.reshape(-1), np.repeat(weight, length))
+    kept = {
+        name: value[:0] if name in ("scores", "labels", "weights") else value for name, value in sums.tensors.items()
+    }
+    return MetricSums(kept)
 
 
 def merge(a: MetricSums, b: MetricSums) -> MetricSums:

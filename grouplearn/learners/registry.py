@@ -8,16 +8,17 @@ import numbers
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from grouplearn.errors import MissingDependency
+from grouplearn.errors import DataError, MissingDependency
 from grouplearn.learners.base import Hyperparameter, Learner, Value
 from grouplearn.learners.gbdt import Gbdt
 from grouplearn.learners.linear_regression import LinearRegression
 from grouplearn.learners.logistic_regression import LogisticRegression
 from grouplearn.learners.mlp import Mlp
+from grouplearn.learners.network import Network
 from grouplearn.learners.poisson_regression import PoissonRegression
 
 LEARNERS: Mapping[str, Callable[[], Learner]] = MappingProxyType(
@@ -31,14 +32,42 @@ LEARNERS: Mapping[str, Callable[[], Learner]] = MappingProxyType(
 )
 
 
+#: The networks that this process registered. The mapping is replaced, never changed: who has read it keeps what it was.
+_networks: Mapping[str, Network] = MappingProxyType({})
+
+
 def names() -> tuple[str, ...]:
-    """Return the names of all learners."""
-    return tuple(LEARNERS)
+    """Return the names of all learners: the built-in ones, and the networks registered in this process."""
+    return (*LEARNERS, *_networks)
 
 
 def learner(name: str) -> Learner:
     """Return the learner of that name; KeyError when there is none."""
-    return LEARNERS[name]()
+    return cast(Learner, _networks[name]) if name in _networks else LEARNERS[name]()
+
+
+def network(name: str) -> Network | None:
+    """Return the network registered under a name, None for a built-in learner; DataError when nobody has the name."""
+    if name in _networks or name in LEARNERS:
+        return _networks.get(name)
+    hint = f"grouplearn.register('{name}', make_module=...) first"
+    raise DataError(f"the network {name} is not registered in this process.\n\nHint: {hint}")
+
+
+def register(network: Network) -> None:
+    """Make a network known under its name, instead of the one known before; ValueError when a learner has the name."""
+    global _networks
+    if network.name in LEARNERS:
+        raise ValueError(f'"{network.name}" is a built-in learner; choose another name')
+    _networks = MappingProxyType({**_networks, network.name: network})
+
+
+def unregister(name: str) -> None:
+    """Forget a network; KeyError when there is none of that name."""
+    global _networks
+    kept = dict(_networks)
+    del kept[name]
+    _networks = MappingProxyType(kept)
 
 
 def install_hint(learner: Learner) -> str | None:

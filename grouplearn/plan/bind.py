@@ -9,7 +9,7 @@ from typing import Any
 
 from grouplearn.errors import did_you_mean
 from grouplearn.learners import registry
-from grouplearn.learners.base import Learner, Task
+from grouplearn.learners.base import ArrayLabelLearner, Learner, Task
 from grouplearn.learners.metrics import METRICS, metrics_for
 from grouplearn.parser.statements import (
     Name,
@@ -20,7 +20,7 @@ from grouplearn.parser.statements import (
     ValidateSample,
     ValidateWhere,
 )
-from grouplearn.plan import types
+from grouplearn.plan import arrays, types
 from grouplearn.plan.bound import BoundKey, BoundTarget, BoundTrain, Holdout
 from grouplearn.plan.definition import HyperparameterColumn, KeyColumn
 from grouplearn.plan.expressions import Replay, columns_used, samples
@@ -125,9 +125,13 @@ class _Binder:
                 f"PREDICT takes one expression, this gives {len(described)} columns", expression.span
             )
         column = described[0]
+        name, stored = alias.value if alias else column.name, self._replay.stored(expression)
+        array = arrays.array_type(column.type)
+        if array and isinstance(self._learner, ArrayLabelLearner) and self._learner.predicts_arrays():
+            classes = arrays.names_classes(self._judge, array, expression, self._learner.tasks, options.task)
+            return BoundTarget(name, expression, stored, column.type, classes, array)
         classification = self._is_classification(column, expression, options)
-        name = alias.value if alias else column.name
-        return BoundTarget(name, expression, self._replay.stored(expression), column.type, classification)
+        return BoundTarget(name, expression, stored, column.type, classification)
 
     def _is_classification(self, column: Column, expression: Sql, options: RunOptions) -> bool:
         tasks = self._learner.tasks
@@ -211,8 +215,10 @@ class _Binder:
 
     def _refuse_idle_options(self, target: BoundTarget) -> None:
         """Raise for an option that this statement could only ignore."""
+        weighable = target.classification and target.array is None
+        kind = "a number" if target.array is None else "an array"
         reasons = {
-            "class_weight": None if target.classification else "class_weight is for classes, and the label is a number",
+            "class_weight": None if weighable else f"class_weight is for classes, and the label is {kind}",
         }
         for option in self._statement.options:
             reason = reasons.get(option.name.value.casefold())
@@ -238,7 +244,7 @@ class _Binder:
     def _items(
         self, columns: tuple[Column, ...], target: BoundTarget, keys: tuple[BoundKey, ...], options: RunOptions
     ) -> tuple[BoundItem, ...]:
-        binder = FeatureBinder(self._judge, self._source, self._replay)
+        binder = FeatureBinder(self._judge, self._source, self._replay, self._learner)
         if self._statement.features is not None:
             return binder.bind(self._statement.features)
         taken = [target.extract, *(key.extract for key in keys)]
@@ -282,11 +288,13 @@ class _Binder:
         if chosen is None:
             return None
         tasks = (Task.BINARY, Task.MULTICLASS) if target.classification else (Task.REGRESSION,)
-        allowed = tuple(dict.fromkeys(name for task in tasks for name in metrics_for(task)))
+        known = (name for task in tasks for name in metrics_for(task, arrays=target.array is not None))
+        allowed = tuple(dict.fromkeys(known))
         name = chosen.value.casefold()
         if name in allowed:
             return name
         kind = "classification" if target.classification else "regression"
+        kind += " of arrays" if target.array else ""
         verb = f"metric {name} is not for {kind}" if name in METRICS else f'unknown metric "{chosen.value}"'
         raise self._judge.error(
             f"{verb}\nMetrics of {kind}: {', '.join(allowed)}", chosen.span, did_you_mean(name, allowed)

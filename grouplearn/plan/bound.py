@@ -7,6 +7,7 @@ from typing import Literal
 
 from grouplearn.learners.base import Config, Learner
 from grouplearn.parser.statements import Sql, TrainModel
+from grouplearn.plan.arrays import ArrayType
 from grouplearn.plan.definition import HyperparameterColumn, KeyColumn
 from grouplearn.plan.features import BoundItem
 from grouplearn.plan.options import RunOptions
@@ -15,13 +16,17 @@ from grouplearn.search.procedures import SearchPlan
 
 @dataclass(frozen=True, slots=True)
 class BoundTarget:
-    """The label: its result name, its SQL over FROM and over a prediction source, its type, and whether it names classes."""
+    """The label: its result name, its SQL over FROM and over a prediction source, its type, and whether it names classes.
+
+    ``array`` is what a label of several values is an array of.
+    """
 
     name: str
     extract: Sql
     stored: str
     type: str
     classification: bool
+    array: ArrayType | None = None
 
 
 @dataclass(frozen=True, slots=True)

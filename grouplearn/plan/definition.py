@@ -7,6 +7,7 @@ from typing import Literal
 
 from grouplearn.data.dataset import Item
 from grouplearn.learners.base import Config, Task
+from grouplearn.plan.arrays import label_length
 
 #: The name of the source's row wherever an expression is replayed; stored SQL may say ``__grouplearn_row.x``.
 ROW = "__grouplearn_row"
@@ -71,6 +72,11 @@ class ModelDefinition:
     missing_group: Literal["parent", "null", "error"] = "parent"
     seed: int = 0
     keep_best: int | None = None
+
+    @property
+    def label_length(self) -> int:
+        """Values of a label that is an array, as its type says; 0 for a single value."""
+        return label_length(self.label_type)
 
     @property
     def positive(self) -> int:

@@ -12,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from grouplearn.data.arrays import LengthError
 from grouplearn.data.dataset import Dataset, DatasetFiles, Group
 from grouplearn.data.memory import memory_limit, rows_stay_in_memory
 from grouplearn.data.run_directory import RunDirectory
 from grouplearn.parser.statements import Sql
-from grouplearn.plan import types
+from grouplearn.plan import arrays, types
 from grouplearn.plan.bind import grouping
 from grouplearn.plan.bound import BoundKey, BoundTrain
 from grouplearn.plan.features import AUTO_ONEHOT_LIMIT
@@ -44,20 +45,26 @@ class GroupCount:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What is known about the rows before they are read: groups in order, the classes, distinct texts per category item."""
+    """What is known about the rows before they are read: groups in order, the classes, distinct texts per category item.
+
+    ``lengths`` are those of the items (1 for all but arrays), ``label_length`` is that of an array label, else 0.
+    """
 
     groups: tuple[GroupCount, ...]
     classes: tuple[str, ...]
     categories: tuple[int, ...]
     n_rows: int
+    lengths: tuple[int, ...] = ()
+    label_length: int = 0
 
 
 def statistics(judge: Judge, bound: BoundTrain) -> Statistics:
     """Count the groups, list the classes and check the limits that depend on values."""
     groups = _group_counts(judge, bound)
+    lengths, label_length = arrays.measured_lengths(judge, bound)
     classes = _classes(judge, bound) if bound.target.classification else ()
     n_rows, categories = _category_counts(judge, bound)
-    return Statistics(groups, classes, categories, n_rows)
+    return Statistics(groups, classes, categories, n_rows, lengths, label_length)
 
 
 def _group_counts(judge: Judge, bound: BoundTrain) -> tuple[GroupCount, ...]:
@@ -94,10 +101,11 @@ def _grouping_mask(members: Sequence[int], n_keys: int) -> int:
 
 def _classes(judge: Judge, bound: BoundTrain) -> tuple[str, ...]:
     finite = "AND isfinite(t)" if types.is_floating(bound.target.type) else ""
+    before, after = arrays.each_class(bound.target.array) if bound.target.array else ("(", ")")
     rows = judge.rows(
-        f"SELECT {'t'.join(types.as_text(bound.target.type))} FROM (SELECT DISTINCT (",
+        f"SELECT {'t'.join(types.as_text(bound.target.type))} FROM (SELECT DISTINCT {before}",
         bound.target.extract,
-        ") AS t",
+        f"{after} AS t",
         *bound.source,
         f") WHERE t IS NOT NULL {finite} ORDER BY t LIMIT {MAX_CLASSES + 1}",
     )
@@ -145,12 +153,16 @@ def extract(
     rows = SortedRows(layout, stats.n_rows, files.array if files else _array, in_order=files is not None)
     query = _extract_query(bound, in_order=files is not None)
     # Closed at once when a batch cannot be taken: until then the connection can run nothing else, not even ROLLBACK.
-    with closing(_batches(connection, judge, query, layout.row_bytes)) as batches:
-        for batch in batches:
-            rows.take(batch)
-            if files:
-                files.forget_pages()
-    rows.arrange()
+    try:
+        with closing(_batches(connection, judge, query, layout.row_bytes)) as batches:
+            for batch in batches:
+                rows.take(batch)
+                if files:
+                    files.forget_pages()
+        rows.arrange()
+    except LengthError as error:
+        message = f"counted and read, arrays are not of one length: {error}"
+        raise judge.error(message, bound.statement.source.span, "FROM needs the same rows each time.") from None
     _refuse_other_rows(judge, bound, stats, rows)
     rows.finish(files.forget_pages if files else None)
     hold_out(rows.split, bound.holdout, rows.offsets, rows.leaves)
@@ -188,7 +200,8 @@ def _batches(
 def _layout(bound: BoundTrain, stats: Statistics) -> Layout:
     return Layout(
         n_keys=len(bound.keys),
-        items=tuple(item.stored.item for item in bound.items),
+        items=tuple(item.stored.item for item in arrays.sized(bound.items, stats.lengths)),
+        label_length=stats.label_length,
         classes=stats.classes if bound.target.classification else None,
         weighted=bound.options.weight is not None,
         marked=bound.holdout.kind == "where",
@@ -197,6 +210,8 @@ def _layout(bound: BoundTrain, stats: Statistics) -> Layout:
 
 def _extract_query(bound: BoundTrain, in_order: bool) -> list[str | Sql]:
     before, after = types.as_text(bound.target.type) if bound.target.classification else ("CAST((", ") AS DOUBLE)")
+    if bound.target.array:
+        before, after = arrays.reading(bound.target.array)
     target = (before, bound.target.extract, after)
     columns: list[tuple[str, tuple[str | Sql, ...]]] = [
         *((f"k{number}", _key_text(key)) for number, key in enumerate(bound.keys)),

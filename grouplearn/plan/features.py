@@ -12,8 +12,10 @@ from typing import Any, Literal
 from grouplearn import sqltext
 from grouplearn.data.dataset import Item
 from grouplearn.errors import Span, did_you_mean
+from grouplearn.learners.base import Learner
 from grouplearn.parser.statements import Feature, Sql
 from grouplearn.plan import types
+from grouplearn.plan.arrays import ArrayType, array_type, reading
 from grouplearn.plan.definition import ItemColumn
 from grouplearn.plan.expressions import Replay, star
 from grouplearn.plan.judge import Column, Judge
@@ -45,12 +47,17 @@ def _shown(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BoundItem:
-    """A scalar item: what is stored, its SQL over the statement's own FROM, and whether its encoder was our choice."""
+    """An item: what is stored, its SQL over the statement's own FROM, and whether its encoder was our choice.
+
+    ``source`` is the user's expression; ``array`` says what it is an array of, None for a single value.
+    """
 
     stored: ItemColumn
     extract: Sql
     span: Span
+    source: Sql
     automatic: bool = False
+    array: ArrayType | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +72,8 @@ class _Scalar:
 class FeatureBinder:
     """Binds FEATURES items against the columns of the source."""
 
-    def __init__(self, judge: Judge, source: Sequence[str | Sql], replay: Replay) -> None:
+    def __init__(self, judge: Judge, source: Sequence[str | Sql], replay: Replay, learner: Learner) -> None:
+        self._learner = learner
         self._judge = judge
         self._source = tuple(source)
         self._replay = replay
@@ -122,6 +130,8 @@ class FeatureBinder:
             self._add_category("onehot", scalar, options, feature.span, automatic=True)
         elif encoder in (None, "zscore", "minmax", "impute") and kind == "numeric":
             self._add_numeric(encoder, scalar, options, feature.span)
+        elif encoder is None and not self._learner.linear and (array := array_type(scalar.type)):
+            self._add_array(scalar, array, feature.span)
         else:
             raise self._unsupported(encoder, scalar)
 
@@ -130,6 +140,10 @@ class FeatureBinder:
             hint = f"{encoder} takes numbers; use onehot, ordinal or hash for texts."
             return self._judge.error(f"{encoder} of {scalar.name}, which is {scalar.type}", scalar.sql.span, hint)
         message = f'feature "{scalar.name}" has type {scalar.type}, which no encoder takes'
+        if encoder is None and array_type(scalar.type):
+            message = f'feature "{scalar.name}" has type {scalar.type}, which {self._learner.name} does not take'
+            hint = "gbdt, mlp and registered networks take arrays; or take single values out of it, e.g. x[1]."
+            return self._judge.error(message, scalar.sql.span, hint)
         return self._judge.error(message, scalar.sql.span, types.advice(scalar.type))
 
     def _options(self, feature: Feature, encoder: str | None) -> dict[str, Any]:
@@ -171,6 +185,10 @@ class FeatureBinder:
         )
         self._append(item, scalar, span, "CAST((\n", "\n) AS DOUBLE)")
 
+    def _add_array(self, scalar: _Scalar, array: ArrayType, span: Span) -> None:
+        item = Item(name=self._unique(scalar.name), kind="array", column=self._next("numeric"), encoder="array")
+        self._append(item, scalar, span, *reading(array), array=array)
+
     def _add_category(
         self, encoder: str, scalar: _Scalar, options: dict[str, Any], span: Span, automatic: bool = False
     ) -> None:
@@ -193,11 +211,19 @@ class FeatureBinder:
         self._append(item, scalar, span, before, after, automatic)
 
     def _append(
-        self, item: Item, scalar: _Scalar, span: Span, before: str, after: str, automatic: bool = False
+        self,
+        item: Item,
+        scalar: _Scalar,
+        span: Span,
+        before: str,
+        after: str,
+        automatic: bool = False,
+        array: ArrayType | None = None,
     ) -> None:
         stored = before + self._replay.stored(scalar.sql) + after
         extract = Sql(before + scalar.sql.text + after, scalar.sql.span)
-        self._items.append(BoundItem(ItemColumn(item, stored), extract, scalar.sql.span or span, automatic))
+        place = scalar.sql.span or span
+        self._items.append(BoundItem(ItemColumn(item, stored), extract, place, scalar.sql, automatic, array))
 
     def _unique(self, name: str) -> str:
         candidate, number = name, 2

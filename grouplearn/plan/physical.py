@@ -6,8 +6,9 @@ import functools
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from grouplearn.data.arrays import block_rows
 from grouplearn.data.encoders import DENSE_COLUMNS, needs_no_fit
 from grouplearn.data.shard import BLOCK_ROWS
 from grouplearn.learners.base import (
@@ -21,7 +22,7 @@ from grouplearn.learners.base import (
     Task,
 )
 from grouplearn.learners.metrics import METRICS, default_metric, metrics_for
-from grouplearn.plan import cost
+from grouplearn.plan import arrays, cost
 from grouplearn.plan.bound import BoundTrain
 from grouplearn.plan.coefficients import Rates
 from grouplearn.plan.definition import ModelDefinition
@@ -71,9 +72,14 @@ class PhysicalPlan:
             rows=tuple(group.n_rows for group in self.stats.groups),
             workers=workers,
             epochs=self.epochs if self.bound.learner.default_epochs is not None else 1,
-            block_rows=BLOCK_ROWS,
+            block_rows=self.block_rows,
             evaluate_epochs=self.bound.options.early_stopping is not None,
         )
+
+    @property
+    def block_rows(self) -> int:
+        """Rows of a block."""
+        return block_rows([item.stored.item for item in self.bound.items])
 
     def load_seconds(self, group: int) -> float:
         """Return the estimated time to make a group's rows ready on a worker."""
@@ -91,7 +97,8 @@ class PhysicalPlan:
     @property
     def outputs(self) -> int:
         """Width of a score."""
-        return len(self.stats.classes) if self.task is Task.MULTICLASS else 1
+        classes = len(self.stats.classes) if self.task is Task.MULTICLASS else 1
+        return classes * max(1, self.stats.label_length)
 
     @property
     def serial_seconds(self) -> float:
@@ -102,6 +109,7 @@ class PhysicalPlan:
 def plan(bound: BoundTrain, stats: Statistics, rates: Rates | None = None) -> PhysicalPlan:
     """Return the physical plan of a bound statement; ``rates`` are the coefficients of its estimates."""
     rates = rates or Rates()
+    bound = replace(bound, items=arrays.sized(bound.items, stats.lengths or [1] * len(bound.items)))
     task = task_of(bound, stats)
     epochs = bound.options.epochs or bound.learner.default_epochs or 1
     width = _width(bound, stats)
@@ -224,13 +232,13 @@ def _width(bound: BoundTrain, stats: Statistics) -> int:
     width = 0
     for item, categories in zip(bound.items, stats.categories, strict=True):
         encoder = item.stored.item.encoder
-        width += categories if encoder == "onehot" else item.stored.item.buckets if encoder == "hash" else 1
+        width += categories if encoder == "onehot" else item.stored.item.buckets or 1
     return max(1, width)
 
 
 def _stored(bound: BoundTrain, width: int) -> int:
     """Return the values stored per row: every column of a dense row, one per item of a sparse one."""
-    return width if width <= DENSE_COLUMNS else len(bound.items)
+    return width if width <= DENSE_COLUMNS else sum(max(1, item.stored.item.numbers) for item in bound.items)
 
 
 def _units(
@@ -273,6 +281,13 @@ def _abreast(learner: Learner, problem: Problem, configs: Sequence[Config]) -> i
     return learner.abreast(problem, configs) if isinstance(learner, SideBySideLearner) else 1
 
 
+def _label_type(bound: BoundTrain, stats: Statistics) -> str:
+    """Return the type of predictions."""
+    if bound.target.array:
+        return arrays.label_type(bound.target, stats.label_length)
+    return bound.target.type if bound.target.classification else "DOUBLE"
+
+
 def definition(physical: PhysicalPlan, statement: str) -> ModelDefinition:
     """Return what the catalog keeps of the statement."""
     bound = physical.bound
@@ -286,7 +301,7 @@ def definition(physical: PhysicalPlan, statement: str) -> ModelDefinition:
         statement=statement,
         target_name=bound.target.name,
         target_sql=bound.target.stored,
-        label_type=bound.target.type if bound.target.classification else "DOUBLE",
+        label_type=_label_type(bound, physical.stats),
         classes=physical.stats.classes,
         keys=tuple(key.stored for key in bound.keys),
         sets=bound.sets,
@@ -295,7 +310,7 @@ def definition(physical: PhysicalPlan, statement: str) -> ModelDefinition:
         configs=bound.configs,
         metric=physical.metric,
         greater_is_better=METRICS[physical.metric].greater_is_better,
-        metrics=metrics_for(physical.task),
+        metrics=metrics_for(physical.task, arrays=bound.target.array is not None),
         missing_group=bound.statement.missing_group or "parent",
         seed=bound.options.seed,
         keep_best=bound.keep_best,

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from grouplearn.data import arrays
 from grouplearn.data.dataset import FloatArray, Item
 from grouplearn.plan.row_order import IntArray, Keys, RowOrder
 
@@ -37,7 +38,7 @@ class Layout:
     """What the columns of a batch are: keys ``k0, k1, ...``, items ``x0, x1, ...``, the label ``y``, the hash ``h``.
 
     ``classes`` are the texts that a class label takes (None: the label is a number). ``weighted``: there is a column
-    ``w``. ``marked``: there is a column ``v``, true in rows held out.
+    ``w``. ``marked``: there is a column ``v``, true in rows held out. ``label_length`` is that of labels that are arrays.
     """
 
     n_keys: int
@@ -45,16 +46,22 @@ class Layout:
     classes: tuple[str, ...] | None
     weighted: bool
     marked: bool
+    label_length: int = 0
 
     @property
     def n_numeric(self) -> int:
         """Number of columns of ``Dataset.numeric``."""
-        return sum(item.kind == "numeric" for item in self.items)
+        return sum(item.numbers for item in self.items)
+
+    @property
+    def n_codes(self) -> int:
+        """Number of columns of ``Dataset.codes``."""
+        return sum(not item.numbers for item in self.items)
 
     @property
     def row_bytes(self) -> int:
         """Bytes of one row of the dataset."""
-        return 8 * self.n_numeric + 4 * (len(self.items) - self.n_numeric) + 18
+        return 8 * self.n_numeric + 4 * self.n_codes + 8 * max(1, self.label_length) + 10
 
 
 @dataclass(slots=True)
@@ -90,9 +97,9 @@ class SortedRows:
         self._layout, self._room, self._sorted = layout, n_rows, in_order
         self._waiting: list[pa.RecordBatch] = []
         self.numeric: FloatArray = new("numeric", (n_rows, layout.n_numeric), np.float64)
-        n_codes = len(layout.items) - layout.n_numeric
-        self.codes: npt.NDArray[np.int32] = new("codes", (n_rows, n_codes), np.int32)
-        self.y: FloatArray = new("y", (n_rows,), np.float64)
+        self.codes: npt.NDArray[np.int32] = new("codes", (n_rows, layout.n_codes), np.int32)
+        label = (layout.label_length,) if layout.label_length else ()
+        self.y: FloatArray = new("y", (n_rows, *label), np.float64)
         self.weight: FloatArray = new("weight", (n_rows,), np.float64)
         self.split: npt.NDArray[np.int16] = new("split", (n_rows,), np.int16)
         self._texts = {item.column: _Texts() for item in layout.items if item.kind == "category"}
@@ -132,10 +139,16 @@ class SortedRows:
 
     def _put(self, batch: pa.RecordBatch, rows: slice | IntArray) -> None:
         self._put_items(batch, rows)
-        label, classes = batch.column("y"), self._layout.classes
-        self.y[rows] = _floats(label if classes is None else _class_numbers(label, classes))
+        self.y[rows] = self._labels(batch.column("y"))
         self.weight[rows] = _floats(batch.column("w")) if self._layout.weighted else 1.0
         self.split[rows] = batch.column("v").to_numpy(zero_copy_only=False) if self._layout.marked else 0
+
+    def _labels(self, label: Any) -> FloatArray:
+        classes, length = self._layout.classes, self._layout.label_length
+        if length:
+            values = arrays.numbers(label, length, byte_scale=1.0)
+            return values if classes is None else arrays.class_numbers(values, classes)
+        return _floats(label if classes is None else _class_numbers(label, classes))
 
     def finish(self, forget_pages: Callable[[], None] | None = None) -> None:
         """Number category texts by their place in the sorted dictionary, and put equal hashes in order.
@@ -158,7 +171,7 @@ class SortedRows:
     @property
     def dictionaries(self) -> tuple[tuple[str, ...], ...]:
         """Return the sorted texts of each column of ``codes``; none for hash items."""
-        coded = (item.column for item in self._layout.items if item.kind != "numeric")
+        coded = (item.column for item in self._layout.items if not item.numbers)
         return tuple(tuple(sorted(self._texts[column].numbers)) if column in self._texts else () for column in coded)
 
     def _find_leaves(self, batch: pa.RecordBatch, start: int) -> None:
@@ -183,6 +196,8 @@ class SortedRows:
             column = batch.column(f"x{position}")
             if item.kind == "numeric":
                 numbers[item.column] = _numbers(column)
+            elif item.kind == "array":
+                numbers[item.column] = arrays.numbers(column, item.buckets)
             elif item.kind == "hash":
                 self.codes[rows, item.column] = pc.fill_null(column, -1).to_numpy(zero_copy_only=False)
             else:
@@ -191,15 +206,16 @@ class SortedRows:
 
     def _put_numbers(self, columns: dict[int, npt.NDArray[Any]], rows: slice | IntArray, n_rows: int) -> None:
         """Transpose columns in pieces that fit the cache."""
-        step = max(1, _TRANSPOSED_VALUES // max(1, len(columns)))
-        piece = np.empty((step, len(columns)))
+        step = max(1, _TRANSPOSED_VALUES // max(1, self._layout.n_numeric))
+        piece = np.empty((step, self._layout.n_numeric))
         for low in range(0, n_rows, step):
             high = min(low + step, n_rows)
             into = (
                 self.numeric[rows.start + low : rows.start + high] if isinstance(rows, slice) else piece[: high - low]
             )
             for place, values in columns.items():
-                into[:, place] = values[low:high]
+                beside = slice(place, place + values.shape[1]) if values.ndim == 2 else place
+                into[:, beside] = values[low:high]
             if not isinstance(rows, slice):
                 self.numeric[rows[low:high]] = into
 

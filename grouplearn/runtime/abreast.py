@@ -11,7 +11,6 @@ from typing import cast
 
 import numpy as np
 
-from grouplearn.learners import registry
 from grouplearn.learners.base import Interrupted, SideBySideLearner
 from grouplearn.runtime.evaluation import conclude, evaluate
 from grouplearn.runtime.fit import Pack, fit_side_by_side
@@ -27,7 +26,7 @@ def train_abreast(job: Job, unit: Unit, report: Callable[[int], None], cancelled
     Which groups stand together depends on the plan and the data alone: those with about as many rows. Raises Interrupted
     and nothing else.
     """
-    learner = cast(SideBySideLearner, registry.learner(job.learner))
+    learner = cast(SideBySideLearner, job.trainer)
     parts: dict[int, UnitResult] = {}
     waiting: dict[tuple[int, int], list[tuple[Unit, Prepared]]] = defaultdict(list)
     for single in _longest_first(job, unit):

@@ -19,6 +19,7 @@ from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.errors import Cancelled, OperationalError
 from grouplearn.learners import registry
 from grouplearn.learners.base import Config, Interrupted, Learner, Task
+from grouplearn.learners.network import Network
 from grouplearn.plan import cost
 from grouplearn.plan.coefficients import DEFAULTS, UNKNOWN, Coefficients, Machine
 from grouplearn.runtime.job import Job, UnitResult
@@ -66,8 +67,11 @@ class Sample:
 
 def measure_learner(name: str, cancelled: Callable[[], bool]) -> Coefficients:
     """Return the coefficients of a learner, single thread; raises MissingDependency, Cancelled, OperationalError."""
-    import_learner(name)
     learner = registry.learner(name)
+    if isinstance(learner, Network):
+        message = f"{name} is a network of your own, whose costs depend on its rows"
+        raise OperationalError(f"{message}: EXPLAIN ANALYZE TRAIN corrects its estimates")
+    import_learner(learner)
     try:
         with blas_on_one_thread(), openmp_on_one_thread():
             _measure(learner, SHAPES[0], cancelled)  # the first unit of a process also loads and compiles

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data import encoders, shard
+from grouplearn.data.arrays import block_rows
 from grouplearn.data.dataset import Dataset, FloatArray, Group
 from grouplearn.data.encoders import FittedItem
 from grouplearn.data.shard import Matrix, RowNumbers
-from grouplearn.learners import registry
 from grouplearn.learners.base import Learner
 from grouplearn.runtime.job import Job
 
@@ -41,11 +41,11 @@ class ChosenRows:
     @classmethod
     def of(cls, job: Job, group: Group, fold: int) -> ChosenRows:
         """Choose the rows, cut them into blocks and fit the encoders; raises GroupFailed."""
-        learner = registry.learner(job.learner)
+        learner = job.trainer
         train, valid = _usable_rows(job, group, fold)
         fitted = _fit(job, train)
         dense_columns = max(_dense_columns(fitted, part.size, learner) for part in (train, valid))
-        cuts = (*range(0, train.size, shard.BLOCK_ROWS), int(train.size))
+        cuts = (*range(0, train.size, block_rows(job.items)), int(train.size))
         n_blocks = len(cuts) - 1
         pieces = tuple(piece * int(valid.size) // n_blocks for piece in range(n_blocks + 1))
         data = job.dataset
@@ -62,7 +62,7 @@ class ChosenRows:
         """Return the rows that ``encoded`` keeps, without their features, encoding few at a time."""
         if self.learner.handles_missing or not rows.numbers.size:
             return rows
-        runs = rows.runs(shard.BLOCK_ROWS)
+        runs = rows.runs(block_rows([each.item for each in self.fitted]))
         return rows.only(np.concatenate([_complete(self._encode(run, rows.dataset)) for run in runs]))
 
     def _encode(self, numbers: RowNumbers, data: Dataset) -> Matrix:
@@ -136,7 +136,7 @@ class Rows:
         """Return which rows are of these classes; all of them in regression."""
         if not classes.size:
             return np.ones(self.numbers.size, dtype=np.bool_)
-        known = [np.isin(labels, classes) for labels, _ in self.labelled()]
+        known = [_by_row(np.isin(labels, classes)) for labels, _ in self.labelled()]
         return np.concatenate([np.empty(0, dtype=np.bool_), *known])
 
 
@@ -150,7 +150,7 @@ def _usable_rows(job: Job, group: Group, fold: int) -> tuple[RowNumbers, RowNumb
     found, faults = _Found.room_for(n_rows), np.zeros(3, dtype=np.int64)
     for rows in _runs(group.ranges):
         label, weight = data.y[rows], data.weight[rows]
-        faults += [(~np.isfinite(label)).sum(), (~np.isfinite(weight)).sum(), (weight < 0).sum()]
+        faults += [(~_by_row(np.isfinite(label))).sum(), (~np.isfinite(weight)).sum(), (weight < 0).sum()]
         found.add(rows, weight > 0, _held_out(job, data.split[rows], fold))
         forget(data, rows)
     _refuse("the label is NULL or not finite", faults[0], n_rows, "filter such rows in WHERE")
@@ -162,6 +162,11 @@ def _usable_rows(job: Job, group: Group, fold: int) -> tuple[RowNumbers, RowNumb
     if not train.size:
         raise GroupFailed(f"no row is left to train on: VALIDATE holds out all {count(valid.size, 'row')}")
     return train, valid
+
+
+def _by_row(values: npt.NDArray[np.bool_]) -> BoolArray:
+    """Return which rows have True in each value of their label."""
+    return values if values.ndim == 1 else np.asarray(values.all(axis=1))
 
 
 @dataclass(slots=True)
@@ -226,9 +231,10 @@ def _fit(job: Job, rows: RowNumbers) -> tuple[FittedItem, ...]:
 
 def _dense_columns(fitted: Sequence[FittedItem], n_rows: int, learner: Learner) -> int:
     width = sum(each.width for each in fitted)
-    if learner.handles_sparse or width <= encoders.DENSE_COLUMNS:
+    arrays = sum(each.width for each in fitted if each.item.kind == "array")
+    if width <= encoders.DENSE_COLUMNS or (learner.handles_sparse and not arrays):
         return encoders.DENSE_COLUMNS
-    if 8 * width * n_rows > DENSE_BYTES:
+    if 8 * (width - arrays) * n_rows > DENSE_BYTES:
         raise GroupFailed(
             f"{learner.name} takes dense features only, and {n_rows} rows x {width} columns exceed "
             f"{DENSE_BYTES >> 30} GiB; hint: use hash(x, buckets) or ordinal(x) for the widest categories"

@@ -41,6 +41,8 @@ from grouplearn.schedule.messages import Blocks
 
 Scores = Callable[[Matrix], FloatArray]
 
+#: Rows measured at a time at least, however long their labels.
+_FEWEST_MEASURED = 256
 #: Tensors of metric sums that have a row for each row of the data.
 _BY_ROW = ("scores", "labels", "weights")
 
@@ -238,7 +240,7 @@ def pack_scores(pack: Pack, state: State, chosen: Sequence[int]) -> Scores:
 
 
 def measure(pack: Pack, rows: Shard | StoredShard, scores: Scores, by_row: bool = True) -> BlockSums[MetricSums]:
-    """Return the metric sums of ``rows`` by block; a block of more than ``BLOCK_ROWS`` is passed a run at a time.
+    """Return the metric sums of ``rows`` by block; a block of more than ``BLOCK_ROWS`` label values is passed a run at a time.
 
     Only auc needs what sums keep of each row: without ``by_row`` it is left out, and does not move between workers.
     """
@@ -246,7 +248,8 @@ def measure(pack: Pack, rows: Shard | StoredShard, scores: Scores, by_row: bool 
     sums: BlockSums[MetricSums] = BlockSums()
     for block in rows.blocks():
         total = None
-        for run in (each.read() for each in block.blocks(shard.BLOCK_ROWS)):
+        most = max(_FEWEST_MEASURED, shard.BLOCK_ROWS // problem.label_length)
+        for run in (each.read() for each in block.blocks(most)):
             pack.check()
             own = metrics.measure(problem.task, problem.n_classes, scores(run.x), run.y, run.weight)
             own = own if by_row else _without_rows(own)

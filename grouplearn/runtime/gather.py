@@ -10,7 +10,7 @@ from typing import cast
 import numpy as np
 
 from grouplearn.data.shard import FloatArray, Stack
-from grouplearn.learners import linear_model, registry
+from grouplearn.learners import linear_model
 from grouplearn.learners.base import Config, Interrupted, MomentsLearner, SideBySideLearner, Solved, StackLearner
 from grouplearn.learners.metrics import metrics_for
 from grouplearn.learners.stack_metrics import measure_stack
@@ -31,7 +31,7 @@ def train_gathered(job: Job, unit: Unit, report: Callable[[int], None], cancelle
     Which groups stand together depends on the plan and the data alone, so the models are the same on any worker. Raises
     Interrupted and nothing else.
     """
-    if isinstance(registry.learner(job.learner), SideBySideLearner):
+    if isinstance(job.trainer, SideBySideLearner):
         return train_abreast(job, unit, report, cancelled)
     began = time.perf_counter()
     table = _Table(job, unit)
@@ -53,7 +53,7 @@ def _train_folds(
     job: Job, unit: Unit, table: _Table, report: Callable[[int], None], cancelled: Callable[[], bool]
 ) -> None:
     """Train every fold and the models that are kept; groups with anything unusual fold by fold."""
-    learner = cast(MomentsLearner, registry.learner(job.learner))
+    learner = cast(MomentsLearner, job.trainer)
     prepared, others = prepare_folds(job, [group_of(job, number) for number in unit.groups])
     if cancelled():
         raise Interrupted
@@ -78,7 +78,7 @@ def _solve(
     report: Callable[[int], None],
     cancelled: Callable[[], bool],
 ) -> Solved | None:
-    learner = registry.learner(job.learner)
+    learner = job.trainer
     if not isinstance(learner, StackLearner):
         return None
     try:
@@ -179,7 +179,7 @@ class _Table:
     def _measure(self, into: dict[str, FloatArray], prepared: PreparedStack, rows: Stack, solved: Solved) -> None:
         problem = prepared.problem
         with np.errstate(all="ignore"):
-            scores = linear_model.stack_scores(registry.learner(self.job.learner), problem.task, rows.x, solved)
+            scores = linear_model.stack_scores(self.job.trainer, problem.task, rows.x, solved)
             found = measure_stack(problem.task, problem.n_classes, scores, rows.y, rows.weight)
         for name, values in found.items():
             into[name][np.array(prepared.members)] = values

@@ -6,13 +6,15 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 import numpy as np
 
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.encoders import FittedItem
-from grouplearn.learners.base import Artifact, Config, Task
+from grouplearn.learners import registry
+from grouplearn.learners.base import Artifact, Config, Learner, Task
+from grouplearn.learners.network import Network
 from grouplearn.schedule.messages import Blocks, Operator, StepKind, Unit
 
 if TYPE_CHECKING:
@@ -43,7 +45,8 @@ class Job:
 
     ``fitted`` holds the items with ``scope = 'all'``, fitted before the run. ``folds`` is 0 without VALIDATE FOLDS.
     ``class_weight``: None, ``'balanced'``, or weights by class number. ``first_blocks``: by unit, the block at which a
-    sequential learner begins its passes over a whole group (0 where nothing is said).
+    sequential learner begins its passes over a whole group (0 where nothing is said). ``network`` is the registered network
+    that the statement was bound with, None for a built-in learner; ``label_length`` that of labels that are arrays.
 
     A round of a search: trials (group, config) in ``starts`` go on from there, a unit in ``goals`` trains until its configs
     have had that many epochs, and with ``carries`` results bring what trials go on from. From ``deadline`` (seconds as
@@ -69,6 +72,13 @@ class Job:
     goals: Mapping[int, int] = field(default_factory=dict)
     carries: bool = False
     deadline: float | None = None
+    network: Network | None = None
+    label_length: int = 1
+
+    @property
+    def trainer(self) -> Learner:
+        """The learner itself: another process may not have registered the network."""
+        return registry.learner(self.learner) if self.network is None else cast(Learner, self.network)
 
     def expired(self) -> bool:
         """Whether the time is up."""

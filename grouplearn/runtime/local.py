@@ -50,7 +50,7 @@ class LocalRuntime:
 
         Raises Cancelled within 2 s of ``cancelled()`` being true or of Ctrl-C, and leaves no thread running.
         """
-        import_learner(job.learner)
+        import_learner(job.trainer)
         try:
             with blas_on_one_thread():
                 return _Crew(job, operator, max(1, workers), observer).run(cancelled)

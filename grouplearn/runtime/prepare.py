@@ -12,7 +12,6 @@ import numpy as np
 from grouplearn.data import encoders, shard
 from grouplearn.data.dataset import Dataset, FloatArray, Group
 from grouplearn.data.shard import RowNumbers, Shard, StoredShard, Totals
-from grouplearn.learners import registry
 from grouplearn.learners.base import Access, Learner, Problem, Task
 from grouplearn.runtime.chosen_rows import FINAL, ChosenRows, GroupFailed, Rows, count, encode_rows
 from grouplearn.runtime.job import GroupFacts, Job
@@ -115,7 +114,7 @@ def prepare(job: Job, group: Group, fold: int = FINAL) -> Prepared:
 def stays_stored(job: Job, group: Group) -> bool:
     """Whether the group's rows are read and encoded a block at a time in every pass: they are kept in files, are more than
     one block, and the learner wants sums of blocks."""
-    sums = registry.learner(job.learner).access is Access.ALGEBRAIC
+    sums = job.trainer.access is Access.ALGEBRAIC
     return sums and job.dataset.files is not None and group.n_rows > shard.BLOCK_ROWS
 
 
@@ -309,5 +308,6 @@ def problem_of(job: Job, group: Group, learner: Learner, facts: GroupFacts) -> P
         n_classes=len(facts.classes),
         seed=group_seed(job.seed, group),
         epochs=1 if learner.default_epochs is None else job.epochs,
+        label_length=job.label_length,
         categorical=tuple(int(start) for start, is_ordinal in zip(starts, ordinal, strict=False) if is_ordinal),
     )

@@ -16,7 +16,6 @@ from grouplearn.data import encoders
 from grouplearn.data.dataset import FloatArray, Group
 from grouplearn.data.encoders import FittedItem
 from grouplearn.data.shard import Stack
-from grouplearn.learners import registry
 from grouplearn.learners.base import Problem, Task
 from grouplearn.runtime.job import GroupFacts, Job
 from grouplearn.runtime.prepare import FINAL, GroupFailed, Prepared, prepare, problem_of
@@ -243,7 +242,7 @@ class _Rows:
         return stacks
 
     def _problem(self, job: Job, members: IntArray, facts: Sequence[GroupFacts]) -> Problem:
-        return problem_of(job, self.groups[int(members[0])], registry.learner(job.learner), facts[0])
+        return problem_of(job, self.groups[int(members[0])], job.trainer, facts[0])
 
     def _facts(self, job: Job, fitted: tuple[FittedItem, ...], members: IntArray) -> tuple[GroupFacts, ...]:
         held_out = np.bincount(self.of, self.held_out, minlength=len(self.groups)).astype(int)

@@ -18,6 +18,7 @@ from grouplearn.runtime.job import Job, Observer, UnitResult
 from grouplearn.runtime.prepare import GroupFailed
 from grouplearn.runtime.ray_cluster import CLUSTER, failures_explained
 from grouplearn.runtime.ray_gang import GANG_SECONDS, Gangs, Members, free_ports
+from grouplearn.runtime.ray_network import put_job
 from grouplearn.runtime.ray_rows import put_rows, sent_job
 from grouplearn.runtime.ray_worker import Epochs, Hired, Made, Missing, StepMade, Supplies, new_actor
 from grouplearn.runtime.rows import dataset_bytes
@@ -71,7 +72,7 @@ class RayRuntime:
         A lost worker is replaced and its unit run again. Raises Cancelled within 2 s of ``cancelled()`` being true or of
         Ctrl-C, MissingDependency without Ray, TrainingError when workers cannot be started.
         """
-        registry.check_installed(registry.learner(job.learner))
+        registry.check_installed(job.trainer)
         try:
             stored = 0 if job.dataset.files else dataset_bytes(job.dataset)
             with CLUSTER.serving(stored) as (ray, cluster), failures_explained(ray):
@@ -107,7 +108,7 @@ class _RayRun:
         self._ray, self._cluster, self._operator, self._observer = ray, cluster, operator, observer
         self._began = time.time()
         self._whole_job = job
-        self._job = ray.put(sent_job(ray, job))
+        self._job = put_job(ray, sent_job(ray, job))
         self._chunks = put_rows(ray, job)
         self._outlines: dict[tuple[int, int], Any] = {}
         self._made: dict[int, Made] = {}

@@ -66,7 +66,7 @@ class RayWorker:
 
     def begin(self, job: Job, chunks: Sequence[Chunk], worker: int, began: float) -> None:
         """Get ready for a run that began at ``time.time()`` = ``began``."""
-        import_learner(job.learner)
+        import_learner(job.trainer)
         self._threads = threadpoolctl.ThreadpoolController()
         self._bench, self._worker, self._began = Bench(*rows_of(job, chunks)), worker, began
         self._outlines: dict[tuple[int, int], Outline] = {}

@@ -11,21 +11,21 @@ import threadpoolctl
 
 from grouplearn.errors import MissingDependency
 from grouplearn.learners import registry
+from grouplearn.learners.base import Learner
 
 
-def import_learner(name: str) -> None:
-    """Import what the learner ``name`` computes with; raises MissingDependency with the install command.
+def import_learner(learner: Learner) -> None:
+    """Import what the learner computes with; raises MissingDependency with the install command.
 
     To be done before threads are limited: only loaded libraries can be.
     """
-    learner = registry.learner(name)
     if learner.requires is None:
         return
     registry.check_installed(learner)
     try:
         importlib.import_module(learner.requires[0])
     except ImportError as error:
-        message = f"USING {name} needs the package {learner.requires[0]}, which does not load: {error}"
+        message = f"USING {learner.name} needs the package {learner.requires[0]}, which does not load: {error}"
         raise MissingDependency(message, hint=registry.install_hint(learner)) from None
 
 

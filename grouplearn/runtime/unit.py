@@ -10,7 +10,6 @@ from typing import TypeVar
 import numpy as np
 
 from grouplearn.data.dataset import Group
-from grouplearn.learners import registry
 from grouplearn.learners.base import Diverged, Interrupted
 from grouplearn.runtime.carry import put_together
 from grouplearn.runtime.evaluation import conclude, evaluate
@@ -143,7 +142,7 @@ def pack_of(
         prepared = replace(prepared, problem=replace(prepared.problem, epochs=job.goals[unit.id]))
     carried = [job.starts[unit.group, number] for number in numbers if (unit.group, number) in job.starts]
     return Pack(
-        registry.learner(job.learner),
+        job.trainer,
         configs,
         prepared,
         job.metric,

@@ -1,12 +1,13 @@
 """Every learner keeps the contract: deterministic, resumable, indifferent to its pack, and scored alike everywhere."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+import grouplearn
 from grouplearn.data.shard import Shard
 from grouplearn.learners import registry
 from grouplearn.learners.base import (
@@ -39,12 +40,31 @@ GRIDS: dict[str, Sequence[dict[str, Any]]] = {
         {"hidden_layers": (6,), "learning_rate": 0.01},
         {"hidden_layers": (6,), "l2": 2.0},
     ],
+    "own_network": [{"width": 6}, {"width": 6, "learning_rate": 0.01}, {"width": 6, "l2": 2.0}],
 }
 PAIRS = [
-    (name, task)
-    for name in registry.names()
-    for task in sorted(registry.learner(name).tasks, key=lambda task: task.value)
+    *(
+        (name, task)
+        for name in registry.names()
+        for task in sorted(registry.learner(name).tasks, key=lambda task: task.value)
+    ),
+    *(("own_network", task) for task in Task),
 ]
+
+
+def own_network(problem: Problem, config: Config) -> Any:
+    from torch import nn
+
+    width = int(config["width"])  # type: ignore[arg-type]
+    layers = [nn.Linear(problem.n_features, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Dropout(0.1)]
+    return nn.Sequential(*layers, nn.Linear(width, problem.n_outputs))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def registered() -> Iterator[None]:
+    grouplearn.register("own_network", own_network, hyperparameters={"width": 8})
+    yield
+    grouplearn.unregister("own_network")
 
 
 def configs_of(learner: Learner) -> list[Config]:
@@ -157,7 +177,7 @@ def test_it_learns_something(name: str, task: Task) -> None:
         assert (chosen == rows.y).mean() > 1.1 * max(np.bincount(rows.y.astype(int))) / rows.n_rows
 
 
-@pytest.mark.parametrize("name", registry.names())
+@pytest.mark.parametrize("name", [*registry.names(), "own_network"])
 def test_hyperparameters_are_documented_and_their_defaults_allowed(name: str) -> None:
     for parameter in registry.learner(name).hyperparameters:
         assert parameter.doc

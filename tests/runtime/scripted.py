@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Generator, Sequence
 from typing import Literal
 
-from grouplearn.learners import registry
 from grouplearn.learners.base import Access
 from grouplearn.runtime.job import Job
 from grouplearn.schedule.messages import (
@@ -44,7 +43,7 @@ class Scripted:
         parts: Sequence[Blocks],
         shape: Literal["chain", "star", "gang"] = "chain",
     ) -> None:
-        self.access = registry.learner(job.learner).access
+        self.access = job.trainer.access
         self.units, self.parts, self.shape = list(units), list(parts), shape
         self.workers_needed = len(parts)
         self.workers: list[int] = []

@@ -8,13 +8,14 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from runtime_jobs import Watcher, job, models
 from scripted import Scripted, runs
 from test_ray import workers_below
-from test_steps import CASES, assert_same, first_blocks, n_blocks, plan, small_blocks, split_job, whole
+from test_steps import CASES, OWN, assert_same, first_blocks, n_blocks, plan, small_blocks, split_job, whole
 
 from grouplearn.learners.base import Task
 from grouplearn.runtime import ray_rows
@@ -42,7 +43,16 @@ def never() -> bool:
 
 
 @pytest.mark.parametrize(
-    "case", ["linear, folds", "binary, patience", "multinomial", "mlp, binary, patience", "mlp, regression"]
+    "case",
+    [
+        "linear, folds",
+        "binary, patience",
+        "multinomial",
+        "mlp, binary, patience",
+        "mlp, regression",
+        "network, binary, patience",
+        "network, masks",
+    ],
 )
 def test_split_between_actors_is_whole_bit_by_bit(on_ray: RayRuntime, case: str) -> None:
     a_job = CASES[case]
@@ -75,9 +85,13 @@ def test_lightgbm_in_a_gang_is_as_good_as_alone(on_ray: RayRuntime, patience: in
         assert our_trial.artifact is not None
 
 
-def test_networks_in_a_gang_are_as_good_as_alone(on_ray: RayRuntime) -> None:
-    configs = tuple({"learning_rate": rate, "hidden_layers": (6,), "batch_size": 16} for rate in (0.02, 0.005))
-    a_job = split_job("mlp", Task.BINARY, configs, epochs=6, metric="log_loss", class_weight="balanced")
+@pytest.mark.parametrize(("learner", "shape"), [("mlp", {"hidden_layers": (6,)}), ("own", {"width": 6, "l2": 0.1})])
+def test_networks_in_a_gang_are_as_good_as_alone(on_ray: RayRuntime, learner: str, shape: dict[str, Any]) -> None:
+    configs = tuple({"learning_rate": rate, **shape, "batch_size": 16} for rate in (0.02, 0.005))
+    network = OWN if learner == "own" else None
+    a_job = split_job(
+        learner, Task.BINARY, configs, epochs=6, metric="log_loss", class_weight="balanced", network=network
+    )
     units = [Unit(0, 1, (0, 1))]
     (ours,) = on_ray.run(a_job, Scripted(a_job, units, runs(n_blocks(a_job), 2), "gang"), 2, Watcher(), never)
     (theirs,) = whole(a_job, units)

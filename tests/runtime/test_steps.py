@@ -9,10 +9,14 @@ import numpy as np
 import pytest
 from runtime_jobs import Watcher, dataset, models
 from scripted import Scripted, runs
+from torch import nn
 
 from grouplearn.data.dataset import Group, Item
 from grouplearn.errors import TrainingError
-from grouplearn.learners.base import Task
+from grouplearn.learners import registry
+from grouplearn.learners.base import Problem, Task
+from grouplearn.learners.declared import declared
+from grouplearn.learners.network import Network
 from grouplearn.runtime.bench import outline_or_failed
 from grouplearn.runtime.job import Job, UnitResult
 from grouplearn.runtime.local import LocalRuntime
@@ -67,6 +71,42 @@ LOGISTIC = ({"l2": 0.1}, {"l1": 1.0, "l2": 0.0}, {"l2": 100.0})
 MLP = tuple(
     {"learning_rate": rate, "hidden_layers": (5,), "batch_size": 8, "dropout": 0.2} for rate in (0.3, 0.02, 0.001)
 )
+NETWORK: tuple[dict[str, Any], ...] = (
+    {"learning_rate": 0.02, "batch_size": 8},
+    {"learning_rate": 0.1, "batch_size": 8},
+    {"optimizer": "sgd", "momentum": 0.9, "learning_rate": 0.05, "width": 3},
+)
+
+
+def own_network(problem: Problem, config: Any) -> Any:
+    """One layer and one more, with what has a state and what draws: a module for rows, and one for pictures of 3 x 2."""
+    k, width = problem.n_outputs // problem.label_length, config["width"]
+    if problem.label_length > 1:
+        convolution = nn.Conv2d(2, width, 3, padding=1)
+        return nn.Sequential(nn.Unflatten(1, (2, 3, 2)), convolution, nn.BatchNorm2d(width), nn.Conv2d(width, k, 1))
+    first = nn.Linear(problem.n_features, width)
+    return nn.Sequential(first, nn.BatchNorm1d(width), nn.Tanh(), nn.Dropout(0.2), nn.Linear(width, k))
+
+
+METRICS = {Task.REGRESSION: "rmse", Task.MULTICLASS: "log_loss"}
+OWN = Network("own", own_network, None, declared("own", {"width": 5}, registry.resolve), frozenset(Task), "of a test")
+
+
+def pictures_job(task: Task, **options: Any) -> Job:
+    """The job of ``split_job`` with pictures of 2 x 3 x 2 values, some of them missing, and labels of 3 x 2 values."""
+    rng = np.random.default_rng(8)
+    pictures = rng.normal(size=(ROWS, 12))
+    mask = pictures[:, :6] + pictures[:, 6:]
+    pictures[rng.random(ROWS) < 0.04] = np.nan
+    job = split_job("own", task, NETWORK, network=OWN, **{"metric": METRICS[task], **options}, label_length=6)
+    y = mask if task is Task.REGRESSION else np.digitize(mask, [-0.5, 0.9]).astype(float)
+    return replace(
+        job,
+        dataset=replace(job.dataset, numeric=pictures, codes=np.empty((ROWS, 0), np.int32), dictionaries=(), y=y),
+        items=(Item("picture", "array", 0, "array", buckets=12),),
+    )
+
+
 CASES = {
     "linear": split_job("linear_regression", Task.REGRESSION, LINEAR),
     "linear, folds": split_job("linear_regression", Task.REGRESSION, LINEAR, folds=3),
@@ -78,6 +118,12 @@ CASES = {
     "mlp, regression": split_job("mlp", Task.REGRESSION, MLP, epochs=4),
     "mlp, binary, patience": split_job("mlp", Task.BINARY, MLP, epochs=9, patience=1, metric="log_loss"),
     "mlp, multinomial, folds": split_job("mlp", Task.MULTICLASS, MLP, epochs=3, folds=2),
+    "network, binary, patience": split_job(
+        "own", Task.BINARY, NETWORK, epochs=6, patience=1, metric="log_loss", network=OWN
+    ),
+    "network, multinomial, folds": split_job("own", Task.MULTICLASS, NETWORK, epochs=3, folds=2, network=OWN),
+    "network, arrays": pictures_job(Task.REGRESSION, epochs=3),
+    "network, masks": pictures_job(Task.MULTICLASS, epochs=3, folds=2),
 }
 
 
