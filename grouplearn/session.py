@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 
 from grouplearn import sqltext, training
-from grouplearn.catalog import functions, models, store
+from grouplearn.catalog import functions, models, runs, store
 from grouplearn.catalog.evaluation import evaluate_sql
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.schema import table
@@ -43,6 +43,7 @@ from grouplearn.parser.statements import (
 )
 from grouplearn.plan import calibration
 from grouplearn.plan.bind import bind, bind_learner
+from grouplearn.plan.bound import BoundTrain
 from grouplearn.plan.calibration import keep_correction
 from grouplearn.plan.choose import Choice
 from grouplearn.plan.definition import ModelDefinition
@@ -50,10 +51,12 @@ from grouplearn.plan.explain_html import explain_html
 from grouplearn.plan.explain_json import explain_json
 from grouplearn.plan.explain_text import explain_text
 from grouplearn.plan.extract import extract, statistics
+from grouplearn.plan.hopping_packs import check_exact
 from grouplearn.plan.judge import Judge
 from grouplearn.plan.measured import Measured, Ran, compare
 from grouplearn.plan.options import check_setting, known_setting
 from grouplearn.plan.physical import PhysicalPlan, definition, plan
+from grouplearn.plan.replaying import repeated
 from grouplearn.runtime.job import Progress
 
 
@@ -137,11 +140,12 @@ class Session:
         with RunDirectory.beside(self._file(catalog)) as directory:
             with self._transaction():
                 bound = bind(judge, statement, catalog, schema, self._settings)
-                physical = plan(bound, statistics(judge, bound), calibration.load())
+                physical = self._plan(bound, judge)
                 dataset, groups = extract(
                     self._connection, judge, bound, physical.stats, directory, bound.options.memory_limit
                 )
             choice = training.choose(physical, self._cancelled.is_set)
+            physical = training.settled(physical, choice)
             job = training.job_of(physical, dataset, groups, judge)
             outcome = training.run(physical, choice, job, self._progress, self._cancelled.is_set)
         stored = definition(physical, render(statement))
@@ -155,9 +159,15 @@ class Session:
             return self._analyze(statement, judge)
         catalog, schema = self._place(train.name, judge)
         bound = bind(judge, train, catalog, schema, self._settings)
-        physical = plan(bound, statistics(judge, bound), calibration.load())
+        physical = self._plan(bound, judge)
         choice = training.choose(physical, self._cancelled.is_set)
-        return self._explained(statement, physical, choice, None)
+        return self._explained(statement, training.settled(physical, choice), choice, None)
+
+    def _plan(self, bound: BoundTrain, judge: Judge) -> PhysicalPlan:
+        """Return the physical plan, of an earlier run if the statement repeats one."""
+        repeats = runs.repeated_by(self._connection, judge, bound)
+        physical = plan(bound, statistics(judge, bound), calibration.load())
+        return check_exact(judge, physical) if repeats is None else repeated(judge, physical, repeats)
 
     def _analyze(self, statement: ExplainTrain, judge: Judge) -> str:
         trained = self._run(statement.train, judge)
@@ -330,9 +340,7 @@ class Session:
         """Return an existing model, or raise with the closest name."""
         model = models.load_definition(self._connection, *self._place(name, judge), name.name)
         if model is None:
-            known = store.names(self._connection)
-            listed = f"\nModels: {', '.join(known)}" if known else "\nThere is no model yet."
-            raise judge.error(f'unknown model "{name.name}"{listed}', name.span, did_you_mean(name.name, known))
+            raise runs.unknown_model(self._connection, judge, name.name, name.span)
         return model
 
     @contextmanager

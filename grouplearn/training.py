@@ -19,7 +19,7 @@ from grouplearn.errors import Cancelled, did_you_mean
 from grouplearn.learners import registry
 from grouplearn.learners.base import Access
 from grouplearn.learners.metrics import METRICS
-from grouplearn.plan import calibration, cost
+from grouplearn.plan import calibration, cost, legality
 from grouplearn.plan import choose as choosing
 from grouplearn.plan.amounts import two_digits
 from grouplearn.plan.bound import BoundTrain
@@ -28,6 +28,7 @@ from grouplearn.plan.coefficients import DEFAULTS, UNITS, UNKNOWN, Coefficients,
 from grouplearn.plan.explain import unit_label
 from grouplearn.plan.extract import Statistics
 from grouplearn.plan.gantt import Bar
+from grouplearn.plan.hopping_packs import planned_for
 from grouplearn.plan.judge import Judge
 from grouplearn.plan.options import OPERATORS
 from grouplearn.plan.physical import PhysicalPlan
@@ -53,9 +54,7 @@ def choose(physical: PhysicalPlan, cancelled: Callable[[], bool]) -> Choice:
 
     workers = physical.workers
     while True:
-        candidates = [
-            _candidate(physical, name, _simulated(physical, name, workers, load_seconds)) for name in OPERATORS[1:]
-        ]
+        candidates = [_candidate(physical, name, workers, load_seconds) for name in _operators(physical)]
         fewer = choosing.affordable(physical, candidates, workers)
         if fewer == workers:
             ray_installed = importlib.util.find_spec("ray") is not None
@@ -76,6 +75,16 @@ def _on_threads(physical: PhysicalPlan, choice: Choice) -> Choice:
     if choosing.threads(physical, choice) == choice.workers:
         return choice
     return replace(choice, why_workers=f"{choice.why_workers}; in process, one thread is as fast as several here")
+
+
+def settled(physical: PhysicalPlan, choice: Choice) -> PhysicalPlan:
+    """Return the plan with the packs that the chosen operator runs."""
+    return planned_for(physical, choice.operator, choice.simulated)
+
+
+def _operators(physical: PhysicalPlan) -> list[str]:
+    """Return the operators that run such learners anywhere."""
+    return [name for name in OPERATORS[1:] if legality.runtimes(name, physical.bound.learner.access)]
 
 
 def _simulated(physical: PhysicalPlan, name: str, workers: int, load_seconds: Callable[[int], float]) -> Timeline:
@@ -121,8 +130,10 @@ def costs_of(physical: PhysicalPlan) -> Costs:
     )
 
 
-def _candidate(physical: PhysicalPlan, name: str, timeline: Timeline) -> Candidate:
+def _candidate(physical: PhysicalPlan, name: str, workers: int, load_seconds: Callable[[int], float]) -> Candidate:
     """Return what the planner chooses by; the one place that reads a simulated run."""
+    physical = planned_for(physical, name, workers)
+    timeline = _simulated(physical, name, workers, load_seconds)
     return Candidate(
         operator=name,
         units=len(physical.units),

@@ -80,8 +80,16 @@ def _constraints(
     row = np.concatenate([at, at, at, m + at, m + at, m + at, 2 * m + visit, 2 * m + visit])
     column = np.concatenate([second, first, z, first, second, z, np.full(n, n), visit])
     value = np.concatenate(
-        [np.ones(m), -np.ones(m), np.full(m, horizon), np.ones(m), -np.ones(m), np.full(m, -horizon)]
-        + [np.ones(n), -np.ones(n)]
+        [
+            np.ones(m),
+            -np.ones(m),
+            np.full(m, horizon),
+            np.ones(m),
+            -np.ones(m),
+            np.full(m, -horizon),
+            np.ones(n),
+            -np.ones(n),
+        ]
     )
     least = np.concatenate([seconds[first], seconds[second] - horizon, seconds])
     return scipy.sparse.csr_matrix((value, (row, column)), shape=(2 * m + n, n + 1 + m)), least

@@ -45,7 +45,7 @@ class Mop(Placed):
         units = tuple(units)
         tasks = tasks_by_group(units)
         placement = place(units, replace(workload, group_isolation=False))
-        shards = placement.shards() | _hopped_before(placement, tasks, workload)
+        shards: Shards = {**placement.shards(), **_hopped_before(placement, tasks, workload)}
         whole = [[tasks[item] for item, _ in placed if item not in shards] for placed in placement.workers]
         split = [unit for group in shards for unit in tasks[group].units]
         course, lines = _repeated(units, workload) if workload.hops.recorded is not None else _scheduled(
@@ -53,6 +53,13 @@ class Mop(Placed):
         )  # fmt: skip
         jobs = Jobs(whole, split, shards, course, steal=True, replicas=workload.hops.replicas)
         super().__init__(workload, jobs, lines(jobs.groups_at))
+
+
+def sub_epochs(units: Iterable[Unit], workload: Workload) -> int:
+    """Return how many visits to shards an epoch of all units has; those of groups that stay whole are none."""
+    units = tuple(units)
+    shards = place(units, replace(workload, group_isolation=False)).shards()
+    return sum(len(shards.get(unit.group, ())) for unit in units)
 
 
 def _hopped_before(placement: Placement, tasks: Mapping[int, Task], workload: Workload) -> Shards:
@@ -100,7 +107,7 @@ def _repeated(units: Sequence[Unit], workload: Workload) -> tuple[MakeCourse, Ma
     def course(unit: Unit, places: Mapping[int, Blocks], products: Products) -> Course:
         def route(epoch: int) -> Route:
             runs = recorded.get(unit.id, {}).get(epoch)
-            return visits(places, first[unit.id]) if runs is None else _cut(runs, places)
+            return visits(places, first[unit.id]) if runs is None else _cut((*runs, *_missing(runs, places)), places)
 
         return Routed(unit, places, workload.epochs, products, route, workload.evaluate_epochs)
 
@@ -118,6 +125,13 @@ def _cut(runs: Sequence[Blocks], places: Mapping[int, Blocks]) -> Route:
     )
 
 
+def _missing(runs: Sequence[Blocks], places: Mapping[int, Blocks]) -> list[Blocks]:
+    """Return the blocks that ``runs`` leave out, in order: those of an epoch in which the unit failed."""
+    seen = {block for run in runs for block in range(run.first, run.last)}
+    every = sorted(block for shard in places.values() for block in range(shard.first, shard.last))
+    return [Blocks(block, block + 1) for block in every if block not in seen]
+
+
 def _seconds(split: Sequence[Unit], shards: Shards, workload: Workload) -> dict[Visit, float]:
     """Return the estimated seconds of every sub-epoch."""
     return {
@@ -130,6 +144,6 @@ def _seconds(split: Sequence[Unit], shards: Shards, workload: Workload) -> dict[
 def _routes(plan: Sequence[Visit], split: Sequence[Unit], shards: Shards) -> dict[int, Route]:
     groups = {unit.id: unit.group for unit in split}
     routes: dict[int, list[tuple[int, Blocks]]] = {}
-    for unit, place in plan:
-        routes.setdefault(unit, []).append((place, shards[groups[unit]][place]))
+    for unit, where in plan:
+        routes.setdefault(unit, []).append((where, shards[groups[unit]][where]))
     return {unit: tuple(route) for unit, route in routes.items()}

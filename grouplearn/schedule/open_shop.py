@@ -6,9 +6,7 @@ import functools
 import heapq
 from collections.abc import Mapping, Sequence
 
-from grouplearn.schedule.exact_shop import exact_starts
 from grouplearn.schedule.shop import Shop, Starts, Visit
-from grouplearn.schedule.vector_shop import rearranged, staggered
 from grouplearn.schedule.workload import Scheduler
 
 __all__ = ["Visit", "planned", "starts_of"]
@@ -36,6 +34,9 @@ def starts_of(scheduler: Scheduler, shop: Shop, limit: float = EXACT_SECONDS) ->
     visits of the optimum. ``exact`` (5.1): the mixed-integer program, or the dense order where it finds nothing better
     within ``limit`` seconds.
     """
+    from grouplearn.schedule.exact_shop import exact_starts  # their solvers take a while to import
+    from grouplearn.schedule.vector_shop import rearranged, staggered
+
     arranged = rearranged(shop)
     dense = dense_starts(shop, arranged.order)
     if scheduler == "exact":

@@ -54,7 +54,7 @@ class RandomHops(Lines):
 
     def __init__(self, groups_at: Mapping[int, Sequence[int]], seed: int) -> None:
         super().__init__()
-        self._groups_at, self._chance = groups_at, random.Random(seed)
+        self._groups_at, self._chance = groups_at, random.Random(seed)  # noqa: S311
         self._bags: dict[int, _Bag] = {}
         self._group_of: dict[int, int] = {}
         self._hungry: set[int] = set()  # places at which a worker found nothing

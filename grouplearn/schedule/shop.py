@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -66,5 +67,5 @@ class Shop:
         return all(
             before[1] <= after[0] + slack
             for line in map(sorted, lines.values())
-            for before, after in zip(line, line[1:], strict=False)
+            for before, after in itertools.pairwise(line)
         )

@@ -69,7 +69,8 @@ def _padding(spans: FloatArray) -> FloatArray:
     loads, longest = spans.sum(axis=0), float(spans.max())
     lacking = loads.max() - loads
     count = int(np.ceil(lacking.max() / longest)) if longest else 0
-    return np.clip(lacking[None, :] - np.arange(count)[:, None] * longest, 0.0, longest)
+    padding: FloatArray = np.clip(lacking[None, :] - np.arange(count)[:, None] * longest, 0.0, longest)
+    return padding
 
 
 def _steinitz(vectors: FloatArray, longest: float) -> list[int]:

@@ -55,7 +55,7 @@ def test_the_staggered_schedule_is_optimal_where_loads_are_large(units: int, pla
 
 
 def test_no_staggered_schedule_where_loads_are_small() -> None:
-    shop = Shop({visit: 1.0 for visit in itertools.product(range(10), range(3))})
+    shop = Shop(dict.fromkeys(itertools.product(range(10), range(3)), 1.0))
     assert staggered(shop, rearranged(shop)) is None, "10 < 3 * 3 + 3 - 1"
 
 
