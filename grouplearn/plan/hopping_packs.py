@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from grouplearn.plan.judge import Judge
 from grouplearn.plan.physical import PhysicalPlan, repacked
-from grouplearn.schedule.mop import sub_epochs
+from grouplearn.schedule.mop import hopping_shards
 
 #: Most sub-epochs of an epoch that are scheduled exactly. HiGHS proves the optimum of 24 within 10 s and of 30 seldom.
 MAX_EXACT = 64
@@ -17,15 +18,18 @@ MAX_EXACT = 64
 def planned_for(physical: PhysicalPlan, operator: str, workers: int) -> PhysicalPlan:
     """Return the plan with the packs that ``operator`` runs: those of mop are cut until all workers have one to train.
 
-    A group with a share s of all rows lies on about s p of p workers, and as many of its packs can be trained at a time.
+    As many packs of a group can be trained at a time as it has shards; groups that stay whole keep their packs.
     Before: one pack of 12 configs, 4 workers. After: 4 packs of 3. Packs of a run that is repeated are as they were.
     """
-    if operator != "mop" or physical.recorded is not None or not physical.units:
+    if operator != "mop" or physical.recorded is not None:
         return physical
-    rows = [group.n_rows for group in physical.stats.groups]
-    wanted = min(workers, math.floor(workers * max(rows) / max(1, sum(rows))) + 1)
-    packs = tuple(dict.fromkeys(unit.configs for unit in physical.units))
-    return repacked(physical, cut_packs(packs, wanted))
+    shards = hopping_shards(physical.units, physical.workload(workers))
+    wanted = max(map(len, shards.values()), default=1)
+    packs = tuple(dict.fromkeys(unit.configs for unit in physical.units if unit.group in shards))
+    cut = [unit for unit in repacked(physical, cut_packs(packs, wanted)).units if unit.group in shards]
+    whole = [unit for unit in physical.units if unit.group not in shards]
+    every = sorted((*whole, *cut), key=lambda unit: (unit.group, unit.id))
+    return replace(physical, units=tuple(replace(unit, id=number) for number, unit in enumerate(every)))
 
 
 def cut_packs(packs: Sequence[tuple[int, ...]], wanted: int) -> tuple[tuple[int, ...], ...]:
@@ -47,7 +51,8 @@ def check_exact(judge: Judge, physical: PhysicalPlan) -> PhysicalPlan:
         return physical
     workers = physical.workers
     planned = planned_for(physical, "mop", workers)
-    count = sub_epochs(planned.units, planned.workload(workers))
+    shards = hopping_shards(planned.units, planned.workload(workers))
+    count = sum(len(shards.get(unit.group, ())) for unit in planned.units)
     if count > MAX_EXACT:
         options = physical.bound.statement.options
         span = next(option.value.span for option in options if option.name.value.casefold() == "scheduler")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -9,7 +10,8 @@ from grouplearn.errors import Span
 from grouplearn.learners.base import Config
 from grouplearn.plan.bound import BoundTrain
 from grouplearn.plan.judge import Judge
-from grouplearn.plan.physical import PhysicalPlan, repacked
+from grouplearn.plan.physical import PhysicalPlan
+from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.workload import Visits
 
 #: Unit, group, configs and fold.
@@ -28,11 +30,6 @@ class Earlier:
     rows: tuple[int, ...]
     units: frozenset[Trained]
     visits: Visits
-
-    @property
-    def packs(self) -> tuple[tuple[int, ...], ...]:
-        """Return the packs in the order of their units."""
-        return tuple(dict.fromkeys(configs for _, _, configs, _ in sorted(self.units)))
 
 
 def check_same(judge: Judge, bound: BoundTrain, earlier: Earlier) -> None:
@@ -53,12 +50,29 @@ def check_same(judge: Judge, bound: BoundTrain, earlier: Earlier) -> None:
 
 def repeated(judge: Judge, physical: PhysicalPlan, earlier: Earlier) -> PhysicalPlan:
     """Return the plan that repeats the earlier run; raise where its rows were others."""
-    again = repacked(physical, earlier.packs)
-    groups = {(unit.id, group, unit.configs, unit.fold) for unit in again.units for group in unit.groups}
-    if groups != earlier.units or tuple(group.n_rows for group in physical.stats.groups) != earlier.rows:
+    units = _units_of(physical, earlier)
+    if units is None or tuple(group.n_rows for group in physical.stats.groups) != earlier.rows:
         message = f'model "{earlier.name}" was trained on other rows: its groups are not those of this statement'
         raise judge.error(message, replay_span(physical.bound), "A run is repeated on the rows that it had.")
-    return replace(again, recorded=earlier.visits)
+    return replace(physical, units=units, recorded=earlier.visits)
+
+
+def _units_of(physical: PhysicalPlan, earlier: Earlier) -> tuple[Unit, ...] | None:
+    """Return the units of the earlier run, as the planner makes them but with the packs of then; None if it has others."""
+    planned = {(frozenset(unit.groups), unit.fold): unit for unit in physical.units}
+    groups: defaultdict[tuple[int, tuple[int, ...], int], set[int]] = defaultdict(set)
+    for unit, group, configs, fold in earlier.units:
+        groups[unit, configs, fold].add(group)
+    units: list[Unit] = []
+    for (number, configs, fold), members in sorted(groups.items()):
+        like = planned.get((frozenset(members), fold))
+        if like is None:
+            return None
+        cost = like.cost * len(configs) / len(like.configs)
+        units.append(replace(like, id=number, configs=configs, cost=cost))
+    trained = sorted((group, unit.fold, config) for unit in units for group in unit.groups for config in unit.configs)
+    wanted = {(g, unit.fold, config) for unit in physical.units for g in unit.groups for config in unit.configs}
+    return tuple(units) if trained == sorted(wanted) else None
 
 
 def replay_span(bound: BoundTrain) -> Span:

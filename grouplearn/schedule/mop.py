@@ -55,11 +55,9 @@ class Mop(Placed):
         super().__init__(workload, jobs, lines(jobs.groups_at))
 
 
-def sub_epochs(units: Iterable[Unit], workload: Workload) -> int:
-    """Return how many visits to shards an epoch of all units has; those of groups that stay whole are none."""
-    units = tuple(units)
-    shards = place(units, replace(workload, group_isolation=False)).shards()
-    return sum(len(shards.get(unit.group, ())) for unit in units)
+def hopping_shards(units: Iterable[Unit], workload: Workload) -> Shards:
+    """Return the shards of every group that is split, by place: the same whatever its packs are."""
+    return place(units, replace(workload, group_isolation=False)).shards()
 
 
 def _hopped_before(placement: Placement, tasks: Mapping[int, Task], workload: Workload) -> Shards:
