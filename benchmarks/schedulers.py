@@ -116,7 +116,9 @@ def beyond(name: str, table: Any, run: Callable[[], tuple[Timeline, float]]) -> 
     timeline, took = run()
     bound = Shop({visit: float(span) for visit, span in np.ndenumerate(table)}).bound
     over, hops = timeline.makespan / bound, sum(each.kind == "train" for each in timeline.intervals)
-    print(f"{name}: {hops:,} sub-epochs, makespan {over:.3f} of the bound, idle {timeline.idle_share:.1%}, {took:.1f} s")
+    print(
+        f"{name}: {hops:,} sub-epochs, makespan {over:.3f} of the bound, idle {timeline.idle_share:.1%}, {took:.1f} s"
+    )
     return {"name": name, "over_bound": over, "idle": timeline.idle_share, "seconds": took, "sub_epochs": hops}
 
 

@@ -103,7 +103,8 @@ def choose(
         fitting = [each for each in candidates if each.operator not in refused]
         best = min(fitting, key=_rank) if fitting else _smallest(candidates, physical, executor)
         why = _why(physical, best, fitting) if fitting else _nothing_fits(best, _limit(physical))
-    refused.pop(best.operator, None)
+    for name in (best.operator, options.operator):
+        refused.pop(name, None)
     planned = simulated or physical.workers
     workers, why_workers = _workers(physical, best, planned)
     return Choice(
