@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import functools
 import importlib.util
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -54,7 +55,7 @@ def choose(physical: PhysicalPlan, cancelled: Callable[[], bool]) -> Choice:
 
     workers = physical.workers
     while True:
-        candidates = [_candidate(physical, name, workers, load_seconds) for name in _operators(physical)]
+        candidates = [_candidate(physical, name, workers, load_seconds, cancelled) for name in _operators(physical)]
         fewer = choosing.affordable(physical, candidates, workers)
         if fewer == workers:
             ray_installed = importlib.util.find_spec("ray") is not None
@@ -85,6 +86,21 @@ def settled(physical: PhysicalPlan, choice: Choice) -> PhysicalPlan:
 def _operators(physical: PhysicalPlan) -> list[str]:
     """Return the operators that run such learners anywhere."""
     return [name for name in OPERATORS[1:] if legality.runtimes(name, physical.bound.learner.access)]
+
+
+def _plan_ahead(physical: PhysicalPlan, name: str, workers: int, cancelled: Callable[[], bool]) -> None:
+    """Find an exact schedule, which is remembered; it takes seconds in a library that hears no interrupt.
+
+    Raises Cancelled; the thread that searches then ends by itself.
+    """
+    if name != "mop" or physical.bound.options.scheduler != "exact":
+        return
+    search = threading.Thread(target=operator, args=(name, physical.units, physical.workload(workers)), daemon=True)
+    search.start()
+    while search.is_alive():
+        search.join(timeout=0.1)
+        if cancelled():
+            raise Cancelled("planning was interrupted; nothing was stored")
 
 
 def _simulated(physical: PhysicalPlan, name: str, workers: int, load_seconds: Callable[[int], float]) -> Timeline:
@@ -130,9 +146,16 @@ def costs_of(physical: PhysicalPlan) -> Costs:
     )
 
 
-def _candidate(physical: PhysicalPlan, name: str, workers: int, load_seconds: Callable[[int], float]) -> Candidate:
+def _candidate(
+    physical: PhysicalPlan,
+    name: str,
+    workers: int,
+    load_seconds: Callable[[int], float],
+    cancelled: Callable[[], bool],
+) -> Candidate:
     """Return what the planner chooses by; the one place that reads a simulated run."""
     physical = planned_for(physical, name, workers)
+    _plan_ahead(physical, name, workers, cancelled)
     timeline = _simulated(physical, name, workers, load_seconds)
     return Candidate(
         operator=name,
@@ -216,6 +239,7 @@ def run(
     began = time.perf_counter()
     try:
         workers = choosing.threads(physical, choice)
+        _plan_ahead(physical, choice.operator, workers, cancelled)
         scheduled = operator(choice.operator, units, physical.workload(workers))
         results = runtime(choice.executor).run(job, scheduled, workers, watching, cancelled)
     finally:

@@ -25,14 +25,17 @@ class Lines:
             line.append(ready)
         return (ready.place,)
 
-    def take(self, places: Sequence[int], may_begin: MayBegin) -> Ready | None:
-        """Return what a worker that can work at ``places`` does next, the first place first; None if there is nothing."""
+    def take(self, worker: int, places: Sequence[int], may_begin: MayBegin) -> Ready | None:  # noqa: ARG002
+        """Return what a free worker that can work at ``places`` does next, the first place first; None if there is nothing."""
         found = (self._first(place, may_begin) for place in places)
         return next((each for each in found if each is not None), None)
 
     def waiting(self, places: Iterable[int]) -> Collection[int]:
         """Return those of ``places`` whose workers may have waited for a step to end."""
         return [place for place in places if self._lines[place]]
+
+    def leave(self, worker: int) -> None:
+        """The worker does something else, or is lost: it waits for nothing here."""
 
     def forget(self, place: int) -> None:
         """Nobody will ever ask for what waits at ``place``."""

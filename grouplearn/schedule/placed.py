@@ -141,7 +141,7 @@ class Placed:
         """Give a free worker something to do: a step, its gang, or a whole unit."""
         if worker not in self._crew or worker in self._running or self._finished:
             return
-        ready = self._lines.take((*self._crew.reach(worker), _desk(worker)), self._may_begin)
+        ready = self._lines.take(worker, (*self._crew.reach(worker), _desk(worker)), self._may_begin)
         if ready is not None:
             self._begin(worker, ready)
         elif not (self._ganging and self._meets(worker)):
@@ -160,6 +160,7 @@ class Placed:
                 self._push(self._own[worker].begin())
                 self._employ(worker)
             else:
+                self._lines.leave(worker)
                 self._running[worker] = order.unit
                 self._out.append(order)
 
@@ -295,6 +296,7 @@ class Placed:
         else:
             self._running.pop(worker, None)
         self._whole.lose(worker, unit)
+        self._lines.leave(worker)
         self._lines.forget(_desk(worker))
         for course in list(self._courses.values()):
             self._push(course.lost(step.id if step is not None and step.unit == course.unit else None))

@@ -41,12 +41,10 @@ class PlannedHops(Lines):
         self._trains[unit] = ready
         return (ready.place,)
 
-    def take(self, places: Sequence[int], may_begin: MayBegin) -> Ready | None:
-        """Return what a worker that can work at ``places`` does next; None if there is nothing yet."""
-        return self._urgent(places, may_begin) or self._planned(places, may_begin) or super().take(places, may_begin)
-
-    def _urgent(self, places: Sequence[int], may_begin: MayBegin) -> Ready | None:
-        return super().take(places, lambda ready: ready.urgent and may_begin(ready))
+    def take(self, worker: int, places: Sequence[int], may_begin: MayBegin) -> Ready | None:
+        """Return what a free worker that can work at ``places`` does next; None if there is nothing yet."""
+        urgent = super().take(worker, places, lambda ready: ready.urgent and may_begin(ready))
+        return urgent or self._planned(places, may_begin) or super().take(worker, places, may_begin)
 
     def _planned(self, places: Sequence[int], may_begin: MayBegin) -> Ready | None:
         heads = [head for place in places if (head := self._head(place)) is not None]

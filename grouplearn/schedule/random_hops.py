@@ -57,7 +57,8 @@ class RandomHops(Lines):
         self._groups_at, self._chance = groups_at, random.Random(seed)  # noqa: S311
         self._bags: dict[int, _Bag] = {}
         self._group_of: dict[int, int] = {}
-        self._hungry: set[int] = set()  # places at which a worker found nothing
+        self._hungry: dict[int, set[int]] = {}  # free workers that found nothing, by place
+        self._hungry_at: dict[int, Sequence[int]] = {}
 
     def push(self, ready: Ready) -> Iterable[int]:
         """Let something wait; return the places whose workers may want it."""
@@ -66,21 +67,31 @@ class RandomHops(Lines):
         unit = ready.course.unit
         self._bags.setdefault(unit.group, _Bag()).add(ready)
         self._group_of[unit.id] = unit.group
-        return self._wanting(_left(ready))
+        # One worker is enough: what it takes, others cannot have.
+        wanting = self._hungry.keys() & _left(ready)
+        return (min(wanting),) if wanting else ()
 
-    def take(self, places: Sequence[int], may_begin: MayBegin) -> Ready | None:
-        """Return what a worker that can work at ``places`` does next; None if there is nothing."""
-        found = super().take(places, may_begin) or self._draw(places, may_begin)
+    def take(self, worker: int, places: Sequence[int], may_begin: MayBegin) -> Ready | None:
+        """Return what a free worker that can work at ``places`` does next; None if there is nothing."""
+        self.leave(worker)
+        found = super().take(worker, places, may_begin) or self._draw(places, may_begin)
         if found is None:
-            self._hungry.update(places)
-        else:
-            self._hungry.difference_update(places)
+            self._hungry_at[worker] = places
+            for place in places:
+                self._hungry.setdefault(place, set()).add(worker)
         return found
+
+    def leave(self, worker: int) -> None:
+        """The worker does something else, or is lost: it waits for nothing here."""
+        for place in self._hungry_at.pop(worker, ()):
+            self._hungry[place].discard(worker)
+            if not self._hungry[place]:
+                del self._hungry[place]
 
     def waiting(self, places: Iterable[int]) -> Collection[int]:
         """Return those of ``places`` whose workers may have waited for a step to end."""
         places = [*places]
-        return [*super().waiting(places), *sorted(self._hungry.intersection(places))]
+        return [*super().waiting(places), *(place for place in places if place in self._hungry)]
 
     def close(self, unit: int) -> Collection[int]:
         """The unit is over: it waits for nothing."""
@@ -111,9 +122,6 @@ class RandomHops(Lines):
         unit = ready.course.unit
         self._bags[unit.group].remove(unit.id)
         return ready.at(place, cast(Hopping, ready.course).shard(place))
-
-    def _wanting(self, left: set[int]) -> list[int]:
-        return sorted(self._hungry & left)  # set intersection walks the smaller one
 
 
 def _left(ready: Ready) -> set[int]:
