@@ -43,20 +43,17 @@ from grouplearn.parser.statements import (
 )
 from grouplearn.plan import calibration
 from grouplearn.plan.bind import bind, bind_learner
-from grouplearn.plan.bound import BoundTrain
 from grouplearn.plan.calibration import keep_correction
 from grouplearn.plan.choose import Choice
 from grouplearn.plan.definition import ModelDefinition
 from grouplearn.plan.explain_html import explain_html
 from grouplearn.plan.explain_json import explain_json
 from grouplearn.plan.explain_text import explain_text
-from grouplearn.plan.extract import extract, statistics
-from grouplearn.plan.hopping_packs import check_exact
+from grouplearn.plan.extract import extract
 from grouplearn.plan.judge import Judge
 from grouplearn.plan.measured import Measured, Ran, compare
 from grouplearn.plan.options import check_setting, known_setting
-from grouplearn.plan.physical import PhysicalPlan, definition, plan
-from grouplearn.plan.replaying import repeated
+from grouplearn.plan.physical import PhysicalPlan, definition
 from grouplearn.runtime.job import Progress
 
 
@@ -140,7 +137,7 @@ class Session:
         with RunDirectory.beside(self._file(catalog)) as directory:
             with self._transaction():
                 bound = bind(judge, statement, catalog, schema, self._settings)
-                physical = self._plan(bound, judge)
+                physical = training.planned(self._connection, judge, bound)
                 dataset, groups = extract(
                     self._connection, judge, bound, physical.stats, directory, bound.options.memory_limit
                 )
@@ -159,15 +156,9 @@ class Session:
             return self._analyze(statement, judge)
         catalog, schema = self._place(train.name, judge)
         bound = bind(judge, train, catalog, schema, self._settings)
-        physical = self._plan(bound, judge)
+        physical = training.planned(self._connection, judge, bound)
         choice = training.choose(physical, self._cancelled.is_set)
         return self._explained(statement, training.settled(physical, choice), choice, None)
-
-    def _plan(self, bound: BoundTrain, judge: Judge) -> PhysicalPlan:
-        """Return the physical plan, of an earlier run if the statement repeats one."""
-        repeats = runs.repeated_by(self._connection, judge, bound)
-        physical = plan(bound, statistics(judge, bound), calibration.load())
-        return check_exact(judge, physical) if repeats is None else repeated(judge, physical, repeats)
 
     def _analyze(self, statement: ExplainTrain, judge: Judge) -> str:
         trained = self._run(statement.train, judge)

@@ -11,7 +11,10 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
+import duckdb
+
 from grouplearn.catalog.records import RunOutcome
+from grouplearn.catalog.runs import repeated_by
 from grouplearn.data import encoders
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.encoders import FittedItem
@@ -27,12 +30,13 @@ from grouplearn.plan.bound import BoundTrain
 from grouplearn.plan.choose import Candidate, Choice
 from grouplearn.plan.coefficients import DEFAULTS, UNITS, UNKNOWN, Coefficients, Machine
 from grouplearn.plan.explain import unit_label
-from grouplearn.plan.extract import Statistics
+from grouplearn.plan.extract import Statistics, statistics
 from grouplearn.plan.gantt import Bar
-from grouplearn.plan.hopping_packs import planned_for
+from grouplearn.plan.hopping_packs import check_exact, planned_for
 from grouplearn.plan.judge import Judge
 from grouplearn.plan.options import OPERATORS
-from grouplearn.plan.physical import PhysicalPlan
+from grouplearn.plan.physical import PhysicalPlan, plan
+from grouplearn.plan.replaying import repeated
 from grouplearn.runtime.calibrate import measure_learner, measure_machine
 from grouplearn.runtime.choose import runtime
 from grouplearn.runtime.job import Job, Progress, RunSummary
@@ -42,6 +46,13 @@ from grouplearn.schedule.messages import Blocks, Step
 from grouplearn.schedule.operators import operator
 from grouplearn.schedule.partition import rows_in
 from grouplearn.schedule.visiting import first_blocks
+
+
+def planned(connection: duckdb.DuckDBPyConnection, judge: Judge, bound: BoundTrain) -> PhysicalPlan:
+    """Return the physical plan of a bound statement: a new one, or that of the run that it repeats."""
+    repeats = repeated_by(connection, judge, bound)
+    physical = plan(bound, statistics(judge, bound), calibration.load())
+    return check_exact(judge, physical) if repeats is None else repeated(judge, physical, repeats)
 
 
 def choose(physical: PhysicalPlan, cancelled: Callable[[], bool]) -> Choice:
