@@ -3,7 +3,7 @@
 16 and 256 configurations on 8 and 16 workers, all alike or drawn from 35 networks and 4 processors, five seeds: the real state
 machine of operator mop on the simulated runtime, one epoch. Makespans are shown in units of the randomised scheduler's, as
 mean (least to most) over the seeds; ``bound`` is the most that a worker or a configuration has to do, which no schedule
-beats. Then what the paper leaves out: replicas, and 1,000 workers.
+beats. Then what the paper leaves out: 1,000 workers.
 
     python benchmarks/schedulers.py [--limit SECONDS] [--skip-large]
 """
@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,11 +56,11 @@ def times(configs: int, workers: int, alike: bool, seed: int) -> Any:
     return chance.choice(NETWORKS, configs)[:, None] / chance.choice(PROCESSORS, workers)[None, :] / 1000
 
 
-def scheduled(table: Any, scheduler: Scheduler, seed: int, replicas: int = 1) -> tuple[Timeline, float]:
+def scheduled(table: Any, scheduler: Scheduler, seed: int) -> tuple[Timeline, float]:
     """Return the simulated run and the processor time of the scheduler and the simulation together."""
     configs, workers = table.shape
     units = [Unit(number, 0, (number,), cost=1.0) for number in range(configs)]
-    hops = Hops(scheduler, seed, replicas)
+    hops = Hops(scheduler, seed)
     workload = Timed("sequential", (workers,), workers, 1, 1, hops=hops, table=table)
     open_shop._planned.cache_clear()
     began = time.process_time()
@@ -112,14 +111,13 @@ def show(row: dict[str, Any]) -> None:
     print(f"{row['configs']:4} x {row['workers']:2} {kind}: {'; '.join(cells)}   [{took}]", flush=True)
 
 
-def beyond(name: str, table: Any, run: Callable[[], tuple[Timeline, float]]) -> dict[str, Any]:
-    timeline, took = run()
-    bound = Shop({visit: float(span) for visit, span in np.ndenumerate(table)}).bound
-    over, hops = timeline.makespan / bound, sum(each.kind == "train" for each in timeline.intervals)
-    print(
-        f"{name}: {hops:,} sub-epochs, makespan {over:.3f} of the bound, idle {timeline.idle_share:.1%}, {took:.1f} s"
-    )
-    return {"name": name, "over_bound": over, "idle": timeline.idle_share, "seconds": took, "sub_epochs": hops}
+def beyond(configs: int, workers: int, alike: bool) -> dict[str, Any]:
+    table = times(configs, workers, alike, 0)
+    timeline, took = scheduled(table, "randomized", 0)
+    over = timeline.makespan / Shop({visit: float(span) for visit, span in np.ndenumerate(table)}).bound
+    name = f"{configs:,} x {workers:,} {'alike' if alike else 'mixed'}"
+    print(f"{name}: makespan {over:.3f} of the bound, idle {timeline.idle_share:.1%}, {took:.1f} s", flush=True)
+    return {"name": name, "over_bound": over, "idle": timeline.idle_share, "seconds": took}
 
 
 def main() -> None:
@@ -134,23 +132,10 @@ def main() -> None:
             for workers in (8, 16):
                 rows.append(compared(configs, workers, alike, arguments.limit))
                 show(rows[-1])
-    print("\nthe randomised scheduler beyond the paper")
     extra = []
-    for replicas in (1, 2, 3):
-        table = times(16, 16, False, 0)
-        # A replica takes the time of its shard's own worker here: durations are by shard.
-        extra.append(
-            beyond(
-                f"16 x 16 mixed, {replicas} replicas",
-                table,
-                lambda table=table, count=replicas: scheduled(table, "randomized", 0, count),
-            )
-        )
     if not arguments.skip_large:
-        for alike in (True, False):
-            table = times(1000, 1000, alike, 0)
-            name = f"1,000 x 1,000 {'alike' if alike else 'mixed'}"
-            extra.append(beyond(name, table, lambda table=table: scheduled(table, "randomized", 0)))
+        print("\nthe randomised scheduler on 1,000 workers")
+        extra = [beyond(1000, 1000, alike) for alike in (True, False)]
     write(__file__, [{"compared": rows, "beyond": extra}])
 
 
