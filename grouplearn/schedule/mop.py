@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -48,9 +49,8 @@ class Mop(Placed):
         shards: Shards = {**placement.shards(), **_hopped_before(placement, tasks, workload)}
         whole = [[tasks[item] for item, _ in placed if item not in shards] for placed in placement.workers]
         split = [unit for group in shards for unit in tasks[group].units]
-        course, lines = _repeated(units, workload) if workload.hops.recorded is not None else _scheduled(
-            units, split, shards, workload
-        )  # fmt: skip
+        repeats = workload.hops.recorded is not None
+        course, lines = _repeated(units, workload) if repeats else _scheduled(units, split, shards, workload)
         jobs = Jobs(whole, split, shards, course, steal=True, replicas=workload.hops.replicas)
         super().__init__(workload, jobs, lines(jobs.groups_at))
 
@@ -103,6 +103,7 @@ def _repeated(units: Sequence[Unit], workload: Workload) -> tuple[MakeCourse, Ma
     recorded = workload.hops.recorded or {}
 
     def course(unit: Unit, places: Mapping[int, Blocks], products: Products) -> Course:
+        @functools.cache
         def route(epoch: int) -> Route:
             runs = recorded.get(unit.id, {}).get(epoch)
             return visits(places, first[unit.id]) if runs is None else _cut((*runs, *_missing(runs, places)), places)
