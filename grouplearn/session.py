@@ -13,7 +13,7 @@ from typing import Any
 import duckdb
 
 from grouplearn import altering, answers, durable, resuming, sqltext, training
-from grouplearn.catalog import functions, models, store
+from grouplearn.catalog import functions, models, recorded, store
 from grouplearn.catalog.evaluation import evaluate_sql
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.schema import SCHEMA, table
@@ -55,11 +55,11 @@ from grouplearn.plan.definition import ModelDefinition
 from grouplearn.plan.explain_html import explain_html
 from grouplearn.plan.explain_json import explain_json
 from grouplearn.plan.explain_text import explain_text
-from grouplearn.plan.extract import extract, statistics
+from grouplearn.plan.extract import extract
 from grouplearn.plan.judge import Judge
 from grouplearn.plan.measured import Measured, Ran, compare
 from grouplearn.plan.options import check_setting, known_setting
-from grouplearn.plan.physical import PhysicalPlan, definition, plan
+from grouplearn.plan.physical import PhysicalPlan, definition
 from grouplearn.runtime.job import Job, Progress
 from grouplearn.runtime.ledger import Ledger
 from grouplearn.search.procedures import PROCEDURES
@@ -156,11 +156,12 @@ class Session:
                 bound = bind(judge, statement, catalog, schema, self._settings)
                 limit = bound.options.memory_limit
                 with database_within(self._connection, limit):
-                    physical = plan(bound, statistics(judge, bound), calibration.load())
+                    physical = training.planned(self._connection, judge, bound)
                     directory.durable = resuming.is_durable(physical, file, judge)
                     kept = 0 if directory.durable else limit
                     dataset, groups = extract(self._connection, judge, bound, physical.stats, directory, kept)
             choice = training.choose(physical, self._cancelled.is_set, every=every)
+            physical = training.settled(physical, choice)
             job = training.job_of(physical, dataset, groups, judge)
             stored = definition(physical, render(statement))
             ledger = self._kept(physical, choice, job, stored, statement, directory, began)
@@ -224,9 +225,9 @@ class Session:
             return self._analyze(statement, judge)
         catalog, schema = self._place(train.name, judge)
         bound = bind(judge, train, catalog, schema, self._settings)
-        physical = plan(bound, statistics(judge, bound), calibration.load())
+        physical = training.planned(self._connection, judge, bound)
         choice = training.choose(physical, self._cancelled.is_set, every=True)
-        return self._explained(statement, physical, choice, None)
+        return self._explained(statement, training.settled(physical, choice), choice, None)
 
     def _analyze(self, statement: ExplainTrain, judge: Judge) -> str:
         search = statement.train.search
@@ -437,9 +438,7 @@ class Session:
         """Return an existing model, or raise with the closest name."""
         model = models.load_definition(self._connection, *self._place(name, judge), name.name)
         if model is None:
-            known = store.names(self._connection)
-            listed = f"\nModels: {', '.join(known)}" if known else "\nThere is no model yet."
-            raise judge.error(f'unknown model "{name.name}"{listed}', name.span, did_you_mean(name.name, known))
+            raise recorded.unknown_model(self._connection, judge, name.name, name.span)
         return model
 
     @contextmanager

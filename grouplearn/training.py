@@ -6,13 +6,16 @@ import datetime
 import functools
 import importlib.util
 import math
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+import duckdb
 import numpy as np
 
+from grouplearn.catalog.recorded import repeated_by
 from grouplearn.catalog.records import RunOutcome
 from grouplearn.data import encoders
 from grouplearn.data.dataset import Dataset, Group, Item
@@ -23,18 +26,20 @@ from grouplearn.learners import registry
 from grouplearn.learners.base import Access
 from grouplearn.learners.metrics import METRICS
 from grouplearn.learners.network import Network
-from grouplearn.plan import calibration, cost
+from grouplearn.plan import calibration, cost, legality
 from grouplearn.plan import choose as choosing
 from grouplearn.plan.amounts import two_digits
 from grouplearn.plan.bound import BoundTrain
 from grouplearn.plan.choose import Candidate, Choice
 from grouplearn.plan.coefficients import DEFAULTS, UNITS, UNKNOWN, Coefficients, Machine
 from grouplearn.plan.explain import unit_label
-from grouplearn.plan.extract import Statistics, fits_in_memory
+from grouplearn.plan.extract import Statistics, fits_in_memory, statistics
 from grouplearn.plan.gantt import Bar
+from grouplearn.plan.hopping_packs import check_exact, planned_for
 from grouplearn.plan.judge import Judge
 from grouplearn.plan.options import OPERATORS
-from grouplearn.plan.physical import PhysicalPlan
+from grouplearn.plan.physical import PhysicalPlan, plan
+from grouplearn.plan.replaying import repeated
 from grouplearn.runtime.calibrate import measure_learner, measure_machine
 from grouplearn.runtime.choose import runtime
 from grouplearn.runtime.job import Job, Observer, Progress, RunSummary, UnitResult
@@ -50,13 +55,20 @@ from grouplearn.searching import search
 from grouplearn.steering import Steering
 
 
+def planned(connection: duckdb.DuckDBPyConnection, judge: Judge, bound: BoundTrain) -> PhysicalPlan:
+    """Return the physical plan of a bound statement: a new one, or that of the run that it repeats."""
+    repeats = repeated_by(connection, judge, bound)
+    physical = plan(bound, statistics(judge, bound), calibration.load())
+    return check_exact(judge, physical) if repeats is None else repeated(judge, physical, repeats)
+
+
 def choose(physical: PhysicalPlan, cancelled: Callable[[], bool], *, every: bool = False) -> Choice:
     """Run operators' schedules on the simulated runtime and choose among them; raises Cancelled.
 
     Only those that may be chosen are run, or ``every`` one to be shown.
     """
     ray_installed = importlib.util.find_spec("ray") is not None
-    names = OPERATORS[1:] if every else choosing.eligible(physical, ray_installed)
+    names = _operators(physical) if every else choosing.eligible(physical, ray_installed)
 
     def load_seconds(group: int) -> float:
         # Called for every load of every simulated worker: with 100,000 groups, the place to look up now and then.
@@ -66,7 +78,7 @@ def choose(physical: PhysicalPlan, cancelled: Callable[[], bool], *, every: bool
 
     workers = physical.workers
     while True:
-        candidates = [_candidate(physical, name, _simulated(physical, name, workers, load_seconds)) for name in names]
+        candidates = [_candidate(physical, name, workers, load_seconds, cancelled) for name in names]
         eligible = choosing.eligible(physical, ray_installed)
         fewer = choosing.affordable(physical, [each for each in candidates if each.operator in eligible], workers)
         if fewer == workers:
@@ -87,6 +99,31 @@ def _on_threads(physical: PhysicalPlan, choice: Choice) -> Choice:
     if choosing.threads(physical, choice) == choice.workers:
         return choice
     return replace(choice, why_workers=f"{choice.why_workers}; in process, one thread is as fast as several here")
+
+
+def settled(physical: PhysicalPlan, choice: Choice) -> PhysicalPlan:
+    """Return the plan with the packs that the chosen operator runs."""
+    return planned_for(physical, choice.operator, choice.simulated)
+
+
+def _operators(physical: PhysicalPlan) -> list[str]:
+    """Return the operators that run such learners anywhere."""
+    return [name for name in OPERATORS[1:] if legality.runtimes(name, physical.bound.learner.access)]
+
+
+def _plan_ahead(physical: PhysicalPlan, name: str, workers: int, cancelled: Callable[[], bool]) -> None:
+    """Find an exact schedule, which is remembered; it takes seconds in a library that hears no interrupt.
+
+    Raises Cancelled; the thread that searches then ends by itself.
+    """
+    if name != "mop" or physical.bound.options.scheduler != "exact":
+        return
+    search = threading.Thread(target=operator, args=(name, physical.units, physical.workload(workers)), daemon=True)
+    search.start()
+    while search.is_alive():
+        search.join(timeout=0.1)
+        if cancelled():
+            raise Cancelled("planning was interrupted; nothing was stored")
 
 
 def _simulated(physical: PhysicalPlan, name: str, workers: int, load_seconds: Callable[[int], float]) -> Timeline:
@@ -138,8 +175,17 @@ def _read_in_blocks(physical: PhysicalPlan) -> bool:
     return physical.bound.learner.access is Access.ALGEBRAIC and not fits_in_memory(physical.bound, physical.stats)
 
 
-def _candidate(physical: PhysicalPlan, name: str, timeline: Timeline) -> Candidate:
+def _candidate(
+    physical: PhysicalPlan,
+    name: str,
+    workers: int,
+    load_seconds: Callable[[int], float],
+    cancelled: Callable[[], bool],
+) -> Candidate:
     """Return what the planner chooses by; the one place that reads a simulated run."""
+    physical = planned_for(physical, name, workers)
+    _plan_ahead(physical, name, workers, cancelled)
+    timeline = _simulated(physical, name, workers, load_seconds)
     return Candidate(
         operator=name,
         units=len(physical.units),
@@ -229,7 +275,9 @@ def run(
             seconds = time.perf_counter() - started
             ran = (choice.operator, choice.executor, choice.workers, seconds)
             return RunOutcome(found.groups, found.units, *ran, configs=found.configs)
-        workload = physical.workload(choosing.threads(physical, choice))
+        workers = choosing.threads(physical, choice)
+        _plan_ahead(physical, choice.operator, workers, cancelled)
+        workload = physical.workload(workers)
         scheduled = Scheduled(choice.operator, choice.executor, physical.units, workload)
         results = carry_out(scheduled, job, watching, cancelled, ledger)
     finally:

@@ -9,13 +9,14 @@ from grouplearn.catalog.schema import table
 from grouplearn.sqltext import identifier, literal
 
 #: Suffixes of the views of a model; the model table itself has none.
-SUFFIXES = ("", "_weights", "_curves", "_importance")
+SUFFIXES = ("", "_weights", "_curves", "_importance", "_schedule")
 
 COMMENTS = {
     "": "One row per group and configuration of the model.",
     "_weights": "Weights of the linear model, on the encoded features; the intercept is feature (intercept).",
     "_curves": "One row per trial and epoch.",
     "_importance": "Importance of every feature column in every trial.",
+    "_schedule": "The schedule as it ran: one row per unit and group, or per step of a unit whose group was split.",
 }
 
 
@@ -32,9 +33,14 @@ def level_sql(definition: ModelDefinition, level: str) -> str:
 
 def view_sql(definition: ModelDefinition, model: str, catalog: str, suffix: str) -> str:
     """Return the query of one of the model's views, for the catalog tables of database ``catalog``."""
-    return {"": _trials, "_weights": _weights, "_curves": _curves, "_importance": _importance}[suffix](
-        definition, model, catalog
-    )
+    makers = {
+        "": _trials,
+        "_weights": _weights,
+        "_curves": _curves,
+        "_importance": _importance,
+        "_schedule": _schedule,
+    }
+    return makers[suffix](definition, model, catalog)
 
 
 def key_columns(definition: ModelDefinition, keys: str) -> list[tuple[str, str]]:
@@ -166,6 +172,20 @@ def _importance(definition: ModelDefinition, model: str, catalog: str) -> str:
         ("importance", importance),
     ]
     return f"SELECT {select_list(columns)} {source} WHERE {where}"
+
+
+def _schedule(definition: ModelDefinition, model: str, catalog: str) -> str:
+    facts = ("unit", "configs", "fold", "kind", "epoch", "first_block", "last_block", "worker", "started", "ended")
+    columns = [
+        *key_columns(definition, "g.keys"),
+        ("model_level", level_sql(definition, "g.level")),
+        *((name, f"u.{name}") for name in (*facts, "loaded", "fetched")),
+    ]
+    return (
+        f"SELECT {select_list(columns)} FROM {table(catalog, 'units')} AS u"
+        f" JOIN {table(catalog, 'groups')} AS g ON g.model = u.model AND g.group_id = u.group_id"
+        f" WHERE u.model = '{model}'::UUID AND g.model = '{model}'::UUID ORDER BY u.started, u.unit"
+    )
 
 
 def _artifacts(catalog: str) -> str:

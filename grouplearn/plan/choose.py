@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from grouplearn.learners.base import Access
+from grouplearn.learners.base import Access, DataParallelLearner
 from grouplearn.plan import legality, memory, searching
 from grouplearn.plan.amounts import amount_of_bytes, counted, rounded_seconds, share, two_digits
 from grouplearn.plan.physical import RAY_REPAYS_SECONDS, PhysicalPlan
@@ -77,6 +77,8 @@ def eligible(physical: PhysicalPlan, ray_installed: bool) -> tuple[str, ...]:
     """Return the operators among which ``choose`` picks: the one that is asked for, or all that run the learner where the
     statement runs and make the models of one worker."""
     asked, access = physical.bound.options.operator, physical.bound.learner.access
+    if asked == "mop":  # whose place data_parallel may take
+        return (asked, "data_parallel")
     if asked != "auto":
         return (asked,)
     executor, _ = _executor(physical, ray_installed)
@@ -110,7 +112,7 @@ def choose(
     executor, reason = _executor(physical, ray_installed)
     refused = {each.operator: why for each in candidates if (why := _refusal(each, physical, executor)) is not None}
     if options.operator != "auto":
-        best, why = next(each for each in candidates if each.operator == options.operator), _AS_ASKED
+        best, why = _asked(physical, candidates, executor)
         places = legality.runtimes(best.operator, access)
         if executor not in places:
             executor, reason = places[0], f"{best.operator} of {access.value} learners runs nowhere else"
@@ -118,7 +120,8 @@ def choose(
         fitting = [each for each in candidates if each.operator not in refused]
         best = min(fitting, key=_rank) if fitting else _smallest(candidates, physical, executor)
         why = _why(physical, best, fitting) if fitting else _nothing_fits(best, _limit(physical))
-    refused.pop(best.operator, None)
+    for name in (best.operator, options.operator):
+        refused.pop(name, None)
     planned = simulated or physical.workers
     workers, why_workers = _workers(physical, best, planned)
     return Choice(
@@ -132,6 +135,25 @@ def choose(
         refused=tuple(sorted(refused.items())),
         simulated=planned,
     )
+
+
+def _asked(physical: PhysicalPlan, candidates: Sequence[Candidate], executor: str) -> tuple[Candidate, str]:
+    """Return the operator that is asked for, or what takes its place where packs are too few to hop (cerebro 5.7)."""
+    by_name = {each.operator: each for each in candidates}
+    asked = by_name[physical.bound.options.operator]
+    if asked.operator != "mop" or asked.units >= physical.workers or physical.recorded is not None:
+        return asked, _AS_ASKED
+    fewer = f"{counted(asked.units, 'pack')} cannot keep {physical.workers} workers busy"
+    together = by_name["data_parallel"]
+    learner = physical.bound.learner
+    if executor not in legality.runtimes(together.operator, learner.access):
+        return asked, f"as asked; {fewer}, and data_parallel, which could, does not run here"
+    if not isinstance(learner, DataParallelLearner):
+        return asked, f"as asked; {fewer}, and {learner.name} cannot train one model on several workers"
+    takes = f"data_parallel takes {rounded_seconds(together.makespan)} and mop {rounded_seconds(asked.makespan)}"
+    if together.makespan < asked.makespan:
+        return together, f"instead of mop, as {fewer}: {takes}"
+    return asked, f"as asked; {fewer}, but {takes}"
 
 
 def _limit(physical: PhysicalPlan) -> int:
@@ -160,7 +182,8 @@ def _refusal(candidate: Candidate, physical: PhysicalPlan, executor: str) -> str
     if illegal is None and not searching.may_run(physical.bound.search, physical.bound.learner, candidate.operator):
         return searching.ORDER_CHANGES
     if illegal is None and legality.changes_models(candidate.operator, access):
-        return f"its models would depend on the number of workers; WITH (operator = '{candidate.operator}') asks for it"
+        what = legality.depends_on(candidate.operator)
+        return f"its models would depend on {what}; WITH (operator = '{candidate.operator}') asks for it"
     if illegal is not None or _needed(candidate) <= limit:
         return illegal
     needed = f"{amount_of_bytes(_needed(candidate))} on {counted(candidate.used, 'worker')}"

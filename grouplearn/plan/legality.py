@@ -34,6 +34,12 @@ RULES: tuple[Rule, ...] = (
         "the workers of a split group are processes that exchange the statistics of every tree",
     ),
     Rule(
+        "mop",
+        frozenset({Access.ALGEBRAIC, Access.SAMPLING}),
+        (),
+        "only the state of a learner that takes the rows one after the other can hop between shards",
+    ),
+    Rule(
         "switching",
         frozenset({Access.SEQUENTIAL, Access.SAMPLING}),
         ("ray",),
@@ -42,11 +48,12 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-#: Operators whose models depend on the number of workers: LightGBM's sums and a network's effective batches do. They run
-#: when they are asked for, never because a machine has more cores.
+#: Operators whose models depend on the number of workers: LightGBM's sums and a network's effective batches do, and the order
+#: in which a hopping network sees the rows. They run when they are asked for, never because a machine has more cores.
 _OWN_MODELS = frozenset(
     {
         ("gap", Access.SAMPLING),
+        ("mop", Access.SEQUENTIAL),
         *(
             (operator, access)
             for operator in ("data_parallel", "switching")
@@ -59,6 +66,11 @@ _OWN_MODELS = frozenset(
 def changes_models(operator: str, access: Access) -> bool:
     """Return whether the operator's models of such learners are others than one worker's."""
     return (operator, access) in _OWN_MODELS
+
+
+def depends_on(operator: str) -> str:
+    """Return what the models of an operator that changes them depend on."""
+    return "the order of the visits" if operator == "mop" else "the number of workers"
 
 
 def runtimes(operator: str, access: Access) -> tuple[str, ...]:

@@ -13,10 +13,11 @@ from grouplearn.errors import did_you_mean
 from grouplearn.learners.base import Config, Learner, Task, Value
 from grouplearn.learners.registry import resolve
 from grouplearn.parser.statements import Name, Option, Sql
-from grouplearn.plan import legality
+from grouplearn.plan import hopping, legality
 from grouplearn.plan.judge import Judge
 from grouplearn.plan.memory import check_size
 from grouplearn.schedule import operators
+from grouplearn.schedule.workload import SCHEDULERS, Scheduler
 from grouplearn.search.space import MAX_CONFIGS
 
 SCOPES = ("group", "all")
@@ -34,6 +35,9 @@ class RunOptions:
     executor: str = "auto"
     workers: int | None = None
     operator: str = "auto"
+    scheduler: Scheduler = "randomized"
+    replicas: int = 1
+    replay: str | None = None
     trials: int | None = None
     reduction_factor: int = 3
     min_epochs: int = 1
@@ -101,6 +105,12 @@ def _one_of(*allowed: str) -> Callable[[Any], str]:
     return check
 
 
+def _model_name(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"must be the name of a model, such as 'm', got {sqltext.shown(value)}")
+    return value
+
+
 def _task(value: Any) -> Task | None:
     name = _one_of("classification", "regression")(value)
     return Task.REGRESSION if name == "regression" else Task.MULTICLASS
@@ -127,6 +137,9 @@ RUN_OPTIONS: Mapping[str, RunOption] = {
     "executor": RunOption("where units run", _one_of(*EXECUTORS), setting=True),
     "workers": RunOption("number of workers", _whole(1), setting=True),
     "operator": RunOption("how units are laid out over workers", _one_of(*OPERATORS), setting=True),
+    "scheduler": RunOption("who decides where packs hop under operator mop", _one_of(*SCHEDULERS)),
+    "replicas": RunOption("workers that have the rows of each shard under operator mop", _whole(1)),
+    "replay": RunOption("model whose run is repeated, visit by visit", _model_name),
     "trials": RunOption("configurations tried, where OVER does not list them all", _whole(1, MAX_CONFIGS)),
     "reduction_factor": RunOption("HYPERBAND and ASHA: one trial in this many goes on", _whole(2)),
     "min_epochs": RunOption("ASHA: epochs of a trial before it is first judged", _whole(1)),
@@ -190,6 +203,7 @@ def bind_options(
         else:
             fixed[name] = bind_hyperparameter(judge, learner, option.name, option.value, also=WITH_OPTIONS)
     _refuse_epochs(judge, learner, options, run)
+    hopping.settle(judge, options, run)
     _refuse_illegal(judge, learner, options, run)
     return RunOptions(**run), fixed
 

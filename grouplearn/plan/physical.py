@@ -28,7 +28,7 @@ from grouplearn.plan.coefficients import Rates
 from grouplearn.plan.definition import ModelDefinition
 from grouplearn.plan.extract import Statistics
 from grouplearn.schedule.messages import Unit
-from grouplearn.schedule.workload import Workload
+from grouplearn.schedule.workload import Hops, Visits, Workload
 
 #: A group of at most this many rows is small: it is one block, which no operator splits, and trains in a batched solve.
 SMALL_ROWS = BLOCK_ROWS
@@ -49,7 +49,7 @@ RAY_REPAYS_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class PhysicalPlan:
-    """What will run: the label's task, epochs, the units, and the number of workers.
+    """What will run: the label's task, epochs, the units, and the number of workers; ``recorded`` visits are repeated.
 
     Units depend on the statement and the data alone: operators and workers differ in where and when they run, so the
     models are the same.
@@ -64,9 +64,11 @@ class PhysicalPlan:
     workers: int
     units: tuple[Unit, ...]
     rates: Rates = field(default_factory=Rates)
+    recorded: Visits | None = None
 
     def workload(self, workers: int) -> Workload:
         """Return what operators need to know of the work."""
+        options = self.bound.options
         return Workload(
             access=self.bound.learner.access.value,
             rows=tuple(group.n_rows for group in self.stats.groups),
@@ -74,6 +76,7 @@ class PhysicalPlan:
             epochs=self.epochs if self.bound.learner.default_epochs is not None else 1,
             block_rows=self.block_rows,
             evaluate_epochs=self.bound.options.early_stopping is not None,
+            hops=Hops(options.scheduler, options.seed, min(workers, options.replicas), self.recorded),
         )
 
     @property
@@ -125,6 +128,13 @@ def plan(bound: BoundTrain, stats: Statistics, rates: Rates | None = None) -> Ph
         units=_units(bound, stats, task, packs, epochs, width, gather_small_groups(bound, stats, task, width), rates),
         rates=rates,
     )
+
+
+def repacked(physical: PhysicalPlan, packs: tuple[tuple[int, ...], ...]) -> PhysicalPlan:
+    """Return the plan with other packs of the same configs."""
+    bound, stats, task, width = physical.bound, physical.stats, physical.task, physical.width
+    gathered = gather_small_groups(bound, stats, task, width)
+    return replace(physical, units=_units(bound, stats, task, packs, physical.epochs, width, gathered, physical.rates))
 
 
 def task_of(bound: BoundTrain, stats: Statistics) -> Task:

@@ -7,11 +7,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from grouplearn.learners.base import Tensors
+from grouplearn.learners import metrics
+from grouplearn.learners.base import Access, Tensors
 from grouplearn.learners.metrics import MetricSums
 from grouplearn.runtime.block_sums import BlockSums
 from grouplearn.runtime.evaluation import Evaluation, conclude, evaluate
-from grouplearn.runtime.fit import EpochSums, Pack, Training, accumulate, begin, has_more, merge_sums, update, visit
+from grouplearn.runtime.fit import (
+    EpochSums,
+    Pack,
+    Training,
+    accumulate,
+    begin,
+    has_more,
+    judge_blocks,
+    merge_sums,
+    settle,
+    update,
+    visit,
+    waited_values,
+)
 from grouplearn.runtime.job import StepRecord, TrialResult, UnitResult
 from grouplearn.runtime.prepare import FINAL
 from grouplearn.schedule.messages import Step, StepDone, Unit
@@ -46,10 +60,14 @@ def make(pack: Pack, step: Step, takes: Sequence[Product]) -> Product:
         case "accumulate":
             before = _sum_up(pack, cast(Sequence[EpochSums], others)) if others else None
             return accumulate(pack, training, before)
+        case "update" if pack.learner.access is Access.SEQUENTIAL:
+            return settle(pack, training, waited_values(pack, training, _judged(cast(Sequence[EpochSums], others))))
         case "update":
             return update(pack, training, _sum_up(pack, cast(Sequence[EpochSums], others)))
         case "train":
             return visit(pack, training)
+        case "evaluate" if pack.learner.access is Access.SEQUENTIAL and has_more(pack, training):
+            return EpochSums(metric=judge_blocks(pack, training))  # after an epoch, for early stopping
         case "evaluate":
             own = evaluate(pack, training, step.unit.fold == FINAL)
             return merge_evaluations([own, *cast(Sequence[Evaluation], others)])
@@ -94,6 +112,13 @@ def _sum_up(pack: Pack, parts: Sequence[EpochSums]) -> EpochSums:
     total = EpochSums()
     for part in parts:
         total = merge_sums(pack, total, part)
+    return total
+
+
+def _judged(parts: Sequence[EpochSums]) -> BlockSums[MetricSums]:
+    total: BlockSums[MetricSums] = BlockSums()
+    for part in parts:
+        total = total.merged(part.metric, metrics.merge)
     return total
 
 

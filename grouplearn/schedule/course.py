@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from grouplearn.schedule.messages import Blocks, Step, StepKind, Unit
 from grouplearn.schedule.products import Products
@@ -33,6 +33,15 @@ class Ready:
     def void(self) -> bool:
         """Whether the course has taken another turn since."""
         return self.turn != self.course.turn
+
+    @property
+    def anywhere(self) -> bool:
+        """Whether it may begin at any place that its course has left to visit."""
+        return self.kind == "train" and self.blocks is None
+
+    def at(self, place: int, blocks: Blocks) -> Ready:
+        """Return it as a task for one place."""
+        return replace(self, place=place, blocks=blocks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,14 +250,24 @@ class Sequential(Course):
         self._evaluate_epochs = evaluate_epochs
 
     def _first_place(self) -> int:
-        return self._visits[0][0]
+        return self._route(0)[0][0]
 
     def _go_on(self) -> list[Ready]:
         state = self._now
-        if state.over or state.visit == len(self._visits):
+        if state.over or state.visit == self._visit_count(state.epoch):
             return self._spread(lazy=False)
-        place, blocks = self._visits[state.visit]
-        return [self._ready(place, "train", state.epoch, blocks)]
+        return [self._next_visit()]
+
+    def _route(self, epoch: int) -> tuple[tuple[int, Blocks], ...]:  # noqa: ARG002
+        """Return which place visits which blocks in an epoch, in order."""
+        return self._visits
+
+    def _visit_count(self, epoch: int) -> int:
+        return len(self._route(epoch))
+
+    def _next_visit(self) -> Ready:
+        place, blocks = self._route(self._now.epoch)[self._now.visit]
+        return self._ready(place, "train", self._now.epoch, blocks)
 
     def _pass_kind(self) -> StepKind:
         return "evaluate"
@@ -257,7 +276,7 @@ class Sequential(Course):
         if step.kind != "train":
             return super()._made(step, worker, more)
         visit = self._now.visit + 1
-        last = visit == len(self._visits)
+        last = visit == self._visit_count(step.epoch)
         final = last and (not more or step.epoch + 1 == self._epochs)
         if final or not last or self._evaluate_epochs:
             return _State(step.id, worker, step.epoch, visit, final)

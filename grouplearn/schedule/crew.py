@@ -13,9 +13,14 @@ class Crew:
 
     The first workers to join take the places in order. A lost worker's places go to the worker that holds fewest, or wait
     for the next one that joins; one that joins later takes a place over from a worker that holds several.
+
+    With ``replicas`` r the rows of a place are at hand for the holders of the r - 1 places before it too (Nakandala, Zhang
+    and Kumar 2020, 5.5), and a worker for which there is no place has a replica of one. None: without either.
     """
 
-    def __init__(self, places: int) -> None:
+    def __init__(self, places: int, replicas: int | None = None) -> None:
+        self._replicas = replicas
+        self._copies: dict[int, int] = {}
         self._holder: list[int | None] = [None] * places
         self._places: dict[int, list[int]] = {}
         self._joined = 0
@@ -43,6 +48,26 @@ class Crew:
         """Return the places that a worker holds."""
         return self._places[worker]
 
+    def reach(self, worker: int) -> list[int]:
+        """Return the places at which a worker can work, its own first."""
+        own = self._places[worker]
+        if self._replicas is None:
+            return own
+        if not own:
+            return [self._copies[worker]] if worker in self._copies else []
+        others = ((place + step) % len(self._holder) for step in range(1, self._replicas) for place in own)
+        return [*dict.fromkeys((*own, *others))]
+
+    def near(self, place: int) -> list[int]:
+        """Return the workers that can work at a place."""
+        if self._replicas is None:
+            holder = self._holder[place]
+            return [] if holder is None else [holder]
+        count = min(self._replicas, len(self._holder))
+        holders = (self._holder[place - step] for step in range(count))
+        copies = (worker for worker, copy in self._copies.items() if copy == place)
+        return [*dict.fromkeys(worker for worker in (*holders, *copies) if worker is not None)]
+
     def join(self, worker: int) -> None:
         """A worker joins."""
         require(worker not in self, f"worker {worker} joined twice")
@@ -57,11 +82,14 @@ class Crew:
         self._orphans = []
         for place in taken or self._spare():
             self._give(place, worker)
+        if self._replicas is not None and not self._places[worker]:
+            self._copies[worker] = len(self._copies) % len(self._holder)
 
     def lose(self, worker: int) -> None:
         """A worker is gone; others take its places."""
         require(worker in self, f"worker {worker} was not there to be lost")
         places = self._places.pop(worker)
+        self._copies.pop(worker, None)
         for loaded in self._loaded.values():
             loaded.pop(worker, None)
         for place in places:
@@ -81,6 +109,7 @@ class Crew:
         if old is not None:
             self._places[old].remove(place)
         self._holder[place] = worker
+        self._copies.pop(worker, None)
         self._places[worker].append(place)
 
     def load(self, worker: int, group: int, blocks: Blocks) -> list[Instruction]:

@@ -21,6 +21,7 @@ class Jobs:
 
     ``course`` makes the course of a split unit; without it, a split unit is one step of kind ``gang`` on all the group's
     workers at the same time. ``one_by_one``: a task or unit begins when the one before is over, in the order of groups.
+    ``replicas``: see Crew.
     """
 
     whole: Sequence[Sequence[Task]]
@@ -31,6 +32,7 @@ class Jobs:
     steal: bool = False
     isolate_groups: bool = False
     one_by_one: bool = False
+    replicas: int | None = None
 
     @property
     def groups_at(self) -> Mapping[int, Sequence[int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -10,6 +10,7 @@ from grouplearn.schedule.course import Course, Ready
 from grouplearn.schedule.crew import Crew
 from grouplearn.schedule.gangs import Gang, Gangs
 from grouplearn.schedule.jobs import Jobs
+from grouplearn.schedule.lines import Lines
 from grouplearn.schedule.messages import (
     Blocks,
     Event,
@@ -59,13 +60,13 @@ class Placed:
 
     name = "placed"
 
-    def __init__(self, workload: Workload, jobs: Jobs) -> None:
+    def __init__(self, workload: Workload, jobs: Jobs, lines: Lines | None = None) -> None:
         self._workload, self._jobs = workload, jobs
-        self._crew, self._products, self._gangs = Crew(workload.workers), Products(), Gangs()
+        self._crew, self._products, self._gangs = Crew(workload.workers, jobs.replicas), Products(), Gangs()
+        self._lines = lines or Lines()
         self._running: dict[int, _Running | Unit] = {}
         self._busy: Counter[int] = Counter()  # steps that run, by group
         self._beside: Counter[int] = Counter()  # steps that run, by unit
-        self._ready: defaultdict[int, deque[Ready]] = defaultdict(deque)
         self._own: dict[int, Course] = {}
         self._courses: dict[int, Course] = {}
         self._ganging: dict[int, Gang] = {}
@@ -140,8 +141,7 @@ class Placed:
         """Give a free worker something to do: a step, its gang, or a whole unit."""
         if worker not in self._crew or worker in self._running or self._finished:
             return
-        candidates = (self._next_ready(place) for place in (*self._crew.places(worker), _desk(worker)))
-        ready = next((each for each in candidates if each is not None), None)
+        ready = self._lines.take(worker, (*self._crew.reach(worker), _desk(worker)), self._may_begin)
         if ready is not None:
             self._begin(worker, ready)
         elif not (self._ganging and self._meets(worker)):
@@ -158,8 +158,9 @@ class Placed:
                 blocks = Blocks(0, self._workload.blocks_of(order.unit))
                 self._own[worker] = self._jobs.course(order.unit, {_desk(worker): blocks}, self._products)
                 self._push(self._own[worker].begin())
-                self._begin(worker, self._ready[_desk(worker)].popleft())
+                self._employ(worker)
             else:
+                self._lines.leave(worker)
                 self._running[worker] = order.unit
                 self._out.append(order)
 
@@ -174,17 +175,6 @@ class Placed:
             if self._left[group]
         }
         return any(unit.cost > self._pass_cost[group] for group in groups)
-
-    def _next_ready(self, place: int) -> Ready | None:
-        """Take the first thing that may begin at a place."""
-        line = self._ready[place]
-        while line and line[0].void:
-            line.popleft()
-        for number, ready in enumerate(line):
-            if not ready.void and self._may_begin(ready):
-                del line[number]
-                return ready
-        return None
 
     def _may_begin(self, ready: Ready) -> bool:
         unit = ready.course.unit
@@ -206,6 +196,8 @@ class Placed:
         step = running.step
         require(worker not in self._running, f"worker {worker} is to do two things at a time")
         require(step.unit.id in self._open, f"unit {step.unit.id} is over, yet a step of it is to run")
+        isolated = step.kind != "train" or not self._beside[step.unit.id]
+        require(isolated, f"unit {step.unit.id} is to train in two places at a time")
         self._steps += 1
         self._running[worker] = running
         self._busy[step.unit.group] += 1
@@ -247,9 +239,8 @@ class Placed:
             running.ready is not None and not running.ready.course.expects(running.step.id)
         ):
             # Others may have waited for this step to end.
-            for place in self._jobs.shards.get(unit.group, ()):
-                if self._ready[place]:
-                    self._wake(place)
+            for place in self._lines.waiting(self._jobs.shards.get(unit.group, ())):
+                self._wake(place)
 
     def _course_step_done(self, worker: int, ready: Ready, step: Step, more: bool, failed: bool) -> None:
         course = ready.course
@@ -281,6 +272,8 @@ class Placed:
         self._courses.pop(unit.id, None)
         self._admitted -= 1
         self._left[unit.group] -= 1
+        for place in self._lines.close(unit.id):
+            self._wake(place)
 
     def _release(self, group: int) -> None:
         """Free a split group's rows when no unit needs them and no step runs on them."""
@@ -303,7 +296,8 @@ class Placed:
         else:
             self._running.pop(worker, None)
         self._whole.lose(worker, unit)
-        self._ready.pop(_desk(worker), None)
+        self._lines.leave(worker)
+        self._lines.forget(_desk(worker))
         for course in list(self._courses.values()):
             self._push(course.lost(step.id if step is not None and step.unit == course.unit else None))
         self._disband(worker)
@@ -314,17 +308,12 @@ class Placed:
 
     def _push(self, ready: Iterable[Ready]) -> None:
         for each in ready:
-            line = self._ready[each.place]
-            if each.urgent:
-                line.appendleft(each)
-            else:
-                line.append(each)
-            self._wake(each.place)
+            for place in self._lines.push(each):
+                self._wake(place)
 
     def _wake(self, place: int) -> None:
-        worker = self._crew.holder(place) if place >= 0 else _desk(place)
-        if worker is not None and worker not in self._running:
-            self._awake.add(worker)
+        workers = self._crew.near(place) if place >= 0 else (_desk(place),)
+        self._awake.update(worker for worker in workers if worker not in self._running)
 
     # Gangs
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,9 +10,27 @@ from grouplearn.schedule.messages import Blocks, StepKind, Unit
 from grouplearn.schedule.partition import blocks_of, rows_in
 
 AccessPattern = Literal["algebraic", "sequential", "sampling"]
+#: The blocks of each visit in order, by unit and epoch.
+Visits = Mapping[int, Mapping[int, tuple[Blocks, ...]]]
+#: Who decides where a unit hops to (Nakandala, Zhang and Kumar 2020, 5.1 to 5.3).
+Scheduler = Literal["randomized", "vector", "exact"]
+SCHEDULERS: tuple[Scheduler, ...] = ("randomized", "vector", "exact")
 
 #: The metrics need the scores of a pass, but no gradients: about a third of an epoch's arithmetic.
 EVALUATION_EPOCHS = 1 / 3
+
+
+@dataclass(frozen=True, slots=True)
+class Hops:
+    """How units hop: the scheduler, its seed, on how many workers the rows of each are, and the visits to repeat.
+
+    What ``recorded`` does not name is visited in block order.
+    """
+
+    scheduler: Scheduler = "randomized"
+    seed: int = 0
+    replicas: int = 1
+    recorded: Visits | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +39,8 @@ class Workload:
 
     ``group_isolation`` (sequential): no two workers are busy with one group at the same time (kingpin 4.2, invariant 4);
     without it, the packs of a group may be on different shards at the same time. ``evaluate_epochs`` (sequential): metrics
-    after every epoch, for early stopping. Raises ValueError for fewer than one worker, epoch or row per block.
+    after every epoch, for early stopping. ``hops`` is for operator mop. Raises ValueError for fewer than one worker, epoch
+    or row per block.
     """
 
     access: AccessPattern
@@ -30,6 +50,7 @@ class Workload:
     block_rows: int
     group_isolation: bool = True
     evaluate_epochs: bool = False
+    hops: Hops = Hops()
 
     def __post_init__(self) -> None:
         for what, number in (("worker", self.workers), ("epoch", self.epochs), ("row per block", self.block_rows)):

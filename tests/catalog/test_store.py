@@ -43,7 +43,7 @@ def objects(con: duckdb.DuckDBPyConnection) -> set[str]:
     return {row[0] for row in con.execute(query).fetchall()}
 
 
-ALL = {"m", "m_weights", "m_curves", "m_importance", "m_predict", "grouplearn"}
+ALL = {"m", "m_weights", "m_curves", "m_importance", "m_schedule", "m_predict", "grouplearn"}
 
 
 def test_every_table_and_column_is_typed_and_tables_are_documented(con):

@@ -1,0 +1,97 @@
+"""Packs that hop between Ray's workers: the bits of threads under a repeated order, lost workers, and what moves."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from runtime_jobs import Watcher, models
+from test_mop_runs import a_job, run, serial, units_of, workload
+from test_ray import workers_below
+from test_steps import small_blocks
+
+from grouplearn.catalog.recorded import visits
+from grouplearn.learners.base import Task
+from grouplearn.runtime.choose import runtime
+from grouplearn.runtime.job import Job, UnitResult
+from grouplearn.runtime.ray import RayRuntime
+from grouplearn.schedule.messages import Unit
+from grouplearn.schedule.mop import Mop
+from grouplearn.schedule.workload import Hops, Visits
+
+__all__ = ["small_blocks"]
+
+
+@pytest.fixture(scope="module")
+def on_ray() -> Iterator[RayRuntime]:
+    shared = runtime("ray")
+    assert isinstance(shared, RayRuntime)
+    yield shared
+    shared.shutdown()
+
+
+def ran(on_ray: RayRuntime, job: Job, hops: Hops, watcher: Watcher | None = None) -> tuple[UnitResult, ...]:
+    machine = Mop(units_of(job), workload(job, 2, hops))
+    return on_ray.run(job, machine, 2, watcher or Watcher(), lambda: False)
+
+
+def logged(results: tuple[UnitResult, ...]) -> Visits:
+    """Return the visits that made the models, from the steps as they ran: as the catalog keeps and reads them."""
+    return visits(
+        (result.unit.id, step.epoch + 1, step.blocks.first, step.blocks.last)
+        for result in results
+        for step in result.steps
+        if step.kind == "train" and step.blocks is not None
+    )
+
+
+@pytest.mark.parametrize("patience", [None, 1])
+def test_ray_and_threads_give_the_same_bits_when_a_run_is_repeated(on_ray: RayRuntime, patience: int | None) -> None:
+    job = a_job("mlp", Task.BINARY, patience, epochs=5)
+    first = ran(on_ray, job, Hops(seed=4))
+    assert {step.worker for result in first for step in result.steps} == {0, 1}
+    again = ran(on_ray, job, Hops(recorded=logged(first)))
+    threads = run(job, 3, Hops(recorded=logged(first)))
+    assert models(first) == models(again) == models(threads)
+    assert [result.facts for result in first] == [result.facts for result in threads]
+
+
+class Killer(Watcher):
+    """Kills one of Ray's workers in the middle of a run, twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.killed: list[int] = []
+
+    def epochs_done(self, unit: Unit, epochs: int) -> None:
+        super().epochs_done(unit, epochs)
+        if len(self.killed) < 2 and self.epochs > 30 * (len(self.killed) + 1):
+            self.killed.append(max(workers_below()))
+            os.kill(self.killed[-1], signal.SIGKILL)
+
+
+def test_workers_that_are_killed_cost_time_and_the_log_still_tells_the_order(on_ray: RayRuntime) -> None:
+    job, killer = a_job("mlp", Task.REGRESSION, epochs=60), Killer()
+    results = ran(on_ray, job, Hops(seed=1), killer)
+    assert killer.killed
+    order = logged(results)
+    assert {epoch for epochs in order.values() for epoch in epochs} == set(range(60))
+    assert models(results) == models(tuple(serial(job, result.unit, order) for result in results))
+
+
+def test_the_bytes_of_hops_are_those_of_the_formula(on_ray: RayRuntime) -> None:
+    """Table 2: k m p |S| + m |S|; the units' own log counts what workers fetched from each other."""
+    job = replace(a_job("mlp", Task.BINARY, epochs=40))
+    job = replace(job, dataset=replace(job.dataset, split=job.dataset.split * 0))
+    results = ran(on_ray, job, Hops(seed=2))
+    trains = [step for result in results for step in result.steps if step.kind == "train"]
+    sizes = {step.fetched for step in trains} - {0}
+    assert len(sizes) <= 2, "a state, and the curve of an epoch at most"
+    size, n = max(sizes), len(results)
+    assert len(trains) == 40 * 2 * n
+    moved = sum(result.fetched for result in results)
+    stayed = sum(step.fetched == 0 for step in trains)
+    assert moved + stayed * size == pytest.approx(40 * size * 2 * n + size * n, rel=0.05)

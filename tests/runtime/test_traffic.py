@@ -1,0 +1,122 @@
+"""Bytes that move, by the runtime's counters, against Table 2 of Nakandala, Zhang and Kumar 2020.
+
+k epochs, p workers, |S| configs with models of m bytes each, a dataset of D bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from runtime_jobs import Watcher
+from test_mop_runs import a_job, units_of, workload
+from test_steps import small_blocks
+
+from grouplearn.learners.base import Task
+from grouplearn.runtime.job import Job, UnitResult
+from grouplearn.runtime.local import LocalRuntime
+from grouplearn.runtime.rows import dataset_bytes
+from grouplearn.runtime.simulated import Costs, Exchange, Timeline, simulate
+from grouplearn.schedule.data_parallel import DataParallel
+from grouplearn.schedule.messages import Blocks, Operator, Step, Unit
+from grouplearn.schedule.mop import Mop
+from grouplearn.schedule.operators import operator
+from grouplearn.schedule.workload import AccessPattern, Hops, Workload
+
+__all__ = ["small_blocks"]
+
+P, EPOCHS = 10, 20
+M, D = 1e6, 64e9
+
+
+def run(job: Job, machine: Operator, workers: int) -> tuple[UnitResult, ...]:
+    return LocalRuntime().run(job, machine, workers, Watcher(), lambda: False)
+
+
+def test_mop_on_threads() -> None:
+    """k m p |S| + m |S|: the second term is what the last workers send to those that evaluate the model."""
+    job = a_job("mlp", Task.BINARY, epochs=EPOCHS)
+    job = replace(job, dataset=replace(job.dataset, split=job.dataset.split * 0))  # with held-out rows two states move
+    results = run(job, Mop(units_of(job), workload(job, P, Hops(seed=5))), P)
+    size = max(step.fetched for result in results for step in result.steps if step.kind == "train")
+    configs = len(job.configs)
+    moved = sum(result.fetched for result in results)
+    assert moved == pytest.approx(EPOCHS * size * P * configs + size * configs, rel=0.05)
+
+
+def test_task_parallelism_on_threads() -> None:
+    """|S| D where every task reads its rows, min(p, |S|) D where a worker keeps them for the next one."""
+    job = a_job("mlp", Task.BINARY, epochs=2)
+    large = replace(job, groups=(replace(job.groups[1], id=0),))
+    group_bytes = dataset_bytes(job.dataset) * large.groups[0].n_rows / job.dataset.n_rows
+    units = [Unit(number, 0, (number,), cost=1.0) for number in range(len(job.configs))]
+    rows = (large.groups[0].n_rows,)
+    for name, workers, reads in (("model_task_parallel", 2, 3), ("group_task_parallel", 2, 1)):
+        work = Workload("sequential", rows, workers, 2, 32)
+        results = run(large, operator(name, units, work), workers)
+        assert sum(result.loaded for result in results) == pytest.approx(reads * group_bytes)
+
+
+def timeline(machine: Operator, workers: int, batches: int = 0) -> Timeline:
+    """Run a schedule on a virtual clock, with models of M bytes (sums too) and one group of D bytes."""
+
+    def exchange(step: Step) -> Exchange:
+        return Exchange(M * batches * EPOCHS, 1.0)
+
+    def share(_group: int, blocks: Blocks) -> float:
+        return len(blocks) / (4 * workers)
+
+    costs = Costs(
+        share=share,
+        row_bytes=lambda _group: D,
+        state_bytes=lambda unit: M * len(unit.configs),
+        sums_bytes=lambda unit: M * len(unit.configs),
+        exchange=exchange,
+    )
+    return simulate(machine, workers, lambda _: 0.0, costs=costs)
+
+
+def case(access: AccessPattern, workers: int, configs: int = 20) -> tuple[list[Unit], Workload]:
+    units = [Unit(number, 0, (number,), cost=1.0) for number in range(configs)]
+    return units, Workload(access, (4 * workers * 8,), workers, EPOCHS, 8)
+
+
+@pytest.mark.parametrize("configs", [20, 64])
+def test_mop_on_a_virtual_clock(configs: int) -> None:
+    units, work = case("sequential", P, configs)
+    rows_once = D
+    # A state that is evaluated where it was made last moves to p - 1 others, with the sums of their shards back to one.
+    evaluated = 2 * M * (P - 1) * configs
+    formula = EPOCHS * M * P * configs + M * configs
+    assert timeline(Mop(units, work), P).network_bytes - rows_once == pytest.approx(formula + evaluated, rel=0.05)
+
+
+def test_bulk_synchronous() -> None:
+    """2 k m p |S|: every worker gets the state and sends its sums; the worker that merges sends itself nothing."""
+    workers = 40
+    units, work = case("algebraic", workers, 5)
+    moved = timeline(DataParallel(units, work), workers).network_bytes - D
+    assert moved == pytest.approx(2 * EPOCHS * M * workers * len(units), rel=0.05)
+
+
+def test_data_parallel() -> None:
+    """k m p |S| ⌈|D| / (b p)⌉: every batch's gradients go around all workers."""
+    units, work = case("sequential", P, 5)
+    moved = timeline(DataParallel(units, work), P, batches=100).network_bytes - D
+    assert moved == pytest.approx(EPOCHS * M * P * len(units) * 100, rel=0.05)
+
+
+@pytest.mark.parametrize(("name", "reads"), [("model_task_parallel", 20), ("group_task_parallel", 1)])
+def test_task_parallelism_on_a_virtual_clock(name: str, reads: int) -> None:
+    """k |S| D with remote reads in every epoch is |S| D here: a task reads its rows once and keeps them for its epochs."""
+    units, work = case("sequential", P)
+    assert timeline(operator(name, units, work), P).network_bytes == pytest.approx(reads * D, rel=0.05)
+
+
+def test_full_replication() -> None:
+    """p D: as many tasks as workers, each of which reads all rows; or hops for which every worker has every shard."""
+    units, work = case("sequential", P, P)
+    assert timeline(operator("model_task_parallel", units, work), P).network_bytes == pytest.approx(P * D, rel=0.05)
+    units, work = case("sequential", P, 40)
+    everywhere = replace(work, hops=Hops(replicas=P))
+    assert timeline(Mop(units, everywhere), P).network_bytes == pytest.approx(P * D, rel=0.05)
