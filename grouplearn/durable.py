@@ -21,7 +21,7 @@ from grouplearn.plan.definition import HyperparameterColumn, ItemColumn, KeyColu
 from grouplearn.runtime import ledger
 from grouplearn.runtime.job import Job
 from grouplearn.schedule.messages import Unit
-from grouplearn.schedule.workload import Workload
+from grouplearn.schedule.workload import Hops, Workload
 
 #: What is written and read back; another version's runs are refused.
 FORMAT = 1
@@ -56,7 +56,7 @@ class Manifest:
 
 _KINDS = (
     *ledger.RESULT_KINDS, Dataset, DatasetFiles, Group, HyperparameterColumn, ItemColumn, Job, KeyColumn, Manifest,
-    ModelDefinition, Task, Workload,
+    Hops, ModelDefinition, Task, Workload,
 )  # fmt: skip
 
 

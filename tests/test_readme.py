@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,10 +21,11 @@ def blocks(language: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def tour() -> dict[str, object]:
+def tour() -> Iterator[dict[str, object]]:
     scope: dict[str, object] = {}
     exec(compile("\n".join(blocks("python")), str(README), "exec"), scope)
-    return scope
+    yield scope
+    grouplearn.unregister("pixels")
 
 
 def test_tour_runs(capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest) -> None:

@@ -11,6 +11,7 @@ import signal
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -31,7 +32,9 @@ def import_ray() -> Any:
     # Imported in a notebook, Ray advises to install packages for displays of its own, which nobody sees here.
     logging.getLogger("ray.widgets.util").setLevel(logging.WARNING)
     try:
-        import ray
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "IProgress not found")  # tqdm's, where it is installed
+            import ray
     except ImportError as error:
         raise MissingDependency(
             f"executor = 'ray' needs the package ray: {error}", hint="pip install 'grouplearn[ray]'"
