@@ -12,14 +12,14 @@ from typing import Any
 
 import duckdb
 
-from grouplearn import altering, answers, durable, resuming, sqltext, training
-from grouplearn.catalog import functions, models, recorded, store
+from grouplearn import altering, answers, durable, planning, resuming, sqltext, training
+from grouplearn.catalog import functions, models, store
 from grouplearn.catalog.evaluation import evaluate_sql
-from grouplearn.catalog.models import StoredModel
-from grouplearn.catalog.schema import SCHEMA, table
+from grouplearn.catalog.schema import table
 from grouplearn.catalog.views import best_sql
 from grouplearn.data.run_directory import RunDirectory
-from grouplearn.errors import BindError, Cancelled, ModelExists, ReadOnlyError, Span, did_you_mean
+from grouplearn.databases import Databases
+from grouplearn.errors import BindError, Cancelled, ModelExists
 from grouplearn.learners import registry
 from grouplearn.parser.render import render
 from grouplearn.parser.statements import (
@@ -90,6 +90,7 @@ class Session:
         settings: dict[str, Any] | None = None,
     ) -> None:
         self._connection = connection
+        self._databases = Databases(connection)
         self._progress = progress
         #: Shared between the cursors of one connection: some clients open a cursor per statement.
         self._settings = {} if settings is None else settings
@@ -113,8 +114,8 @@ class Session:
             DropModel: self._drop,
             RenameModel: self._rename,
             ResumeModel: self._resume,
-            ShowRuns: lambda *_: resuming.show(self._current_file()),
-            DropRun: lambda statement, judge: resuming.drop(statement, self._current_file(), judge),
+            ShowRuns: lambda *_: resuming.show(self._databases.current_file()),
+            DropRun: lambda statement, judge: resuming.drop(statement, self._databases.current_file(), judge),
             StopTrial: self._stop_trial,
             AddTrial: self._add_trial,
             EvaluateModel: self._evaluate,
@@ -141,27 +142,27 @@ class Session:
         return best_sql(trained.definition, trained.model, trained.physical.bound.catalog, validated=validated)
 
     def _run(self, statement: TrainModel, judge: Judge, *, every: bool = False) -> _Trained | None:
-        """Train and store the model; None when it exists and IF NOT EXISTS was given. ``every``: as in ``training.choose``."""
+        """Train and store the model; None when it exists and IF NOT EXISTS was given. ``every``: as in ``planning.choose``."""
         began = time.time()
-        catalog, schema = self._place(statement.name, judge)
+        catalog, schema = self._databases.of(statement.name, judge)
         if self._exists(statement, catalog, schema, judge):
             return None
         reason = "a model cannot be stored in it, so nothing was trained"
         hint = "Open it without read_only, or name another one."
-        self._refuse_read_only(catalog, statement.name.span, judge, reason, hint)
-        self._refuse_read_only_transaction(catalog, statement.name.span, judge)
-        file = self._file(catalog)
+        self._databases.refuse_read_only(catalog, statement.name.span, judge, reason, hint)
+        self._databases.refuse_read_only_transaction(catalog, statement.name.span, judge)
+        file = self._databases.file(catalog)
         with RunDirectory.beside(file) as directory:
-            with self._transaction():
+            with self._databases.transaction():
                 bound = bind(judge, statement, catalog, schema, self._settings)
                 limit = bound.options.memory_limit
                 with database_within(self._connection, limit):
-                    physical = training.planned(self._connection, judge, bound)
+                    physical = planning.planned(self._connection, judge, bound)
                     directory.durable = resuming.is_durable(physical, file, judge)
                     kept = 0 if directory.durable else limit
                     dataset, groups = extract(self._connection, judge, bound, physical.stats, directory, kept)
-            choice = training.choose(physical, self._cancelled.is_set, every=every)
-            physical = training.settled(physical, choice)
+            choice = planning.choose(physical, self._cancelled.is_set, every=every)
+            physical = planning.settled(physical, choice)
             job = training.job_of(physical, dataset, groups, judge)
             stored = definition(physical, render(statement))
             ledger = self._kept(physical, choice, job, stored, statement, directory, began)
@@ -172,7 +173,7 @@ class Session:
                 )
             if outcome.configs is not None:
                 stored = replace(stored, configs=outcome.configs)
-            with self._transaction():
+            with self._databases.transaction():
                 model = store.write(self._connection, stored, outcome, replace=statement.replace)
             directory.remove()
         return _Trained(physical, choice, stored, model)
@@ -194,9 +195,9 @@ class Session:
         return Ledger(directory.path)
 
     def _resume(self, statement: ResumeModel, judge: Judge) -> str:
-        catalog, schema = self._place(statement.name, judge)
-        self._refuse_change(catalog, statement.name.span, judge)
-        run = resuming.find(statement, self._file(catalog), schema, judge)
+        catalog, schema = self._databases.of(statement.name, judge)
+        self._databases.refuse_change(catalog, statement.name.span, judge)
+        run = resuming.find(statement, self._databases.file(catalog), schema, judge)
         where = resuming.place(statement, run, self._settings, judge)
         began, name = run.manifest, run.manifest.definition.name
         conflict = store.exists(self._connection, catalog, schema, name)
@@ -210,24 +211,20 @@ class Session:
             scheduled = training.Scheduled(began.operator, where.executor, began.units, workload)
             with _resumable(stored, ledger):
                 outcome = training.resume(began, job, scheduled, ledger, self._progress, self._cancelled.is_set)
-            with self._transaction():
+            with self._databases.transaction():
                 model = store.write(self._connection, stored, outcome, replace=began.replaces)
             directory.remove()
         return best_sql(stored, model, catalog, validated=began.validated)
-
-    def _current_file(self) -> str | None:
-        """Return the path of the current database."""
-        return self._file(self._rows("SELECT current_database()")[0][0])
 
     def _explain(self, statement: ExplainTrain, judge: Judge) -> str:
         train = statement.train
         if statement.analyze:
             return self._analyze(statement, judge)
-        catalog, schema = self._place(train.name, judge)
+        catalog, schema = self._databases.of(train.name, judge)
         bound = bind(judge, train, catalog, schema, self._settings)
-        physical = training.planned(self._connection, judge, bound)
-        choice = training.choose(physical, self._cancelled.is_set, every=True)
-        return self._explained(statement, training.settled(physical, choice), choice, None)
+        physical = planning.planned(self._connection, judge, bound)
+        choice = planning.choose(physical, self._cancelled.is_set, every=True)
+        return self._explained(statement, planning.settled(physical, choice), choice, None)
 
     def _analyze(self, statement: ExplainTrain, judge: Judge) -> str:
         search = statement.train.search
@@ -241,7 +238,7 @@ class Session:
         physical, learner = trained.physical, trained.physical.bound.learner.name
         units = table(physical.bound.catalog, "units")
         query = f"SELECT unit, worker, started, ended, loaded + fetched, kind FROM {units} WHERE model = ?::UUID"
-        ran = [Ran(*row) for row in self._rows(query, [trained.model])]
+        ran = [Ran(*row) for row in self._databases.rows(query, [trained.model])]
         measured = compare(physical, trained.choice, ran, physical.rates.of(learner))
         return self._explained(statement, physical, trained.choice, keep_correction(learner, measured))
 
@@ -252,7 +249,7 @@ class Session:
             case "json":
                 return f"SELECT {sqltext.string(explain_json(physical, choice, measured))} AS plan"
             case "html":
-                page = explain_html(physical, choice, training.schedule_of(physical, choice), measured)
+                page = explain_html(physical, choice, planning.schedule_of(physical, choice), measured)
                 return f"SELECT {sqltext.string(page)} AS plan"
             case _:
                 return answers.column("plan", explain_text(physical, choice, measured))
@@ -282,28 +279,6 @@ class Session:
         )
         raise ModelExists(conflict.message, text=judge.text, span=span, hint=hint)
 
-    def _refuse_read_only(self, catalog: str, span: Span, judge: Judge, reason: str, hint: str) -> None:
-        query = "SELECT 1 FROM duckdb_databases() WHERE database_name = ? AND readonly"
-        if self._rows(query, [catalog]):
-            message = f'database "{catalog}" is read-only: {reason}'
-            raise ReadOnlyError(message, text=judge.text, span=span, hint=hint)
-
-    def _refuse_read_only_transaction(self, catalog: str, span: Span, judge: Judge) -> None:
-        """Raise where the user's transaction may not write to the database. DuckDB tells nobody but a statement that writes."""
-        if not self._in_transaction():
-            return
-        try:
-            self._connection.execute(
-                f"EXPLAIN CREATE SCHEMA IF NOT EXISTS {sqltext.qualified(catalog, SCHEMA)}"
-            ).fetchall()
-        except duckdb.TransactionException as error:
-            message = f'this transaction cannot write to database "{catalog}", so nothing was trained: {error}'
-            hint = "ROLLBACK, and TRAIN outside of it or in one that is not READ ONLY."
-            raise ReadOnlyError(message, text=judge.text, span=span, hint=hint) from None
-
-    def _refuse_change(self, catalog: str, span: Span, judge: Judge) -> None:
-        self._refuse_read_only(catalog, span, judge, "its models cannot be changed", "Open it without read_only.")
-
     # --- the other statements --------------------------------------------------------------------------------------
 
     def _show_models(self, statement: ShowModels, judge: Judge) -> str:  # noqa: ARG002
@@ -332,54 +307,56 @@ class Session:
         return answers.table(("hyperparameter", "type", "default", "allowed", "meaning", "source"), rows)
 
     def _describe_model(self, statement: DescribeModel, judge: Judge) -> str:
-        steering = IN_TRAINING.find(self._key(*self._place(statement.name, judge), statement.name.name))
+        steering = IN_TRAINING.find(self._key(*self._databases.of(statement.name, judge), statement.name.name))
         if steering is not None and steering.plan is not None:
             return altering.trials_sql(steering, steering.plan)
-        return models.describe_sql(self._model(statement.name, judge))
+        return models.describe_sql(self._databases.model(statement.name, judge))
 
     def _drop(self, statement: DropModel, judge: Judge) -> str:
         name = statement.name.name
         if statement.if_exists and not self._is_there(statement.name, judge):
             return answers.notice(f"model {name} does not exist; nothing was dropped")
-        location = self._model(statement.name, judge).location
-        self._refuse_change(location.catalog, statement.name.span, judge)
-        with self._transaction():
+        location = self._databases.model(statement.name, judge).location
+        self._databases.refuse_change(location.catalog, statement.name.span, judge)
+        with self._databases.transaction():
             store.drop(self._connection, location.catalog, location.schema, location.name)
         return answers.notice(f"model {name} is dropped")
 
     def _is_there(self, name: QualifiedName, judge: Judge) -> bool:
         try:
-            place = self._place(name, judge)
+            place = self._databases.of(name, judge)
         except BindError:
             return False
         return models.load_definition(self._connection, *place, name.name) is not None
 
     def _rename(self, statement: RenameModel, judge: Judge) -> str:
-        location = self._model(statement.name, judge).location
-        self._refuse_change(location.catalog, statement.name.span, judge)
+        location = self._databases.model(statement.name, judge).location
+        self._databases.refuse_change(location.catalog, statement.name.span, judge)
         new_name = statement.new_name.value
         conflict = store.exists(self._connection, location.catalog, location.schema, new_name)
         if conflict is not None and new_name.casefold() != location.name.casefold():
             raise ModelExists(conflict.message, text=judge.text, span=statement.new_name.span)
-        with self._transaction():
+        with self._databases.transaction():
             store.rename(self._connection, location.catalog, location.schema, location.name, new_name)
         return answers.notice(f"model {statement.name.name} is now {new_name}")
 
     def _stop_trial(self, statement: StopTrial, judge: Judge) -> str:
         return altering.stop_trial(
-            statement, judge, self._key(*self._place(statement.name, judge), statement.name.name)
+            statement, judge, self._key(*self._databases.of(statement.name, judge), statement.name.name)
         )
 
     def _add_trial(self, statement: AddTrial, judge: Judge) -> str:
-        return altering.add_trial(statement, judge, self._key(*self._place(statement.name, judge), statement.name.name))
+        return altering.add_trial(
+            statement, judge, self._key(*self._databases.of(statement.name, judge), statement.name.name)
+        )
 
     def _key(self, catalog: str, schema: str, name: str) -> Place:
         """Return where a model in training is found: databases in memory are told apart by the connection."""
-        file = self._file(catalog) or f"{id(self._settings)}/{catalog}"
+        file = self._databases.file(catalog) or f"{id(self._settings)}/{catalog}"
         return file, schema.casefold(), name.casefold()
 
     def _evaluate(self, statement: EvaluateModel, judge: Judge) -> str:
-        model = self._model(statement.name, judge)
+        model = self._databases.model(statement.name, judge)
         if model.definition.label_length:
             message = f'EVALUATE MODEL compares single values, and model "{model.definition.name}" predicts arrays'
             hint = f"Compare them in SQL: FROM {model.definition.name}_predict(...)."
@@ -402,67 +379,6 @@ class Session:
         setting, value = check_setting(judge, statement.name, statement.value)
         self._settings[setting] = value
         return answers.notice(f"{name} is {value}")
-
-    # --- names and transactions ------------------------------------------------------------------------------------
-
-    def _place(self, name: QualifiedName, judge: Judge) -> tuple[str, str]:
-        """Return the database and schema a model name speaks of."""
-        catalog, schema = self._rows("SELECT current_database(), current_schema()")[0]
-        databases = [row[0] for row in self._rows("SELECT database_name FROM duckdb_databases() WHERE NOT internal")]
-        qualifiers = list(name.parts[:-1])
-        if len(qualifiers) == 2:
-            catalog, schema = qualifiers[0].value, qualifiers[1].value
-        elif qualifiers and qualifiers[0].value.casefold() in map(str.casefold, databases):
-            catalog, schema = qualifiers[0].value, "main"
-        elif qualifiers:
-            schema = qualifiers[0].value
-        query = "SELECT database_name, schema_name FROM duckdb_schemas() WHERE lower(database_name) = lower(?)"
-        places = {row[1].casefold(): row for row in self._rows(query, [catalog])}
-        if not places or catalog.casefold() not in map(str.casefold, databases):
-            message = f'there is no database "{catalog}" that can hold models'
-            span = qualifiers[0].span if qualifiers else name.span
-            raise judge.error(message, span, did_you_mean(catalog, databases))
-        if schema.casefold() not in places:
-            known = [row[1] for row in places.values()] + (databases if len(qualifiers) == 1 else [])
-            message = f'there is no schema "{schema}" in database "{catalog}"'
-            raise judge.error(message, qualifiers[-1].span, did_you_mean(schema, known))
-        found: tuple[str, str] = places[schema.casefold()]
-        return found
-
-    def _file(self, catalog: str) -> str | None:
-        """Return the path of a database's file, None for one in memory."""
-        path: str | None = self._rows("SELECT path FROM duckdb_databases() WHERE database_name = ?", [catalog])[0][0]
-        return path
-
-    def _model(self, name: QualifiedName, judge: Judge) -> StoredModel:
-        """Return an existing model, or raise with the closest name."""
-        model = models.load_definition(self._connection, *self._place(name, judge), name.name)
-        if model is None:
-            raise recorded.unknown_model(self._connection, judge, name.name, name.span)
-        return model
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        """Run the body in the user's transaction if there is one, else in one of our own."""
-        if self._in_transaction():
-            yield
-            return
-        self._connection.execute("BEGIN TRANSACTION")
-        try:
-            yield
-        except BaseException:
-            self._connection.execute("ROLLBACK")
-            raise
-        self._connection.execute("COMMIT")
-
-    def _in_transaction(self) -> bool:
-        """Outside a transaction each statement has an id of its own (a BEGIN that fails would abort the user's)."""
-        first, second = (self._rows("SELECT txid_current()") for _ in range(2))
-        return first == second
-
-    def _rows(self, query: str, values: list[str] | None = None) -> list[tuple[Any, ...]]:
-        # All rows at once: DuckDB refuses some calls on a connection with a result half read.
-        return self._connection.execute(query, values).fetchall()
 
 
 @contextmanager

@@ -230,7 +230,7 @@ def test_a_transaction_that_cannot_write_is_refused_before_a_row_is_read(monkeyp
         con.execute("CREATE TABLE t AS SELECT range AS x, range * 2 AS y FROM range(100)")
         con.execute("BEGIN TRANSACTION READ ONLY")
         with monkeypatch.context() as patch:
-            patch.setattr("grouplearn.training.statistics", None)  # what reads first
+            patch.setattr("grouplearn.planning.statistics", None)  # what reads first
             with pytest.raises(grouplearn.ReadOnlyError) as error:
                 con.execute(statement)
         assert error.value.message.startswith(

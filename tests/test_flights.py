@@ -14,7 +14,7 @@ import scipy.special
 import torch
 from sklearn.linear_model import ElasticNet, LogisticRegression, Ridge
 
-from grouplearn import training
+from grouplearn import planning, training
 from grouplearn.catalog.records import RunOutcome
 from grouplearn.data.shard import Shard
 from grouplearn.frontends.flights import load_flights
@@ -60,7 +60,7 @@ def train(connection: duckdb.DuckDBPyConnection, text: str) -> Trained:
     physical = plan(bound, statistics(judge, bound))
     dataset, groups = extract(connection, judge, bound, physical.stats)
     job = training.job_of(physical, dataset, groups, judge)
-    return Trained(job, training.run(physical, training.choose(physical, lambda: False), job, None, lambda: False))
+    return Trained(job, training.run(physical, planning.choose(physical, lambda: False), job, None, lambda: False))
 
 
 def linear(trial: TrialResult) -> tuple[np.ndarray, float]:

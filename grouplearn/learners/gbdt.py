@@ -31,10 +31,8 @@ from grouplearn.learners.base import (
     Task,
     Value,
 )
-from grouplearn.learners.gbdt_parameters import HYPERPARAMETERS
+from grouplearn.learners.gbdt_parameters import HYPERPARAMETERS, complete, conflict, draws_rows, lightgbm_parameters
 from grouplearn.learners.trained_rows import TrainedRows
-
-_OBJECTIVES = {Task.REGRESSION: "regression", Task.BINARY: "binary", Task.MULTICLASS: "multiclass"}
 
 #: Our metrics that LightGBM computes itself, by the same formula, while it boosts.
 _NATIVE_METRICS = {
@@ -50,9 +48,6 @@ _DATASET_PARAMETERS = ("max_bin", "min_data_in_bin", "bin_construct_sample_cnt")
 
 #: Model texts that stay parsed between calls of ``score``.
 _PARSED_MODELS = 64
-
-#: LightGBM's seed is a 32-bit signed integer.
-_SEEDS = 2**31
 
 
 class Gbdt:
@@ -77,7 +72,7 @@ class Gbdt:
 
     def pack_key(self, config: Config) -> tuple[Value, ...]:
         """Configs that bin the features in the same way share the binned rows."""
-        config = _complete(config)
+        config = complete(config)
         return tuple(config[name] for name in _DATASET_PARAMETERS)
 
     def conflict(self, config: Config) -> str | None:
@@ -106,13 +101,13 @@ class Gbdt:
         contradict each other or when LightGBM refuses the data, and Interrupted when cancelled.
         """
         _check(problem, configs, shard)
-        complete = [_complete(config) for config in configs]
+        filled = [complete(config) for config in configs]
         kept: dict[int, _Kept] = {}
         with _network(gang):
-            for binned_alike in _grouped(complete, self.pack_key, range(len(configs))):
-                data = _Binned(problem, complete[binned_alike[0]], shard, valid, stop.metric, gang)
-                for family in _grouped(complete, _family, binned_alike):
-                    members = [complete[index] for index in family]
+            for binned_alike in _grouped(filled, self.pack_key, range(len(configs))):
+                data = _Binned(problem, filled[binned_alike[0]], shard, valid, stop.metric, gang)
+                for family in _grouped(filled, _family, binned_alike):
+                    members = [filled[index] for index in family]
                     kept.update(zip(family, _boost_family(data, members, stop), strict=True))
         tensors = dict(state.tensors)
         for index, result in kept.items():
@@ -146,42 +141,6 @@ class Gbdt:
         """Return the total gain of the splits on each feature."""
         gain: FloatArray = _parsed(artifact.text).feature_importance(importance_type="gain")
         return gain
-
-
-def lightgbm_parameters(problem: Problem, config: Config, metric: str = "None") -> dict[str, Any]:
-    """Return the parameters of one config for LightGBM; ``num_iterations`` is left to the number of updates.
-
-    Columns are histogrammed one by one on one thread, so that sums have one order on every machine.
-    """
-    own = {name: value for name, value in _complete(config).items() if name != "num_iterations"}
-    classes = {"num_class": problem.n_classes} if problem.task is Task.MULTICLASS else {}
-    return own | classes | {
-        "objective": _OBJECTIVES[problem.task],
-        "metric": metric,
-        "seed": problem.seed % _SEEDS,
-        "deterministic": True,
-        "force_col_wise": True,
-        "feature_pre_filter": False,
-        "num_threads": 1,
-        "verbosity": -1,
-    }  # fmt: skip
-
-
-def conflict(config: Config) -> str | None:
-    """Return why the parameters of a config contradict each other, or None."""
-    config = _complete(config)
-    bagging = _bags(config)
-    goss = config["data_sample_strategy"] == "goss"
-    if goss and bagging:
-        return "data_sample_strategy = 'goss' excludes bagging: set bagging_freq = 0"
-    if goss and config["top_rate"] + config["other_rate"] > 1:  # type: ignore[operator]
-        return "top_rate + other_rate must be <= 1"
-    if config["boosting"] == "rf" and not (bagging or goss or config["feature_fraction"] < 1):  # type: ignore[operator]
-        return (
-            "boosting = 'rf' needs trees that differ: set bagging_freq = 1 and bagging_fraction < 1, "
-            "or feature_fraction < 1"
-        )
-    return None
 
 
 @functools.cache
@@ -228,25 +187,16 @@ def _parsed(text: bytes) -> Any:
     return _lightgbm().Booster(model_str=text.decode())
 
 
-def _complete(config: Config) -> dict[str, Value]:
-    return {parameter.name: parameter.default for parameter in HYPERPARAMETERS} | dict(config)
-
-
-def _bags(config: Config) -> bool:
-    """Return whether a complete config draws rows at random."""
-    return config["bagging_freq"] > 0 and config["bagging_fraction"] < 1  # type: ignore[operator]
-
-
 def _check(problem: Problem, configs: Sequence[Config], shard: Shard) -> None:
     if not shard.n_rows:
         raise Diverged("there are no training rows")
     if not problem.n_features:
         raise Diverged("there are no features")
-    for config in map(_complete, configs):
+    for config in map(complete, configs):
         contradiction = conflict(config)
         if contradiction:
             raise Diverged(contradiction)
-        if _bags(config) and int(config["bagging_fraction"] * shard.n_rows) == 0:  # type: ignore[operator, arg-type]
+        if draws_rows(config) and int(config["bagging_fraction"] * shard.n_rows) == 0:  # type: ignore[operator, arg-type]
             raise Diverged(f"bagging_fraction = {config['bagging_fraction']} of {shard.n_rows} rows leaves none")
 
 

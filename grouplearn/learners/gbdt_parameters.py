@@ -1,12 +1,16 @@
-"""LightGBM's parameters that are hyperparameters of ``gbdt``, with LightGBM's own names, defaults and ranges."""
+"""LightGBM's parameters: those that are hyperparameters of ``gbdt``, with LightGBM's own names, and all that it is given."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from grouplearn.learners.base import Hyperparameter, Value
+from grouplearn.learners.base import Config, Hyperparameter, Problem, Task, Value
 
 _DOCS = "LightGBM parameters"
+_OBJECTIVES = {Task.REGRESSION: "regression", Task.BINARY: "binary", Task.MULTICLASS: "multiclass"}
+
+#: LightGBM's seed is a 32-bit signed integer.
+_SEEDS = 2**31
 
 
 def _parameter(name: str, default: Value, doc: str, low: float | None = None, **limits: Any) -> Hyperparameter:
@@ -52,3 +56,49 @@ HYPERPARAMETERS = (
     _parameter("min_data_in_bin", 3, "fewest rows in a bin", 1),
     _parameter("bin_construct_sample_cnt", 200000, "rows drawn to place the bins", 1),
 )
+
+
+def lightgbm_parameters(problem: Problem, config: Config, metric: str = "None") -> dict[str, Any]:
+    """Return the parameters of one config for LightGBM; ``num_iterations`` is left to the number of updates.
+
+    Columns are histogrammed one by one on one thread, so that sums have one order on every machine.
+    """
+    own = {name: value for name, value in complete(config).items() if name != "num_iterations"}
+    classes = {"num_class": problem.n_classes} if problem.task is Task.MULTICLASS else {}
+    return own | classes | {
+        "objective": _OBJECTIVES[problem.task],
+        "metric": metric,
+        "seed": problem.seed % _SEEDS,
+        "deterministic": True,
+        "force_col_wise": True,
+        "feature_pre_filter": False,
+        "num_threads": 1,
+        "verbosity": -1,
+    }  # fmt: skip
+
+
+def conflict(config: Config) -> str | None:
+    """Return why the parameters of a config contradict each other, or None."""
+    config = complete(config)
+    bagging = draws_rows(config)
+    goss = config["data_sample_strategy"] == "goss"
+    if goss and bagging:
+        return "data_sample_strategy = 'goss' excludes bagging: set bagging_freq = 0"
+    if goss and config["top_rate"] + config["other_rate"] > 1:  # type: ignore[operator]
+        return "top_rate + other_rate must be <= 1"
+    if config["boosting"] == "rf" and not (bagging or goss or config["feature_fraction"] < 1):  # type: ignore[operator]
+        return (
+            "boosting = 'rf' needs trees that differ: set bagging_freq = 1 and bagging_fraction < 1, "
+            "or feature_fraction < 1"
+        )
+    return None
+
+
+def complete(config: Config) -> dict[str, Value]:
+    """Return the config with defaults for what it lacks."""
+    return {parameter.name: parameter.default for parameter in HYPERPARAMETERS} | dict(config)
+
+
+def draws_rows(config: Config) -> bool:
+    """Return whether a complete config draws rows at random."""
+    return config["bagging_freq"] > 0 and config["bagging_fraction"] < 1  # type: ignore[operator]

@@ -40,6 +40,8 @@ MAX_ABREAST_VALUES = 1 << 22
 WHOLE_OPERATORS = ("auto", "group_task_parallel", "model_task_parallel")
 #: Most configs trained in one pack: bounds the memory of scores and of solver history.
 MAX_PACK = 64
+#: Share of a given memory limit that the state and the sums of a pack may take.
+PACK_SHARE = 0.1
 #: Units to aim for where groups are few: enough for the cores of a usual machine, and never a matter of workers.
 WANTED_UNITS = 8
 
@@ -116,7 +118,7 @@ def plan(bound: BoundTrain, stats: Statistics, rates: Rates | None = None) -> Ph
     task = task_of(bound, stats)
     epochs = bound.options.epochs or bound.learner.default_epochs or 1
     width = _width(bound, stats)
-    packs = pack_configs(bound.learner, bound.configs, len(stats.groups))
+    packs = pack_configs(bound.learner, bound.configs, len(stats.groups), _most_packed(bound, stats, task, width))
     return PhysicalPlan(
         bound=bound,
         stats=stats,
@@ -144,15 +146,30 @@ def task_of(bound: BoundTrain, stats: Statistics) -> Task:
     return Task.BINARY if len(stats.classes) <= 2 else Task.MULTICLASS
 
 
-def pack_configs(learner: Learner, configs: Sequence[Config], n_groups: int) -> tuple[tuple[int, ...], ...]:
-    """Return configs that may share a state, in order, at most ``MAX_PACK`` together.
+def _most_packed(bound: BoundTrain, stats: Statistics, task: Task, width: int) -> int:
+    """Return the most configs of a pack: as many as a given memory limit has room for, whatever the machine has."""
+    if bound.options.memory_limit is None or not bound.configs:
+        return MAX_PACK
+    outputs = len(stats.classes) if task is Task.MULTICLASS else 1
+    largest = max(
+        cost.state_bytes(bound.learner, (config,), width, outputs)
+        + cost.sums_bytes(bound.learner, (config,), width, outputs)
+        for config in bound.configs
+    )
+    return max(1, min(MAX_PACK, int(PACK_SHARE * bound.options.memory_limit / largest)))
+
+
+def pack_configs(
+    learner: Learner, configs: Sequence[Config], n_groups: int, most: int = MAX_PACK
+) -> tuple[tuple[int, ...], ...]:
+    """Return configs that may share a state, in order, at most ``most`` together.
 
     One pass over the rows serves a whole pack. Sampling learners gain only the binning from it, as they train the configs
     one after the other: where groups are few, their packs are cut into about ``WANTED_UNITS`` units for workers to share.
     Before: 12 configs that differ in l1. After: ``((0, 1, ..., 11),)``.
     """
     cut = math.ceil(n_groups * len(configs) / WANTED_UNITS) if learner.access is Access.SAMPLING else MAX_PACK
-    most = min(MAX_PACK, max(1, cut))
+    most = min(most, max(1, cut))
     by_key: dict[object, list[int]] = {}
     for number, config in enumerate(configs):
         by_key.setdefault(learner.pack_key(config), []).append(number)

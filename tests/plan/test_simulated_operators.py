@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import grouplearn
-from grouplearn import training
+from grouplearn import planning
 
 TRAIN = "TRAIN OR REPLACE MODEL m USING {learner} PREDICT y FEATURES (x) FROM points GROUP BY g WITH (executor = 'local'{more})"
 EVERY = ["group_task_parallel", "model_task_parallel", "gap", "data_parallel", "switching"]
@@ -25,13 +25,13 @@ def con() -> Any:
 @pytest.fixture
 def simulated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
-    real = training._simulated
+    real = planning._simulated
 
     def spied(physical: Any, name: str, *others: Any) -> Any:
         names.append(name)
         return real(physical, name, *others)
 
-    monkeypatch.setattr(training, "_simulated", spied)
+    monkeypatch.setattr(planning, "_simulated", spied)
     return names
 
 

@@ -1,0 +1,112 @@
+"""The databases of the user's connection: where a model's name points, whether it can be written, transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import duckdb
+
+from grouplearn import sqltext
+from grouplearn.catalog import models, recorded
+from grouplearn.catalog.models import StoredModel
+from grouplearn.catalog.schema import SCHEMA
+from grouplearn.errors import ReadOnlyError, Span, did_you_mean
+from grouplearn.parser.statements import QualifiedName
+from grouplearn.plan.judge import Judge
+
+
+class Databases:
+    """What a DuckDB connection has attached, seen through plain SQL on it."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+
+    def of(self, name: QualifiedName, judge: Judge) -> tuple[str, str]:
+        """Return the database and schema a model name speaks of."""
+        catalog, schema = self.rows("SELECT current_database(), current_schema()")[0]
+        databases = [row[0] for row in self.rows("SELECT database_name FROM duckdb_databases() WHERE NOT internal")]
+        qualifiers = list(name.parts[:-1])
+        if len(qualifiers) == 2:
+            catalog, schema = qualifiers[0].value, qualifiers[1].value
+        elif qualifiers and qualifiers[0].value.casefold() in map(str.casefold, databases):
+            catalog, schema = qualifiers[0].value, "main"
+        elif qualifiers:
+            schema = qualifiers[0].value
+        query = "SELECT database_name, schema_name FROM duckdb_schemas() WHERE lower(database_name) = lower(?)"
+        places = {row[1].casefold(): row for row in self.rows(query, [catalog])}
+        if not places or catalog.casefold() not in map(str.casefold, databases):
+            message = f'there is no database "{catalog}" that can hold models'
+            span = qualifiers[0].span if qualifiers else name.span
+            raise judge.error(message, span, did_you_mean(catalog, databases))
+        if schema.casefold() not in places:
+            known = [row[1] for row in places.values()] + (databases if len(qualifiers) == 1 else [])
+            message = f'there is no schema "{schema}" in database "{catalog}"'
+            raise judge.error(message, qualifiers[-1].span, did_you_mean(schema, known))
+        found: tuple[str, str] = places[schema.casefold()]
+        return found
+
+    def file(self, catalog: str) -> str | None:
+        """Return the path of a database's file, None for one in memory."""
+        path: str | None = self.rows("SELECT path FROM duckdb_databases() WHERE database_name = ?", [catalog])[0][0]
+        return path
+
+    def model(self, name: QualifiedName, judge: Judge) -> StoredModel:
+        """Return an existing model, or raise with the closest name."""
+        model = models.load_definition(self._connection, *self.of(name, judge), name.name)
+        if model is None:
+            raise recorded.unknown_model(self._connection, judge, name.name, name.span)
+        return model
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Run the body in the user's transaction if there is one, else in one of our own."""
+        if self.in_transaction():
+            yield
+            return
+        self._connection.execute("BEGIN TRANSACTION")
+        try:
+            yield
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+
+    def in_transaction(self) -> bool:
+        """Return whether the user has begun a transaction."""
+        # Outside of one each statement has an id of its own (a BEGIN that fails would abort the user's).
+        first, second = (self.rows("SELECT txid_current()") for _ in range(2))
+        return first == second
+
+    def rows(self, query: str, values: list[str] | None = None) -> list[tuple[Any, ...]]:
+        """Return all rows at once: DuckDB refuses some calls on a connection with a result half read."""
+        return self._connection.execute(query, values).fetchall()
+
+    def current_file(self) -> str | None:
+        """Return the path of the current database."""
+        return self.file(self.rows("SELECT current_database()")[0][0])
+
+    def refuse_read_only(self, catalog: str, span: Span, judge: Judge, reason: str, hint: str) -> None:
+        """Raise ReadOnlyError where a database cannot be written."""
+        query = "SELECT 1 FROM duckdb_databases() WHERE database_name = ? AND readonly"
+        if self.rows(query, [catalog]):
+            message = f'database "{catalog}" is read-only: {reason}'
+            raise ReadOnlyError(message, text=judge.text, span=span, hint=hint)
+
+    def refuse_read_only_transaction(self, catalog: str, span: Span, judge: Judge) -> None:
+        """Raise where the user's transaction may not write to the database. DuckDB tells nobody but a statement that writes."""
+        if not self.in_transaction():
+            return
+        try:
+            self._connection.execute(
+                f"EXPLAIN CREATE SCHEMA IF NOT EXISTS {sqltext.qualified(catalog, SCHEMA)}"
+            ).fetchall()
+        except duckdb.TransactionException as error:
+            message = f'this transaction cannot write to database "{catalog}", so nothing was trained: {error}'
+            hint = "ROLLBACK, and TRAIN outside of it or in one that is not READ ONLY."
+            raise ReadOnlyError(message, text=judge.text, span=span, hint=hint) from None
+
+    def refuse_change(self, catalog: str, span: Span, judge: Judge) -> None:
+        """Raise ReadOnlyError where the models of a database cannot be changed."""
+        self.refuse_read_only(catalog, span, judge, "its models cannot be changed", "Open it without read_only.")
