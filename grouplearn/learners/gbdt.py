@@ -32,7 +32,6 @@ from grouplearn.learners.base import (
     Value,
 )
 from grouplearn.learners.gbdt_parameters import HYPERPARAMETERS, complete, conflict, draws_rows, lightgbm_parameters
-from grouplearn.learners.trained_rows import TrainedRows
 
 #: Our metrics that LightGBM computes itself, by the same formula, while it boosts.
 _NATIVE_METRICS = {
@@ -115,13 +114,10 @@ class Gbdt:
         in_order = [kept[index] for index in range(len(configs))]
         done = np.array([result.whole for result in in_order])
         boosted = Boosted(tuple(r.rounds for r in in_order), tuple(r.curve for r in in_order))
-        return State(tensors, done, _trained_rows(shard.x, in_order)), boosted
+        return State(tensors, done), boosted
 
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
-        """Return the predictions, shape (n, c, n_outputs); those of training rows are known since training."""
-        known = state.live.of(x) if isinstance(state.live, TrainedRows) else None
-        if known is not None:
-            return known
+        """Return the predictions, shape (n, c, n_outputs)."""
         models = (self.finalize(problem, configs, state, index) for index in range(len(configs)))
         return np.stack([self.score(problem.task, model, x) for model in models], axis=1)
 
@@ -271,33 +267,13 @@ class _Binned:
 class _Kept:
     """The model of one config, the rounds it holds, the metric after each round that was run.
 
-    ``whole``: it has all rounds that it was to have. ``fitted`` (n, k) are its predictions of the training rows, where the
-    booster has them.
+    ``whole``: it has all rounds that it was to have.
     """
 
     text: str
     rounds: int
     curve: tuple[float, ...]
     whole: bool = True
-    fitted: FloatArray | None = None
-
-
-def _trained_rows(x: Matrix, kept: Sequence[_Kept]) -> TrainedRows | None:
-    known = [each.fitted for each in kept if each.fitted is not None]
-    whole = isinstance(x, np.ndarray) and len(known) == len(kept)
-    return TrainedRows(x, np.stack(known, axis=1)) if whole else None
-
-
-def _fitted(booster: Any, n_outputs: int) -> FloatArray:
-    """Return the booster's predictions of its training rows, which boosting keeps up to date."""
-    found: list[FloatArray] = []
-
-    def keep(predictions: FloatArray, _: Any) -> tuple[str, float, bool]:
-        found.append(predictions.reshape(-1, n_outputs).copy())
-        return "kept", 0.0, False
-
-    booster.eval_train(feval=keep)
-    return found[0]
 
 
 def _boost_family(data: _Binned, family: Sequence[Config], stop: Stop) -> list[_Kept]:
@@ -324,10 +300,7 @@ def _boost_longest(data: _Binned, family: Sequence[Config], stop: Stop) -> list[
             model = data.booster(config)
             trees = _boosted(model, count, config, stop, None).trees[-1]
         whole = not run.expired or limit <= len(run.trees)
-        has_them = model is booster and trees == booster.current_iteration() and data.gang is None
-        fitted = _fitted(model, data.problem.n_outputs) if has_them else None
-        text = model.model_to_string(num_iteration=trees)
-        results.append(_Kept(text, count, tuple(run.curve[:limit]), whole, fitted))
+        results.append(_Kept(model.model_to_string(num_iteration=trees), count, tuple(run.curve[:limit]), whole))
     return results
 
 

@@ -333,24 +333,3 @@ def test_it_follows_the_contract():
     assert isinstance(GBDT, SamplingLearner)
     assert GBDT.pack_key(config()) == GBDT.pack_key(config(learning_rate=0.5))
     assert GBDT.pack_key(config()) != GBDT.pack_key(config(max_bin=15))
-
-
-@pytest.mark.parametrize("task", list(Task))
-@pytest.mark.parametrize("boosting", ["gbdt", "dart", "rf"])
-def test_predictions_kept_from_training_are_those_of_the_finished_models(task: Task, boosting: str) -> None:
-    random = np.random.default_rng(3)
-    x = random.normal(size=(3000, 5))
-    classes = {Task.REGRESSION: 0, Task.BINARY: 2, Task.MULTICLASS: 3}[task]
-    y = x[:, 0] if not classes else np.clip(np.floor(x[:, 0] + classes / 2), 0, classes - 1)
-    shard = Shard(x, y, 1.0 + (x[:, 1] > 0))
-    problem = Problem(task, 5, classes, seed=1)
-    config = {"boosting": boosting, "num_iterations": 12, "bagging_freq": 1, "bagging_fraction": 0.5}
-    configs = [config, config | {"num_leaves": 7}]
-    learner = Gbdt()
-    state, _ = learner.boost(problem, configs, learner.init(problem, configs), shard, None, Stop("log_loss"))
-    known = learner.scores(problem, configs, state, x[100:400])
-    assert np.shares_memory(known, state.live.scores)
-    predicted = learner.scores(problem, configs, state, x[100:400].copy())
-    np.testing.assert_allclose(known, predicted, rtol=1e-12, atol=1e-14)
-    assert state.live.of(x[1:].copy()) is None
-    assert state.live.of(x[:, :4]) is None
