@@ -27,7 +27,7 @@ DURABLE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Resources:
     """On how many workers, and where, a run goes on."""
 
     workers: int
@@ -94,7 +94,7 @@ def find(statement: ResumeModel, database: str | None, schema: str, judge: Judge
     raise judge.error(f'there is no unfinished run of a model "{name.name}"{listed}', name.span, hint)
 
 
-def place(statement: ResumeModel, run: Run, settings: Mapping[str, Any], judge: Judge) -> Place:
+def resources(statement: ResumeModel, run: Run, settings: Mapping[str, Any], judge: Judge) -> Resources:
     """Return where the run goes on: as it began, unless the statement or a setting says something else."""
     given = bind_resume_options(judge, statement.options, settings)
     began, operator = run.manifest, run.manifest.operator
@@ -112,7 +112,7 @@ def place(statement: ResumeModel, run: Run, settings: Mapping[str, Any], judge: 
     refusal = legality.refusal(operator, access, executor)
     if refusal:
         raise judge.error(refusal, statement.name.span)
-    return Place(workers, executor)
+    return Resources(workers, executor)
 
 
 def show(database: str | None) -> str:

@@ -198,7 +198,7 @@ class Session:
         catalog, schema = self._databases.of(statement.name, judge)
         self._databases.refuse_change(catalog, statement.name.span, judge)
         run = resuming.find(statement, self._databases.file(catalog), schema, judge)
-        where = resuming.place(statement, run, self._settings, judge)
+        where = resuming.resources(statement, run, self._settings, judge)
         began, name = run.manifest, run.manifest.definition.name
         conflict = store.exists(self._connection, catalog, schema, name)
         if conflict is not None and not (conflict.is_model and began.replaces):
