@@ -133,16 +133,25 @@ def carry_out(
     """Return the results of all units in order; those that the ledger has are not run again."""
     before = ledger.results if ledger else ()
     left = units_left(scheduled.units, before)
-    if not left:
-        return before
+    results = _run_units(scheduled, left, job, watching, cancelled, ledger) if left else ()
+    return tuple(sorted((*before, *results), key=lambda result: result.unit.id))
+
+
+def _run_units(
+    scheduled: Scheduled,
+    units: tuple[Unit, ...],
+    job: Job,
+    watching: Observer,
+    cancelled: Callable[[], bool],
+    ledger: Ledger | None,
+) -> tuple[UnitResult, ...]:
     observer = watching if ledger is None else _Recording(watching, ledger)
-    units = operator(scheduled.operator, left, scheduled.workload)
+    schedule = operator(scheduled.operator, units, scheduled.workload)
     try:
-        results = runtime(scheduled.executor).run(job, units, scheduled.workload.workers, observer, cancelled)
+        return runtime(scheduled.executor).run(job, schedule, scheduled.workload.workers, observer, cancelled)
     finally:
         if ledger is not None:
             ledger.flush()
-    return tuple(sorted((*before, *results), key=lambda result: result.unit.id))
 
 
 def resume(

@@ -62,13 +62,13 @@ def run_epoch(
     values = (np.asarray(rows.x), (rows.y - mean) / scale, rows.weight * (whole.n_rows / whole.weight))
     x, y, weight = (torch.from_numpy(each.astype(part["parameters"].dtype))[order] for each in values)
     owners = list(zip(configs, networks, strict=True))
-    sizes = _member_rows(rows.n_rows, gang)
+    sizes = member_rows(rows.n_rows, gang)
     n_batches = math.ceil(sum(sizes) / int(configs[0]["batch_size"]))  # type: ignore[arg-type]
     sums = torch.zeros(len(configs), dtype=torch.float64)
     penalties = np.zeros(len(configs))
     for batch in range(n_batches):
-        own = slice(*_share(rows.n_rows, batch, n_batches))
-        together = sum(stop - start for start, stop in (_share(each, batch, n_batches) for each in sizes))
+        own = slice(*share(rows.n_rows, batch, n_batches))
+        together = sum(stop - start for start, stop in (share(each, batch, n_batches) for each in sizes))
         optimizer.zero_grad()
         data = torch.stack([(_loss(problem, z, y[own]) * weight[own]).sum() for z in replica(x[own])])
         penalty = torch.stack([_penalty(config, network, whole.weight, scale) for config, network in owners])
@@ -84,12 +84,13 @@ def run_epoch(
     return objective
 
 
-def _share(rows: int, batch: int, n_batches: int) -> tuple[int, int]:
+def share(rows: int, batch: int, n_batches: int) -> tuple[int, int]:
     """Return where the rows of a batch begin and end among a member's rows."""
     return batch * rows // n_batches, (batch + 1) * rows // n_batches
 
 
-def _member_rows(rows: int, gang: Gang) -> list[int]:
+def member_rows(rows: int, gang: Gang) -> list[int]:
+    """Return how many rows each member of the gang has."""
     torch = torch_on_one_thread()
     counts = [torch.zeros(1, dtype=torch.int64) for _ in range(gang.size)]
     torch.distributed.all_gather(counts, torch.tensor([rows]))

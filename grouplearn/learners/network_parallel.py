@@ -8,6 +8,7 @@ from typing import Any
 from grouplearn.data.shard import Shard, Totals
 from grouplearn.learners.base import Gang
 from grouplearn.learners.mlp_network import torch_on_one_thread, visiting_order
+from grouplearn.learners.mlp_parallel import member_rows, share
 from grouplearn.learners.network_training import Trainee
 
 
@@ -19,12 +20,12 @@ def run_epoch(trainee: Trainee, rows: Shard, epoch: int, gang: Gang, whole: Tota
     torch = torch_on_one_thread()
     replica = torch.nn.parallel.DistributedDataParallel(trainee.module)
     x, y, weight = trainee.rows(rows, visiting_order(trainee.problem.seed, epoch, rows.n_rows, gang.rank), whole)
-    sizes = _member_rows(rows.n_rows, gang)
+    sizes = member_rows(rows.n_rows, gang)
     n_batches = math.ceil(sum(sizes) / int(trainee.config["batch_size"]))  # type: ignore[arg-type]
     sums = torch.zeros(2, dtype=torch.float64)
     for batch in range(n_batches):
-        own = slice(*_share(rows.n_rows, batch, n_batches))
-        together = sum(stop - start for start, stop in (_share(each, batch, n_batches) for each in sizes))
+        own = slice(*share(rows.n_rows, batch, n_batches))
+        together = sum(stop - start for start, stop in (share(each, batch, n_batches) for each in sizes))
         losses = trainee.losses(replica, x[own], y[own], (epoch, gang.rank, batch))
         data, penalty = (losses * weight[own]).sum(), trainee.penalty(whole.weight)
         # The replicas' gradients are averaged, so each counts its own rows once for every member.
@@ -33,18 +34,6 @@ def run_epoch(trainee: Trainee, rows: Shard, epoch: int, gang: Gang, whole: Tota
     torch.distributed.all_reduce(sums)
     _share_buffers(trainee.module)
     return float(sums.sum()) / sum(sizes)
-
-
-def _share(rows: int, batch: int, n_batches: int) -> tuple[int, int]:
-    """Return where the rows of a batch begin and end among a member's rows."""
-    return batch * rows // n_batches, (batch + 1) * rows // n_batches
-
-
-def _member_rows(rows: int, gang: Gang) -> list[int]:
-    torch = torch_on_one_thread()
-    counts = [torch.zeros(1, dtype=torch.int64) for _ in range(gang.size)]
-    torch.distributed.all_gather(counts, torch.tensor([rows]))
-    return [int(count) for count in counts]
 
 
 def _share_buffers(module: Any) -> None:

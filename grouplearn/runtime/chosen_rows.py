@@ -73,7 +73,9 @@ def encode_rows(fitted: Sequence[FittedItem], data: Dataset, numbers: RowNumbers
     """Return the design matrix of rows by number, and let go of the pages that they were read from."""
     rows = adjoining(numbers)
     numeric, codes = data.numeric[rows], data.codes[rows]
-    if isinstance(rows, slice):  # a view, of which the result may be a part
+    if data.files is not None and isinstance(
+        rows, slice
+    ):  # a view of pages that are let go of, and it may be the result
         numeric = np.array(numeric)
     x = encoders.encode(fitted, numeric, codes, data.dictionaries, dense_columns)
     forget(data, numbers)
