@@ -1,9 +1,8 @@
-"""Runs every code block of the README: the statement it opens with, the five-minute tour, the mistake it shows."""
+"""Runs what the README shows: the statement it opens with, the mistake, the commands."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,22 +19,6 @@ def blocks(language: str) -> list[str]:
     return [body for kind, body in found if kind == language]
 
 
-@pytest.fixture(scope="module")
-def tour() -> Iterator[dict[str, object]]:
-    scope: dict[str, object] = {}
-    exec(compile("\n".join(blocks("python")), str(README), "exec"), scope)
-    yield scope
-    grouplearn.unregister("pixels")
-
-
-def test_tour_runs(capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest) -> None:
-    assert len(blocks("python")) >= 6
-    request.getfixturevalue("tour")
-    printed = capsys.readouterr().out
-    assert "model_level" in printed
-    assert "group_task_parallel" in printed
-
-
 def test_the_first_statement_runs_on_some_of_the_flights() -> None:
     opening, _ = blocks("sql")
     with grouplearn.connect(progress=None) as con:
@@ -46,11 +29,13 @@ def test_the_first_statement_runs_on_some_of_the_flights() -> None:
         assert con.execute("SELECT count(prediction) FROM delays_predict(flights)").fetchone() > (700,)
 
 
-def test_the_mistake_is_pointed_at_as_shown(tour: dict[str, object]) -> None:
+def test_the_mistake_is_pointed_at_as_shown() -> None:
     _, statement = blocks("sql")
     (shown,) = (block for block in blocks("") if block.startswith("unknown"))
-    with pytest.raises(grouplearn.BindError) as error:
-        tour["con"].execute(statement)  # type: ignore[attr-defined]
+    with grouplearn.connect(progress=None) as con:
+        con.execute("CREATE TABLE sales AS SELECT 'north' AS region, 10 AS price, 5 AS units")
+        with pytest.raises(grouplearn.BindError) as error:
+            con.execute(statement)
     pattern = ".*".join(re.escape(part) for part in shown.strip().split("..."))
     assert re.fullmatch(pattern, str(error.value).strip())
 

@@ -1,0 +1,128 @@
+"""Writes docs/reference.md: its template, filled in from the grammar, the learners' declarations and the catalog's comments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import duckdb
+
+from grouplearn import answers
+from grouplearn.learners import metrics, registry
+from grouplearn.learners.base import Hyperparameter, Learner
+from grouplearn.plan import options
+from grouplearn.plan.legality import RULES
+
+DOCS = Path(__file__).parent
+SQL = DOCS.parent / "sql"
+
+
+def reference() -> str:
+    """Return the page."""
+    template = (DOCS / "reference.template.md").read_text(encoding="utf-8")
+    parts = {
+        "options": options_table(options.WITH_OPTIONS),
+        "settings": options_table(options.SETTINGS, "grouplearn_"),
+        "learners": "\n\n".join(map(learner_section, registry.LEARNERS)),
+        "limits": limits_table(),
+        "metrics": metrics_table(),
+        "catalog": catalog_tables(),
+    }
+    filled = re.sub(r"^\{grammar ([\w ]+)\}$", lambda match: grammar(match[1].split()), template, flags=re.MULTILINE)
+    return re.sub(r"^\{(\w+)\}$", lambda match: parts[match[1]], filled, flags=re.MULTILINE)
+
+
+def grammar(rules: Iterable[str]) -> str:
+    """Return rules of the grammar as they are written in it."""
+    text = (SQL / "grammar.ebnf").read_text(encoding="utf-8")
+    found = {
+        name: body for body, name in re.findall(r"^((\w+) +=.*?;)(?=\s*(?:\(\*[^;]*\*\)\s*)?$)", text, re.M | re.S)
+    }
+    return "\n".join(found[rule] for rule in rules)
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [list(head), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def options_table(names: Iterable[str], prefix: str = "") -> str:
+    """Return the options of WITH, or the settings of the same names."""
+    return table(("option", "meaning"), ((f"`{prefix}{name}`", options.RUN_OPTIONS[name].doc) for name in names))
+
+
+def learner_section(name: str) -> str:
+    """Return what a learner declares."""
+    learner = registry.LEARNERS[name]()
+    rows = (hyperparameter_row(parameter) for parameter in learner.hyperparameters)
+    head = ("hyperparameter", "type", "default", "allowed", "meaning", "source")
+    return f"### {name}\n\n{about(learner)}\n\n{table(head, rows)}"
+
+
+def about(learner: Learner) -> str:
+    """Return what a learner is, in words."""
+    tasks = ", ".join(sorted(task.value for task in learner.tasks))
+    epochs = "no epochs" if learner.default_epochs is None else f"at most {learner.default_epochs} epochs"
+    hint = registry.install_hint(learner)
+    needs = f" Needs `{hint}`." if hint else ""
+    summary = learner.summary[0].upper() + learner.summary[1:]
+    return f"{summary}. Tasks: {tasks}. Access: {learner.access.value}; {epochs}.{needs}"
+
+
+def hyperparameter_row(parameter: Hyperparameter) -> tuple[str, ...]:
+    """Return one row of a learner's table."""
+    default = answers.shown(parameter.default)
+    return f"`{parameter.name}`", parameter.kind, default, answers.allowed(parameter), parameter.doc, parameter.source
+
+
+def limits_table() -> str:
+    """Return what operators do not run."""
+    rows = []
+    for rule in RULES:
+        access = " and ".join(sorted(each.value for each in rule.access))
+        where = f"only with `executor = '{' or '.join(rule.runtimes)}'`" if rule.runtimes else "not"
+        rows.append((f"`{rule.operator}`", f"{access} learners", where, f"{rule.reason}"))
+    return table(("operator", "of", "runs", "because"), rows)
+
+
+def metrics_table() -> str:
+    """Return the metrics."""
+    rows = (
+        (
+            f"`{metric.name}`",
+            ", ".join(sorted(task.value for task in metric.tasks)),
+            "greater" if metric.greater_is_better else "smaller",
+        )
+        for metric in metrics.METRICS.values()
+    )
+    return table(("metric", "tasks", "better"), rows)
+
+
+def catalog_tables() -> str:
+    """Return the tables of schema grouplearn, from their own comments."""
+    with duckdb.connect() as connection:
+        for script in sorted((SQL / "catalog").glob("*.sql")):
+            connection.execute(script.read_text(encoding="utf-8"))
+        names = connection.execute(
+            "SELECT table_name, comment FROM duckdb_tables() WHERE schema_name = 'grouplearn' ORDER BY table_oid"
+        ).fetchall()
+        return "\n\n".join(
+            f"### grouplearn.{name}\n\n{comment}\n\n{columns(connection, name)}" for name, comment in names
+        )
+
+
+def columns(connection: duckdb.DuckDBPyConnection, name: str) -> str:
+    """Return the columns of a table of the catalog."""
+    query = """
+        SELECT column_name, data_type, coalesce(comment, '') FROM duckdb_columns()
+        WHERE schema_name = 'grouplearn' AND table_name = ? ORDER BY column_index
+    """
+    rows = connection.execute(query, [name]).fetchall()
+    return table(("column", "type", "meaning"), ((f"`{column}`", kind, comment) for column, kind, comment in rows))
+
+
+if __name__ == "__main__":
+    (DOCS / "reference.md").write_text(reference(), encoding="utf-8")

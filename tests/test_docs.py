@@ -1,0 +1,160 @@
+"""Runs the pages of docs/: every block of statements, each compared with what the page says it prints.
+
+A block of code may be followed by a block without a language: what it prints, with ``...`` for any text.
+``GROUPLEARN_COMPLETE=1 pytest tests/test_docs.py`` writes what was seen into the pages (but for blocks with ``...``); read the
+diff before you believe it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+import grouplearn
+from grouplearn.frontends.console import Console, Failed
+from grouplearn.parser.keywords import ENCODERS
+from grouplearn.schedule.operators import OPERATORS
+
+DOCS = Path(__file__).parent.parent / "docs"
+COMPLETE = os.environ.get("GROUPLEARN_COMPLETE") == "1"
+_BLOCK = re.compile(
+    r"^```(?P<kind>\w+)\n(?P<code>.*?)^```\n(?:\n```\n(?P<printed>.*?)^```\n)?", re.MULTILINE | re.DOTALL
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    kind: str
+    code: str
+    printed: str | None
+
+
+def blocks(page: str, kind: str) -> list[Block]:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    found = [Block(match["kind"], match["code"], match["printed"]) for match in _BLOCK.finditer(text)]
+    return [block for block in found if block.kind == kind]
+
+
+def check(page: str, kind: str, run: Callable[[str], str]) -> list[Block]:
+    """Run the blocks of a page in order and compare what each prints with what the page says, if it says anything."""
+    found = blocks(page, kind)
+    seen = [without_trailing_space(run(block.code)) for block in found]
+    if COMPLETE:
+        complete(page, found, seen)
+        return found
+    for block, text in zip(found, seen, strict=True):
+        if block.printed is not None:
+            pattern = ".*".join(re.escape(part) for part in block.printed.split("..."))
+            assert re.fullmatch(pattern, text, re.DOTALL), (
+                f"{page}:\n{block.code}\nprints\n{text}\nnot\n{block.printed}"
+            )
+    return found
+
+
+def without_trailing_space(text: str) -> str:
+    lines = [line.rstrip() for line in text.strip("\n").splitlines()]
+    return "\n".join(lines) + "\n" if lines else ""
+
+
+def complete(page: str, found: list[Block], seen: list[str]) -> None:
+    path = DOCS / page
+    text = path.read_text(encoding="utf-8")
+    for block, printed in zip(found, seen, strict=True):
+        if block.printed is not None and "..." not in block.printed:
+            opening = f"```{block.kind}\n{block.code}```\n\n```\n"
+            assert opening in text
+            text = text.replace(opening + block.printed, opening + printed)
+    path.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def shell() -> Iterator[Console]:
+    console = Console(lambda path, read_only: grouplearn.connect(path, read_only=read_only, progress=None))
+    yield console
+    console.close()
+
+
+def test_the_shells_page(capsys: pytest.CaptureFixture[str]) -> None:
+    with shell() as console:
+
+        def run(code: str) -> str:
+            with suppress(Failed):
+                console.run(code)
+            printed = capsys.readouterr()
+            return printed.out + printed.err
+
+        done = check("shell.md", "sql", run)
+    assert sum(block.printed is not None for block in done) >= 8
+
+
+@pytest.mark.parametrize("page", ["python.md", "guide.md"])
+def test_pages_in_python(page: str, capsys: pytest.CaptureFixture[str]) -> None:
+    scope: dict[str, object] = {}
+
+    def run(code: str) -> str:
+        exec(compile(code, page, "exec"), scope)
+        return capsys.readouterr().out
+
+    try:
+        assert len(check(page, "python", run)) >= 3
+    finally:
+        scope["con"].close()  # type: ignore[attr-defined]
+        with suppress(grouplearn.ProgrammingError):
+            grouplearn.unregister("pixels")
+
+
+def test_the_notebooks_page(tmp_path: Path) -> None:
+    cells = [nbformat.v4.new_code_cell(block.code.strip("\n")) for block in blocks("jupyter.md", "python")]
+    node = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": {"name": "python3", "display_name": ""}})
+    # Elsewhere than in the repository, whose folder sql/ would hide JupySQL's module of that name.
+    folder = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(node, timeout=60, kernel_name="python3", resources=folder).execute()  # raises where a cell fails
+    shown = [str(cell["outputs"]) for cell in node.cells]
+    assert "<svg" in shown[2]
+    assert "num_leaves" in shown[4]
+    assert shown[6].count("north") >= 2
+
+
+def test_the_reference_is_what_grammar_and_learners_say() -> None:
+    made = runpy.run_path(str(DOCS / "generate.py"))["reference"]()
+    path = DOCS / "reference.md"
+    if COMPLETE:
+        path.write_text(made, encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == made, "run python docs/generate.py"
+
+
+def test_every_statement_of_the_grammar_is_in_the_reference() -> None:
+    grammar = (DOCS.parent / "sql" / "grammar.ebnf").read_text(encoding="utf-8")
+    text = (DOCS / "reference.md").read_text(encoding="utf-8")
+    rules = re.findall(r"^(\w+) +=", grammar, re.MULTILINE)
+    assert len(rules) >= 20
+    assert [rule for rule in rules if not re.search(rf"^{rule} +=", text, re.MULTILINE)] == []
+
+
+def test_every_operator_and_encoder_is_in_the_reference() -> None:
+    text = (DOCS / "reference.md").read_text(encoding="utf-8")
+    assert [name for name in OPERATORS if f"| `{name}` |" not in text] == []
+    assert [name for name in ENCODERS if f"| `{name}(x" not in text] == []
+
+
+def test_the_statements_of_the_reference_run() -> None:
+    with grouplearn.connect(progress=None) as con:
+        statements = blocks("reference.md", "sql")
+        for block in statements:
+            con.execute(block.code)
+    assert len(statements) >= 10
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.glob("*.md")), ids=lambda path: path.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
+        assert target.startswith("http") or (path.parent / target).exists(), target
