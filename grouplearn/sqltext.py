@@ -79,4 +79,6 @@ def shown(value: object) -> str:
         return "NULL"
     if isinstance(value, bool):
         return str(value).lower()
-    return repr(value) if isinstance(value, str | dict | list) else str(value)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(shown, value))}]"
+    return repr(value) if isinstance(value, str | dict) else str(value)

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from grouplearn import sqltext
 from grouplearn.errors import DataError, MissingDependency
 from grouplearn.learners.base import Hyperparameter, Learner, Value
 from grouplearn.learners.gbdt import Gbdt
@@ -98,7 +99,7 @@ def resolve(hyperparameter: Hyperparameter, value: Any) -> Value:
         return _CONVERTERS[hyperparameter.kind](hyperparameter, value)
     except (TypeError, ValueError, OverflowError):
         expected = _expected(hyperparameter, value)
-        raise ValueError(f"{hyperparameter.name} must be {expected}, got {_shown(value)}") from None
+        raise ValueError(f"{hyperparameter.name} must be {expected}, got {sqltext.shown(value)}") from None
 
 
 def _as_float(hyperparameter: Hyperparameter, value: Any) -> float:
@@ -181,14 +182,3 @@ def _limits(hyperparameter: Hyperparameter) -> str:
     if high is None:
         return f"{above} {low:g}"
     return f"> {low:g} and <= {high:g}" if hyperparameter.open_low else f"between {low:.15g} and {high:.15g}"
-
-
-def _shown(value: Any) -> str:
-    """Return the value as SQL would write it."""
-    if value is None:
-        return "NULL"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list | tuple | np.ndarray):
-        return f"[{', '.join(map(_shown, value))}]"
-    return repr(value) if isinstance(value, str) else str(value)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
+from grouplearn import sqltext
 from grouplearn.errors import did_you_mean
 from grouplearn.learners import registry
 from grouplearn.learners.base import ArrayLabelLearner, Learner, Task
@@ -198,14 +199,15 @@ class _Binder:
                 value, _ = self._judge.constant(percent)
                 if not isinstance(value, int | float | Decimal) or not 0 < value < 100:
                     raise self._judge.error(
-                        f"VALIDATE SAMPLE takes more than 0% and less than 100%, got {_shown(value)}%", percent.span
+                        f"VALIDATE SAMPLE takes more than 0% and less than 100%, got {sqltext.shown(value)}%",
+                        percent.span,
                     )
                 return Holdout("sample", share=float(value) / 100)
             case ValidateFolds(folds):
                 value, _ = self._judge.constant(folds)
                 if not isinstance(value, int) or not 2 <= value <= 1000:
                     raise self._judge.error(
-                        f"VALIDATE FOLDS takes a whole number from 2 to 1000, got {_shown(value)}", folds.span
+                        f"VALIDATE FOLDS takes a whole number from 2 to 1000, got {sqltext.shown(value)}", folds.span
                     )
                 return Holdout("folds", folds=value)
 
@@ -307,13 +309,9 @@ class _Binder:
         value, _ = self._judge.constant(keep.best)
         if not isinstance(value, int) or value < 1:
             raise self._judge.error(
-                f"KEEP BEST takes a whole number of at least 1, got {_shown(value)}", keep.best.span
+                f"KEEP BEST takes a whole number of at least 1, got {sqltext.shown(value)}", keep.best.span
             )
         return value
-
-
-def _shown(value: Any) -> str:
-    return "NULL" if value is None else str(value)
 
 
 def grouping(statement: TrainModel) -> tuple[str | Sql, ...]:

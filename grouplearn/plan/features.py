@@ -41,10 +41,6 @@ def _name(text: str) -> str:
     return text[1:-1].replace('""', '"') if _QUOTED.fullmatch(text) else text
 
 
-def _shown(value: Any) -> str:
-    return "NULL" if value is None else str(value) if isinstance(value, Decimal) else repr(value)
-
-
 @dataclass(frozen=True, slots=True)
 class BoundItem:
     """An item: what is stored, its SQL over the statement's own FROM, and whether its encoder was our choice.
@@ -161,14 +157,14 @@ class FeatureBinder:
 
     def _checked(self, name: str, value: Any, span: Span) -> Any:
         if name == "scope" and value not in ("group", "all"):
-            raise self._judge.error(f"scope must be 'group' or 'all', got {_shown(value)}", span)
+            raise self._judge.error(f"scope must be 'group' or 'all', got {sqltext.shown(value)}", span)
         if name == "buckets" and (not isinstance(value, int) or not 1 <= value <= MAX_BUCKETS):
             raise self._judge.error(
-                f"buckets must be a whole number from 1 to {MAX_BUCKETS}, got {_shown(value)}", span
+                f"buckets must be a whole number from 1 to {MAX_BUCKETS}, got {sqltext.shown(value)}", span
             )
         if name in ("impute", "method") and value not in ("mean", "median"):
             if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not math.isfinite(value):
-                message = f"missing values are replaced by 'mean', 'median' or a number, got {_shown(value)}"
+                message = f"missing values are replaced by 'mean', 'median' or a number, got {sqltext.shown(value)}"
                 raise self._judge.error(message, span)
             return float(value)
         return value
