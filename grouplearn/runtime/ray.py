@@ -390,5 +390,8 @@ class _RayRun:
             call.worker for call in self._calls.values() if call.kind == "follow" and now - call.since > POLL_SECONDS
         ]
         for number in busy:
-            if number not in asked and number in self._workers:
-                self._call(number, "progress", self._workers[number].actor.progress.remote())
+            worker = self._workers.get(number)
+            # An answer comes within a millisecond: asked again at once, driver and workers would do little else.
+            if worker is not None and number not in asked and now - worker.asked >= POLL_SECONDS:
+                worker.asked = now
+                self._call(number, "progress", worker.actor.progress.remote())

@@ -152,10 +152,11 @@ def _stored(answer: StepAnswer) -> StepMade:
 
 @dataclass
 class Hired:
-    """The driver's view of one actor."""
+    """The driver's view of one actor; ``asked`` is when it was last asked how far it is (monotonic seconds)."""
 
     actor: Any
     ready: bool = False
+    asked: float = 0.0
     running: Unit | None = None
     orders: list[Instruction] = field(default_factory=list)
 
