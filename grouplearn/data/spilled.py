@@ -1,11 +1,12 @@
-"""Arrays with a value per row of the data: once they are large they are maps of unnamed files, and not all in memory."""
+"""Values of each row of the data, as runs of rows that follow one another: once they are large they are in a file."""
 
 from __future__ import annotations
 
 import mmap
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,41 +14,75 @@ import numpy.typing as npt
 
 from grouplearn.data.dataset import forget_pages
 
-#: Arrays of at least so many bytes are kept in files; so many bytes of them are looked at together.
-SPILLED_BYTES, _RUN_BYTES = 1 << 25, 1 << 22
+#: Values of at least so many bytes go to a file.
+SPILLED_BYTES = 1 << 25
 
 
-def joined(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the rows of ``left`` and then those of ``right``, in a file if they are large and the disk has room."""
-    if left.nbytes + right.nbytes < SPILLED_BYTES:
-        return np.concatenate([left, right])
-    try:
-        whole = _in_file((len(left) + len(right), *left.shape[1:]), left.dtype)
-    except OSError:
-        return np.concatenate([left, right])
-    for part, place in ((left, whole[: len(left)]), (right, whole[len(left) :])):
-        for rows in runs(part):
-            place[rows] = part[rows]
-            forget_pages(place[rows])
-    return whole
+@dataclass(frozen=True, slots=True)
+class ByRow:
+    """The runs, at least one, each of shape (..., n of its rows). They are joined without a copy of what they hold."""
+
+    parts: tuple[npt.NDArray[Any], ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape (..., n) of all values."""
+        return (*self.parts[0].shape[:-1], sum(part.shape[-1] for part in self.parts))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all values."""
+        return sum(part.nbytes for part in self.parts)
+
+    def followed_by(self, later: ByRow) -> ByRow:
+        """Return these values and then those of ``later``; those in memory go to a file if they are large and it has room."""
+        parts = tuple(part for part in (*self.parts, *later.parts) if part.size) or self.parts
+        if sum(part.nbytes for part in parts if not in_file(part)) < SPILLED_BYTES:
+            return ByRow(parts)
+        try:
+            return ByRow(_in_file(parts))
+        except OSError:
+            return ByRow(parts)
+
+    def whole(self) -> npt.NDArray[Any]:
+        """Return all values as one array (..., n)."""
+        return self.parts[0] if len(self.parts) == 1 else np.concatenate(self.parts, axis=-1)
+
+    def runs(self, *place: int) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
+        """Yield the rows of each run, and its values at ``place`` of the axes before rows; pages of a file are given back."""
+        start = 0
+        for part in self.parts:
+            values = part[place]
+            yield slice(start, start + part.shape[-1]), values
+            forget_pages(values)
+            start += part.shape[-1]
 
 
-def runs(array: npt.NDArray[Any]) -> Iterator[slice]:
-    """Yield slices of few rows, in order; their pages are given back after each."""
-    step = max(1, _RUN_BYTES * len(array) // max(1, array.nbytes))
-    for start in range(0, len(array), step):
-        rows = slice(start, min(start + step, len(array)))
-        yield rows
-        forget_pages(array[rows])
+def in_file(array: npt.NDArray[Any]) -> bool:
+    """Whether the array is a map of a file."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return isinstance(base, mmap.mmap)
 
 
-def _in_file(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    n_bytes = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+def _in_file(parts: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[Any], ...]:
+    """Return the same values, those that were in memory in one unnamed file; OSError when the disk is full."""
+    held = [part for part in parts if not in_file(part)]
+    n_bytes = sum(part.nbytes for part in held)
     with tempfile.TemporaryFile() as file:
         if hasattr(os, "posix_fallocate"):  # a full disk is an error here, and not the end of the process later
             os.posix_fallocate(file.fileno(), 0, n_bytes)
         else:
             file.truncate(n_bytes)
         pages = mmap.mmap(file.fileno(), n_bytes)
-    array: npt.NDArray[Any] = np.ndarray(shape, dtype, buffer=pages)
-    return array
+    offset, moved = 0, []
+    for part in parts:
+        if not in_file(part):
+            copy: npt.NDArray[Any] = np.ndarray(part.shape, part.dtype, buffer=pages, offset=offset)
+            copy[...] = part
+            forget_pages(copy)
+            offset += part.nbytes
+            part = copy
+        moved.append(part)
+    return tuple(moved)

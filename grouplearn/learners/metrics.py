@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.data import spilled
 from grouplearn.data.shard import FloatArray
+from grouplearn.data.spilled import ByRow
 from grouplearn.learners.base import Task, Tensors
 
 _CLASSIFICATION = frozenset({Task.BINARY, Task.MULTICLASS})
@@ -66,10 +66,22 @@ class MetricSums:
 
     Regression: ``rows``, ``weight``, ``label_mean``, ``label_square`` (scalars), ``absolute``, ``square`` (c,).
     Classification: ``weight`` (scalar), ``loss``, ``correct`` (c,), ``actual`` (K,), ``predicted``, ``hit`` (c, K), and
-    for the exact AUC ``scores`` (n, c, k), ``labels``, ``weights`` (n,).
+    ``by_row`` for the exact AUC ``scores`` (c, k, n), ``labels``, ``weights`` (n,). ``binary``: a score is one number.
     """
 
     tensors: Tensors
+    by_row: Mapping[str, ByRow] = field(default_factory=dict)
+    binary: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all sums."""
+        sums = sum(int(each.nbytes) for each in self.tensors.values())
+        return sums + sum(each.nbytes for each in self.by_row.values())
+
+    def without_rows(self) -> MetricSums:
+        """Return the sums without what is kept of each row: AUC is then not defined."""
+        return MetricSums(self.tensors, binary=self.binary)
 
 
 def measure(task: Task, n_classes: int, scores: FloatArray, y: FloatArray, weight: FloatArray) -> MetricSums:
@@ -88,25 +100,16 @@ def _measure_arrays(task: Task, n_classes: int, scores: FloatArray, y: FloatArra
     rows, length = y.shape
     split = scores.reshape(rows, scores.shape[1], -1, length).transpose(0, 3, 1, 2)
     by_value = split.reshape(rows * length, scores.shape[1], -1)
-    sums = measure(task, n_classes, by_value, y.reshape(-1), np.repeat(weight, length))
-    kept = {
-        name: value[:0] if name in ("scores", "labels", "weights") else value for name, value in sums.tensors.items()
-    }
-    return MetricSums(kept)
+    return measure(task, n_classes, by_value, y.reshape(-1), np.repeat(weight, length)).without_rows()
 
 
 def merge(a: MetricSums, b: MetricSums) -> MetricSums:
     """Return the sums of the rows of both, those of ``a`` first."""
     left, right = a.tensors, b.tensors
-    if "labels" in left:
-        by_row = {"scores", "labels", "weights"}
-        return MetricSums(
-            {
-                name: spilled.joined(value, right[name]) if name in by_row else value + right[name]
-                for name, value in left.items()
-            }
-        )
     merged = {name: value + right[name] for name, value in left.items()}
+    if "loss" in left:
+        by_row = {name: values.followed_by(b.by_row[name]) for name, values in a.by_row.items()}
+        return MetricSums(merged, by_row, a.binary)
     total = merged["weight"]
     share = np.divide(right["weight"], total, out=np.zeros(()), where=total > 0)
     shift = right["label_mean"] - left["label_mean"]
@@ -121,18 +124,21 @@ def finish(sums: MetricSums, only: str | None = None) -> dict[str, FloatArray]:
 
     ``only`` names the one metric that is wanted, for use after every epoch: auc alone needs a sort.
     """
-    finished = _finish_classes(sums.tensors) if "labels" in sums.tensors else _finish_values(sums.tensors)
+    finished = _finish_classes(sums) if "loss" in sums.tensors else _finish_values(sums.tensors)
     return {name: compute() for name, compute in finished.items() if only in (None, name)}
 
 
 def _over_rows(weight: FloatArray, values: npt.NDArray[Any]) -> FloatArray:
-    """Return Σᵢ wᵢ·values[i, :]; each column's sum has the same bits whatever other columns stand beside it."""
-    total: FloatArray = (np.ascontiguousarray(values.T) * weight).sum(axis=1)
+    """Return Σᵢ wᵢ·values[:, i]; the sum of each (of c) has the same bits whatever others stand beside it."""
+    if (weight == 1.0).all():
+        counted = np.count_nonzero(values, axis=1) if values.dtype == np.bool_ else values.sum(axis=1)
+        return np.asarray(counted, dtype=np.float64)
+    total: FloatArray = (values * weight).sum(axis=1)
     return total
 
 
 def _measure_values(predictions: FloatArray, y: FloatArray, weight: FloatArray) -> MetricSums:
-    error = predictions - y[:, None]
+    error = np.ascontiguousarray(predictions.T) - y
     total = weight.sum()
     mean = (weight @ y) / total if total > 0 else 0.0
     return MetricSums(
@@ -167,49 +173,53 @@ def _r2(tensors: Tensors) -> FloatArray:
 def _measure_classes(n_classes: int, scores: FloatArray, y: FloatArray, weight: FloatArray) -> MetricSums:
     label = y.astype(np.intp)
     binary = scores.shape[2] == 1
-    predicted = (scores[:, :, 0] > 0.5).astype(np.intp) if binary else scores.argmax(axis=2)
-    own = _probability_of_label(scores, label)
-    correct = predicted == label[:, None]
-    loss = -np.log(np.clip(own, _EPSILON, 1.0 - _EPSILON))
-    classes = np.arange(n_classes)
-    actual = label[:, None] == classes
+    columns = np.ascontiguousarray(scores.transpose(1, 2, 0))
+    predicted = columns[:, 0] > 0.5 if binary else columns.argmax(axis=1)
+    said = [predicted == each for each in range(n_classes)]
+    actual = [label == each for each in range(n_classes)]
+    hit = np.stack([_over_rows(weight, each & is_it) for each, is_it in zip(said, actual, strict=True)], axis=1)
     return MetricSums(
         {
             "weight": np.array(weight.sum()),
-            "loss": _over_rows(weight, loss),
-            "correct": _over_rows(weight, correct),
-            "actual": weight @ actual,
-            "predicted": np.stack([_over_rows(weight, predicted == each) for each in classes], axis=1),
-            "hit": np.stack([_over_rows(weight * actual[:, each], predicted == each) for each in classes], axis=1),
-            "scores": scores,
-            "labels": y,
-            "weights": weight,
-        }
+            "loss": _over_rows(weight, _log_loss(columns, label)),
+            "correct": _over_rows(weight, predicted == label),
+            "actual": _over_rows(weight, np.stack(actual)),
+            "predicted": np.stack([_over_rows(weight, each) for each in said], axis=1),
+            "hit": hit,
+        },
+        {"scores": ByRow((columns,)), "labels": ByRow((y,)), "weights": ByRow((weight,))},
+        binary,
     )
 
 
-def _probability_of_label(scores: FloatArray, label: npt.NDArray[np.intp]) -> FloatArray:
-    if scores.shape[2] == 1:
-        return np.where(label[:, None] == 1, scores[:, :, 0], 1.0 - scores[:, :, 0])
-    own: FloatArray = np.take_along_axis(scores, label[:, None, None], axis=2)[:, :, 0]
-    return own
+def _log_loss(columns: FloatArray, label: npt.NDArray[np.intp]) -> FloatArray:
+    """Return -log p of the label per config and row (c, n), for scores (c, k, n)."""
+    if columns.shape[1] == 1:
+        own = np.where(label == 1, columns[:, 0], 1.0 - columns[:, 0])
+    else:
+        own = np.take_along_axis(columns, label[None, None, :], axis=1)[:, 0]
+    np.clip(own, _EPSILON, 1.0 - _EPSILON, out=own)
+    np.log(own, out=own)
+    loss: FloatArray = np.negative(own, out=own)
+    return loss
 
 
-def _finish_classes(tensors: Tensors) -> dict[str, Callable[[], FloatArray]]:
-    weight = tensors["weight"]
+def _finish_classes(sums: MetricSums) -> dict[str, Callable[[], FloatArray]]:
+    tensors, weight = sums.tensors, sums.tensors["weight"]
+    nowhere = np.full(tensors["loss"].shape, np.nan)
     return {
         "log_loss": lambda: _ratio(tensors["loss"], weight),
-        "auc": lambda: _auc(tensors["scores"], tensors["labels"], tensors["weights"]),
+        "auc": lambda: _auc(**sums.by_row) if sums.by_row else nowhere,
         "accuracy": lambda: _ratio(tensors["correct"], weight),
-        "f1": lambda: _f1(tensors) if weight > 0 else np.full(tensors["loss"].shape, np.nan),
+        "f1": lambda: _f1(tensors, sums.binary) if weight > 0 else nowhere,
     }
 
 
-def _f1(tensors: Tensors) -> FloatArray:
+def _f1(tensors: Tensors, binary: bool) -> FloatArray:
     """Return 2·hit/(actual + predicted) of class 1, or its mean over the classes that occur in label or prediction."""
     either = tensors["actual"] + tensors["predicted"]
     per_class = np.divide(2.0 * tensors["hit"], either, out=np.zeros_like(either), where=either > 0)
-    if tensors["scores"].shape[2] == 1:
+    if binary:
         positive: FloatArray = per_class[:, 1]
         return positive
     occurs = (either > 0).sum(axis=1)
@@ -217,52 +227,61 @@ def _f1(tensors: Tensors) -> FloatArray:
     return mean
 
 
-def _auc(scores: FloatArray, labels: FloatArray, weights: FloatArray) -> FloatArray:
+def _auc(scores: ByRow, labels: ByRow, weights: ByRow) -> FloatArray:
     """Return the area under the ROC curve, of several classes the mean of one against the rest.
 
     The mean is over the classes that have rows in and out; it is NaN when there are none.
     """
-    if scores.shape[2] == 1:
-        return _binary_auc(scores[:, :, 0], _equal(labels, 1), weights)
-    classes = range(scores.shape[2])
-    areas = np.stack([_binary_auc(scores[:, :, each], _equal(labels, each), weights) for each in classes])
+    configs, classes, _ = scores.shape
+    if classes == 1:
+        return _binary_auc(scores, 0, _equal(labels, 1), weights)
+    areas = np.stack([_binary_auc(scores, each, _equal(labels, each), weights) for each in range(classes)])
     defined = ~np.isnan(areas[:, 0]) if areas.size else np.zeros(len(areas), dtype=bool)
     if not defined.any():
-        return np.full(scores.shape[1], np.nan)
+        return np.full(configs, np.nan)
     mean: FloatArray = areas[defined].mean(axis=0)
     return mean
 
 
-def _binary_auc(scores: FloatArray, positive: npt.NDArray[np.bool_], weights: FloatArray) -> FloatArray:
-    """Return Σ over pairs w⁺w⁻·([s⁺ > s⁻] + ½[s⁺ = s⁻]) / (Σw⁺·Σw⁻) per column of ``scores`` (n, c)."""
-    if len(weights) >= _LONG and _equal(weights, weights[0]).all():
-        return np.array([_long_auc(column, positive) for column in scores.T])
-    above, below = weights * positive, weights * ~positive
+def _binary_auc(scores: ByRow, number: int, positive: npt.NDArray[np.bool_], weights: ByRow) -> FloatArray:
+    """Return Σ over pairs w⁺w⁻·([s⁺ > s⁻] + ½[s⁺ = s⁻]) / (Σw⁺·Σw⁻) of score ``number`` of every config."""
+    configs = range(scores.shape[0])
+    equal = positive.size > 0 and bool(_equal(weights, weights.parts[0][0]).all())
+    if equal and positive.size >= _LONG:
+        return np.array([_long_auc(scores, (config, number), positive) for config in configs])
+    weight = weights.whole()
+    above, below = weight * positive, weight * ~positive
     pairs = above.sum() * below.sum()
     if not pairs > 0:
-        return np.full(scores.shape[1], np.nan)
-    columns = np.ascontiguousarray(scores.T)
-    if (weights == weights[0]).all():
+        return np.full(scores.shape[0], np.nan)
+    columns = np.concatenate([part[:, number] for part in scores.parts], axis=1)
+    if equal:
         return equal_weight_auc(columns, positive)
     return np.array([_area(column, above, below) / pairs for column in columns])
 
 
-def _equal(values: FloatArray, value: float) -> npt.NDArray[np.bool_]:
-    """Return ``values == value``, whose pages are given back if it is in a file."""
-    return np.concatenate([np.empty(0, dtype=np.bool_), *(values[rows] == value for rows in spilled.runs(values))])
+def _equal(values: ByRow, value: float) -> npt.NDArray[np.bool_]:
+    """Return ``values == value``."""
+    return np.concatenate([run == value for _, run in values.runs()])
 
 
-def _long_auc(scores: FloatArray, positive: npt.NDArray[np.bool_]) -> float:
-    """Return the one area of ``equal_weight_auc``, the same to the last bit, with little more in memory than the keys.
+def _keys(scores: FloatArray, positive: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """Return whole numbers in the order of scores, which are not negative; the label takes the place of the last bit."""
+    keys: npt.NDArray[np.int64] = (scores.view(np.int64) & ~1) | positive
+    return keys
+
+
+def _long_auc(scores: ByRow, place: tuple[int, int], positive: npt.NDArray[np.bool_]) -> float:
+    """Return one area of ``equal_weight_auc``, the same to the last bit, with little more in memory than the keys.
 
     Ranks are whole numbers, so that their sums are exact in any order.
     """
-    keys, undefined = np.empty(len(scores), dtype=np.int64), False
-    for rows in spilled.runs(scores):
-        part = np.ascontiguousarray(scores[rows])
-        undefined |= bool(np.isnan(part).any())
-        keys[rows] = (part.view(np.int64) & ~1) | positive[rows]
-    count, size = float(positive.sum()), len(scores)
+    size, undefined = positive.size, False
+    keys = np.empty(size, dtype=np.int64)
+    for rows, run in scores.runs(*place):
+        undefined |= bool(np.isnan(run).any())
+        keys[rows] = _keys(run, positive[rows])
+    count = float(positive.sum())
     if undefined or not 0 < count < size:
         return np.nan
     keys.sort()
@@ -272,11 +291,13 @@ def _long_auc(scores: FloatArray, positive: npt.NDArray[np.bool_]) -> float:
         mixed.append(part_keys[:-1][part_keys[1:] - part_keys[:-1] == 1])
         label = part_keys[:_LONG] & 1
         ranks += float(label @ np.arange(float(start), float(start + label.size)))
-    won = ranks - count * (count - 1) / 2 + _of_mixed(scores, positive, np.concatenate(mixed))
+    won = ranks - count * (count - 1) / 2 + _of_mixed(scores, place, positive, np.concatenate(mixed))
     return float(won / (count * (size - count)))
 
 
-def _of_mixed(scores: FloatArray, positive: npt.NDArray[np.bool_], keys: npt.NDArray[np.int64]) -> float:
+def _of_mixed(
+    scores: ByRow, place: tuple[int, int], positive: npt.NDArray[np.bool_], keys: npt.NDArray[np.int64]
+) -> float:
     """Return what ranks by ``keys``, at which there are positives and negatives, count too much, with a minus.
 
     The rows at these keys are looked at again: pairs of rows at different ones count the same both ways.
@@ -284,12 +305,11 @@ def _of_mixed(scores: FloatArray, positive: npt.NDArray[np.bool_], keys: npt.NDA
     if not keys.size:
         return 0.0
     parts = []
-    for rows in spilled.runs(scores):
-        part = np.ascontiguousarray(scores[rows])
-        chosen = np.isin(part.view(np.int64) & ~1, keys)
-        parts.append((part[chosen], positive[rows][chosen]))
+    for rows, run in scores.runs(*place):
+        chosen = np.isin(run.view(np.int64) & ~1, keys)
+        parts.append((run[chosen], positive[rows][chosen]))
     found, above = (np.concatenate(each) for each in zip(*parts, strict=True))
-    label = np.sort((found.view(np.int64) & ~1) | above) & 1
+    label = np.sort(_keys(found, above)) & 1
     count = float(above.sum())
     ranked = float(label @ np.arange(float(label.size))) - count * (count - 1) / 2
     return _area(found, above.astype(np.float64), (~above).astype(np.float64)) - ranked
@@ -304,7 +324,8 @@ def equal_weight_auc(scores: FloatArray, positive: npt.NDArray[np.bool_], size: 
     sort of integers, faster than an argsort, brings scores and labels in order. Where that leaves positives and negatives
     at one score, they are counted by ``_area``. NaN where a score is NaN; ``positive`` broadcasts against ``scores``.
     """
-    ordered = np.sort((scores.view(np.int64) & ~1) | positive, axis=-1)
+    ordered = _keys(scores, positive)
+    ordered.sort(axis=-1)
     label = (ordered & 1).astype(np.float64)
     count = np.asarray(positive.sum(axis=-1), dtype=np.float64)
     size = scores.shape[-1] if size is None else size

@@ -43,8 +43,6 @@ Scores = Callable[[Matrix], FloatArray]
 
 #: Rows measured at a time at least, however long their labels.
 _FEWEST_MEASURED = 256
-#: Tensors of metric sums that have a row for each row of the data.
-_BY_ROW = ("scores", "labels", "weights")
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,15 +250,10 @@ def measure(pack: Pack, rows: Shard | StoredShard, scores: Scores, by_row: bool 
         for run in (each.read() for each in block.blocks(most)):
             pack.check()
             own = metrics.measure(problem.task, problem.n_classes, scores(run.x), run.y, run.weight)
-            own = own if by_row else _without_rows(own)
+            own = own if by_row else own.without_rows()
             total = own if total is None else metrics.merge(total, own)
         sums = sums.merged(BlockSums.of(block.first, total), metrics.merge)
     return sums
-
-
-def _without_rows(sums: MetricSums) -> MetricSums:
-    kept = {name: value[:0] if name in _BY_ROW else value for name, value in sums.tensors.items()}
-    return MetricSums(kept)
 
 
 def _learner_sums(pack: Pack, state: State) -> BlockSums[Tensors]:

@@ -123,7 +123,7 @@ def _judged(parts: Sequence[EpochSums]) -> BlockSums[MetricSums]:
 
 
 def _metric_bytes(sums: BlockSums[MetricSums]) -> int:
-    return sum(_tensor_bytes(subtree.sums.tensors) for subtree in sums.subtrees if subtree.sums is not None)
+    return sum(subtree.sums.nbytes for subtree in sums.subtrees if subtree.sums is not None)
 
 
 def _tensor_bytes(tensors: Tensors) -> int:
