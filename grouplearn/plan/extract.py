@@ -166,6 +166,7 @@ def extract(
     _refuse_other_rows(judge, bound, stats, rows)
     rows.finish(files.forget_pages if files else None)
     hold_out(rows.split, bound.holdout, rows.offsets, rows.leaves)
+    _refuse_one_sided(judge, bound, rows)
     if files:
         files.forget_pages()
     return _dataset(rows, stats, files), _groups(bound, stats, rows)
@@ -238,6 +239,19 @@ def _extract_query(bound: BoundTrain, in_order: bool) -> list[str | Sql]:
 def _key_text(key: BoundKey) -> tuple[str | Sql, ...]:
     before, after = types.as_text(key.stored.type)
     return before, key.extract, after
+
+
+def _refuse_one_sided(judge: Judge, bound: BoundTrain, rows: SortedRows) -> None:
+    """Raise BindError when VALIDATE WHERE leaves nothing to judge the models on, or nothing to train them on."""
+    predicate = bound.holdout.predicate
+    if predicate is None or not rows.n_read:
+        return
+    if not rows.split.any():
+        message = f"VALIDATE WHERE holds for none of the {rows.n_read:,} rows, so that no model could be judged"
+        raise judge.error(message, predicate.span, "VALIDATE NONE judges none, VALIDATE SAMPLE 10% holds out a tenth.")
+    if rows.split.all():
+        message = f"VALIDATE WHERE holds for each of the {rows.n_read:,} rows, so that none are left to train on"
+        raise judge.error(message, predicate.span, "It is for the rows that are held out.")
 
 
 def _refuse_other_rows(judge: Judge, bound: BoundTrain, stats: Statistics, rows: SortedRows) -> None:

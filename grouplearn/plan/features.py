@@ -76,6 +76,7 @@ class FeatureBinder:
         self._items: list[BoundItem] = []
         self._names: set[str] = set()
         self._counts: dict[str, int] = {"numeric": 0, "codes": 0}
+        self._by_default = False
 
     def bind(self, features: Sequence[Feature]) -> tuple[BoundItem, ...]:
         """Return the items of explicit FEATURES."""
@@ -87,6 +88,7 @@ class FeatureBinder:
 
     def bind_columns(self, columns: Sequence[Column], span: Span) -> tuple[BoundItem, ...]:
         """Return the items of the default FEATURES: these columns as they are."""
+        self._by_default = True
         for column in columns:
             name = self._column("", column, span)
             self._add(Feature((name,), span=span), _Scalar(column.name, column.type, name))
@@ -140,7 +142,10 @@ class FeatureBinder:
             message = f'feature "{scalar.name}" has type {scalar.type}, which {self._learner.name} does not take'
             hint = "gbdt, mlp and registered networks take arrays; or take single values out of it, e.g. x[1]."
             return self._judge.error(message, scalar.sql.span, hint)
-        return self._judge.error(message, scalar.sql.span, types.advice(scalar.type))
+        hint = types.advice(scalar.type)
+        if self._by_default:
+            hint = "Without FEATURES every column is one: list those to learn from, as in FEATURES (a, zscore(b))."
+        return self._judge.error(message, scalar.sql.span, hint)
 
     def _options(self, feature: Feature, encoder: str | None) -> dict[str, Any]:
         allowed = _OPTIONS.get(encoder or "", ())

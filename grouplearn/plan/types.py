@@ -50,7 +50,8 @@ def is_classless(type_name: str) -> bool:
 def advice(type_name: str) -> str:
     """Return what a user can do about a feature of an unsupported type."""
     if type_name.startswith(("DATE", "TIME")):
-        return "Take a number out of it, e.g. date_part('hour', x) or epoch(x)."
+        part = "month" if type_name == "DATE" else "hour"
+        return f"Take a number out of it, e.g. date_part('{part}', x) or epoch(x)."
     if type_name == "INTERVAL":
         return "Take a number out of it, e.g. epoch(x)."
     if is_nested(type_name):
