@@ -6,7 +6,6 @@ import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,11 +13,12 @@ import numpy.typing as npt
 from grouplearn.learners.base import FloatArray
 
 IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
 
 #: LightGBM takes numbers up to this size for 0 where zero means missing (kZeroThreshold, a float).
 ZERO = float(np.float32(1e-35))
 _CATEGORICAL, _DEFAULT_LEFT = 1, 2
-_MISSING_IS_ZERO, _MISSING_IS_NAN = 1, 2
+_MISSING_IS_ZERO = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +58,24 @@ class Forest:
         return (self.decision >> 2) & 3
 
     @property
-    def missing_left(self) -> npt.NDArray[np.bool_]:
+    def missing_left(self) -> BoolArray:
         """Whether NaN goes left."""
         as_zero = (self.missing == 0) & (self.threshold >= 0)
         by_default = (self.missing != 0) & (self.decision & _DEFAULT_LEFT > 0)
-        return (as_zero | by_default) & ~self.categorical
+        left: BoolArray = (as_zero | by_default) & ~self.categorical
+        return left
 
     @property
-    def categorical(self) -> npt.NDArray[np.bool_]:
+    def categorical(self) -> BoolArray:
         """Whether the split asks for categories."""
-        return (self.decision & _CATEGORICAL) > 0
+        asks: BoolArray = (self.decision & _CATEGORICAL) > 0
+        return asks
 
     @property
-    def zero_is_missing(self) -> npt.NDArray[np.bool_]:
+    def zero_is_missing(self) -> BoolArray:
         """Whether zeros go where NaN goes."""
-        return (self.missing == _MISSING_IS_ZERO) & ~self.categorical
+        zero: BoolArray = (self.missing == _MISSING_IS_ZERO) & ~self.categorical
+        return zero
 
     def set_of(self, split: int) -> IntArray:
         """Return the categories that go left at a categorical split, sorted."""
@@ -249,8 +252,8 @@ class _Drafts:
 
     def finished(self, output: IntArray) -> Nodes:
         """Return the nodes."""
-        numbers: Any = (self.slot, self.low, self.high, self.inside, self.outside, self.missing, self.value)
-        return Nodes(*numbers, self.roots, output, self._depth())
+        ways = (self.inside, self.outside, self.missing)
+        return Nodes(self.slot, self.low, self.high, *ways, self.value, self.roots, output, self._depth())
 
     def _depth(self) -> int:
         depth, reached = 0, self.roots
