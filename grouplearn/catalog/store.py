@@ -17,7 +17,7 @@ from grouplearn.catalog.predict_macro import macro_parameter, predict_select
 from grouplearn.catalog.records import ModelDefinition, RunOutcome
 from grouplearn.catalog.schema import TABLES, Location, current_database, ensure_schema, has_schema, table
 from grouplearn.catalog.sql_forms import SqlForm, prediction_of
-from grouplearn.errors import ModelExists
+from grouplearn.errors import DataError, ModelExists
 from grouplearn.sqltext import identifier, literal, qualified
 
 
@@ -136,7 +136,7 @@ def create_objects(
     """Create the views and the macro of a model whose rows are in the catalog."""
     for suffix in _suffixes(definition):
         target = location.sql(suffix)
-        con.execute(f"CREATE VIEW {target} AS {views.view_sql(definition, model, location.catalog, suffix)}")
+        _create(con, f"CREATE VIEW {target} AS {views.view_sql(definition, model, location.catalog, suffix)}")
         con.execute(f"COMMENT ON VIEW {target} IS {literal(views.COMMENTS[suffix])}")
     # A macro's names are looked up in the reader's default database. Left unqualified there, the model survives a
     # renamed or copied file; in another database only the qualified name finds them.
@@ -144,7 +144,14 @@ def create_objects(
     tables = "grouplearn" if default else qualified(location.catalog, "grouplearn")
     parameter = macro_parameter(definition)
     select = predict_select(definition, model, f"query_table({parameter})", tables, form)
-    con.execute(f"CREATE MACRO {location.sql('_predict')}({parameter}) AS TABLE {select}")
+    _create(con, f"CREATE MACRO {location.sql('_predict')}({parameter}) AS TABLE {select}")
+
+
+def _create(con: duckdb.DuckDBPyConnection, sql: str) -> None:
+    """Run one statement: in a model that was made elsewhere an expression may hide another behind a semicolon."""
+    if len(con.extract_statements(sql)) != 1:
+        raise DataError("an expression of the model is more than an expression")
+    con.execute(sql)
 
 
 def drop(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str) -> bool:
