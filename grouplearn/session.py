@@ -12,7 +12,7 @@ from typing import Any
 
 import duckdb
 
-from grouplearn import altering, answers, durable, planning, resuming, sqltext, training
+from grouplearn import altering, answers, durable, planning, resuming, sqltext, training, transferring
 from grouplearn.catalog import functions, models, store
 from grouplearn.catalog.evaluation import evaluate_sql
 from grouplearn.catalog.schema import table
@@ -119,6 +119,7 @@ class Session:
             StopTrial: self._stop_trial,
             AddTrial: self._add_trial,
             EvaluateModel: self._evaluate,
+            **transferring.handlers(self._connection, self._databases),
             SetOption: self._set,
         }
         judge = Judge(self._connection, text)

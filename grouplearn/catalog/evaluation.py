@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from grouplearn.catalog.models import StoredModel
-from grouplearn.catalog.predict_sql import GROUP, Extra, predict_select
+from grouplearn.catalog.predict_macro import predict_select
+from grouplearn.catalog.predict_sql import GROUP, Extra
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import SCHEMA, table
 from grouplearn.catalog.views import key_columns, level_sql, select_list
@@ -27,9 +28,8 @@ def evaluate_sql(model: StoredModel, source: str, where: str | None = None) -> s
     regression = definition.task is Task.REGRESSION
     before, after = ("CAST((", ") AS DOUBLE)") if regression else as_text(definition.label_type)
     target = Extra(_TARGET, f"{before}{definition.target_sql}\n{after}")
-    predicted = predict_select(
-        definition, model.id, f"(SELECT * FROM {source}\n{condition})", qualified(catalog, SCHEMA), (target,)
-    )
+    rows = f"(SELECT * FROM {source}\n{condition})"
+    predicted = predict_select(definition, model.id, rows, qualified(catalog, SCHEMA), model.form, (target,))
     columns = [
         *key_columns(definition, "g.keys"),
         ("model_level", level_sql(definition, "g.level")),

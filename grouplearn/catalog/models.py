@@ -11,6 +11,7 @@ import duckdb
 
 from grouplearn.catalog.records import HyperparameterColumn, ItemColumn, KeyColumn, ModelDefinition
 from grouplearn.catalog.schema import Location, databases_with_models, first_row, has_schema, table
+from grouplearn.catalog.sql_forms import SqlForm, stored_form
 from grouplearn.data.dataset import Item
 from grouplearn.learners.base import Config, Task, Value
 from grouplearn.sqltext import literal
@@ -18,11 +19,12 @@ from grouplearn.sqltext import literal
 
 @dataclass(frozen=True, slots=True)
 class StoredModel:
-    """A model in the catalog: its identity (new with every training), where it is, and its definition."""
+    """A model in the catalog: its identity (new with every training), where it is, its definition, and how it predicts."""
 
     id: str
     location: Location
     definition: ModelDefinition
+    form: SqlForm
 
 
 _COLUMNS = (
@@ -73,7 +75,8 @@ def _load(con: duckdb.DuckDBPyConnection, catalog: str, where: str) -> StoredMod
         seed=row[19],
         keep_best=row[20],
     )
-    return StoredModel(row[0], Location(catalog, row[1], row[2]), definition)
+    form = stored_form(con, catalog, row[0], definition)
+    return StoredModel(row[0], Location(catalog, row[1], row[2]), definition, form)
 
 
 def _item(entry: dict[str, Any]) -> ItemColumn:
@@ -159,6 +162,7 @@ def describe_sql(model: StoredModel) -> str:
         ("hyperparameters", literal(", ".join(f"{c.name} {c.type}" for c in definition.hyperparameters) or None)),
         ("metric", literal(definition.metric)),
         ("on missing group", literal(definition.missing_group)),
+        ("prediction", literal(model.form.described)),
         ("groups", one("groups", "count(*)")),
         ("configs", one("configs", "count(*)")),
         ("trials", one("trials", "count(*)")),

@@ -15,7 +15,7 @@ from grouplearn.learners.base import Task
 from grouplearn.plan.definition import ROW
 from grouplearn.sqltext import identifier, literal
 
-_ROWS, _BEST, _ROUTED, _PARAMETERS, _SCORED = (
+_ROWS, BEST, ROUTED, PARAMETERS, SCORED = (
     f"__grouplearn_{part}" for part in ("rows", "best", "routed", "parameters", "scored")
 )
 #: Group of a routed row, NULL when no group has a model for it.
@@ -52,11 +52,11 @@ def rows_cte(definition: ModelDefinition, relation: str, carried: str, extras: S
     return f"{_ROWS} AS (SELECT {', '.join(columns)} FROM {relation} AS {ROW})"
 
 
-def routed_cte(definition: ModelDefinition, best: str, otherwise: str = "NULL") -> str:
+def routed_cte(definition: ModelDefinition, best: str, otherwise: str = "NULL", kind: str = "") -> str:
     """Return the CTE that adds to every row the group whose model predicts it, or ``otherwise``.
 
     ``best`` has ``group_id``, ``level`` and ``keys`` of the groups that have a model. Levels are tried finest first;
-    without fallback only the finest counts.
+    without fallback only the finest counts. ``kind`` may be MATERIALIZED, for rows that are read more than once.
     """
     levels = range(len(definition.sets) if definition.missing_group == "parent" else 1)
     found = [_group_of_level(definition, best, level) for level in levels]
@@ -64,7 +64,7 @@ def routed_cte(definition: ModelDefinition, best: str, otherwise: str = "NULL") 
     if definition.missing_group == "error":
         group = f"CASE WHEN {group} IS NULL THEN error({_missing_message(definition)}) ELSE {group} END"
     joins = " ".join(join for _, join in found)
-    return f"{_ROUTED} AS (SELECT r.*, {group} AS {GROUP} FROM {_ROWS} AS r {joins})"
+    return f"{ROUTED} AS {kind}(SELECT r.*, {group} AS {GROUP} FROM {_ROWS} AS r {joins})"
 
 
 def _group_of_level(definition: ModelDefinition, best: str, level: int) -> tuple[str, str]:
@@ -90,14 +90,14 @@ def _missing_message(definition: ModelDefinition) -> str:
 def best_cte(model: str, catalog_tables: str) -> str:
     """Return the CTE of groups that have a model, with the parameters of their best trial."""
     return (
-        f"{_BEST} AS (SELECT g.*, a.weights, a.intercept FROM {catalog_tables}.groups AS g"
+        f"{BEST} AS (SELECT g.*, a.weights, a.intercept FROM {catalog_tables}.groups AS g"
         f" JOIN {catalog_tables}.artifacts AS a"
         " ON a.model = g.model AND a.group_id = g.group_id AND a.config = g.best"
         f" WHERE g.model = '{model}'::UUID AND a.model = '{model}'::UUID)"
     )
 
 
-def _reachable(definition: ModelDefinition, model: str, catalog_tables: str) -> str:
+def reachable(definition: ModelDefinition, model: str, catalog_tables: str) -> str:
     """Return NULL as SQL that raises when the catalog tables in reach are not those of the model.
 
     A macro's unqualified names follow the reader's default database, not the macro's own.
@@ -126,22 +126,22 @@ def linear_select(
             joins.append(_weights_join(definition, number, outputs))
         terms.append([_term(entry, number, output) for output in outputs])
     scores = [
-        f"{_score([f'p.b{output}', *(term[output] for term in terms)], definition.task)} AS __grouplearn_s{output}"
+        f"{score_sql([f'p.b{output}', *(term[output] for term in terms)], definition.task)} AS __grouplearn_s{output}"
         for output in outputs
     ]
     kept = ", ".join([f"r.{ROW}", f"r.{GROUP}", *(f"r.{identifier(extra.name)}" for extra in extras)])
     scored = (
-        f"{_SCORED} AS (SELECT {kept}, p.level AS __grouplearn_level, {', '.join(scores)}"
-        f" FROM {_ROUTED} AS r LEFT JOIN {_PARAMETERS} AS p ON p.group_id = r.{GROUP} {' '.join(joins)})"
+        f"{SCORED} AS (SELECT {kept}, p.level AS __grouplearn_level, {', '.join(scores)}"
+        f" FROM {ROUTED} AS r LEFT JOIN {PARAMETERS} AS p ON p.group_id = r.{GROUP} {' '.join(joins)})"
     )
     ctes = [
         rows_cte(definition, relation, ROW, extras),
         best_cte(model, catalog_tables),
-        routed_cte(definition, _BEST, _reachable(definition, model, catalog_tables)),
+        routed_cte(definition, BEST, reachable(definition, model, catalog_tables)),
         parameters,
         scored,
     ]
-    return f"WITH {', '.join(ctes)} {_linked(definition, extras)}"
+    return f"WITH {', '.join(ctes)} {linked(definition, extras)}"
 
 
 def _weight_index(definition: ModelDefinition, output: int, start: str) -> str:
@@ -165,7 +165,7 @@ def _parameters(definition: ModelDefinition, outputs: range) -> str:
                 f"weights[{_weight_index(definition, output, f'starts[{at}]')}] AS w{number}_{output}"
                 for output in outputs
             ]
-    return f"{_PARAMETERS} AS (SELECT {', '.join(columns)} FROM {_BEST})"
+    return f"{PARAMETERS} AS (SELECT {', '.join(columns)} FROM {BEST})"
 
 
 def _weights_join(definition: ModelDefinition, number: int, outputs: range) -> str:
@@ -180,7 +180,7 @@ def _weights_join(definition: ModelDefinition, number: int, outputs: range) -> s
             first = _weight_index(definition, output, f"starts[{at}]")
             columns.append(f"unnest(weights[{first} : {first} + {count} - 1]) AS w{output}")
     return (
-        f"LEFT JOIN (SELECT {', '.join(columns)} FROM {_BEST}) AS j{number}"
+        f"LEFT JOIN (SELECT {', '.join(columns)} FROM {BEST}) AS j{number}"
         f" ON j{number}.group_id = r.{GROUP} AND j{number}.value = r.{item_alias(number)}"
     )
 
@@ -195,23 +195,23 @@ def _term(entry: ItemColumn, number: int, output: int) -> str:
     return f"coalesce(j{number}.w{output}, 0)"
 
 
-def _score(terms: Sequence[str], task: Task) -> str:
+def score_sql(terms: Sequence[str], task: Task) -> str:
     """Return a sum; one that is NaN, from opposite infinities, is no prediction (the softmax sees to it itself)."""
     total = " + ".join(terms)
     return total if task is Task.MULTICLASS else f"nullif({total}, 'nan'::DOUBLE)"
 
 
-def _linked(definition: ModelDefinition, extras: Sequence[Extra]) -> str:
+def linked(definition: ModelDefinition, extras: Sequence[Extra]) -> str:
     """Return the final SELECT: the inverse link on the scores, and the class."""
     level = f"{level_sql(definition, '__grouplearn_level')} AS model_level"
     # Beside extras the source's own columns are left out: one of them may be called prediction, too.
     head = ", ".join([GROUP, *(identifier(extra.name) for extra in extras)] if extras else [f"{ROW}.*"])
     if definition.task is Task.REGRESSION:
         value = "exp(__grouplearn_s0)" if registry.learner(definition.learner).log_link else "__grouplearn_s0"
-        return f"SELECT {head}, {value} AS prediction, {level} FROM {_SCORED}"
+        return f"SELECT {head}, {value} AS prediction, {level} FROM {SCORED}"
     if definition.task is Task.BINARY:
         p = "__grouplearn_p"
-        source = f"(SELECT *, 1 / (1 + exp(-__grouplearn_s0)) AS {p} FROM {_SCORED})"
+        source = f"(SELECT *, 1 / (1 + exp(-__grouplearn_s0)) AS {p} FROM {SCORED})"
         prediction = _binary_class(p, definition)
         return f"SELECT {head}, {prediction} AS prediction, {p} AS probability, {level} FROM {source}"
     return _softmax_select(definition, head, level, class_values(definition))
@@ -228,7 +228,7 @@ def _binary_class(probability: str, definition: ModelDefinition) -> str:
 def _softmax_select(definition: ModelDefinition, head: str, level: str, classes: Sequence[str]) -> str:
     numbers = range(len(classes))
     highest = f"greatest({', '.join(f'__grouplearn_s{number}' for number in numbers)})"
-    shifted = f"SELECT *, {highest} AS __grouplearn_highest FROM {_SCORED}"
+    shifted = f"SELECT *, {highest} AS __grouplearn_highest FROM {SCORED}"
     # exp(s - max) cannot overflow; a class that the group does not know has no score and probability 0.
     powers = ", ".join(f"coalesce(exp(__grouplearn_s{number} - __grouplearn_highest), 0)" for number in numbers)
     powered = f"SELECT *, [{powers}] AS __grouplearn_powers FROM ({shifted})"
@@ -244,42 +244,3 @@ def _softmax_select(definition: ModelDefinition, head: str, level: str, classes:
 def class_values(definition: ModelDefinition) -> list[str]:
     """Return the classes as SQL constants of the label's type."""
     return [f"CAST({literal(name)} AS {definition.label_type})" for name in definition.classes]
-
-
-def function_select(definition: ModelDefinition, model: str, relation: str, extras: Sequence[Extra] = ()) -> str:
-    """Return the SELECT that predicts through the function ``predict``, for learners whose maths is not SQL."""
-    columns = ", ".join([ROW, *(f"({extra.sql}\n) AS {identifier(extra.name)}" for extra in extras)])
-    inner = f"SELECT {columns}, predict('{model}', {ROW}) AS __grouplearn_p FROM {relation} AS {ROW}"
-    answer = "__grouplearn_p."
-    kind = "DOUBLE" if definition.task is Task.REGRESSION else definition.label_type
-    if definition.label_length:
-        value = f"CAST({answer}predicted AS {definition.label_type})"
-        return f"SELECT {ROW}.*, {value} AS prediction, {answer}model_level AS model_level FROM ({inner})"
-    value = f"{answer}value" if definition.task is Task.REGRESSION else f"CAST({answer}prediction AS {kind})"
-    group = f"{answer}group_id AS {GROUP}"
-    head = [group, *(identifier(extra.name) for extra in extras)] if extras else [f"{ROW}.*"]
-    shown = {Task.REGRESSION: [], Task.BINARY: ["probability"], Task.MULTICLASS: ["probabilities"]}[definition.task]
-    columns = ", ".join([*head, f"{value} AS prediction", *(f"{answer}{name} AS {name}" for name in shown)])
-    return f"SELECT {columns}, {answer}model_level AS model_level FROM ({inner})"
-
-
-def predict_select(
-    definition: ModelDefinition, model: str, relation: str, catalog_tables: str, extras: Sequence[Extra] = ()
-) -> str:
-    """Return the SELECT that predicts the rows of ``relation``, in SQL alone where the learner allows."""
-    if definition.linear:
-        return linear_select(definition, model, relation, catalog_tables, extras)
-    return function_select(definition, model, relation, extras)
-
-
-def macro_parameter(definition: ModelDefinition) -> str:
-    """Return the name of the macro's parameter: ``src``, with underscores until no fragment of the model mentions it.
-
-    DuckDB replaces every column of that name in the macro's body by the argument.
-    """
-    texts = [key.sql for key in definition.keys] + [entry.sql for entry in definition.items]
-    mentioned = "\n".join(texts).casefold()
-    name = "src"
-    while name in mentioned:
-        name += "_"
-    return name

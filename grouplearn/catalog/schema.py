@@ -13,8 +13,12 @@ from grouplearn.sqltext import identifier, literal, qualified
 
 SCHEMA = "grouplearn"
 #: The version of the tables that this code reads and writes; a database has its own in ``grouplearn.schema_version``.
-VERSION = 1
-TABLES = ("models", "groups", "configs", "trials", "curves", "artifacts", "units", "errors")
+VERSION = 2
+#: The oldest version that is read as it is, and brought up to ``VERSION`` when a model is written.
+OLDEST = 1
+TABLES = (
+    "models", "groups", "configs", "trials", "curves", "artifacts", "units", "errors", "trees", "nodes", "layers",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +78,18 @@ def has_schema(con: duckdb.DuckDBPyConnection, catalog: str) -> bool:
     return True
 
 
+def version_of(con: duckdb.DuckDBPyConnection, catalog: str) -> int:
+    """Return the version of the catalog tables of a database, 0 where there are none; raises as ``has_schema`` does."""
+    if not has_schema(con, catalog):
+        return 0
+    row = first_row(con, f"SELECT version FROM {table(catalog, 'schema_version')}")
+    return int(row[0]) if row else 0
+
+
 def _refuse_other_version(con: duckdb.DuckDBPyConnection, catalog: str, known: bool) -> None:
     row = first_row(con, f"SELECT version FROM {table(catalog, 'schema_version')}") if known else (0,)
     version = row[0] if row else 0
-    if version == VERSION:
+    if OLDEST <= version <= VERSION:
         return
     hint = (
         f"open the database with the grouplearn that made it; or drop its models, to train them again: "
@@ -91,7 +103,7 @@ def _refuse_other_version(con: duckdb.DuckDBPyConnection, catalog: str, known: b
 
 
 def ensure_schema(con: duckdb.DuckDBPyConnection, catalog: str | None = None) -> None:
-    """Create schema ``grouplearn`` and its tables in a database (None: the default one) unless they exist.
+    """Create schema ``grouplearn`` and its tables in a database (None: the default one), or what they lack.
 
     Raises NotSupportedHere for a database that is itself named ``grouplearn``: DuckDB cannot tell it from the schema.
     """
@@ -101,10 +113,8 @@ def ensure_schema(con: duckdb.DuckDBPyConnection, catalog: str | None = None) ->
             f'a database named "{catalog}" cannot hold models: its schema {SCHEMA} would have the same name',
             hint=f"rename the file, or ATTACH it AS another name, such as {identifier('models')}",
         )
-    if has_schema(con, catalog):
-        return
-    place = qualified(catalog, SCHEMA)
-    for script in _scripts():
+    place, made = qualified(catalog, SCHEMA), version_of(con, catalog)
+    for script in _scripts()[made:]:
         con.execute(script.replace(f"{SCHEMA}.", f"{place}.").replace(f"EXISTS {SCHEMA};", f"EXISTS {place};"))
 
 

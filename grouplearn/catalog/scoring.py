@@ -259,6 +259,11 @@ def _maps(classes: Any, outputs: FloatArray, missing: npt.NDArray[np.bool_]) -> 
 
 def load_scorer(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Scorer:
     """Return the model ready to score; raises DataError when a stored artifact is damaged."""
+    return Scorer(model.definition, load_groups(con, model))
+
+
+def load_groups(con: duckdb.DuckDBPyConnection, model: StoredModel) -> list[GroupModel]:
+    """Return what predicts each group that has a model, in order of their numbers; raises as ``load_scorer``."""
     catalog, where = model.location.catalog, f"'{model.id}'::UUID"
     sql = (
         "SELECT g.group_id, g.level, g.keys, g.fills, g.centers, g.scales, g.categories, g.classes,"
@@ -284,7 +289,7 @@ def load_scorer(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Scorer:
         )
         artifact = artifacts.restore(stored, where)
         groups.append(GroupModel(number, level, tuple(keys), fitted, tuple(classes or ()), artifact))
-    return Scorer(model.definition, groups)
+    return groups
 
 
 def _list_slices(column: Any) -> list[FloatArray | None]:

@@ -13,10 +13,11 @@ import duckdb
 
 from grouplearn.catalog import prediction, rows, views
 from grouplearn.catalog.models import StoredModel, load_definition
-from grouplearn.catalog.predict_sql import macro_parameter, predict_select
+from grouplearn.catalog.predict_macro import macro_parameter, predict_select
 from grouplearn.catalog.records import ModelDefinition, RunOutcome
 from grouplearn.catalog.schema import TABLES, Location, current_database, ensure_schema, has_schema, table
-from grouplearn.errors import ModelExists
+from grouplearn.catalog.sql_forms import SqlForm, prediction_of
+from grouplearn.errors import DataError, ModelExists
 from grouplearn.sqltext import identifier, literal, qualified
 
 
@@ -82,10 +83,13 @@ def write(con: duckdb.DuckDBPyConnection, definition: ModelDefinition, outcome: 
     if replace:
         drop(con, catalog, definition.schema, definition.name)
     model = str(uuid.uuid4())
-    _insert(con, table(catalog, "models"), model, rows.models(definition, outcome))
+    insert(con, table(catalog, "models"), model, rows.models(definition, outcome))
     for name, make in _tables(definition, outcome):
-        _insert(con, table(catalog, name), model, make())
-    _create_objects(con, Location(catalog, definition.schema, definition.name), definition, model)
+        insert(con, table(catalog, name), model, make())
+    predicts = prediction_of(definition, outcome)
+    for name, values in predicts.tables:
+        insert(con, table(catalog, name), model, values)
+    create_objects(con, Location(catalog, definition.schema, definition.name), definition, model, predicts.form)
     prediction.remember(con, model, definition, outcome)
     return model
 
@@ -102,7 +106,8 @@ def _tables(definition: ModelDefinition, outcome: RunOutcome) -> tuple[tuple[str
     )
 
 
-def _insert(con: duckdb.DuckDBPyConnection, target: str, model: str, values: Any) -> None:
+def insert(con: duckdb.DuckDBPyConnection, target: str, model: str, values: Any) -> None:
+    """Add the rows of an Arrow table to a catalog table, as those of a model."""
     if not values.num_rows:
         return
     with registered(con, values) as source:
@@ -125,20 +130,28 @@ def _suffixes(definition: ModelDefinition) -> tuple[str, ...]:
     return tuple(suffix for suffix in views.SUFFIXES if suffix != "_weights" or definition.linear)
 
 
-def _create_objects(
-    con: duckdb.DuckDBPyConnection, location: Location, definition: ModelDefinition, model: str
+def create_objects(
+    con: duckdb.DuckDBPyConnection, location: Location, definition: ModelDefinition, model: str, form: SqlForm
 ) -> None:
+    """Create the views and the macro of a model whose rows are in the catalog."""
     for suffix in _suffixes(definition):
         target = location.sql(suffix)
-        con.execute(f"CREATE VIEW {target} AS {views.view_sql(definition, model, location.catalog, suffix)}")
+        _create(con, f"CREATE VIEW {target} AS {views.view_sql(definition, model, location.catalog, suffix)}")
         con.execute(f"COMMENT ON VIEW {target} IS {literal(views.COMMENTS[suffix])}")
     # A macro's names are looked up in the reader's default database. Left unqualified there, the model survives a
     # renamed or copied file; in another database only the qualified name finds them.
     default = location.catalog.casefold() == current_database(con).casefold()
     tables = "grouplearn" if default else qualified(location.catalog, "grouplearn")
     parameter = macro_parameter(definition)
-    select = predict_select(definition, model, f"query_table({parameter})", tables)
-    con.execute(f"CREATE MACRO {location.sql('_predict')}({parameter}) AS TABLE {select}")
+    select = predict_select(definition, model, f"query_table({parameter})", tables, form)
+    _create(con, f"CREATE MACRO {location.sql('_predict')}({parameter}) AS TABLE {select}")
+
+
+def _create(con: duckdb.DuckDBPyConnection, sql: str) -> None:
+    """Run one statement: in a model that was made elsewhere an expression may hide another behind a semicolon."""
+    if len(con.extract_statements(sql)) != 1:
+        raise DataError("an expression of the model is more than an expression")
+    con.execute(sql)
 
 
 def drop(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str) -> bool:
@@ -146,6 +159,7 @@ def drop(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str) -
     model = load_definition(con, catalog, schema, name)
     if model is None:
         return False
+    ensure_schema(con, catalog)
     _drop_objects(con, model)
     for part in TABLES:
         con.execute(f"DELETE FROM {table(catalog, part)} WHERE model = '{model.id}'::UUID")
@@ -178,9 +192,8 @@ def rename(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str,
     con.execute(
         f"UPDATE {table(catalog, 'models')} SET model_name = {literal(new_name)} WHERE model = '{model.id}'::UUID"
     )
-    _create_objects(
-        con, Location(catalog, model.location.schema, new_name), changed(model.definition, name=new_name), model.id
-    )
+    place = Location(catalog, model.location.schema, new_name)
+    create_objects(con, place, changed(model.definition, name=new_name), model.id, model.form)
     return True
 
 

@@ -22,6 +22,7 @@ from grouplearn.parser.split import Piece, split
 from grouplearn.parser.statements import OurStatement, Passthrough, Statement
 from grouplearn.parser.tokens import Kind, Token, unquote
 from grouplearn.parser.train import parse_train
+from grouplearn.parser.transfer import parse_export, parse_import
 
 _Parser = Callable[[Cursor], OurStatement]
 
@@ -130,6 +131,6 @@ _BY_WORDS: dict[tuple[str, ...], _Parser] = {
     ("RESUME", "MODEL"): parse_resume,
     ("DROP", "RUN"): parse_drop_run,
     ("REFRESH", "MODEL"): reject_later,
-    ("EXPORT", "MODEL"): reject_later,
-    ("IMPORT", "MODEL"): reject_later,
+    ("EXPORT", "MODEL"): parse_export,
+    ("IMPORT", "MODEL"): parse_import,
 }

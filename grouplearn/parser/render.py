@@ -16,7 +16,9 @@ from grouplearn.parser.statements import (
     DropRun,
     EvaluateModel,
     ExplainTrain,
+    ExportModel,
     Feature,
+    ImportModel,
     InList,
     Keep,
     Name,
@@ -123,6 +125,23 @@ def _(statement: AddTrial) -> str:
 def _(statement: EvaluateModel) -> str:
     where = f"\nWHERE {statement.where.text}" if statement.where else ""
     return f"EVALUATE MODEL {_qualified(statement.name)}\nON {statement.source.text}{where}"
+
+
+@render.register
+def _(statement: ExportModel) -> str:
+    options = [
+        *([f"FORMAT {statement.format.value}"] if statement.format else ()),
+        *(["OVERWRITE"] if statement.overwrite else ()),
+    ]
+    written = f" ({', '.join(options)})" if options else ""
+    return f"EXPORT MODEL {_qualified(statement.name)} TO {statement.directory.text}{written}"
+
+
+@render.register
+def _(statement: ImportModel) -> str:
+    replace = "OR REPLACE " if statement.replace else ""
+    condition = "IF NOT EXISTS " if statement.if_not_exists else ""
+    return f"IMPORT {replace}MODEL {condition}{_qualified(statement.name)} FROM {statement.directory.text}"
 
 
 @render.register

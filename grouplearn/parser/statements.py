@@ -14,6 +14,7 @@ from grouplearn.errors import BindError, Span
 
 Parameters = Sequence[Any] | Mapping[str, Any] | None
 PlanFormat = Literal["text", "json", "html"]
+ExportFormat = Literal["native", "onnx", "lightgbm", "safetensors", "sql"]
 NO_SPAN = Span(0, 0)
 
 
@@ -329,6 +330,26 @@ class EvaluateModel:
 
 
 @dataclass(frozen=True, slots=True)
+class ExportModel:
+    """``EXPORT MODEL name TO 'dir' [(FORMAT f [, OVERWRITE])]``; ``format`` is an ExportFormat, None for native."""
+
+    name: QualifiedName
+    directory: Sql
+    format: Name | None = None
+    overwrite: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ImportModel:
+    """``IMPORT [OR REPLACE] MODEL [IF NOT EXISTS] name FROM 'dir'``."""
+
+    name: QualifiedName
+    directory: Sql
+    replace: bool = False
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class SetOption:
     """``SET grouplearn_x = value`` or ``RESET grouplearn_x`` (``value`` is None)."""
 
@@ -361,6 +382,8 @@ OurStatement = (
     | StopTrial
     | AddTrial
     | EvaluateModel
+    | ExportModel
+    | ImportModel
     | SetOption
 )
 Statement = OurStatement | Passthrough

@@ -1,0 +1,54 @@
+"""A model's rows out of the catalog as Arrow tables, and into one again under a new identity."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from grouplearn.catalog import store
+from grouplearn.catalog.models import StoredModel, load_by_id
+from grouplearn.catalog.schema import TABLES, Location, ensure_schema, table
+from grouplearn.errors import DataError
+
+
+def read_rows(con: duckdb.DuckDBPyConnection, model: StoredModel, name: str) -> Any:
+    """Return the rows of a model in one of the catalog tables, without its identity, in the order they were written."""
+    source = table(model.location.catalog, name)
+    query = f"SELECT * EXCLUDE (model) FROM {source} WHERE model = '{model.id}'::UUID ORDER BY rowid"
+    return con.sql(query).to_arrow_table()
+
+
+def write_rows(con: duckdb.DuckDBPyConnection, location: Location, rows: Mapping[str, Any], *, replace: bool) -> str:
+    """Store a model from the rows of all catalog tables, with its views and its macro; return its new identity.
+
+    The caller holds the transaction and has seen to what stands in the way. Raises DataError for rows that do not fit.
+    """
+    ensure_schema(con, location.catalog)
+    if replace:
+        store.drop(con, location.catalog, location.schema, location.name)
+    model = str(uuid.uuid4())
+    try:
+        for name in TABLES:
+            store.insert(con, table(location.catalog, name), model, _named(rows[name], name, location))
+        stored = load_by_id(con, location.catalog, model)
+        if stored is None or rows["models"].num_rows != 1:
+            raise DataError("there is not one model in it")
+        store.create_objects(con, location, stored.definition, model, stored.form)
+    except (duckdb.Error, pa.ArrowException, LookupError, TypeError, ValueError) as error:
+        if isinstance(error, duckdb.InterruptException):
+            raise
+        raise DataError(f"its tables are not those of a model: {str(error).splitlines()[0]}") from None
+    return model
+
+
+def _named(rows: Any, name: str, location: Location) -> Any:
+    """Return the rows with the place in which the model is now."""
+    if name != "models":
+        return rows
+    for column, value in (("schema_name", location.schema), ("model_name", location.name)):
+        rows = rows.set_column(rows.column_names.index(column), column, pa.array([value] * rows.num_rows))
+    return rows

@@ -1,0 +1,188 @@
+"""Which models predict in SQL alone, and the tables that their prediction reads: trees as nodes, networks as layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from grouplearn.catalog.records import GroupOutcome, ModelDefinition, RunOutcome
+from grouplearn.catalog.schema import first_row, table, version_of
+from grouplearn.data.encoders import FittedItem
+from grouplearn.learners.base import Artifact
+from grouplearn.learners.gbdt_trees import FeatureColumns, Nodes, count_leaves, nodes_of, parse_forest
+from grouplearn.learners.mlp_model import Networks
+
+#: Most nodes of all trees of a model: above it DuckDB would no longer look them up by their number alone.
+MOST_NODES = 1_000_000
+#: Most questions on the way to a leaf: the macro has a join for each.
+MOST_DEPTH = 64
+#: Most weights of one network, which every row carries along, and of the networks of all groups.
+MOST_WEIGHTS, MOST_WEIGHTS_IN_ALL = 20_000, 5_000_000
+#: The version of the catalog that brought their tables.
+_SINCE = 2
+#: Most layers of a network: the macro has a step for each.
+MOST_LAYERS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SqlForm:
+    """How a model's macro predicts: with ``linear`` weights, by ``trees`` (``depth`` questions at most), through the
+    ``layers`` of networks (``depth`` of them at most), or with the ``function`` predict because of ``reason``."""
+
+    kind: Literal["linear", "trees", "layers", "function"]
+    depth: int = 0
+    reason: str = ""
+
+    @property
+    def described(self) -> str:
+        """What DESCRIBE MODEL says."""
+        return f"function predict: {self.reason}" if self.kind == "function" else "SQL"
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The form of a model and the rows of catalog tables that it needs."""
+
+    form: SqlForm
+    tables: tuple[tuple[str, Any], ...] = ()
+
+
+LINEAR = Prediction(SqlForm("linear"))
+
+
+def prediction_of(definition: ModelDefinition, outcome: RunOutcome) -> Prediction:
+    """Return how a model that was just trained will predict."""
+    if definition.linear:
+        return LINEAR
+    reason = _always_function(definition)
+    if reason:
+        return _function(reason)
+    best = [(entry, artifact) for entry in outcome.groups if (artifact := best_artifact(entry)) is not None]
+    return _trees(best) if definition.learner == "gbdt" else _layers(best)
+
+
+def _always_function(definition: ModelDefinition) -> str:
+    if definition.learner not in ("gbdt", "mlp"):
+        return f"SQL has no form of {definition.learner}"
+    if definition.label_length:
+        return "it predicts arrays"
+    if any(entry.item.kind == "array" for entry in definition.items):
+        return "features are arrays"
+    return ""
+
+
+def best_artifact(entry: GroupOutcome) -> Artifact | None:
+    """Return the artifact of the best trial of a group, None where there is no such trial."""
+    best = next((trial for trial in entry.trials if trial.config == entry.best and trial.usable), None)
+    return None if best is None or entry.facts is None else best.artifact
+
+
+def _function(reason: str) -> Prediction:
+    return Prediction(SqlForm("function", reason=reason))
+
+
+def feature_columns(fitted: Sequence[FittedItem]) -> FeatureColumns:
+    """Return what trees ask for in place of each feature column: the items are the slots."""
+    wide = [item.item.encoder in ("onehot", "hash") for item in fitted]
+    slots = [np.full(item.width, place) for place, item in enumerate(fitted)]
+    categories = [np.arange(item.width) if each else np.array([-1]) for item, each in zip(fitted, wide, strict=True)]
+    return FeatureColumns(np.concatenate(slots), np.concatenate(categories))
+
+
+def _trees(best: Sequence[tuple[GroupOutcome, Artifact]]) -> Prediction:
+    count = sum(2 * count_leaves(artifact.text) for _, artifact in best)
+    if count > MOST_NODES:
+        return _function(f"its trees have {count:,} nodes, and SQL takes {MOST_NODES:,}")
+    forests = []
+    for entry, artifact in best:
+        assert entry.facts is not None  # noqa: S101  # as best_artifact has seen to
+        forests.append((entry.group.id, nodes_of(parse_forest(artifact.text), feature_columns(entry.facts.fitted))))
+    depth = max((nodes.depth for _, nodes in forests), default=0)
+    if depth > MOST_DEPTH:
+        return _function(f"its trees ask {depth} questions in a row, and SQL takes {MOST_DEPTH}")
+    form = SqlForm("trees", depth)
+    return Prediction(form, (("trees", _roots(forests)), ("nodes", _nodes([nodes for _, nodes in forests]))))
+
+
+def _roots(forests: Sequence[tuple[int, Nodes]]) -> Any:
+    rows: list[tuple[Any, ...]] = []
+    first = 1
+    for group, nodes in forests:
+        rows += [
+            (group, output, (nodes.roots[nodes.output == output] + first).tolist(), nodes.depth)
+            for output in range(int(nodes.output.max()) + 1)
+        ]
+        first += len(nodes.slot)
+    columns = list(zip(*rows, strict=True)) or [()] * 4
+    kinds = {"group_id": pa.int32(), "output": pa.int32(), "roots": pa.list_(pa.int32()), "depth": pa.int32()}
+    return pa.table({name: pa.array(column, kind) for (name, kind), column in zip(kinds.items(), columns, strict=True)})
+
+
+def _nodes(forests: Sequence[Nodes]) -> Any:
+    """Return the nodes of all forests numbered on, from 1."""
+    base = np.cumsum([0, *(len(nodes.slot) for nodes in forests)])
+
+    def joined(name: str, shift: bool = False) -> Any:
+        parts = [
+            getattr(nodes, name) + (start + 1 if shift else 0) for nodes, start in zip(forests, base, strict=False)
+        ]
+        return np.concatenate(parts) if parts else np.empty(0)
+
+    value, slot = joined("value"), joined("slot")
+    leaf, total = ~np.isnan(value), int(base[-1])
+    return pa.table(
+        {
+            "node": pa.array(np.arange(1, total + 1), pa.int32()),
+            "slot": pa.array(slot.astype(np.int32) + 1, mask=leaf),
+            **{name: pa.array(joined(name), pa.float64(), mask=leaf) for name in ("low", "high")},
+            **{name: pa.array(joined(name, shift=True).astype(np.int32)) for name in ("inside", "outside", "missing")},
+            "value": pa.array(value, mask=~leaf),
+        }
+    )
+
+
+def _layers(best: Sequence[tuple[GroupOutcome, Artifact]]) -> Prediction:
+    networks = [(entry.group.id, Networks.of(artifact)) for entry, artifact in best]
+    sizes = [sum(weights[0].size for weights in network.weights) for _, network in networks]
+    depth = max((len(network.weights) for _, network in networks), default=0)
+    if max(sizes, default=0) > MOST_WEIGHTS:
+        return _function(f"a network has {max(sizes):,} weights, and SQL takes {MOST_WEIGHTS:,}")
+    if sum(sizes) > MOST_WEIGHTS_IN_ALL:
+        return _function(f"its networks have {sum(sizes):,} weights, and SQL takes {MOST_WEIGHTS_IN_ALL:,}")
+    if depth > MOST_LAYERS:
+        return _function(f"a network has {depth} layers, and SQL takes {MOST_LAYERS}")
+    rows = [
+        {
+            "group_id": group,
+            "layer": place + 1,
+            "layers": len(network.weights),
+            "activation": network.activation,
+            "weights": network.weights[place][0].tolist(),
+            "bias": network.biases[place][0, 0].tolist(),
+        }
+        for group, network in networks
+        for place in range(len(network.weights))
+    ]
+    numbers, small = pa.list_(pa.float64()), pa.int32()
+    fields = [("group_id", small), ("layer", small), ("layers", small), ("activation", pa.string())]
+    schema = pa.schema([*fields, ("weights", pa.list_(numbers)), ("bias", numbers)])
+    return Prediction(SqlForm("layers", depth), (("layers", pa.Table.from_pylist(rows, schema)),))
+
+
+def stored_form(con: duckdb.DuckDBPyConnection, catalog: str, model: str, definition: ModelDefinition) -> SqlForm:
+    """Return how the macro of a stored model predicts."""
+    if definition.linear:
+        return LINEAR.form
+    if version_of(con, catalog) < _SINCE:
+        return SqlForm("function", reason="it was trained by an earlier version")
+    where = f"WHERE model = '{model}'::UUID"
+    for kind, name, depth in (("trees", "trees", "depth"), ("layers", "layers", "layers")):
+        found = first_row(con, f"SELECT max({depth}) FROM {table(catalog, name)} {where}")
+        if found is not None and found[0] is not None:
+            return SqlForm(kind, found[0])  # type: ignore[arg-type]
+    return SqlForm("function", reason=_always_function(definition) or "its size")

@@ -1,0 +1,90 @@
+"""The best trial of every group, as exports for other programs have them, and the index that says which file is which."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+from grouplearn.catalog.models import StoredModel
+from grouplearn.catalog.schema import table
+from grouplearn.catalog.scoring import GroupModel, load_groups
+from grouplearn.catalog.views import level_names
+from grouplearn.exchange.directory import CannotExchange
+from grouplearn.learners.base import Config
+
+INDEX = "index.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """What predicts one group, its number of rows, and the config of its best trial."""
+
+    group: GroupModel
+    n_rows: int
+    config: int
+    parameters: Config
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the feature columns."""
+        return tuple(name for item in self.group.fitted for name in item.features)
+
+    def file(self, suffix: str) -> str:
+        """Return the name of the group's file."""
+        return f"group_{self.group.id}.{suffix}"
+
+
+def best_of(con: duckdb.DuckDBPyConnection, model: StoredModel) -> list[Best]:
+    """Return the best trials of the groups that have one; raises CannotExchange when no group has."""
+    query = (
+        f"SELECT group_id, n_rows, best FROM {table(model.location.catalog, 'groups')}"
+        f" WHERE model = '{model.id}'::UUID AND best IS NOT NULL"
+    )
+    facts = {group: (n_rows, best) for group, n_rows, best in con.execute(query).fetchall()}
+    configs = model.definition.configs
+    found = [Best(group, *facts[group.id], configs[facts[group.id][1]]) for group in load_groups(con, model)]
+    if not found:
+        raise CannotExchange(
+            f'every group of model "{model.definition.name}" has failed, so there is nothing to export'
+        )
+    return found
+
+
+def index(model: StoredModel, every: Sequence[Best], suffix: str, **more: Any) -> Iterator[tuple[str, bytes]]:
+    """Yield the index: the model, the inputs, and for each group its key, its file, its hyperparameters and classes."""
+    definition = model.definition
+    levels = level_names(definition)
+    groups = [
+        {
+            "file": each.file(suffix),
+            "level": levels[each.group.level],
+            "keys": {definition.keys[key].name: each.group.keys[key] for key in definition.sets[each.group.level]},
+            "n_rows": each.n_rows,
+            "hyperparameters": dict(each.parameters),
+            "classes": [definition.classes[number] for number in each.group.classes],
+            "features": list(each.features),
+        }
+        for each in every
+    ]
+    items = [
+        {"name": entry.item.name, "kind": entry.item.kind, "encoder": entry.item.encoder, "sql": entry.sql}
+        for entry in definition.items
+    ]
+    document = {
+        "model": definition.name,
+        "learner": definition.learner,
+        "task": definition.task.value,
+        "target": definition.target_name,
+        "label_type": definition.label_type,
+        "classes": list(definition.classes),
+        "group_by": [{"name": key.name, "type": key.type, "sql": key.sql} for key in definition.keys],
+        "levels": list(levels),
+        "inputs": items,
+        **more,
+        "groups": groups,
+    }
+    yield INDEX, json.dumps(document, indent=1, ensure_ascii=False).encode()

@@ -1,0 +1,48 @@
+"""``EXPORT MODEL``: which formats a model has, and its directory written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from grouplearn.catalog.models import StoredModel
+from grouplearn.catalog.schema import VERSION
+from grouplearn.exchange import native, onnx_files, plain_files, sql_script
+from grouplearn.exchange.directory import Written, write
+
+Files = Iterator[tuple[str, bytes]]
+_MAKERS: Mapping[str, Callable[[duckdb.DuckDBPyConnection, StoredModel], Files]] = {
+    "native": native.files,
+    "onnx": onnx_files.files,
+    "lightgbm": plain_files.lightgbm_files,
+    "safetensors": plain_files.safetensors_files,
+    "sql": sql_script.files,
+}
+
+
+def formats_of(model: StoredModel) -> dict[str, str | None]:
+    """Return every format with the reason why the model has none of that kind, None for one that it has."""
+    definition = model.definition
+    trees, own = definition.learner == "gbdt", not (definition.linear or definition.learner in ("gbdt", "mlp"))
+    return {
+        "native": None,
+        "onnx": "only its module, which is Python, knows what its tensors mean" if own else None,
+        "lightgbm": None if trees else "it has no trees",
+        "safetensors": "its trees are not tensors" if trees else None,
+        "sql": model.form.reason or None,
+    }
+
+
+def export(con: duckdb.DuckDBPyConnection, model: StoredModel, kind: str, path: Path, *, overwrite: bool) -> Written:
+    """Write the directory of a model in a format that it has; raises CannotExchange."""
+    facts: dict[str, Any] = {
+        "format": kind,
+        "catalog_version": VERSION,
+        "model": model.definition.name,
+        "learner": model.definition.learner,
+        "statement": model.definition.statement,
+    }
+    return write(path, facts, _MAKERS[kind](con, model), overwrite=overwrite)

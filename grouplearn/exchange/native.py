@@ -1,0 +1,50 @@
+"""Format ``native``: the model's rows of every catalog table as Parquet, which come back bit for bit."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from grouplearn.catalog.copying import read_rows
+from grouplearn.catalog.models import StoredModel
+from grouplearn.catalog.schema import TABLES, VERSION
+from grouplearn.exchange.directory import CannotExchange, read_file, read_manifest
+
+
+def files(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Iterator[tuple[str, bytes]]:
+    """Yield a Parquet file per catalog table."""
+    for name in TABLES:
+        sink = io.BytesIO()
+        pq.write_table(read_rows(con, model, name), sink, compression="zstd")
+        yield _file(name), sink.getvalue()
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return the rows of every catalog table of an exported model, every file's SHA-256 checked before it is parsed."""
+    manifest = read_manifest(path)
+    if manifest.get("format") != "native":
+        message = f'directory "{path}" is an export in format {manifest.get("format")}, and IMPORT MODEL reads native'
+        raise CannotExchange(message, "Export the model with (FORMAT native).")
+    if manifest.get("catalog_version") != VERSION:
+        message = (
+            f"the export has tables of version {manifest.get('catalog_version')}, and this version reads {VERSION}"
+        )
+        raise CannotExchange(message, "Export it again, or import it with the grouplearn that exported it.")
+    return {name: _parsed(name, read_file(path, manifest, _file(name))) for name in TABLES}
+
+
+def _parsed(name: str, content: bytes) -> Any:
+    try:
+        return pq.read_table(io.BytesIO(content))
+    except (pa.ArrowException, OSError) as error:
+        raise CannotExchange(f"file {_file(name)} of the export is not Parquet: {error}") from None
+
+
+def _file(name: str) -> str:
+    return f"{name}.parquet"

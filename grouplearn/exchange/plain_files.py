@@ -1,0 +1,60 @@
+"""Formats ``lightgbm`` and ``safetensors``: the artifact of each group's best trial in a file that other programs read."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+
+import duckdb
+import numpy as np
+import safetensors.numpy
+
+from grouplearn.catalog.models import StoredModel
+from grouplearn.exchange.best import best_of, index
+
+
+def lightgbm_files(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Iterator[tuple[str, bytes]]:
+    """Yield a model text per group that ``lightgbm.Booster(model_file=...)`` loads, with our names of the features."""
+    every = best_of(con, model)
+    for each in every:
+        yield each.file("txt"), _with_names(each.group.artifact.text, each.features)
+    yield from index(model, every, "txt")
+
+
+def _with_names(text: bytes, features: Sequence[str]) -> bytes:
+    names = f"feature_names={' '.join(lightgbm_names(features))}"
+    return re.sub(rb"^feature_names=.*$", lambda _: names.encode(), text, count=1, flags=re.MULTILINE)
+
+
+def lightgbm_names(features: Sequence[str]) -> list[str]:
+    """Return the names with what LightGBM does not take in one as ``_``; ``_1``, ``_2`` make names that are then equal
+    different."""
+    taken: set[str] = set()
+    names = []
+    for feature in features:
+        plain = free = re.sub(r"[^\w.=()\-]", "_", feature) or "_"
+        number = 0
+        while free in taken:
+            number += 1
+            free = f"{plain}_{number}"
+        taken.add(free)
+        names.append(free)
+    return names
+
+
+def safetensors_files(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Iterator[tuple[str, bytes]]:
+    """Yield a file of tensors per group; its metadata says of what learner, for which group, over which features."""
+    every, definition = best_of(con, model), model.definition
+    for each in every:
+        metadata = {
+            "learner": definition.learner,
+            "task": definition.task.value,
+            "keys": json.dumps(list(each.group.keys)),
+            "features": json.dumps(list(each.features)),
+            "classes": json.dumps([definition.classes[number] for number in each.group.classes]),
+            "hyperparameters": json.dumps(dict(each.parameters)),
+        }
+        tensors = {name: np.ascontiguousarray(value) for name, value in sorted(each.group.artifact.tensors.items())}
+        yield each.file("safetensors"), bytes(safetensors.numpy.save(tensors, metadata))
+    yield from index(model, every, "safetensors")

@@ -1,0 +1,76 @@
+"""Format ``sql``: one script that makes the tables and the macro of a model in any DuckDB, with nothing installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+
+from grouplearn.catalog.models import StoredModel
+from grouplearn.catalog.predict_macro import macro_parameter, predict_select
+from grouplearn.catalog.schema import table
+from grouplearn.exchange.best import best_of
+from grouplearn.sqltext import identifier, literal, qualified
+
+#: Rows of one INSERT.
+_BATCH = 500
+#: What prediction reads of the catalog tables: columns, and which of the model's rows.
+_READ = {
+    "models": ("model, model_name, learner, task, target_name, label_type, classes, statement, trained_at", "true"),
+    "groups": (
+        "model, group_id, level, keys, n_rows, best, classes, features, starts, fills, centers, scales, categories",
+        "best IS NOT NULL",
+    ),
+    "artifacts": (
+        "model, group_id, config, weights, intercept",
+        "(group_id, config) IN (SELECT (group_id, best) FROM {groups})",
+    ),
+    "trees": ("*", "true"),
+    "nodes": ("*", "true"),
+    "layers": ("*", "true"),
+}
+_OF_FORM = {"linear": ("artifacts",), "trees": ("trees", "nodes"), "layers": ("layers",)}
+
+
+def files(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Iterator[tuple[str, bytes]]:
+    """Yield the script ``model.sql``: a schema ``<model>_model`` with the tables, and the macro ``<model>_predict``."""
+    best_of(con, model)  # nothing to predict with is an error, and so is a damaged artifact
+    yield "model.sql", "".join(_script(con, model)).encode()
+
+
+def _script(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Iterator[str]:
+    definition, name = model.definition, model.location.name
+    place = qualified(f"{name}_model")
+    macro = identifier(f"{name}_predict")
+    title = " ".join(name.split())
+    yield f"-- Model {title} ({definition.learner}) for DuckDB 1.3 and later, made by grouplearn.\n"
+    yield f"-- After this script: FROM {' '.join(macro.split())}(any_table);\n"
+    yield f"BEGIN TRANSACTION;\nCREATE SCHEMA {place};\n"
+    for part in ("models", "groups", *_OF_FORM[model.form.kind]):
+        yield from _table(con, model, part, place)
+    parameter = macro_parameter(definition)
+    select = predict_select(definition, model.id, f"query_table({parameter})", place, model.form)
+    yield f"CREATE MACRO {macro}({parameter}) AS TABLE {select};\nCOMMIT;\n"
+
+
+def _table(con: duckdb.DuckDBPyConnection, model: StoredModel, part: str, place: str) -> Iterator[str]:
+    columns, where = _READ[part]
+    catalog, own = model.location.catalog, f"model = '{model.id}'::UUID"
+    chosen = where.format(groups=f"{table(catalog, 'groups')} WHERE {own}")
+    query = f"SELECT {columns} FROM {table(catalog, part)} WHERE {own} AND {chosen} ORDER BY rowid"
+    types = con.execute(f"DESCRIBE {query}").fetchall()
+    target = f"{place}.{identifier(part)}"
+    yield f"CREATE TABLE {target} ({', '.join(f'{identifier(row[0])} {row[1]}' for row in types)});\n"
+    # Numbers go as DuckDB writes them, which reads back as the same bits; texts and lists of texts as literals.
+    shown = [
+        f"CAST({identifier(row[0])} AS VARCHAR)" if "VARCHAR" not in row[1] else identifier(row[0]) for row in types
+    ]
+    rows = con.execute(f"SELECT {', '.join(shown)} FROM ({query})").fetchall()
+    for start in range(0, len(rows), _BATCH):
+        lines = ",\n".join(map(_row, rows[start : start + _BATCH]))
+        yield f"INSERT INTO {target} VALUES\n{lines};\n"
+
+
+def _row(values: tuple[Any, ...]) -> str:
+    return f"({', '.join(map(literal, values))})"

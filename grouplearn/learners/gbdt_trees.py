@@ -1,0 +1,277 @@
+"""Trees as tables: LightGBM's model text becomes nodes that ask one question, whether a number lies in an interval."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.learners.base import FloatArray
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+#: LightGBM takes numbers up to this size for 0 where zero means missing (kZeroThreshold, a float).
+ZERO = float(np.float32(1e-35))
+_CATEGORICAL, _DEFAULT_LEFT = 1, 2
+_MISSING_IS_ZERO = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """The splits and leaves of every tree, one tree after the other, as LightGBM's model text has them.
+
+    ``splits`` and ``leaves`` count those of each tree. A child >= 0 is a split of the same tree, a child c < 0 its leaf
+    -c - 1. ``decision`` has LightGBM's bits: categorical, missing goes left, and what is missing (bits 2 and 3: nothing,
+    zero, NaN). ``sets`` are the categories that go left, per categorical split, which names its set by ``threshold``.
+    Tree i adds to output i modulo ``n_outputs``.
+    """
+
+    n_outputs: int
+    splits: IntArray
+    leaves: IntArray
+    feature: IntArray
+    threshold: FloatArray
+    decision: IntArray
+    left: IntArray
+    right: IntArray
+    value: FloatArray
+    sets: tuple[tuple[IntArray, ...], ...]
+
+    @property
+    def n_trees(self) -> int:
+        """Number of trees."""
+        return len(self.splits)
+
+    @property
+    def tree(self) -> IntArray:
+        """The tree of each split."""
+        return np.repeat(np.arange(self.n_trees), self.splits)
+
+    @property
+    def missing(self) -> IntArray:
+        """Per split what is missing: 0 nothing (NaN is taken for 0), 1 zero and NaN, 2 NaN."""
+        return (self.decision >> 2) & 3
+
+    @property
+    def missing_left(self) -> BoolArray:
+        """Whether NaN goes left."""
+        as_zero = (self.missing == 0) & (self.threshold >= 0)
+        by_default = (self.missing != 0) & (self.decision & _DEFAULT_LEFT > 0)
+        left: BoolArray = (as_zero | by_default) & ~self.categorical
+        return left
+
+    @property
+    def categorical(self) -> BoolArray:
+        """Whether the split asks for categories."""
+        asks: BoolArray = (self.decision & _CATEGORICAL) > 0
+        return asks
+
+    @property
+    def zero_is_missing(self) -> BoolArray:
+        """Whether zeros go where NaN goes."""
+        zero: BoolArray = (self.missing == _MISSING_IS_ZERO) & ~self.categorical
+        return zero
+
+    def set_of(self, split: int) -> IntArray:
+        """Return the categories that go left at a categorical split, sorted."""
+        tree = int(np.searchsorted(np.cumsum(self.splits), split, side="right"))
+        return self.sets[tree][int(self.threshold[split])]
+
+
+def count_leaves(text: bytes) -> int:
+    """Return the leaves of all trees of a LightGBM model text, without reading the rest of it."""
+    return sum(int(number) for number in re.findall(rb"^num_leaves=(\d+)", text, re.MULTILINE))
+
+
+def parse_forest(text: bytes) -> Forest:
+    """Return the trees of a LightGBM model text that can be trusted; averaged forests have their leaves divided."""
+    source = text.decode()
+    leaves = _integers(_lines(source, "num_leaves"))
+    n_outputs = int(_lines(source, "num_tree_per_iteration")[0])
+    value = _numbers(_lines(source, "leaf_value"))
+    if re.search(r"^average_output$", source, re.MULTILINE):
+        value = value / (len(leaves) // n_outputs)
+    blocks = source.split("\nTree=")[1:] if "cat_threshold=" in source else []
+    return Forest(
+        n_outputs,
+        leaves - 1,
+        leaves,
+        _integers(_lines(source, "split_feature")),
+        _numbers(_lines(source, "threshold")),
+        _integers(_lines(source, "decision_type")),
+        _integers(_lines(source, "left_child")),
+        _integers(_lines(source, "right_child")),
+        value,
+        tuple(map(_category_sets, blocks)),
+    )
+
+
+def _lines(source: str, name: str) -> list[str]:
+    return re.findall(rf"^{name}=(.*)$", source, re.MULTILINE)
+
+
+def _integers(lines: Sequence[str]) -> IntArray:
+    return np.array(" ".join(lines).split(), dtype=np.int64)
+
+
+def _numbers(lines: Sequence[str]) -> FloatArray:
+    return np.array(" ".join(lines).split(), dtype=np.float64)
+
+
+def _category_sets(tree: str) -> tuple[IntArray, ...]:
+    """Return the sets of a tree from its bit sets: 32 categories to a word, sets from one boundary to the next."""
+    if "cat_threshold=" not in tree:
+        return ()
+    bounds, words = _integers(_lines(tree, "cat_boundaries")), _integers(_lines(tree, "cat_threshold"))
+    bits = (words[:, None] >> np.arange(32)) & 1
+    return tuple(np.flatnonzero(bits[low:high].ravel()) for low, high in itertools.pairwise(bounds.tolist()))
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureColumns:
+    """What the feature columns of a model are made of: the ``slot`` of each, and for the column of one category (of a
+    one-hot or a hashed item, whose slot holds the category's number) that ``category``; -1 for a plain number."""
+
+    slot: IntArray
+    category: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """Nodes of trees: from a node with a ``value`` nothing follows; at any other a row goes on to ``inside`` if ``low`` <= x
+    <= ``high`` where x is the number in its ``slot``, to ``missing`` if there is none, else to ``outside``.
+
+    ``roots`` (trees,) and ``output`` (trees,) say where each tree begins and what it adds to; ``depth`` is the most
+    questions that a row is asked.
+    """
+
+    slot: IntArray
+    low: FloatArray
+    high: FloatArray
+    inside: IntArray
+    outside: IntArray
+    missing: IntArray
+    value: FloatArray
+    roots: IntArray
+    output: IntArray
+    depth: int
+
+
+def nodes_of(forest: Forest, columns: FeatureColumns) -> Nodes:
+    """Return the nodes of a forest: first splits and then leaves of each tree, then what some splits need besides."""
+    sizes = forest.splits + forest.leaves
+    base = np.cumsum(sizes) - sizes
+    is_leaf = _concatenated_ranges(sizes) >= np.repeat(forest.splits, sizes)
+    drafts = _Drafts(forest, columns, base, np.flatnonzero(~is_leaf), len(is_leaf))
+    drafts.value[is_leaf] = forest.value
+    drafts.write_splits()
+    for split in np.flatnonzero(forest.categorical & (columns.category[forest.feature] < 0)).tolist():
+        drafts.write_set(split, forest.set_of(split))
+    drafts.divert_zeros(np.flatnonzero(forest.zero_is_missing & (columns.category[forest.feature] < 0)))
+    return drafts.finished(np.arange(forest.n_trees) % forest.n_outputs)
+
+
+def _concatenated_ranges(sizes: IntArray) -> IntArray:
+    """Return 0..n-1 for each size n, one after the other."""
+    return np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+
+
+class _Drafts:
+    """Nodes while they are made; ``place`` is the node of each split of the forest."""
+
+    def __init__(self, forest: Forest, columns: FeatureColumns, base: IntArray, place: IntArray, size: int) -> None:
+        self.forest, self.columns, self.place, self.roots = forest, columns, place, base.copy()
+        of_split, splits = base[forest.tree], forest.splits[forest.tree]
+        self.left = np.where(forest.left >= 0, of_split + forest.left, of_split + splits - forest.left - 1)
+        self.right = np.where(forest.right >= 0, of_split + forest.right, of_split + splits - forest.right - 1)
+        own = np.arange(size)
+        self.slot = np.full(size, -1)
+        self.low, self.high = np.full(size, -np.inf), np.full(size, np.inf)
+        self.inside, self.outside, self.missing = own.copy(), own.copy(), own.copy()
+        self.value = np.full(size, np.nan)
+
+    def write_splits(self) -> None:
+        """Write every split as if it were on a number or on the column of a category."""
+        forest, at = self.forest, self.place
+        category = self.columns.category[forest.feature]
+        single = category >= 0
+        # In the column of a category there are but 1, where the slot holds it, and 0.
+        ones, zeros = (self._side(np.full(len(category), number)) for number in (1.0, 0.0))
+        missing = np.where(forest.missing_left, self.left, self.right)
+        self.slot[at] = self.columns.slot[forest.feature]
+        self.low[at], self.high[at] = np.where(single, category, -np.inf), np.where(single, category, forest.threshold)
+        self.inside[at] = np.where(single, ones, self.left)
+        self.outside[at] = np.where(single, zeros, self.right)
+        self.missing[at] = np.where(single, zeros, missing)
+
+    def _side(self, numbers: FloatArray) -> IntArray:
+        """Return the child that each split gives a number to."""
+        forest = self.forest
+        left = numbers <= forest.threshold
+        left = np.where(forest.zero_is_missing & (np.abs(numbers) <= ZERO), forest.missing_left, left)
+        for split in np.flatnonzero(forest.categorical).tolist():
+            left[split] = numbers[split] in forest.set_of(split)
+        return np.where(left, self.left, self.right)
+
+    def write_set(self, split: int, categories: IntArray) -> None:
+        """Write a split on a set: a node for each run of categories, one after the other."""
+        breaks = np.flatnonzero(np.diff(categories) != 1)
+        firsts = categories[np.concatenate([[0], breaks + 1])] if len(categories) else np.array([np.inf])
+        lasts = categories[np.concatenate([breaks, [-1]])] if len(categories) else np.array([-np.inf])
+        node, right = int(self.place[split]), int(self.right[split])
+        slot, inside = int(self.slot[node]), int(self.left[split])
+        chain = [node, *self._append(len(firsts) - 1)]
+        self.slot[chain], self.low[chain], self.high[chain] = slot, firsts, lasts
+        self.inside[chain], self.missing[chain], self.outside[chain] = inside, right, [*chain[1:], right]
+
+    def divert_zeros(self, splits: IntArray) -> None:
+        """Put before each split a node that sends zeros where missing values go."""
+        nodes, entry = self.place[splits], np.arange(len(self.slot))
+        added = np.array(self._append(len(nodes)), dtype=np.int64)
+        entry[nodes] = added
+        for targets in (self.inside, self.outside, self.missing):
+            targets[: len(entry)] = entry[targets[: len(entry)]]
+        self.roots = entry[self.roots]
+        self.slot[added], self.low[added], self.high[added] = self.slot[nodes], -ZERO, ZERO
+        self.inside[added] = self.missing[added] = self.missing[nodes]
+        self.outside[added] = nodes
+
+    def _append(self, count: int) -> list[int]:
+        start = len(self.slot)
+        own = np.arange(start, start + count)
+        for name, new in (("slot", own), ("inside", own), ("outside", own), ("missing", own)):
+            setattr(self, name, np.concatenate([getattr(self, name), new]))
+        for name in ("low", "high", "value"):
+            setattr(self, name, np.concatenate([getattr(self, name), np.full(count, np.nan)]))
+        return own.tolist()
+
+    def finished(self, output: IntArray) -> Nodes:
+        """Return the nodes."""
+        ways = (self.inside, self.outside, self.missing)
+        return Nodes(self.slot, self.low, self.high, *ways, self.value, self.roots, output, self._depth())
+
+    def _depth(self) -> int:
+        depth, reached = 0, self.roots
+        while len(reached := np.unique(reached[np.isnan(self.value[reached])])):
+            reached = np.concatenate([self.inside[reached], self.outside[reached], self.missing[reached]])
+            depth += 1
+        return depth
+
+
+def walk(nodes: Nodes, slots: FloatArray) -> FloatArray:
+    """Return the sums of the leaves that rows (n, slots) come to, per output: what the SQL over the nodes computes."""
+    sums = np.zeros((len(slots), int(nodes.output.max()) + 1))
+    for root, output in zip(nodes.roots.tolist(), nodes.output.tolist(), strict=True):
+        at = np.full(len(slots), root)
+        for _ in range(nodes.depth):
+            x = slots[np.arange(len(slots)), nodes.slot[at]]
+            within = (x >= nodes.low[at]) & (x <= nodes.high[at])
+            after = np.where(np.isnan(x), nodes.missing[at], np.where(within, nodes.inside[at], nodes.outside[at]))
+            at = np.where(np.isnan(nodes.value[at]), after, at)
+        sums[:, output] += nodes.value[at]
+    return sums

@@ -1,0 +1,96 @@
+"""The statements that carry models from place to place: EXPORT MODEL, IMPORT MODEL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import get_args
+
+from grouplearn.errors import did_you_mean
+from grouplearn.parser.cursor import Cursor
+from grouplearn.parser.statements import ExportFormat, ExportModel, ImportModel, Name, Sql
+from grouplearn.parser.tokens import Kind, Token, unquote
+from grouplearn.parser.train import parse_amount
+
+EXPORT_FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
+_FORMATS = f"The formats are {', '.join(EXPORT_FORMATS)}."
+_EXAMPLE = "For example (FORMAT onnx, OVERWRITE)."
+
+
+def parse_export(cursor: Cursor) -> ExportModel:
+    """``EXPORT MODEL name TO 'dir' [(FORMAT f [, OVERWRITE])]``."""
+    cursor.expect("EXPORT", "MODEL")
+    name = cursor.qualified_name("a model name")
+    cursor.expect("TO", hint="For example EXPORT MODEL m TO 'directory' (FORMAT onnx).")
+    directory = _parse_directory(cursor)
+    if not cursor.peek().is_symbol("("):
+        cursor.expect_end("options in brackets or the end of the statement")
+        return ExportModel(name, directory)
+    chosen, overwrite = _parse_export_options(cursor)
+    cursor.expect_end()
+    return ExportModel(name, directory, chosen, overwrite)
+
+
+def parse_import(cursor: Cursor) -> ImportModel:
+    """``IMPORT [OR REPLACE] MODEL [IF NOT EXISTS] name FROM 'dir'``."""
+    cursor.expect("IMPORT")
+    replace = cursor.accept("OR", "REPLACE")
+    cursor.expect("MODEL")
+    condition = cursor.span(cursor.index, cursor.index + 1)
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    if replace and if_not_exists:
+        cursor.fail("OR REPLACE and IF NOT EXISTS exclude each other", condition)
+    name = cursor.qualified_name("a model name")
+    cursor.expect("FROM", hint="For example IMPORT MODEL m FROM 'directory'.")
+    directory = _parse_directory(cursor)
+    cursor.expect_end()
+    return ImportModel(name, directory, replace, if_not_exists)
+
+
+def _parse_directory(cursor: Cursor) -> Sql:
+    """Read a string, a parameter or an expression in brackets."""
+    token = cursor.peek()
+    if token.kind is Kind.STRING:
+        cursor.advance()
+        return cursor.sql(cursor.index - 1, cursor.index)
+    if token.kind is not Kind.PARAMETER and not token.is_symbol("("):
+        cursor.unexpected("a directory", "Give its name in single quotes, a parameter, or an expression in brackets.")
+    return parse_amount(cursor, "a directory")
+
+
+def _parse_export_options(cursor: Cursor) -> tuple[Name | None, bool]:
+    low, high = cursor.open_bracket("the directory")
+    if low == high:
+        cursor.fail("the options are empty", cursor.span(low - 1, high + 1), _EXAMPLE)
+    chosen: Name | None = None
+    overwrite: bool | None = None
+    for start, stop in cursor.items(low, high):
+        option = cursor.tokens[start]
+        if option.word not in ("FORMAT", "OVERWRITE"):
+            hint = cursor.suggest(option, ("FORMAT", "OVERWRITE")) or "The options are FORMAT and OVERWRITE."
+            cursor.fail(f'"{option.text}" is not an option of EXPORT MODEL', option, hint)
+        if (chosen if option.word == "FORMAT" else overwrite) is not None:
+            cursor.fail(f"{option.word} is given twice", option)
+        values = cursor.tokens[start + 1 : stop]
+        if option.word == "FORMAT":
+            chosen = _parse_format(cursor, option, values)
+        else:
+            overwrite = _parse_overwrite(cursor, values)
+    return chosen, bool(overwrite)
+
+
+def _parse_format(cursor: Cursor, option: Token, values: Sequence[Token]) -> Name:
+    if len(values) != 1:
+        cursor.fail("FORMAT takes one word", values[1] if values else option, _FORMATS)
+    value = values[0]
+    word = (value.text.strip("'") if value.kind is Kind.STRING else unquote(value)).lower()
+    if word not in EXPORT_FORMATS:
+        hint = did_you_mean(word, EXPORT_FORMATS) or _FORMATS
+        cursor.fail(f'"{word}" is not a format of EXPORT MODEL', value, hint)
+    return Name(word, value.span)
+
+
+def _parse_overwrite(cursor: Cursor, values: Sequence[Token]) -> bool:
+    words = [value.word for value in values]
+    if words not in ([], ["TRUE"], ["FALSE"]):
+        cursor.fail("OVERWRITE is true or false", values[0], "OVERWRITE alone means true.")
+    return words != ["FALSE"]

@@ -1,0 +1,89 @@
+"""EXPORT MODEL and IMPORT MODEL, carried out on a connection."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from grouplearn import answers
+from grouplearn.catalog import copying, store
+from grouplearn.catalog.schema import Location
+from grouplearn.data.run_directory import size
+from grouplearn.databases import Databases
+from grouplearn.errors import DataError, Error, MissingDependency, ModelExists
+from grouplearn.exchange import exporting, native
+from grouplearn.exchange.directory import CannotExchange
+from grouplearn.exchange.onnx_graph import OnnxMissing
+from grouplearn.parser.statements import ExportModel, ImportModel, Sql
+from grouplearn.plan.judge import Judge
+
+
+def handlers(con: duckdb.DuckDBPyConnection, databases: Databases) -> dict[type, Callable[[Any, Judge], str]]:
+    """Return what carries out each of the statements."""
+    return {
+        ExportModel: lambda statement, judge: export_model(statement, con, databases, judge),
+        ImportModel: lambda statement, judge: import_model(statement, con, databases, judge),
+    }
+
+
+def export_model(statement: ExportModel, con: duckdb.DuckDBPyConnection, databases: Databases, judge: Judge) -> str:
+    """Write the directory and say how much it is."""
+    model = databases.model(statement.name, judge)
+    kind, where = (statement.format.value, statement.format.span) if statement.format else ("native", None)
+    formats = exporting.formats_of(model)
+    if formats[kind] is not None:
+        message = f'model "{model.definition.name}" ({model.definition.learner}) has no {kind} form: {formats[kind]}'
+        possible = ", ".join(name for name, reason in formats.items() if reason is None)
+        raise judge.error(message, where, f"It can be exported as {possible}.")
+    path = _path(judge, statement.directory)
+    try:
+        written = exporting.export(con, model, kind, path, overwrite=statement.overwrite)
+    except CannotExchange as error:
+        raise judge.error(str(error), statement.directory.span, error.hint) from None
+    except OnnxMissing as error:
+        raise MissingDependency(str(error), text=judge.text, span=where, hint=error.hint) from None
+    told = f"model {statement.name.name} is exported: {written.files} files, {size(written.size)}"
+    return answers.notice(f"{told}, in {path}")
+
+
+def import_model(statement: ImportModel, con: duckdb.DuckDBPyConnection, databases: Databases, judge: Judge) -> str:
+    """Store the model of a directory, with new names for itself and its objects."""
+    catalog, schema = databases.of(statement.name, judge)
+    name = statement.name.name
+    conflict = store.exists(con, catalog, schema, name, replace=statement.replace)
+    if conflict is not None and conflict.is_model and statement.if_not_exists:
+        return answers.notice(f"model {name} exists already; nothing was imported")
+    if conflict is not None:
+        raise _exists(statement, conflict, judge)
+    databases.refuse_read_only(
+        catalog, statement.name.span, judge, "a model cannot be stored in it", "Open it without read_only."
+    )
+    path = _path(judge, statement.directory)
+    try:
+        rows = native.read(path)
+    except CannotExchange as error:
+        raise judge.error(str(error), statement.directory.span, error.hint) from None
+    try:
+        with databases.transaction():
+            copying.write_rows(con, Location(catalog, schema, name), rows, replace=statement.replace)
+    except DataError as error:
+        raise judge.error(f'directory "{path}" cannot be imported: {error}', statement.directory.span) from None
+    count = rows["groups"].num_rows
+    return answers.notice(f"model {name} is imported: {count} group{'' if count == 1 else 's'}")
+
+
+def _exists(statement: ImportModel, conflict: store.Conflict, judge: Judge) -> Error:
+    written = judge.text[statement.name.span.start : statement.name.span.end]
+    hint = f"Write IMPORT OR REPLACE MODEL {written} to replace it." if conflict.is_model else "Choose another name."
+    return ModelExists(conflict.message, text=judge.text, span=statement.name.span, hint=hint)
+
+
+def _path(judge: Judge, directory: Sql) -> Path:
+    value, kind = judge.constant(directory)
+    if not isinstance(value, str) or not value:
+        raise judge.error(f"a directory is a text, not a value of type {kind}", directory.span)
+    return Path(os.path.abspath(os.path.expanduser(value)))

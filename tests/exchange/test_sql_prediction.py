@@ -1,0 +1,85 @@
+"""Models predict in SQL alone: what m_predict says is what the function predict says, and nothing has to be installed."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import MODELS
+from predictions import SHOWN, assert_same, by_function, by_macro, numbers
+
+import grouplearn
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_macro_and_function_agree(con: grouplearn.Connection, name: str) -> None:
+    expected = by_function(con, name)
+    assert len({level for *_, level in expected.values()}) > 1  # rows fall back to several levels
+    assert_same(by_macro(con, name), expected, 1e-6)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_describe_says_that_it_is_sql(con: grouplearn.Connection, name: str) -> None:
+    assert dict(con.execute(f"DESCRIBE MODEL {name}").fetchall())["prediction"] == "SQL"
+
+
+PLAIN = """
+import json, sys
+import duckdb
+con = duckdb.connect(sys.argv[1], read_only=True)
+answers = {}
+for name, column in json.loads(sys.argv[2]).items():
+    sql = f"SELECT id, {column}, prediction::VARCHAR, model_level FROM {name}_predict(fresh)"
+    answers[name] = con.execute(sql).fetchall()
+assert not any(module.startswith(("grouplearn", "lightgbm", "torch")) for module in sys.modules)
+print(json.dumps(answers))
+"""
+
+
+def test_database_predicts_where_grouplearn_is_not(database: Path) -> None:
+    columns = {name: SHOWN[name.rpartition("_")[2]] for name in MODELS}
+    run = subprocess.run(
+        [sys.executable, "-c", PLAIN, str(database), json.dumps(columns)],
+        capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+    answers = json.loads(run.stdout)
+    with grouplearn.connect(str(database), progress=False) as con:
+        for name in MODELS:
+            found = {row[0]: numbers(tuple(row)) for row in answers[name]}
+            assert_same(found, by_function(con, name), 1e-6)
+
+
+def test_large_forest_goes_through_the_function(con: grouplearn.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grouplearn.catalog.sql_forms.MOST_NODES", 100)
+    con.execute("BEGIN")
+    con.execute("TRAIN MODEL big_value USING gbdt PREDICT y FEATURES (x, z) FROM t").fetchall()
+    assert_same(by_macro(con, "big_value"), by_function(con, "big_value"), 0)
+    said = dict(con.execute("DESCRIBE MODEL big_value").fetchall())["prediction"]
+    con.execute("ROLLBACK")
+    assert said == "function predict: its size"
+
+
+def test_deep_trees_are_planned(con: grouplearn.Connection) -> None:
+    con.execute("BEGIN")
+    con.execute(
+        "TRAIN MODEL deep_value USING gbdt PREDICT hash(id) % 1000 FEATURES (id) FROM t"
+        " OVER GRID ((num_leaves, min_data_in_leaf, num_iterations) IN ((200, 1, 2)))"
+    ).fetchall()
+    depth = con.execute("SELECT max(depth) FROM grouplearn.trees").fetchall()[0][0]
+    assert depth > 15
+    assert_same(by_macro(con, "deep_value"), by_function(con, "deep_value"), 1e-6)
+    con.execute("ROLLBACK")
+
+
+def test_dropping_a_model_takes_its_nodes_along(con: grouplearn.Connection) -> None:
+    con.execute("BEGIN")
+    count = "SELECT (SELECT count(*) FROM grouplearn.nodes), (SELECT count(*) FROM grouplearn.trees)"
+    before = con.execute(count).fetchall()
+    con.execute("TRAIN MODEL passing USING gbdt PREDICT y FEATURES (x, z) FROM t").fetchall()
+    assert con.execute(count).fetchall() != before
+    con.execute("ALTER MODEL passing RENAME TO gone")
+    assert len(con.execute("FROM gone_predict(fresh)").fetchall()) > 100
+    con.execute("DROP MODEL gone")
+    assert con.execute(count).fetchall() == before
+    con.execute("ROLLBACK")
