@@ -29,7 +29,13 @@ def test_every_resource_is_listed() -> None:
     patterns = SETUPTOOLS["package-data"]
     resources = [path for path in files() if path.suffix != ".py"]
     assert len(resources) >= 4
-    left_out = [
-        path for path in resources if not any(path.match(pattern) for pattern in patterns.get(package_of(path), []))
-    ]
+    left_out = [path for path in resources if not any(path.match(pattern) for pattern in patterns_for(path, patterns))]
     assert left_out == []
+
+
+def patterns_for(path: Path, patterns: dict[str, list[str]]) -> list[str]:
+    """Those of the file's package; a folder without Python belongs to the package it is in."""
+    place = package_of(path)
+    while place and place not in SETUPTOOLS["packages"]:
+        place = place.rpartition(".")[0]
+    return patterns.get(place, [])

@@ -213,10 +213,14 @@ class Connection:
 
     def arrow(self) -> Any:
         """Return the rows of the last result as a pyarrow Table."""
-        with warnings.catch_warnings():
-            # DuckDB advises con.sql(...) to save a copy; who calls this has chosen execute().
-            warnings.simplefilter("ignore", UserWarning)
-            return self._duckdb.to_arrow_table()
+        return _without_advice(self._duckdb.to_arrow_table)
+
+    #: What DuckDB called it before 2.0; Ibis 12 still asks for it.
+    fetch_arrow_table = arrow
+
+    def fetch_record_batch(self, rows_per_batch: int = 1_000_000) -> Any:
+        """Return the rows of the last result as a pyarrow RecordBatchReader: DuckDB's name of before 2.0, for Ibis."""
+        return _without_advice(self._duckdb.to_arrow_reader, rows_per_batch)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -274,6 +278,13 @@ class Connection:
             scope = scope.with_outer_frames()
         with frames_registered(self._duckdb, text, scope), interruptible(self.interrupt, at_once=False):
             return self._session.answer(statement, text, parameters)
+
+
+def _without_advice(function: Callable[..., Any], *arguments: Any) -> Any:
+    """DuckDB advises con.sql(...) to save a copy; who calls this has chosen execute()."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return function(*arguments)
 
 
 def _pieces(query: Any) -> list[Piece]:

@@ -18,6 +18,8 @@ from typing import Any
 import duckdb
 
 _CALL = compile("__grouplearn_call__(*__grouplearn_args__, **__grouplearn_options__)", "<grouplearn>", "eval")
+#: Whose functions run the statement of a notebook's SQL cell, in which data frames are the cell's variables.
+_SQL_CELLS = "marimo._sql."
 _WORD = re.compile(r'"((?:[^"]|"")+)"|(\w+)')
 
 
@@ -31,8 +33,10 @@ class Scope:
 
     @classmethod
     def of_caller(cls, depth: int = 1) -> Scope:
-        """Return the scope of the function ``depth`` calls above the one that calls this."""
+        """Return the scope of the function ``depth`` calls above the one that calls this, marimo's own left out."""
         frame: FrameType = sys._getframe(depth + 1)
+        while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_SQL_CELLS):
+            frame = frame.f_back
         return cls(frame.f_globals, frame.f_locals, frame)
 
     def with_outer_frames(self) -> Scope:

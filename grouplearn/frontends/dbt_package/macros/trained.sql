@@ -1,0 +1,42 @@
+{#- A model whose SQL is a TRAIN without its beginning: the clauses from USING on. It is trained anew, and replaces what had
+    its name only when it is done. -#}
+{% materialization trained, adapter='duckdb', supported_languages=['sql'] %}
+
+  {%- set existing = load_cached_relation(this) -%}
+  {%- set target = this.incorporate(type='view') -%}
+
+  {{ run_hooks(pre_hooks, inside_transaction=False) }}
+  {{ run_hooks(pre_hooks, inside_transaction=True) }}
+
+  {#- What was a plain table or view before it became a model goes. Dropping what is a model already is TRAIN's. -#}
+  {%- if existing is not none and not grouplearn.is_trained(this) -%}
+    {{ adapter.drop_relation(existing) }}
+  {%- endif -%}
+
+  {% call statement('main') -%}
+    TRAIN OR REPLACE MODEL {{ target }}
+    {{ compiled_code }}
+  {%- endcall %}
+
+  {{ run_hooks(post_hooks, inside_transaction=True) }}
+  {% do persist_docs(target, model) %}
+  {{ adapter.commit() }}
+  {{ run_hooks(post_hooks, inside_transaction=False) }}
+
+  {{ return({'relations': [target]}) }}
+{% endmaterialization %}
+
+{% macro is_trained(relation) %}
+  {%- for row in run_query('SHOW MODELS').rows -%}
+    {%- if row['database'] | lower == relation.database | lower and row['schema'] | lower == relation.schema | lower
+        and row['model'] | lower == relation.identifier | lower -%}
+      {{ return(true) }}
+    {%- endif -%}
+  {%- endfor -%}
+  {{ return(false) }}
+{% endmacro %}
+
+{#- The rows of ``source``, a relation, as ``model`` predicts them: FROM {{ grouplearn.predict(ref('m'), ref('rows')) }} -#}
+{% macro predict(model, source) -%}
+  {{ model.incorporate(path={'identifier': model.identifier ~ '_predict'}) }}({{ source }})
+{%- endmacro %}

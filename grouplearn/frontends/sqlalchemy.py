@@ -1,0 +1,206 @@
+"""``grouplearn:///file.duckdb``: SQLAlchemy engines whose connections understand our statements.
+
+::
+
+    engine = sqlalchemy.create_engine("grouplearn:///sales.duckdb")   # grouplearn:///:memory: for one in memory
+    with engine.begin() as con:
+        con.exec_driver_sql("TRAIN MODEL demand USING linear_regression PREDICT units FROM sales GROUP BY region")
+    pandas.read_sql("FROM demand WHERE is_best", engine)
+
+The dialect is duckdb-engine's, with two differences: connections are ours, and tables are described by DuckDB's own catalog
+functions instead of by a PostgreSQL catalog, of which DuckDB has only parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import duckdb
+from sqlalchemy import exc, text, types
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.dialects.postgresql.base import ischema_names
+from sqlalchemy.engine.default import DefaultDialect
+
+from grouplearn.errors import MissingDependency
+from grouplearn.frontends.dbapi import wrap
+
+try:
+    import duckdb_engine
+    from duckdb_engine.datatypes import ISCHEMA_NAMES, Map, Struct
+except ImportError as error:
+    hint = 'pip install "grouplearn[sqlalchemy]"'
+    raise MissingDependency("a grouplearn:// URL needs duckdb-engine, which is not installed", hint=hint) from error
+
+#: A name without schema is one of the current schema, or a temporary one.
+_HERE = """(lower(schema_name) = lower(coalesce(:schema, current_schema()))
+ AND lower(database_name) = lower(coalesce(:database, current_database()))
+ OR :schema IS NULL AND database_name = 'temp')"""
+_NAMED = f"{_HERE} AND lower(table_name) = lower(:name)"
+
+
+class Dialect(duckdb_engine.Dialect):  # type: ignore[misc]  # duckdb-engine has no types for SQLAlchemy 2.1
+    """duckdb-engine's dialect over a :class:`grouplearn.Connection`; ``name`` stays ``duckdb``, as its SQL is."""
+
+    driver = "grouplearn"
+    supports_statement_cache = False
+
+    def connect(self, *arguments: Any, **options: Any) -> Any:
+        """Open a DuckDB connection as duckdb-engine does, with its options, and make it one of ours."""
+        opened = super().connect(*arguments, **options)
+        # A bound method leads to the connection, which the wrapper keeps to itself.
+        return duckdb_engine.ConnectionWrapper(wrap(opened.interrupt.__self__))
+
+    def get_table_names(self, connection: Any, schema: str | None = None, **_: Any) -> list[str]:
+        """Return the tables of the schema; without one those of the current schema, so not those of schema grouplearn."""
+        return self._names(connection, "SELECT table_name FROM duckdb_tables()", schema)
+
+    def get_view_names(self, connection: Any, schema: str | None = None, **_: Any) -> list[str]:
+        """Return the views of the schema, the models' among them."""
+        return self._names(connection, "SELECT view_name FROM duckdb_views()", schema)
+
+    def get_columns(
+        self, connection: Any, table_name: str, schema: str | None = None, **_: Any
+    ) -> list[dict[str, Any]]:
+        """Return the columns of a table or view."""
+        query = (
+            "SELECT column_name, data_type, is_nullable, column_default, comment FROM duckdb_columns()"
+            f" WHERE {_NAMED} ORDER BY column_index"
+        )
+        rows = self._rows(connection, query, schema, table_name)
+        if not rows:
+            raise exc.NoSuchTableError(table_name)
+        names = ("name", "type", "nullable", "default", "comment")
+        columns = [dict(zip(names, row, strict=True)) for row in rows]
+        return [{**column, "type": sql_type(column["type"]), "autoincrement": False} for column in columns]
+
+    def get_pk_constraint(
+        self, connection: Any, table_name: str, schema: str | None = None, **_: Any
+    ) -> dict[str, Any]:
+        """Return the primary key; no columns when there is none."""
+        found = self._constraints(connection, "PRIMARY KEY", table_name, schema)
+        name, columns = found[0][:2] if found else (None, [])
+        return {"name": name, "constrained_columns": list(columns)}
+
+    def get_unique_constraints(
+        self, connection: Any, table_name: str, schema: str | None = None, **_: Any
+    ) -> list[dict[str, Any]]:
+        """Return the UNIQUE constraints."""
+        found = self._constraints(connection, "UNIQUE", table_name, schema)
+        return [{"name": row[0], "column_names": list(row[1])} for row in found]
+
+    def get_check_constraints(
+        self, connection: Any, table_name: str, schema: str | None = None, **_: Any
+    ) -> list[dict[str, Any]]:
+        """Return the CHECK constraints."""
+        found = self._constraints(connection, "CHECK", table_name, schema)
+        return [{"name": row[0], "sqltext": row[2]} for row in found]
+
+    def get_foreign_keys(
+        self, connection: Any, table_name: str, schema: str | None = None, **_: Any
+    ) -> list[dict[str, Any]]:
+        """Return the foreign keys; in DuckDB both tables are in one schema."""
+        found = self._constraints(connection, "FOREIGN KEY", table_name, schema)
+        return [
+            {
+                "name": row[0],
+                "constrained_columns": list(row[1]),
+                "referred_schema": schema,
+                "referred_table": row[3],
+                "referred_columns": list(row[4]),
+                "options": {},
+            }
+            for row in found
+        ]
+
+    def get_table_comment(
+        self, connection: Any, table_name: str, schema: str | None = None, **_: Any
+    ) -> dict[str, Any]:
+        """Return the comment of a table or view."""
+        # The views' function calls the name of a view otherwise.
+        described = (
+            "(SELECT database_name, schema_name, table_name, comment FROM duckdb_tables() UNION ALL"
+            " SELECT database_name, schema_name, view_name, comment FROM duckdb_views())"
+        )
+        rows = self._rows(connection, f"SELECT comment FROM {described} WHERE {_NAMED}", schema, table_name)
+        return {"text": rows[0][0] if rows else None}
+
+    get_multi_columns = DefaultDialect.get_multi_columns
+    get_multi_pk_constraint = DefaultDialect.get_multi_pk_constraint
+    get_multi_unique_constraints = DefaultDialect.get_multi_unique_constraints
+    get_multi_check_constraints = DefaultDialect.get_multi_check_constraints
+    get_multi_foreign_keys = DefaultDialect.get_multi_foreign_keys
+    get_multi_table_comment = DefaultDialect.get_multi_table_comment
+
+    def get_multi_indexes(self, connection: Any, **options: Any) -> Any:
+        """Return no indexes: they are DuckDB's own affair."""
+        return self._default_multi_reflect(self.get_indexes, connection, **options)
+
+    def get_indexes(self, *_: Any, **__: Any) -> list[Any]:
+        """Return none."""
+        return []
+
+    def get_multi_table_options(self, connection: Any, **options: Any) -> Any:
+        """Return no options: DuckDB's tables have none."""
+        return self._default_multi_reflect(self.get_table_options, connection, **options)
+
+    def get_table_options(self, *_: Any, **__: Any) -> dict[str, Any]:
+        """Return none."""
+        return {}
+
+    def get_temp_table_names(self, *_: Any, **__: Any) -> list[str]:
+        """Return none besides those that :meth:`get_table_names` has."""
+        return []
+
+    get_temp_view_names = get_materialized_view_names = get_temp_table_names
+
+    def _names(self, connection: Any, query: str, schema: str | None) -> list[str]:
+        return [row[0] for row in self._rows(connection, f"{query} WHERE NOT internal AND {_HERE} ORDER BY 1", schema)]
+
+    def _constraints(self, connection: Any, kind: str, name: str, schema: str | None) -> Sequence[Any]:
+        query = (
+            "SELECT constraint_name, constraint_column_names, expression, referenced_table, referenced_column_names"
+            f" FROM duckdb_constraints() WHERE constraint_type = '{kind}' AND {_NAMED} ORDER BY constraint_index"
+        )
+        return self._rows(connection, query, schema, name)
+
+    def _rows(self, connection: Any, query: str, schema: str | None, name: str | None = None) -> Sequence[Any]:
+        database, schema = self.identifier_preparer._separate(schema)
+        values = {"database": database, "schema": schema, **({} if name is None else {"name": name})}
+        return list(connection.execute(text(query), values))
+
+
+def sql_type(name: str) -> types.TypeEngine[Any]:
+    """Return SQLAlchemy's type for DuckDB's name of one, such as ``STRUCT(a DECIMAL(10,2)[], b ENUM('x'))``."""
+    try:
+        return _type(duckdb.sqltype(name))
+    except duckdb.Error:  # a type of the user's own
+        return types.NullType()
+
+
+def _type(kind: Any) -> types.TypeEngine[Any]:
+    match kind.id:
+        case "decimal":
+            return types.Numeric(*(value for _, value in kind.children))
+        case "enum":
+            return types.Enum(*kind.children[0][1])
+        case "list" | "array":
+            return ARRAY(_type(kind.children[0][1]))
+        case "struct":
+            return Struct({field: _type(child) for field, child in kind.children})
+        case "map":
+            return Map(*(_type(child) for _, child in kind.children))
+        case "timestamp with time zone":
+            return types.TIMESTAMP(timezone=True)
+        case _:
+            return _PLAIN.get(str(kind).casefold(), types.NullType)()
+
+
+_PLAIN: dict[str, Any] = {
+    **ischema_names,
+    **ISCHEMA_NAMES,
+    "double": types.Double,
+    "blob": types.LargeBinary,
+    "json": types.JSON,
+    "uuid": types.Uuid,
+}
