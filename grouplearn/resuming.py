@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grouplearn import answers, durable
-from grouplearn.data.run_directory import remove_run, size
+from grouplearn.data.run_directory import RunDirectory, remove_run, size
 from grouplearn.durable import Manifest, Run
 from grouplearn.errors import did_you_mean
 from grouplearn.learners import registry
@@ -21,6 +21,7 @@ from grouplearn.plan.options import bind_resume_options
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.runtime import ledger
 from grouplearn.runtime.job import Job
+from grouplearn.runtime.ledger import Ledger
 
 #: Estimated seconds of training from which a run is kept on disk without being asked to.
 DURABLE_SECONDS = 60.0
@@ -55,7 +56,23 @@ def is_durable(physical: PhysicalPlan, database: str | None, judge: Judge) -> bo
     return database is not None and not searches and (long if asked is None else asked)
 
 
-def manifest(
+def kept(
+    physical: PhysicalPlan,
+    choice: Choice,
+    job: Job,
+    definition: ModelDefinition,
+    statement: TrainModel,
+    directory: RunDirectory,
+    began: float,
+) -> Ledger | None:
+    """Make a run one that can be resumed, and return its ledger; None where it is not durable."""
+    if not directory.durable:
+        return None
+    durable.keep(directory, _manifest(physical, choice, job, definition, statement, began))
+    return Ledger(directory.path)
+
+
+def _manifest(
     physical: PhysicalPlan, choice: Choice, job: Job, definition: ModelDefinition, statement: TrainModel, began: float
 ) -> Manifest:
     """Return what the run needs to go on without its statement."""

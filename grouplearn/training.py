@@ -44,8 +44,14 @@ from grouplearn.searching import search
 from grouplearn.steering import Steering
 
 
-def job_of(physical: PhysicalPlan, dataset: Dataset, groups: tuple[Group, ...], judge: Judge) -> Job:
-    """Return everything a worker needs, with the encoders of ``scope := 'all'`` fitted."""
+def job_of(
+    physical: PhysicalPlan,
+    dataset: Dataset,
+    groups: tuple[Group, ...],
+    judge: Judge,
+    fitted: dict[int, FittedItem] | None = None,
+) -> Job:
+    """Return everything a worker needs, with the encoders of ``scope := 'all'`` fitted on these rows if not given."""
     bound = physical.bound
     items = tuple(item.stored.item for item in bound.items)
     return Job(
@@ -65,7 +71,7 @@ def job_of(physical: PhysicalPlan, dataset: Dataset, groups: tuple[Group, ...], 
         first_blocks=_first_blocks(physical),
         network=bound.learner if isinstance(bound.learner, Network) else None,
         label_length=max(1, physical.stats.label_length),
-        fitted=fit_on_all_rows(items, dataset, folds=bound.holdout.folds),
+        fitted=fit_on_all_rows(items, dataset, folds=bound.holdout.folds) if fitted is None else fitted,
     )
 
 

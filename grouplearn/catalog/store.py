@@ -16,6 +16,7 @@ from grouplearn.catalog.models import StoredModel, load_definition
 from grouplearn.catalog.predict_sql import macro_parameter, predict_select
 from grouplearn.catalog.records import ModelDefinition, RunOutcome
 from grouplearn.catalog.schema import TABLES, Location, current_database, ensure_schema, has_schema, table
+from grouplearn.catalog.scoring import scorer_of
 from grouplearn.errors import ModelExists
 from grouplearn.sqltext import identifier, literal, qualified
 
@@ -82,11 +83,11 @@ def write(con: duckdb.DuckDBPyConnection, definition: ModelDefinition, outcome: 
     if replace:
         drop(con, catalog, definition.schema, definition.name)
     model = str(uuid.uuid4())
-    _insert(con, table(catalog, "models"), model, rows.models(definition, outcome))
+    insert(con, table(catalog, "models"), model, rows.models(definition, outcome))
     for name, make in _tables(definition, outcome):
-        _insert(con, table(catalog, name), model, make())
+        insert(con, table(catalog, name), model, make())
     _create_objects(con, Location(catalog, definition.schema, definition.name), definition, model)
-    prediction.remember(con, model, definition, outcome)
+    prediction.remember(con, model, definition, lambda: scorer_of(definition, outcome))
     return model
 
 
@@ -102,7 +103,8 @@ def _tables(definition: ModelDefinition, outcome: RunOutcome) -> tuple[tuple[str
     )
 
 
-def _insert(con: duckdb.DuckDBPyConnection, target: str, model: str, values: Any) -> None:
+def insert(con: duckdb.DuckDBPyConnection, target: str, model: str, values: Any) -> None:
+    """Insert the rows of a model into a catalog table; ``values`` is an Arrow table of the other columns."""
     if not values.num_rows:
         return
     with registered(con, values) as source:
@@ -182,6 +184,15 @@ def rename(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str,
         con, Location(catalog, model.location.schema, new_name), changed(model.definition, name=new_name), model.id
     )
     return True
+
+
+def renew(con: duckdb.DuckDBPyConnection, model: StoredModel, identity: str) -> None:
+    """Give a model another identity, with its rows, its views and its macro."""
+    _drop_objects(con, model)
+    for part in TABLES:
+        own = f"WHERE model = '{model.id}'::UUID"
+        con.execute(f"UPDATE {table(model.location.catalog, part)} SET model = '{identity}'::UUID {own}")
+    _create_objects(con, model.location, model.definition, identity)
 
 
 def names(con: duckdb.DuckDBPyConnection, catalog: str | None = None) -> list[str]:

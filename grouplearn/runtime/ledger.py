@@ -43,14 +43,19 @@ class Segment:
 
 
 class Ledger:
-    """The ledger of the run whose directory is ``directory``; one process writes at a time."""
+    """The ledger of the run whose directory is ``directory``; one process writes at a time.
 
-    def __init__(self, directory: Path) -> None:
+    With ``again`` units with failed trials are left to be trained once more.
+    """
+
+    def __init__(self, directory: Path, *, again: bool = False) -> None:
         self._directory = directory
         self._waiting: list[UnitResult] = []
         self._began = self._flushed = time.monotonic()
         before = read(directory)
-        self.results = tuple(result for segment in before for result in segment.results)
+        # What was trained again counts.
+        latest = {result.unit.id: result for segment in before for result in segment.results}
+        self.results = tuple(result for result in latest.values() if not (again and result.failed))
         #: Units that are in the ledger, those that wait included.
         self.done = len(self.results)
         #: Seconds that processes before this one have trained.
