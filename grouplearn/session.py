@@ -64,7 +64,7 @@ from grouplearn.plan.physical import PhysicalPlan, definition
 from grouplearn.runtime.job import Progress
 from grouplearn.runtime.ledger import Ledger
 from grouplearn.search.procedures import PROCEDURES
-from grouplearn.steering import IN_TRAINING, Place, Steering
+from grouplearn.steering import IN_TRAINING, Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,13 +168,12 @@ class Session:
             job = training.job_of(physical, dataset, groups, judge)
             stored = definition(physical, render(statement))
             ledger = resuming.kept(physical, choice, job, stored, statement, directory, began)
-            steering = Steering(bound.learner, bound.search)
+            steering = resuming.steering(bound.learner, bound.search, ledger)
             with IN_TRAINING.entered(self._key(catalog, schema, bound.name), steering), _resumable(stored, ledger):
                 outcome = training.run(
                     physical, choice, job, self._progress, self._cancelled.is_set, began, steering, ledger
                 )
-            if outcome.configs is not None:
-                stored = replace(stored, configs=outcome.configs)
+            stored = stored if outcome.configs is None else replace(stored, configs=outcome.configs)
             with self._databases.transaction():
                 model = store.write(self._connection, stored, outcome, replace=statement.replace)
             directory.remove()
@@ -196,8 +195,11 @@ class Session:
             ledger, job = Ledger(run.path, again=again), began.job_with_rows(run.path)
             workload = replace(began.workload, workers=where.workers)
             scheduled = training.Scheduled(began.operator, where.executor, began.units, workload)
-            with _resumable(stored, ledger):
-                outcome = training.resume(began, job, scheduled, ledger, self._progress, self._cancelled.is_set)
+            steering = resuming.steering(job.trainer, began.search, ledger)
+            with IN_TRAINING.entered(self._key(catalog, schema, name), steering), _resumable(stored, ledger):
+                cancelled = self._cancelled.is_set
+                outcome = training.resume(began, job, scheduled, ledger, self._progress, cancelled, steering)
+            stored = stored if outcome.configs is None else replace(stored, configs=outcome.configs)
             with self._databases.transaction():
                 model = store.write(self._connection, stored, outcome, replace=began.replaces)
             directory.remove()
