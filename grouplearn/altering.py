@@ -7,14 +7,14 @@ from grouplearn.parser.statements import AddTrial, QualifiedName, StopTrial
 from grouplearn.plan.judge import Judge
 from grouplearn.plan.steering import bind_added, bind_trial
 from grouplearn.search.procedures import SearchPlan
-from grouplearn.steering import IN_TRAINING, Addition, Place, Steering
+from grouplearn.steering import IN_TRAINING, Addition, Halt, Place, Steering
 
 
 def stop_trial(statement: StopTrial, judge: Judge, place: Place) -> str:
     """Wish that a trial stops in all groups; raise where there is no such trial in training."""
     steering, _ = _search(statement.name, judge, place)
     trial = bind_trial(judge, statement.trial, {each.trial: each.config for each in steering.standings()})
-    steering.stop(trial)
+    steering.wish(Halt(trial))
     return answers.notice(f"trial {trial} stops at the next barrier")
 
 
@@ -25,7 +25,7 @@ def add_trial(statement: AddTrial, judge: Judge, place: Place) -> str:
     trials = {each.trial: each.config for each in standings}
     going = frozenset(each.trial for each in standings if each.going_on)
     config, parent = bind_added(judge, statement, steering.learner, plan, trials, going)
-    steering.add(Addition(config, parent))
+    steering.wish(Addition(config, parent))
     return answers.notice("the trial begins at the next barrier")
 
 

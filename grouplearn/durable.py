@@ -22,9 +22,11 @@ from grouplearn.runtime import ledger
 from grouplearn.runtime.job import Job
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.workload import Hops, Workload
+from grouplearn.search.procedures import SearchPlan
+from grouplearn.search.space import Choices, Range
 
 #: What is written and read back; another version's runs are refused.
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,8 @@ class Manifest:
 
     ``workload`` is for as many workers as the run began with. ``replaces`` and ``validated`` are what the statement said:
     OR REPLACE, and whether rows are held out; ``within`` are the seconds that WITHIN gave. ``began`` is a ``time.time()``.
+    A search in rounds has its plan in ``search``, and no ``units``: they follow from results; ``stored`` and ``outputs`` are
+    what those are estimated by.
     """
 
     definition: ModelDefinition
@@ -46,6 +50,9 @@ class Manifest:
     validated: bool
     within: float | None
     began: float
+    search: SearchPlan | None
+    stored: int
+    outputs: int
     format: int = FORMAT
 
     def job_with_rows(self, directory: Path) -> Job:
@@ -56,7 +63,7 @@ class Manifest:
 
 _KINDS = (
     *ledger.RESULT_KINDS, Dataset, DatasetFiles, Group, HyperparameterColumn, ItemColumn, Job, KeyColumn, Manifest,
-    Hops, ModelDefinition, Task, Workload,
+    Choices, Hops, ModelDefinition, Range, SearchPlan, Task, Workload,
 )  # fmt: skip
 
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from grouplearn import answers, durable
-from grouplearn.data.run_directory import remove_run, size
+from grouplearn.data.run_directory import RunDirectory, remove_run, size
 from grouplearn.durable import Manifest, Run
 from grouplearn.errors import did_you_mean
 from grouplearn.learners import registry
+from grouplearn.learners.base import Learner
 from grouplearn.parser.statements import DropRun, ResumeModel, TrainModel
 from grouplearn.plan import legality
 from grouplearn.plan.choose import Choice, threads
@@ -21,6 +22,9 @@ from grouplearn.plan.options import bind_resume_options
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.runtime import ledger
 from grouplearn.runtime.job import Job
+from grouplearn.runtime.ledger import Ledger
+from grouplearn.search.procedures import SearchPlan
+from grouplearn.steering import Journal, Steering
 
 #: Estimated seconds of training from which a run is kept on disk without being asked to.
 DURABLE_SECONDS = 60.0
@@ -36,8 +40,8 @@ class Resources:
 
 def is_durable(physical: PhysicalPlan, database: str | None, judge: Judge) -> bool:
     """Whether the run is a directory beside its database; raise where that was asked for and cannot be."""
-    asked, searches = physical.bound.options.durable, physical.bound.search is not None
-    if asked:
+    asked = physical.bound.options.durable
+    if asked and database is None:
         span = next(
             (
                 option.value.span
@@ -46,16 +50,33 @@ def is_durable(physical: PhysicalPlan, database: str | None, judge: Judge) -> bo
             ),
             None,
         )
-        if database is None:
-            raise judge.error("a run of a database in memory cannot outlive it", span, "Open a file.")
-        if searches:
-            hint = "GRID and RANDOM can be resumed; a search in rounds begins anew."
-            raise judge.error("a search in rounds is not kept on disk", span, hint)
+        raise judge.error("a run of a database in memory cannot outlive it", span, "Open a file.")
     long = physical.serial_seconds / max(1, physical.workers) >= DURABLE_SECONDS
-    return database is not None and not searches and (long if asked is None else asked)
+    return database is not None and (long if asked is None else asked)
 
 
-def manifest(
+def kept(
+    physical: PhysicalPlan,
+    choice: Choice,
+    job: Job,
+    definition: ModelDefinition,
+    statement: TrainModel,
+    directory: RunDirectory,
+    began: float,
+) -> Ledger | None:
+    """Make a run one that can be resumed, and return its ledger; None where it is not durable."""
+    if not directory.durable:
+        return None
+    durable.keep(directory, _manifest(physical, choice, job, definition, statement, began))
+    return Ledger(directory.path)
+
+
+def steering(learner: Learner, search: SearchPlan | None, ledger: Ledger | None) -> Steering:
+    """Return how to act on a model in training; what is wished for a durable search outlives the process."""
+    return Steering(learner, search, None if ledger is None or search is None else Journal(ledger.directory))
+
+
+def _manifest(
     physical: PhysicalPlan, choice: Choice, job: Job, definition: ModelDefinition, statement: TrainModel, began: float
 ) -> Manifest:
     """Return what the run needs to go on without its statement."""
@@ -66,7 +87,7 @@ def manifest(
         definition=definition,
         job=job,
         rows=rows,
-        units=physical.units,
+        units=() if physical.bound.search else physical.units,
         workload=physical.workload(threads(physical, choice)),
         operator=choice.operator,
         executor=choice.executor,
@@ -74,6 +95,9 @@ def manifest(
         validated=physical.bound.holdout.kind != "none",
         within=physical.bound.options.within,
         began=began,
+        search=physical.bound.search,
+        stored=physical.stored,
+        outputs=physical.outputs,
     )
 
 
@@ -131,7 +155,7 @@ def _row(run: Run) -> tuple[Any, ...]:
         definition.name,
         "running" if run.alive else "unfinished",
         sum(len(segment.results) for segment in found),
-        len(run.manifest.units),
+        None if run.manifest.search else len(run.manifest.units),
         round(max((segment.seconds for segment in found), default=0.0), 1),
         datetime.datetime.fromtimestamp(run.manifest.began).strftime("%Y-%m-%d %H:%M:%S"),
         size(run.n_bytes),

@@ -11,22 +11,24 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from grouplearn.learners.base import Config
+from grouplearn.learners.base import Artifact, Config
 from grouplearn.learners.metrics import METRICS
 from grouplearn.plan import choose as choosing
 from grouplearn.plan import cost
 from grouplearn.plan.choose import Choice
+from grouplearn.plan.coefficients import Rates
 from grouplearn.plan.physical import PhysicalPlan, pack_configs
 from grouplearn.runtime.choose import runtime
 from grouplearn.runtime.job import Carried, GroupFacts, Job, Observer, Progress, TrialResult, UnitResult
+from grouplearn.runtime.ledger import Ledger, units_left
 from grouplearn.runtime.outcome import GroupOutcome, best_config, merge
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.operators import operator
+from grouplearn.schedule.workload import Workload
 from grouplearn.search.jury import Jury, Verdict
 from grouplearn.search.procedures import SearchPlan
-from grouplearn.steering import Standing, Steering
+from grouplearn.steering import Halt, Standing, Steering
 
-Run = Callable[[Job, tuple[Unit, ...], Observer], tuple[UnitResult, ...]]
 _Key = tuple[int, int]
 
 
@@ -39,25 +41,59 @@ class Found:
     configs: tuple[Config, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """What a search needs to make its rounds: the plan of the search, who runs them where, and what units are estimated by.
+
+    ``stored`` values are kept per row, a score has ``outputs``; estimates only order units, so they change no model.
+    """
+
+    plan: SearchPlan
+    operator: str
+    executor: str
+    workload: Workload
+    stored: int
+    outputs: int
+    rates: Rates
+
+    def run(
+        self, job: Job, units: tuple[Unit, ...], observer: Observer, cancelled: Callable[[], bool]
+    ) -> tuple[UnitResult, ...]:
+        """Run the units of a round."""
+        scheduled = operator(self.operator, units, self.workload)
+        return runtime(self.executor).run(job, scheduled, self.workload.workers, observer, cancelled)
+
+
+def rounds(physical: PhysicalPlan, choice: Choice) -> Rounds:
+    """Return the rounds of a plan whose statement searches."""
+    if physical.bound.search is None:
+        raise ValueError("the statement does not search in rounds")
+    workload = physical.workload(choosing.threads(physical, choice))
+    return Rounds(
+        physical.bound.search,
+        choice.operator,
+        choice.executor,
+        workload,
+        physical.stored,
+        physical.outputs,
+        physical.rates,
+    )
+
+
 def search(
-    physical: PhysicalPlan,
-    choice: Choice,
+    rounds: Rounds,
     job: Job,
     progress: Progress,
     cancelled: Callable[[], bool],
     steering: Steering | None = None,
+    ledger: Ledger | None = None,
 ) -> Found:
     """Train in rounds until every procedure is content or the job's deadline has passed; raises Cancelled.
 
-    At each barrier it hears what ``steering`` was told meanwhile.
+    At each barrier it hears what ``steering`` was told meanwhile. Procedures say the same for the same results, so with a
+    ``ledger`` a search that died is made again from its first round: what the ledger has is not trained again.
     """
-    workers = choosing.threads(physical, choice)
-
-    def run(round_job: Job, units: tuple[Unit, ...], observer: Observer) -> tuple[UnitResult, ...]:
-        scheduled = operator(choice.operator, units, physical.workload(workers))
-        return runtime(choice.executor).run(round_job, scheduled, workers, observer, cancelled)
-
-    return _Search(physical, job, progress, run, steering).run()
+    return _Search(rounds, job, progress, cancelled, steering, ledger).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,48 +111,56 @@ class _Search:
 
     def __init__(
         self,
-        physical: PhysicalPlan,
+        rounds: Rounds,
         job: Job,
         progress: Progress,
-        run: Run,
+        cancelled: Callable[[], bool],
         steering: Steering | None,
+        ledger: Ledger | None,
     ) -> None:
-        assert physical.bound.search is not None  # noqa: S101  (the caller looked)
-        self._plan: SearchPlan = physical.bound.search
-        self._physical, self._job, self._run_job = physical, job, run
-        self._progress, self._steering = progress, steering
+        self._rounds, self._plan, self._job, self._cancelled = rounds, rounds.plan, job, cancelled
+        self._progress, self._steering, self._ledger = progress, steering, ledger
+        self._known = {result.unit.id: result for result in ledger.results} if ledger else {}
         self._greater = METRICS[job.metric].greater_is_better
         self._jury = Jury(self._plan, job.configs, [group.id for group in job.groups], self._alike)
         self._trials: dict[_Key, TrialResult] = {}
         self._goals: dict[_Key, int] = {}
         self._facts: dict[int, GroupFacts] = {}
         self._units: list[UnitResult] = []
-        self._began = time.time()
+        self._began = time.time() - (ledger.seconds if ledger else 0.0)
+        self._barriers = 0
 
     def run(self) -> Found:
         """Go from barrier to barrier."""
         verdict = self._jury.begin()
         self._report(verdict)
-        while verdict.goes and not self._job.expired():
+        while verdict.goes and (self._was_here() or not self._job.expired()):
             results = self._round(verdict)
             self._take(results)
             told = {key: self._value(key) for key in verdict.keys}
             self._hear()
             verdict = self._jury.on(told, frozenset(self._failed_groups()))
             self._forget(verdict)
+            if self._ledger is not None and not self._was_here():
+                self._ledger.compact(self._needed)
             self._report(verdict)
             self._show(results, verdict)
         return self._found()
 
     def _hear(self) -> None:
         """Do what users wished for since the last barrier."""
+        self._barriers += 1
         if self._steering is None:
             return
-        wishes = self._steering.take()
-        for number in wishes.stops:
-            self._jury.stop(number)
-        for addition in wishes.additions:
-            self._jury.add(addition.config, addition.parent)
+        for wish in self._steering.hear(self._barriers, passed=self._was_here()):
+            if isinstance(wish, Halt):
+                self._jury.stop(wish.trial)
+            else:
+                self._jury.add(wish.config, wish.parent)
+
+    def _was_here(self) -> bool:
+        """Whether a process before this one came further: it has trained units of the round that is next, or later ones."""
+        return max(self._known, default=-1) >= len(self._units)
 
     def _report(self, verdict: Verdict) -> None:
         if self._steering is None:
@@ -129,7 +173,7 @@ class _Search:
         self._steering.report(tuple(Standing(n, config, going[n], epochs[n]) for n, config in configs))
 
     def _alike(self, one: Config, other: Config) -> bool:
-        learner = self._physical.bound.learner
+        learner = self._job.trainer
         return learner.pack_key(one) == learner.pack_key(other) and learner.conflict(other) is None
 
     # --- a round ---------------------------------------------------------------------------------------------------
@@ -154,9 +198,22 @@ class _Search:
             goals=goals if self._plan.continues else {},
             carries=self._plan.continues,
         )
+        return self._carried_out(job, units)
+
+    def _carried_out(self, job: Job, units: tuple[Unit, ...]) -> tuple[UnitResult, ...]:
+        """Run the units that the ledger does not have, and return the results of all, in the whole run's time."""
+        before = tuple(self._known[unit.id] for unit in units if unit.id in self._known)
+        left = units_left(units, before)
+        if not left:
+            return before
         offset = time.time() - self._began
-        results = self._run_job(job, units, _Epochs(self._progress))
-        return tuple(_later(result, offset) for result in results)
+        try:
+            results = self._rounds.run(job, left, _Epochs(self._progress, offset, self._ledger), self._cancelled)
+        finally:
+            if self._ledger is not None:
+                self._ledger.flush()
+        every = (*before, *(_later(result, offset) for result in results))
+        return tuple(sorted(every, key=lambda result: result.unit.id))
 
     def _carried(self, group: int, config: int, parent: int | None) -> Carried | None:
         own = self._trials.get((group, config))
@@ -180,7 +237,7 @@ class _Search:
         goals: dict[int, int] = {}
         for (group, reached, epochs), numbers in sorted(together.items()):
             chosen = [self._jury.configs[number] for number in sorted(numbers)]
-            for pack in pack_configs(self._physical.bound.learner, chosen, len(self._job.groups)):
+            for pack in pack_configs(self._job.trainer, chosen, len(self._job.groups)):
                 members = tuple(sorted(numbers)[place] for place in pack)
                 seconds = self._seconds(group, members, epochs - reached)
                 for fold in (*range(self._job.folds), -1):
@@ -189,11 +246,9 @@ class _Search:
         return tuple(units), goals
 
     def _seconds(self, group: int, members: Iterable[int], epochs: int) -> float:
-        physical = self._physical
-        configs = tuple(self._jury.configs[number] for number in members)
-        rows = physical.stats.groups[group].n_rows
-        learner, rates = physical.bound.learner, physical.rates
-        return cost.unit_seconds(learner, configs, rows, physical.stored, max(1, epochs), physical.outputs, 1, rates)
+        rounds, learner = self._rounds, self._job.trainer
+        configs, rows = tuple(self._jury.configs[number] for number in members), rounds.workload.rows[group]
+        return cost.unit_seconds(learner, configs, rows, rounds.stored, max(1, epochs), rounds.outputs, 1, rounds.rates)
 
     # --- at a barrier ----------------------------------------------------------------------------------------------
 
@@ -218,6 +273,21 @@ class _Search:
         for key, trial in self._trials.items():
             if trial.carried is not None and key not in verdict.goes and key not in parents:
                 self._trials[key] = replace(trial, carried=None)
+
+    def _needed(self, result: UnitResult) -> UnitResult:
+        """Return what the ledger must keep of a result: models and states only of trials that have got no further since.
+
+        What is empty is still there: whether a trial has a model, and something to go on from, is what decisions rest on.
+        """
+        return replace(result, trials=tuple(self._still_needed(result.unit.group, trial) for trial in result.trials))
+
+    def _still_needed(self, group: int, trial: TrialResult) -> TrialResult:
+        latest = self._trials[group, trial.config]
+        further = latest.epochs > trial.epochs
+        artifact = Artifact("tensors") if further and trial.artifact is not None else trial.artifact
+        unused = trial.carried is not None and (further or latest.carried is None)
+        carried = replace(trial.carried, state=b"", curve=()) if unused and trial.carried else trial.carried
+        return replace(trial, artifact=artifact, carried=carried)
 
     def _value(self, key: _Key) -> float | None:
         """Return how well a trial does on the rows held out, greater is better; None without a model or a metric."""
@@ -267,13 +337,19 @@ class _Search:
 
 @dataclass(frozen=True, slots=True)
 class _Epochs:
-    """Passes on epochs as they are run; trials end at barriers only."""
+    """Passes on epochs as they are run, and writes the ledger; trials end at barriers only. ``offset``: see ``_later``."""
 
     progress: Progress
+    offset: float
+    ledger: Ledger | None
 
-    def unit_done(self, result: UnitResult) -> None: ...
+    def unit_done(self, result: UnitResult) -> None:
+        if self.ledger is not None:
+            self.ledger.add(_later(result, self.offset))
 
     def epochs_done(self, unit: Unit, epochs: int) -> None:
+        if self.ledger is not None:
+            self.ledger.flush_when_due()
         self.progress.epochs_done(unit, epochs)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import duckdb
 
-from grouplearn import altering, answers, durable, planning, resuming, sqltext, training, transferring
+from grouplearn import altering, answers, durable, planning, resuming, retrying, sqltext, training, transferring
 from grouplearn.catalog import functions, models, store
 from grouplearn.catalog.evaluation import evaluate_sql
 from grouplearn.catalog.schema import table
@@ -38,6 +38,7 @@ from grouplearn.parser.statements import (
     RenameModel,
     ResetCalibration,
     ResumeModel,
+    RetryFailed,
     SetOption,
     ShowLearners,
     ShowModels,
@@ -60,10 +61,10 @@ from grouplearn.plan.judge import Judge
 from grouplearn.plan.measured import Measured, Ran, compare
 from grouplearn.plan.options import check_setting, known_setting
 from grouplearn.plan.physical import PhysicalPlan, definition
-from grouplearn.runtime.job import Job, Progress
+from grouplearn.runtime.job import Progress
 from grouplearn.runtime.ledger import Ledger
 from grouplearn.search.procedures import PROCEDURES
-from grouplearn.steering import IN_TRAINING, Place, Steering
+from grouplearn.steering import IN_TRAINING, Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,7 @@ class Session:
             DropModel: self._drop,
             RenameModel: self._rename,
             ResumeModel: self._resume,
+            RetryFailed: self._retry,
             ShowRuns: lambda *_: resuming.show(self._databases.current_file()),
             DropRun: lambda statement, judge: resuming.drop(statement, self._databases.current_file(), judge),
             StopTrial: self._stop_trial,
@@ -166,36 +168,20 @@ class Session:
             physical = planning.settled(physical, choice)
             job = training.job_of(physical, dataset, groups, judge)
             stored = definition(physical, render(statement))
-            ledger = self._kept(physical, choice, job, stored, statement, directory, began)
-            steering = Steering(bound.learner, bound.search)
+            ledger = resuming.kept(physical, choice, job, stored, statement, directory, began)
+            steering = resuming.steering(bound.learner, bound.search, ledger)
             with IN_TRAINING.entered(self._key(catalog, schema, bound.name), steering), _resumable(stored, ledger):
                 outcome = training.run(
                     physical, choice, job, self._progress, self._cancelled.is_set, began, steering, ledger
                 )
-            if outcome.configs is not None:
-                stored = replace(stored, configs=outcome.configs)
+            stored = stored if outcome.configs is None else replace(stored, configs=outcome.configs)
             with self._databases.transaction():
                 model = store.write(self._connection, stored, outcome, replace=statement.replace)
             directory.remove()
         return _Trained(physical, choice, stored, model)
 
-    def _kept(
-        self,
-        physical: PhysicalPlan,
-        choice: Choice,
-        job: Job,
-        stored: ModelDefinition,
-        statement: TrainModel,
-        directory: RunDirectory,
-        began: float,
-    ) -> Ledger | None:
-        """Make the run one that can be resumed, and return its ledger, if it is durable."""
-        if not directory.durable:
-            return None
-        durable.keep(directory, resuming.manifest(physical, choice, job, stored, statement, began))
-        return Ledger(directory.path)
-
-    def _resume(self, statement: ResumeModel, judge: Judge) -> str:
+    def _resume(self, statement: ResumeModel, judge: Judge, *, again: bool = False) -> str:
+        """Go on with an unfinished run; ``again``: units with failed trials are trained once more."""
         catalog, schema = self._databases.of(statement.name, judge)
         self._databases.refuse_change(catalog, statement.name.span, judge)
         run = resuming.find(statement, self._databases.file(catalog), schema, judge)
@@ -207,15 +193,30 @@ class Session:
             raise ModelExists(conflict.message, text=judge.text, span=statement.name.span, hint=hint)
         stored = replace(began.definition, catalog=catalog)
         with RunDirectory.reopened(run.path) as directory:
-            ledger, job = Ledger(run.path), began.job_with_rows(run.path)
+            ledger, job = Ledger(run.path, again=again), began.job_with_rows(run.path)
             workload = replace(began.workload, workers=where.workers)
             scheduled = training.Scheduled(began.operator, where.executor, began.units, workload)
-            with _resumable(stored, ledger):
-                outcome = training.resume(began, job, scheduled, ledger, self._progress, self._cancelled.is_set)
+            steering = resuming.steering(job.trainer, began.search, ledger)
+            with IN_TRAINING.entered(self._key(catalog, schema, name), steering), _resumable(stored, ledger):
+                cancelled = self._cancelled.is_set
+                outcome = training.resume(began, job, scheduled, ledger, self._progress, cancelled, steering)
+            stored = stored if outcome.configs is None else replace(stored, configs=outcome.configs)
             with self._databases.transaction():
                 model = store.write(self._connection, stored, outcome, replace=began.replaces)
             directory.remove()
         return best_sql(stored, model, catalog, validated=began.validated)
+
+    def _retry(self, statement: RetryFailed, judge: Judge) -> str:
+        catalog, schema = self._databases.of(statement.name, judge)
+        model = models.load_definition(self._connection, catalog, schema, statement.name.name)
+        file = self._databases.file(catalog)
+        if model is None and file and durable.of_model(file, schema, statement.name.name):
+            return self._resume(ResumeModel(statement.name, statement.options), judge, again=True)
+        model = model or self._databases.model(statement.name, judge)
+        at = retrying.Workplace(
+            self._connection, self._databases, self._settings, self._progress, self._cancelled.is_set
+        )
+        return retrying.retry(statement, model, judge, at)
 
     def _explain(self, statement: ExplainTrain, judge: Judge) -> str:
         train = statement.train

@@ -5,9 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+from grouplearn.data.plain import from_bytes, to_bytes
 from grouplearn.learners.base import Config, Learner
+from grouplearn.runtime import ledger
 from grouplearn.search.procedures import SearchPlan
 
 #: A database (its file, or what stands for one in memory), a schema and a model, all in lower case.
@@ -23,11 +27,13 @@ class Addition:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """What was asked for since the last barrier."""
+class Halt:
+    """A wish that a trial stops in all groups."""
 
-    stops: frozenset[int] = frozenset()
-    additions: tuple[Addition, ...] = ()
+    trial: int
+
+
+Wish = Halt | Addition
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +46,59 @@ class Standing:
     epochs: int
 
 
-@dataclass
-class Steering:
-    """What is known of a model in training, and what is wished for it. ``plan`` is None where nothing can be."""
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """The wishes that were heard at a barrier: those from ``first`` to before ``last``."""
 
-    learner: Learner
-    plan: SearchPlan | None
-    _standings: tuple[Standing, ...] = ()
-    _wishes: Wishes = field(default_factory=Wishes)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    barrier: int
+    first: int
+    last: int
+
+
+class Journal:
+    """The wishes of a durable search on disk: a wish before its user is told, what a barrier heard before it is acted on.
+
+    Files in the run's directory, each there as a whole or not at all. Writing raises TrainingError when the disk is full.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def wishes(self) -> tuple[Wish, ...]:
+        """Return all wishes, in order."""
+        return tuple(self._read("wish-*.noted"))
+
+    def heard(self) -> tuple[_Heard, ...]:
+        """Return what barriers heard."""
+        return tuple(self._read("barrier-*.noted"))
+
+    def note(self, number: int, wish: Wish) -> None:
+        """Keep a wish."""
+        ledger.write(self._directory / f"wish-{number:06d}.noted", to_bytes(wish))
+
+    def note_heard(self, heard: _Heard) -> None:
+        """Keep what a barrier hears."""
+        ledger.write(self._directory / f"barrier-{heard.barrier:06d}.noted", to_bytes(heard))
+
+    def _read(self, pattern: str) -> Iterator[Any]:
+        for path in sorted(self._directory.glob(pattern)):
+            content = ledger.checked(path)
+            if content is not None:
+                yield from_bytes(content, (Addition, Halt, _Heard))
+
+
+class Steering:
+    """What is known of a model in training, and what is wished for it. ``plan`` is None where nothing can be.
+
+    With a ``journal`` wishes outlive the process: a search that goes on hears at each barrier what was heard there before.
+    """
+
+    def __init__(self, learner: Learner, plan: SearchPlan | None, journal: Journal | None = None) -> None:
+        self.learner, self.plan, self._journal = learner, plan, journal
+        self._standings: tuple[Standing, ...] = ()
+        self._lock = threading.Lock()
+        self._wishes: list[Wish] = list(journal.wishes()) if journal else []
+        self._heard = {each.barrier: each for each in journal.heard()} if journal else {}
 
     def report(self, standings: tuple[Standing, ...]) -> None:
         """Say how the trials stand."""
@@ -60,21 +110,29 @@ class Steering:
         with self._lock:
             return self._standings
 
-    def stop(self, trial: int) -> None:
-        """Wish that a trial stops in all groups."""
+    def wish(self, wish: Wish) -> None:
+        """Wish something of the next barrier."""
         with self._lock:
-            self._wishes = Wishes(self._wishes.stops | {trial}, self._wishes.additions)
+            if self._journal is not None:
+                self._journal.note(len(self._wishes), wish)
+            self._wishes.append(wish)
 
-    def add(self, addition: Addition) -> None:
-        """Wish for a further trial."""
-        with self._lock:
-            self._wishes = Wishes(self._wishes.stops, (*self._wishes.additions, addition))
+    def hear(self, barrier: int, *, passed: bool = False) -> tuple[Wish, ...]:
+        """Return the wishes that a barrier hears: what it heard before, or all that no barrier has heard.
 
-    def take(self) -> Wishes:
-        """Return the wishes, which are then forgotten."""
+        ``passed``: the barrier was passed before, so that it hears nothing new.
+        """
         with self._lock:
-            wishes, self._wishes = self._wishes, Wishes()
-            return wishes
+            first = max((each.last for each in self._heard.values()), default=0)
+            if barrier not in self._heard and (passed or first == len(self._wishes)):
+                return ()
+            if barrier not in self._heard:
+                heard = _Heard(barrier, first, len(self._wishes))
+                if self._journal is not None:
+                    self._journal.note_heard(heard)
+                self._heard[barrier] = heard
+            found = self._heard[barrier]
+            return tuple(self._wishes[found.first : found.last])
 
 
 class InTraining:

@@ -40,12 +40,18 @@ from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.operators import operator
 from grouplearn.schedule.visiting import first_blocks
 from grouplearn.schedule.workload import Workload
-from grouplearn.searching import search
+from grouplearn.searching import Rounds, rounds, search
 from grouplearn.steering import Steering
 
 
-def job_of(physical: PhysicalPlan, dataset: Dataset, groups: tuple[Group, ...], judge: Judge) -> Job:
-    """Return everything a worker needs, with the encoders of ``scope := 'all'`` fitted."""
+def job_of(
+    physical: PhysicalPlan,
+    dataset: Dataset,
+    groups: tuple[Group, ...],
+    judge: Judge,
+    fitted: dict[int, FittedItem] | None = None,
+) -> Job:
+    """Return everything a worker needs, with the encoders of ``scope := 'all'`` fitted on these rows if not given."""
     bound = physical.bound
     items = tuple(item.stored.item for item in bound.items)
     return Job(
@@ -65,7 +71,7 @@ def job_of(physical: PhysicalPlan, dataset: Dataset, groups: tuple[Group, ...], 
         first_blocks=_first_blocks(physical),
         network=bound.learner if isinstance(bound.learner, Network) else None,
         label_length=max(1, physical.stats.label_length),
-        fitted=fit_on_all_rows(items, dataset, folds=bound.holdout.folds),
+        fitted=fit_on_all_rows(items, dataset, folds=bound.holdout.folds) if fitted is None else fitted,
     )
 
 
@@ -101,7 +107,7 @@ def run(
     started = time.perf_counter()
     try:
         if physical.bound.search is not None:
-            found = search(physical, choice, job, watching, cancelled, steering)
+            found = search(rounds(physical, choice), job, watching, cancelled, steering, ledger)
             seconds = time.perf_counter() - started
             ran = (choice.operator, choice.executor, choice.workers, seconds)
             return RunOutcome(found.groups, found.units, *ran, configs=found.configs)
@@ -161,6 +167,7 @@ def resume(
     ledger: Ledger,
     progress: Progress | None,
     cancelled: Callable[[], bool],
+    steering: Steering | None = None,
 ) -> RunOutcome:
     """Go on with a run from its ledger; raises Cancelled when ``cancelled()`` became true."""
     if manifest.within is not None:
@@ -181,15 +188,29 @@ def resume(
             seconds=sum(unit.cost for unit in left) / scheduled.workload.workers,
         )
     )
-    started = time.perf_counter()
+    started, found = time.perf_counter(), None
+    results: tuple[UnitResult, ...] = ()
     try:
-        results = carry_out(scheduled, job, watching, cancelled, ledger)
+        if manifest.search is not None:
+            found = search(_rounds_of(manifest, scheduled), job, watching, cancelled, steering, ledger)
+        else:
+            results = carry_out(scheduled, job, watching, cancelled, ledger)
     finally:
         watching.ended()
     seconds = ledger.seconds + time.perf_counter() - started
-    alone, packs = merge(job, results, definition.greater_is_better)
     ran = (scheduled.operator, scheduled.executor, scheduled.workload.workers, seconds)
+    if found is not None:
+        return RunOutcome(found.groups, found.units, *ran, configs=found.configs)
+    alone, packs = merge(job, results, definition.greater_is_better)
     return RunOutcome(alone, results, *ran, packs=packs)
+
+
+def _rounds_of(manifest: Manifest, scheduled: Scheduled) -> Rounds:
+    """Return the rounds of a search that goes on."""
+    if manifest.search is None:
+        raise ValueError("the run does not search in rounds")
+    where = (scheduled.operator, scheduled.executor, scheduled.workload)
+    return Rounds(manifest.search, *where, manifest.stored, manifest.outputs, calibration.load())
 
 
 class _Recording:

@@ -33,6 +33,11 @@ STATEMENTS = {
     "folds": TRAIN.format(
         learner="gbdt", search="OVER GRID (num_leaves IN (4, 8)) VALIDATE FOLDS 2", options="num_iterations = 3"
     ),
+    "hyperband": TRAIN.format(
+        learner="mlp",
+        search="OVER HYPERBAND (learning_rate BETWEEN 1e-3 AND 1 LOG)",
+        options="epochs = 4, trials = 4, reduction_factor = 2",
+    ),
     "gathered": TRAIN.format(learner="logistic_regression", search="OVER GRID (l2 IN (1, 2))", options="seed = 1"),
 }
 MODELS = "FROM (SELECT * EXCLUDE (model) FROM grouplearn.artifacts) ORDER BY ALL"
@@ -255,11 +260,3 @@ def test_what_cannot_be_durable_is_refused() -> None:
         with pytest.raises(BindError, match="a run of a database in memory cannot outlive it"):
             con.execute("TRAIN MODEL m USING linear_regression PREDICT a FROM t WITH (durable = true)")
         assert con.execute("SHOW RUNS").fetchall() == []
-
-
-def test_a_search_in_rounds_is_refused(path: Path) -> None:
-    statement = TRAIN.format(
-        learner="mlp", search="OVER HYPERBAND (learning_rate IN (0.1, 0.01))", options="epochs = 4"
-    )
-    with pytest.raises(BindError, match="a search in rounds is not kept on disk"):
-        answer(path, statement)

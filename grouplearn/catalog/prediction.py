@@ -10,6 +10,7 @@ import threading
 import uuid
 import weakref
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +18,9 @@ import duckdb
 import pyarrow as pa
 
 from grouplearn.catalog.models import StoredModel, load_by_id
-from grouplearn.catalog.records import ModelDefinition, RunOutcome
+from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import databases_with_models, table
-from grouplearn.catalog.scoring import Scorer, load_scorer, scorer_of
+from grouplearn.catalog.scoring import Scorer, load_scorer
 from grouplearn.errors import DataError, did_you_mean
 from grouplearn.sqltext import literal
 
@@ -34,7 +35,7 @@ class _Uncommitted:
     transaction: int
     id: str
     definition: ModelDefinition
-    outcome: RunOutcome
+    scorer: Callable[[], Scorer]
 
 
 class Predictor:
@@ -47,11 +48,11 @@ class Predictor:
         self._uncommitted: list[_Uncommitted] = []
         self._lock = threading.RLock()
 
-    def remember(self, transaction: int, model: str, definition: ModelDefinition, outcome: RunOutcome) -> None:
+    def remember(self, transaction: int, model: str, definition: ModelDefinition, scorer: Callable[[], Scorer]) -> None:
         """Make a model usable in the transaction that wrote it, where a second connection cannot see it yet."""
         with self._lock:
             same = [entry for entry in self._uncommitted if entry.transaction == transaction]
-            self._uncommitted = [*same, _Uncommitted(transaction, model, definition, outcome)]
+            self._uncommitted = [*same, _Uncommitted(transaction, model, definition, scorer)]
 
     def predict(self, transaction: int, reference: str, rows: Any) -> Any:
         """Return the predictions of a model for a struct array of rows; see ``scoring.PREDICTION``."""
@@ -73,7 +74,7 @@ class Predictor:
         for entry in reversed(self._uncommitted):
             known = entry.definition
             if reference == entry.id or _is_named(reference, known.catalog or "", known.schema, known.name):
-                return self._kept(entry.id) or self._keep(entry.id, scorer_of(entry.definition, entry.outcome))
+                return self._kept(entry.id) or self._keep(entry.id, entry.scorer())
         model = find(cursor, reference)
         return self._kept(model.id) or self._keep(model.id, load_scorer(cursor, model))
 
@@ -161,10 +162,10 @@ def release(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def remember(
-    connection: duckdb.DuckDBPyConnection, model: str, definition: ModelDefinition, outcome: RunOutcome
+    connection: duckdb.DuckDBPyConnection, model: str, definition: ModelDefinition, scorer: Callable[[], Scorer]
 ) -> None:
     """Let ``predict`` use a model that the connection's current transaction wrote, until that transaction ends."""
     predictor = _predictors.get(connection)
     if predictor is not None:
         transaction = connection.execute("SELECT txid_current()").fetchall()[0][0]
-        predictor.remember(transaction, model, definition, outcome)
+        predictor.remember(transaction, model, definition, scorer)

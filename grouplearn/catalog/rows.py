@@ -147,7 +147,9 @@ def _encoders(every: Sequence[GroupFacts | None]) -> Any:
     distinct = {id(items): items for items in fitted}
     place = {key: number for number, key in enumerate(distinct)}
     features = {id(facts.fitted): facts.features for facts in every if facts is not None}
-    rows = [_encoder_row(items, features[key]) if key in features else (None,) * 6 for key, items in distinct.items()]
+    rows = [
+        encoder_columns(items, features[key]) if key in features else (None,) * 6 for key, items in distinct.items()
+    ]
     table = _columns(
         rows,
         features=_TEXTS,
@@ -160,7 +162,8 @@ def _encoders(every: Sequence[GroupFacts | None]) -> Any:
     return table.take(pa.array([place[id(items)] for items in fitted], pa.int64()))
 
 
-def _encoder_row(fitted: tuple[FittedItem, ...], features: tuple[str, ...]) -> tuple[Any, ...]:
+def encoder_columns(fitted: tuple[FittedItem, ...], features: tuple[str, ...]) -> tuple[Any, ...]:
+    """Return what a row of ``groups`` says of how features are encoded, from ``features`` to ``categories``."""
     return (
         features,
         starts(fitted),

@@ -16,6 +16,7 @@ from grouplearn.catalog.models import StoredModel, load_definition
 from grouplearn.catalog.predict_macro import macro_parameter, predict_select
 from grouplearn.catalog.records import ModelDefinition, RunOutcome
 from grouplearn.catalog.schema import TABLES, Location, current_database, ensure_schema, has_schema, table
+from grouplearn.catalog.scoring import scorer_of
 from grouplearn.catalog.sql_forms import SqlForm, prediction_of
 from grouplearn.errors import DataError, ModelExists
 from grouplearn.sqltext import identifier, literal, qualified
@@ -90,7 +91,7 @@ def write(con: duckdb.DuckDBPyConnection, definition: ModelDefinition, outcome: 
     for name, values in predicts.tables:
         insert(con, table(catalog, name), model, values)
     create_objects(con, Location(catalog, definition.schema, definition.name), definition, model, predicts.form)
-    prediction.remember(con, model, definition, outcome)
+    prediction.remember(con, model, definition, lambda: scorer_of(definition, outcome))
     return model
 
 
@@ -107,7 +108,7 @@ def _tables(definition: ModelDefinition, outcome: RunOutcome) -> tuple[tuple[str
 
 
 def insert(con: duckdb.DuckDBPyConnection, target: str, model: str, values: Any) -> None:
-    """Add the rows of an Arrow table to a catalog table, as those of a model."""
+    """Insert the rows of a model into a catalog table; ``values`` is an Arrow table of the other columns."""
     if not values.num_rows:
         return
     with registered(con, values) as source:
@@ -195,6 +196,15 @@ def rename(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str,
     place = Location(catalog, model.location.schema, new_name)
     create_objects(con, place, changed(model.definition, name=new_name), model.id, model.form)
     return True
+
+
+def renew(con: duckdb.DuckDBPyConnection, model: StoredModel, identity: str) -> None:
+    """Give a model another identity, with its rows, its views and its macro."""
+    _drop_objects(con, model)
+    for part in TABLES:
+        own = f"WHERE model = '{model.id}'::UUID"
+        con.execute(f"UPDATE {table(model.location.catalog, part)} SET model = '{identity}'::UUID {own}")
+    _create_objects(con, model.location, model.definition, identity)
 
 
 def names(con: duckdb.DuckDBPyConnection, catalog: str | None = None) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import table
@@ -99,12 +99,15 @@ def _result(definition: ModelDefinition) -> list[tuple[str, str]]:
     return [*rows, *metrics, ("epochs", "t.epochs"), ("seconds", "t.seconds")]
 
 
-def best_sql(definition: ModelDefinition, model: str, catalog: str, *, validated: bool) -> str:
+def best_sql(
+    definition: ModelDefinition, model: str, catalog: str, *, validated: bool, groups: Sequence[int] | None = None
+) -> str:
     """Return the query of each group's best trial; a failed group comes last, with the reason of its first trial.
 
     A summary to be read in a terminal: metrics of one kind of rows, the optimised one first, four digits. The model
-    table has the rest.
+    table has the rest. ``groups`` are the numbers of those to show, None for all.
     """
+    chosen = "" if groups is None else f" AND g.group_id IN ({', '.join(map(str, groups))})"
     part = "valid" if validated else "train"
     places = sorted(enumerate(definition.metrics, start=1), key=lambda each: each[1] != definition.metric)
     # printf gives four digits whatever the size of the metric; round() would turn small errors into 0.
@@ -121,7 +124,7 @@ def best_sql(definition: ModelDefinition, model: str, catalog: str, *, validated
         f" JOIN {table(catalog, 'trials')} AS t"
         " ON t.model = g.model AND t.group_id = g.group_id AND t.config = coalesce(g.best, 0)"
         f" LEFT JOIN {table(catalog, 'configs')} AS c ON c.model = g.model AND c.config = g.best"
-        f" WHERE g.model = '{model}'::UUID AND t.model = '{model}'::UUID"
+        f" WHERE g.model = '{model}'::UUID AND t.model = '{model}'::UUID{chosen}"
         " ORDER BY t.status = 'failed', g.level, g.group_id"
     )
 

@@ -17,7 +17,7 @@ from grouplearn.parser.manage import (
     parse_show,
     reject_later,
 )
-from grouplearn.parser.runs import parse_drop_run, parse_resume
+from grouplearn.parser.runs import parse_drop_run, parse_resume, parse_retry
 from grouplearn.parser.split import Piece, split
 from grouplearn.parser.statements import OurStatement, Passthrough, Statement
 from grouplearn.parser.tokens import Kind, Token, unquote
@@ -89,7 +89,7 @@ def _parser_for(head: Sequence[Token]) -> _Parser | None:
 
 
 def _retry(words: list[str]) -> _Parser | None:
-    return reject_later if words[:3] == ["RETRY", "FAILED", "MODEL"] else None
+    return parse_retry if words[:3] == ["RETRY", "FAILED", "MODEL"] else None
 
 
 def _dotted(head: Sequence[Token], position: int) -> bool:

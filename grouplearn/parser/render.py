@@ -28,6 +28,7 @@ from grouplearn.parser.statements import (
     RenameModel,
     ResetCalibration,
     ResumeModel,
+    RetryFailed,
     Search,
     SetOption,
     ShowLearners,
@@ -90,8 +91,17 @@ def _(statement: DropModel) -> str:
 
 @render.register
 def _(statement: ResumeModel) -> str:
+    return f"RESUME MODEL {_with(statement)}"
+
+
+@render.register
+def _(statement: RetryFailed) -> str:
+    return f"RETRY FAILED MODEL {_with(statement)}"
+
+
+def _with(statement: ResumeModel | RetryFailed) -> str:
     given = ", ".join(_option(option, "=") for option in statement.options)
-    return f"RESUME MODEL {_qualified(statement.name)}" + (f" WITH ({given})" if given else "")
+    return _qualified(statement.name) + (f" WITH ({given})" if given else "")
 
 
 @render.register

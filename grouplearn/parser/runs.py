@@ -1,19 +1,30 @@
-"""The statements about durable runs: RESUME MODEL, DROP RUN."""
+"""The statements about runs that are not finished or not whole: RESUME MODEL, RETRY FAILED MODEL, DROP RUN."""
 
 from __future__ import annotations
 
 from grouplearn.parser.cursor import Cursor
-from grouplearn.parser.statements import DropRun, ResumeModel
+from grouplearn.parser.statements import DropRun, Option, QualifiedName, ResumeModel, RetryFailed
 from grouplearn.parser.train import parse_options
 
 
 def parse_resume(cursor: Cursor) -> ResumeModel:
     """``RESUME MODEL name [WITH (workers = n, executor = '...')]``."""
     cursor.expect("RESUME", "MODEL")
+    return ResumeModel(*_parse_model_with(cursor, "For example WITH (workers = 2)."))
+
+
+def parse_retry(cursor: Cursor) -> RetryFailed:
+    """``RETRY FAILED MODEL name [WITH (min_rows = n, ...)]``."""
+    cursor.expect("RETRY", "FAILED", "MODEL")
+    return RetryFailed(*_parse_model_with(cursor, "For example WITH (min_rows = 1)."))
+
+
+def _parse_model_with(cursor: Cursor, example: str) -> tuple[QualifiedName, tuple[Option, ...]]:
+    """Read ``name [WITH (option = value, ...)]`` to the end of the statement."""
     name = cursor.qualified_name("a model name")
-    options = parse_options(cursor, "WITH", "For example WITH (workers = 2).") if cursor.accept("WITH") else ()
+    options = parse_options(cursor, "WITH", example) if cursor.accept("WITH") else ()
     cursor.expect_end("WITH or the end of the statement" if not options else "the end of the statement")
-    return ResumeModel(name, options)
+    return name, options
 
 
 def parse_drop_run(cursor: Cursor) -> DropRun:

@@ -282,6 +282,14 @@ class ResumeModel:
 
 
 @dataclass(frozen=True, slots=True)
+class RetryFailed:
+    """``RETRY FAILED MODEL name [WITH (min_rows = n, ...)]``: train the failed trials of a model again."""
+
+    name: QualifiedName
+    options: tuple[Option, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ShowRuns:
     """``SHOW RUNS``: the durable runs of this database that are not finished."""
 
@@ -376,6 +384,7 @@ OurStatement = (
     | DescribeLearner
     | DropModel
     | ResumeModel
+    | RetryFailed
     | ShowRuns
     | DropRun
     | RenameModel

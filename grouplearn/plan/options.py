@@ -161,6 +161,8 @@ RUN_OPTIONS: Mapping[str, RunOption] = {
 WITH_OPTIONS = tuple(name for name, option in RUN_OPTIONS.items() if option.in_with)
 #: What a run may change when it is resumed: its models do not depend on it.
 RESUME_OPTIONS = ("workers", "executor")
+#: What may be other when failed trials are trained again: where they train, on how few rows, and for how long.
+RETRY_OPTIONS = ("workers", "executor", "operator", "memory_limit", "min_rows", "epochs")
 #: Session settings, without their prefix ``grouplearn_``.
 SETTINGS = tuple(name for name, option in RUN_OPTIONS.items() if option.setting)
 
@@ -210,12 +212,26 @@ def bind_options(
 
 def bind_resume_options(judge: Judge, options: tuple[Option, ...], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return where a run goes on, by name: what RESUME takes in WITH, and the settings of the same names."""
-    found = {name: settings[name] for name in RESUME_OPTIONS if name in settings}
+    return {name: settings[name] for name in RESUME_OPTIONS if name in settings} | _bind_only(
+        judge, options, RESUME_OPTIONS, "RESUME"
+    )
+
+
+def bind_retry_options(judge: Judge, learner: Learner, options: tuple[Option, ...]) -> dict[str, Any]:
+    """Return what RETRY FAILED says in WITH, by name; raise for what the learner has not or no worker can do."""
+    given = _bind_only(judge, options, RETRY_OPTIONS, "RETRY FAILED")
+    _refuse_epochs(judge, learner, options, given)
+    _refuse_illegal(judge, learner, options, given)
+    return given
+
+
+def _bind_only(judge: Judge, options: tuple[Option, ...], allowed: tuple[str, ...], statement: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
     for option in options:
         name = option.name.value.casefold()
-        if name not in RESUME_OPTIONS:
-            message = f'"{option.name.value}" is no option of RESUME\nOptions: {", ".join(RESUME_OPTIONS)}'
-            raise judge.error(message, option.name.span, did_you_mean(name, RESUME_OPTIONS))
+        if name not in allowed:
+            message = f'"{option.name.value}" is no option of {statement}\nOptions: {", ".join(allowed)}'
+            raise judge.error(message, option.name.span, did_you_mean(name, allowed))
         found[name] = _checked(judge, name, option.value)
     return found
 

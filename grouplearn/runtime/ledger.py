@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,15 +20,18 @@ from grouplearn.data.encoders import FittedItem
 from grouplearn.data.plain import from_bytes, to_bytes
 from grouplearn.errors import TrainingError
 from grouplearn.learners.base import Artifact
-from grouplearn.runtime.job import CurvePoint, GroupFacts, StepRecord, TrialResult, UnitResult
+from grouplearn.runtime.job import Carried, CurvePoint, GroupFacts, StepRecord, TrialResult, UnitResult
 from grouplearn.runtime.packed import Curves, Models, Packed
 from grouplearn.schedule.messages import Blocks, Unit
 
 #: What is lost at most, beside the units in flight, when everything dies.
 FLUSH_SECONDS = 1.0
+#: A ledger of fewer bytes is not worth being made smaller.
+COMPACT_BYTES = 1 << 22
 #: The kinds of values that results are made of.
 RESULT_KINDS = (
-    Artifact, Blocks, Curves, CurvePoint, FittedItem, GroupFacts, Item, Models, Packed, StepRecord, TrialResult, Unit, UnitResult,
+    Artifact, Blocks, Carried, Curves, CurvePoint, FittedItem, GroupFacts, Item, Models, Packed, StepRecord, TrialResult, Unit,
+    UnitResult,
 )  # fmt: skip
 
 _DIGEST = 32
@@ -43,14 +46,20 @@ class Segment:
 
 
 class Ledger:
-    """The ledger of the run whose directory is ``directory``; one process writes at a time."""
+    """The ledger of the run whose directory is ``directory``; one process writes at a time.
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    With ``again`` units with failed trials are left to be trained once more.
+    """
+
+    def __init__(self, directory: Path, *, again: bool = False) -> None:
+        self.directory = directory
         self._waiting: list[UnitResult] = []
         self._began = self._flushed = time.monotonic()
         before = read(directory)
-        self.results = tuple(result for segment in before for result in segment.results)
+        # What was trained again counts.
+        latest = {result.unit.id: result for segment in before for result in segment.results}
+        self.results = tuple(result for result in latest.values() if not (again and result.failed))
+        self._compacted = 0
         #: Units that are in the ledger, those that wait included.
         self.done = len(self.results)
         #: Seconds that processes before this one have trained.
@@ -72,9 +81,28 @@ class Ledger:
         self._flushed = time.monotonic()
         if self._waiting:
             segment = Segment(tuple(self._waiting), self.seconds + self._flushed - self._began)
-            number = 1 + max((int(path.stem.split("-")[1]) for path in segments(self._directory)), default=0)
-            write(self._directory / f"units-{number:06d}.segment", to_bytes(segment))
+            number = 1 + max((int(path.stem.split("-")[1]) for path in segments(self.directory)), default=0)
+            write(self.directory / f"units-{number:06d}.segment", to_bytes(segment))
             self._waiting.clear()
+
+    def compact(self, needed: Callable[[UnitResult], UnitResult]) -> None:
+        """Write the ledger anew with what is ``needed`` of each result, once it has doubled since the last time.
+
+        So it takes at most about twice the room of what is needed. Dying on the way leaves results twice: the later counts.
+        """
+        self.flush()
+        paths = segments(self.directory)
+        if sum(path.stat().st_size for path in paths) < 2 * self._compacted + COMPACT_BYTES:
+            return
+        before = read(self.directory)
+        latest = {result.unit.id: result for segment in before for result in segment.results}
+        whole = Segment(tuple(map(needed, latest.values())), max(segment.seconds for segment in before))
+        number = 1 + int(paths[-1].stem.split("-")[1])
+        path = self.directory / f"units-{number:06d}.segment"
+        write(path, to_bytes(whole))
+        for each in paths:
+            each.unlink()
+        self._compacted = path.stat().st_size
 
 
 def segments(directory: Path) -> list[Path]:

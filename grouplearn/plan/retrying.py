@@ -1,0 +1,113 @@
+"""RETRY FAILED MODEL: the part of a statement's plan and of its rows that trains some trials of some groups again."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from grouplearn import sqltext
+from grouplearn.data.dataset import Group
+from grouplearn.parser.statements import Sql
+from grouplearn.plan import types
+from grouplearn.plan.bound import BoundTrain
+from grouplearn.plan.definition import ItemColumn, ModelDefinition
+from grouplearn.plan.extract import GroupCount, Statistics
+from grouplearn.plan.judge import Judge
+from grouplearn.schedule.messages import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A unit that trains part of what a planned one would, and the planned one's number."""
+
+    unit: Unit
+    planned: int
+
+
+def cut(units: Sequence[Unit], wanted: Mapping[int, Collection[int]]) -> tuple[Cut, ...]:
+    """Return the units that train the ``wanted`` configs of each group, and nothing else.
+
+    Groups that stood side by side stay so where the same of their configs are wanted. Before: a unit of groups 0, 1, 2 and
+    configs 0, 1, and ``{0: {0, 1}, 2: {0, 1}}``. After: one of groups 0, 2 and configs 0, 1.
+    """
+    found: list[Cut] = []
+    numbers = itertools.count(1 + max((unit.id for unit in units), default=-1))
+    for unit in units:
+        groups_of: dict[tuple[int, ...], list[int]] = {}
+        for group in unit.groups:
+            configs = tuple(config for config in unit.configs if config in wanted.get(group, ()))
+            if configs:
+                groups_of.setdefault(configs, []).append(group)
+        for place, (configs, (first, *others)) in enumerate(groups_of.items()):
+            share = (1 + len(others)) * len(configs) / (len(unit.groups) * len(unit.configs))
+            number = next(numbers) if place else unit.id
+            part = replace(unit, id=number, group=first, others=tuple(others), configs=configs, cost=unit.cost * share)
+            found.append(Cut(part, unit.id))
+    return tuple(found)
+
+
+def only(bound: BoundTrain, groups: Sequence[GroupCount]) -> BoundTrain:
+    """Return the statement with a source that has the rows of these groups alone.
+
+    A key is compared as text, with a letter before it, so that NULL is a value like any other.
+    """
+    texts: dict[int, list[str]] = {}
+    for group in groups:
+        members = bound.sets[group.level]
+        keys = ("n" if group.keys[key] is None else f"v{group.keys[key]}" for key in members)
+        texts.setdefault(group.level, []).append(f"([{', '.join(map(sqltext.string, keys))}]::VARCHAR[])")
+    source = bound.source[:2]
+    where = bound.statement.where
+    chosen = [*(("(", where, ") AND") if where else ()), "("]
+    for place, (level, values) in enumerate(texts.items()):
+        chosen += [*(["OR"] if place else []), "[", *_key_texts(bound, bound.sets[level])]
+        chosen += [f"]::VARCHAR[] IN (SELECT key FROM (VALUES {', '.join(values)}) AS failed(key))"]
+    return replace(bound, source=(*source, "WHERE", *chosen, ")"))
+
+
+def _key_texts(bound: BoundTrain, members: Sequence[int]) -> Iterator[str | Sql]:
+    for place, key in enumerate(members):
+        before, after = types.as_text(bound.keys[key].stored.type)
+        yield f"{', ' if place else ''}coalesce('v' || {before}"
+        yield bound.keys[key].extract
+        yield f"{after}, 'n')"
+
+
+def rows_of(judge: Judge, bound: BoundTrain, stats: Statistics, groups: Sequence[GroupCount]) -> Statistics:
+    """Return the statistics of the rows of some groups; ``bound`` reads them alone. All else is as in the whole table."""
+    n_rows: int = judge.rows("SELECT count(*)", *bound.source)[0][0]
+    return replace(stats, groups=tuple(groups), n_rows=n_rows)
+
+
+def numbered(every: Sequence[GroupCount], read: Sequence[Group]) -> tuple[Group, ...]:
+    """Return all groups by their numbers in the plan, those that were not read without rows."""
+    rows = {(group.level, group.keys): group.ranges for group in read}
+    return tuple(
+        Group(number, group.level, group.keys, rows.get((group.level, group.keys), ()))
+        for number, group in enumerate(every)
+    )
+
+
+def changed(stored: ModelDefinition, now: ModelDefinition) -> str | None:
+    """Return in what a statement bound today is no longer the one that trained the model; None where it is."""
+    if not set(now.classes) <= set(stored.classes):
+        new = sorted(set(now.classes) - set(stored.classes))
+        return f"the label has classes that the model does not know: {', '.join(new[:3])}"
+    compared = (
+        ("features", tuple(map(_told, stored.items)), tuple(map(_told, now.items))),
+        ("keys", stored.keys, now.keys),
+        ("label", (stored.target_sql, stored.label_type), (now.target_sql, now.label_type)),
+        ("configurations", _points(stored), _points(now)),
+    )
+    return next((f"its {what} are no longer those of the model" for what, old, new in compared if old != new), None)
+
+
+def _told(entry: ItemColumn) -> tuple[object, ...]:
+    item = entry.item
+    return item.name, item.kind, item.column, item.encoder, item.impute, item.scope, item.buckets, entry.sql
+
+
+def _points(definition: ModelDefinition) -> list[tuple[object, ...]]:
+    names = [column.name for column in definition.hyperparameters]
+    return [tuple(config[name] for name in names) for config in definition.configs]

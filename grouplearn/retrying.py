@@ -1,0 +1,209 @@
+"""RETRY FAILED MODEL: the failed trials of a stored model trained again, from its own statement on today's table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import duckdb
+
+from grouplearn import answers, planning, training
+from grouplearn.catalog import models
+from grouplearn.catalog import retrying as kept
+from grouplearn.catalog.models import StoredModel
+from grouplearn.catalog.records import RunOutcome
+from grouplearn.catalog.retrying import FailedGroup, Record
+from grouplearn.catalog.views import best_sql
+from grouplearn.data.dataset import Group
+from grouplearn.data.run_directory import RunDirectory
+from grouplearn.databases import Databases
+from grouplearn.errors import Error
+from grouplearn.learners import registry
+from grouplearn.parser.parse import parse
+from grouplearn.parser.statements import RetryFailed, TrainModel
+from grouplearn.plan import calibration, legality
+from grouplearn.plan.bind import bind
+from grouplearn.plan.bound import BoundTrain
+from grouplearn.plan.database_memory import database_within
+from grouplearn.plan.extract import GroupCount, Statistics, extract, statistics
+from grouplearn.plan.judge import Judge
+from grouplearn.plan.options import bind_retry_options
+from grouplearn.plan.physical import PhysicalPlan, definition, plan
+from grouplearn.plan.retrying import changed, cut, numbered, only, rows_of
+from grouplearn.runtime.job import Progress
+from grouplearn.schedule.messages import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """What a statement is carried out with: the user's connection and settings, who watches, who may stop it."""
+
+    connection: duckdb.DuckDBPyConnection
+    databases: Databases
+    settings: Mapping[str, Any]
+    progress: Progress | None
+    cancelled: Callable[[], bool]
+
+
+def retry(statement: RetryFailed, model: StoredModel, judge: Judge, at: Workplace) -> str:
+    """Train the failed trials of a model again and return a SELECT of their groups; all others stay as they are.
+
+    Groups that are not in the table any more stay as they were. Raise where the table is no longer what the model was
+    trained on: with other features or new classes, old and new trials would not speak of the same.
+    """
+    at.databases.refuse_change(model.location.catalog, statement.name.span, judge)
+    given = _given(statement, model, judge)
+    with at.databases.transaction():
+        failed = kept.failed_groups(at.connection, model)
+        record = kept.record(at.connection, model)
+    if not failed:
+        return answers.notice(f"model {model.location.name} has no failed trials; nothing was trained")
+    return _Retry(statement, given, model, judge, at, failed, record).run()
+
+
+def _given(statement: RetryFailed, model: StoredModel, judge: Judge) -> dict[str, Any]:
+    learner = model.definition.learner
+    if learner not in registry.names():
+        hint = f"grouplearn.register('{learner}', ...) as before."
+        raise judge.error(f"the model is of the network {learner}, which is not registered", statement.name.span, hint)
+    return bind_retry_options(judge, registry.learner(learner), statement.options)
+
+
+@dataclass(frozen=True, slots=True)
+class _Retry:
+    statement: RetryFailed
+    given: Mapping[str, Any]
+    model: StoredModel
+    judge: Judge
+    at: Workplace
+    failed: tuple[FailedGroup, ...]
+    record: Record
+
+    def run(self) -> str:
+        began, at, location = time.time(), self.at, self.model.location
+        with RunDirectory.beside(at.databases.file(location.catalog)) as directory:
+            with at.databases.transaction():
+                bound = self._bound()
+                limit = bound.options.memory_limit
+                with database_within(at.connection, limit):
+                    everything = self._planned(bound)
+                    numbers = self._numbers(everything.stats)
+                    if not numbers:
+                        return answers.notice(
+                            "no group with failed trials is in the table any more; nothing was trained"
+                        )
+                    counted = [everything.stats.groups[number] for number in numbers]
+                    dataset, read = self._read(everything, counted, directory, limit)
+            wanted = {number: group.configs for number, group in numbers.items()}
+            part = replace(everything, units=_units(everything, wanted))
+            choice = planning.choose(part, at.cancelled)
+            settled = planning.settled(everything, choice)
+            cuts = cut(settled.units, wanted)
+            with at.databases.transaction():
+                fitted = kept.fitted_on_all(at.connection, self.model)
+            groups = numbered(everything.stats.groups, read)
+            job = training.job_of(settled, dataset, groups, self._own_judge(), fitted or None)
+            first = {each.unit.id: job.first_blocks[each.planned] for each in cuts if each.planned in job.first_blocks}
+            job = replace(job, first_blocks=first)
+            part = replace(settled, units=tuple(each.unit for each in cuts))
+            outcome = training.run(part, choice, job, at.progress, at.cancelled, began)
+        ids = {number: group.number for number, group in numbers.items()}
+        identity = self._stored(_renumbered(outcome, ids))
+        validated = bound.holdout.kind != "none"
+        stored = self.model.definition
+        return best_sql(stored, identity, location.catalog, validated=validated, groups=list(ids.values()))
+
+    def _own_judge(self) -> Judge:
+        """Return who judges the model's own statement."""
+        return Judge(self.at.connection, self.model.definition.statement)
+
+    def _bound(self) -> BoundTrain:
+        """Return the model's statement bound against the table as it is now, with what RETRY says otherwise."""
+        definition, location = self.model.definition, self.model.location
+        (train,) = parse(definition.statement)
+        if not isinstance(train, TrainModel):
+            raise ValueError("a model is made by TRAIN")
+        settings = {**self.at.settings, "seed": definition.seed, "durable": False}
+        bound = bind(self._own_judge(), train, location.catalog, location.schema, settings)
+        if bound.search is not None:
+            message = f'the trials of model "{location.name}" were chosen in rounds, from how the others did'
+            raise self._refusal(message, "TRAIN OR REPLACE MODEL searches anew.")
+        given = {**self.given, **self._as_before(bound)}
+        return replace(bound, options=replace(bound.options, **given, durable=False, replay=None))
+
+    def _as_before(self, bound: BoundTrain) -> dict[str, Any]:
+        """Return the operator and workers on which the models of the operator depend, if they do."""
+        operator, access = self.record.operator, bound.learner.access
+        if not legality.changes_models(operator, access):
+            return {}
+        fixed = {"operator": operator, "workers": self.record.workers}
+        for option in self.statement.options:
+            name = option.name.value.casefold()
+            if name in fixed and self.given[name] != fixed[name]:
+                what = legality.depends_on(operator)
+                message = (
+                    f"the model was trained by operator {operator}, on {fixed['workers']} workers, and its models "
+                )
+                raise self.judge.error(f"{message}depend on {what}", option.value.span)
+        return fixed
+
+    def _planned(self, bound: BoundTrain) -> PhysicalPlan:
+        """Return the plan of the whole statement: a trial is trained in the same way as if all were trained anew."""
+        stored = self.model.definition
+        stats = statistics(self._own_judge(), bound)
+        known = replace(stats, classes=stored.classes) if set(stats.classes) <= set(stored.classes) else stats
+        physical = plan(bound, known, calibration.load())
+        reason = changed(stored, definition(physical, stored.statement))
+        if reason is not None:
+            raise self._refusal(f"the table is not what it was: {reason}", "TRAIN OR REPLACE MODEL trains all of it.")
+        return physical
+
+    def _refusal(self, message: str, hint: str) -> Error:
+        return self.judge.error(message, self.statement.name.span, hint)
+
+    def _numbers(self, stats: Statistics) -> dict[int, FailedGroup]:
+        """Return the groups with failed trials by their numbers in the table as it is now."""
+        by_key = {(group.level, group.keys): group for group in self.failed}
+        found = ((number, by_key.get((group.level, group.keys))) for number, group in enumerate(stats.groups))
+        return {number: group for number, group in found if group is not None}
+
+    def _read(
+        self, physical: PhysicalPlan, groups: Sequence[GroupCount], directory: RunDirectory, limit: int | None
+    ) -> tuple[Any, tuple[Group, ...]]:
+        """Return the rows of these groups alone."""
+        judge, bound = self._own_judge(), only(physical.bound, groups)
+        stats = rows_of(judge, bound, physical.stats, groups)
+        return extract(self.at.connection, judge, bound, stats, directory, limit)
+
+    def _stored(self, outcome: RunOutcome) -> str:
+        """Put the results in place of the failed ones; raise where the model has become another meanwhile."""
+        databases, connection, location = self.at.databases, self.at.connection, self.model.location
+        shown = databases.in_transaction()
+        with databases.transaction():
+            if models.load_by_id(connection, location.catalog, self.model.id) is None:
+                message = f'model "{location.name}" was trained anew or dropped meanwhile, so nothing was stored'
+                raise self._refusal(message, "RETRY FAILED MODEL once more.")
+            return kept.replace_failed(connection, self.model, self.failed, outcome, shown=shown)
+
+
+def _units(physical: PhysicalPlan, wanted: Mapping[int, frozenset[int]]) -> tuple[Unit, ...]:
+    return tuple(each.unit for each in cut(physical.units, wanted))
+
+
+def _renumbered(outcome: RunOutcome, numbers: Mapping[int, int]) -> RunOutcome:
+    """Return the outcome with the numbers that its groups have in the catalog."""
+
+    def group(each: Group) -> Group:
+        return replace(each, id=numbers[each.id])
+
+    def unit(each: Unit) -> Unit:
+        return replace(each, group=numbers[each.group], others=tuple(numbers[other] for other in each.others))
+
+    return replace(
+        outcome,
+        groups=tuple(replace(each, group=group(each.group)) for each in outcome.groups),
+        packs=tuple(replace(each, groups=tuple(map(group, each.groups))) for each in outcome.packs),
+        units=tuple(replace(each, unit=unit(each.unit)) for each in outcome.units),
+    )
