@@ -276,8 +276,12 @@ class _Epochs:
     def epochs_done(self, unit: Unit, epochs: int) -> None:
         self.progress.epochs_done(unit, epochs)
 
+    def units_lost(self, units: tuple[Unit, ...]) -> None:
+        self.progress.units_lost(units)
+
 
 def _later(result: UnitResult, offset: float) -> UnitResult:
     """Return the result of a unit of a round as one of the whole run: without what goes on, in the run's own time."""
     steps = tuple(replace(step, started=step.started + offset, ended=step.ended + offset) for step in result.steps)
-    return replace(result, started=result.started + offset, ended=result.ended + offset, steps=steps)
+    lost = tuple(replace(each, started=each.started + offset, ended=each.ended + offset) for each in result.lost)
+    return replace(result, started=result.started + offset, ended=result.ended + offset, steps=steps, lost=lost)

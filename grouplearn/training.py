@@ -206,6 +206,9 @@ class _Recording:
         self._ledger.flush_when_due()
         self._watching.epochs_done(unit, epochs)
 
+    def units_lost(self, units: tuple[Unit, ...]) -> None:
+        self._watching.units_lost(units)
+
 
 def _summary(physical: PhysicalPlan, choice: Choice, job: Job) -> RunSummary:
     """Return what can be said before the first unit; of a search about how much it will be."""
@@ -315,5 +318,7 @@ class _Silent:
     def unit_done(self, result: Any) -> None: ...
 
     def epochs_done(self, unit: Any, epochs: int) -> None: ...
+
+    def units_lost(self, units: Any) -> None: ...
 
     def ended(self) -> None: ...

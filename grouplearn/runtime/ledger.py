@@ -20,7 +20,7 @@ from grouplearn.data.encoders import FittedItem
 from grouplearn.data.plain import from_bytes, to_bytes
 from grouplearn.errors import TrainingError
 from grouplearn.learners.base import Artifact
-from grouplearn.runtime.job import CurvePoint, GroupFacts, StepRecord, TrialResult, UnitResult
+from grouplearn.runtime.job import CurvePoint, GroupFacts, LostWork, StepRecord, TrialResult, UnitResult
 from grouplearn.runtime.packed import Curves, Models, Packed
 from grouplearn.schedule.messages import Blocks, Unit
 
@@ -28,7 +28,8 @@ from grouplearn.schedule.messages import Blocks, Unit
 FLUSH_SECONDS = 1.0
 #: The kinds of values that results are made of.
 RESULT_KINDS = (
-    Artifact, Blocks, Curves, CurvePoint, FittedItem, GroupFacts, Item, Models, Packed, StepRecord, TrialResult, Unit, UnitResult,
+    Artifact, Blocks, Curves, CurvePoint, FittedItem, GroupFacts, Item, LostWork, Models, Packed, StepRecord, TrialResult,
+    Unit, UnitResult,
 )  # fmt: skip
 
 _DIGEST = 32
