@@ -18,6 +18,7 @@ from grouplearn.plan import cost
 from grouplearn.plan.choose import Choice
 from grouplearn.plan.physical import PhysicalPlan, pack_configs
 from grouplearn.runtime.choose import runtime
+from grouplearn.runtime.cluster import Cluster
 from grouplearn.runtime.job import Carried, GroupFacts, Job, Observer, Progress, TrialResult, UnitResult
 from grouplearn.runtime.outcome import GroupOutcome, best_config, merge
 from grouplearn.schedule.messages import Unit
@@ -55,7 +56,9 @@ def search(
 
     def run(round_job: Job, units: tuple[Unit, ...], observer: Observer) -> tuple[UnitResult, ...]:
         scheduled = operator(choice.operator, units, physical.workload(workers))
-        return runtime(choice.executor).run(round_job, scheduled, workers, observer, cancelled)
+        return runtime(choice.executor, Cluster.of(physical.bound.options)).run(
+            round_job, scheduled, workers, observer, cancelled
+        )
 
     return _Search(physical, job, progress, run, steering).run()
 

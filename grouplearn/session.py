@@ -60,6 +60,7 @@ from grouplearn.plan.judge import Judge
 from grouplearn.plan.measured import Measured, Ran, compare
 from grouplearn.plan.options import check_setting, known_setting
 from grouplearn.plan.physical import PhysicalPlan, definition
+from grouplearn.runtime.cluster import Cluster
 from grouplearn.runtime.job import Job, Progress
 from grouplearn.runtime.ledger import Ledger
 from grouplearn.search.procedures import PROCEDURES
@@ -158,6 +159,7 @@ class Session:
                 limit = bound.options.memory_limit
                 with database_within(self._connection, limit):
                     physical = planning.planned(self._connection, judge, bound)
+                    training.prepare(physical, self._cancelled.is_set)
                     directory.durable = resuming.is_durable(physical, file, judge)
                     kept = 0 if directory.durable else limit
                     dataset, groups = extract(self._connection, judge, bound, physical.stats, directory, kept)
@@ -208,7 +210,9 @@ class Session:
         with RunDirectory.reopened(run.path) as directory:
             ledger, job = Ledger(run.path), began.job_with_rows(run.path)
             workload = replace(began.workload, workers=where.workers)
-            scheduled = training.Scheduled(began.operator, where.executor, began.units, workload)
+            scheduled = training.Scheduled(
+                began.operator, where.executor, began.units, workload, Cluster.by_settings(self._settings)
+            )
             with _resumable(stored, ledger):
                 outcome = training.resume(began, job, scheduled, ledger, self._progress, self._cancelled.is_set)
             with self._databases.transaction():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 from grouplearn.runtime.cluster import Cluster
 from grouplearn.runtime.job import Runtime
@@ -27,3 +28,11 @@ def runtime(name: str, cluster: Cluster | None = None) -> Runtime:
 
         return RayRuntime(cluster)
     raise KeyError(name)
+
+
+def get_ready(name: str, cluster: Cluster, cancelled: Callable[[], bool]) -> None:
+    """Let a runtime that takes a while to start begin with it; raises when it cannot."""
+    if name == "ray":
+        from grouplearn.runtime.ray import RayRuntime
+
+        RayRuntime(cluster).prepare(cancelled)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from grouplearn.plan.options import RunOptions
+from grouplearn.plan.resources import DEFAULT_TIMEOUT
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,4 +18,14 @@ class Cluster:
     """
 
     address: str | None = None
-    worker_timeout: float = 60.0
+    worker_timeout: float = DEFAULT_TIMEOUT
+
+    @classmethod
+    def of(cls, options: RunOptions) -> Cluster:
+        """Return what a statement says, or the settings where it says nothing."""
+        return cls(options.address, options.worker_timeout)
+
+    @classmethod
+    def by_settings(cls, settings: Mapping[str, Any]) -> Cluster:
+        """Return what the settings of a session say, by their names without prefix."""
+        return cls(**{name: settings[name] for name in ("address", "worker_timeout") if name in settings})

@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from grouplearn.data import shard
 from grouplearn.data.dataset import DatasetFiles
 from grouplearn.data.run_directory import RunDirectory
 from grouplearn.errors import Cancelled, MissingDependency, TrainingError
@@ -20,7 +21,7 @@ from grouplearn.runtime.foreman import Foreman
 from grouplearn.runtime.job import Job, Observer, UnitResult
 from grouplearn.runtime.ray_network import network_code
 from grouplearn.runtime.ray_pipe import Begin, Broken, News, Orders, Stop
-from grouplearn.runtime.ray_rows import place_for, shared_files, without_rows
+from grouplearn.runtime.ray_rows import bare, place_for, shared_files
 from grouplearn.runtime.ray_supervisor import CHILDREN, Child, ChildLost
 from grouplearn.runtime.rows import dataset_bytes
 from grouplearn.schedule.messages import Operator
@@ -120,6 +121,7 @@ class RayRuntime:
             scratch=sent.scratch,
             cluster=self._cluster,
             made=foreman.made,
+            block_rows=shard.BLOCK_ROWS,
         )
 
 
@@ -137,17 +139,16 @@ class _Sent:
 @contextmanager
 def _prepared(job: Job) -> Iterator[_Sent]:
     """Put a job's rows where other processes map them, with a directory for products; all is gone with the context."""
-    network = network_code(job.network, job.learner)
-    bare = without_rows(job)
+    network, said = network_code(job.network, job.learner), bare(job)
     with ExitStack() as stack:
         if job.dataset.files is None:
             shared = stack.enter_context(RunDirectory(place_for(dataset_bytes(job.dataset))))
             passing = stack.enter_context(RunDirectory.beside(None))
-            yield _Sent(bare, shared_files(job.dataset, shared), True, network, str(passing.path))
+            yield _Sent(said, shared_files(job.dataset, shared), True, network, str(passing.path))
         else:
             beside = Path(job.dataset.files.directory)  # where machines that see the rows see products, too
             passing_path = stack.enter_context(tempfile.TemporaryDirectory(prefix="steps-", dir=beside))
-            yield _Sent(bare, job.dataset.files, False, network, passing_path)
+            yield _Sent(said, job.dataset.files, False, network, passing_path)
 
 
 def _converse(child: Child, number: int, foreman: Foreman, cancelled: Callable[[], bool]) -> None:

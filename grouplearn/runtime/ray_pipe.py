@@ -33,7 +33,8 @@ class Begin:
 
     ``rows`` are files that have the job's rows; with ``in_memory`` workers treat them as rows in memory. ``network`` is the
     code of a registered network. ``scratch`` is a directory for what steps make; ``made`` says which worker made what is
-    there. Times count from ``began``, a ``time.time()``. Messages of one run have its number ``run``.
+    there. Groups are split as the user's process planned it, in blocks of ``block_rows``. Times count from ``began``, a
+    ``time.time()``. Messages of one run have its number ``run``.
     """
 
     run: int
@@ -47,6 +48,7 @@ class Begin:
     scratch: str
     cluster: Cluster
     made: dict[int, int]
+    block_rows: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,9 +61,9 @@ class Rows:
         return replace(dataset, files=None) if self.in_memory else dataset
 
 
-def without_rows(job: Job) -> Job:
-    """Return a job without its rows."""
-    return replace(job, dataset=pick(job.dataset, slice(0, 0)))
+def bare(job: Job) -> Job:
+    """Return a job without its rows and without its network, which is code: nothing but what it says."""
+    return replace(job, dataset=pick(job.dataset, slice(0, 0)), network=None)
 
 
 def shared_files(dataset: Dataset, directory: RunDirectory) -> DatasetFiles:
@@ -86,9 +86,9 @@ def place_for(n_bytes: int) -> Path:
 
 def stored(ray: Any, job: Job, dataset: Dataset) -> tuple[Chunk, ...]:
     """Put a dataset into Ray's store in chunks, without the texts that all rows share."""
-    bare = replace(dataset, dictionaries=(), classes=(), files=None)
+    nameless = replace(dataset, dictionaries=(), classes=(), files=None)
     whole = replace(job, dataset=dataset)
-    return tuple(Chunk(start, stop, ray.put(pick(bare, slice(start, stop)))) for start, stop in cut_rows(whole))
+    return tuple(Chunk(start, stop, ray.put(pick(nameless, slice(start, stop)))) for start, stop in cut_rows(whole))
 
 
 def cut_rows(job: Job) -> list[tuple[int, int]]:

@@ -181,6 +181,11 @@ class Children:
         """Return the idle child of a cluster, if there is one."""
         return self._idle.get(address)
 
+    @property
+    def sessions(self) -> tuple[int, ...]:
+        """The sessions of all children: everything that Ray runs for this process is in one of them."""
+        return tuple(child.pid for child in (*self._idle.values(), *self._busy))
+
     def end_idle(self, address: str | None) -> None:
         """End the idle child of a cluster."""
         with self._lock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import threading
@@ -181,6 +182,7 @@ class RayWorker:
     def rest(self) -> None:
         """Forget the job, so that nothing of it is held."""
         del self._bench, self._outlines
+        gc.collect()  # maps of files that are gone take memory for as long as anything refers to them
 
 
 @dataclass
