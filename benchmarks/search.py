@@ -72,6 +72,8 @@ class Counter:
     def epochs_done(self, unit: Any, epochs: int) -> None:  # noqa: ARG002
         self.epochs += epochs
 
+    def units_lost(self, units: Any) -> None: ...
+
     def ended(self) -> None: ...
 
 

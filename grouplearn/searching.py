@@ -19,6 +19,7 @@ from grouplearn.plan.choose import Choice
 from grouplearn.plan.coefficients import Rates
 from grouplearn.plan.physical import PhysicalPlan, pack_configs
 from grouplearn.runtime.choose import runtime
+from grouplearn.runtime.cluster import Cluster
 from grouplearn.runtime.job import Carried, GroupFacts, Job, Observer, Progress, TrialResult, UnitResult
 from grouplearn.runtime.ledger import Ledger, units_left
 from grouplearn.runtime.outcome import GroupOutcome, best_config, merge
@@ -52,6 +53,7 @@ class Rounds:
     operator: str
     executor: str
     workload: Workload
+    cluster: Cluster | None
     stored: int
     outputs: int
     rates: Rates
@@ -61,7 +63,8 @@ class Rounds:
     ) -> tuple[UnitResult, ...]:
         """Run the units of a round."""
         scheduled = operator(self.operator, units, self.workload)
-        return runtime(self.executor).run(job, scheduled, self.workload.workers, observer, cancelled)
+        there = runtime(self.executor, self.cluster)
+        return there.run(job, scheduled, self.workload.workers, observer, cancelled)
 
 
 def rounds(physical: PhysicalPlan, choice: Choice) -> Rounds:
@@ -74,6 +77,7 @@ def rounds(physical: PhysicalPlan, choice: Choice) -> Rounds:
         choice.operator,
         choice.executor,
         workload,
+        Cluster.of(physical.bound.options),
         physical.stored,
         physical.outputs,
         physical.rates,
@@ -352,8 +356,12 @@ class _Epochs:
             self.ledger.flush_when_due()
         self.progress.epochs_done(unit, epochs)
 
+    def units_lost(self, units: tuple[Unit, ...]) -> None:
+        self.progress.units_lost(units)
+
 
 def _later(result: UnitResult, offset: float) -> UnitResult:
     """Return the result of a unit of a round as one of the whole run: without what goes on, in the run's own time."""
     steps = tuple(replace(step, started=step.started + offset, ended=step.ended + offset) for step in result.steps)
-    return replace(result, started=result.started + offset, ended=result.ended + offset, steps=steps)
+    lost = tuple(replace(each, started=each.started + offset, ended=each.ended + offset) for each in result.lost)
+    return replace(result, started=result.started + offset, ended=result.ended + offset, steps=steps, lost=lost)

@@ -61,6 +61,7 @@ from grouplearn.plan.judge import Judge
 from grouplearn.plan.measured import Measured, Ran, compare
 from grouplearn.plan.options import check_setting, known_setting
 from grouplearn.plan.physical import PhysicalPlan, definition
+from grouplearn.runtime.cluster import Cluster
 from grouplearn.runtime.job import Progress
 from grouplearn.runtime.ledger import Ledger
 from grouplearn.search.procedures import PROCEDURES
@@ -161,6 +162,7 @@ class Session:
                 limit = bound.options.memory_limit
                 with database_within(self._connection, limit):
                     physical = planning.planned(self._connection, judge, bound)
+                    training.prepare(physical, self._cancelled.is_set)
                     directory.durable = resuming.is_durable(physical, file, judge)
                     kept = 0 if directory.durable else limit
                     dataset, groups = extract(self._connection, judge, bound, physical.stats, directory, kept)
@@ -195,7 +197,8 @@ class Session:
         with RunDirectory.reopened(run.path) as directory:
             ledger, job = Ledger(run.path, again=again), began.job_with_rows(run.path)
             workload = replace(began.workload, workers=where.workers)
-            scheduled = training.Scheduled(began.operator, where.executor, began.units, workload)
+            cluster = Cluster.by_settings(self._settings)
+            scheduled = training.Scheduled(began.operator, where.executor, began.units, workload, cluster)
             steering = resuming.steering(job.trainer, began.search, ledger)
             with IN_TRAINING.entered(self._key(catalog, schema, name), steering), _resumable(stored, ledger):
                 cancelled = self._cancelled.is_set

@@ -32,7 +32,8 @@ from grouplearn.plan.extract import Statistics
 from grouplearn.plan.judge import Judge
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.runtime.calibrate import measure_learner, measure_machine
-from grouplearn.runtime.choose import runtime
+from grouplearn.runtime.choose import get_ready, runtime
+from grouplearn.runtime.cluster import Cluster
 from grouplearn.runtime.job import Job, Observer, Progress, RunSummary, UnitResult
 from grouplearn.runtime.ledger import Ledger, units_left
 from grouplearn.runtime.outcome import merge
@@ -114,13 +115,24 @@ def run(
         workers = choosing.threads(physical, choice)
         planning.plan_ahead(physical, choice.operator, workers, cancelled)
         workload = physical.workload(workers)
-        scheduled = Scheduled(choice.operator, choice.executor, physical.units, workload)
+        scheduled = Scheduled(
+            choice.operator, choice.executor, physical.units, workload, Cluster.of(physical.bound.options)
+        )
         results = carry_out(scheduled, job, watching, cancelled, ledger)
     finally:
         watching.ended()
     seconds = time.perf_counter() - started
     alone, packs = merge(job, results, greater_is_better)
     return RunOutcome(alone, results, choice.operator, choice.executor, choice.workers, seconds, packs)
+
+
+def prepare(physical: PhysicalPlan, cancelled: Callable[[], bool]) -> None:
+    """Begin to start what the statement will run on, before its rows are read.
+
+    Raises TrainingError when a cluster does not answer, MissingDependency without Ray, Cancelled.
+    """
+    executor, _ = choosing.executor(physical, importlib.util.find_spec("ray") is not None)
+    get_ready(executor, Cluster.of(physical.bound.options), cancelled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +143,7 @@ class Scheduled:
     executor: str
     units: tuple[Unit, ...]
     workload: Workload
+    cluster: Cluster | None = None
 
 
 def carry_out(
@@ -154,7 +167,9 @@ def _run_units(
     observer = watching if ledger is None else _Recording(watching, ledger)
     schedule = operator(scheduled.operator, units, scheduled.workload)
     try:
-        return runtime(scheduled.executor).run(job, schedule, scheduled.workload.workers, observer, cancelled)
+        return runtime(scheduled.executor, scheduled.cluster).run(
+            job, schedule, scheduled.workload.workers, observer, cancelled
+        )
     finally:
         if ledger is not None:
             ledger.flush()
@@ -209,7 +224,7 @@ def _rounds_of(manifest: Manifest, scheduled: Scheduled) -> Rounds:
     """Return the rounds of a search that goes on."""
     if manifest.search is None:
         raise ValueError("the run does not search in rounds")
-    where = (scheduled.operator, scheduled.executor, scheduled.workload)
+    where = (scheduled.operator, scheduled.executor, scheduled.workload, scheduled.cluster)
     return Rounds(manifest.search, *where, manifest.stored, manifest.outputs, calibration.load())
 
 
@@ -226,6 +241,9 @@ class _Recording:
     def epochs_done(self, unit: Unit, epochs: int) -> None:
         self._ledger.flush_when_due()
         self._watching.epochs_done(unit, epochs)
+
+    def units_lost(self, units: tuple[Unit, ...]) -> None:
+        self._watching.units_lost(units)
 
 
 def _summary(physical: PhysicalPlan, choice: Choice, job: Job) -> RunSummary:
@@ -336,5 +354,7 @@ class _Silent:
     def unit_done(self, result: Any) -> None: ...
 
     def epochs_done(self, unit: Any, epochs: int) -> None: ...
+
+    def units_lost(self, units: Any) -> None: ...
 
     def ended(self) -> None: ...

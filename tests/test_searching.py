@@ -206,6 +206,8 @@ class Watching:
     def epochs_done(self, unit: Unit, epochs: int) -> None:
         self.epochs += epochs
 
+    def units_lost(self, units: tuple[Unit, ...]) -> None: ...
+
     def ended(self) -> None: ...
 
 

@@ -15,8 +15,9 @@ import pyarrow as pa
 from grouplearn.catalog import prediction, rows, store
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.records import RunOutcome
-from grouplearn.catalog.schema import table
-from grouplearn.catalog.scoring import load_scorer
+from grouplearn.catalog.schema import ensure_schema, table
+from grouplearn.catalog.scoring import load_groups, load_scorer
+from grouplearn.catalog.sql_forms import LINEAR, SqlForm, prediction_of_stored
 from grouplearn.data.encoders import FittedItem
 from grouplearn.learners.base import Artifact
 from grouplearn.runtime.job import GroupFacts, TrialResult
@@ -135,6 +136,7 @@ def replace_failed(
     ``outcome`` has the groups by the numbers that they have in the catalog. The rows of all other trials stay as they are.
     The caller holds the transaction; with ``shown`` it is the user's own, in which ``predict`` is to know the model.
     """
+    ensure_schema(con, model.location.catalog)
     by_number = {group.number: group for group in failed}
     metric = model.definition.metric, model.definition.greater_is_better
     entries = [_Entry.of(by_number[entry.group.id], entry, *metric) for entry in outcome.every_group(metric[0])]
@@ -142,11 +144,23 @@ def replace_failed(
     for name, values in _rows(con, model, entries, outcome):
         store.insert(con, _table(model, name), model.id, values)
     _update_best(con, model, [entry for entry in entries if entry.before.others])
-    identity = _renew(con, model, outcome.seconds)
+    form = _predict_with(con, model)
+    identity = _renew(con, model, outcome.seconds, form)
     if shown:
         scorer = load_scorer(con, changed(model, id=identity))
         prediction.remember(con, identity, model.definition, lambda: scorer)
     return identity
+
+
+def _predict_with(con: duckdb.DuckDBPyConnection, model: StoredModel) -> SqlForm:
+    """Write anew what the model's macro reads of the best trials; return the form in which it predicts."""
+    if model.definition.linear:
+        return LINEAR.form
+    for name in ("trees", "nodes", "layers"):
+        con.execute(f"DELETE FROM {_table(model, name)} WHERE model = '{model.id}'::UUID")
+    predicts = prediction_of_stored(model.definition, load_groups(con, model))
+    store.insert_prediction(con, model.location.catalog, model.id, predicts)
+    return predicts.form
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,14 +263,14 @@ def _update_best(con: duckdb.DuckDBPyConnection, model: StoredModel, entries: Se
         )
 
 
-def _renew(con: duckdb.DuckDBPyConnection, model: StoredModel, seconds: float) -> str:
+def _renew(con: duckdb.DuckDBPyConnection, model: StoredModel, seconds: float, form: SqlForm) -> str:
     """Give the model a new identity, so that nobody predicts with what was loaded of the old one."""
     identity, own = str(uuid.uuid4()), f"model = '{model.id}'::UUID"
     con.execute(
         f"UPDATE {_table(model, 'models')} SET seconds = seconds + {float(seconds)!r},"
         f" trained_at = (now() AT TIME ZONE 'UTC')::TIMESTAMP WHERE {own}"
     )
-    store.renew(con, model, identity)
+    store.renew(con, model, identity, form)
     return identity
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from grouplearn.catalog.records import GroupOutcome, ModelDefinition, RunOutcome
 from grouplearn.catalog.schema import first_row, table, version_of
+from grouplearn.catalog.scoring import GroupModel
 from grouplearn.data.encoders import FittedItem
 from grouplearn.learners.base import Artifact
 from grouplearn.learners.gbdt_trees import FeatureColumns, Nodes, count_leaves, nodes_of, parse_forest
@@ -59,10 +60,32 @@ def prediction_of(definition: ModelDefinition, outcome: RunOutcome) -> Predictio
     """Return how a model that was just trained will predict."""
     if definition.linear:
         return LINEAR
+    best = []
+    for entry in outcome.groups:
+        artifact = best_artifact(entry)
+        if artifact is not None and entry.facts is not None:
+            best.append(_Best(entry.group.id, entry.facts.fitted, artifact))
+    return _of_best(definition, best)
+
+
+def prediction_of_stored(definition: ModelDefinition, groups: Iterable[GroupModel]) -> Prediction:
+    """Return how a model in the catalog will predict, from what predicts its groups."""
+    return _of_best(definition, [_Best(group.id, group.fitted, group.artifact) for group in groups])
+
+
+@dataclass(frozen=True, slots=True)
+class _Best:
+    """The best model of a group."""
+
+    group: int
+    fitted: Sequence[FittedItem]
+    artifact: Artifact
+
+
+def _of_best(definition: ModelDefinition, best: Sequence[_Best]) -> Prediction:
     reason = _always_function(definition)
     if reason:
         return _function(reason)
-    best = [(entry, artifact) for entry in outcome.groups if (artifact := best_artifact(entry)) is not None]
     return _trees(best) if definition.learner == "gbdt" else _layers(best)
 
 
@@ -94,14 +117,11 @@ def feature_columns(fitted: Sequence[FittedItem]) -> FeatureColumns:
     return FeatureColumns(np.concatenate(slots), np.concatenate(categories))
 
 
-def _trees(best: Sequence[tuple[GroupOutcome, Artifact]]) -> Prediction:
-    count = sum(2 * count_leaves(artifact.text) for _, artifact in best)
+def _trees(best: Sequence[_Best]) -> Prediction:
+    count = sum(2 * count_leaves(each.artifact.text) for each in best)
     if count > MOST_NODES:
         return _function(f"its trees have {count:,} nodes, and SQL takes {MOST_NODES:,}")
-    forests = []
-    for entry, artifact in best:
-        assert entry.facts is not None  # noqa: S101  # as best_artifact has seen to
-        forests.append((entry.group.id, nodes_of(parse_forest(artifact.text), feature_columns(entry.facts.fitted))))
+    forests = [(each.group, nodes_of(parse_forest(each.artifact.text), feature_columns(each.fitted))) for each in best]
     depth = max((nodes.depth for _, nodes in forests), default=0)
     if depth > MOST_DEPTH:
         return _function(f"its trees ask {depth} questions in a row, and SQL takes {MOST_DEPTH}")
@@ -146,8 +166,8 @@ def _nodes(forests: Sequence[Nodes]) -> Any:
     )
 
 
-def _layers(best: Sequence[tuple[GroupOutcome, Artifact]]) -> Prediction:
-    networks = [(entry.group.id, Networks.of(artifact)) for entry, artifact in best]
+def _layers(best: Sequence[_Best]) -> Prediction:
+    networks = [(each.group, Networks.of(each.artifact)) for each in best]
     sizes = [sum(weights[0].size for weights in network.weights) for _, network in networks]
     depth = max((len(network.weights) for _, network in networks), default=0)
     if max(sizes, default=0) > MOST_WEIGHTS:

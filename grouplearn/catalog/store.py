@@ -17,7 +17,7 @@ from grouplearn.catalog.predict_macro import macro_parameter, predict_select
 from grouplearn.catalog.records import ModelDefinition, RunOutcome
 from grouplearn.catalog.schema import TABLES, Location, current_database, ensure_schema, has_schema, table
 from grouplearn.catalog.scoring import scorer_of
-from grouplearn.catalog.sql_forms import SqlForm, prediction_of
+from grouplearn.catalog.sql_forms import Prediction, SqlForm, prediction_of
 from grouplearn.errors import DataError, ModelExists
 from grouplearn.sqltext import identifier, literal, qualified
 
@@ -88,8 +88,7 @@ def write(con: duckdb.DuckDBPyConnection, definition: ModelDefinition, outcome: 
     for name, make in _tables(definition, outcome):
         insert(con, table(catalog, name), model, make())
     predicts = prediction_of(definition, outcome)
-    for name, values in predicts.tables:
-        insert(con, table(catalog, name), model, values)
+    insert_prediction(con, catalog, model, predicts)
     create_objects(con, Location(catalog, definition.schema, definition.name), definition, model, predicts.form)
     prediction.remember(con, model, definition, lambda: scorer_of(definition, outcome))
     return model
@@ -113,6 +112,12 @@ def insert(con: duckdb.DuckDBPyConnection, target: str, model: str, values: Any)
         return
     with registered(con, values) as source:
         con.execute(f"INSERT INTO {target} BY NAME SELECT '{model}'::UUID AS model, * FROM {source}")
+
+
+def insert_prediction(con: duckdb.DuckDBPyConnection, catalog: str, model: str, predicts: Prediction) -> None:
+    """Insert the rows that the model's macro reads beside its artifacts."""
+    for name, values in predicts.tables:
+        insert(con, table(catalog, name), model, values)
 
 
 @contextmanager
@@ -198,13 +203,13 @@ def rename(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str,
     return True
 
 
-def renew(con: duckdb.DuckDBPyConnection, model: StoredModel, identity: str) -> None:
-    """Give a model another identity, with its rows, its views and its macro."""
+def renew(con: duckdb.DuckDBPyConnection, model: StoredModel, identity: str, form: SqlForm) -> None:
+    """Give a model another identity, with its rows, its views and its macro, which predicts in ``form``."""
     _drop_objects(con, model)
     for part in TABLES:
         own = f"WHERE model = '{model.id}'::UUID"
         con.execute(f"UPDATE {table(model.location.catalog, part)} SET model = '{identity}'::UUID {own}")
-    _create_objects(con, model.location, model.definition, identity)
+    create_objects(con, model.location, model.definition, identity, form)
 
 
 def names(con: duckdb.DuckDBPyConnection, catalog: str | None = None) -> list[str]:

@@ -21,7 +21,7 @@ _BAR_WIDTH = 24
 _MODEL_WIDTH = 24
 #: The first units of a run, by which the estimate of the rest is corrected.
 _PILOT_UNITS = 100
-_DROPPED_FIRST = ("rate", "epochs", "groups", "failed", "best")
+_DROPPED_FIRST = ("rate", "epochs", "groups", "lost", "failed", "best")
 
 
 def choose_progress() -> Progress | None:
@@ -42,7 +42,7 @@ class Tally:
     """What has happened in a run so far, counted from its events. ``clock`` returns seconds.
 
     ``trials`` counts those that ended, well or not, ``groups`` the groups all of whose trials have, ``epochs`` is summed over
-    trials.
+    trials. ``lost`` counts units, or steps of them, that were lost with their worker and are run again.
     """
 
     summary: RunSummary
@@ -53,6 +53,7 @@ class Tally:
     failed: int = 0
     best: float = math.nan
     trials: int = 0
+    lost: int = 0
     _left_in_group: dict[int, int] = field(default_factory=dict)
     _pilot: dict[int, tuple[float, float]] = field(default_factory=dict)
 
@@ -76,6 +77,10 @@ class Tally:
     def epochs_done(self, epochs: int) -> None:
         """Count epochs, summed over the configs that ran them."""
         self.epochs += epochs
+
+    def units_lost(self, units: tuple[Unit, ...]) -> None:
+        """Count units that are run again."""
+        self.lost += len(units)
 
     def _see_metric(self, value: float) -> None:
         better = value > self.best if self.summary.greater_is_better else value < self.best
@@ -119,6 +124,8 @@ class Tally:
         }
         if self.failed:
             facts["failed"] = f"{self.failed:,} failed"
+        if self.lost:
+            facts["lost"] = f"{self.lost:,} lost and run again"
         if not math.isnan(self.best):
             facts["best"] = f"best {summary.metric} {self.best:.4g}"
         return facts
@@ -192,6 +199,12 @@ class _Display(ABC):
         """Count epochs, summed over the unit's configs."""
         if self._tally is not None:
             self._tally.epochs_done(epochs)
+            self._maybe_draw(self._tally)
+
+    def units_lost(self, units: tuple[Unit, ...]) -> None:
+        """Count units that are run again."""
+        if self._tally is not None:
+            self._tally.units_lost(units)
             self._maybe_draw(self._tally)
 
     def ended(self) -> None:

@@ -154,7 +154,7 @@ class Network:
             "hyperparameters": self._complete(configs[index]),
         }
         text = np.frombuffer(json.dumps(made_from, sort_keys=True).encode(), dtype=np.uint8)
-        tensors = {f"module/{name}": value.copy() for name, value in _part(state, index, "module").items()}
+        tensors = {f"module/{name}": np.array(value) for name, value in _part(state, index, "module").items()}
         return Artifact("tensors", {_MADE_FROM: text, **tensors})
 
     def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:

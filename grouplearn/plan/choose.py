@@ -81,11 +81,11 @@ def eligible(physical: PhysicalPlan, ray_installed: bool) -> tuple[str, ...]:
         return (asked, "data_parallel")
     if asked != "auto":
         return (asked,)
-    executor, _ = _executor(physical, ray_installed)
+    place, _ = executor(physical, ray_installed)
     return tuple(
         name
         for name in OPERATORS
-        if legality.refusal(name, access, executor) is None and not legality.changes_models(name, access)
+        if legality.refusal(name, access, place) is None and not legality.changes_models(name, access)
     )
 
 
@@ -109,16 +109,16 @@ def choose(
     then to the order of the registry. Ray is picked only where the work repays starting it.
     """
     options, access = physical.bound.options, physical.bound.learner.access
-    executor, reason = _executor(physical, ray_installed)
-    refused = {each.operator: why for each in candidates if (why := _refusal(each, physical, executor)) is not None}
+    place, reason = executor(physical, ray_installed)
+    refused = {each.operator: why for each in candidates if (why := _refusal(each, physical, place)) is not None}
     if options.operator != "auto":
-        best, why = _asked(physical, candidates, executor)
+        best, why = _asked(physical, candidates, place)
         places = legality.runtimes(best.operator, access)
-        if executor not in places:
-            executor, reason = places[0], f"{best.operator} of {access.value} learners runs nowhere else"
+        if place not in places:
+            place, reason = places[0], f"{best.operator} of {access.value} learners runs nowhere else"
     else:
         fitting = [each for each in candidates if each.operator not in refused]
-        best = min(fitting, key=_rank) if fitting else _smallest(candidates, physical, executor)
+        best = min(fitting, key=_rank) if fitting else _smallest(candidates, physical, place)
         why = _why(physical, best, fitting) if fitting else _nothing_fits(best, _limit(physical))
     for name in (best.operator, options.operator):
         refused.pop(name, None)
@@ -126,7 +126,7 @@ def choose(
     workers, why_workers = _workers(physical, best, planned)
     return Choice(
         operator=best.operator,
-        executor=executor,
+        executor=place,
         workers=workers,
         reason=reason,
         candidates=tuple(candidates),
@@ -164,7 +164,8 @@ def _needed(candidate: Candidate) -> int:
     return candidate.peak_bytes * candidate.used
 
 
-def _executor(physical: PhysicalPlan, ray_installed: bool) -> tuple[str, str]:
+def executor(physical: PhysicalPlan, ray_installed: bool) -> tuple[str, str]:
+    """Return where the statement runs, unless its operator runs elsewhere only, and why."""
     if physical.bound.options.executor != "auto":
         return physical.bound.options.executor, _AS_ASKED
     repays = physical.serial_seconds >= RAY_REPAYS_SECONDS and physical.workers > 1

@@ -16,6 +16,7 @@ from grouplearn.parser.statements import Name, Option, Sql
 from grouplearn.plan import hopping, legality
 from grouplearn.plan.judge import Judge
 from grouplearn.plan.memory import check_size
+from grouplearn.plan.resources import DEFAULT_TIMEOUT, check_address, check_timeout
 from grouplearn.schedule import operators
 from grouplearn.schedule.workload import SCHEDULERS, Scheduler
 from grouplearn.search.space import MAX_CONFIGS
@@ -52,6 +53,8 @@ class RunOptions:
     memory_limit: int | None = None
     node_price: float | None = None
     durable: bool | None = None
+    address: str | None = None
+    worker_timeout: float = DEFAULT_TIMEOUT
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +156,12 @@ RUN_OPTIONS: Mapping[str, RunOption] = {
     "memory_limit": RunOption("memory that all workers together may take, such as '8GB'", check_size, setting=True),
     "durable": RunOption(
         "whether the run is kept on disk until it is finished, to be resumed", _yes_or_no, setting=True
+    ),
+    "worker_timeout": RunOption(
+        "seconds without a sign of life after which a worker of executor 'ray' is given up", check_timeout, setting=True
+    ),
+    "address": RunOption(
+        "Ray cluster of executor 'ray': 'auto' or 'host:port'", check_address, setting=True, in_with=False
     ),
     "node_price": RunOption("price per hour of one worker's machine, for EXPLAIN", _price, setting=True, in_with=False),
 }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
+from grouplearn.runtime.cluster import Cluster
 from grouplearn.runtime.job import Runtime
 
 #: The values of ``WITH (executor = ...)`` besides 'auto'.
@@ -11,11 +13,11 @@ RUNTIMES = ("local", "ray")
 
 
 @functools.cache
-def runtime(name: str) -> Runtime:
+def runtime(name: str, cluster: Cluster | None = None) -> Runtime:
     """Return the process's runtime of the given name, one of ``RUNTIMES``; KeyError otherwise.
 
-    The Ray runtime starts Ray and its actors with the first run and keeps them for the next, whatever session it is of;
-    ``shutdown()`` stops them before the process ends.
+    The Ray runtime starts Ray with the first run and keeps it for the next, whatever session it is of; ``shutdown()`` stops
+    it before the process ends. ``cluster``: where it finds its workers, by default on this machine.
     """
     if name == "local":
         from grouplearn.runtime.local import LocalRuntime
@@ -24,5 +26,13 @@ def runtime(name: str) -> Runtime:
     if name == "ray":
         from grouplearn.runtime.ray import RayRuntime
 
-        return RayRuntime()
+        return RayRuntime(cluster)
     raise KeyError(name)
+
+
+def get_ready(name: str, cluster: Cluster, cancelled: Callable[[], bool]) -> None:
+    """Let a runtime that takes a while to start begin with it; raises when it cannot."""
+    if name == "ray":
+        from grouplearn.runtime.ray import RayRuntime
+
+        RayRuntime(cluster).prepare(cancelled)

@@ -139,12 +139,24 @@ class StepRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class LostWork:
+    """A unit, or a step of one, whose worker was lost with it: it ran from ``started`` and was given up at ``ended``."""
+
+    worker: int
+    started: float
+    ended: float
+    epoch: int | None = None
+    blocks: Blocks | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class UnitResult:
     """A finished unit: times are seconds since the run began. ``facts`` is None when the group could not be prepared.
 
     A unit of several groups has its results in ``pack``, or one by one in ``parts``, and no trials of its own. One of a
     split group has the record of its ``steps`` in the order in which they ended; ``worker`` is that of the last. ``loaded``
-    are the bytes of rows that workers loaded for the unit (rows that stay loaded count for the first one).
+    are the bytes of rows that workers loaded for the unit (rows that stay loaded count for the first one). ``lost`` is what
+    was begun for it and had to be run again.
     """
 
     unit: Unit
@@ -157,6 +169,7 @@ class UnitResult:
     parts: tuple[UnitResult, ...] = ()
     steps: tuple[StepRecord, ...] = ()
     loaded: int = 0
+    lost: tuple[LostWork, ...] = ()
 
     @property
     def fetched(self) -> int:
@@ -194,6 +207,10 @@ class Observer(Protocol):
 
     def epochs_done(self, unit: Unit, epochs: int) -> None:
         """``epochs`` more epochs of a unit (times its configs) were run."""
+        ...
+
+    def units_lost(self, units: tuple[Unit, ...]) -> None:
+        """Workers were lost while they ran ``units``, or steps of them, which are run again."""
         ...
 
 

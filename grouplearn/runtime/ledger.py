@@ -20,7 +20,7 @@ from grouplearn.data.encoders import FittedItem
 from grouplearn.data.plain import from_bytes, to_bytes
 from grouplearn.errors import TrainingError
 from grouplearn.learners.base import Artifact
-from grouplearn.runtime.job import Carried, CurvePoint, GroupFacts, StepRecord, TrialResult, UnitResult
+from grouplearn.runtime.job import Carried, CurvePoint, GroupFacts, LostWork, StepRecord, TrialResult, UnitResult
 from grouplearn.runtime.packed import Curves, Models, Packed
 from grouplearn.schedule.messages import Blocks, Unit
 
@@ -30,8 +30,8 @@ FLUSH_SECONDS = 1.0
 COMPACT_BYTES = 1 << 22
 #: The kinds of values that results are made of.
 RESULT_KINDS = (
-    Artifact, Blocks, Carried, Curves, CurvePoint, FittedItem, GroupFacts, Item, Models, Packed, StepRecord, TrialResult, Unit,
-    UnitResult,
+    Artifact, Blocks, Carried, Curves, CurvePoint, FittedItem, GroupFacts, Item, LostWork, Models, Packed, StepRecord,
+    TrialResult, Unit, UnitResult,
 )  # fmt: skip
 
 _DIGEST = 32

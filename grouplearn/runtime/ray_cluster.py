@@ -1,253 +1,124 @@
-"""The Ray cluster of this process: private, on the loopback interface, with a random token, and quiet."""
+"""Ray, as its driver process has it: a private cluster on this machine, or one that somebody else runs."""
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import secrets
-import shutil
-import signal
-import tempfile
-import threading
-import time
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from grouplearn.errors import MissingDependency, TrainingError
+from grouplearn.errors import TrainingError
 
-#: The object store holds the job twice over (its rows, and results on their way back) and never less than this.
-LEAST_STORE_BYTES = 256 << 20
-#: Largest share of physical memory that the object store is allowed to take.
-STORE_SHARE = 0.4
-#: How often it is looked whether the cluster lives. Ray ends a process whose control plane has been gone for 60 s.
-WATCH_SECONDS = 2.0
+#: Rows and products are files, so the object store of a private cluster holds results on their way back, and little else.
+STORE_BYTES = 256 << 20
+#: How long a cluster may take to answer whether it sees a file.
+PROBE_SECONDS = 20.0
 _LOOPBACK = "127.0.0.1"
+#: Settings of a private cluster, which its processes inherit: quiet, one thread each, and closed to everybody else.
+_PRIVATE: Mapping[str, str] = {
+    "RAY_AUTH_MODE": "token",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # without it Ray announces a future change on every start
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+}
 
 
 def import_ray() -> Any:
-    """Return the module ``ray``; raises MissingDependency with the install command."""
-    # Imported in a notebook, Ray advises to install packages for displays of its own, which nobody sees here.
+    """Return the module ``ray``."""
+    # It advises to install packages for displays of its own, which nobody sees here.
     logging.getLogger("ray.widgets.util").setLevel(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "IProgress not found")  # tqdm's, where it is installed
-            import ray
-    except ImportError as error:
-        raise MissingDependency(
-            f"executor = 'ray' needs the package ray: {error}", hint="pip install 'grouplearn[ray]'"
-        ) from None
+    import ray
+
     return ray
 
 
-class RayCluster:
-    """A cluster shared by all runs of the process: the first one starts it, ``stop`` or the process's end stops it.
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A cluster that the driver is connected to; ``processes`` are those that must live, where it is a private one."""
 
-    A cluster that the process had already connected to is used as it is and never stopped. RAY_ADDRESS is ignored.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._runs = 0
-        self._store_bytes = 0
-        self._directory: str | None = None
-        self._generation = 0
-
-    @contextmanager
-    def serving(self, job_bytes: int) -> Iterator[tuple[Any, int]]:
-        """Connect to a cluster, if no other run uses it one whose object store has room for a job of ``job_bytes``.
-
-        Yield the module ``ray`` and the number of the cluster: actors of one cluster are gone with it.
-        """
-        ray = import_ray()
-        with self._lock:
-            needed = _store_bytes(job_bytes)
-            too_small = needed > self._store_bytes and not self._runs
-            if self._ours and (too_small or not self._alive()):
-                self._stop(ray)
-            if not ray.is_initialized():
-                self._start(ray, needed)
-            self._runs += 1
-            generation = self._generation
-        try:
-            yield ray, generation
-        finally:
-            with self._lock:
-                self._runs -= 1
-
-    def stop(self) -> None:
-        """Stop our cluster, unless a run still uses it."""
-        with self._lock:
-            if self._ours and not self._runs:
-                self._stop(import_ray())
-
-    def serves(self, generation: int) -> bool:
-        """Return whether the cluster of that number is still there (one that is not ours is taken to be)."""
-        with self._lock:
-            return generation == self._generation and self._alive()
-
-    def _alive(self) -> bool:
-        return not self._ours or all(process.poll() is None for process in self.processes().values())
-
-    def processes(self) -> dict[str, Any]:
-        """Return the control processes of our cluster that must run, by name (``gcs_server``, ``raylet``)."""
-        node = import_ray()._private.worker._global_node
-        running = {} if node is None else node.all_processes
-        return {name: running[name][0].process for name in ("gcs_server", "raylet") if running.get(name)}
+    ray: Any
+    private: bool
+    processes: tuple[Any, ...] = ()
 
     @property
-    def _ours(self) -> bool:
-        return self._directory is not None
+    def alive(self) -> bool:
+        """Whether a private cluster's control processes live; Ray itself would notice a minute later."""
+        return all(process.poll() is None for process in self.processes)
 
-    def _start(self, ray: Any, store_bytes: int) -> None:
-        self._directory = tempfile.mkdtemp(prefix="gl-", dir=_short_directory())
+    @property
+    def actor_options(self) -> dict[str, Any]:
+        """How actors are placed: on a private cluster as many as the user says, elsewhere where a core is free."""
+        return {"num_cpus": 0} if self.private else {"num_cpus": 1, "scheduling_strategy": "SPREAD"}
+
+    def sees(self, path: str) -> bool:
+        """Whether all machines of the cluster see a path."""
+        return self.private or all(self._on_every_machine(path))
+
+    def _on_every_machine(self, path: str) -> list[bool]:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as OnNode
+
+        exists = self.ray.remote(os.path.exists)
+        nodes = [node["NodeID"] for node in self.ray.nodes() if node["Alive"]]
+        asked = [
+            exists.options(num_cpus=0, scheduling_strategy=OnNode(node_id=node, soft=False)).remote(path)
+            for node in nodes
+        ]
         try:
-            with (
-                _environment(_quiet_and_private()),
-                _token_reread(ray),
-                _loopback_only(ray),
-                _silent(ray),
-                _signals_kept(),
-            ):
-                ray.init(
-                    address="local",
-                    num_cpus=os.cpu_count(),
-                    object_store_memory=store_bytes,
-                    include_dashboard=False,
-                    configure_logging=False,
-                    logging_level="error",
-                    log_to_driver=False,
-                    _temp_dir=self._directory,
-                )
-        except BaseException as error:
-            self._stop(ray)
-            if not isinstance(error, Exception):
-                raise
-            raise TrainingError(
-                f"Ray could not be started: {type(error).__name__}: {error}", hint="WITH (executor = 'local')"
-            ) from error
-        self._store_bytes = store_bytes
-        threading.Thread(target=self._watch, args=(self._generation,), name="grouplearn-ray-watch", daemon=True).start()
-
-    def _watch(self, generation: int) -> None:
-        """Disconnect from a cluster that died, before Ray ends the process for it."""
-        while generation == self._generation:
-            time.sleep(WATCH_SECONDS)
-            with self._lock:
-                if generation == self._generation and not self._alive():
-                    self._stop(import_ray())
-
-    def _stop(self, ray: Any) -> None:
-        ray.shutdown()
-        if self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)
-        self._directory, self._store_bytes = None, 0
-        self._generation += 1
-
-    def stop_at_exit(self) -> None:
-        """Stop our cluster whoever still uses it."""
-        with self._lock:
-            if self._ours:
-                self._stop(import_ray())
+            return list(self.ray.get(asked, timeout=PROBE_SECONDS))
+        except self.ray.exceptions.RayError:
+            return [False]
 
 
-#: Ray allows one cluster per process, so this is the process's.
-CLUSTER = RayCluster()
-atexit.register(CLUSTER.stop_at_exit)
+def start_private(directory: str) -> Connection:
+    """Start a cluster whose files are in ``directory``; it listens on loopback alone, and asks for a token.
 
-
-@contextmanager
-def failures_explained(ray: Any) -> Iterator[None]:
-    """Turn what Ray raises into an error that a user understands."""
+    Ray reads its settings when it is imported, which must not have happened. Raises TrainingError.
+    """
+    os.environ.update(_PRIVATE, RAY_AUTH_TOKEN=secrets.token_hex(32))
+    os.environ.pop("RAY_ADDRESS", None)
+    ray = import_ray()
+    _stay_on_loopback(ray)
     try:
-        yield
-    except ray.exceptions.RayError as error:
-        raise TrainingError(f"Ray failed: {error}", hint="run the statement again") from error
+        ray.init(
+            address="local",
+            num_cpus=os.cpu_count(),
+            object_store_memory=STORE_BYTES,
+            include_dashboard=False,
+            configure_logging=False,
+            logging_level="error",
+            log_to_driver=False,
+            _temp_dir=directory,
+        )
+    except Exception as error:
+        message = f"Ray could not be started: {type(error).__name__}: {error}"
+        raise TrainingError(message, hint="WITH (executor = 'local')") from error
+    running = ray._private.worker._global_node.all_processes
+    return Connection(ray, True, tuple(running[name][0].process for name in ("gcs_server", "raylet")))
 
 
-def _store_bytes(job_bytes: int) -> int:
-    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min(max(LEAST_STORE_BYTES, 2 * job_bytes), int(STORE_SHARE * physical))
-
-
-def _short_directory() -> str:
-    """Return where temporary files go, unless that is too deep for the path of a Unix socket (about 100 bytes)."""
-    usual = tempfile.gettempdir()
-    return usual if len(usual) <= 24 else "/tmp"  # noqa: S108 - mkdtemp makes a private directory inside
-
-
-def _quiet_and_private() -> Mapping[str, str]:
-    """Return the settings that the cluster's processes inherit."""
-    return {
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN": secrets.token_hex(32),
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # without it Ray announces a future change on every start
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-    }
-
-
-@contextmanager
-def _environment(settings: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in settings}
-    os.environ.update(settings)
+def connect(address: str) -> Connection:
+    """Connect to the cluster at ``address``, with the token that Ray finds for it; raises TrainingError."""
+    ray = import_ray()
     try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        ray.init(address=address, configure_logging=False, logging_level="error", log_to_driver=False)
+    except Exception as error:
+        what = "no Ray cluster runs on this machine" if address == "auto" else f"no Ray cluster answers at {address}"
+        raise TrainingError(f"{what}: {_first_line(error)}", hint=_ADDRESS_HINT) from error
+    return Connection(ray, False)
 
 
-@contextmanager
-def _token_reread(ray: Any) -> Iterator[None]:
-    """Ray reads its settings and token once, when it is imported: have it read them again."""
-    ray._raylet.Config.initialize("")
-    ray._raylet.AuthenticationTokenLoader.instance().reset_cache()
-    yield
+_ADDRESS_HINT = "ray start --head starts one; or RESET grouplearn_address"
 
 
-@contextmanager
-def _loopback_only(ray: Any) -> Iterator[None]:
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _stay_on_loopback(ray: Any) -> None:
     """Ray replaces 127.0.0.1 by the machine's address, on which others could reach it: answer with loopback instead."""
-    with (
-        _replaced(ray._private.services, "get_node_ip_address", lambda *_, **__: _LOOPBACK),
-        _replaced(ray.util, "get_node_ip_address", lambda *_, **__: _LOOPBACK),
-    ):
-        yield
-
-
-@contextmanager
-def _silent(ray: Any) -> Iterator[None]:
-    """Ray starts a thread that prints what befalls workers to the user's terminal: the runtime deals with that."""
-    with _replaced(ray._private.worker, "listen_error_messages", lambda *_: None):
-        yield
-
-
-@contextmanager
-def _replaced(module: Any, name: str, function: Any) -> Iterator[None]:
-    before = getattr(module, name)
-    setattr(module, name, function)
-    try:
-        yield
-    finally:
-        setattr(module, name, before)
-
-
-@contextmanager
-def _signals_kept() -> Iterator[None]:
-    """Ray installs a handler for SIGTERM; the process keeps its own."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    ray._private.services.get_node_ip_address = lambda *_, **__: _LOOPBACK
+    ray.util.get_node_ip_address = lambda *_, **__: _LOOPBACK

@@ -7,8 +7,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from grouplearn.runtime.ray_worker import Made, StepMade
-from grouplearn.runtime.steps import StepAnswer
+from grouplearn.runtime.steps import Product, StepAnswer
 from grouplearn.schedule.messages import Step
 
 #: How long a member of a gang waits for another, and how long the others may take to end once one has failed.
@@ -20,7 +19,7 @@ class Members:
     """The workers of one gang with their steps; ``made`` are the answers of those that are done."""
 
     steps: dict[int, Step] = field(default_factory=dict)
-    made: dict[int, StepMade] = field(default_factory=dict)
+    made: dict[int, StepAnswer] = field(default_factory=dict)
     failed_since: float | None = None
 
     @property
@@ -46,17 +45,18 @@ class Members:
     @property
     def failure(self) -> StepAnswer | None:
         """The answer of a member that failed."""
-        return next((made.answer for made in self.made.values() if made.answer.failed), None)
+        return next((answer for answer in self.made.values() if answer.failed), None)
 
     @property
-    def evaluations(self) -> tuple[Made, ...]:
-        """What the members say of the finished models."""
-        return tuple(Made(made.answer.step.id, worker, made.product) for worker, made in self.made.items())
+    def evaluations(self) -> tuple[Product, ...]:
+        """What the members say of the finished models, in order of their ranks."""
+        answers = sorted(self.made.values(), key=lambda answer: answer.step.rank)
+        return tuple(answer.product for answer in answers if answer.product is not None)
 
-    def note(self, worker: int, made: StepMade) -> None:
+    def note(self, worker: int, answer: StepAnswer) -> None:
         """Note that a member is done."""
-        self.made[worker] = made
-        if made.answer.failed and self.failed_since is None:
+        self.made[worker] = answer
+        if answer.failed and self.failed_since is None:
             self.failed_since = time.monotonic()
 
     def disband(self) -> None:

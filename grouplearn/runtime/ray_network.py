@@ -1,4 +1,4 @@
-"""Registered networks on their way to Ray's workers: in memory, by Ray's own serialization, and checked before."""
+"""Registered networks on their way to Ray's workers: code that stays in memory, checked before it is sent."""
 
 from __future__ import annotations
 
@@ -10,26 +10,30 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from grouplearn.errors import TrainingError
+from grouplearn.errors import MissingDependency, TrainingError
 from grouplearn.learners.network import Network
-from grouplearn.runtime.job import Job
 
 
-def put_job(ray: Any, bare: Job) -> Any:
-    """Put a job, which is without its rows, into Ray's store; raises TrainingError when its network cannot be sent.
+def network_code(network: Network | None, learner: str) -> bytes | None:
+    """Return a registered network as bytes for other processes; raises TrainingError when it cannot be sent.
 
-    The network's functions are sent as they are: a worker need not be able to import the file that they were written in.
+    Its functions are sent as they are: a worker need not be able to import the file that they were written in.
     """
-    if bare.network is None:
-        return ray.put(bare)
-    with _own_modules_by_value(ray.cloudpickle, bare.network):
+    if network is None:
+        return None
+    try:
+        import cloudpickle
+    except ImportError as error:
+        message = f"to send the network {learner} to worker processes needs the package cloudpickle: {error}"
+        raise MissingDependency(message, hint="pip install 'grouplearn[ray]'") from None
+    with _own_modules_by_value(cloudpickle, network):
         try:
-            ray.cloudpickle.dumps(bare.network)
+            code: bytes = cloudpickle.dumps(network)
         except Exception as error:
-            message = f"the network {bare.learner} cannot be sent to worker processes: {error}"
+            message = f"the network {learner} cannot be sent to worker processes: {error}"
             hint = "make_module and loss may use functions and values, but no connection, file or lock; or executor = 'local'"
             raise TrainingError(message, hint=hint) from None
-        return ray.put(bare)
+    return code
 
 
 @contextmanager

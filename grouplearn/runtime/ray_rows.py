@@ -1,22 +1,29 @@
-"""The rows of a job on their way to workers: maps of its files, or objects of Ray's store, of which each fetches its own."""
+"""The rows of a job on their way to workers: files that all map, or objects of Ray's store, of which each fetches its own."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from grouplearn.data.dataset import Dataset, Group
+from grouplearn.data.dataset import ARRAYS, Dataset, DatasetFiles, Group
+from grouplearn.data.run_directory import RunDirectory
 from grouplearn.data.shard import RowNumbers
 from grouplearn.runtime.job import Job
 from grouplearn.runtime.ray_cluster import import_ray
+from grouplearn.runtime.ray_products import FETCH_SECONDS
 from grouplearn.runtime.rows import RowsAtHand, RowSource, dataset_bytes, joined, pick
 from grouplearn.runtime.unit import group_of
 
-#: How long a worker waits for rows, or for a product that another one made.
-FETCH_SECONDS = 60.0
 #: Bytes of rows that are one object: few enough that a worker fetches little that it does not need.
 CHUNK_BYTES = 8 << 20
+#: Where files are memory, and how much of it is left to others.
+_MEMORY, _SPARED_BYTES = Path("/dev/shm"), 256 << 20  # noqa: S108 - run directories are private
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,32 +35,60 @@ class Chunk:
     rows: Any
 
 
-def sent_job(ray: Any, job: Job) -> Job:
-    """Return the job as workers get it: without its rows, and with the files that have them if they can open these."""
-    files = job.dataset.files if _on_one_machine(ray) else None
-    return replace(job, dataset=replace(pick(job.dataset, slice(0, 0)), files=files))
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Where a worker finds the rows of a job: in files that it maps, or in chunks of Ray's store.
+
+    Rows ``in_memory`` are in files so that processes can share them, and are treated as the memory that they are.
+    """
+
+    files: DatasetFiles | None
+    in_memory: bool
+    chunks: tuple[Chunk, ...] = ()
+
+    def of(self, job: Job) -> tuple[Job, RowSource]:
+        """Return a job that was sent without rows, with what it has of them at hand, and where the others come from."""
+        if self.files is None:
+            return job, FetchedRows(job, self.chunks)
+        mapped = replace(job, dataset=self.opened())
+        return mapped, RowsAtHand(mapped)
+
+    def opened(self) -> Dataset:
+        """Return the rows, mapped from their files."""
+        if self.files is None:
+            raise ValueError("these rows are in no file")
+        dataset = self.files.open()
+        return replace(dataset, files=None) if self.in_memory else dataset
 
 
-def put_rows(ray: Any, job: Job) -> list[Chunk]:
-    """Put the job's rows into the store, without the texts that all rows share; nothing where workers map its files."""
-    if job.dataset.files is not None and _on_one_machine(ray):
-        return []
-    bare = replace(job.dataset, dictionaries=(), classes=())
-    return [Chunk(start, stop, ray.put(pick(bare, slice(start, stop)))) for start, stop in cut_rows(job)]
+def bare(job: Job) -> Job:
+    """Return a job without its rows and without its network, which is code: nothing but what it says."""
+    return replace(job, dataset=pick(job.dataset, slice(0, 0)), network=None)
 
 
-def _on_one_machine(ray: Any) -> bool:
-    """Return whether all workers share this machine: the driver is on one of the cluster's nodes, and there is one."""
-    alive = [node for node in ray.nodes() if node["Alive"]]
-    return len(alive) == 1
+def shared_files(dataset: Dataset, directory: RunDirectory) -> DatasetFiles:
+    """Return files with the rows of a dataset: its own, or copies made in ``directory``; raises TrainingError."""
+    if dataset.files is not None:
+        return dataset.files
+    for name in ARRAYS:
+        array = getattr(dataset, name)
+        directory.array(name, array.shape, array.dtype)[...] = array
+    return DatasetFiles(str(directory.path), 0, dataset.n_rows, dataset.dictionaries, dataset.classes)
 
 
-def rows_of(job: Job, chunks: Sequence[Chunk]) -> tuple[Job, RowSource]:
-    """Return a job as it was sent and where its rows come from; of files, the job has the rows."""
-    if job.dataset.files is None:
-        return job, FetchedRows(job, chunks)
-    mapped = replace(job, dataset=job.dataset.files.open())
-    return mapped, RowsAtHand(mapped)
+def place_for(n_bytes: int) -> Path:
+    """Return where run directories of that size are made: in memory where files can be and there is room, else on disk."""
+    with suppress(OSError):
+        if shutil.disk_usage(_MEMORY).free > 2 * n_bytes + _SPARED_BYTES:
+            return _MEMORY / f"grouplearn-{os.getuid()}"
+    return Path(tempfile.gettempdir()) / f"grouplearn-{os.getuid()}"
+
+
+def stored(ray: Any, job: Job, dataset: Dataset) -> tuple[Chunk, ...]:
+    """Put a dataset into Ray's store in chunks, without the texts that all rows share."""
+    nameless = replace(dataset, dictionaries=(), classes=(), files=None)
+    whole = replace(job, dataset=dataset)
+    return tuple(Chunk(start, stop, ray.put(pick(nameless, slice(start, stop)))) for start, stop in cut_rows(whole))
 
 
 def cut_rows(job: Job) -> list[tuple[int, int]]:

@@ -1,7 +1,10 @@
-"""What runs inside an actor of the Ray runtime: a bench, the rows it fetches, the products it hands on."""
+"""What runs inside an actor of the Ray runtime: a bench, the rows it maps or fetches, the products it hands on."""
 
 from __future__ import annotations
 
+import gc
+import os
+import pickle
 import threading
 from collections import Counter
 from collections.abc import Sequence
@@ -10,26 +13,48 @@ from typing import Any
 
 import threadpoolctl
 
+from grouplearn.data.plain import to_bytes
 from grouplearn.learners.base import Gang
 from grouplearn.runtime.bench import Bench, Watch
-from grouplearn.runtime.job import Job, UnitResult
+from grouplearn.runtime.job import Job
 from grouplearn.runtime.prepare import Outline
 from grouplearn.runtime.ray_cluster import import_ray
-from grouplearn.runtime.ray_rows import FETCH_SECONDS, Chunk, rows_of
+from grouplearn.runtime.ray_products import FETCH_SECONDS, Gone, Made, Shelf
+from grouplearn.runtime.ray_rows import Rows
 from grouplearn.runtime.single_thread import import_learner
 from grouplearn.runtime.steps import Product, StepAnswer, product_bytes
 from grouplearn.schedule.messages import Instruction, Load, Release, Run, RunStep, Step, Unit
 
-Epochs = tuple[tuple[Unit, int], ...]
+#: By unit number: epochs done (times configs) since they were last told of.
+Epochs = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """Where the product of a step is."""
+class Errand:
+    """A run, as its workers get to know it: the job, its network as code, its rows, where products go (None: the store).
 
-    step: int
-    worker: int
-    product: Any
+    It began at ``time.time()`` = ``began``.
+    """
+
+    job: Job
+    network: bytes | None
+    rows: Rows
+    shelf: Shelf | None
+    began: float
+
+    def whole_job(self) -> Job:
+        """Return the job with its network."""
+        # Written by the user's process, which is as free to run code here as the user is.
+        network = None if self.network is None else pickle.loads(self.network)  # noqa: S301
+        return replace(self.job, network=network)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a worker is: its machine, as Ray names it, and its process there."""
+
+    node: str
+    process: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +67,10 @@ class Supplies:
 
 
 @dataclass(frozen=True, slots=True)
-class StepMade:
-    """A step that ended, its product left in the store."""
+class Written:
+    """A unit that ended: its result, as bytes that say all and run nothing."""
 
-    answer: StepAnswer
-    product: Any
+    result: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,24 +81,32 @@ class Missing:
     makers: tuple[int, ...]
 
 
+Answer = Written | StepAnswer | Missing
+
+
 class RayWorker:
     """The actor: it follows orders and counts the epochs it has not told of yet."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._epochs: Counter[Unit] = Counter()
+        self._epochs: Counter[int] = Counter()
 
-    def begin(self, job: Job, chunks: Sequence[Chunk], worker: int, began: float) -> None:
-        """Get ready for a run that began at ``time.time()`` = ``began``."""
+    def begin(self, errand: Errand, worker: int) -> Address:
+        """Get ready for a run as its worker number ``worker``."""
+        job = errand.whole_job()
         import_learner(job.trainer)
         self._threads = threadpoolctl.ThreadpoolController()
-        self._bench, self._worker, self._began = Bench(*rows_of(job, chunks)), worker, began
+        self._bench = Bench(*errand.rows.of(job))
+        self._worker, self._began, self._shelf = worker, errand.began, errand.shelf
         self._outlines: dict[tuple[int, int], Outline] = {}
+        return Address(import_ray().get_runtime_context().get_node_id(), os.getpid())
 
-    def follow(
-        self, orders: Sequence[Instruction], supplies: Supplies | None = None
-    ) -> tuple[UnitResult | StepMade | Missing, Epochs]:
-        """Follow orders, of which the last is a Run or RunStep; return its answer and the epochs not told of yet."""
+    def follow(self, orders: Sequence[Instruction], supplies: Supplies | None = None) -> Any:
+        """Follow orders, of which the last is a Run or RunStep; return its answer and the epochs not told of yet.
+
+        Where products lie in Ray's store, the product is a second value.
+        """
+        product: Product | None = None
         with self._threads.limit(limits=1):
             for order in orders:
                 match order:
@@ -83,29 +115,30 @@ class RayWorker:
                     case Release(_, group):
                         self._bench.release(group)
                     case Run(_, unit):
-                        answer: UnitResult | StepMade | Missing = self._bench.run(unit, self._watch(unit))
+                        answer: Answer = Written(to_bytes(self._bench.run(unit, self._watch(unit))))
                     case RunStep(_, step) if supplies is not None:
-                        answer = self._step(step, supplies)
+                        answer, product = self._step(step, supplies)
+        told = (answer, self.progress())
+        return told if self._shelf is not None or supplies is None or supplies.gang is not None else (told, product)
+
+    def conclude(self, step: Step, evaluations: tuple[Product, ...]) -> tuple[StepAnswer, Epochs]:
+        """Return the result of a unit that a gang trained, of which this worker is the first member."""
+        moved = sum(product_bytes(each) for each in evaluations[1:])
+        with self._threads.limit(limits=1):
+            answer = self._bench.conclude(step, evaluations, moved, self._watch(step.unit))
         return answer, self.progress()
 
-    def conclude(self, step: Step, evaluations: tuple[Made, ...]) -> tuple[StepMade | Missing, Epochs]:
-        """Return the result of a unit that a gang trained, of which this worker is the first member."""
-        with self._threads.limit(limits=1):
-            fetched = self._take(step, evaluations)
-            if isinstance(fetched, Missing):
-                return fetched, ()
-            answer = self._bench.conclude(step, *fetched, self._watch(step.unit))
-        return StepMade(answer, None), self.progress()
-
-    def _step(self, step: Step, supplies: Supplies) -> StepMade | Missing:
-        outline = self._outline(step.unit, supplies)
+    def _step(self, step: Step, supplies: Supplies) -> tuple[StepAnswer | Missing, Product | None]:
+        outline, watch = self._outline(step.unit, supplies), self._watch(step.unit)
         if supplies.gang is not None:
-            return _stored(self._bench.join(step, outline, supplies.gang, self._watch(step.unit)))
+            return self._bench.join(step, outline, supplies.gang, watch), None
         fetched = self._take(step, supplies.takes)
         if isinstance(fetched, Missing):
-            return fetched
-        takes, moved = fetched
-        return _stored(self._bench.step(step, outline, takes, moved, self._watch(step.unit)))
+            return fetched, None
+        answer = self._bench.step(step, outline, *fetched, watch)
+        if answer.product is not None and self._shelf is not None:
+            self._shelf.put(step.id, answer.product)
+        return replace(answer, product=None), answer.product
 
     def _outline(self, unit: Unit, supplies: Supplies) -> Outline:
         key = (unit.group, unit.fold)
@@ -115,21 +148,27 @@ class RayWorker:
 
     def _take(self, step: Step, takes: Sequence[Made]) -> tuple[list[Product], int] | Missing:
         """Return the products, and the bytes of those that other workers made; or whose could not be fetched."""
-        ray, products, gone = import_ray(), [], []
+        products, gone = [], []
         for made in takes:
             try:
-                products.append(ray.get(made.product, timeout=FETCH_SECONDS))
-            except ray.exceptions.RayError:
+                products.append(self._fetch(made))
+            except (Gone, import_ray().exceptions.RayError):
                 gone.append(made.worker)
         if gone:
             return Missing(step, tuple(gone))
         others = [each for each, made in zip(products, takes, strict=True) if made.worker != self._worker]
         return products, sum(product_bytes(product) for product in others)
 
+    def _fetch(self, made: Made) -> Product:
+        if self._shelf is not None:
+            return self._shelf.get(made.step)
+        product: Product = import_ray().get(made.product, timeout=FETCH_SECONDS)
+        return product
+
     def _watch(self, unit: Unit) -> Watch:
         def report(epochs: int) -> None:
             with self._lock:
-                self._epochs[unit] += epochs
+                self._epochs[unit.id] += epochs
 
         return Watch(self._worker, self._began, report, lambda: False)
 
@@ -141,13 +180,9 @@ class RayWorker:
         return epochs
 
     def rest(self) -> None:
-        """Forget the job, so that the object store can."""
+        """Forget the job, so that nothing of it is held."""
         del self._bench, self._outlines
-
-
-def _stored(answer: StepAnswer) -> StepMade:
-    product = None if answer.product is None else import_ray().put(answer.product)
-    return StepMade(replace(answer, product=None), product)
+        gc.collect()  # maps of files that are gone take memory for as long as anything refers to them
 
 
 @dataclass
@@ -155,12 +190,13 @@ class Hired:
     """The driver's view of one actor; ``asked`` is when it was last asked how far it is (monotonic seconds)."""
 
     actor: Any
-    ready: bool = False
     asked: float = 0.0
+    address: Address | None = None
     running: Unit | None = None
     orders: list[Instruction] = field(default_factory=list)
 
 
-def new_actor(ray: Any) -> Any:
-    """Return a new actor, which asks for no share of a core: how many there are is the user's choice."""
-    return ray.remote(RayWorker).options(num_cpus=0, max_concurrency=2, max_restarts=0).remote()
+def new_actor(ray: Any, options: dict[str, Any]) -> Any:
+    """Return a new actor; where the cluster is our own it asks for no share of a core: how many there are is the user's
+    choice."""
+    return ray.remote(RayWorker).options(max_concurrency=2, max_restarts=0, **options).remote()

@@ -126,10 +126,12 @@ class StepDone:
 class WorkerLost:
     """A worker is gone with its rows and products; what it was running must run elsewhere.
 
-    A step that runs on another worker has what it took; where it has not, that worker counts as lost too.
+    A step that runs on another worker has what it took; where it has not, that worker counts as lost too. ``kept``: its
+    products are still there, as they lie elsewhere.
     """
 
     worker: int
+    kept: bool = False
 
 
 Event = WorkerReady | UnitDone | StepDone | WorkerLost

@@ -104,8 +104,8 @@ class Placed:
                 self._unit_done(worker, unit)
             case StepDone(worker, step, more, failed):
                 self._step_done(worker, step, more, failed)
-            case WorkerLost(worker):
-                self._lost(worker)
+            case WorkerLost(worker, kept):
+                self._lost(worker, kept)
         self._out += self._products.discarded()
         self._admit()
         for worker in (event.worker, *sorted(self._awake - {event.worker})):
@@ -280,9 +280,10 @@ class Placed:
         if not self._left[group] and not self._busy[group]:
             self._out += self._crew.release(group)
 
-    def _lost(self, worker: int) -> None:
+    def _lost(self, worker: int, kept: bool) -> None:
         self._crew.lose(worker)
-        self._products.lose(worker)
+        if not kept:
+            self._products.lose(worker)
         running = self._running.get(worker)
         step: Step | None = None
         unit = running if isinstance(running, Unit) else None

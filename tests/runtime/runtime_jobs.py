@@ -18,6 +18,7 @@ class Watcher:
 
     def __init__(self) -> None:
         self.units: list[int] = []
+        self.lost: list[int] = []
         self.epochs = 0
 
     def unit_done(self, result: UnitResult) -> None:
@@ -25,6 +26,9 @@ class Watcher:
 
     def epochs_done(self, unit: Unit, epochs: int) -> None:
         self.epochs += epochs
+
+    def units_lost(self, units: tuple[Unit, ...]) -> None:
+        self.lost += [unit.id for unit in units]
 
 
 def dataset(x: Any, y: Any, **parts: Any) -> Dataset:

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from ray_watch import workers_below
 from runtime_jobs import Watcher, models
 from test_mop_runs import a_job, run, serial, units_of, workload
-from test_ray import workers_below
 from test_steps import small_blocks
 
 from grouplearn.catalog.recorded import visits

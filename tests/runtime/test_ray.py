@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import os
-import pickle
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from ray_watch import process_named, ray_processes, workers_below
 from runtime_jobs import Watcher, job, models, units
 
-from grouplearn.data.dataset import ARRAYS, DatasetFiles
 from grouplearn.data.run_directory import RunDirectory
 from grouplearn.errors import Cancelled, MissingDependency
-from grouplearn.runtime import ray_cluster
 from grouplearn.runtime.choose import runtime
 from grouplearn.runtime.job import Job, UnitResult
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.runtime.ray import RayRuntime
-from grouplearn.runtime.rows import dataset_bytes
+from grouplearn.runtime.ray_processes import of_session
+from grouplearn.runtime.ray_rows import shared_files
+from grouplearn.runtime.ray_supervisor import CHILDREN
 from grouplearn.schedule.task_parallel import ModelTaskParallel
 
 
@@ -71,22 +70,6 @@ def test_models_are_bitwise_the_local_ones(on_ray: RayRuntime) -> None:
         assert watcher.epochs > 0
 
 
-def ray_processes() -> dict[int, bytes]:
-    """Return the command lines of Ray's processes below this one."""
-    below: dict[int, list[int]] = {}
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(FileNotFoundError, ProcessLookupError):
-            parent = int(status.read_text().rsplit(")", 1)[1].split()[1])
-            below.setdefault(parent, []).append(int(status.parent.name))
-    found, todo = {}, [os.getpid()]
-    while todo:
-        for process in below.get(todo.pop(), []):
-            todo.append(process)
-            with suppress(FileNotFoundError, ProcessLookupError):
-                found[process] = Path(f"/proc/{process}/cmdline").read_bytes()
-    return {process: command for process, command in found.items() if b"ray" in command}
-
-
 def listening(process: int) -> set[str]:
     """Return the addresses (hexadecimal, as in /proc) on which a process listens."""
     try:
@@ -106,7 +89,7 @@ def listening(process: int) -> set[str]:
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="needs Linux")
 def test_every_listener_is_on_loopback(on_ray: RayRuntime) -> None:
     run(on_ray, job(groups=1), 1)
-    found = {address for process in {os.getpid(), *ray_processes()} for address in listening(process)}
+    found = {address for process in ray_processes() for address in listening(process)}
     assert found, "the cluster listens somewhere"
     assert found <= {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
 
@@ -116,15 +99,10 @@ def test_a_stranger_without_the_token_is_refused(on_ray: RayRuntime) -> None:
     assert "RAY_AUTH_TOKEN" not in os.environ
     (settings,) = {
         setting
-        for setting in Path(f"/proc/{ray_cluster.CLUSTER.processes()['raylet'].pid}/environ").read_bytes().split(b"\0")
+        for setting in Path(f"/proc/{process_named('raylet')}/environ").read_bytes().split(b"\0")
         if setting.startswith(b"RAY_AUTH_MODE=")
     }
     assert settings == b"RAY_AUTH_MODE=token"
-
-
-def workers_below() -> list[int]:
-    """Return the processes of our actors."""
-    return [process for process, command in ray_processes().items() if b"ray::RayWorker" in command]
 
 
 def test_a_killed_worker_changes_nothing_but_time(on_ray: RayRuntime, capfd: pytest.CaptureFixture[str]) -> None:
@@ -151,41 +129,33 @@ def test_a_killed_worker_changes_nothing_but_time(on_ray: RayRuntime, capfd: pyt
 
 
 @pytest.fixture
-def stored(tmp_path: Path) -> Iterator[tuple[Job, list[int]]]:
-    """A job whose rows are in files, and the sizes of what the driver puts into the object store."""
-    a_job, sizes = job(groups=3, rows=3000, epochs=3), []
+def stored(tmp_path: Path) -> Iterator[Job]:
+    """A job whose rows are in files."""
+    a_job = job(groups=3, rows=3000, epochs=3)
     with RunDirectory(tmp_path / "runs") as directory:
-        for name in ARRAYS:
-            array = getattr(a_job.dataset, name)
-            directory.array(name, array.shape, array.dtype)[...] = array
-        files = DatasetFiles(str(directory.path), 0, a_job.dataset.n_rows, (), a_job.dataset.classes)
-        real = ray_cluster.import_ray().put
-
-        def counted(value: Any) -> Any:
-            sizes.append(len(pickle.dumps(value)))
-            return real(value)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ray_cluster.import_ray(), "put", counted)
-            yield replace(a_job, dataset=files.open()), sizes
+        files = shared_files(a_job.dataset, directory)
+        yield replace(a_job, dataset=files.open())
     assert not (tmp_path / "runs").exists()
 
 
-def test_workers_map_files_instead_of_copying_rows(on_ray: RayRuntime, stored: tuple[Job, list[int]]) -> None:
-    a_job, sizes = stored
+def test_workers_map_files_instead_of_copying_rows(on_ray: RayRuntime, stored: Job) -> None:
+    """In whatever files the rows are: their own, or those made to share what is in memory."""
     in_memory = job(groups=3, rows=3000, epochs=3)
     expected = models(run(LocalRuntime(), in_memory, 1))
+    mapped: set[str] = set()
 
-    class Killer(Watcher):
-        def unit_done(self, result: UnitResult) -> None:
-            super().unit_done(result)
-            if len(self.units) == 2:
-                os.kill(max(workers_below()), signal.SIGKILL)
+    class Looker(Watcher):
+        def epochs_done(self, unit: Any, epochs: int) -> None:
+            super().epochs_done(unit, epochs)
+            for worker in workers_below():
+                mapped.update(re.findall(r"\S+/numeric\.npy", Path(f"/proc/{worker}/maps").read_text()))
 
-    assert models(run(on_ray, a_job, 2, Killer())) == expected
-    mapped, sizes[:] = sum(sizes), []
-    assert models(run(on_ray, in_memory, 2)) == expected
-    assert mapped < 10_000 < dataset_bytes(a_job.dataset) < sum(sizes)
+    assert models(run(on_ray, stored, 2, Looker())) == expected
+    assert mapped == {f"{stored.dataset.files.directory}/numeric.npy"} if stored.dataset.files else False
+    mapped.clear()
+    assert models(run(on_ray, in_memory, 2, Looker())) == expected
+    (shared,) = mapped
+    assert not Path(shared).exists()
 
 
 def test_cancelling_stops_within_two_seconds_and_the_next_run_works(on_ray: RayRuntime) -> None:
@@ -205,29 +175,16 @@ def test_cancelling_stops_within_two_seconds_and_the_next_run_works(on_ray: RayR
     assert all(trial.status == "done" for result in run(on_ray, job(), 1) for trial in result.trials)
 
 
-def test_a_dead_control_plane_is_replaced(on_ray: RayRuntime) -> None:
-    """Ray would end this process a minute after its control plane died."""
-    a_job = job(groups=1)
-    expected = models(run(on_ray, a_job, 1))
-    generation = ray_cluster.CLUSTER._generation
-    os.kill(ray_cluster.CLUSTER.processes()["gcs_server"].pid, signal.SIGKILL)
-    deadline = time.monotonic() + 30
-    while ray_cluster.CLUSTER._generation == generation and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not ray_processes()
-    assert models(run(on_ray, a_job, 1)) == expected
-
-
 def test_shutdown_leaves_nothing_behind(on_ray: RayRuntime) -> None:
     run(on_ray, job(groups=1), 1)
-    directory = Path(str(ray_cluster.CLUSTER._directory))
-    assert directory.exists()
+    (session,) = CHILDREN.sessions
+    child = CHILDREN.warm(None)
+    assert child is not None
+    assert child.home.exists()
+    assert of_session(session)
     on_ray.shutdown()
-    assert not directory.exists()
-    deadline = time.monotonic() + 5
-    while ray_processes() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not ray_processes()
+    assert not child.home.exists()
+    assert not of_session(session)
 
 
 def test_without_ray_the_install_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,9 +192,3 @@ def test_without_ray_the_install_command_is_named(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(MissingDependency) as error:
         run(RayRuntime(), job(), 1)
     assert error.value.hint == "pip install 'grouplearn[ray]'"
-
-
-def test_the_store_has_room_for_the_job_within_limits() -> None:
-    assert ray_cluster._store_bytes(0) == ray_cluster.LEAST_STORE_BYTES
-    assert ray_cluster._store_bytes(400 << 20) == 800 << 20
-    assert ray_cluster._store_bytes(1 << 60) < np.iinfo(np.int64).max // 8

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ray_watch import workers_below
 from runtime_jobs import Watcher, job, models
 from scripted import Scripted, runs
-from test_ray import workers_below
 from test_steps import CASES, OWN, assert_same, first_blocks, n_blocks, plan, small_blocks, split_job, whole
 
 from grouplearn.learners.base import Task

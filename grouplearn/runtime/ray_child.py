@@ -1,0 +1,162 @@
+"""Ray's driver: a child of the user's process, so that nothing that befalls Ray befalls that one.
+
+``python -m grouplearn.runtime.ray_child DESCRIPTOR DIRECTORY ADDRESS``: the socket to the user's process, a directory for
+Ray's files, and the address of a cluster (empty for a private one). It leads a session of its own. When the other end of
+the socket is closed, however that came, it ends all processes of the session, removes the directory, and ends.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import socket
+import sys
+import threading
+import time
+import traceback
+from dataclasses import replace
+from typing import Any, NoReturn
+
+from grouplearn.data import shard
+from grouplearn.errors import TrainingError
+from grouplearn.runtime.ray_cluster import Connection, connect, start_private
+from grouplearn.runtime.ray_pipe import Begin, Broken, Connected, Idle, News, Orders, Pipe, PipeClosed, Stop
+from grouplearn.runtime.ray_processes import end_session
+from grouplearn.runtime.ray_rows import Rows
+from grouplearn.runtime.ray_run import ClusterLost, RayRun
+from grouplearn.runtime.ray_worker import Errand
+from grouplearn.schedule.messages import Instruction
+
+#: How often it is looked whether the cluster and the user's process live.
+WATCH_SECONDS = 0.5
+#: How long after an error of Ray's a dead cluster may still look alive.
+_DYING_SECONDS = 1.0
+
+
+class Stopped(Exception):
+    """The run is over; ``at_once``: its workers are not to be used again."""
+
+    def __init__(self, at_once: bool) -> None:
+        self.at_once = at_once
+
+
+class _User:
+    """The user's process, as the driver of a run hears it."""
+
+    def __init__(self, pipe: Pipe) -> None:
+        self._pipe = pipe
+
+    def report(self, news: News) -> tuple[Instruction, ...]:
+        """Tell, and return orders; raises Stopped."""
+        self._pipe.send(news)
+        while (orders := self._heard(WATCH_SECONDS)) is None:
+            pass
+        return orders
+
+    def look_up(self) -> None:
+        """Raise Stopped if that was said meanwhile."""
+        self._heard(0)
+
+    def _heard(self, seconds: float) -> tuple[Instruction, ...] | None:
+        match self._pipe.receive(seconds):
+            case Stop(at_once):
+                raise Stopped(at_once)
+            case Orders(instructions):
+                return instructions
+        return None
+
+
+class Driver:
+    """Connects, and carries out one run after the other."""
+
+    def __init__(self, pipe: Pipe, directory: str, address: str) -> None:
+        self._pipe, self._directory, self._address = pipe, directory, address
+        self._actors: list[Any] = []
+
+    def serve(self) -> None:
+        """Serve until the user's process is gone, the cluster is lost (ClusterLost), or there is none."""
+        try:
+            connection = connect(self._address) if self._address else start_private(self._directory)
+        except TrainingError as error:
+            self._pipe.send(Connected(Broken(-1, error.message, error.hint)))
+            return
+        self._pipe.send(Connected())
+        while connection.alive:
+            message = self._pipe.receive(WATCH_SECONDS)
+            if isinstance(message, Begin):
+                self._run(connection, message)
+        raise ClusterLost
+
+    def _run(self, connection: Connection, begin: Begin) -> None:
+        try:
+            self._carry_out(connection, begin)
+        except TrainingError as error:
+            self._pipe.send(Broken(begin.run, error.message, error.hint))
+        except connection.ray.exceptions.RayError as error:
+            _raise_if_lost(connection)
+            self._pipe.send(Broken(begin.run, f"Ray failed: {error}", "run the statement again"))
+        self._pipe.send(Idle(begin.run))
+
+    def _carry_out(self, connection: Connection, begin: Begin) -> None:
+        shard.BLOCK_ROWS = begin.block_rows
+        errand = Errand(begin.job, begin.network, Rows(begin.rows, begin.in_memory), None, begin.began)
+        job = replace(errand.whole_job(), dataset=errand.rows.opened())
+        actors, self._actors = self._actors, []
+        run = RayRun(connection, begin, job, _User(self._pipe))
+        try:
+            run.run(actors)
+        except Stopped as stopped:
+            if stopped.at_once:
+                run.dismiss()
+            else:
+                self._actors = run.rest()
+        except BaseException:
+            if connection.alive:
+                run.dismiss()
+            raise
+
+
+def _raise_if_lost(connection: Connection) -> None:
+    """Raise ClusterLost if the cluster's end is behind an error."""
+    deadline = time.monotonic() + _DYING_SECONDS
+    while connection.alive:
+        if time.monotonic() > deadline:
+            return
+        time.sleep(0.05)
+    raise ClusterLost
+
+
+def _leave(directory: str) -> NoReturn:
+    """End everything that Ray started, and this process; there is nothing in it that needs a farewell."""
+    end_session(os.getpid(), spared=os.getpid())
+    shutil.rmtree(directory, ignore_errors=True)
+    os._exit(0)
+
+
+def _guard(end: int, user: int, directory: str) -> None:
+    """Leave when the user's process does, whatever the driver is doing then."""
+    poll = select.poll()
+    poll.register(end, 0)  # closing is always told
+    while not poll.poll(WATCH_SECONDS * 1000) and os.getppid() == user:
+        pass
+    _leave(directory)
+
+
+def main(end: int, user: int, directory: str, address: str) -> None:
+    """Serve the user's process ``user`` at the other end of the socket ``end``."""
+    connected = socket.socket(fileno=end)
+    connected.set_inheritable(False)  # Ray's processes must not hold it open
+    guard = threading.Thread(target=_guard, args=(connected.fileno(), user, directory), daemon=True)
+    guard.start()
+    try:
+        Driver(Pipe(connected), directory, address).serve()
+    except (ClusterLost, PipeClosed):
+        pass
+    except BaseException:
+        traceback.print_exc()
+    _leave(directory)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4])

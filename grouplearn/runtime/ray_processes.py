@@ -1,0 +1,37 @@
+"""Processes of a session, found and ended: what Ray starts stays in the session of its driver."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+#: How long killed processes may take to be gone.
+END_SECONDS = 5.0
+_PROC = Path("/proc")
+
+
+def of_session(session: int) -> list[int]:
+    """Return the processes of a session that live, its leader among them; none where the system does not tell."""
+    found = []
+    for status in _PROC.glob("[0-9]*/stat"):
+        with suppress(OSError):
+            # pid (command) state ppid pgrp session ...: a command may have spaces and brackets
+            state, _, _, owner = status.read_text().rsplit(")", 1)[1].split()[:4]
+            if int(owner) == session and state not in "ZX":
+                found.append(int(status.parent.name))
+    return found
+
+
+def end_session(session: int, spared: int | None = None) -> None:
+    """Kill what lives of a session, but for the process ``spared``; return once it is gone."""
+    deadline = time.monotonic() + END_SECONDS
+    while processes := [each for each in of_session(session) if each != spared]:
+        for process in processes:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(process, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            return
+        time.sleep(0.01)
