@@ -17,7 +17,7 @@ from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.records import RunOutcome
 from grouplearn.catalog.schema import ensure_schema, table
 from grouplearn.catalog.scoring import load_groups, load_scorer
-from grouplearn.catalog.sql_forms import LINEAR, SqlForm, prediction_of_stored
+from grouplearn.catalog.sql_forms import LINEAR, Best, SqlForm, of_best
 from grouplearn.data.encoders import FittedItem
 from grouplearn.learners.base import Artifact
 from grouplearn.runtime.job import GroupFacts, TrialResult
@@ -158,7 +158,8 @@ def _predict_with(con: duckdb.DuckDBPyConnection, model: StoredModel) -> SqlForm
         return LINEAR.form
     for name in ("trees", "nodes", "layers"):
         con.execute(f"DELETE FROM {_table(model, name)} WHERE model = '{model.id}'::UUID")
-    predicts = prediction_of_stored(model.definition, load_groups(con, model))
+    best = [Best(group.id, group.fitted, group.artifact) for group in load_groups(con, model)]
+    predicts = of_best(model.definition, best)
     store.insert_prediction(con, model.location.catalog, model.id, predicts)
     return predicts.form
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from grouplearn.catalog.records import GroupOutcome, ModelDefinition, RunOutcome
 from grouplearn.catalog.schema import first_row, table, version_of
-from grouplearn.catalog.scoring import GroupModel
 from grouplearn.data.encoders import FittedItem
 from grouplearn.learners.base import Artifact
 from grouplearn.learners.gbdt_trees import FeatureColumns, Nodes, count_leaves, nodes_of, parse_forest
@@ -58,23 +57,16 @@ LINEAR = Prediction(SqlForm("linear"))
 
 def prediction_of(definition: ModelDefinition, outcome: RunOutcome) -> Prediction:
     """Return how a model that was just trained will predict."""
-    if definition.linear:
-        return LINEAR
     best = []
     for entry in outcome.groups:
         artifact = best_artifact(entry)
         if artifact is not None and entry.facts is not None:
-            best.append(_Best(entry.group.id, entry.facts.fitted, artifact))
-    return _of_best(definition, best)
-
-
-def prediction_of_stored(definition: ModelDefinition, groups: Iterable[GroupModel]) -> Prediction:
-    """Return how a model in the catalog will predict, from what predicts its groups."""
-    return _of_best(definition, [_Best(group.id, group.fitted, group.artifact) for group in groups])
+            best.append(Best(entry.group.id, entry.facts.fitted, artifact))
+    return of_best(definition, best)
 
 
 @dataclass(frozen=True, slots=True)
-class _Best:
+class Best:
     """The best model of a group."""
 
     group: int
@@ -82,7 +74,10 @@ class _Best:
     artifact: Artifact
 
 
-def _of_best(definition: ModelDefinition, best: Sequence[_Best]) -> Prediction:
+def of_best(definition: ModelDefinition, best: Sequence[Best]) -> Prediction:
+    """Return how a model will predict whose groups have these best models."""
+    if definition.linear:
+        return LINEAR
     reason = _always_function(definition)
     if reason:
         return _function(reason)
@@ -117,7 +112,7 @@ def feature_columns(fitted: Sequence[FittedItem]) -> FeatureColumns:
     return FeatureColumns(np.concatenate(slots), np.concatenate(categories))
 
 
-def _trees(best: Sequence[_Best]) -> Prediction:
+def _trees(best: Sequence[Best]) -> Prediction:
     count = sum(2 * count_leaves(each.artifact.text) for each in best)
     if count > MOST_NODES:
         return _function(f"its trees have {count:,} nodes, and SQL takes {MOST_NODES:,}")
@@ -166,7 +161,7 @@ def _nodes(forests: Sequence[Nodes]) -> Any:
     )
 
 
-def _layers(best: Sequence[_Best]) -> Prediction:
+def _layers(best: Sequence[Best]) -> Prediction:
     networks = [(each.group, Networks.of(each.artifact)) for each in best]
     sizes = [sum(weights[0].size for weights in network.weights) for _, network in networks]
     depth = max((len(network.weights) for _, network in networks), default=0)
