@@ -20,6 +20,7 @@ from grouplearn.plan.judge import Judge
 from grouplearn.plan.options import bind_resume_options
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.runtime import ledger
+from grouplearn.runtime.cluster import Cluster
 from grouplearn.runtime.job import Job
 
 #: Estimated seconds of training from which a run is kept on disk without being asked to.
@@ -32,6 +33,7 @@ class Resources:
 
     workers: int
     executor: str
+    cluster: Cluster
 
 
 def is_durable(physical: PhysicalPlan, database: str | None, judge: Judge) -> bool:
@@ -112,7 +114,7 @@ def resources(statement: ResumeModel, run: Run, settings: Mapping[str, Any], jud
     refusal = legality.refusal(operator, access, executor)
     if refusal:
         raise judge.error(refusal, statement.name.span)
-    return Resources(workers, executor)
+    return Resources(workers, executor, Cluster.by_settings(settings))
 
 
 def show(database: str | None) -> str:

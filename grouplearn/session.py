@@ -60,7 +60,6 @@ from grouplearn.plan.judge import Judge
 from grouplearn.plan.measured import Measured, Ran, compare
 from grouplearn.plan.options import check_setting, known_setting
 from grouplearn.plan.physical import PhysicalPlan, definition
-from grouplearn.runtime.cluster import Cluster
 from grouplearn.runtime.job import Job, Progress
 from grouplearn.runtime.ledger import Ledger
 from grouplearn.search.procedures import PROCEDURES
@@ -210,9 +209,7 @@ class Session:
         with RunDirectory.reopened(run.path) as directory:
             ledger, job = Ledger(run.path), began.job_with_rows(run.path)
             workload = replace(began.workload, workers=where.workers)
-            scheduled = training.Scheduled(
-                began.operator, where.executor, began.units, workload, Cluster.by_settings(self._settings)
-            )
+            scheduled = training.Scheduled(began.operator, where.executor, began.units, workload, where.cluster)
             with _resumable(stored, ledger):
                 outcome = training.resume(began, job, scheduled, ledger, self._progress, self._cancelled.is_set)
             with self._databases.transaction():
