@@ -21,6 +21,7 @@ from grouplearn.plan.judge import Judge
 from grouplearn.plan.options import bind_resume_options
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.runtime import ledger
+from grouplearn.runtime.cluster import Cluster
 from grouplearn.runtime.job import Job
 from grouplearn.runtime.ledger import Ledger
 from grouplearn.search.procedures import SearchPlan
@@ -36,6 +37,7 @@ class Resources:
 
     workers: int
     executor: str
+    cluster: Cluster
 
 
 def is_durable(physical: PhysicalPlan, database: str | None, judge: Judge) -> bool:
@@ -136,7 +138,7 @@ def resources(statement: ResumeModel, run: Run, settings: Mapping[str, Any], jud
     refusal = legality.refusal(operator, access, executor)
     if refusal:
         raise judge.error(refusal, statement.name.span)
-    return Resources(workers, executor)
+    return Resources(workers, executor, Cluster.by_settings(settings))
 
 
 def show(database: str | None) -> str:

@@ -61,7 +61,6 @@ from grouplearn.plan.judge import Judge
 from grouplearn.plan.measured import Measured, Ran, compare
 from grouplearn.plan.options import check_setting, known_setting
 from grouplearn.plan.physical import PhysicalPlan, definition
-from grouplearn.runtime.cluster import Cluster
 from grouplearn.runtime.job import Progress
 from grouplearn.runtime.ledger import Ledger
 from grouplearn.search.procedures import PROCEDURES
@@ -197,8 +196,7 @@ class Session:
         with RunDirectory.reopened(run.path) as directory:
             ledger, job = Ledger(run.path, again=again), began.job_with_rows(run.path)
             workload = replace(began.workload, workers=where.workers)
-            cluster = Cluster.by_settings(self._settings)
-            scheduled = training.Scheduled(began.operator, where.executor, began.units, workload, cluster)
+            scheduled = training.Scheduled(began.operator, where.executor, began.units, workload, where.cluster)
             steering = resuming.steering(job.trainer, began.search, ledger)
             with IN_TRAINING.entered(self._key(catalog, schema, name), steering), _resumable(stored, ledger):
                 cancelled = self._cancelled.is_set

@@ -16,6 +16,7 @@ from grouplearn.catalog import packed_rows
 from grouplearn.catalog.artifacts import store
 from grouplearn.catalog.records import GroupOutcome, ModelDefinition, PackedOutcome, RunOutcome
 from grouplearn.data.encoders import FittedItem
+from grouplearn.plan.measured import LOST
 from grouplearn.runtime.job import CurvePoint, GroupFacts, TrialResult, UnitResult
 from grouplearn.schedule.messages import Unit
 
@@ -300,7 +301,7 @@ def _badness(definition: ModelDefinition, trial: TrialResult) -> float:
 def units(outcome: RunOutcome) -> Any:
     """Return the rows of ``units``."""
     return _columns(
-        [row for result in outcome.units for row in (_step_rows(result) if result.steps else _unit_rows(result))],
+        [row for result in outcome.units for row in _rows_of(result)],
         unit=pa.int32(),
         group_id=pa.int32(),
         configs=_INTEGERS,
@@ -315,6 +316,16 @@ def units(outcome: RunOutcome) -> Any:
         loaded=pa.int64(),
         fetched=pa.int64(),
     )
+
+
+def _rows_of(result: UnitResult) -> Iterator[tuple[Any, ...]]:
+    """Yield what was lost with its worker, and the unit or its steps as they ran."""
+    head = _unit_head(result.unit, result.unit.group)
+    for lost in result.lost:
+        blocks = (None, None) if lost.blocks is None else (lost.blocks.first, lost.blocks.last)
+        epoch = None if lost.epoch is None else lost.epoch + 1
+        yield (*head, LOST, epoch, *blocks, lost.worker, lost.started, lost.ended, 0, 0)
+    yield from _step_rows(result) if result.steps else _unit_rows(result)
 
 
 def _unit_rows(result: UnitResult) -> Iterator[tuple[Any, ...]]:

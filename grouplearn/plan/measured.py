@@ -13,6 +13,9 @@ from grouplearn.plan.explain import unit_label
 from grouplearn.plan.gantt import Bar
 from grouplearn.plan.physical import PhysicalPlan
 
+#: The kind of what was lost with its worker: a worker was busy with it, and it counts for no unit.
+LOST = "lost"
+
 
 @dataclass(frozen=True, slots=True)
 class Ran:
@@ -63,7 +66,7 @@ def compare(physical: PhysicalPlan, choice: Choice, rows: Iterable[Ran], before:
     moved = sum(row.moved for row in rows)
     estimates = _estimates(physical, choice)
     seconds: dict[int, float] = {}
-    for row in ran:
+    for row in (each for each in ran if each.kind != LOST):
         seconds[row.unit] = seconds.get(row.unit, 0.0) + row.ended - row.started
     pairs = [(estimates[unit], took) for unit, took in sorted(seconds.items()) if unit in estimates]
     after, ratio = corrected(before, pairs), pilot_ratio(pairs)

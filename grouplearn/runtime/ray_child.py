@@ -18,7 +18,6 @@ import traceback
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from grouplearn.data import shard
 from grouplearn.errors import TrainingError
 from grouplearn.runtime.ray_cluster import Connection, connect, start_private
 from grouplearn.runtime.ray_pipe import Begin, Broken, Connected, Idle, News, Orders, Pipe, PipeClosed, Stop
@@ -99,9 +98,9 @@ class Driver:
         self._pipe.send(Idle(begin.run))
 
     def _carry_out(self, connection: Connection, begin: Begin) -> None:
-        shard.BLOCK_ROWS = begin.block_rows
-        errand = Errand(begin.job, begin.network, Rows(begin.rows, begin.in_memory), None, begin.began)
-        job = replace(errand.whole_job(), dataset=errand.rows.opened())
+        rows = Rows(begin.rows, begin.in_memory)
+        errand = Errand(begin.job, begin.network, rows, None, begin.began, begin.block_rows)
+        job = replace(errand.taken_on(), dataset=rows.opened())
         actors, self._actors = self._actors, []
         run = RayRun(connection, begin, job, _User(self._pipe))
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,12 @@ from grouplearn.errors import TrainingError
 STORE_BYTES = 256 << 20
 #: How long a cluster may take to answer whether it sees a file.
 PROBE_SECONDS = 20.0
+#: How long a machine may take to accept a connection.
+KNOCK_SECONDS = 10.0
 _LOOPBACK = "127.0.0.1"
+_THIS_MACHINE = (_LOOPBACK, "localhost")
+#: How often Ray asks a cluster that listens and does not let it in, once a second: the token may be another one.
+_TRIES = 5
 #: Settings of a private cluster, which its processes inherit: quiet, one thread each, and closed to everybody else.
 _PRIVATE: Mapping[str, str] = {
     "RAY_AUTH_MODE": "token",
@@ -102,8 +108,13 @@ def start_private(directory: str) -> Connection:
 
 def connect(address: str) -> Connection:
     """Connect to the cluster at ``address``, with the token that Ray finds for it; raises TrainingError."""
-    ray = import_ray()
+    os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", str(_TRIES))
+    host = address.rpartition(":")[0]
     try:
+        _knock(address)
+        ray = import_ray()
+        if host in _THIS_MACHINE:
+            _stay_on_loopback(ray)
         ray.init(address=address, configure_logging=False, logging_level="error", log_to_driver=False)
     except Exception as error:
         what = "no Ray cluster runs on this machine" if address == "auto" else f"no Ray cluster answers at {address}"
@@ -111,7 +122,14 @@ def connect(address: str) -> Connection:
     return Connection(ray, False)
 
 
-_ADDRESS_HINT = "ray start --head starts one; or RESET grouplearn_address"
+def _knock(address: str) -> None:
+    """Raise OSError when nobody listens at an address: Ray itself would try for half a minute."""
+    if address != "auto":
+        host, _, port = address.rpartition(":")
+        socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK_SECONDS).close()
+
+
+_ADDRESS_HINT = "ray start --head starts one, and RAY_AUTH_TOKEN is its token; or RESET grouplearn_address"
 
 
 def _first_line(error: Exception) -> str:

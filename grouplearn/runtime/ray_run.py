@@ -86,7 +86,8 @@ class RayRun:
         self._shelf = Shelf(begin.scratch) if shared else None
         chunks = () if shared else stored(self._ray, begin.job, job.dataset)
         rows = Rows(begin.rows if shared else None, begin.in_memory, chunks)
-        self._errand = self._ray.put(Errand(begin.job, begin.network, rows, self._shelf, begin.began))
+        errand = Errand(begin.job, begin.network, rows, self._shelf, begin.began, begin.block_rows)
+        self._errand = self._ray.put(errand)
         self._outlines: dict[tuple[int, int], Any] = {}
         self._made = {step: Made(step, worker) for step, worker in begin.made.items()} if shared else {}
         self._gangs = Gangs()
@@ -199,9 +200,11 @@ class RayRun:
     def _tell(self, epochs: Epochs) -> None:
         self._epochs.update(dict(epochs))
 
-    def _lose(self, number: int, *, kept: bool | None = None, reason: str = "") -> None:
-        """Make sure that the worker is dead, with its gang; others are hired. What they did is run again."""
-        kept = self._shelf is not None if kept is None else kept
+    def _lose(self, number: int, *, kept: bool = True, reason: str = "") -> None:
+        """Make sure that the worker is dead, with its gang; others are hired. What they did is run again.
+
+        What they made is in files, or the driver owns it.
+        """
         gang = self._gangs.of(number)
         if gang is not None:
             self._gangs.end(gang)

@@ -91,8 +91,10 @@ class Child:
                     raise TrainingError(message.error.message, hint=message.error.hint)
                 self._connected = True
             elif time.monotonic() > deadline:
-                where = f"the Ray cluster at {self.address}" if self.address else "Ray"
-                raise TrainingError(f"{where} gave no answer within {seconds:g} s", hint="WITH (executor = 'local')")
+                if self.address:
+                    message = f"the Ray cluster at {self.address} gave no answer within {seconds:g} s"
+                    raise TrainingError(message, hint="RESET grouplearn_address")
+                raise TrainingError(f"Ray did not start within {seconds:g} s", hint="WITH (executor = 'local')")
 
     def send(self, message: Any) -> None:
         """Send a message; raises ChildLost."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import threadpoolctl
 
+from grouplearn.data import shard
 from grouplearn.data.plain import to_bytes
 from grouplearn.learners.base import Gang
 from grouplearn.runtime.bench import Bench, Watch
@@ -33,7 +34,7 @@ Epochs = tuple[tuple[int, int], ...]
 class Errand:
     """A run, as its workers get to know it: the job, its network as code, its rows, where products go (None: the store).
 
-    It began at ``time.time()`` = ``began``.
+    It began at ``time.time()`` = ``began``; rows are cut into blocks of ``block_rows``.
     """
 
     job: Job
@@ -41,9 +42,11 @@ class Errand:
     rows: Rows
     shelf: Shelf | None
     began: float
+    block_rows: int
 
-    def whole_job(self) -> Job:
-        """Return the job with its network."""
+    def taken_on(self) -> Job:
+        """Get this process ready, and return the job with its network."""
+        shard.BLOCK_ROWS = self.block_rows
         # Written by the user's process, which is as free to run code here as the user is.
         network = None if self.network is None else pickle.loads(self.network)  # noqa: S301
         return replace(self.job, network=network)
@@ -93,7 +96,7 @@ class RayWorker:
 
     def begin(self, errand: Errand, worker: int) -> Address:
         """Get ready for a run as its worker number ``worker``."""
-        job = errand.whole_job()
+        job = errand.taken_on()
         import_learner(job.trainer)
         self._threads = threadpoolctl.ThreadpoolController()
         self._bench = Bench(*errand.rows.of(job))

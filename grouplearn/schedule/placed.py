@@ -42,9 +42,9 @@ class _Running:
     gang: Gang | None = None
 
 
-def _desk(worker: int) -> int:
-    """Return the place at which a worker runs the steps of its own whole units, and back: it is no one else's."""
-    return -1 - worker
+def _desk(unit: Unit) -> int:
+    """Return the place at which a worker runs the steps of a whole unit: it is that of no shard, and moves with the unit."""
+    return -1 - unit.id
 
 
 class Placed:
@@ -68,6 +68,7 @@ class Placed:
         self._busy: Counter[int] = Counter()  # steps that run, by group
         self._beside: Counter[int] = Counter()  # steps that run, by unit
         self._own: dict[int, Course] = {}
+        self._resting: dict[int, tuple[Course, int | None]] = {}  # by unit, with the step that was lost with its worker
         self._courses: dict[int, Course] = {}
         self._ganging: dict[int, Gang] = {}
         self._awake: set[int] = set()
@@ -141,7 +142,8 @@ class Placed:
         """Give a free worker something to do: a step, its gang, or a whole unit."""
         if worker not in self._crew or worker in self._running or self._finished:
             return
-        ready = self._lines.take(worker, (*self._crew.reach(worker), _desk(worker)), self._may_begin)
+        desk = (_desk(self._own[worker].unit),) if worker in self._own else ()
+        ready = self._lines.take(worker, (*self._crew.reach(worker), *desk), self._may_begin)
         if ready is not None:
             self._begin(worker, ready)
         elif not (self._ganging and self._meets(worker)):
@@ -154,9 +156,13 @@ class Placed:
                 self._out.append(order)
                 continue
             require(order.unit.id in self._open, f"unit {order.unit.id} was done twice")
-            if self._jobs.course is not None and self._goes_by_epochs(worker, order.unit):
+            if order.unit.id in self._resting:
+                self._own[worker], lost_step = self._resting.pop(order.unit.id)
+                self._push(self._own[worker].lost(lost_step))
+                self._employ(worker)
+            elif self._jobs.course is not None and self._goes_by_epochs(worker, order.unit):
                 blocks = Blocks(0, self._workload.blocks_of(order.unit))
-                self._own[worker] = self._jobs.course(order.unit, {_desk(worker): blocks}, self._products)
+                self._own[worker] = self._jobs.course(order.unit, {_desk(order.unit): blocks}, self._products)
                 self._push(self._own[worker].begin())
                 self._employ(worker)
             else:
@@ -287,18 +293,15 @@ class Placed:
         running = self._running.get(worker)
         step: Step | None = None
         unit = running if isinstance(running, Unit) else None
-        if worker in self._own:
-            course = self._own.pop(worker)
-            course.end()
-            unit = course.unit
         if isinstance(running, _Running):
             step = running.step
             self._ended(worker, running)
         else:
             self._running.pop(worker, None)
+        if worker in self._own:
+            unit = self._leave_desk(self._own.pop(worker), step, kept)
         self._whole.lose(worker, unit)
         self._lines.leave(worker)
-        self._lines.forget(_desk(worker))
         for course in list(self._courses.values()):
             self._push(course.lost(step.id if step is not None and step.unit == course.unit else None))
         self._disband(worker)
@@ -307,13 +310,24 @@ class Placed:
         if step is not None:
             self._release(step.unit.group)
 
+    def _leave_desk(self, course: Course, step: Step | None, kept: bool) -> Unit:
+        """A worker is lost with a whole unit that goes by epochs; where its state is still there, it goes on from that."""
+        unit = course.unit
+        self._lines.forget(_desk(unit))
+        if kept:
+            self._resting[unit.id] = (course, step.id if step is not None and step.unit == unit else None)
+        else:
+            course.end()
+        return unit
+
     def _push(self, ready: Iterable[Ready]) -> None:
         for each in ready:
             for place in self._lines.push(each):
                 self._wake(place)
 
     def _wake(self, place: int) -> None:
-        workers = self._crew.near(place) if place >= 0 else (_desk(place),)
+        desks = (worker for worker, course in self._own.items() if _desk(course.unit) == place)
+        workers = self._crew.near(place) if place >= 0 else desks
         self._awake.update(worker for worker in workers if worker not in self._running)
 
     # Gangs

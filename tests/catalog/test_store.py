@@ -1,5 +1,6 @@
 """What is written, what is shown, what is in the way, and that a transaction undoes all of it."""
 
+import dataclasses
 import time
 
 import duckdb
@@ -14,6 +15,8 @@ from grouplearn.catalog.views import best_sql
 from grouplearn.data.dataset import Group
 from grouplearn.errors import DataError, ModelExists, NotSupportedHere
 from grouplearn.learners.base import Artifact, Task
+from grouplearn.runtime.job import LostWork
+from grouplearn.schedule.messages import Blocks
 
 MEMORY = ("memory", "main")
 
@@ -309,3 +312,16 @@ def test_many_groups_load_in_little_time(con):
     assert time.perf_counter() - began < 5
     assert con.sql("SELECT count(*), count(DISTINCT (k, l1)) FROM m").fetchall() == [(12_000, 12_000)]
     assert con.sql("SELECT count(*) FROM m_curves").fetchall() == [(24_000,)]
+
+
+def test_what_was_lost_with_its_worker_is_in_the_schedule(con):
+    result = rollup_outcome(definition())
+    unit = result.units[0]
+    lost = (LostWork(7, 0.5, 1.5), LostWork(8, 2.0, 2.5, 3, Blocks(2, 4)))
+    write(
+        con, definition(), dataclasses.replace(result, units=(dataclasses.replace(unit, lost=lost), *result.units[1:]))
+    )
+    rows = con.execute(
+        "SELECT unit, worker, started, ended, epoch, first_block, last_block FROM m_schedule WHERE kind = 'lost' ORDER BY ALL"
+    ).fetchall()
+    assert rows == [(unit.unit.id, 7, 0.5, 1.5, None, None, None), (unit.unit.id, 8, 2.0, 2.5, 4, 2, 4)]

@@ -46,6 +46,14 @@ def test_a_tally_counts_trials_groups_epochs_and_time() -> None:
     )
 
 
+def test_a_tally_counts_what_is_run_again() -> None:
+    tally = Tally(SUMMARY, Clock())
+    assert "lost" not in tally.facts()
+    tally.units_lost((Unit(0, 0, (0,)), Unit(1, 1, (0,))))
+    assert "2 lost and run again" in tally.line()
+    assert tally.trials == 0
+
+
 def test_the_first_units_correct_the_estimate_of_the_rest() -> None:
     clock = Clock()
     tally = Tally(replace(SUMMARY, seconds=100.0), clock)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 import duckdb
 import pytest
@@ -43,6 +44,9 @@ def test_parts_by_hand() -> None:
     assert measured.measured == Part(makespan=4.0, idle=1 - 5 / 8, workers=2, units=3, work=5.0, median=2.0, worst=2.0)
     assert (measured.estimated.makespan, measured.estimated.idle, measured.estimated.units) == (3.0, 0.25, 3)
     assert [(bar.worker, bar.start, bar.end) for bar in measured.bars] == [(0, 1.0, 3.0), (1, 1.0, 2.0), (1, 3.0, 5.0)]
+    lost = compare(physical, choice, [*ran, Ran(2, 0, 3.0, 4.0, kind="lost")], DEFAULTS["linear_regression"])
+    assert lost.measured == replace(measured.measured, idle=1 - 6 / 8)
+    assert [bar.kind for bar in lost.bars] == ["unit", "unit", "lost", "unit"]
     assert measured.ratio is None  # each was estimated at less than 10 ms
 
 

@@ -17,12 +17,13 @@ from runtime_jobs import Watcher, job, models
 from scripted import Scripted, runs
 from test_steps import CASES, OWN, assert_same, first_blocks, n_blocks, plan, small_blocks, split_job, whole
 
+from grouplearn.data.dataset import ARRAYS
 from grouplearn.learners.base import Task
 from grouplearn.runtime import ray_rows
 from grouplearn.runtime.choose import runtime
 from grouplearn.runtime.ray import RayRuntime
-from grouplearn.runtime.ray_rows import cut_rows
-from grouplearn.runtime.rows import dataset_bytes
+from grouplearn.runtime.ray_rows import Rows, bare, cut_rows, stored
+from grouplearn.runtime.rows import dataset_bytes, pick
 from grouplearn.runtime.unit import train_unit
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.task_parallel import GroupTaskParallel, ModelTaskParallel
@@ -237,17 +238,40 @@ def test_rows_are_cut_where_groups_end_unless_one_is_too_large(monkeypatch: pyte
     assert (chunks[0][0], chunks[-1][1]) == (0, 600)
 
 
-def test_fetched_rows_are_those_of_the_dataset(on_ray: RayRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+class Store:
+    """Ray's object store, as far as rows go."""
+
+    def __init__(self) -> None:
+        self.kept: list[Any] = []
+
+    def put(self, value: Any) -> int:
+        self.kept.append(value)
+        return len(self.kept) - 1
+
+    def get(self, number: int, timeout: float) -> Any:
+        return self.kept[number]
+
+
+def test_fetched_rows_are_those_of_the_dataset(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store()
     monkeypatch.setattr(ray_rows, "CHUNK_BYTES", 2000)
+    monkeypatch.setattr(ray_rows, "import_ray", lambda: store)
     a_job = CASES["linear, folds"]
-    units = [Unit(0, 0, (0,)), Unit(1, 1, (0, 1), fold=1)]
-    results = on_ray.run(a_job, GroupTaskParallel(units), 1, Watcher(), never)
-    for ours in results:
-        theirs = train_unit(a_job, ours.unit, None, lambda _: None, never)
-        assert ours.facts == theirs.facts
-        for one, other in zip(ours.trials, theirs.trials, strict=True):
-            assert one.valid.keys() == other.valid.keys()
-            assert np.allclose(list(one.valid.values()), list(other.valid.values()))
+    job_there, source = Rows(None, True, stored(store, bare(a_job), a_job.dataset)).of(bare(a_job))
+    assert len(store.kept) > 10
+    numbers = np.random.default_rng(0).permutation(a_job.dataset.n_rows)[:50]
+    for some in (np.sort(numbers), np.arange(a_job.dataset.n_rows)):
+        taken, expected = source.take(some), pick(a_job.dataset, some)
+        for name in ARRAYS:
+            np.testing.assert_array_equal(getattr(taken, name), getattr(expected, name))
+        assert taken.dictionaries == a_job.dataset.dictionaries
+    moved, loaded = source.job_of([1])
+    assert loaded == dataset_bytes(moved.dataset)
+    assert job_there.dataset.n_rows == 0
+    unit = Unit(0, 1, (0, 1), fold=1)
+    ours, theirs = (train_unit(each, unit, None, lambda _: None, never) for each in (moved, a_job))
+    assert ours.facts == theirs.facts
+    assert models((ours,)) == models((theirs,))
 
 
 def test_cancelling_a_split_group_stops_in_time(on_ray: RayRuntime) -> None:

@@ -162,17 +162,19 @@ class Cluster:
         assert len(set(blocks)) == len(blocks), "a block was added twice"
         return state, tuple(blocks)
 
-    def lose(self, worker: int) -> None:
+    def lose(self, worker: int, kept: bool = False) -> None:
+        """Lose a worker, with what it made unless that is ``kept`` elsewhere."""
         self.alive.remove(worker)
         del self.loaded[worker]
         what = self.running.pop(worker, None)
-        self.products = {step: product for step, product in self.products.items() if product.worker != worker}
+        if not kept:
+            self.products = {step: product for step, product in self.products.items() if product.worker != worker}
         if isinstance(what, Step):
             del self.taken[what.id]
             if what.size > 1:
                 peers = [each for each in self.running.values() if isinstance(each, Step) and each.size > 1]
                 self.broken_gangs |= {peer.id for peer in peers if peer.unit == what.unit}
-        self.execute(self.machine.on(WorkerLost(worker)))
+        self.execute(self.machine.on(WorkerLost(worker, kept)))
 
     def execute(self, instructions: tuple[Instruction, ...]) -> None:
         self.log += instructions
@@ -254,8 +256,11 @@ def what_group(what: Unit | Step) -> int:
     return what.group if isinstance(what, Unit) else what.unit.group
 
 
-def play(cluster: Cluster, seed: int, workers: int, losses: int = 0) -> Cluster:
-    """Let workers join, finish and die in an order drawn from ``seed`` until the machine says Finish."""
+def play(cluster: Cluster, seed: int, workers: int, losses: int = 0, kept: float = 0.5) -> Cluster:
+    """Let workers join, finish and die in an order drawn from ``seed`` until the machine says Finish.
+
+    ``kept``: how often the products of a lost worker are still there.
+    """
     chance = random.Random(seed)
     joined = 0
     due = workers
@@ -273,7 +278,7 @@ def play(cluster: Cluster, seed: int, workers: int, losses: int = 0) -> Cluster:
             case "complete":
                 cluster.complete(chance.choice(sorted(cluster.running)))
             case "lose":
-                cluster.lose(chance.choice(sorted(cluster.alive)))
+                cluster.lose(chance.choice(sorted(cluster.alive)), chance.random() < kept)
                 losses -= 1
                 due += chance.random() < 0.5
     raise AssertionError("the schedule does not end")

@@ -1,6 +1,7 @@
 """All operators under any order of events: the same models as one worker would make, whoever is lost on the way."""
 
 import itertools
+from collections import Counter
 from dataclasses import dataclass, replace
 
 import pytest
@@ -122,6 +123,35 @@ def test_every_model_is_what_one_worker_would_make(name: str, case: Case) -> Non
 def test_every_model_is_the_same_whoever_is_lost(name: str, case: Case, losses: int) -> None:
     cluster = Cluster(operator(name, case.units, case.workload), case.rules())
     models(case, play(cluster, case.seed, case.workload.workers, losses))
+
+
+@pytest.mark.parametrize("name", IN_ORDER)
+@settings(max_examples=150, deadline=None)
+@given(case=cases(), losses=st.integers(1, 6))
+def test_where_products_are_kept_no_step_is_run_twice_but_what_was_in_flight(
+    name: str, case: Case, losses: int
+) -> None:
+    """Gangs and whole units have no products: they begin again. Nor have sums that were to be merged on their way."""
+    cluster = Cluster(operator(name, case.units, case.workload), case.rules())
+    in_flight: list[Step] = []
+    lose = cluster.lose
+
+    def noted(worker: int, kept: bool = False) -> None:
+        what = cluster.running.get(worker)
+        in_flight.extend([what] if isinstance(what, Step) else [])
+        lose(worker, kept)
+
+    cluster.lose = noted  # type: ignore[method-assign]
+    play(cluster, case.seed, case.workload.workers, losses, kept=1.0)
+    lost = {step.id for step in in_flight}
+    ran = Counter(
+        (step.unit.id, step.kind, step.epoch, step.blocks)
+        for each in cluster.log
+        if isinstance(each, RunStep)
+        for step in (each.step,)
+        if step.size == 1 and step.id not in lost
+    )
+    assert set(ran.values()) <= {1}
 
 
 @pytest.mark.parametrize("name", IN_ORDER)

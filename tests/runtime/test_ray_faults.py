@@ -1,0 +1,281 @@
+"""What dies on Ray, and what is left of it: the same bits, nothing trained twice but what was in flight, no trace."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray_watch import eventually, process_named, workers_below
+from runtime_jobs import Watcher, job, models, units
+from test_mop_runs import a_job as hopping_job
+from test_mop_runs import workload
+from test_ray import long_job
+from test_steps import small_blocks
+
+from grouplearn.errors import TrainingError
+from grouplearn.learners.base import Task
+from grouplearn.runtime import ray_rows, ray_supervisor
+from grouplearn.runtime.cluster import Cluster
+from grouplearn.runtime.job import Job, UnitResult
+from grouplearn.runtime.local import LocalRuntime
+from grouplearn.runtime.ray import RayRuntime
+from grouplearn.runtime.ray_processes import of_session
+from grouplearn.runtime.ray_supervisor import CHILDREN
+from grouplearn.schedule.gap import Gap
+from grouplearn.schedule.messages import Event, Instruction, Unit
+from grouplearn.schedule.task_parallel import ModelTaskParallel
+from grouplearn.schedule.visiting import first_blocks
+from grouplearn.schedule.workload import Hops
+
+__all__ = ["small_blocks"]
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+
+EPOCHS = 12
+#: Repetitions of every fault, at another instant each.
+REPEATS = int(os.environ.get("GROUPLEARN_FAULT_REPEATS", "1"))
+
+
+@pytest.fixture(scope="module")
+def on_ray() -> Iterator[RayRuntime]:
+    shared = RayRuntime()
+    yield shared
+    shared.shutdown()
+
+
+def never() -> bool:
+    return False
+
+
+def split_and_whole() -> tuple[Job, list[Unit]]:
+    """One group that is split between two workers, and one that is not; three networks for each."""
+    a_job = hopping_job("mlp", Task.REGRESSION, epochs=EPOCHS)
+    pairs = [(group.id, config) for group in a_job.groups for config in range(len(a_job.configs))]
+    some_units = [Unit(number, group, (config,), cost=1.0) for number, (group, config) in enumerate(pairs)]
+    first = first_blocks(some_units, workload(a_job, 2, Hops()).blocks_of)
+    return replace(a_job, first_blocks=first), some_units
+
+
+def gap(a_job: Job, some_units: list[Unit]) -> Gap:
+    return Gap(some_units, workload(a_job, 2, Hops()))
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> list[Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("grouplearn.data.shard.BLOCK_ROWS", hopping_block())
+        a_job, some_units = split_and_whole()
+        return models(LocalRuntime().run(a_job, gap(a_job, some_units), 2, Watcher(), never))
+
+
+def hopping_block() -> int:
+    from test_steps import BLOCK
+
+    return BLOCK
+
+
+class Assassin(Watcher):
+    """Kills once, when so many epochs are done."""
+
+    def __init__(self, victim: Callable[[], int], after: int) -> None:
+        super().__init__()
+        self.victim, self.after, self.killed = victim, after, 0
+
+    def epochs_done(self, unit: Unit, epochs: int) -> None:
+        super().epochs_done(unit, epochs)
+        if not self.killed and self.epochs >= self.after:
+            self.killed = self.victim()
+            os.kill(self.killed, signal.SIGKILL)
+
+
+def driver() -> int:
+    (child,) = CHILDREN.sessions
+    return child
+
+
+VICTIMS: dict[str, Callable[[], int]] = {
+    "worker": lambda: max(workers_below()),
+    "raylet": lambda: process_named("raylet"),
+    "gcs_server": lambda: process_named("gcs_server"),
+    "driver": driver,
+}
+
+
+@pytest.mark.parametrize("repeat", range(REPEATS))
+@pytest.mark.parametrize("victim", VICTIMS)
+def test_whoever_dies_the_models_are_those_of_an_undisturbed_run(
+    on_ray: RayRuntime, undisturbed: list[Any], victim: str, repeat: int
+) -> None:
+    a_job, some_units = split_and_whole()
+    on_ray.prepare(never)
+    session, warm = driver(), CHILDREN.warm(None)
+    assert warm is not None
+    assassin = Assassin(VICTIMS[victim], 12 + 11 * repeat % 45)
+    results = on_ray.run(a_job, gap(a_job, some_units), 2, assassin, never)
+    assert assassin.killed
+    assert models(results) == undisturbed
+    assert_only_what_was_in_flight_ran_twice(results, assassin)
+    if victim != "worker":
+        assert driver() != session
+        assert not of_session(session)
+        assert not warm.home.exists()
+    assert not [*Path(ray_rows.place_for(0)).glob("run-*")]
+
+
+def assert_only_what_was_in_flight_ran_twice(results: tuple[UnitResult, ...], watcher: Watcher) -> None:
+    """Each visit to a shard is in the log once; of each of two workers, at most what it was doing is lost."""
+    visits = Counter(
+        (result.unit.id, step.epoch, step.blocks) for result in results for step in result.steps if step.kind == "train"
+    )
+    assert set(visits.values()) == {1}
+    assert sorted(watcher.units) == [result.unit.id for result in results]
+    lost = [each for result in results for each in result.lost]
+    assert len(lost) == len(watcher.lost) <= 2
+    assert all(each.started <= each.ended for each in lost)
+
+
+def test_a_hung_worker_is_found_and_replaced(on_ray: RayRuntime) -> None:
+    a_job, some_units = long_job(), units(long_job(), per_config=True)
+    expected = models(LocalRuntime().run(a_job, ModelTaskParallel(some_units), 1, Watcher(), never))
+    hung: list[int] = []
+
+    class Stopper(Watcher):
+        def epochs_done(self, unit: Unit, epochs: int) -> None:
+            super().epochs_done(unit, epochs)
+            if not hung:
+                hung.append(max(workers_below()))
+                os.kill(hung[0], signal.SIGSTOP)
+
+    watcher = Stopper()
+    impatient = RayRuntime(Cluster(worker_timeout=1.0))
+    assert models(impatient.run(a_job, ModelTaskParallel(some_units), 2, watcher, never)) == expected
+    assert hung
+    assert len(watcher.lost) <= 1
+    assert eventually(lambda: hung[0] not in workers_below())
+
+
+class Together(ModelTaskParallel):
+    """Begins when two workers are there."""
+
+    def __init__(self, some_units: list[Unit]) -> None:
+        super().__init__(some_units)
+        self.held: list[Event] = []
+
+    def on(self, event: Event) -> tuple[Instruction, ...]:
+        if len(self.held) == 2:
+            return super().on(event)
+        self.held.append(event)
+        return tuple(order for each in self.held for order in super(Together, self).on(each)) if self.full else ()
+
+    @property
+    def full(self) -> bool:
+        return len(self.held) == 2
+
+
+def test_a_slow_worker_loses_its_work_to_a_faster_one(on_ray: RayRuntime) -> None:
+    a_job = job("mlp", ({"learning_rate": 0.01}, {"learning_rate": 0.02}), groups=8, rows=600, epochs=10)
+    some_units = units(a_job, per_config=True)
+    slow: list[int] = []
+
+    class Sedative(Watcher):
+        """Stops a worker once both have done something, until nothing is left but what it does."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.workers: set[int] = set()
+
+        def unit_done(self, result: UnitResult) -> None:
+            super().unit_done(result)
+            self.workers.add(result.worker)
+            if not slow and len(self.workers) == 2:
+                slow.append(max(workers_below()))
+                os.kill(slow[0], signal.SIGSTOP)
+            if slow and len(self.units) == len(some_units) - 1:
+                os.kill(slow[0], signal.SIGCONT)
+
+    results = on_ray.run(a_job, Together(some_units), 2, Sedative(), never)
+    assert models(results) == models(LocalRuntime().run(a_job, ModelTaskParallel(some_units), 1, Watcher(), never))
+    by_worker = Counter(result.worker for result in results)
+    assert slow
+    last = max(results, key=lambda result: result.ended)
+    assert last.worker == min(by_worker, key=lambda worker: by_worker[worker])
+    assert min(by_worker.values()) < max(by_worker.values())
+
+
+def test_a_cluster_that_dies_at_every_start_ends_the_run(on_ray: RayRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_ray.shutdown()
+    last_words = "import sys; sys.exit('the driver is out of sorts')"
+    monkeypatch.setattr(ray_supervisor, "_command", lambda *_: [sys.executable, "-c", last_words])
+    a_job = job(groups=1)
+    with pytest.raises(TrainingError, match="Ray died 3 times in a row: the driver is out of sorts"):
+        on_ray.run(a_job, ModelTaskParallel(units(a_job)), 1, Watcher(), never)
+    assert not CHILDREN.sessions
+
+
+def test_products_and_rows_go_through_the_store_where_workers_see_no_files(
+    on_ray: RayRuntime, undisturbed: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_ray.shutdown()
+    command = ray_supervisor._command
+
+    def blind(*where: Any) -> list[str]:
+        arguments = command(*where)
+        code = (
+            "import sys; from grouplearn.runtime import ray_child, ray_cluster, ray_rows\n"
+            "ray_cluster.Connection.sees = lambda *_: False\n"
+            "ray_rows.CHUNK_BYTES = 2000\n"
+            "ray_child.main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])"
+        )
+        return [arguments[0], "-P", "-c", code, *arguments[4:]]
+
+    monkeypatch.setattr(ray_supervisor, "_command", blind)
+    a_job, some_units = split_and_whole()
+    assassin = Assassin(VICTIMS["worker"], 20)
+    results = on_ray.run(a_job, gap(a_job, some_units), 2, assassin, never)
+    assert models(results) == undisturbed
+    assert_only_what_was_in_flight_ran_twice(results, assassin)
+    on_ray.shutdown()
+
+
+USER = """
+import sys
+import grouplearn
+from grouplearn.runtime.ray_supervisor import CHILDREN
+con = grouplearn.connect(progress=False)
+con.execute("CREATE TABLE t AS SELECT i % 2 AS g, i * 1.0 AS x, i * 2.0 AS y FROM range(20000) AS r(i)")
+train = "TRAIN OR REPLACE MODEL m USING mlp PREDICT y FEATURES (zscore(x)) FROM t GROUP BY g WITH (executor = 'ray', epochs = {})"
+con.execute(train.format(1))
+print(CHILDREN.sessions[0], CHILDREN.warm(None).home, flush=True)
+if sys.argv[1] == "train":
+    con.execute(train.format(1_000_000))
+elif sys.argv[1] == "wait":
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("end", ["killed in training", "exits", *(["killed when idle"] if REPEATS > 1 else [])])
+def test_when_the_users_process_is_gone_nothing_of_ray_is_left(tmp_path: Path, end: str) -> None:
+    script = tmp_path / "user.py"
+    script.write_text(textwrap.dedent(USER))
+    doing = {"killed in training": "train", "killed when idle": "wait", "exits": "exit"}[end]
+    with subprocess.Popen(
+        [sys.executable, str(script), doing], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tmp_path
+    ) as user:
+        assert user.stdout is not None
+        session, home = user.stdout.readline().split()
+        if end == "exits":
+            assert user.wait(30) == 0
+        else:
+            assert of_session(int(session))
+            user.kill()
+    assert eventually(lambda: not of_session(int(session)))
+    assert eventually(lambda: not Path(home).exists())
