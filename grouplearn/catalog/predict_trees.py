@@ -23,6 +23,7 @@ from grouplearn.catalog.predict_sql import (
     score_sql,
 )
 from grouplearn.catalog.records import ItemColumn, ModelDefinition
+from grouplearn.catalog.sql_forms import SqlForm
 from grouplearn.learners.base import Task
 from grouplearn.plan.definition import ROW
 from grouplearn.sqltext import identifier
@@ -40,12 +41,12 @@ def trees_select(
     model: str,
     relation: str,
     catalog_tables: str,
-    depth: int,
+    form: SqlForm,
     extras: Sequence[Extra] = (),
 ) -> str:
     """Return the SELECT that predicts with trees; columns as in ``linear_select``.
 
-    ``depth`` is the most questions on the way to a leaf: a row that has come to one stays there.
+    A row asks as many questions as lead to the deepest leaf: having come to one it stays there.
     """
     carried = f"{ROW}, row_number() OVER () AS {_NUMBER}"
     ctes = [
@@ -54,7 +55,7 @@ def trees_select(
         routed_cte(definition, BEST, reachable(definition, model, catalog_tables), "MATERIALIZED "),
         _parameters(definition),
         _slots(definition),
-        f"{_SUMS} AS ({_sums(definition, model, catalog_tables, depth)})",
+        f"{_SUMS} AS ({_sums(definition, model, catalog_tables, form)})",
         _scored(definition, extras),
     ]
     return f"WITH {', '.join(ctes)} {linked(definition, extras)}"
@@ -107,20 +108,22 @@ def position_join(number: int) -> str:
     return f"LEFT JOIN ({source}) AS j{number} ON {on}"
 
 
-def _sums(definition: ModelDefinition, model: str, catalog_tables: str, depth: int) -> str:
+def _sums(definition: ModelDefinition, model: str, catalog_tables: str, form: SqlForm) -> str:
     """Return the sums of the leaves of each row, a column per output."""
     multiclass = definition.task is Task.MULTICLASS
-    output = "g.classes[t.output + 1]" if multiclass else "0"
+    output = "t.classes[(k.place - 1) % t.outputs + 1]" if multiclass else "0"
     trees = (
-        f"SELECT t.group_id, {output} AS output, t.roots FROM {catalog_tables}.trees AS t"
+        f"SELECT t.group_id, t.outputs, t.roots, g.classes FROM {catalog_tables}.trees AS t"
         f" JOIN {BEST} AS g ON g.group_id = t.group_id WHERE t.model = '{model}'::UUID"
     )
+    # By a product DuckDB knows how many rows there will be, and looks nodes up by rows and not rows by nodes. Of a place
+    # after the last tree of a group there is no node.
     walk = (
-        f"SELECT s.{_NUMBER}, s.x, t.output, unnest(t.roots) AS node FROM {_SLOTS} AS s"
-        f" JOIN ({trees}) AS t ON t.group_id = s.{GROUP}"
+        f"SELECT s.{_NUMBER}, s.x, {output} AS output, t.roots[k.place] AS node FROM {_SLOTS} AS s"
+        f" JOIN ({trees}) AS t ON t.group_id = s.{GROUP} CROSS JOIN range(1, {form.width + 1}) AS k(place)"
     )
     nodes = f"(SELECT * FROM {catalog_tables}.nodes WHERE model = '{model}'::UUID) AS n ON n.node = w.node"
-    for _ in range(depth):
+    for _ in range(form.depth):
         walk = f"SELECT w.{_NUMBER}, w.x, w.output, {_NEXT} AS node FROM ({walk}) AS w JOIN {nodes}"
     outputs = range(len(definition.classes) if multiclass else 1)
     sums = [f"sum(n.value) FILTER (w.output = {each}) AS s{each}" for each in outputs]

@@ -1,12 +1,12 @@
 CREATE TABLE grouplearn.trees (
   model UUID NOT NULL,
   group_id INTEGER NOT NULL,
-  output INTEGER NOT NULL,
+  outputs INTEGER NOT NULL,
   roots INTEGER[] NOT NULL,
   depth INTEGER NOT NULL
 );
-COMMENT ON TABLE grouplearn.trees IS 'The trees of each group''s best trial, one row per output, where prediction is SQL.';
-COMMENT ON COLUMN grouplearn.trees.output IS '0-based index into groups.classes; 0 for a value and for the positive class of two.';
+COMMENT ON TABLE grouplearn.trees IS 'The trees of each group''s best trial, where prediction is SQL.';
+COMMENT ON COLUMN grouplearn.trees.outputs IS 'How many outputs the trees add to, in turn: one per class of more than two, in the order of groups.classes.';
 COMMENT ON COLUMN grouplearn.trees.roots IS 'The node where each tree begins.';
 COMMENT ON COLUMN grouplearn.trees.depth IS 'Most nodes that a row passes before it comes to a leaf.';
 

@@ -11,7 +11,8 @@ Predictions = dict[int, tuple[Any, ...]]
 
 def by_function(con: Any, name: str, source: str = "fresh") -> Predictions:
     task = name.rpartition("_")[2]
-    sql = f"SELECT id, {FUNCTION[task]}, p.prediction, p.model_level FROM (SELECT id, predict('{name}', s) AS p FROM {source} AS s)"
+    predicted = f"SELECT id, predict('{name}', s) AS p FROM {source} AS s"
+    sql = f"SELECT id, {FUNCTION[task]}, p.prediction, p.model_level FROM ({predicted})"
     return {row[0]: numbers(row) for row in con.execute(sql).fetchall()}
 
 
