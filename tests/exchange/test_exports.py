@@ -332,3 +332,51 @@ def test_sql_script_runs_in_the_stock_shell(con: grouplearn.Connection, tmp_path
     assert len(rows) == len(expected)
     for row in rows:
         assert float(row["prediction"]) == pytest.approx(expected[int(row["id"])][0], rel=1e-9)
+
+
+def test_onnx_that_is_not_installed_is_said_with_how_to_install_it(
+    con: grouplearn.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(grouplearn.Error) as error:
+        con.execute(f"EXPORT MODEL ridge_value TO '{tmp_path / 'a'}' (FORMAT onnx)").fetchall()
+    assert "FORMAT onnx needs the package onnx, which is not installed" in str(error.value)
+    assert "Hint: pip install 'grouplearn[onnx]'" in str(error.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("learner", "column"), [("gbdt", "[x, z]::DOUBLE[2]"), ("mlp", "encode(lpad(w, 3, '0'))")])
+def test_arrays_go_through_the_function_and_into_onnx(
+    con: grouplearn.Connection, tmp_path: Path, learner: str, column: str
+) -> None:
+    con.execute("BEGIN")
+    given = "OVER GRID (num_iterations IN (5))" if learner == "gbdt" else "WITH (epochs = 1)"
+    source = "(SELECT id, x, z, w::VARCHAR AS w, y FROM t WHERE w IS NOT NULL)"
+    con.execute(
+        f"TRAIN MODEL a_value USING {learner} PREDICT y FEATURES ({column} AS a) FROM {source} {given}"
+    ).fetchall()
+    assert (
+        dict(con.execute("DESCRIBE MODEL a_value").fetchall())["prediction"] == "function predict: features are arrays"
+    )
+    index = export(con, "a_value", tmp_path / "out", "onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "out" / index["groups"][0]["file"])
+    con.execute(f"CREATE TEMP TABLE arrays AS SELECT id, {column} AS a, x, z, w FROM {source} LIMIT 50")
+    rows = con.execute("SELECT a, prediction FROM a_value_predict(arrays)").fetchall()
+    bytes_or_numbers = [[byte / 255 for byte in a] if isinstance(a, bytes) else a for a, _ in rows]
+    a = np.array([[np.nan if v is None else v for v in row] for row in bytes_or_numbers], dtype=np.float64)
+    (found,) = session.run(None, {"a": a})
+    np.testing.assert_allclose(found.ravel(), [p for _, p in rows], rtol=1e-5, atol=1e-5)
+    con.execute("ROLLBACK")
+
+
+def test_import_into_another_database_and_schema(con: grouplearn.Connection, tmp_path: Path) -> None:
+    export(con, "trees_value", tmp_path / "a", "native")
+    con.execute("ATTACH ':memory:' AS other; CREATE SCHEMA other.s")
+    assert (
+        con.execute(f"IMPORT MODEL other.s.trees_value FROM '{tmp_path / 'a'}'").fetchall()[0][0].startswith("model tr")
+    )
+    own = con.execute("SELECT id, prediction FROM trees_value_predict(fresh) ORDER BY id").fetchall()
+    assert con.execute("SELECT id, prediction FROM other.s.trees_value_predict(fresh) ORDER BY id").fetchall() == [
+        (number, pytest.approx(value, rel=1e-12)) for number, value in own
+    ]
+    con.execute("DETACH other")
