@@ -10,7 +10,8 @@ import threading
 import uuid
 import weakref
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
@@ -34,7 +35,7 @@ class _Uncommitted:
     transaction: int
     id: str
     definition: ModelDefinition
-    outcome: RunOutcome
+    scorer: Callable[[], Scorer]
 
 
 class Predictor:
@@ -47,11 +48,11 @@ class Predictor:
         self._uncommitted: list[_Uncommitted] = []
         self._lock = threading.RLock()
 
-    def remember(self, transaction: int, model: str, definition: ModelDefinition, outcome: RunOutcome) -> None:
+    def remember(self, transaction: int, model: str, definition: ModelDefinition, scorer: Callable[[], Scorer]) -> None:
         """Make a model usable in the transaction that wrote it, where a second connection cannot see it yet."""
         with self._lock:
             same = [entry for entry in self._uncommitted if entry.transaction == transaction]
-            self._uncommitted = [*same, _Uncommitted(transaction, model, definition, outcome)]
+            self._uncommitted = [*same, _Uncommitted(transaction, model, definition, scorer)]
 
     def predict(self, transaction: int, reference: str, rows: Any) -> Any:
         """Return the predictions of a model for a struct array of rows; see ``scoring.PREDICTION``."""
@@ -73,7 +74,7 @@ class Predictor:
         for entry in reversed(self._uncommitted):
             known = entry.definition
             if reference == entry.id or _is_named(reference, known.catalog or "", known.schema, known.name):
-                return self._kept(entry.id) or self._keep(entry.id, scorer_of(entry.definition, entry.outcome))
+                return self._kept(entry.id) or self._keep(entry.id, entry.scorer())
         model = find(cursor, reference)
         return self._kept(model.id) or self._keep(model.id, load_scorer(cursor, model))
 
@@ -164,7 +165,19 @@ def remember(
     connection: duckdb.DuckDBPyConnection, model: str, definition: ModelDefinition, outcome: RunOutcome
 ) -> None:
     """Let ``predict`` use a model that the connection's current transaction wrote, until that transaction ends."""
+    _remember(connection, model, definition, lambda: scorer_of(definition, outcome))
+
+
+def remember_stored(connection: duckdb.DuckDBPyConnection, model: StoredModel) -> None:
+    """As ``remember``, of a model that is read from the catalog as the transaction sees it."""
+    scorer = load_scorer(connection, model)
+    _remember(connection, model.id, replace(model.definition, catalog=model.location.catalog), lambda: scorer)
+
+
+def _remember(
+    connection: duckdb.DuckDBPyConnection, model: str, definition: ModelDefinition, scorer: Callable[[], Scorer]
+) -> None:
     predictor = _predictors.get(connection)
     if predictor is not None:
         transaction = connection.execute("SELECT txid_current()").fetchall()[0][0]
-        predictor.remember(transaction, model, definition, outcome)
+        predictor.remember(transaction, model, definition, scorer)

@@ -77,6 +77,7 @@ def test_import_replaces_keeps_or_refuses(con: grouplearn.Connection, tmp_path: 
     con.execute(f"IMPORT OR REPLACE MODEL copy_value {copy}").fetchall()
     assert con.execute("SELECT count(*) FROM grouplearn.models WHERE model_name = 'copy_value'").fetchall() == [(1,)]
     assert by_macro(con, "copy_value") == by_macro(con, "ridge_value")
+    assert by_function(con, "copy_value") == by_function(con, "ridge_value")
     con.execute("ROLLBACK")
     assert "copy_value" not in [row[2] for row in con.execute("SHOW MODELS").fetchall()]
 
