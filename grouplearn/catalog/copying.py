@@ -14,6 +14,9 @@ from grouplearn.catalog.models import StoredModel, load_by_id
 from grouplearn.catalog.schema import TABLES, Location, ensure_schema, table
 from grouplearn.errors import DataError
 
+#: What DuckDB raises for values that are not what they should be; a full disk, say, is an error of its own.
+_MISFITS = (duckdb.ProgrammingError, duckdb.DataError, duckdb.IntegrityError, duckdb.NotSupportedError)
+
 
 def read_rows(con: duckdb.DuckDBPyConnection, model: StoredModel, name: str) -> Any:
     """Return the rows of a model in one of the catalog tables, without its identity, in the order they were written."""
@@ -41,9 +44,7 @@ def write_rows(
             raise DataError("there is not one model in it")
         store.create_objects(con, location, stored.definition, model, stored.form)
         return stored
-    except (duckdb.Error, pa.ArrowException, LookupError, TypeError, ValueError) as error:
-        if isinstance(error, duckdb.InterruptException):
-            raise
+    except (*_MISFITS, pa.ArrowException, LookupError, TypeError, ValueError) as error:
         raise DataError(f"its tables are not those of a model: {str(error).splitlines()[0]}") from None
 
 
