@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from grouplearn.catalog.predict_items import array_sql, encoders_sql, groups_cte, joined, number_sql, position_join
 from grouplearn.catalog.predict_sql import (
     BEST,
     GROUP,
@@ -22,18 +23,13 @@ from grouplearn.catalog.predict_sql import (
     rows_cte,
     score_sql,
 )
-from grouplearn.catalog.records import ItemColumn, ModelDefinition
+from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.sql_forms import SqlForm
 from grouplearn.learners.base import Task
 from grouplearn.plan.definition import ROW
 from grouplearn.sqltext import identifier
 
 _NUMBER, _SLOTS, _SUMS = "__grouplearn_number", "__grouplearn_slots", "__grouplearn_sums"
-
-
-def groups_cte(model: str, catalog_tables: str) -> str:
-    """Return the CTE of the groups that have a model."""
-    return f"{BEST} AS (SELECT * FROM {catalog_tables}.groups WHERE model = '{model}'::UUID AND best IS NOT NULL)"
 
 
 def trees_select(
@@ -61,16 +57,6 @@ def trees_select(
     return f"WITH {', '.join(ctes)} {linked(definition, extras)}"
 
 
-def encoders_sql(definition: ModelDefinition) -> list[str]:
-    """Return the columns of the numeric items' encoders, named by the item: f (fill), c (center), d (scale)."""
-    return [
-        f"fills[{at}] AS f{number}, centers[{at}] AS c{number}, scales[{at}] AS d{number}"
-        for number, entry in enumerate(definition.items)
-        for at in (number + 1,)
-        if entry.item.kind == "numeric"
-    ]
-
-
 def _parameters(definition: ModelDefinition) -> str:
     columns = ["group_id", "level", *encoders_sql(definition)]
     return f"{PARAMETERS} AS (SELECT {', '.join(columns)} FROM {BEST})"
@@ -78,34 +64,28 @@ def _parameters(definition: ModelDefinition) -> str:
 
 def _slots(definition: ModelDefinition) -> str:
     """Return the CTE of rows that have a model, each with the list of what the nodes ask for."""
-    values = ", ".join(_slot(entry, number) for number, entry in enumerate(definition.items))
+    values = joined(_slot(definition, number) for number in range(len(definition.items)))
     joins = " ".join(
         position_join(number) for number, entry in enumerate(definition.items) if entry.item.kind == "category"
     )
     return (
-        f"{_SLOTS} AS (SELECT r.{_NUMBER}, r.{GROUP}, CAST([{values}] AS DOUBLE[]) AS x FROM {ROUTED} AS r"
+        f"{_SLOTS} AS (SELECT r.{_NUMBER}, r.{GROUP}, {values} AS x FROM {ROUTED} AS r"
         f" JOIN {PARAMETERS} AS p ON p.group_id = r.{GROUP} {joins})"
     )
 
 
-def _slot(entry: ItemColumn, number: int) -> str:
-    x = f"r.{item_alias(number)}"
-    if entry.item.kind == "category":
-        return f"j{number}.position"
-    if entry.item.kind == "hash":
-        return x
-    known = f"CASE WHEN NOT isnan({x}) THEN {x} END"
-    if entry.item.impute is not None:
-        known = f"CASE WHEN isfinite({x}) THEN {x} ELSE p.f{number} END"
-    return f"({known} - p.c{number}) / p.d{number}"
-
-
-def position_join(number: int) -> str:
-    """Return the join that finds the 0-based position of an item's category, ``j{number}.position``."""
-    texts = f"categories[{number + 1}]"
-    source = f"SELECT group_id, unnest({texts}) AS value, unnest(range(len({texts}))) AS position FROM {BEST}"
-    on = f"j{number}.group_id = r.{GROUP} AND j{number}.value = r.{item_alias(number)}"
-    return f"LEFT JOIN ({source}) AS j{number} ON {on}"
+def _slot(definition: ModelDefinition, number: int) -> tuple[bool, str]:
+    entry = definition.items[number]
+    match entry.item.kind:
+        case "category":
+            return False, f"j{number}.position"
+        case "hash":
+            return False, f"r.{item_alias(number)}"
+        case "array":
+            known = f"list_transform({array_sql(definition, number)}, lambda v: CASE WHEN NOT isnan(v) THEN v END)"
+            missing = f"list_transform(range({entry.item.buckets}), lambda v: CAST(NULL AS DOUBLE))"
+            return True, f"coalesce({known}, {missing})"
+    return False, number_sql(entry, number, finite=False)
 
 
 def _sums(definition: ModelDefinition, model: str, catalog_tables: str, form: SqlForm) -> str:

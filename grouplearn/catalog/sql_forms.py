@@ -72,8 +72,6 @@ def _always_function(definition: ModelDefinition) -> str:
         return f"SQL has no form of {definition.learner}"
     if definition.label_length:
         return "it predicts arrays"
-    if any(entry.item.kind == "array" for entry in definition.items):
-        return "features are arrays"
     return ""
 
 
@@ -88,10 +86,13 @@ def _function(reason: str) -> Prediction:
 
 
 def feature_columns(fitted: Sequence[FittedItem]) -> FeatureColumns:
-    """Return what trees ask for in place of each feature column: the items are the slots."""
-    wide = [item.item.encoder in ("onehot", "hash") for item in fitted]
-    slots = [np.full(item.width, place) for place, item in enumerate(fitted)]
-    categories = [np.arange(item.width) if each else np.array([-1]) for item, each in zip(fitted, wide, strict=True)]
+    """Return what trees ask for in place of each feature column: an item is a slot, an array as many as it has values."""
+    slots, categories, first = [], [], 0
+    for item in fitted:
+        of_one = item.item.encoder in ("onehot", "hash")
+        slots.append(np.full(item.width, first) if of_one else first + np.arange(item.width))
+        categories.append(np.arange(item.width) if of_one else np.full(item.width, -1))
+        first += 1 if of_one else item.width
     return FeatureColumns(np.concatenate(slots), np.concatenate(categories))
 
 

@@ -22,7 +22,7 @@ CREATE TABLE grouplearn.nodes (
   value DOUBLE
 );
 COMMENT ON TABLE grouplearn.nodes IS 'The nodes of these trees: a leaf has a value, any other node a question.';
-COMMENT ON COLUMN grouplearn.nodes.slot IS '1-based item (of models.items) asked for: its encoded number, or the 0-based position of its category; NULL in a leaf.';
+COMMENT ON COLUMN grouplearn.nodes.slot IS 'What is asked for, counted from 1 over models.items, an array counting for each value: the encoded number, or the 0-based position of the category; NULL in a leaf.';
 COMMENT ON COLUMN grouplearn.nodes.low IS 'A row goes on to inside where low <= x <= high.';
 COMMENT ON COLUMN grouplearn.nodes.inside IS 'The next node; a leaf''s is itself.';
 COMMENT ON COLUMN grouplearn.nodes.missing IS 'The next node where x is missing.';

@@ -346,27 +346,34 @@ def test_onnx_that_is_not_installed_is_said_with_how_to_install_it(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("learner", "column"), [("gbdt", "[x, z]::DOUBLE[2]"), ("mlp", "encode(lpad(w, 3, '0'))")])
-def test_arrays_go_through_the_function_and_into_onnx(
-    con: grouplearn.Connection, tmp_path: Path, learner: str, column: str
-) -> None:
-    con.execute("BEGIN")
+ARRAYS = {
+    "gbdt": ("[x, z]::DOUBLE[]", "[1, 2, 3]::DOUBLE[]"),
+    "mlp": ("encode(lpad(w::VARCHAR, 3, '0'))", "'4444'::BLOB"),
+}
+
+
+@pytest.mark.parametrize("learner", ARRAYS)
+def test_arrays_in_sql_and_in_onnx(con: grouplearn.Connection, tmp_path: Path, learner: str) -> None:
+    column, too_long = ARRAYS[learner]
     given = "OVER GRID (num_iterations IN (5))" if learner == "gbdt" else "WITH (epochs = 1)"
-    source = "(SELECT id, x, z, w::VARCHAR AS w, y FROM t WHERE w IS NOT NULL)"
-    con.execute(
-        f"TRAIN MODEL a_value USING {learner} PREDICT y FEATURES ({column} AS a) FROM {source} {given}"
-    ).fetchall()
-    assert (
-        dict(con.execute("DESCRIBE MODEL a_value").fetchall())["prediction"] == "function predict: features are arrays"
-    )
+    con.execute("BEGIN")
+    con.execute(f"CREATE TABLE arrays AS SELECT id, {column} AS a, z, y FROM t WHERE w IS NOT NULL")
+    con.execute(f"TRAIN MODEL a_value USING {learner} PREDICT y FEATURES (zscore(z), a) FROM arrays {given}").fetchall()
+    assert dict(con.execute("DESCRIBE MODEL a_value").fetchall())["prediction"] == "SQL"
+    con.execute("INSERT INTO arrays VALUES (5000, NULL, 1, 2)")
+    assert_same(by_macro(con, "a_value", "arrays"), by_function(con, "a_value", "arrays"), 1e-6)
     index = export(con, "a_value", tmp_path / "out", "onnx")
     session = onnxruntime.InferenceSession(tmp_path / "out" / index["groups"][0]["file"])
-    con.execute(f"CREATE TEMP TABLE arrays AS SELECT id, {column} AS a, x, z, w FROM {source} LIMIT 50")
-    rows = con.execute("SELECT a, prediction FROM a_value_predict(arrays)").fetchall()
-    bytes_or_numbers = [[byte / 255 for byte in a] if isinstance(a, bytes) else a for a, _ in rows]
-    a = np.array([[np.nan if v is None else v for v in row] for row in bytes_or_numbers], dtype=np.float64)
-    (found,) = session.run(None, {"a": a})
-    np.testing.assert_allclose(found.ravel(), [p for _, p in rows], rtol=1e-5, atol=1e-5)
+    rows = con.execute("SELECT a, z, prediction FROM a_value_predict(arrays) WHERE id < 200").fetchall()
+    lists = [[byte / 255 for byte in a] if isinstance(a, bytes) else a for a, *_ in rows]
+    a = np.array([[np.nan if value is None else value for value in row] for row in lists], dtype=np.float64)
+    z = np.array([[float(z)] for _, z, _ in rows])
+    (found,) = session.run(None, {"a": a, "z": z})
+    predicted = np.array([np.nan if value is None else value for *_, value in rows])
+    np.testing.assert_allclose(found.ravel(), predicted, rtol=1e-5, atol=1e-5)
+    con.execute(f"CREATE TABLE longer AS SELECT 1 AS id, {too_long} AS a, 2 AS z")
+    with pytest.raises(duckdb.Error, match=r'takes \d values of "a", and a row has another number'):
+        con.execute("FROM a_value_predict(longer)").fetchall()
     con.execute("ROLLBACK")
 
 
