@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 
 from grouplearn import answers
-from grouplearn.catalog import copying, store
+from grouplearn.catalog import copying, prediction, store
 from grouplearn.catalog.schema import Location
 from grouplearn.data.run_directory import size
 from grouplearn.databases import Databases
@@ -67,9 +67,12 @@ def import_model(statement: ImportModel, con: duckdb.DuckDBPyConnection, databas
         rows = native.read(path)
     except CannotExchange as error:
         raise judge.error(str(error), statement.directory.span, error.hint) from None
+    seen_only_here = databases.in_transaction()
     try:
         with databases.transaction():
-            copying.write_rows(con, Location(catalog, schema, name), rows, replace=statement.replace)
+            model = copying.write_rows(con, Location(catalog, schema, name), rows, replace=statement.replace)
+        if seen_only_here:
+            prediction.remember_stored(con, model)
     except DataError as error:
         raise judge.error(f'directory "{path}" cannot be imported: {error}', statement.directory.span) from None
     count = rows["groups"].num_rows

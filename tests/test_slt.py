@@ -86,7 +86,8 @@ def same(seen: str, expected: str) -> bool:
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
-def test_script(path: Path) -> None:
+def test_script(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # where a script writes files
     records = read(path)
     with grouplearn.connect(":memory:", progress=False) as connection:
         for record in records:

@@ -14,6 +14,9 @@ from grouplearn.catalog.models import StoredModel, load_by_id
 from grouplearn.catalog.schema import TABLES, Location, ensure_schema, table
 from grouplearn.errors import DataError
 
+#: What DuckDB raises for values that are not what they should be; a full disk, say, is an error of its own.
+_MISFITS = (duckdb.ProgrammingError, duckdb.DataError, duckdb.IntegrityError, duckdb.NotSupportedError)
+
 
 def read_rows(con: duckdb.DuckDBPyConnection, model: StoredModel, name: str) -> Any:
     """Return the rows of a model in one of the catalog tables, without its identity, in the order they were written."""
@@ -22,8 +25,10 @@ def read_rows(con: duckdb.DuckDBPyConnection, model: StoredModel, name: str) -> 
     return con.sql(query).to_arrow_table()
 
 
-def write_rows(con: duckdb.DuckDBPyConnection, location: Location, rows: Mapping[str, Any], *, replace: bool) -> str:
-    """Store a model from the rows of all catalog tables, with its views and its macro; return its new identity.
+def write_rows(
+    con: duckdb.DuckDBPyConnection, location: Location, rows: Mapping[str, Any], *, replace: bool
+) -> StoredModel:
+    """Store a model from the rows of all catalog tables, with its views and its macro; return it.
 
     The caller holds the transaction and has seen to what stands in the way. Raises DataError for rows that do not fit.
     """
@@ -38,11 +43,9 @@ def write_rows(con: duckdb.DuckDBPyConnection, location: Location, rows: Mapping
         if stored is None or rows["models"].num_rows != 1:
             raise DataError("there is not one model in it")
         store.create_objects(con, location, stored.definition, model, stored.form)
-    except (duckdb.Error, pa.ArrowException, LookupError, TypeError, ValueError) as error:
-        if isinstance(error, duckdb.InterruptException):
-            raise
+        return stored
+    except (*_MISFITS, pa.ArrowException, LookupError, TypeError, ValueError) as error:
         raise DataError(f"its tables are not those of a model: {str(error).splitlines()[0]}") from None
-    return model
 
 
 def _named(rows: Any, name: str, location: Location) -> Any:

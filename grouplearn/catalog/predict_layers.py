@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from grouplearn.catalog.predict_items import array_sql, encoders_sql, groups_cte, joined, number_sql, position_join
 from grouplearn.catalog.predict_sql import (
     BEST,
     GROUP,
@@ -18,7 +19,6 @@ from grouplearn.catalog.predict_sql import (
     rows_cte,
     score_sql,
 )
-from grouplearn.catalog.predict_trees import encoders_sql, groups_cte, position_join
 from grouplearn.catalog.records import ItemColumn, ModelDefinition
 from grouplearn.learners.base import Task
 from grouplearn.plan.definition import ROW
@@ -57,9 +57,8 @@ def _is_number(entry: ItemColumn) -> bool:
 
 
 def _parameters(definition: ModelDefinition, depth: int) -> str:
-    numbers = [place for place, entry in enumerate(definition.items, start=1) if _is_number(entry)]
-    picked = ", ".join(f"w[g.starts[{place}] + 1]" for place in numbers)
-    first = f"list_transform(l1.weights, lambda w: CAST([{picked}] AS DOUBLE[])) AS w1, l1.bias AS b1"
+    picked = joined(_weights(entry, place) for place, entry in enumerate(definition.items, 1) if _is_number(entry))
+    first = f"list_transform(l1.weights, lambda w: {picked}) AS w1, l1.bias AS b1"
     others = [f"l{layer}.weights AS w{layer}, l{layer}.bias AS b{layer}" for layer in range(2, depth + 1)]
     columns = ["g.group_id", "g.level", "g.classes", "l1.layers", "l1.activation", first, *others]
     joins = " ".join(
@@ -68,6 +67,14 @@ def _parameters(definition: ModelDefinition, depth: int) -> str:
     )
     columns += encoders_sql(definition)
     return f"{PARAMETERS} AS (SELECT {', '.join(columns)} FROM {BEST} AS g {joins})"
+
+
+def _weights(entry: ItemColumn, place: int) -> tuple[bool, str]:
+    """Return a unit's weights of an item's numbers."""
+    first = f"g.starts[{place}] + 1"
+    if entry.item.kind == "array":
+        return True, f"w[{first} : {first} + {entry.item.buckets - 1}]"
+    return False, f"w[{first}]"
 
 
 def _scored(definition: ModelDefinition, depth: int, extras: Sequence[Extra]) -> str:
@@ -94,7 +101,7 @@ def _last(depth: int) -> str:
 
 def _inputs(definition: ModelDefinition, kept: Sequence[str]) -> str:
     """Return rows with the network of their group, ``x`` of their numbers, whether all are ``known``, and ``e{item}``."""
-    numbers, joins, columns = [], [], []
+    numbers, known, joins, columns = [], ["true"], [], []
     for number, entry in enumerate(definition.items):
         if not _is_number(entry):
             joins.append(_units_join(entry, number))
@@ -102,22 +109,30 @@ def _inputs(definition: ModelDefinition, kept: Sequence[str]) -> str:
             continue
         if entry.item.kind == "category":
             joins.append(position_join(number))
-        numbers.append(_number(entry, number))
-    missing = " OR ".join(f"{sql} IS NULL" for sql in numbers) or "false"
-    # list_dot_product refuses a NULL even in a row that a CASE leaves out, so there is none, and no CASE around it.
-    x = f"CAST([{', '.join(f'coalesce({sql}, 0)' for sql in numbers)}] AS DOUBLE[]) AS x"
-    selected = ", ".join([*(f"r.{name}" for name in kept), "p.*", f"NOT ({missing}) AS known", x, *columns])
+        is_list, sql, is_known = _number(definition, number)
+        numbers.append((is_list, sql))
+        known.append(is_known)
+    inputs = [f"{' AND '.join(known)} AS known", f"{joined(numbers)} AS x"]
+    selected = ", ".join([*(f"r.{name}" for name in kept), "p.*", *inputs, *columns])
     return (
         f"SELECT {selected} FROM {ROUTED} AS r LEFT JOIN {PARAMETERS} AS p ON p.group_id = r.{GROUP} {' '.join(joins)}"
     )
 
 
-def _number(entry: ItemColumn, number: int) -> str:
-    if entry.item.kind == "category":
-        return f"j{number}.position"
-    x = f"r.{item_alias(number)}"
-    known = f"CASE WHEN isfinite({x}) THEN {x} {'' if entry.item.impute is None else f'ELSE p.f{number} '}END"
-    return f"(({known} - p.c{number}) / p.d{number})"
+def _number(definition: ModelDefinition, number: int) -> tuple[bool, str, str]:
+    """Return whether an item is a list, its numbers, and whether they are known.
+
+    list_dot_product refuses a NULL even in a row that a CASE leaves out, so what is missing is 0, and no CASE is around.
+    """
+    entry = definition.items[number]
+    if entry.item.kind == "array":
+        values, length = array_sql(definition, number), entry.item.buckets
+        finite = f"list_transform({values}, lambda v: CASE WHEN isfinite(v) THEN v ELSE 0 END)"
+        zeros = f"list_transform(range({length}), lambda v: CAST(0 AS DOUBLE))"
+        known = f"coalesce(len(list_filter({values}, lambda v: isfinite(v))) = {length}, false)"
+        return True, f"coalesce({finite}, {zeros})", known
+    sql = f"j{number}.position" if entry.item.kind == "category" else number_sql(entry, number, finite=True)
+    return False, f"coalesce({sql}, 0)", f"({sql} IS NOT NULL)"
 
 
 def _units_join(entry: ItemColumn, number: int) -> str:

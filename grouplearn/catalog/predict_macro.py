@@ -44,7 +44,7 @@ def predict_select(
         case "linear":
             return linear_select(definition, model, relation, catalog_tables, extras)
         case "trees":
-            return trees_select(definition, model, relation, catalog_tables, form.depth, extras)
+            return trees_select(definition, model, relation, catalog_tables, form, extras)
         case "layers":
             return layers_select(definition, model, relation, catalog_tables, form.depth, extras)
     return function_select(definition, model, relation, extras)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from grouplearn.catalog.predict_items import array_sql, encoders_sql, groups_cte, joined, number_sql, position_join
 from grouplearn.catalog.predict_sql import (
     BEST,
     GROUP,
@@ -22,7 +23,8 @@ from grouplearn.catalog.predict_sql import (
     rows_cte,
     score_sql,
 )
-from grouplearn.catalog.records import ItemColumn, ModelDefinition
+from grouplearn.catalog.records import ModelDefinition
+from grouplearn.catalog.sql_forms import SqlForm
 from grouplearn.learners.base import Task
 from grouplearn.plan.definition import ROW
 from grouplearn.sqltext import identifier
@@ -30,22 +32,17 @@ from grouplearn.sqltext import identifier
 _NUMBER, _SLOTS, _SUMS = "__grouplearn_number", "__grouplearn_slots", "__grouplearn_sums"
 
 
-def groups_cte(model: str, catalog_tables: str) -> str:
-    """Return the CTE of the groups that have a model."""
-    return f"{BEST} AS (SELECT * FROM {catalog_tables}.groups WHERE model = '{model}'::UUID AND best IS NOT NULL)"
-
-
 def trees_select(
     definition: ModelDefinition,
     model: str,
     relation: str,
     catalog_tables: str,
-    depth: int,
+    form: SqlForm,
     extras: Sequence[Extra] = (),
 ) -> str:
     """Return the SELECT that predicts with trees; columns as in ``linear_select``.
 
-    ``depth`` is the most questions on the way to a leaf: a row that has come to one stays there.
+    A row asks as many questions as lead to the deepest leaf: having come to one it stays there.
     """
     carried = f"{ROW}, row_number() OVER () AS {_NUMBER}"
     ctes = [
@@ -54,20 +51,10 @@ def trees_select(
         routed_cte(definition, BEST, reachable(definition, model, catalog_tables), "MATERIALIZED "),
         _parameters(definition),
         _slots(definition),
-        f"{_SUMS} AS ({_sums(definition, model, catalog_tables, depth)})",
+        f"{_SUMS} AS ({_sums(definition, model, catalog_tables, form)})",
         _scored(definition, extras),
     ]
     return f"WITH {', '.join(ctes)} {linked(definition, extras)}"
-
-
-def encoders_sql(definition: ModelDefinition) -> list[str]:
-    """Return the columns of the numeric items' encoders, named by the item: f (fill), c (center), d (scale)."""
-    return [
-        f"fills[{at}] AS f{number}, centers[{at}] AS c{number}, scales[{at}] AS d{number}"
-        for number, entry in enumerate(definition.items)
-        for at in (number + 1,)
-        if entry.item.kind == "numeric"
-    ]
 
 
 def _parameters(definition: ModelDefinition) -> str:
@@ -77,50 +64,46 @@ def _parameters(definition: ModelDefinition) -> str:
 
 def _slots(definition: ModelDefinition) -> str:
     """Return the CTE of rows that have a model, each with the list of what the nodes ask for."""
-    values = ", ".join(_slot(entry, number) for number, entry in enumerate(definition.items))
+    values = joined(_slot(definition, number) for number in range(len(definition.items)))
     joins = " ".join(
         position_join(number) for number, entry in enumerate(definition.items) if entry.item.kind == "category"
     )
     return (
-        f"{_SLOTS} AS (SELECT r.{_NUMBER}, r.{GROUP}, CAST([{values}] AS DOUBLE[]) AS x FROM {ROUTED} AS r"
+        f"{_SLOTS} AS (SELECT r.{_NUMBER}, r.{GROUP}, {values} AS x FROM {ROUTED} AS r"
         f" JOIN {PARAMETERS} AS p ON p.group_id = r.{GROUP} {joins})"
     )
 
 
-def _slot(entry: ItemColumn, number: int) -> str:
-    x = f"r.{item_alias(number)}"
-    if entry.item.kind == "category":
-        return f"j{number}.position"
-    if entry.item.kind == "hash":
-        return x
-    known = f"CASE WHEN NOT isnan({x}) THEN {x} END"
-    if entry.item.impute is not None:
-        known = f"CASE WHEN isfinite({x}) THEN {x} ELSE p.f{number} END"
-    return f"({known} - p.c{number}) / p.d{number}"
+def _slot(definition: ModelDefinition, number: int) -> tuple[bool, str]:
+    entry = definition.items[number]
+    match entry.item.kind:
+        case "category":
+            return False, f"j{number}.position"
+        case "hash":
+            return False, f"r.{item_alias(number)}"
+        case "array":
+            known = f"list_transform({array_sql(definition, number)}, lambda v: CASE WHEN NOT isnan(v) THEN v END)"
+            missing = f"list_transform(range({entry.item.buckets}), lambda v: CAST(NULL AS DOUBLE))"
+            return True, f"coalesce({known}, {missing})"
+    return False, number_sql(entry, number, finite=False)
 
 
-def position_join(number: int) -> str:
-    """Return the join that finds the 0-based position of an item's category, ``j{number}.position``."""
-    texts = f"categories[{number + 1}]"
-    source = f"SELECT group_id, unnest({texts}) AS value, unnest(range(len({texts}))) AS position FROM {BEST}"
-    on = f"j{number}.group_id = r.{GROUP} AND j{number}.value = r.{item_alias(number)}"
-    return f"LEFT JOIN ({source}) AS j{number} ON {on}"
-
-
-def _sums(definition: ModelDefinition, model: str, catalog_tables: str, depth: int) -> str:
+def _sums(definition: ModelDefinition, model: str, catalog_tables: str, form: SqlForm) -> str:
     """Return the sums of the leaves of each row, a column per output."""
     multiclass = definition.task is Task.MULTICLASS
-    output = "g.classes[t.output + 1]" if multiclass else "0"
+    output = "t.classes[(k.place - 1) % t.outputs + 1]" if multiclass else "0"
     trees = (
-        f"SELECT t.group_id, {output} AS output, t.roots FROM {catalog_tables}.trees AS t"
+        f"SELECT t.group_id, t.outputs, t.roots, g.classes FROM {catalog_tables}.trees AS t"
         f" JOIN {BEST} AS g ON g.group_id = t.group_id WHERE t.model = '{model}'::UUID"
     )
+    # By a product DuckDB knows how many rows there will be, and looks nodes up by rows and not rows by nodes. Of a place
+    # after the last tree of a group there is no node.
     walk = (
-        f"SELECT s.{_NUMBER}, s.x, t.output, unnest(t.roots) AS node FROM {_SLOTS} AS s"
-        f" JOIN ({trees}) AS t ON t.group_id = s.{GROUP}"
+        f"SELECT s.{_NUMBER}, s.x, {output} AS output, t.roots[k.place] AS node FROM {_SLOTS} AS s"
+        f" JOIN ({trees}) AS t ON t.group_id = s.{GROUP} CROSS JOIN range(1, {form.width + 1}) AS k(place)"
     )
     nodes = f"(SELECT * FROM {catalog_tables}.nodes WHERE model = '{model}'::UUID) AS n ON n.node = w.node"
-    for _ in range(depth):
+    for _ in range(form.depth):
         walk = f"SELECT w.{_NUMBER}, w.x, w.output, {_NEXT} AS node FROM ({walk}) AS w JOIN {nodes}"
     outputs = range(len(definition.classes) if multiclass else 1)
     sums = [f"sum(n.value) FILTER (w.output = {each}) AS s{each}" for each in outputs]

@@ -16,7 +16,7 @@ from grouplearn.catalog import prediction, rows, store
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.records import RunOutcome
 from grouplearn.catalog.schema import ensure_schema, table
-from grouplearn.catalog.scoring import load_groups, load_scorer
+from grouplearn.catalog.scoring import load_groups
 from grouplearn.catalog.sql_forms import LINEAR, Best, SqlForm, of_best
 from grouplearn.data.encoders import FittedItem
 from grouplearn.learners.base import Artifact
@@ -147,8 +147,7 @@ def replace_failed(
     form = _predict_with(con, model)
     identity = _renew(con, model, outcome.seconds, form)
     if shown:
-        scorer = load_scorer(con, changed(model, id=identity))
-        prediction.remember(con, identity, model.definition, lambda: scorer)
+        prediction.remember_stored(con, changed(model, id=identity))
     return identity
 
 

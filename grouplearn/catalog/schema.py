@@ -98,7 +98,7 @@ def _refuse_other_version(con: duckdb.DuckDBPyConnection, catalog: str, known: b
     made = "a later" if version > VERSION else "an earlier"
     message = f'the models in database "{catalog}" were made by {made} version of grouplearn'
     raise OtherVersion(
-        f"{message}: their tables have version {version}, and this one reads version {VERSION}", hint=hint
+        f"{message}: their tables have version {version}, and this one reads versions {OLDEST} to {VERSION}", hint=hint
     )
 
 

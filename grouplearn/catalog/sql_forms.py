@@ -31,11 +31,12 @@ MOST_LAYERS = 8
 
 @dataclass(frozen=True, slots=True)
 class SqlForm:
-    """How a model's macro predicts: with ``linear`` weights, by ``trees`` (``depth`` questions at most), through the
-    ``layers`` of networks (``depth`` of them at most), or with the ``function`` predict because of ``reason``."""
+    """How a model's macro predicts: with ``linear`` weights, by ``trees`` (``depth`` questions and ``width`` trees at most),
+    through the ``layers`` of networks (``depth`` of them at most), or with the ``function`` predict because of ``reason``."""
 
     kind: Literal["linear", "trees", "layers", "function"]
     depth: int = 0
+    width: int = 0
     reason: str = ""
 
     @property
@@ -89,8 +90,6 @@ def _always_function(definition: ModelDefinition) -> str:
         return f"SQL has no form of {definition.learner}"
     if definition.label_length:
         return "it predicts arrays"
-    if any(entry.item.kind == "array" for entry in definition.items):
-        return "features are arrays"
     return ""
 
 
@@ -105,10 +104,13 @@ def _function(reason: str) -> Prediction:
 
 
 def feature_columns(fitted: Sequence[FittedItem]) -> FeatureColumns:
-    """Return what trees ask for in place of each feature column: the items are the slots."""
-    wide = [item.item.encoder in ("onehot", "hash") for item in fitted]
-    slots = [np.full(item.width, place) for place, item in enumerate(fitted)]
-    categories = [np.arange(item.width) if each else np.array([-1]) for item, each in zip(fitted, wide, strict=True)]
+    """Return what trees ask for in place of each feature column: an item is a slot, an array as many as it has values."""
+    slots, categories, first = [], [], 0
+    for item in fitted:
+        of_one = item.item.encoder in ("onehot", "hash")
+        slots.append(np.full(item.width, first) if of_one else first + np.arange(item.width))
+        categories.append(np.arange(item.width) if of_one else np.full(item.width, -1))
+        first += 1 if of_one else item.width
     return FeatureColumns(np.concatenate(slots), np.concatenate(categories))
 
 
@@ -120,22 +122,20 @@ def _trees(best: Sequence[Best]) -> Prediction:
     depth = max((nodes.depth for _, nodes in forests), default=0)
     if depth > MOST_DEPTH:
         return _function(f"its trees ask {depth} questions in a row, and SQL takes {MOST_DEPTH}")
-    form = SqlForm("trees", depth)
+    form = SqlForm("trees", depth, max((len(nodes.roots) for _, nodes in forests), default=0))
     return Prediction(form, (("trees", _roots(forests)), ("nodes", _nodes([nodes for _, nodes in forests]))))
 
 
 def _roots(forests: Sequence[tuple[int, Nodes]]) -> Any:
-    rows: list[tuple[Any, ...]] = []
+    rows: list[dict[str, Any]] = []
     first = 1
     for group, nodes in forests:
-        rows += [
-            (group, output, (nodes.roots[nodes.output == output] + first).tolist(), nodes.depth)
-            for output in range(int(nodes.output.max()) + 1)
-        ]
+        roots, outputs = (nodes.roots + first).tolist(), int(nodes.output.max()) + 1
+        rows.append({"group_id": group, "outputs": outputs, "roots": roots, "depth": nodes.depth})
         first += len(nodes.slot)
-    columns = list(zip(*rows, strict=True)) or [()] * 4
-    kinds = {"group_id": pa.int32(), "output": pa.int32(), "roots": pa.list_(pa.int32()), "depth": pa.int32()}
-    return pa.table({name: pa.array(column, kind) for (name, kind), column in zip(kinds.items(), columns, strict=True)})
+    small = pa.int32()
+    fields = [("group_id", small), ("outputs", small), ("roots", pa.list_(small)), ("depth", small)]
+    return pa.Table.from_pylist(rows, pa.schema(fields))
 
 
 def _nodes(forests: Sequence[Nodes]) -> Any:
@@ -196,8 +196,10 @@ def stored_form(con: duckdb.DuckDBPyConnection, catalog: str, model: str, defini
     if version_of(con, catalog) < _SINCE:
         return SqlForm("function", reason="it was trained by an earlier version")
     where = f"WHERE model = '{model}'::UUID"
-    for kind, name, depth in (("trees", "trees", "depth"), ("layers", "layers", "layers")):
-        found = first_row(con, f"SELECT max({depth}) FROM {table(catalog, name)} {where}")
-        if found is not None and found[0] is not None:
-            return SqlForm(kind, found[0])  # type: ignore[arg-type]
+    trees = first_row(con, f"SELECT max(depth), max(len(roots)) FROM {table(catalog, 'trees')} {where}")
+    if trees is not None and trees[0] is not None:
+        return SqlForm("trees", *trees)
+    layers = first_row(con, f"SELECT max(layers) FROM {table(catalog, 'layers')} {where}")
+    if layers is not None and layers[0] is not None:
+        return SqlForm("layers", layers[0])
     return SqlForm("function", reason=_always_function(definition) or "its size")

@@ -29,11 +29,15 @@ def formats_of(model: StoredModel) -> dict[str, str | None]:
     trees, own = definition.learner == "gbdt", not (definition.linear or definition.learner in ("gbdt", "mlp"))
     return {
         "native": None,
-        "onnx": "only its module, which is Python, knows what its tensors mean" if own else None,
+        "onnx": "only its module, which is Python, knows what its tensors mean" if own else _arrays(model),
         "lightgbm": None if trees else "it has no trees",
         "safetensors": "its trees are not tensors" if trees else None,
         "sql": model.form.reason or None,
     }
+
+
+def _arrays(model: StoredModel) -> str | None:
+    return "it predicts arrays" if model.definition.label_length else None
 
 
 def export(con: duckdb.DuckDBPyConnection, model: StoredModel, kind: str, path: Path, *, overwrite: bool) -> Written:

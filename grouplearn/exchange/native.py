@@ -9,7 +9,6 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from grouplearn.catalog.copying import read_rows
 from grouplearn.catalog.models import StoredModel
@@ -21,7 +20,7 @@ def files(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Iterator[tuple[
     """Yield a Parquet file per catalog table."""
     for name in TABLES:
         sink = io.BytesIO()
-        pq.write_table(read_rows(con, model, name), sink, compression="zstd")
+        _parquet().write_table(read_rows(con, model, name), sink, compression="zstd")
         yield _file(name), sink.getvalue()
 
 
@@ -41,9 +40,15 @@ def read(path: Path) -> dict[str, Any]:
 
 def _parsed(name: str, content: bytes) -> Any:
     try:
-        return pq.read_table(io.BytesIO(content))
+        return _parquet().read_table(io.BytesIO(content))
     except (pa.ArrowException, OSError) as error:
         raise CannotExchange(f"file {_file(name)} of the export is not Parquet: {error}") from None
+
+
+def _parquet() -> Any:
+    import pyarrow.parquet  # sessions that export nothing start without it
+
+    return pyarrow.parquet
 
 
 def _file(name: str) -> str:

@@ -40,8 +40,6 @@ def _content(definition: ModelDefinition, best: Best) -> bytes:
     graph = Graph()
     if not best.features:
         raise CannotExchange(f"group {list(best.group.keys)} has no feature, and ONNX needs an input")
-    if definition.label_length:
-        raise CannotExchange("models that predict arrays have no ONNX form")
     handles_missing = definition.learner == "gbdt"
     x = encoded(graph, best.group.fitted, finite=not handles_missing)
     scores = _scores(graph, definition, best, x)

@@ -6,6 +6,8 @@ import ctypes
 import functools
 import math
 import re
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -45,8 +47,8 @@ _NATIVE_METRICS = {
 #: Parameters that decide how features are binned: configs that agree on them share one LightGBM Dataset.
 _DATASET_PARAMETERS = ("max_bin", "min_data_in_bin", "bin_construct_sample_cnt")
 
-#: Model texts that stay parsed between calls of ``score``.
-_PARSED_MODELS = 64
+#: Bytes of model texts that stay parsed between calls of ``score``: thousands of small forests, or hundreds of default ones.
+_PARSED_BYTES = 1 << 26
 
 
 class Gbdt:
@@ -177,10 +179,30 @@ def _distributed(gang: Gang | None) -> dict[str, Any]:
     return {"tree_learner": "data", "num_machines": gang.size, "pre_partition": True}
 
 
-@functools.lru_cache(_PARSED_MODELS)
-def _parsed(text: bytes) -> Any:
-    """Return the booster of a model text."""
-    return _lightgbm().Booster(model_str=text.decode())
+class _Parsed:
+    """The boosters of the model texts that were asked for last, ``_PARSED_BYTES`` of text at most."""
+
+    def __init__(self) -> None:
+        self._boosters: OrderedDict[bytes, Any] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, text: bytes) -> Any:
+        """Return the booster of a model text."""
+        with self._lock:
+            if text in self._boosters:
+                self._boosters.move_to_end(text)
+                return self._boosters[text]
+        booster = _lightgbm().Booster(model_str=text.decode())
+        with self._lock:
+            self._bytes += len(text) if text not in self._boosters else 0
+            self._boosters[text] = booster
+            while self._bytes > _PARSED_BYTES and len(self._boosters) > 1:
+                self._bytes -= len(self._boosters.popitem(last=False)[0])
+        return booster
+
+
+_parsed = _Parsed()
 
 
 def _check(problem: Problem, configs: Sequence[Config], shard: Shard) -> None:

@@ -15,7 +15,7 @@ from grouplearn.learners.base import FloatArray
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
-#: LightGBM takes numbers up to this size for 0 where zero means missing (kZeroThreshold, a float).
+#: LightGBM takes numbers up to this size for 0 (kZeroThreshold, a float).
 ZERO = float(np.float32(1e-35))
 _CATEGORICAL, _DEFAULT_LEFT = 1, 2
 _MISSING_IS_ZERO = 1
@@ -97,18 +97,27 @@ def parse_forest(text: bytes) -> Forest:
     if re.search(r"^average_output$", source, re.MULTILINE):
         value = value / (len(leaves) // n_outputs)
     blocks = source.split("\nTree=")[1:] if "cat_threshold=" in source else []
+    decision = _integers(_lines(source, "decision_type"))
+    threshold = _numbers(_lines(source, "threshold"))
     return Forest(
         n_outputs,
         leaves - 1,
         leaves,
         _integers(_lines(source, "split_feature")),
-        _numbers(_lines(source, "threshold")),
-        _integers(_lines(source, "decision_type")),
+        np.where((decision & _CATEGORICAL) > 0, threshold, _beside_zero(threshold)),
+        decision,
         _integers(_lines(source, "left_child")),
         _integers(_lines(source, "right_child")),
         value,
         tuple(map(_category_sets, blocks)),
     )
+
+
+def _beside_zero(threshold: FloatArray) -> FloatArray:
+    """Return thresholds with those within ``ZERO`` of 0 moved to where they tell the same: LightGBM predicts for such
+    numbers as for 0."""
+    moved = np.where(threshold < 0, np.nextafter(-ZERO, -np.inf), ZERO)
+    return np.where(np.abs(threshold) <= ZERO, moved, threshold)
 
 
 def _lines(source: str, name: str) -> list[str]:
@@ -261,17 +270,3 @@ class _Drafts:
             reached = np.concatenate([self.inside[reached], self.outside[reached], self.missing[reached]])
             depth += 1
         return depth
-
-
-def walk(nodes: Nodes, slots: FloatArray) -> FloatArray:
-    """Return the sums of the leaves that rows (n, slots) come to, per output: what the SQL over the nodes computes."""
-    sums = np.zeros((len(slots), int(nodes.output.max()) + 1))
-    for root, output in zip(nodes.roots.tolist(), nodes.output.tolist(), strict=True):
-        at = np.full(len(slots), root)
-        for _ in range(nodes.depth):
-            x = slots[np.arange(len(slots)), nodes.slot[at]]
-            within = (x >= nodes.low[at]) & (x <= nodes.high[at])
-            after = np.where(np.isnan(x), nodes.missing[at], np.where(within, nodes.inside[at], nodes.outside[at]))
-            at = np.where(np.isnan(nodes.value[at]), after, at)
-        sums[:, output] += nodes.value[at]
-    return sums

@@ -51,6 +51,11 @@ def reading(kind: ArrayType) -> tuple[str, str]:
     return ("(\n", "\n)") if kind.is_bytes else ("CAST((\n", "\n) AS DOUBLE[])")
 
 
+def reads_bytes(sql: str) -> bool:
+    """Return whether SQL that was made by ``reading`` yields bytes."""
+    return not sql.endswith(reading(ArrayType("DOUBLE", None))[1])
+
+
 def each_class(kind: ArrayType) -> tuple[str, str]:
     """Return what stands before and after a label to have each of its values as a whole number."""
     before, after = _BYTES if kind.is_bytes else ("CAST((", ") AS HUGEINT[])")

@@ -1,12 +1,12 @@
 CREATE TABLE grouplearn.trees (
   model UUID NOT NULL,
   group_id INTEGER NOT NULL,
-  output INTEGER NOT NULL,
+  outputs INTEGER NOT NULL,
   roots INTEGER[] NOT NULL,
   depth INTEGER NOT NULL
 );
-COMMENT ON TABLE grouplearn.trees IS 'The trees of each group''s best trial, one row per output, where prediction is SQL.';
-COMMENT ON COLUMN grouplearn.trees.output IS '0-based index into groups.classes; 0 for a value and for the positive class of two.';
+COMMENT ON TABLE grouplearn.trees IS 'The trees of each group''s best trial, where prediction is SQL.';
+COMMENT ON COLUMN grouplearn.trees.outputs IS 'How many outputs the trees add to, in turn: one per class of more than two, in the order of groups.classes.';
 COMMENT ON COLUMN grouplearn.trees.roots IS 'The node where each tree begins.';
 COMMENT ON COLUMN grouplearn.trees.depth IS 'Most nodes that a row passes before it comes to a leaf.';
 
@@ -22,7 +22,7 @@ CREATE TABLE grouplearn.nodes (
   value DOUBLE
 );
 COMMENT ON TABLE grouplearn.nodes IS 'The nodes of these trees: a leaf has a value, any other node a question.';
-COMMENT ON COLUMN grouplearn.nodes.slot IS '1-based item (of models.items) asked for: its encoded number, or the 0-based position of its category; NULL in a leaf.';
+COMMENT ON COLUMN grouplearn.nodes.slot IS 'What is asked for, counted from 1 over models.items, an array counting for each value: the encoded number, or the 0-based position of the category; NULL in a leaf.';
 COMMENT ON COLUMN grouplearn.nodes.low IS 'A row goes on to inside where low <= x <= high.';
 COMMENT ON COLUMN grouplearn.nodes.inside IS 'The next node; a leaf''s is itself.';
 COMMENT ON COLUMN grouplearn.nodes.missing IS 'The next node where x is missing.';

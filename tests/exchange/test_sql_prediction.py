@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import MODELS
+from exchange_models import MODELS
 from predictions import SHOWN, assert_same, by_function, by_macro, numbers
 
 import grouplearn

@@ -1,0 +1,390 @@
+"""Exported directories, each read by the program that it is for, and native ones read back bit for bit."""
+
+import csv
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import lightgbm
+import numpy as np
+import onnxruntime
+import pytest
+import safetensors
+from exchange_models import MODELS
+from predictions import SHOWN, assert_same, by_function, by_macro
+
+import grouplearn
+from grouplearn.catalog.schema import TABLES
+
+VIEWS = ("", "_curves", "_importance", "_schedule")
+
+
+def export(con: grouplearn.Connection, name: str, path: Path, kind: str) -> dict[str, Any]:
+    con.execute("EXPORT MODEL " + name + " TO ? (FORMAT " + kind + ")", [str(path)]).fetchall()
+    manifest = json.loads((path / "manifest.json").read_text())
+    assert {entry.name for entry in path.iterdir()} == {"manifest.json", *(e["name"] for e in manifest["files"])}
+    for entry in manifest["files"]:
+        assert hashlib.sha256((path / entry["name"]).read_bytes()).hexdigest() == entry["sha256"]
+    index = path / "index.json"
+    return json.loads(index.read_text()) if index.exists() else manifest
+
+
+# --- native --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_native_round_trip_is_bitwise(con: grouplearn.Connection, name: str, tmp_path: Path) -> None:
+    export(con, name, tmp_path / "out", "native")
+    with grouplearn.connect(str(tmp_path / "other.duckdb"), progress=False) as other:
+        other.execute(f"IMPORT MODEL again FROM '{tmp_path / 'out'}'").fetchall()
+        for table in TABLES:
+            named = ", schema_name, model_name" if table == "models" else ""
+            source = f"SELECT * EXCLUDE (model{named}) FROM grouplearn.{table}"
+            where = f"WHERE model = (SELECT model FROM grouplearn.models WHERE model_name = '{name}') ORDER BY rowid"
+            before = con.sql(f"{source} {where}").to_arrow_table()
+            after = other.sql(f"{source} ORDER BY rowid").to_arrow_table()
+            assert after.equals(before), table
+        for view in VIEWS:
+            left = con.sql(f"FROM {name}{view} ORDER BY ALL").to_arrow_table()
+            assert other.sql(f"FROM again{view} ORDER BY ALL").to_arrow_table().equals(left), view
+        other.execute("CREATE TABLE fresh AS SELECT * FROM read_parquet(?)", [fresh_rows(con, tmp_path)])
+        rename = name.rpartition("_")[2]
+        other.execute(f"ALTER MODEL again RENAME TO again_{rename}")
+        assert by_function(other, f"again_{rename}") == by_function(con, name)
+        assert_same(by_macro(other, f"again_{rename}"), by_macro(con, name), 1e-12)
+
+
+def fresh_rows(con: grouplearn.Connection, tmp_path: Path) -> str:
+    path = tmp_path / "fresh.parquet"
+    con.execute(f"COPY fresh TO '{path}'")
+    return str(path)
+
+
+def test_import_replaces_keeps_or_refuses(con: grouplearn.Connection, tmp_path: Path) -> None:
+    export(con, "ridge_value", tmp_path / "a", "native")
+    con.execute("BEGIN")
+    copy = f"FROM '{tmp_path / 'a'}'"
+    con.execute(f"IMPORT MODEL copy_value {copy}").fetchall()
+    with pytest.raises(grouplearn.ProgrammingError, match="IMPORT OR REPLACE MODEL copy_value to replace it"):
+        con.execute(f"IMPORT MODEL copy_value {copy}").fetchall()
+    kept = con.execute(f"IMPORT MODEL IF NOT EXISTS copy_value {copy}").fetchall()
+    assert kept == [("model copy_value exists already; nothing was imported",)]
+    con.execute(f"IMPORT OR REPLACE MODEL copy_value {copy}").fetchall()
+    assert con.execute("SELECT count(*) FROM grouplearn.models WHERE model_name = 'copy_value'").fetchall() == [(1,)]
+    assert by_macro(con, "copy_value") == by_macro(con, "ridge_value")
+    assert by_function(con, "copy_value") == by_function(con, "ridge_value")
+    con.execute("ROLLBACK")
+    assert "copy_value" not in [row[2] for row in con.execute("SHOW MODELS").fetchall()]
+
+
+def test_rollback_undoes_an_import(con: grouplearn.Connection, tmp_path: Path) -> None:
+    export(con, "trees_value", tmp_path / "a", "native")
+    con.execute("BEGIN")
+    con.execute(f"IMPORT MODEL passing FROM '{tmp_path / 'a'}'").fetchall()
+    con.execute("ROLLBACK")
+    assert con.execute("SELECT count(*) FROM grouplearn.models WHERE model_name = 'passing'").fetchall() == [(0,)]
+
+
+# --- damaged and hostile directories -------------------------------------------------------------------------------
+
+
+def test_changed_bytes_are_refused_before_they_are_parsed(
+    con: grouplearn.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export(con, "trees_value", tmp_path / "a", "native")
+    monkeypatch.setattr("grouplearn.exchange.native._parsed", lambda name, content: pytest.fail(f"parsed {name}"))
+    for name in (f"{table}.parquet" for table in TABLES[:1]):
+        content = bytearray((tmp_path / "a" / name).read_bytes())
+        content[len(content) // 2] ^= 1
+        (tmp_path / "a" / name).write_bytes(content)
+        with pytest.raises(grouplearn.Error, match=f"{name} of the export was changed or is damaged"):
+            con.execute(f"IMPORT MODEL x FROM '{tmp_path / 'a'}'").fetchall()
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_missing_file(con: grouplearn.Connection, tmp_path: Path, table: str) -> None:
+    export(con, "ridge_value", tmp_path / "a", "native")
+    (tmp_path / "a" / f"{table}.parquet").unlink()
+    with pytest.raises(grouplearn.Error, match=f"file {table}.parquet of the export cannot be read"):
+        con.execute(f"IMPORT MODEL x FROM '{tmp_path / 'a'}'").fetchall()
+    assert con.execute("SELECT count(*) FROM grouplearn.models WHERE model_name = 'x'").fetchall() == [(0,)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "is no export of a model: it has no manifest.json"),
+        ("{", "cannot be read"),
+        ("[]", "is not one of an exported model"),
+        ('{"program": "other", "files": []}', "is not one of an exported model"),
+        ('{"program": "grouplearn", "layout": 1, "files": [7]}', "is not one of an exported model"),
+        ('{"program": "grouplearn", "layout": 9, "files": []}', "layout 9, and this version reads layout 1"),
+        (
+            '{"program": "grouplearn", "layout": 1, "format": "native", "catalog_version": 99, "files": []}',
+            "version 99",
+        ),
+        ('{"program": "grouplearn", "layout": 1, "format": "native", "catalog_version": 2, "files": []}', "damaged"),
+    ],
+)
+def test_manifests_that_are_none(con: grouplearn.Connection, tmp_path: Path, text: str | None, message: str) -> None:
+    if text is not None:
+        (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(grouplearn.Error, match=message):
+        con.execute(f"IMPORT MODEL x FROM '{tmp_path}'").fetchall()
+
+
+def forge(path: Path, table: str, change: Any) -> None:
+    """Change a table of an export and its digest with it, as somebody who means harm would."""
+    import pyarrow.parquet as pq
+
+    file = path / f"{table}.parquet"
+    pq.write_table(change(pq.read_table(file)), file)
+    manifest = json.loads((path / "manifest.json").read_text())
+    entry = next(e for e in manifest["files"] if e["name"] == file.name)
+    entry["sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
+    (path / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_expression_that_hides_a_statement_is_refused(con: grouplearn.Connection, tmp_path: Path) -> None:
+    export(con, "ridge_value", tmp_path / "a", "native")
+
+    def hide(rows: Any) -> Any:
+        import pyarrow as pa
+
+        (keys,) = rows.column("keys").to_pylist()
+        keys[0]["sql"] = "1) AS a, 2 AS b); DROP TABLE fresh; SELECT (1"
+        place = rows.column_names.index("keys")
+        return rows.set_column(place, "keys", pa.array([keys], rows.schema.field("keys").type))
+
+    forge(tmp_path / "a", "models", hide)
+    with pytest.raises(grouplearn.Error, match="cannot be imported"):
+        con.execute(f"IMPORT MODEL x FROM '{tmp_path / 'a'}'").fetchall()
+    assert con.execute("SELECT count(*) > 0 FROM fresh").fetchall() == [(True,)]
+
+
+@pytest.mark.parametrize("change", [lambda rows: rows.slice(0, 0), lambda rows: rows.drop_columns(["items"])])
+def test_tables_that_are_no_model_are_refused(con: grouplearn.Connection, tmp_path: Path, change: Any) -> None:
+    export(con, "ridge_value", tmp_path / "a", "native")
+    forge(tmp_path / "a", "models", change)
+    before = con.execute("SELECT count(*) FROM grouplearn.groups").fetchall()
+    with pytest.raises(grouplearn.Error, match="cannot be imported: its tables are not those of a model"):
+        con.execute(f"IMPORT MODEL x FROM '{tmp_path / 'a'}'").fetchall()
+    assert con.execute("SELECT count(*) FROM grouplearn.groups").fetchall() == before
+
+
+# --- where an export goes ------------------------------------------------------------------------------------------
+
+
+def test_failed_export_leaves_nothing(
+    con: grouplearn.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export(con, "ridge_value", tmp_path / "a", "native")
+    before = sorted((entry.name, entry.read_bytes()) for entry in (tmp_path / "a").iterdir())
+    calls = iter(range(3))
+
+    def broken(*_: Any) -> Any:
+        if next(calls) == 2:
+            raise OSError(28, "No space left on device")
+        return con.sql("SELECT 1 AS a").to_arrow_table()
+
+    monkeypatch.setattr("grouplearn.exchange.native.read_rows", broken)
+    with pytest.raises(grouplearn.Error, match="could not be written: No space left on device"):
+        con.execute(f"EXPORT MODEL ridge_value TO '{tmp_path / 'a'}' (OVERWRITE)").fetchall()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a"]
+    assert sorted((entry.name, entry.read_bytes()) for entry in (tmp_path / "a").iterdir()) == before
+
+
+def test_overwrite_replaces_exports_and_nothing_else(con: grouplearn.Connection, tmp_path: Path) -> None:
+    out = tmp_path / "a"
+    out.mkdir()
+    export(con, "trees_value", out, "native")  # an empty directory is taken
+    with pytest.raises(grouplearn.Error, match="is not empty"):
+        con.execute(f"EXPORT MODEL trees_value TO '{out}' (FORMAT lightgbm)").fetchall()
+    con.execute(f"EXPORT MODEL trees_value TO '{out}' (FORMAT lightgbm, OVERWRITE)").fetchall()
+    assert not (out / "models.parquet").exists()
+    (out / "thesis.tex").write_text("years of work")
+    with pytest.raises(grouplearn.Error, match=r"has files that no export made, such as thesis.tex"):
+        con.execute(f"EXPORT MODEL trees_value TO '{out}' (OVERWRITE)").fetchall()
+    assert (out / "thesis.tex").read_text() == "years of work"
+
+
+def test_read_only_database_exports_and_does_not_import(
+    con: grouplearn.Connection, database: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy.duckdb"
+    con.execute("CHECKPOINT")
+    shutil.copy(database, copy)
+    with grouplearn.connect(str(copy), read_only=True, progress=False) as reader:
+        export(reader, "ridge_value", tmp_path / "a", "native")
+        with pytest.raises(grouplearn.Error, match="is read-only: a model cannot be stored in it"):
+            reader.execute(f"IMPORT MODEL x FROM '{tmp_path / 'a'}'").fetchall()
+
+
+# --- the formats of others -----------------------------------------------------------------------------------------
+
+
+def inputs(con: grouplearn.Connection, index: dict[str, Any]) -> dict[int, dict[str, Any]]:
+    """What the graphs take: the SQL of every item over the rows, as the index says."""
+    items = ", ".join(f"({item['sql']}\n) AS i{place}" for place, item in enumerate(index["inputs"]))
+    rows = con.execute(f"SELECT id, {items} FROM fresh AS __grouplearn_row").fetchall()
+    nothing = {"numeric": np.nan, "category": "\0 no category", "hash": -1}
+    kinds = {"numeric": np.float64, "category": object, "hash": np.int64}
+    return {
+        row[0]: {
+            item["name"]: np.array([[nothing[item["kind"]] if value is None else value]], dtype=kinds[item["kind"]])
+            for item, value in zip(index["inputs"], row[1:], strict=True)
+        }
+        for row in rows
+    }
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_onnx_predicts_the_same(con: grouplearn.Connection, name: str, tmp_path: Path) -> None:
+    index = export(con, name, tmp_path / "out", "onnx")
+    task = name.rpartition("_")[2]
+    sessions = {
+        (group["level"], json.dumps(group["keys"])): onnxruntime.InferenceSession(tmp_path / "out" / group["file"])
+        for group in index["groups"]
+    }
+    expected = by_function(con, name)
+    rows = inputs(con, index)
+    keys = {row[0]: row[1:] for row in con.execute('SELECT id, g::VARCHAR, "od d" FROM fresh').fetchall()}
+    compared = 0
+    for number, feed in list(rows.items())[::3] + list(rows.items())[-2:]:
+        *values, level = expected[number]
+        key = dict(zip([entry["name"] for entry in index["group_by"]], keys[number], strict=True))
+        wanted = {part: key[part] for part in (level.split(", ") if level != "()" else [])}
+        session = sessions[level, json.dumps(wanted)]
+        names = [entry.name for entry in session.get_outputs()]
+        assert names == list(dict.fromkeys(["prediction", SHOWN[task]]))
+        found = session.run(None, {k: v for k, v in feed.items() if k in {i.name for i in session.get_inputs()}})
+        shares = found[-1].ravel().tolist()
+        if values[0] is None:
+            assert np.isnan(shares).all()
+            assert task == "value" or found[0].item() == ""
+            continue
+        ordered = sorted(index["classes"]) if task == "multiclass" else [""]
+        shares = [shares[index["classes"].index(c)] for c in ordered] if task == "multiclass" else shares
+        np.testing.assert_allclose(shares, values[: len(shares)], rtol=1e-5, atol=1e-5)
+        if task != "value":
+            assert task == "binary" or found[0].item() == values[-1]
+        compared += 1
+    assert compared > 50
+
+
+def test_lightgbm_loads_its_models(con: grouplearn.Connection, tmp_path: Path) -> None:
+    index = export(con, "trees_value", tmp_path / "out", "lightgbm")
+    query = "SELECT g.group_id, a.content FROM grouplearn.artifacts a JOIN grouplearn.groups g USING (model, group_id)"
+    query += " JOIN grouplearn.models m USING (model) WHERE model_name = 'trees_value' AND a.config = g.best"
+    own = dict(con.execute(query).fetchall())
+    rng = np.random.default_rng(0)
+    assert len(index["groups"]) == len(own) > 4
+    for group in index["groups"]:
+        booster = lightgbm.Booster(model_file=str(tmp_path / "out" / group["file"]))
+        x = rng.normal(size=(40, booster.num_feature())) * 3
+        number = int(group["file"].removeprefix("group_").removesuffix(".txt"))
+        mine = lightgbm.Booster(model_str=own[number].decode())
+        assert (booster.predict(x) == mine.predict(x)).all()
+        assert len(booster.feature_name()) == len(group["features"])
+        assert booster.feature_name()[:3] == ["x", "z", "w"]
+        assert booster.feature_name()[-8:] == [f"cat_2_{bucket}_" for bucket in range(8)]
+
+
+@pytest.mark.parametrize("name", ["ridge_value", "net_multiclass"])
+def test_safetensors_hold_the_tensors_and_say_what_they_are(
+    con: grouplearn.Connection, name: str, tmp_path: Path
+) -> None:
+    index = export(con, name, tmp_path / "out", "safetensors")
+    for group in index["groups"]:
+        with safetensors.safe_open(tmp_path / "out" / group["file"], "numpy") as file:
+            metadata, tensors = file.metadata(), {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        assert metadata["learner"] == index["learner"]
+        assert json.loads(metadata["features"]) == group["features"]
+        first = tensors.get("weights", tensors.get("weight_0"))
+        assert first.shape[1] == len(group["features"])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_sql_script_runs_in_plain_duckdb(con: grouplearn.Connection, name: str, tmp_path: Path) -> None:
+    export(con, name, tmp_path / "out", "sql")
+    plain = duckdb.connect()
+    plain.execute(f"CREATE TABLE fresh AS FROM '{fresh_rows(con, tmp_path)}'")
+    plain.execute((tmp_path / "out" / "model.sql").read_text())
+    assert_same(by_macro(plain, name), by_macro(con, name), 1e-12)
+
+
+def test_sql_script_runs_in_the_stock_shell(con: grouplearn.Connection, tmp_path: Path) -> None:
+    shell = shutil.which("duckdb") or str(Path(sys.executable).parent / "duckdb")
+    if not Path(shell).exists():
+        pytest.skip("the duckdb shell is not installed")
+    export(con, "trees_value", tmp_path / "out", "sql")
+    commands = (
+        f"CREATE TABLE fresh AS FROM '{fresh_rows(con, tmp_path)}';\n.read {tmp_path / 'out' / 'model.sql'}\n"
+        ".mode csv\nSELECT id, prediction FROM trees_value_predict(fresh);"
+    )
+    run = subprocess.run([shell, ":memory:"], input=commands, capture_output=True, text=True, timeout=120, check=True)
+    rows = list(csv.DictReader(run.stdout.splitlines()))
+    expected = by_macro(con, "trees_value")
+    assert len(rows) == len(expected)
+    for row in rows:
+        assert float(row["prediction"]) == pytest.approx(expected[int(row["id"])][0], rel=1e-9)
+
+
+def test_onnx_that_is_not_installed_is_said_with_how_to_install_it(
+    con: grouplearn.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(grouplearn.Error) as error:
+        con.execute(f"EXPORT MODEL ridge_value TO '{tmp_path / 'a'}' (FORMAT onnx)").fetchall()
+    assert "FORMAT onnx needs the package onnx, which is not installed" in str(error.value)
+    assert "Hint: pip install 'grouplearn[onnx]'" in str(error.value)
+    assert not list(tmp_path.iterdir())
+
+
+ARRAYS = {
+    "gbdt": ("[x, z]::DOUBLE[]", "[1, 2, 3]::DOUBLE[]"),
+    "mlp": ("encode(lpad(w::VARCHAR, 3, '0'))", "'4444'::BLOB"),
+}
+
+
+@pytest.mark.parametrize("learner", ARRAYS)
+def test_arrays_in_sql_and_in_onnx(con: grouplearn.Connection, tmp_path: Path, learner: str) -> None:
+    column, too_long = ARRAYS[learner]
+    given = "OVER GRID (num_iterations IN (5))" if learner == "gbdt" else "WITH (epochs = 1)"
+    con.execute("BEGIN")
+    con.execute(f"CREATE TABLE arrays AS SELECT id, {column} AS a, z, y FROM t WHERE w IS NOT NULL")
+    con.execute(f"TRAIN MODEL a_value USING {learner} PREDICT y FEATURES (zscore(z), a) FROM arrays {given}").fetchall()
+    assert dict(con.execute("DESCRIBE MODEL a_value").fetchall())["prediction"] == "SQL"
+    con.execute("INSERT INTO arrays VALUES (5000, NULL, 1, 2)")
+    assert_same(by_macro(con, "a_value", "arrays"), by_function(con, "a_value", "arrays"), 1e-6)
+    index = export(con, "a_value", tmp_path / "out", "onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "out" / index["groups"][0]["file"])
+    rows = con.execute("SELECT a, z, prediction FROM a_value_predict(arrays) WHERE id < 200").fetchall()
+    lists = [[byte / 255 for byte in a] if isinstance(a, bytes) else a for a, *_ in rows]
+    a = np.array([[np.nan if value is None else value for value in row] for row in lists], dtype=np.float64)
+    z = np.array([[float(z)] for _, z, _ in rows])
+    (found,) = session.run(None, {"a": a, "z": z})
+    predicted = np.array([np.nan if value is None else value for *_, value in rows])
+    np.testing.assert_allclose(found.ravel(), predicted, rtol=1e-5, atol=1e-5)
+    con.execute(f"CREATE TABLE longer AS SELECT 1 AS id, {too_long} AS a, 2 AS z")
+    with pytest.raises(duckdb.Error, match=r'takes \d values of "a", and a row has another number'):
+        con.execute("FROM a_value_predict(longer)").fetchall()
+    con.execute("ROLLBACK")
+
+
+def test_import_into_another_database_and_schema(con: grouplearn.Connection, tmp_path: Path) -> None:
+    export(con, "trees_value", tmp_path / "a", "native")
+    con.execute("ATTACH ':memory:' AS other; CREATE SCHEMA other.s")
+    assert (
+        con.execute(f"IMPORT MODEL other.s.trees_value FROM '{tmp_path / 'a'}'").fetchall()[0][0].startswith("model tr")
+    )
+    own = con.execute("SELECT id, prediction FROM trees_value_predict(fresh) ORDER BY id").fetchall()
+    assert con.execute("SELECT id, prediction FROM other.s.trees_value_predict(fresh) ORDER BY id").fetchall() == [
+        (number, pytest.approx(value, rel=1e-12)) for number, value in own
+    ]
+    con.execute("DETACH other")
