@@ -42,7 +42,8 @@ def sparkline(values: Sequence[float | None], title: str, width: int = 84, heigh
     at = _scale(points, (2, width - 4), (height - 3, 3))
     last_x, last_y = at(points[-1])
     return (
-        f'<svg class="grouplearn-spark" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">'
+        f'<svg class="grouplearn-spark" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img"'
+        f' style="min-width: {width}px; vertical-align: middle">'
         f"<title>{text(title)}</title>"
         f'<polyline points="{_path(points, at)}" fill="none" stroke="{ACCENT}" stroke-width="1.4" stroke-linejoin="round"/>'
         f'<circle cx="{last_x:.1f}" cy="{last_y:.1f}" r="2" fill="{ACCENT}"/></svg>'

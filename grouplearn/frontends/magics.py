@@ -125,7 +125,8 @@ class SqlMagics:
             with self._connection.plans_as("text" if target else "html"):
                 relation = self._run(self._connection, text)
             if target is None:
-                return None if relation is None or is_report(relation) else self._shown(relation, text)
+                last = [*statements(text)][-1:]
+                return None if relation is None or is_report(relation) else self._shown(relation, "".join(last))
             self._shell.user_ns[target] = relation
             return None
 
@@ -253,17 +254,18 @@ class Answer:
         return f"<table><thead><tr>{heads}</tr></thead><tbody>\n{body}\n</tbody></table><small>{note}</small>"
 
     def _row(self, row: tuple[str | None, ...]) -> str:
-        return f"<tr>{''.join(map(_cell, row, self.types))}</tr>"
+        most = _DESCRIPTION_CHARACTERS if self.names == ["property", "value"] else _CELL_CHARACTERS
+        return f"<tr>{''.join(_cell(value, kind, most) for value, kind in zip(row, self.types, strict=True))}</tr>"
 
 
-def _cell(value: str | None, kind: str) -> str:
-    shown = '<span style="opacity: 0.5">NULL</span>' if value is None else html.escape(_short(value))
+def _cell(value: str | None, kind: str, most: int) -> str:
+    shown = '<span style="opacity: 0.5">NULL</span>' if value is None else html.escape(_short(value, most))
     side = "right" if is_number(kind) else "left"
     return f'<td style="text-align: {side}; padding: 2px 8px; white-space: pre">{shown}</td>'
 
 
-_CELL_CHARACTERS = 200
+_CELL_CHARACTERS, _DESCRIPTION_CHARACTERS = 200, 4000
 
 
-def _short(value: str) -> str:
-    return value if len(value) <= _CELL_CHARACTERS else value[:_CELL_CHARACTERS] + "…"
+def _short(value: str, most: int) -> str:
+    return value if len(value) <= most else value[:most] + "…"

@@ -28,23 +28,25 @@ _ORDERED = re.compile(r"\border\s+by\b", re.IGNORECASE)
 _LONGEST = 200
 #: What a result must have one of, besides the columns that say which trial a row is, to be shown as a model table.
 _FACTS = frozenset({"status", "is_best", "n_rows", "epochs"})
+#: The class is written twice to outweigh what a notebook says of all tables.
 STYLE = """
 .grouplearn-table { font-size: 13px; line-height: 1.35 }
 .grouplearn-table .scroll { overflow-x: auto }
-.grouplearn-table table { border-collapse: collapse; margin: 0; color: inherit; font-size: inherit }
-.grouplearn-table th, .grouplearn-table td { padding: 3px 10px; text-align: left; white-space: pre; vertical-align: middle;
-  border: 0; border-bottom: 1px solid rgba(128, 128, 128, 0.25); background: none; color: inherit }
-.grouplearn-table th { font-weight: 600; vertical-align: bottom }
+.grouplearn-table.grouplearn-table table { border-collapse: collapse; margin: 0; color: inherit; font-size: inherit }
+.grouplearn-table.grouplearn-table tbody tr { background: none }
+.grouplearn-table.grouplearn-table th, .grouplearn-table.grouplearn-table td { padding: 3px 10px; text-align: left;
+  white-space: pre; vertical-align: middle; border: 0; border-bottom: 1px solid rgba(128, 128, 128, 0.25);
+  background: none; color: inherit; max-width: none }
+.grouplearn-table.grouplearn-table th { font-weight: 600; vertical-align: bottom }
 .grouplearn-table th small { display: block; font-weight: normal; opacity: 0.6 }
-.grouplearn-table td.number, .grouplearn-table th.number { text-align: right; font-variant-numeric: tabular-nums }
-.grouplearn-table tr.best td { background: rgba(46, 158, 91, 0.17) }
+.grouplearn-table.grouplearn-table .number { text-align: right; font-variant-numeric: tabular-nums }
+.grouplearn-table.grouplearn-table tr.best td { background: rgba(46, 158, 91, 0.17) }
 .grouplearn-table tr.failed td { opacity: 0.75 }
 .grouplearn-table .null { opacity: 0.5; font-weight: normal }
 .grouplearn-table .dot { display: inline-block; width: 8px; height: 8px; border-radius: 50%; margin-right: 6px;
   background: #888 }
 .grouplearn-table .dot.done { background: #2e9e5b } .grouplearn-table .dot.stopped { background: #c98a00 }
 .grouplearn-table .dot.failed { background: #d9483b }
-.grouplearn-table svg { vertical-align: middle }
 .grouplearn-table .note { opacity: 0.7; margin: 4px 0 }
 """
 
@@ -84,14 +86,14 @@ def _named(connection: duckdb.DuckDBPyConnection, statement: str) -> Iterator[tu
 
 def ordered(relation: duckdb.DuckDBPyRelation, stored: StoredModel, statement: str) -> duckdb.DuckDBPyRelation:
     """Return the rows in the order of the statement or, where it has none, best trials first and failed ones last."""
-    names = {name.casefold(): name for name in relation.columns}
-    if _ORDERED.search(statement) or "is_best" not in names:
+    if _ORDERED.search(statement):
         return relation
-    keys = ["is_best DESC", *(["status = 'failed'"] if "status" in names else [])]
-    metrics = (f"{part}_{stored.definition.metric}" for part in ("valid", "train"))
     direction = "DESC" if stored.definition.greater_is_better else "ASC"
-    keys += [f"{identifier(names[metric])} {direction} NULLS LAST" for metric in metrics if metric in names]
-    return relation.order(", ".join(keys))
+    keys = [("is_best", "{} DESC"), ("status", "{} = 'failed'")]
+    keys += [(f"{part}_{stored.definition.metric}", f"{{}} {direction} NULLS LAST") for part in ("valid", "train")]
+    names = {name.casefold(): identifier(name) for name in relation.columns}
+    order = [form.format(names[name]) for name, form in keys if name in names]
+    return relation.order(", ".join(order)) if order else relation
 
 
 def rendered(

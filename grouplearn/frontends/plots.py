@@ -48,7 +48,8 @@ class Plots:
 
     def importance(self, ax: Axes | None = None, top: int = 20) -> Axes:
         """Draw the ``top`` features by their mean share of the importance in a group, with the range of the middle 80%."""
-        axes, found = _axes(ax), self._overview.importance(top)[::-1]
+        found = self._overview.importance(top)[::-1]
+        axes = _axes(ax, len(found))
         axes.set_title(f"{self._overview.stored.definition.name}: importance")
         axes.set(xlabel="share of importance")
         if not found:
@@ -65,7 +66,8 @@ class Plots:
 
     def schedule(self, ax: Axes | None = None) -> Axes:
         """Draw the schedule as it ran: a row per worker (48 at most), a bar per unit, a colour per group."""
-        axes, bars = _axes(ax), self._overview.bars()
+        bars = self._overview.bars()
+        axes = _axes(ax, len({bar.worker for bar in bars}))
         axes.set_title(f"{self._overview.stored.definition.name}: schedule")
         axes.set(xlabel="seconds", ylabel="worker")
         end = max((bar.end for bar in bars), default=0.0)
@@ -96,7 +98,8 @@ class Plots:
         axes.plot(epochs, [row[2] for row in found], label=f"median of {self._overview.facts.modelled:,} groups")
 
 
-def _axes(ax: Axes | None) -> Axes:
+def _axes(ax: Axes | None, rows: int | None = None) -> Axes:
+    """Return ``ax``, or axes of a new figure, as high as its rows need."""
     if ax is not None:
         return ax
     try:
@@ -104,7 +107,10 @@ def _axes(ax: Axes | None) -> Axes:
     except ImportError:
         hint = 'pip install "grouplearn[plot]"'
         raise MissingDependency("plots need matplotlib, which is not installed", hint=hint) from None
-    return pyplot.subplots(layout="constrained")[1]
+    width, height = pyplot.rcParams["figure.figsize"]
+    size = (width, height if rows is None else 1.3 + 0.3 * max(rows, 1))
+    axes: Axes = pyplot.subplots(layout="constrained", figsize=size)[1]
+    return axes
 
 
 def _say(axes: Axes, message: str) -> Axes:
