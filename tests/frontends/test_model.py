@@ -208,6 +208,36 @@ def test_a_report_is_one_page_whose_data_is_only_text(con: grouplearn.Connection
     assert ("&lt;script&gt;alert(1)&lt;/script&gt; &amp;" in page) == (name != "<odd> name")
 
 
+KINDS = {
+    "rounds": "USING mlp PREDICT x + z AS y FEATURES (x) FROM t GROUP BY g OVER HYPERBAND (l2 BETWEEN 0 AND 1) WITH (epochs = 3)",
+    "folds": "USING linear_regression PREDICT x + z AS y FEATURES (x) FROM t GROUP BY CUBE (g, k) VALIDATE FOLDS 3",
+    "classes": "USING logistic_regression PREDICT c FEATURES (x) FROM t GROUP BY ROLLUP (g) OVER GRID (l2 IN (1, 2)) OPTIMIZE f1",
+    "all failed": "USING logistic_regression PREDICT x > 5 AS never FEATURES (z) FROM t GROUP BY g",
+    "weights": "USING poisson_regression PREDICT c FEATURES (x) FROM t GROUP BY GROUPING SETS ((g), ()) WITH (weight = 1 + c)",
+    "one name": "USING linear_regression PREDICT x FEATURES (z) FROM t GROUP BY g AS l2 OVER GRID (l2 IN (0, 1))",
+    "trees": "USING gbdt PREDICT c FEATURES (x) FROM t GROUP BY g OVER GRID (num_leaves IN (4, 8)) KEEP BEST 1",
+    "nothing held out": "USING logistic_regression PREDICT z > 1 FEATURES (x) FROM t GROUP BY ROLLUP (g) VALIDATE NONE",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_models_of_every_kind_are_shown_and_reported(kind: str) -> None:
+    with grouplearn.connect(progress=None) as con:
+        con.execute(
+            "CREATE TABLE t AS SELECT i % 4 AS g, if(i % 5 = 0, NULL, 'k' || i % 2) AS k, i % 3 AS c,"
+            " i * 7919 % 1000 / 1000 AS x, i * 104729 % 1000 / 500 AS z FROM range(400) AS r(i)"
+        )
+        trained = con.sql(f'TRAIN MODEL "{kind}" {KINDS[kind]}')
+        for relation in (trained, con.sql(f'FROM "{kind}"')):
+            WellFormed(relation_html(relation) or "<no model table>")
+        page = con.model(kind).report()
+        WellFormed(page)
+        assert ("No group has a model." in page) == (kind == "all failed")
+        assert ("<h2>Pooled and per group</h2>" in page) == ("ROLLUP" in KINDS[kind] or kind in ("folds", "weights"))
+        assert ("on the same rows" in page) == (kind == "folds")
+        assert ("No rows were held out" in page) == (kind in ("weights", "nothing held out"))
+
+
 def test_a_report_compares_levels_and_names_failures(con: grouplearn.Connection) -> None:
     finest, pooled = overview_of(con, "demand").by_level()
     verdict = "Models of their own do better" if finest.merged < pooled.merged else "The coarsest models do better"
