@@ -153,8 +153,8 @@ def _levels(overview: Overview) -> str:
     levels = overview.by_level()
     if len(levels) < 2:
         return ""
-    merged = f"{_metric(overview)} of all rows" if levels[0].exact else f"mean {_metric(overview)}, weighted by rows"
-    heads = ["models per", "groups", "with a model", "rows judged", merged, "least", "median", "most"]
+    merged = _metric(overview) if levels[0].exact else f"mean {_metric(overview)}"
+    heads = ["models per", merged, "least", "median", "most", "groups", "with a model", "rows judged"]
     rows = [f"<tr>{''.join(_level(level))}</tr>" for level in levels]
     return f"{_verdict(overview, levels)}{_table(heads, rows, range(1, 8))}{_caution(overview, levels)}"
 
@@ -163,7 +163,7 @@ def _level(level: Level) -> Iterable[str]:
     counts = (level.groups, level.modelled, level.rows)
     values = (level.merged, level.low, level.median, level.high)
     name = "one for all rows" if level.name == "()" else level.name
-    return [_cell(name), *(_cell(f"{n:,}", "number") for n in counts), *(_cell(number(v), "number") for v in values)]
+    return [_cell(name), *(_cell(number(v), "number") for v in values), *(_cell(f"{n:,}", "number") for n in counts)]
 
 
 def _verdict(overview: Overview, levels: Sequence[Level]) -> str:
@@ -186,7 +186,7 @@ def _caution(overview: Overview, levels: Sequence[Level]) -> str:
     if not levels[0].exact:
         metric = overview.stored.definition.metric
         notes.append(
-            f"The {metric} of all rows does not follow from that of the groups, so levels are compared with care."
+            f"The {metric} of all rows does not follow from those of groups: this is their mean, weighted by rows."
         )
     if len({level.rows for level in levels}) > 1:
         notes.append("Levels are judged on different rows: groups without a model or left out by HAVING are missing.")
@@ -246,9 +246,7 @@ def _importance(overview: Overview) -> str:
     total = overview.count_features()
     if total > len(found):
         note += f" {total - len(found):,} of {total:,} features have less, and are left out."
-    return (
-        f'<figure class="wide scroll">{picture}</figure><figcaption>{text(note)}</figcaption>{_weights(found, several)}'
-    )
+    return f"<figure>{picture}</figure><figcaption>{text(note)}</figcaption>{_weights(found, several)}"
 
 
 def _weights(found: Sequence[Importance], several: bool) -> str:
