@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     )
     from grouplearn.frontends.dbapi import Connection, connect
     from grouplearn.frontends.magics import load_ipython_extension, unload_ipython_extension
+    from grouplearn.frontends.model import Model, model
     from grouplearn.frontends.networks import register, unregister
     from grouplearn.frontends.pep249 import (
         BINARY,
@@ -74,6 +75,7 @@ __all__ = [
     "InterfaceError",
     "InternalError",
     "MissingDependency",
+    "Model",
     "ModelExists",
     "NotSupportedError",
     "NotSupportedHere",
@@ -92,6 +94,7 @@ __all__ = [
     "apilevel",
     "connect",
     "load_ipython_extension",
+    "model",
     "paramstyle",
     "register",
     "threadsafety",
@@ -104,6 +107,8 @@ _HOME = {
     "connect": "grouplearn.frontends.dbapi",
     "load_ipython_extension": "grouplearn.frontends.magics",
     "unload_ipython_extension": "grouplearn.frontends.magics",
+    "Model": "grouplearn.frontends.model",
+    "model": "grouplearn.frontends.model",
     "register": "grouplearn.frontends.networks",
     "unregister": "grouplearn.frontends.networks",
     "BINARY": "grouplearn.frontends.pep249",

@@ -15,9 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
 import grouplearn
 from grouplearn.frontends.console import Console, Failed
@@ -110,18 +108,6 @@ def test_pages_in_python(page: str, capsys: pytest.CaptureFixture[str]) -> None:
         scope["con"].close()  # type: ignore[attr-defined]
         with suppress(grouplearn.ProgrammingError):
             grouplearn.unregister("pixels")
-
-
-def test_the_notebooks_page(tmp_path: Path) -> None:
-    cells = [nbformat.v4.new_code_cell(block.code.strip("\n")) for block in blocks("jupyter.md", "python")]
-    node = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": {"name": "python3", "display_name": ""}})
-    # Elsewhere than in the repository, whose folder sql/ would hide JupySQL's module of that name.
-    folder = {"metadata": {"path": str(tmp_path)}}
-    NotebookClient(node, timeout=60, kernel_name="python3", resources=folder).execute()  # raises where a cell fails
-    shown = [str(cell["outputs"]) for cell in node.cells]
-    assert "<svg" in shown[2]
-    assert "num_leaves" in shown[4]
-    assert shown[6].count("north") >= 2
 
 
 def test_the_reference_is_what_grammar_and_learners_say() -> None:

@@ -18,9 +18,9 @@ import duckdb
 import pyarrow as pa
 
 from grouplearn.catalog.models import StoredModel, load_by_id
-from grouplearn.catalog.records import ModelDefinition
+from grouplearn.catalog.records import ModelDefinition, RunOutcome
 from grouplearn.catalog.schema import databases_with_models, table
-from grouplearn.catalog.scoring import Scorer, load_scorer
+from grouplearn.catalog.scoring import Scorer, load_scorer, scorer_of
 from grouplearn.errors import DataError, did_you_mean
 from grouplearn.sqltext import literal
 
@@ -48,7 +48,120 @@ class Predictor:
         self._uncommitted: list[_Uncommitted] = []
         self._lock = threading.RLock()
 
-    def remember_stored(connection: duckdb.DuckDBPyConnection, model: StoredModel) -> None:
+    def remember(self, transaction: int, model: str, definition: ModelDefinition, scorer: Callable[[], Scorer]) -> None:
+        """Make a model usable in the transaction that wrote it, where a second connection cannot see it yet."""
+        with self._lock:
+            same = [entry for entry in self._uncommitted if entry.transaction == transaction]
+            self._uncommitted = [*same, _Uncommitted(transaction, model, definition, scorer)]
+
+    def predict(self, transaction: int, reference: str, rows: Any) -> Any:
+        """Return the predictions of a model for a struct array of rows; see ``scoring.PREDICTION``."""
+        connection = self._connection()
+        if connection is None:
+            raise DataError("predict was called on a connection that is closed")
+        cursor = connection.cursor()
+        try:
+            with self._lock:
+                scorer = self._scorer(cursor, transaction, reference)
+            # No row is NULL here. flatten() would look for NULL rows, and end the process at a column of type UNION.
+            columns = [rows.field(place) for place in range(rows.type.num_fields)]
+            return scorer.score(cursor, pa.Table.from_arrays(columns, names=[each.name for each in rows.type]))
+        finally:
+            cursor.close()
+
+    def _scorer(self, cursor: duckdb.DuckDBPyConnection, transaction: int, reference: str) -> Scorer:
+        self._uncommitted = [entry for entry in self._uncommitted if entry.transaction == transaction]
+        for entry in reversed(self._uncommitted):
+            known = entry.definition
+            if reference == entry.id or _is_named(reference, known.catalog or "", known.schema, known.name):
+                return self._kept(entry.id) or self._keep(entry.id, entry.scorer())
+        model = find(cursor, reference)
+        return self._kept(model.id) or self._keep(model.id, load_scorer(cursor, model))
+
+    def _kept(self, model: str) -> Scorer | None:
+        if model in self._loaded:
+            self._loaded.move_to_end(model)
+        return self._loaded.get(model)
+
+    def _keep(self, model: str, scorer: Scorer) -> Scorer:
+        self._loaded[model] = scorer
+        while len(self._loaded) > _LOADED:
+            self._loaded.popitem(last=False)
+        return scorer
+
+
+def name_parts(reference: str) -> list[str]:
+    """Return the parts of ``[catalog.][schema.]name``, each possibly double-quoted, folded for comparison."""
+    found = re.findall(r'"((?:[^"]|"")*)"|([^.]+)', reference)
+    return [(quoted.replace('""', '"') or plain).casefold() for quoted, plain in found]
+
+
+def _is_named(reference: str, catalog: str, schema: str, name: str) -> bool:
+    own = [part.casefold() for part in (catalog, schema, name)]
+    given = name_parts(reference)
+    return reference.casefold() == own[2] or given in (own, own[1:], own[2:], [own[0], own[2]])
+
+
+def find(con: duckdb.DuckDBPyConnection, reference: str) -> StoredModel:
+    """Return the committed model that ``[catalog.][schema.]name`` or an identity means.
+
+    The search path of the user's connection is not visible here, so an unqualified name must be the only one of its kind
+    in the attached databases. Raises DataError when there is none, or more than one.
+    """
+    found = _candidates(con, reference)
+    if len(found) == 1 and (model := load_by_id(con, *found[0][:2])) is not None:
+        return model
+    if len(found) > 1:
+        names = ", ".join(f"{catalog}.{schema}.{name}" for catalog, _, schema, name in found)
+        raise DataError(f'model "{reference}" is ambiguous: {names}.\n\nHint: qualify it with its database and schema')
+    known = _all_models(con)
+    hint = did_you_mean(reference, [name for *_, name in known])
+    raise DataError(f'model "{reference}" does not exist' + (f"\n\nHint: {hint}" if hint else ""))
+
+
+def _all_models(con: duckdb.DuckDBPyConnection) -> list[tuple[str, str, str, str]]:
+    parts = [
+        f"SELECT {literal(catalog)}, model::VARCHAR, schema_name, model_name FROM {table(catalog, 'models')}"
+        for catalog in databases_with_models(con)
+    ]
+    return con.execute(" UNION ALL ".join(parts)).fetchall() if parts else []
+
+
+def _candidates(con: duckdb.DuckDBPyConnection, reference: str) -> list[tuple[str, str, str, str]]:
+    models = _all_models(con)
+    by_id = [entry for entry in models if entry[1] == reference]
+    return by_id or [entry for entry in models if _is_named(reference, entry[0], *entry[2:])]
+
+
+_predictors: weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, Predictor] = weakref.WeakKeyDictionary()
+_by_token: weakref.WeakValueDictionary[str, Predictor] = weakref.WeakValueDictionary()
+
+
+def predictor_for(connection: duckdb.DuckDBPyConnection) -> Predictor:
+    """Return the connection's predictor, making it when there is none."""
+    predictor = _predictors.get(connection)
+    if predictor is None:
+        predictor = _predictors[connection] = Predictor(connection)
+        _by_token[predictor.token] = predictor
+    return predictor
+
+
+def predictor_of_token(token: str) -> Predictor:
+    """Return the predictor that a connection's ``predict`` names; raises DataError when the connection is gone."""
+    predictor = _by_token.get(token)
+    if predictor is None:
+        raise DataError("predict was called on a connection that is closed")
+    return predictor
+
+
+def release(connection: duckdb.DuckDBPyConnection) -> None:
+    """Forget the models loaded for a connection."""
+    predictor = _predictors.pop(connection, None)
+    if predictor is not None:
+        _by_token.pop(predictor.token, None)
+
+
+def remember_stored(connection: duckdb.DuckDBPyConnection, model: StoredModel) -> None:
     """As ``remember``, of a model that is read from the catalog as the transaction sees it."""
     scorer = load_scorer(connection, model)
     remember(connection, model.id, replace(model.definition, catalog=model.location.catalog), lambda: scorer)

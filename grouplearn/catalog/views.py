@@ -50,19 +50,23 @@ def key_columns(definition: ModelDefinition, keys: str) -> list[tuple[str, str]]
 
 def select_list(columns: Iterable[tuple[str, str]]) -> str:
     """Return ``sql AS "name", ...``; a name that is taken gets ``_1``, ``_2`` and so on."""
-    taken: set[str] = set()
-    parts = []
-    for name, sql in columns:
+    names, parts = zip(*columns, strict=True)
+    return ", ".join(f"{sql} AS {identifier(name)}" for name, sql in zip(distinct(names), parts, strict=True))
+
+
+def distinct(names: Iterable[str]) -> list[str]:
+    """Return the names, case aside all different: one that is taken gets ``_1``, ``_2`` and so on."""
+    taken: dict[str, str] = {}
+    for name in names:
         free, number = name, 0
         while free.casefold() in taken:
             number += 1
             free = f"{name}_{number}"
-        taken.add(free.casefold())
-        parts.append(f"{sql} AS {identifier(free)}")
-    return ", ".join(parts)
+        taken[free.casefold()] = free
+    return list(taken.values())
 
 
-def _common(definition: ModelDefinition) -> list[tuple[str, str]]:
+def trial_columns(definition: ModelDefinition) -> list[tuple[str, str]]:
     """Return the columns every view begins with: group columns, level, hyperparameters."""
     parameters = [
         (column.name, f"CAST(c.parameters[{literal(column.name)}] AS {column.type})")
@@ -71,7 +75,8 @@ def _common(definition: ModelDefinition) -> list[tuple[str, str]]:
     return [*key_columns(definition, "g.keys"), ("model_level", level_sql(definition, "g.level")), *parameters]
 
 
-def _joined(catalog: str) -> str:
+def joined(catalog: str) -> str:
+    """Return FROM with the trials (t), their groups (g) and configs (c)."""
     return (
         f"FROM {table(catalog, 'trials')} AS t"
         f" JOIN {table(catalog, 'groups')} AS g ON g.model = t.model AND g.group_id = t.group_id"
@@ -79,14 +84,15 @@ def _joined(catalog: str) -> str:
     )
 
 
-def _where(model: str, *others: str) -> str:
+def where(model: str, *others: str) -> str:
+    """Return the condition that the rows of :func:`joined`, and of ``others``, are those of a model."""
     return " AND ".join(f"{alias}.model = '{model}'::UUID" for alias in ("t", "g", "c", *others))
 
 
 def _trials(definition: ModelDefinition, model: str, catalog: str) -> str:
     best = ("is_best", "t.is_best")
-    columns = [*_common(definition), *_result(definition), best, ("error", "t.error")]
-    return f"SELECT {select_list(columns)} {_joined(catalog)} WHERE {_where(model)}"
+    columns = [*trial_columns(definition), *_result(definition), best, ("error", "t.error")]
+    return f"SELECT {select_list(columns)} {joined(catalog)} WHERE {where(model)}"
 
 
 def _result(definition: ModelDefinition) -> list[tuple[str, str]]:
@@ -113,7 +119,7 @@ def best_sql(
     # printf gives four digits whatever the size of the metric; round() would turn small errors into 0.
     metrics = [(f"{part}_{name}", f"CAST(printf('%.4g', t.{part}[{place}]) AS DOUBLE)") for place, name in places]
     columns = [
-        *(column for column in _common(definition) if column[0] != "model_level" or len(definition.sets) > 1),
+        *(column for column in trial_columns(definition) if column[0] != "model_level" or len(definition.sets) > 1),
         ("n_rows", "g.n_rows"),
         *metrics,
         ("status", "t.status"),
@@ -135,46 +141,55 @@ def _weights(definition: ModelDefinition, model: str, catalog: str) -> str:
     width = "len(g.features)"
     weights = f"a.weights[(o.output - 1) * {width} + 1 : o.output * {width}]"
     columns = [
-        *_common(definition),
+        *trial_columns(definition),
         *([("class", of_class)] if definition.task.value == "multiclass" else []),
         ("feature", "unnest(list_append(g.features, '(intercept)'))"),
         ("weight", f"unnest(list_append({weights}, a.intercept[o.output]))"),
     ]
     return (
-        f"SELECT {select_list(columns)} {_joined(catalog)} {_artifacts(catalog)},"
-        f" unnest(range(1, len(a.intercept) + 1)) AS o(output) WHERE {_where(model, 'a')}"
+        f"SELECT {select_list(columns)} {joined(catalog)} {_artifacts(catalog)},"
+        f" unnest(range(1, len(a.intercept) + 1)) AS o(output) WHERE {where(model, 'a')}"
     )
 
 
 def _curves(definition: ModelDefinition, model: str, catalog: str) -> str:
     columns = [
-        *_common(definition),
+        *trial_columns(definition),
         ("epoch", "p.epoch"),
         ("train_loss", "p.train_loss"),
         (f"valid_{definition.metric}", "p.valid_metric"),
     ]
     return (
-        f"SELECT {select_list(columns)} {_joined(catalog)}"
+        f"SELECT {select_list(columns)} {joined(catalog)}"
         f" JOIN {table(catalog, 'curves')} AS p"
-        f" ON p.model = t.model AND p.group_id = t.group_id AND p.config = t.config WHERE {_where(model, 'p')}"
+        f" ON p.model = t.model AND p.group_id = t.group_id AND p.config = t.config WHERE {where(model, 'p')}"
     )
 
 
 def _importance(definition: ModelDefinition, model: str, catalog: str) -> str:
-    importance = "unnest(t.importance)"
-    source, where = _joined(catalog), f"{_where(model)} AND t.importance IS NOT NULL"
-    if definition.linear:
-        # Σ over outputs of |w|, from the weights that are stored anyway.
-        column = "list_transform(range(len(a.intercept)), lambda o: abs(a.weights[o * len(g.features) + j]))"
-        importance = f"unnest(list_transform(range(1, len(g.features) + 1), lambda j: list_sum({column})))"
-        source, where = f"{source} {_artifacts(catalog)}", _where(model, "a")
     columns = [
-        *_common(definition),
+        *trial_columns(definition),
         ("is_best", "t.is_best"),
         ("feature", "unnest(g.features)"),
-        ("importance", importance),
+        ("importance", f"unnest({importances(definition)})"),
     ]
-    return f"SELECT {select_list(columns)} {source} WHERE {where}"
+    return f"SELECT {select_list(columns)} {with_importances(definition, model, catalog)}"
+
+
+def importances(definition: ModelDefinition) -> str:
+    """Return the SQL of the list of importances of a trial, one per feature."""
+    if not definition.linear:
+        return "t.importance"
+    # Σ over outputs of |w|, from the weights that are stored anyway.
+    column = "list_transform(range(len(a.intercept)), lambda o: abs(a.weights[o * len(g.features) + j]))"
+    return f"list_transform(range(1, len(g.features) + 1), lambda j: list_sum({column}))"
+
+
+def with_importances(definition: ModelDefinition, model: str, catalog: str) -> str:
+    """Return FROM and WHERE for the trials (t) that have importances, their groups (g) and configs (c)."""
+    if definition.linear:
+        return f"{joined(catalog)} {_artifacts(catalog)} WHERE {where(model, 'a')}"
+    return f"{joined(catalog)} WHERE {where(model)} AND t.importance IS NOT NULL"
 
 
 def _schedule(definition: ModelDefinition, model: str, catalog: str) -> str:

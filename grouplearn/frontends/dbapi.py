@@ -19,6 +19,7 @@ from grouplearn.frontends.scope import Scope, frames_registered
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from grouplearn.frontends.model import Model
     from grouplearn.parser.statements import OurStatement, Parameters, PlanFormat
     from grouplearn.runtime.job import Progress
 
@@ -150,6 +151,18 @@ class Connection:
             query, parameters = self._up_to_last(pieces, query, parameters, scope)
         relation: duckdb.DuckDBPyRelation | None = scope.call(self._duckdb.sql, query, alias=alias, params=parameters)
         return relation
+
+    @property
+    def native(self) -> duckdb.DuckDBPyConnection:
+        """DuckDB's own connection, which does not know our statements."""
+        self._drop_unread_answer()
+        return self._duckdb
+
+    def model(self, name: str) -> Model:
+        """Return a trained model: its tables, plots and report (see :mod:`grouplearn.frontends.model`)."""
+        from grouplearn.frontends.model import Model
+
+        return Model.named(self.native, name)
 
     def cursor(self) -> Connection:
         """Return a second connection to the same database, with its own transaction."""

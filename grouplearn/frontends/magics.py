@@ -24,13 +24,14 @@ from grouplearn.errors import Cancelled, Error, ProgrammingError
 from grouplearn.frontends.console import is_report, relation_of, statements
 from grouplearn.frontends.dbapi import Connection, connect, wrap
 from grouplearn.frontends.interrupts import interruptible
+from grouplearn.frontends.model import Model
+from grouplearn.frontends.model_table import SHOWN_ROWS, find_model, ordered, relation_html, rendered
 from grouplearn.frontends.output import is_number
 from grouplearn.frontends.scope import Scope
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-SHOWN_ROWS = 50
 _OWN_MAGICS = ("gl", "grouplearn")
 
 
@@ -39,6 +40,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     magics = SqlMagics(shell)
     shell.register_magic_function(magics.open, "line", "grouplearn")
     shell.register_magic_function(magics.run, "line_cell", "gl")
+    _formatters(shell)[duckdb.DuckDBPyRelation] = relation_html
     if shell.find_line_magic("sql") is None and shell.find_cell_magic("sql") is None:
         shell.register_magic_function(magics.run, "line_cell", "sql")
 
@@ -46,11 +48,18 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 def unload_ipython_extension(shell: InteractiveShell) -> None:
     """Remove the magics, ``%sql`` only where it is still ours."""
     functions = shell.magics_manager.magics
+    _formatters(shell).pop(duckdb.DuckDBPyRelation, None)
     for kind in ("line", "cell"):
         for name in (*_OWN_MAGICS, "sql"):
             owner = getattr(functions[kind].get(name), "__self__", None)
             if isinstance(owner, SqlMagics):
                 del functions[kind][name]
+
+
+def _formatters(shell: InteractiveShell) -> dict[Any, Any]:
+    """Return what shows values of a type as HTML: model tables that ``con.sql()`` returned, too."""
+    formatters: dict[Any, Any] = shell.display_formatter.formatters["text/html"].type_printers
+    return formatters
 
 
 class SqlMagics:
@@ -116,15 +125,15 @@ class SqlMagics:
             with self._connection.plans_as("text" if target else "html"):
                 relation = self._run(self._connection, text)
             if target is None:
-                return None if relation is None or is_report(relation) else self._shown(relation, text)
+                last = [*statements(text)][-1:]
+                return None if relation is None or is_report(relation) else self._shown(relation, "".join(last))
             self._shell.user_ns[target] = relation
             return None
 
     def _shown(self, relation: duckdb.DuckDBPyRelation, text: str) -> Any:
-        if not _is_plan(text):
-            return Answer.of(relation)
-        rows = relation.fetchall()
-        return Plan("\n".join(row[0] for row in rows)) if relation.columns == ["plan"] else Answer.of(relation)
+        if not _is_plan(text) or relation.columns != ["plan"]:
+            return Answer.of(relation, self._connection, text)
+        return Plan("\n".join(row[0] for row in relation.fetchall()))
 
     def _run(self, connection: Connection, text: str) -> duckdb.DuckDBPyRelation | None:
         names = self._shell.user_ns
@@ -193,7 +202,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A result as a notebook shows it: the first rows, with the best trials marked; ``relation`` has them all."""
+    """A result as a notebook shows it: the first rows; ``relation`` has them all.
+
+    Of a model table, ``model`` is the :class:`~grouplearn.frontends.model.Model`, with its plots: ``_.model.plot.curves()``.
+    """
 
     relation: duckdb.DuckDBPyRelation
     text: str
@@ -201,14 +213,23 @@ class Answer:
     types: list[str]
     rows: list[tuple[str | None, ...]]
     has_more: bool
+    model: Model | None = None
+    page: str | None = None
 
     @classmethod
-    def of(cls, relation: duckdb.DuckDBPyRelation) -> Answer:
-        """Read the first rows."""
+    def of(cls, relation: duckdb.DuckDBPyRelation, connection: Connection | None = None, statement: str = "") -> Answer:
+        """Read the first rows of the result of ``statement``."""
+        native = None if connection is None else connection.native
+        stored = None if native is None else find_model(native, statement, relation.columns)
+        page = model = None
+        if native is not None and stored is not None:
+            model, page = Model(native, stored), rendered(relation, native, stored, statement)
+            relation = ordered(relation, stored, statement)
         first = relation.limit(SHOWN_ROWS + 1).materialize()
         rows = first.project("CAST(COLUMNS(*) AS VARCHAR)").fetchall()
         types = [str(kind) for kind in relation.types]
-        return cls(relation, str(first), relation.columns, types, rows[:SHOWN_ROWS], len(rows) > SHOWN_ROWS)
+        has_more = len(rows) > SHOWN_ROWS
+        return cls(relation, str(first), relation.columns, types, rows[:SHOWN_ROWS], has_more, model, page)
 
     def df(self) -> Any:
         """Return every row as a pandas DataFrame."""
@@ -218,6 +239,8 @@ class Answer:
         return self.text
 
     def _repr_html_(self) -> str:
+        if self.page is not None:
+            return self.page
         if self.names == ["plan"]:  # EXPLAIN: lines whose columns line up
             return f"<pre>{html.escape(chr(10).join(row[0] or '' for row in self.rows))}</pre>"
         heads = "".join(
@@ -231,19 +254,18 @@ class Answer:
         return f"<table><thead><tr>{heads}</tr></thead><tbody>\n{body}\n</tbody></table><small>{note}</small>"
 
     def _row(self, row: tuple[str | None, ...]) -> str:
-        best = "is_best" in self.names and row[self.names.index("is_best")] == "true"
-        style = ' style="background: #d9f2d9; color: #000; font-weight: bold"' if best else ""
-        return f"<tr{style}>" + "".join(map(_cell, row, self.types)) + "</tr>"
+        most = _DESCRIPTION_CHARACTERS if self.names == ["property", "value"] else _CELL_CHARACTERS
+        return f"<tr>{''.join(_cell(value, kind, most) for value, kind in zip(row, self.types, strict=True))}</tr>"
 
 
-def _cell(value: str | None, kind: str) -> str:
-    shown = '<span style="opacity: 0.5">NULL</span>' if value is None else html.escape(_short(value))
+def _cell(value: str | None, kind: str, most: int) -> str:
+    shown = '<span style="opacity: 0.5">NULL</span>' if value is None else html.escape(_short(value, most))
     side = "right" if is_number(kind) else "left"
     return f'<td style="text-align: {side}; padding: 2px 8px; white-space: pre">{shown}</td>'
 
 
-_CELL_CHARACTERS = 200
+_CELL_CHARACTERS, _DESCRIPTION_CHARACTERS = 200, 4000
 
 
-def _short(value: str) -> str:
-    return value if len(value) <= _CELL_CHARACTERS else value[:_CELL_CHARACTERS] + "…"
+def _short(value: str, most: int) -> str:
+    return value if len(value) <= most else value[:most] + "…"

@@ -12,8 +12,9 @@ from grouplearn.plan.amounts import counted, rounded_seconds
 #: Workers that are drawn, and pixels.
 MOST_WORKERS = 48
 _WIDTH, _LEFT, _ROW, _BAR, _AXIS = 900, 76, 24, 18, 30
-#: Bars narrower than this are drawn together with what follows them on the worker.
-_LEAST_PIXELS = 1.5
+#: Bars narrower than this are drawn together with what follows them on the worker; where more bars than ``_MOST_BARS``
+#: are left, wider ones are, too.
+_LEAST_PIXELS, _MOST_BARS = 1.5, 6000
 #: Degrees between the hues of neighbouring groups: the golden angle, so that no two of the first few are alike.
 _HUE_STEP = 137.508
 
@@ -38,14 +39,23 @@ def gantt(bars: Sequence[Bar], workers: int, title: str, end: float) -> str:
     body = [f'<line x1="{_LEFT}" y1="0" x2="{_LEFT}" y2="{shown * _ROW}" stroke="currentColor" stroke-opacity="0.4"/>']
     body += [_name(worker) for worker in range(shown)]
     body += [_tick(at, scale, shown) for at in ticks(end)]
-    visible = (bar for bar in bars if bar.worker < shown)
-    body += [_rectangle(bar, scale) for bar in merged(visible, _LEAST_PIXELS / scale if scale else 0.0)]
+    body += [_rectangle(bar, scale) for bar in _drawn([bar for bar in bars if bar.worker < shown], scale)]
     note = f"<p>{counted(workers - shown, 'more worker')} not drawn.</p>" if workers > shown else ""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="100%" role="img" '
         f'font-family="sans-serif" font-size="11" fill="currentColor" style="max-width: {_WIDTH}px">'
         f"<title>{text(title)}</title>{''.join(body)}</svg>{note}"
     )
+
+
+def _drawn(bars: Sequence[Bar], scale: float) -> list[Bar]:
+    """Return the bars of a page of bearable size."""
+    least = _LEAST_PIXELS / scale if scale else 0.0
+    drawn = merged(bars, least)
+    while len(drawn) > _MOST_BARS and least > 0:
+        least *= 2
+        drawn = merged(bars, least)
+    return drawn
 
 
 def ticks(end: float, most: int = 8) -> list[float]:

@@ -17,9 +17,34 @@ SETUP = "CREATE TABLE t AS SELECT (i % 3)::INTEGER AS g, i * 0.5 AS x, i * 1.5 +
 TRAIN = "TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM t GROUP BY g OVER GRID (l2 IN (0, 1))"
 ENDLESS_TRAIN = "TRAIN MODEL slow USING mlp PREDICT y FEATURES (x) FROM t GROUP BY g WITH (epochs = 10000000)"
 INTERRUPTED_LATER = """
-import os, signal, threading
-threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+import os, signal, threading, time
+def interrupt():
+    global sent
+    sent = time.monotonic()
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Timer(0.5, interrupt).start()
 """
+STOPPED_AT = (
+    "import time\nseconds = time.monotonic() - sent\nprint('stopped', seconds < 10)  # 2 s where nothing else runs"
+)
+JUPYSQL = [
+    "con = grouplearn.connect()\n%gl con\n%load_ext sql\n%config SqlMagic.displaycon = False\n%sql con",
+    f"%sql {SETUP}",
+    f"%sql {TRAIN.replace('MODEL m', 'MODEL theirs')}",
+    "%sql SELECT sum(a) + 39 AS total FROM df",
+    "%sql TRAIN MODEL bad USING linear_regresion PREDICT y FROM t",
+    INTERRUPTED_LATER.replace("0.5", "1.5") + f"get_ipython().run_line_magic('sql', '{ENDLESS_TRAIN}')",
+    STOPPED_AT,
+    "%sql SELECT 40 + 4 AS alive",
+    "%sql grouplearn:///by_url.duckdb --alias url",
+    f"%sql {SETUP}",
+    f"%%sql\n{TRAIN.replace('MODEL m', 'MODEL by_url')}",
+    "%sql SELECT count(*) + 42 AS n FROM by_url WHERE is_best",
+    INTERRUPTED_LATER.replace("0.5", "1.5") + f"get_ipython().run_line_magic('sql', '{ENDLESS_TRAIN}')",
+    STOPPED_AT,
+    "%sql SELECT 40 + 6 AS alive",
+    "type(get_ipython().find_line_magic('sql').__self__).__name__",
+]
 CELLS = [
     "%load_ext grouplearn",
     f"%%sql\n{SETUP};",
@@ -32,6 +57,12 @@ CELLS = [
     f"%%gl best <<\n{TRAIN}",
     "print(type(best).__name__, best.columns[0], len(best.fetchall()))",
     "%gl FROM m ORDER BY ALL",
+    "model = _.model",
+    "import grouplearn\nmine = grouplearn.connect(progress=None)",
+    f"mine.execute({SETUP!r})\nmine.sql({TRAIN!r})",
+    "mine.sql('SELECT 1 AS not_a_model')",
+    "mine.model('m')",
+    "%matplotlib inline\naxes = model.plot.importance()",
     "%sql one << SELECT sum(a) AS total FROM df",
     "one.fetchall()",
     "%%gl\nTRAIN MODEL broken\nUSING linear_regresion PREDICT y FROM t",
@@ -42,11 +73,11 @@ CELLS = [
     "%gl SELECT 'alive' AS state",
     INTERRUPTED_LATER.replace("0.5", "1.5") + f"get_ipython().run_cell_magic('gl', '', '{ENDLESS_TRAIN}')",
     "%gl SELECT count(*) AS left_behind FROM duckdb_views() WHERE view_name LIKE 'slow%'",
-    "import grouplearn\ncon = grouplearn.connect()\n%gl con\n%load_ext sql\n%config SqlMagic.displaycon = False\n%sql con",
-    f"%sql {SETUP}",
-    f"%sql {TRAIN.replace('MODEL m', 'MODEL theirs')}",
-    "%sql SELECT sum(a) + 39 AS total FROM df",
-    "type(get_ipython().find_line_magic('sql').__self__).__name__",
+    INTERRUPTED_LATER.replace("0.5", "1.5")
+    + f"mine.execute({ENDLESS_TRAIN!r})  # in a cell of Python, from which Ctrl-C is a KeyboardInterrupt",
+    STOPPED_AT,
+    "mine.execute('SELECT 40 + 3').fetchall()",
+    *JUPYSQL,
 ]
 
 
@@ -67,6 +98,11 @@ def cell(notebook: list[Any], start: str) -> Any:
 
 def html_of(outputs: Any) -> str:
     return next(output["data"]["text/html"] for output in outputs if "text/html" in output.get("data", {}))
+
+
+def html_of_any(outputs: Any) -> str | None:
+    pages = [output["data"]["text/html"] for output in outputs if "text/html" in output.get("data", {})]
+    return pages[-1] if pages else None
 
 
 def test_a_result_is_a_table_with_types(notebook: list[Any]) -> None:
@@ -103,7 +139,7 @@ def test_train_shows_progress_that_ends_as_one_line_and_assigns_its_result(noteb
 def test_best_trials_are_marked(notebook: list[Any]) -> None:
     rows = html_of(cell(notebook, "%gl FROM m")).split("<tr")[2:]
     assert len(rows) == 6
-    assert sum("font-weight: bold" in row for row in rows) == 3
+    assert sum('class="best"' in row for row in rows) == 3
 
 
 def test_python_variables_are_tables_and_parameters(notebook: list[Any]) -> None:
@@ -144,12 +180,64 @@ def test_interrupting_the_kernel_stops_train_and_leaves_nothing(notebook: list[A
     assert ">0</td>" in html_of(notebook[stopped + 1])
 
 
+def test_ctrl_c_in_a_cell_of_python_is_a_keyboard_interrupt(notebook: list[Any]) -> None:
+    stopped = next(index for index, source in enumerate(CELLS) if "mine.execute" in source and ENDLESS_TRAIN in source)
+    assert notebook[stopped][-1]["ename"] == "KeyboardInterrupt"
+    assert notebook[stopped + 1][0]["text"] == "stopped True\n"
+    assert notebook[stopped + 2][0]["data"]["text/plain"] == "[(43,)]"
+
+
+def test_model_tables_of_python_are_shown_too(notebook: list[Any]) -> None:
+    trained, other, handle = (
+        html_of_any(cell(notebook, start)) for start in ("mine.execute(", "mine.sql('SELECT 1", "mine.model")
+    )
+    assert trained is not None
+    assert trained.startswith('<div class="grouplearn-table">')
+    assert other is not None
+    assert "grouplearn" not in other  # but DuckDB's own table
+    assert handle is not None
+    assert handle.count('class="best"') == 3
+
+
+def test_a_shown_model_has_plots(notebook: list[Any]) -> None:
+    assert "image/png" in cell(notebook, "%matplotlib")[0]["data"]
+
+
+def jupysql(notebook: list[Any]) -> list[Any]:
+    return notebook[-len(JUPYSQL) :]
+
+
 def test_jupysql_takes_our_connection(notebook: list[Any]) -> None:
-    for outputs in notebook[-5:]:
-        assert not [output for output in outputs if output["output_type"] == "error"]
-    assert "valid_rmse" in str(cell(notebook, "%sql TRAIN"))
-    assert "42" in str(cell(notebook, "%sql SELECT sum(a) + 39"))
-    assert cell(notebook, "type(get_ipython()")[0]["data"]["text/plain"] == "'SqlMagic'"
+    outputs = jupysql(notebook)
+    for place in (0, 1, 2, 3, -1):
+        assert not [output for output in outputs[place] if output["output_type"] == "error"]
+    assert "valid_rmse" in str(outputs[2])
+    assert "42" in str(outputs[3])
+    assert outputs[-1][0]["data"]["text/plain"] == "'SqlMagic'"
+
+
+def test_jupysql_shows_our_error_with_its_caret(notebook: list[Any]) -> None:
+    shown = str(jupysql(notebook)[4])
+    assert "^^^^^^^^^^^^^^^^" in shown
+    assert "Did you mean" in shown
+
+
+def test_jupysql_takes_our_url(notebook: list[Any]) -> None:
+    outputs = jupysql(notebook)
+    for place in (8, 9, 10, 11):
+        assert not [output for output in outputs[place] if output["output_type"] == "error"], outputs[place]
+    assert "valid_rmse" in str(outputs[10])
+    assert "45" in str(outputs[11])
+
+
+@pytest.mark.parametrize(("stopped", "alive"), [(5, "44"), (12, "46")], ids=["connection", "url"])
+def test_interrupting_jupysql_stops_train_and_leaves_the_connection(
+    notebook: list[Any], stopped: int, alive: str
+) -> None:
+    outputs = jupysql(notebook)
+    assert outputs[stopped][-1]["ename"] == "KeyboardInterrupt"
+    assert outputs[stopped + 1][0]["text"] == "stopped True\n"
+    assert alive in str(outputs[stopped + 2])
 
 
 @pytest.fixture

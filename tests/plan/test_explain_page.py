@@ -145,6 +145,13 @@ def test_joined_bars_cover_the_same_time(widths: list[tuple[int, float]], least:
         assert len(joined) == len(bars)
 
 
+def test_a_chart_of_many_visible_units_is_drawn_more_coarsely() -> None:
+    bars = [Bar(number % 48, number // 48, number // 48 + 0.9, number, "unit") for number in range(48 * 400)]
+    chart = gantt(bars, 48, "many", 400.0)
+    assert 1000 < chart.count("<rect") <= 6000
+    assert "2 units" in chart or "4 units" in chart or "8 units" in chart
+
+
 def test_a_chart_of_many_workers_and_units_stays_small() -> None:
     bars = [
         Bar(number % 1000, number // 1000, number // 1000 + 1.0, number, f"unit {number}") for number in range(100_000)

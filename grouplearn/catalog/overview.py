@@ -1,0 +1,321 @@
+"""What a stored model came to, as rows to be drawn: its best trials, curves, importances, levels, failures, schedule."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+from grouplearn.catalog.models import StoredModel
+from grouplearn.catalog.schema import table
+from grouplearn.catalog.views import (
+    distinct,
+    importances,
+    joined,
+    level_names,
+    select_list,
+    trial_columns,
+    where,
+    with_importances,
+)
+from grouplearn.plan.gantt import Bar
+
+Value = float | None
+#: Metrics of groups from which that of all their rows follows, and what is averaged for it.
+_MERGES = {"log_loss": "value", "accuracy": "value", "mae": "value", "rmse": "value * value"}
+_FIRST_LOSS = "nullif(first_value(p.train_loss) OVER (PARTITION BY p.group_id ORDER BY p.epoch), 0)"
+_ROW_WEIGHTS = re.compile(r"\b(?:class_)?weight\s*=", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A model in numbers; ``modelled`` groups have a model, ``curves`` is the largest epoch of a learning curve.
+
+    ``part`` is ``valid`` or, where no rows were held out, ``train``; ``curve`` is ``valid`` where learning curves have the
+    held-out metric, ``train`` where most of their points have the training loss alone.
+    """
+
+    part: str
+    curve: str
+    operator: str
+    executor: str
+    workers: int
+    seconds: float
+    trained_at: Any
+    rows: int
+    groups: int
+    modelled: int
+    configs: int
+    trials: int
+    failed: int
+    curves: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The best trial of a group; ``value`` is the optimised metric, ``keys`` has None for NULL and what is rolled up."""
+
+    group: int
+    config: int
+    level: int
+    keys: tuple[str | None, ...]
+    parameters: dict[str, str | None]
+    rows: int
+    value: Value
+    status: str
+    epochs: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A grouping set: its groups and the optimised metric over their held-out rows.
+
+    ``merged`` is the metric of all those rows where it follows from the groups' (``exact``), else the groups' mean, weighted
+    by rows. Levels hold out the same rows, so that they can be compared where ``rows`` are as many.
+    """
+
+    name: str
+    groups: int
+    modelled: int
+    rows: int
+    merged: Value
+    low: Value
+    median: Value
+    high: Value
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Importance:
+    """A feature's share of the importances of a group, mean and range over groups, and its weight where it has one."""
+
+    feature: str
+    share: float
+    low: float
+    high: float
+    groups: int
+    weight: Value = None
+    weight_low: Value = None
+    weight_high: Value = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why trials failed, how many and in how many groups, with (level, keys) of some."""
+
+    reason: str
+    trials: int
+    groups: int
+    examples: tuple[tuple[int, tuple[str | None, ...]], ...]
+
+
+Curve = list[tuple[int, Value, Value]]
+
+
+class Overview:
+    """Reads the catalog's rows of one model; levels are numbered as in ``models.sets``, 0 the finest."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, stored: StoredModel) -> None:
+        self._connection = connection
+        self.stored = stored
+        self.facts = self._facts()
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The names of the grouping sets."""
+        return level_names(self.stored.definition)
+
+    def best(self, limit: int, *, level: int | None = None, worst: bool = False) -> list[Trial]:
+        """Return the groups' best trials, the best of them first (``worst``: last ones first), NULL metrics at the end."""
+        order = "DESC" if self.stored.definition.greater_is_better != worst else "ASC"
+        rows = self._rows(
+            f"SELECT t.group_id, t.config, g.level, g.keys, c.parameters, g.n_rows, {self._value()} AS value, t.status,"
+            f" t.epochs, t.seconds {joined(self._catalog)} WHERE {self._mine()} AND t.is_best"
+            f" AND {'true' if level is None else f'g.level = {level}'}"
+            f" ORDER BY value {order} NULLS LAST, t.group_id LIMIT {limit}"
+        )
+        return [Trial(row[0], row[1], row[2], tuple(row[3]), *row[4:]) for row in rows]
+
+    def largest(self, limit: int) -> list[Trial]:
+        """Return the best trials of the finest groups with the most rows, in their order."""
+        chosen = (
+            f"SELECT group_id FROM {self._table('groups')} WHERE model = '{self._id}'::UUID AND best IS NOT NULL"
+            f" AND level = 0 ORDER BY n_rows DESC, group_id LIMIT {limit}"
+        )
+        found = {row[0] for row in self._rows(chosen)}
+        return [trial for trial in self.best(self.facts.groups) if trial.group in found] if found else []
+
+    def values(self, level: int = 0) -> list[float]:
+        """Return the optimised metric of each group of a level that has one."""
+        return [trial.value for trial in self.best(self.facts.groups, level=level) if trial.value is not None]
+
+    def curves(self, trials: Iterable[tuple[int, int]]) -> dict[tuple[int, int], Curve]:
+        """Return (epoch, training loss, held-out metric) of some trials, given as (group, config)."""
+        pairs = ", ".join(f"({group}, {config})" for group, config in trials)
+        if not pairs:
+            return {}
+        rows = self._rows(
+            f"SELECT group_id, config, epoch, train_loss, valid_metric FROM {self._table('curves')}"
+            f" WHERE model = '{self._id}'::UUID AND (group_id, config) IN ({pairs}) ORDER BY ALL"
+        )
+        curves: dict[tuple[int, int], Curve] = {}
+        for group, config, *point in rows:
+            curves.setdefault((group, config), []).append((point[0], point[1], point[2]))
+        return curves
+
+    def curve_range(self) -> list[tuple[int, float, float, float, int]]:
+        """Return per epoch the 10%, 50% and 90% quantiles over groups' best trials, and how many there are.
+
+        They are quantiles of the held-out metric, or of the training loss as a share of what it was first.
+        """
+        size = "p.valid_metric" if self.facts.curve == "valid" else f"p.train_loss / {_FIRST_LOSS}"
+        rows = self._rows(
+            f"WITH points AS (SELECT p.epoch, {size} AS size FROM {self._table('curves')} AS p"
+            f" JOIN {self._table('trials')} AS t"
+            " ON t.model = p.model AND t.group_id = p.group_id AND t.config = p.config AND t.is_best"
+            f" WHERE p.model = '{self._id}'::UUID)"
+            " SELECT epoch, quantile_cont(size, [0.1, 0.5, 0.9]) AS ranges, count(*)"
+            " FROM points WHERE isfinite(size) GROUP BY epoch ORDER BY epoch"
+        )
+        return [(epoch, *ranges, count) for epoch, ranges, count in rows]
+
+    def by_level(self) -> list[Level]:
+        """Return the levels, finest first."""
+        definition = self.stored.definition
+        what = _MERGES.get(definition.metric)
+        exact = what is not None and _ROW_WEIGHTS.search(definition.statement) is None
+        merged = f"sum(n * ({what or 'value'})) / sum(n) FILTER (value IS NOT NULL)"
+        # Where rows took turns at being held out none is held out for good, and each counted once.
+        count = "if(n_valid > 0, n_valid, n_rows)" if self.facts.part == "valid" else "n_train"
+        rows = self._rows(
+            f"WITH best AS (SELECT g.level, g.group_id, {count} AS n, {self._value()} AS value"
+            f" FROM {self._table('groups')} AS g LEFT JOIN {self._table('trials')} AS t"
+            " ON t.model = g.model AND t.group_id = g.group_id AND t.is_best"
+            f" WHERE g.model = '{self._id}'::UUID)"
+            f" SELECT level, count(*), count(value), coalesce(sum(n) FILTER (value IS NOT NULL), 0),"
+            f" {f'sqrt({merged})' if definition.metric == 'rmse' else merged},"
+            f" min(value), median(value), max(value), {exact} FROM best GROUP BY level ORDER BY level"
+        )
+        return [Level(self.levels[row[0]], *row[1:]) for row in rows]
+
+    def importance(self, limit: int) -> list[Importance]:
+        """Return the features with the largest shares in the best trials of the finest groups, largest first."""
+        definition = self.stored.definition
+        signed = "NULL::DOUBLE"
+        if definition.linear and definition.task.value != "multiclass":
+            signed = "unnest(a.weights)"
+        rows = self._rows(
+            f"WITH parts AS (SELECT t.group_id, unnest(g.features) AS feature, unnest({importances(definition)}) AS size,"
+            f" {signed} AS weight {with_importances(definition, self._id, self._catalog)} AND t.is_best AND g.level = 0),"
+            " shares AS (SELECT *, size / nullif(sum(size) OVER (PARTITION BY group_id), 0) AS share FROM parts)"
+            " SELECT feature, coalesce(sum(share), 0) / (SELECT count(DISTINCT group_id) FROM shares) AS mean,"
+            " coalesce(quantile_cont(share, 0.1), 0), coalesce(quantile_cont(share, 0.9), 0), count(*),"
+            " quantile_cont(weight, 0.5), quantile_cont(weight, 0.1), quantile_cont(weight, 0.9)"
+            f" FROM shares GROUP BY feature ORDER BY mean DESC, feature LIMIT {limit}"
+        )
+        return [Importance(*row) for row in rows]
+
+    def count_features(self) -> int:
+        """Return how many features the groups have in all."""
+        found = self._rows(
+            "SELECT count(DISTINCT feature) FROM (SELECT unnest(features) AS feature"
+            f" FROM {self._table('groups')} WHERE model = '{self._id}'::UUID)"
+        )
+        return int(found[0][0])
+
+    def failures(self, limit: int, examples: int = 5) -> list[Failure]:
+        """Return the reasons for which trials failed, the most frequent first."""
+        rows = self._rows(
+            "WITH failed AS (SELECT t.error, t.group_id, {'level': g.level, 'keys': g.keys} AS place FROM"
+            f" {self._table('trials')} AS t JOIN {self._table('groups')} AS g ON g.model = t.model AND g.group_id = t.group_id"
+            f" WHERE t.model = '{self._id}'::UUID AND t.status = 'failed')"
+            " SELECT coalesce(error, ''), count(*) AS n, count(DISTINCT group_id),"
+            f" list(DISTINCT place ORDER BY place)[:{examples}] FROM failed GROUP BY error ORDER BY n DESC, 1 LIMIT {limit}"
+        )
+        return [
+            Failure(reason, trials, groups, tuple((entry["level"], tuple(entry["keys"])) for entry in found))
+            for reason, trials, groups, found in rows
+        ]
+
+    def bars(self) -> list[Bar]:
+        """Return the schedule as it ran; units of several small groups are one bar."""
+        rows = self._rows(
+            "SELECT u.worker, u.started, u.ended, min(u.group_id), count(*), min(g.keys), min(g.level), u.kind"
+            f" FROM {self._table('units')} AS u JOIN {self._table('groups')} AS g"
+            f" ON g.model = u.model AND g.group_id = u.group_id WHERE u.model = '{self._id}'::UUID"
+            " GROUP BY u.unit, u.worker, u.started, u.ended, u.kind ORDER BY u.started, u.unit"
+        )
+        return [
+            Bar(worker, started, ended, group, self._bar_label(keys, level, count, kind))
+            for worker, started, ended, group, count, keys, level, kind in rows
+        ]
+
+    def label(self, keys: Sequence[str | None], level: int = 0) -> str:
+        """Return a group of a level in one line: ``carrier = AA, dest = ORD``."""
+        names = [key.name for key in self.stored.definition.keys]
+        used = self.stored.definition.sets[level]
+        parts = [f"{names[place]} = {'NULL' if keys[place] is None else keys[place]}" for place in used]
+        return ", ".join(parts) or "all rows"
+
+    def _bar_label(self, keys: Sequence[str | None], level: int, groups: int, kind: str) -> str:
+        what = self.label(keys, level) if groups == 1 else f"{groups} groups"
+        return what if kind == "unit" else f"{what}: {kind}"
+
+    def _facts(self) -> Facts:
+        mine = f"model = '{self._id}'::UUID"
+        counts = ", ".join(
+            f"(SELECT count(*) FROM {self._table(name)} WHERE {mine} {also})"
+            for name, also in (
+                ("groups", ""),
+                ("groups", "AND best IS NOT NULL"),
+                ("configs", ""),
+                ("trials", ""),
+                ("trials", "AND status = 'failed'"),
+            )
+        )
+        row = self._rows(
+            f"SELECT if((SELECT bool_or(len(valid) > 0) FROM {self._table('trials')} WHERE {mine}), 'valid', 'train'),"
+            f" if((SELECT 2 * count(valid_metric) > count(*) FROM {self._table('curves')} WHERE {mine}), 'valid', 'train'),"
+            " operator, executor, workers, seconds, trained_at,"
+            f" (SELECT max(n) FROM (SELECT sum(n_rows)::BIGINT AS n FROM {self._table('groups')} WHERE {mine} GROUP BY level)),"
+            f" {counts}, coalesce((SELECT max(epoch) FROM {self._table('curves')} WHERE {mine}), 0)"
+            f" FROM {self._table('models')} WHERE {mine}"
+        )[0]
+        return Facts(*row)
+
+    def _value(self) -> str:
+        definition = self.stored.definition
+        return f"t.{self.facts.part}[{definition.metrics.index(definition.metric) + 1}]"
+
+    def _mine(self) -> str:
+        return where(self._id)
+
+    def _table(self, name: str) -> str:
+        return table(self._catalog, name)
+
+    @property
+    def _id(self) -> str:
+        return self.stored.id
+
+    @property
+    def _catalog(self) -> str:
+        return self.stored.location.catalog
+
+    def _rows(self, query: str) -> list[tuple[Any, ...]]:
+        return self._connection.execute(query).fetchall()
+
+
+def identity_columns(stored: StoredModel) -> list[str]:
+    """Return the names of the columns of the model table that say which trial a row is: group, level, hyperparameters."""
+    return distinct(name for name, _ in trial_columns(stored.definition))
+
+
+def identity_sql(stored: StoredModel) -> str:
+    """Return a query of the trials: :func:`identity_columns`, ``(group)``, ``(config)``."""
+    catalog = stored.location.catalog
+    columns = [*trial_columns(stored.definition), ("(group)", "t.group_id"), ("(config)", "t.config")]
+    return f"SELECT {select_list(columns)} {joined(catalog)} WHERE {where(stored.id)}"

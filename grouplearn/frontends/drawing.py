@@ -1,0 +1,188 @@
+"""Small pictures as SVG without script: sparklines, lines, bars, histograms; they take the colours of the page.
+
+Lines and areas have the colour of the CSS variable ``--grouplearn-accent``, or a blue that can be read on white and on black.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from grouplearn.plan.gantt import text, ticks
+
+ACCENT = "var(--grouplearn-accent, #3d85c6)"
+_MOST_POINTS = 160
+Point = tuple[float, float]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A curve: points in order of x, those without a finite y left out; ``band`` has (x, low, high)."""
+
+    points: Sequence[Point]
+    label: str = ""
+    band: Sequence[tuple[float, float, float]] = ()
+
+
+def number(value: float | None) -> str:
+    """Return a number with four digits, for people: ``0.1234``, ``1,234``, ``1.2e-09``."""
+    if value is None or math.isnan(value):
+        return "-"
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.4g}"
+
+
+def sparkline(values: Sequence[float | None], title: str, width: int = 84, height: int = 20) -> str:
+    """Return a curve as high as a line of text, its last point marked; nothing when it has fewer than two points."""
+    points = thinned([(float(x), y) for x, y in enumerate(values) if y is not None and math.isfinite(y)])
+    if len(points) < 2:
+        return ""
+    at = _scale(points, (2, width - 4), (height - 3, 3))
+    last_x, last_y = at(points[-1])
+    return (
+        f'<svg class="grouplearn-spark" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img"'
+        f' style="min-width: {width}px; vertical-align: middle">'
+        f"<title>{text(title)}</title>"
+        f'<polyline points="{_path(points, at)}" fill="none" stroke="{ACCENT}" stroke-width="1.4" stroke-linejoin="round"/>'
+        f'<circle cx="{last_x:.1f}" cy="{last_y:.1f}" r="2" fill="{ACCENT}"/></svg>'
+    )
+
+
+def lines(curves: Sequence[Line], title: str, x_name: str, y_name: str, width: int = 320, height: int = 170) -> str:
+    """Return curves over one pair of axes."""
+    thin = [Line(thinned(curve.points), curve.label, thinned(curve.band)) for curve in curves]
+    everything = [point for curve in thin for point in curve.points]
+    everything += [(x, y) for curve in thin for x, *ends in curve.band for y in ends]
+    if not everything:
+        return ""
+    left, bottom = 52, height - 30
+    at = _scale(everything, (left, width - 10), (bottom, 10))
+    body = [*_frame(everything, at, left, bottom, width), *(_band(curve, at) for curve in thin)]
+    body += [_curve(curve, at) for curve in thin if curve.points]
+    names = (
+        f'<text x="{(left + width - 10) / 2:.0f}" y="{height - 3}" text-anchor="middle">{text(x_name)}</text>'
+        f'<text x="{left}" y="7" text-anchor="start" font-size="9">{text(y_name)}</text>'
+    )
+    return _svg(width, height, title, "".join(body) + names)
+
+
+def bars(rows: Sequence[tuple[str, float, float, float, str]], title: str, width: int = 480) -> str:
+    """Return horizontal bars of (label, value, low, high, note): a bar to the value, a whisker from low to high."""
+    most = max((max(value, high) for _, value, _, high, _ in rows), default=0) or 1
+    left, step = 24 + 6 * min(26, max((len(label) for label, *_ in rows), default=0)), 20
+    scale = (width - left - 50) / most
+    body = []
+    for place, (label, value, low, high, note) in enumerate(rows):
+        y = place * step
+        body.append(
+            f'<text x="{left - 8}" y="{y + 14}" text-anchor="end">{text(_cut(label, 26))}<title>{text(label)}</title></text>'
+            f'<rect x="{left}" y="{y + 4}" width="{max(value * scale, 0.5):.1f}" height="12" rx="2" fill="{ACCENT}"'
+            ' fill-opacity="0.75"/>'
+        )
+        if high > low:
+            body.append(
+                f'<path d="M{left + low * scale:.1f} {y + 10}H{left + high * scale:.1f}" stroke="currentColor"'
+                ' stroke-opacity="0.65"/>'
+            )
+        body.append(f'<text x="{left + max(value, high) * scale + 6:.1f}" y="{y + 14}">{text(note)}</text>')
+    return _svg(width, len(rows) * step + 4, title, "".join(body))
+
+
+def histogram(values: Sequence[float], title: str, x_name: str, width: int = 480, height: int = 140) -> str:
+    """Return how often values fall into each of up to 40 intervals of one width."""
+    finite = sorted(value for value in values if math.isfinite(value))
+    if len(finite) < 2 or finite[0] == finite[-1]:
+        return ""
+    low, high = finite[0], finite[-1]
+    count = min(40, max(5, round(math.sqrt(len(finite)))))
+    found = [0] * count
+    for value in finite:
+        found[min(count - 1, int((value - low) / (high - low) * count))] += 1
+    left, bottom = 40, height - 32
+    step, most = (width - left - 10) / count, max(found)
+    body = [
+        f'<rect x="{left + place * step + 0.5:.1f}" y="{bottom - (bottom - 12) * many / most:.1f}" width="{step - 1:.1f}"'
+        f' height="{(bottom - 12) * many / most:.1f}" fill="{ACCENT}" fill-opacity="0.75"><title>{many}</title></rect>'
+        for place, many in enumerate(found)
+    ]
+    body.append(f'<path d="M{left} {bottom}H{width - 10}" stroke="currentColor" stroke-opacity="0.4"/>')
+    for share in (0, 0.25, 0.5, 0.75, 1):
+        x, anchor = left + share * (width - left - 10), "start" if share == 0 else "end" if share == 1 else "middle"
+        shown = number(low + share * (high - low))
+        body.append(f'<text x="{x:.1f}" y="{bottom + 13}" text-anchor="{anchor}">{shown}</text>')
+    body.append(f'<text x="{left - 6}" y="20" text-anchor="end">{most}</text>')
+    body.append(f'<text x="{(left + width) / 2:.0f}" y="{height - 3}" text-anchor="middle">{text(x_name)}</text>')
+    return _svg(width, height, title, "".join(body))
+
+
+def thinned(points: Sequence[T], most: int = _MOST_POINTS) -> list[T]:
+    """Return at most ``most`` of the points, evenly spaced, first and last included."""
+    if len(points) <= most:
+        return list(points)
+    return [points[round(place * (len(points) - 1) / (most - 1))] for place in range(most)]
+
+
+def _svg(width: int, height: float, title: str, body: str) -> str:
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height:g}" width="100%" role="img"'
+        f' font-family="sans-serif" font-size="11" fill="currentColor" style="max-width: {width}px">'
+        f"<title>{text(title)}</title>{body}</svg>"
+    )
+
+
+def _scale(points: Sequence[Point], xs: tuple[float, float], ys: tuple[float, float]) -> Callable[[Point], Point]:
+    """Return the map from values to pixels; ``ys`` is (bottom, top)."""
+    low_x, high_x = min(x for x, _ in points), max(x for x, _ in points)
+    low_y, high_y = min(y for _, y in points), max(y for _, y in points)
+
+    def at(point: Point) -> Point:
+        along = (point[0] - low_x) / (high_x - low_x) if high_x > low_x else 0.5
+        up = (point[1] - low_y) / (high_y - low_y) if high_y > low_y else 0.5
+        return xs[0] + along * (xs[1] - xs[0]), ys[0] + up * (ys[1] - ys[0])
+
+    return at
+
+
+def _path(points: Sequence[Point], at: Callable[[Point], Point]) -> str:
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in map(at, points))
+
+
+def _band(curve: Line, at: Callable[[Point], Point]) -> str:
+    if not curve.band:
+        return ""
+    edge = [(x, low) for x, low, _ in curve.band] + [(x, high) for x, _, high in reversed(curve.band)]
+    return f'<polygon points="{_path(edge, at)}" fill="{ACCENT}" fill-opacity="0.2"/>'
+
+
+def _curve(curve: Line, at: Callable[[Point], Point]) -> str:
+    if len(curve.points) == 1:
+        x, y = at(curve.points[0])
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{ACCENT}"><title>{text(curve.label)}</title></circle>'
+    return (
+        f'<polyline points="{_path(curve.points, at)}" fill="none" stroke="{ACCENT}" stroke-width="1.6"'
+        f' stroke-linejoin="round"><title>{text(curve.label)}</title></polyline>'
+    )
+
+
+def _frame(
+    points: Sequence[Point], at: Callable[[Point], Point], left: float, bottom: float, width: float
+) -> list[str]:
+    xs, ys = [x for x, _ in points], [y for _, y in points]
+    body = [f'<path d="M{left} 10V{bottom}H{width - 10}" fill="none" stroke="currentColor" stroke-opacity="0.4"/>']
+    for value in (min(ys), (min(ys) + max(ys)) / 2, max(ys)) if max(ys) > min(ys) else (ys[0],):
+        y = at((xs[0], value))[1]
+        body.append(
+            f'<path d="M{left} {y:.1f}H{width - 10}" stroke="currentColor" stroke-opacity="0.12"/>'
+            f'<text x="{left - 5}" y="{y + 4:.1f}" text-anchor="end">{number(value)}</text>'
+        )
+    body += [
+        f'<text x="{at((value, ys[0]))[0]:.1f}" y="{bottom + 13}" text-anchor="middle">{number(value)}</text>'
+        for value in [tick for tick in ticks(max(xs), 6) if tick >= min(xs)] or [max(xs)]
+    ]
+    return body
+
+
+def _cut(value: str, most: int) -> str:
+    return value if len(value) <= most else value[: most - 1] + "…"

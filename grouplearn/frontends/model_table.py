@@ -1,0 +1,215 @@
+"""A model table as a notebook shows it: best trials first, status, metrics, learning curves as sparklines.
+
+Colours are the page's own with a tint, so that they can be read on a dark page and on a light one; all data is escaped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+from grouplearn.catalog.models import StoredModel, load_by_id
+from grouplearn.catalog.overview import Overview, identity_columns, identity_sql
+from grouplearn.catalog.schema import databases_with_models, table
+from grouplearn.errors import Error
+from grouplearn.frontends.drawing import number, sparkline
+from grouplearn.frontends.output import is_number
+from grouplearn.plan.gantt import text
+from grouplearn.sqltext import identifier
+
+SHOWN_ROWS = 50
+_METRIC = re.compile(r"(?:train|valid)_\w+")
+_ORDERED = re.compile(r"\border\s+by\b", re.IGNORECASE)
+_LONGEST = 200
+#: What a result must have one of, besides the columns that say which trial a row is, to be shown as a model table.
+_FACTS = frozenset({"status", "is_best", "n_rows", "epochs"})
+#: The class is written twice to outweigh what a notebook says of all tables.
+STYLE = """
+.grouplearn-table { font-size: 13px; line-height: 1.35 }
+.grouplearn-table .scroll { overflow-x: auto }
+.grouplearn-table.grouplearn-table table { border-collapse: collapse; margin: 0; color: inherit; font-size: inherit }
+.grouplearn-table.grouplearn-table tbody tr { background: none }
+.grouplearn-table.grouplearn-table th, .grouplearn-table.grouplearn-table td { padding: 3px 10px; text-align: left;
+  white-space: pre; vertical-align: middle; border: 0; border-bottom: 1px solid rgba(128, 128, 128, 0.25);
+  background: none; color: inherit; max-width: none }
+.grouplearn-table.grouplearn-table th { font-weight: 600; vertical-align: bottom }
+.grouplearn-table th small { display: block; font-weight: normal; opacity: 0.6 }
+.grouplearn-table.grouplearn-table .number { text-align: right; font-variant-numeric: tabular-nums }
+.grouplearn-table.grouplearn-table tr.best td { background: rgba(46, 158, 91, 0.17) }
+.grouplearn-table tr.failed td { opacity: 0.75 }
+.grouplearn-table .null { opacity: 0.5; font-weight: normal }
+.grouplearn-table .dot { display: inline-block; width: 8px; height: 8px; border-radius: 50%; margin-right: 6px;
+  background: #888 }
+.grouplearn-table .dot.done { background: #2e9e5b } .grouplearn-table .dot.stopped { background: #c98a00 }
+.grouplearn-table .dot.failed { background: #d9483b }
+.grouplearn-table .note { opacity: 0.7; margin: 4px 0 }
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """The rows that are shown, as text, and the pictures of their curves."""
+
+    names: list[str]
+    types: list[str]
+    rows: list[tuple[str | None, ...]]
+    curves: dict[int, str]
+    has_more: bool
+
+
+def find_model(connection: duckdb.DuckDBPyConnection, statement: str, columns: Sequence[str]) -> StoredModel | None:
+    """Return the model that ``statement`` names and whose trials its result's ``columns`` tell apart, or None."""
+    present = {name.casefold() for name in columns}
+    if not (present & _FACTS or any(_METRIC.fullmatch(name) for name in present)):
+        return None
+    with contextlib.suppress(Error, duckdb.Error):  # a transaction that has failed, models of another version
+        for catalog, model in _named(connection, statement):
+            stored = load_by_id(connection, catalog, model)
+            needed = {name.casefold() for name in identity_columns(stored)} - {"model_level"} if stored else set()
+            if stored is not None and needed <= present:
+                return stored
+    return None
+
+
+def _named(connection: duckdb.DuckDBPyConnection, statement: str) -> Iterator[tuple[str, str]]:
+    for catalog in databases_with_models(connection):
+        query = f"SELECT model::VARCHAR, model_name FROM {table(catalog, 'models')} ORDER BY len(model_name) DESC"
+        for model, name in connection.execute(query).fetchall():
+            if model in statement or re.search(rf"(?<!\w){re.escape(name)}(?!\w)", statement, re.IGNORECASE):
+                yield catalog, model
+
+
+def ordered(relation: duckdb.DuckDBPyRelation, stored: StoredModel, statement: str) -> duckdb.DuckDBPyRelation:
+    """Return the rows in the order of the statement or, where it has none, best trials first and failed ones last."""
+    if _ORDERED.search(statement):
+        return relation
+    direction = "DESC" if stored.definition.greater_is_better else "ASC"
+    keys = [("is_best", "{} DESC"), ("status", "{} = 'failed'")]
+    keys += [(f"{part}_{stored.definition.metric}", f"{{}} {direction} NULLS LAST") for part in ("valid", "train")]
+    names = {name.casefold(): identifier(name) for name in relation.columns}
+    order = [form.format(names[name]) for name, form in keys if name in names]
+    return relation.order(", ".join(order)) if order else relation
+
+
+def rendered(
+    relation: duckdb.DuckDBPyRelation, connection: duckdb.DuckDBPyConnection, stored: StoredModel, statement: str = ""
+) -> str | None:
+    """Return the first rows of a model's trials as HTML; None where they cannot be read."""
+    with contextlib.suppress(Error, duckdb.Error):
+        first = ordered(relation, stored, statement).limit(SHOWN_ROWS + 1).materialize()
+        rows = first.project("CAST(COLUMNS(*) AS VARCHAR)").fetchall()
+        curves = _curves(first, connection, stored)
+        types = [str(kind) for kind in first.types]
+        cells = Cells(first.columns, types, rows[:SHOWN_ROWS], curves, len(rows) > SHOWN_ROWS)
+        return _page(cells, stored)
+    return None
+
+
+def _curves(
+    first: duckdb.DuckDBPyRelation, connection: duckdb.DuckDBPyConnection, stored: StoredModel
+) -> dict[int, str]:
+    """Return the sparklines by row number, of rows that are one trial."""
+    present = {name.casefold(): name for name in first.columns}
+    same = " AND ".join(
+        f"r.{identifier(present[name.casefold()])} IS NOT DISTINCT FROM i.{identifier(name)}"
+        for name in identity_columns(stored)
+        if name.casefold() in present
+    )
+    query = (
+        'SELECT n, min("(group)"), min("(config)") FROM (SELECT *, row_number() OVER () AS n FROM "grouplearn shown") AS r'
+        f" JOIN ({identity_sql(stored)}) AS i ON {same or 'true'} GROUP BY n HAVING count(*) = 1"
+    )
+    found = rows_beside(first, "grouplearn shown", query)
+    overview = Overview(connection, stored)
+    curves = overview.curves((group, config) for _, group, config in found)
+    valid = overview.facts.curve == "valid"
+    what = f"held-out {stored.definition.metric}" if valid else "training loss"
+    pictures = {}
+    for row, group, config in found:
+        values = [point[2 if valid else 1] for point in curves.get((group, config), [])]
+        pictures[row - 1] = sparkline(values, f"{what} over {len(values)} epochs") if values else ""
+    return {row: picture for row, picture in pictures.items() if picture}
+
+
+def _page(cells: Cells, stored: StoredModel) -> str:
+    definition = stored.definition
+    # Curves come after the columns that say which trial a row is, so that wide tables do not hide them.
+    known = {name.casefold() for name in identity_columns(stored)}
+    place = max((place for place, name in enumerate(cells.names) if name.casefold() in known), default=-1) + 1
+    heads = [_head(name, kind, stored) for name, kind in zip(cells.names, cells.types, strict=True)]
+    if cells.curves:
+        heads.insert(place, "<th>curve</th>")
+    body = "\n".join(_row(cells, row, place) for row in range(len(cells.rows)))
+    count = f"{len(cells.rows):,} row{'' if len(cells.rows) == 1 else 's'}"
+    note = f"the first {count}" if cells.has_more else count
+    about = f"{text(definition.name)}: {text(definition.learner)} of {text(definition.target_name)}; {note}"
+    return (
+        f'<div class="grouplearn-table"><style>{STYLE}</style><div class="scroll"><table><thead><tr>{"".join(heads)}</tr>'
+        f'</thead><tbody>\n{body}\n</tbody></table></div><p class="note">{about}</p></div>'
+    )
+
+
+def _head(name: str, kind: str, stored: StoredModel) -> str:
+    side = ' class="number"' if is_number(kind) else ""
+    optimized = name in (f"train_{stored.definition.metric}", f"valid_{stored.definition.metric}")
+    arrow = (" ↑" if stored.definition.greater_is_better else " ↓") if optimized else ""
+    return f"<th{side}>{text(name)}{arrow}<small>{text(kind.lower())}</small></th>"
+
+
+def _row(cells: Cells, row: int, place: int) -> str:
+    values = dict(zip(cells.names, cells.rows[row], strict=True))
+    kind = "best" if values.get("is_best") == "true" else "failed" if values.get("status") == "failed" else ""
+    shown = [_cell(*each) for each in zip(cells.names, cells.rows[row], cells.types, strict=True)]
+    if cells.curves:
+        shown.insert(place, f"<td>{cells.curves.get(row, '')}</td>")
+    marked = f' class="{kind}"' if kind else ""
+    return f"<tr{marked}>{''.join(shown)}</tr>"
+
+
+def _cell(name: str, value: str | None, kind: str) -> str:
+    side = ' class="number"' if is_number(kind) else ""
+    if value is None:
+        return f'<td{side}><span class="null">NULL</span></td>'
+    if name == "status":
+        known = value if value in ("done", "stopped", "failed") else ""
+        return f'<td><span class="dot {known}"></span>{text(value)}</td>'
+    if kind == "DOUBLE" and (_METRIC.fullmatch(name) or name == "seconds"):
+        return f'<td{side} title="{text(value)}">{number(float(value))}</td>'
+    cut = value if len(value) <= _LONGEST else value[:_LONGEST] + "…"
+    return f"<td{side}>{text(cut)}</td>"
+
+
+def relation_html(relation: duckdb.DuckDBPyRelation) -> str | None:
+    """Show a relation over a model table; None, for the notebook's own way, where it is something else."""
+    statement = relation.sql_query()
+    connection = _Through(relation)
+    stored = find_model(connection, statement, relation.columns)  # type: ignore[arg-type]
+    return None if stored is None else rendered(relation, connection, stored, statement)  # type: ignore[arg-type]
+
+
+class _Through:
+    """Enough of a connection to read with, by way of a relation, which does not show its own."""
+
+    def __init__(self, relation: duckdb.DuckDBPyRelation) -> None:
+        self._relation = relation
+        self._found: list[tuple[Any, ...]] = []
+
+    def execute(self, query: str) -> _Through:
+        """Run a query on the relation's connection."""
+        self._found = rows_beside(self._relation, "grouplearn relation", query)
+        return self
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        """Return the rows of the last query."""
+        return self._found
+
+
+def rows_beside(relation: duckdb.DuckDBPyRelation, name: str, query: str) -> list[tuple[Any, ...]]:
+    """Return the rows of a query on the relation's connection, in which the relation has a name."""
+    answer = relation.query(name, query)
+    return [] if answer is None else answer.fetchall()

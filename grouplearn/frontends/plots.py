@@ -1,0 +1,118 @@
+"""Plots of a model, as matplotlib axes; colours and sizes are those of matplotlib's style in force, dark ones included."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from grouplearn.catalog.overview import Overview, Trial
+from grouplearn.errors import MissingDependency
+from grouplearn.plan.gantt import MOST_WORKERS, merged
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: Groups that have a curve of their own; where there are more, all are drawn as their median and range.
+MOST_CURVES = 12
+#: A bar narrower than this share of the time is drawn together with what follows it.
+_LEAST_SHARE = 1 / 600
+
+
+class Plots:
+    """``m.plot``: each method draws on ``ax``, or on axes of a new figure, and returns the axes."""
+
+    def __init__(self, overview: Overview) -> None:
+        self._overview = overview
+
+    def __repr__(self) -> str:
+        return "<curves(), importance(), schedule()>"
+
+    def curves(self, ax: Axes | None = None) -> Axes:
+        """Draw the learning curves of the groups' best trials: the held-out metric, or the training loss where it is not known.
+
+        Up to 12 groups have a curve each. Of more the median is drawn, and the range of the middle 80%.
+        """
+        axes, overview = _axes(ax), self._overview
+        definition, facts = overview.stored.definition, overview.facts
+        valid = facts.curve == "valid"
+        axes.set(xlabel="epoch", ylabel=f"held-out {definition.metric}" if valid else "training loss")
+        axes.set_title(f"{definition.name}: learning curves")
+        if facts.modelled <= MOST_CURVES:
+            self._draw_each(axes, overview.best(MOST_CURVES), 2 if valid else 1)
+        else:
+            self._draw_range(axes)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(fontsize="small", frameon=False)
+        else:
+            _say(axes, "no learning curves: the learner is solved in one step")
+        return axes
+
+    def importance(self, ax: Axes | None = None, top: int = 20) -> Axes:
+        """Draw the ``top`` features by their mean share of the importance in a group, with the range of the middle 80%."""
+        found = self._overview.importance(top)[::-1]
+        axes = _axes(ax, len(found))
+        axes.set_title(f"{self._overview.stored.definition.name}: importance")
+        axes.set(xlabel="share of importance")
+        if not found:
+            return _say(axes, "the learner has no importances")
+        shares = [each.share for each in found]
+        # A few groups may pull the mean out of the range.
+        ranges = [
+            [max(0.0, each.share - each.low) for each in found],
+            [max(0.0, each.high - each.share) for each in found],
+        ]
+        several = max(each.groups for each in found) > 1
+        axes.barh([each.feature for each in found], shares, xerr=ranges if several else None, error_kw={"alpha": 0.5})
+        return axes
+
+    def schedule(self, ax: Axes | None = None) -> Axes:
+        """Draw the schedule as it ran: a row per worker (48 at most), a bar per unit, a colour per group."""
+        bars = self._overview.bars()
+        axes = _axes(ax, len({bar.worker for bar in bars}))
+        axes.set_title(f"{self._overview.stored.definition.name}: schedule")
+        axes.set(xlabel="seconds", ylabel="worker")
+        end = max((bar.end for bar in bars), default=0.0)
+        shown = merged((bar for bar in bars if bar.worker < MOST_WORKERS), end * _LEAST_SHARE)
+        for bar in shown:
+            axes.barh(bar.worker, bar.end - bar.start, left=bar.start, height=0.7, color=f"C{bar.group % 10}")
+        axes.set_yticks(sorted({bar.worker for bar in shown}))
+        axes.invert_yaxis()
+        return axes
+
+    def _draw_each(self, axes: Axes, trials: list[Trial], column: int) -> None:
+        curves = self._overview.curves((trial.group, trial.config) for trial in trials)
+        for trial in trials:
+            points = curves.get((trial.group, trial.config), [])
+            if points:
+                label = self._overview.label(trial.keys, trial.level)
+                values = [float("nan") if (value := point[column]) is None else value for point in points]
+                axes.plot([point[0] for point in points], values, label=label, marker=".")
+
+    def _draw_range(self, axes: Axes) -> None:
+        found = self._overview.curve_range()
+        if not found:
+            return
+        epochs = [row[0] for row in found]
+        if self._overview.facts.curve == "train":
+            axes.set(ylabel="training loss / its first")
+        axes.fill_between(epochs, [row[1] for row in found], [row[3] for row in found], alpha=0.25, label="middle 80%")
+        axes.plot(epochs, [row[2] for row in found], label=f"median of {self._overview.facts.modelled:,} groups")
+
+
+def _axes(ax: Axes | None, rows: int | None = None) -> Axes:
+    """Return ``ax``, or axes of a new figure, as high as its rows need."""
+    if ax is not None:
+        return ax
+    try:
+        from matplotlib import pyplot
+    except ImportError:
+        hint = 'pip install "grouplearn[plot]"'
+        raise MissingDependency("plots need matplotlib, which is not installed", hint=hint) from None
+    width, height = pyplot.rcParams["figure.figsize"]
+    size = (width, height if rows is None else 1.3 + 0.3 * max(rows, 1))
+    axes: Axes = pyplot.subplots(layout="constrained", figsize=size)[1]
+    return axes
+
+
+def _say(axes: Axes, message: str) -> Axes:
+    axes.text(0.5, 0.5, message, ha="center", va="center", transform=axes.transAxes, alpha=0.6)
+    return axes

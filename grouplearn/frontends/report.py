@@ -1,0 +1,321 @@
+"""A model as one HTML page: no script, nothing from elsewhere, readable on a phone, in print, light and dark.
+
+``grouplearn report shop.duckdb demand -o demand.html`` in a terminal, ``con.model("demand").report("demand.html")`` in Python.
+A page of thousands of groups lists the best and the worst of them, and says what it leaves out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from importlib import resources
+from typing import Any
+
+from grouplearn.catalog.overview import Importance, Level, Overview, Trial
+from grouplearn.frontends import drawing
+from grouplearn.frontends.drawing import Line, number
+from grouplearn.plan.amounts import counted, rounded_seconds
+from grouplearn.plan.gantt import MOST_WORKERS, gantt, text
+
+#: Groups that are all listed; of more, so many of the best and of the worst.
+LISTED, ENDS = 200, 50
+#: Learning curves drawn, features and reasons listed.
+CURVES, FEATURES, REASONS = 12, 25, 20
+#: Longer values are cut: a key may be a whole document.
+_LONGEST = 120
+
+
+def report(overview: Overview) -> str:
+    """Return the page."""
+    definition, facts = overview.stored.definition, overview.facts
+    sections = [
+        ("groups", "Best per group", _groups(overview)),
+        ("levels", "Pooled and per group", _levels(overview)),
+        ("curves", "Learning curves", _curves(overview)),
+        ("importance", "Importance", _importance(overview)),
+        ("failures", "Failures", _failures(overview)),
+        ("schedule", "Schedule", _schedule(overview)),
+    ]
+    there = [each for each in sections if each[2]]
+    links = " ".join(f'<a href="#{anchor}">{title}</a>' for anchor, title, _ in there)
+    body = "".join(f'<section id="{anchor}"><h2>{title}</h2>{content}</section>' for anchor, title, content in there)
+    kind = f"{text(definition.learner)} of <b>{text(_cut(definition.target_name))}</b>"
+    head = f"<h1>{text(definition.name)}</h1><p>{kind}, {_by(overview)}</p>{_tiles(overview)}"
+    foot = f"Trained {facts.trained_at:%Y-%m-%d %H:%M} UTC by grouplearn; identity {text(overview.stored.id)}."
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{text(definition.name)}</title><style>\n{_css()}</style></head><body><main>"
+        f"<header>{head}<nav>{links}</nav><pre>{text(definition.statement)}</pre></header>{body}<footer>{foot}</footer>"
+        "</main></body></html>\n"
+    )
+
+
+def _css() -> str:
+    return (resources.files("grouplearn.frontends") / "report.css").read_text(encoding="utf-8")
+
+
+def _by(overview: Overview) -> str:
+    keys = [key.name for key in overview.stored.definition.keys]
+    return f"one model per {text(', '.join(keys))}" if keys else "one model of all rows"
+
+
+def _metric(overview: Overview) -> str:
+    part = "held-out" if overview.facts.part == "valid" else "training"
+    return f"{overview.stored.definition.metric} ({part})"
+
+
+def _tiles(overview: Overview) -> str:
+    facts = overview.facts
+    tiles = [
+        (counted(facts.groups, "group"), f"{facts.groups - facts.modelled:,} without a model"),
+        (counted(facts.trials, "trial"), f"{counted(facts.configs, 'configuration')}, {facts.failed:,} failed"),
+        (counted(facts.rows, "row"), "in the groups"),
+        *_median(overview),
+        (rounded_seconds(facts.seconds), f"{facts.operator}, {facts.executor}, {counted(facts.workers, 'worker')}"),
+    ]
+    return f'<div class="tiles">{"".join(_tile(*tile) for tile in tiles)}</div>'
+
+
+def _tile(value: str, note: str) -> str:
+    return f'<div class="tile"><b>{text(value)}</b><small>{text(note)}</small></div>'
+
+
+def _median(overview: Overview) -> list[tuple[str, str]]:
+    finest = overview.by_level()[:1]
+    if not finest or finest[0].median is None:
+        return []
+    word = "" if finest[0].modelled == 1 else "median "
+    return [(number(finest[0].median), f"{word}{_metric(overview)}")]
+
+
+# --- best per group ------------------------------------------------------------------------------------------------
+
+
+def _groups(overview: Overview) -> str:
+    modelled = overview.facts.modelled
+    if not modelled:
+        return "<p>No group has a model.</p>"
+    best, worst = overview.best(modelled if modelled <= LISTED else ENDS), []
+    if len(best) < modelled:
+        worst = overview.best(ENDS, worst=True)[::-1]
+    left_out = modelled - len(best) - len(worst)
+    heads = [*_key_names(overview), _metric(overview), "rows", *_parameters(overview), "epochs", "status"]
+    rows = [_trial(overview, trial) for trial in best]
+    if left_out:
+        rows.append(f'<tr class="gap"><td colspan="{len(heads)}">{counted(left_out, "group")} in between</td></tr>')
+    rows += [_trial(overview, trial) for trial in worst]
+    table = _table(heads, rows, range(len(_key_names(overview)), len(heads) - 1))
+    return f"{_left_out(overview, left_out) if left_out else ''}{_spread(overview)}{table}"
+
+
+def _left_out(overview: Overview, count: int) -> str:
+    where = f"FROM {overview.stored.definition.name} WHERE is_best"
+    listed = f"The best {ENDS} and the worst {ENDS} of {overview.facts.modelled:,}, by {text(_metric(overview))}"
+    return f"<p>{listed}; the {count:,} in between are left out: <code>{text(where)}</code> has them all.</p>"
+
+
+def _spread(overview: Overview) -> str:
+    """Draw how the groups differ where there are enough of them."""
+    picture = drawing.histogram(overview.values(), "groups by their metric", _metric(overview))
+    if not picture or overview.facts.modelled < 8:
+        return ""
+    return f"<figure>{picture}</figure><figcaption>How many groups have which {text(_metric(overview))}.</figcaption>"
+
+
+def _key_names(overview: Overview) -> list[str]:
+    names = [key.name for key in overview.stored.definition.keys]
+    return names or ["group"]
+
+
+def _parameters(overview: Overview) -> list[str]:
+    return [column.name for column in overview.stored.definition.hyperparameters]
+
+
+def _trial(overview: Overview, trial: Trial) -> str:
+    cells = _keys(overview, trial.keys, trial.level)
+    cells += [_cell(number(trial.value), "number"), _cell(f"{trial.rows:,}", "number")]
+    cells += [_cell(trial.parameters.get(name), "number") for name in _parameters(overview)]
+    return f"<tr>{''.join(cells)}{_cell(str(trial.epochs), 'number')}{_cell(trial.status)}</tr>"
+
+
+def _keys(overview: Overview, keys: Sequence[str | None], level: int) -> list[str]:
+    used = overview.stored.definition.sets[level]
+    if not keys:
+        return [_cell("all rows")]
+    rolled_up = '<td><span class="all">all</span></td>'
+    return [_cell(key) if place in used else rolled_up for place, key in enumerate(keys)]
+
+
+# --- pooled and per group ------------------------------------------------------------------------------------------
+
+
+def _levels(overview: Overview) -> str:
+    levels = overview.by_level()
+    if len(levels) < 2:
+        return ""
+    merged = _metric(overview) if levels[0].exact else f"mean {_metric(overview)}"
+    heads = ["models per", merged, "least", "median", "most", "groups", "with a model", "rows judged"]
+    rows = [f"<tr>{''.join(_level(level))}</tr>" for level in levels]
+    return f"{_verdict(overview, levels)}{_table(heads, rows, range(1, 8))}{_caution(overview, levels)}"
+
+
+def _level(level: Level) -> Iterable[str]:
+    counts = (level.groups, level.modelled, level.rows)
+    values = (level.merged, level.low, level.median, level.high)
+    name = "one for all rows" if level.name == "()" else level.name
+    return [_cell(name), *(_cell(number(v), "number") for v in values), *(_cell(f"{n:,}", "number") for n in counts)]
+
+
+def _verdict(overview: Overview, levels: Sequence[Level]) -> str:
+    """Say which level did better, where their numbers are of the same rows and mean the same."""
+    finest, coarsest = levels[0], levels[-1]
+    if overview.facts.part == "train" or not finest.exact or finest.rows != coarsest.rows:
+        return ""
+    if finest.merged is None or coarsest.merged is None:
+        return ""
+    if finest.merged == coarsest.merged:
+        return "<p>The finest and the coarsest models do equally well on the same rows.</p>"
+    better = (finest.merged > coarsest.merged) == overview.stored.definition.greater_is_better
+    who = "Models of their own do better" if better else "The coarsest models do better"
+    one, other = number(finest.merged), number(coarsest.merged)
+    return f"<p>{who}: {text(_metric(overview))} {one} per {text(finest.name)}, {other} pooled, on the same rows.</p>"
+
+
+def _caution(overview: Overview, levels: Sequence[Level]) -> str:
+    notes = []
+    if not levels[0].exact:
+        metric = overview.stored.definition.metric
+        notes.append(
+            f"The {metric} of all rows does not follow from those of groups: this is their mean, weighted by rows."
+        )
+    if len({level.rows for level in levels}) > 1:
+        notes.append("Levels are judged on different rows: groups without a model or left out by HAVING are missing.")
+    if overview.facts.part == "train":
+        notes.append("No rows were held out: these are errors on the training rows, which favour finer levels.")
+    return "".join(f'<p class="dim">{text(note)}</p>' for note in notes)
+
+
+# --- curves, importance, failures, schedule --------------------------------------------------------------------------
+
+
+def _curves(overview: Overview) -> str:
+    facts = overview.facts
+    if facts.curves < 2:
+        return '<p class="dim">None: the learner is solved in one step, or keeps no curve.</p>'
+    valid = facts.curve == "valid"
+    name = f"held-out {overview.stored.definition.metric}" if valid else "training loss"
+    trials = overview.best(CURVES) if facts.modelled <= CURVES else overview.largest(CURVES)
+    found = overview.curves((trial.group, trial.config) for trial in trials)
+    pictures = []
+    for trial in trials:
+        points = found.get((trial.group, trial.config), [])
+        line = Line([(epoch, value) for epoch, *values in points if (value := values[valid]) is not None])
+        label = overview.label(trial.keys, trial.level)
+        picture = drawing.lines([line], label, "epoch", "")
+        if picture:
+            pictures.append(f"<figure><h3>{text(_cut(label))}</h3>{picture}</figure>")
+    few = f"The {len(pictures)} largest groups" if facts.modelled > CURVES else "Best trials"
+    return f'{_all_curves(overview, name)}<p class="dim">{few}: {text(name)}.</p><div class="small">{"".join(pictures)}</div>'
+
+
+def _all_curves(overview: Overview, name: str) -> str:
+    if overview.facts.modelled <= CURVES:
+        return ""
+    found = overview.curve_range()
+    line = Line([(row[0], row[2]) for row in found], band=[(row[0], row[1], row[3]) for row in found])
+    name = name if overview.facts.curve == "valid" else f"{name} as a share of its first"
+    ended = " Groups count for as long as they trained." if len({row[4] for row in found}) > 1 else ""
+    picture = drawing.lines([line], f"median {name}", "epoch", "", 480, 200)
+    groups = counted(overview.facts.modelled, "group")
+    caption = f"{text(name)} of {groups}: the median, and the range of the middle 80%.{ended}"
+    return f"<figure>{picture}</figure><figcaption>{caption}</figcaption>" if picture else ""
+
+
+def _importance(overview: Overview) -> str:
+    found = overview.importance(FEATURES)
+    if not found:
+        return ""
+    rows = [(each.feature, each.share, each.low, each.high, f"{each.share:.0%}") for each in found]
+    several = max(each.groups for each in found) > 1
+    rows = rows if several else [(name, share, 0.0, 0.0, note) for name, share, _, _, note in rows]
+    picture = drawing.bars(rows, "importance")
+    what = "Mean share of a feature in a group's importance" if several else "Share of each feature"
+    note = f"{what}{', with the range of the middle 80% of groups' if several else ''}."
+    if overview.stored.definition.linear:
+        note += " Importance is the size of the weights: compare features of one scale, such as zscore(...)."
+    total = overview.count_features()
+    if total > len(found):
+        note += f" {total - len(found):,} of {total:,} features have less, and are left out."
+    return f"<figure>{picture}</figure><figcaption>{text(note)}</figcaption>{_weights(found, several)}"
+
+
+def _weights(found: Sequence[Importance], several: bool) -> str:
+    if found[0].weight is None:
+        return ""
+    heads = ["feature", *(["median weight", "10%", "90%", "groups"] if several else ["weight"])]
+    rows = []
+    for each in found:
+        values = (each.weight, each.weight_low, each.weight_high) if several else (each.weight,)
+        cells = [_cell(each.feature), *(_cell(number(value), "number") for value in values)]
+        rows.append(f"<tr>{''.join([*cells, *([_cell(f'{each.groups:,}', 'number')] if several else [])])}</tr>")
+    return f"<h3>Weights</h3>{_table(heads, rows, range(1, len(heads)))}"
+
+
+def _failures(overview: Overview) -> str:
+    facts = overview.facts
+    if not facts.failed:
+        return '<p class="dim">None.</p>'
+    found = overview.failures(REASONS + 1)
+    heads = ["trials", "groups", "reason", "such as"]
+    rows = []
+    for each in found[:REASONS]:
+        examples = "; ".join(_cut(overview.label(keys, level)) for level, keys in each.examples)
+        more = "; …" if each.groups > len(each.examples) else ""
+        counts = _cell(f"{each.trials:,}", "number") + _cell(f"{each.groups:,}", "number")
+        rows.append(f"<tr>{counts}{_cell(each.reason, 'text')}{_cell(examples + more, 'text')}</tr>")
+    more = (
+        f'<p class="dim">Less frequent reasons are left out: the first {REASONS} are here.</p>'
+        if found[REASONS:]
+        else ""
+    )
+    return f"{_table(heads, rows, range(2))}{more}"
+
+
+def _schedule(overview: Overview) -> str:
+    bars = overview.bars()
+    if not bars:
+        return ""
+    facts, end = overview.facts, max(bar.end for bar in bars)
+    workers = max(facts.workers, 1 + max(bar.worker for bar in bars))
+    picture = gantt(bars, workers, "the schedule as it ran", end)
+    note = f"{counted(len(bars), 'unit')} on {counted(workers, 'worker')} in {rounded_seconds(end)}{_busy(bars, workers, end)}."
+    hidden = " Units too short to be seen are drawn together." if len(bars) > 50 * min(workers, MOST_WORKERS) else ""
+    return f'<figure class="wide scroll">{picture}</figure><figcaption>{note}{hidden} Colours tell groups apart.</figcaption>'
+
+
+def _busy(bars: Sequence[Any], workers: int, end: float) -> str:
+    share = sum(bar.end - bar.start for bar in bars) / (workers * end) if end > 0 else 0.0
+    return f", busy {min(share, 1):.0%} of the time"
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def _table(heads: Sequence[str], rows: Sequence[str], numbers: Iterable[int]) -> str:
+    right = set(numbers)
+    names = "".join(
+        f"<th{' class=number' if place in right else ''}>{text(head)}</th>" for place, head in enumerate(heads)
+    )
+    return f'<div class="scroll"><table><thead><tr>{names}</tr></thead><tbody>\n{chr(10).join(rows)}\n</tbody></table></div>'
+
+
+def _cell(value: str | None, kind: str = "") -> str:
+    marked = f' class="{kind}"' if kind else ""
+    shown = (
+        '<span class="null">NULL</span>' if value is None else text(_cut(value, 1000 if kind == "text" else _LONGEST))
+    )
+    return f"<td{marked}>{shown}</td>"
+
+
+def _cut(value: str, most: int = _LONGEST) -> str:
+    return value if len(value) <= most else value[: most - 1] + "…"

@@ -1,0 +1,356 @@
+"""``con.model("m")``: its tables, the numbers that are drawn, the plots and the report."""
+
+from __future__ import annotations
+
+import math
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pytest
+
+import grouplearn
+from grouplearn.catalog.overview import Overview
+from grouplearn.frontends import report_command
+from grouplearn.frontends.drawing import Line, histogram, lines, number, sparkline, thinned
+from grouplearn.frontends.model_table import relation_html, rendered
+
+NASTY = '<script>alert(1)</script> & "o\'hara" ]]>\x01'
+VOID = frozenset({"meta", "br", "hr", "img", "input", "link"})
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "shop.duckdb"
+    rng = np.random.default_rng(5)
+    n = 600
+    data = {
+        "region": np.array(["north", "south", NASTY])[np.arange(n) % 3],
+        "price": rng.uniform(size=n),
+        "held": np.arange(n) % 4 == 0,
+        "noise": rng.normal(scale=0.2, size=n),
+        "number": np.arange(n) % 3,
+    }
+    with grouplearn.connect(path, progress=None) as con:
+        con.register("data", data)
+        con.execute(
+            "CREATE TABLE sales AS SELECT * REPLACE (region::VARCHAR AS region), (1 + number) * price + noise AS units,"
+            " units > 1 AS late FROM data"
+        )
+        con.execute("INSERT INTO sales SELECT 'island', 1, i = 0, 0, 9, 2, true FROM range(4) AS r(i)")
+        con.execute(
+            "TRAIN MODEL demand USING linear_regression PREDICT units FEATURES (price, noise) FROM sales"
+            " GROUP BY ROLLUP (region) OVER GRID (l2 IN (0, 5)) VALIDATE WHERE held"
+        )
+        con.execute(
+            "TRAIN MODEL late USING logistic_regression PREDICT late FEATURES (price) FROM sales GROUP BY region"
+            " OVER GRID (l2 IN (0, 5)) OPTIMIZE auc WITH (epochs = 20)"
+        )
+        con.execute('TRAIN MODEL "<odd> name" USING gbdt PREDICT units FEATURES (price, noise) FROM sales')
+    return path
+
+
+@pytest.fixture
+def con(path: Path) -> Iterator[grouplearn.Connection]:
+    with grouplearn.connect(path, read_only=True, progress=None) as connection:
+        yield connection
+
+
+class WellFormed(HTMLParser):
+    """Checks that elements nest, and that nothing runs or is loaded from elsewhere."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.feed(page)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        assert tag not in ("script", "iframe", "object", "embed", "img", "link", "base")
+        for name, value in attributes:
+            assert not name.startswith("on")
+            assert name not in ("src", "srcset", "data")
+            assert name != "href" or (value or "").startswith("#")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def overview_of(con: grouplearn.Connection, name: str) -> Overview:
+    return con.model(name).overview()
+
+
+def test_a_model_is_found_by_its_name_in_sql(con: grouplearn.Connection, path: Path) -> None:
+    names = ("demand", "Demand", "main.demand", 'shop.main."demand"')
+    assert {con.model(name).name for name in names} == {"demand"}
+    assert con.model("<odd> name").name == con.model('"<odd> name"').name == "<odd> name"
+    assert (
+        repr(con.model("demand"))
+        == "<grouplearn.Model demand: linear_regression of units, 5 groups, 10 trials, 0 failed>"
+    )
+    with pytest.raises(grouplearn.BindError) as error:
+        con.model("demands")
+    assert str(error.value).startswith('unknown model "demands"\nModels: ')
+    assert str(error.value).endswith('Hint: Did you mean "demand"?')
+    assert "LINE" not in str(error.value)
+    con.close()
+    with duckdb.connect(str(path), read_only=True) as plain:
+        assert grouplearn.model(plain, "demand").trials.count("*").fetchall() == [(10,)]
+
+
+def test_its_tables_are_relations(con: grouplearn.Connection) -> None:
+    model = con.model("demand")
+    assert model.statement.startswith("TRAIN MODEL demand\nUSING linear_regression")
+    assert model.trials.filter("is_best").count("*").fetchall() == [(5,)]
+    assert model.weights.columns[-2:] == ["feature", "weight"]
+    assert {row[0] for row in model.importance.project("feature").fetchall()} == {"price", "noise"}
+    assert model.curves.columns[-1] == "valid_rmse"
+    assert "worker" in model.schedule.columns
+
+
+def test_levels_are_judged_on_the_rows_they_held_out(con: grouplearn.Connection) -> None:
+    finest, pooled = overview_of(con, "demand").by_level()
+    query = "SELECT sqrt(avg((units - prediction) ** 2)), count(*) FROM {} WHERE held"
+    own = con.execute(query.format("demand_predict(sales)")).fetchone()
+    con.execute(
+        "CREATE TEMP TABLE all_rows AS SELECT 'nowhere' AS region, price, noise, held, units FROM sales"
+    )  # so that every row falls back on the model of all rows
+    one = con.execute(query.format("demand_predict(all_rows)")).fetchone()
+    assert (finest.merged, finest.rows) == pytest.approx(own, rel=1e-9)
+    assert (pooled.merged, pooled.rows) == pytest.approx(one, rel=1e-9)
+    assert (finest.groups, finest.modelled, finest.exact, pooled.name) == (4, 4, True, "()")
+
+
+def test_metrics_that_do_not_follow_from_groups_are_not_called_exact(con: grouplearn.Connection) -> None:
+    (level,) = overview_of(con, "late").by_level()
+    rows = con.execute(
+        "SELECT valid_auc, n_valid FROM late JOIN grouplearn.groups AS g ON g.keys[1] = region"
+        " WHERE is_best AND g.model = (SELECT model FROM grouplearn.models WHERE model_name = 'late')"
+    ).fetchall()
+    assert not level.exact
+    assert level.merged == pytest.approx(sum(auc * n for auc, n in rows) / sum(n for _, n in rows))
+
+
+def test_importances_are_mean_shares_of_groups(con: grouplearn.Connection) -> None:
+    found = overview_of(con, "demand").importance(10)
+    weights = con.execute(
+        "SELECT feature, weight FROM demand_weights JOIN demand USING (region, model_level, l2)"
+        " WHERE is_best AND model_level = 'region' AND feature <> '(intercept)' ORDER BY region"
+    ).fetchall()
+    of = {
+        name: np.array([abs(weight) for feature, weight in weights if feature == name]) for name in ("price", "noise")
+    }
+    total = of["price"] + of["noise"]
+    shares = {name: np.where(total > 0, sizes / np.where(total > 0, total, 1), 0).mean() for name, sizes in of.items()}
+    assert {each.feature: each.share for each in found} == pytest.approx(shares)
+    signed = [weight for feature, weight in weights if feature == "price"]
+    assert next(each.weight for each in found if each.feature == "price") == pytest.approx(np.median(signed))
+
+
+def test_failures_are_counted_by_reason(con: grouplearn.Connection) -> None:
+    (failure,) = overview_of(con, "late").failures(10)
+    assert (failure.trials, failure.groups, failure.examples) == (2, 1, ((0, ("island",)),))
+    assert failure.reason.startswith("the label is true in all of")
+
+
+def test_plots_are_drawn_from_the_catalog(con: grouplearn.Connection) -> None:
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    from matplotlib import pyplot
+
+    late = con.model("late").plot
+    curves = late.curves()
+    assert curves.get_title() == "late: learning curves"
+    assert sorted(text.get_text() for text in curves.get_legend().get_texts())[1:] == [
+        "region = north",
+        "region = south",
+    ]
+    stored = con.execute("SELECT train_loss FROM late_curves JOIN late USING (region, model_level, l2) WHERE is_best"
+                         " AND region = 'north' ORDER BY epoch").fetchall()  # fmt: skip
+    drawn = next(line for line in curves.lines if line.get_label() == "region = north")
+    assert list(drawn.get_ydata()) == [row[0] for row in stored]
+    bars = con.model("demand").plot.importance()
+    assert {label.get_text() for label in bars.get_yticklabels()} == {"noise", "price"}
+    assert bars.patches[0].get_width() < bars.patches[1].get_width()
+    _, axes = pyplot.subplots()
+    assert late.schedule(ax=axes) is axes
+    assert len(axes.patches) >= 1
+    assert con.model("<odd> name").plot.curves().texts[0].get_text().startswith("no learning curves")
+    pyplot.close("all")
+
+
+def test_without_matplotlib_a_plot_says_what_to_install(
+    con: grouplearn.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(grouplearn.MissingDependency, match=r'pip install "grouplearn\[plot\]"'):
+        con.model("demand").plot.curves()
+
+
+@pytest.mark.parametrize("name", ["demand", "late", "<odd> name"])
+def test_a_report_is_one_page_whose_data_is_only_text(con: grouplearn.Connection, name: str) -> None:
+    page = con.model(name).report()
+    WellFormed(page)
+    assert "url(" not in page
+    assert "@import" not in page
+    assert "\x01" not in page
+    for section in ("Best per group", "Failures", "Schedule"):
+        assert f"<h2>{section}</h2>" in page
+    assert ("<h2>Pooled and per group</h2>" in page) == (name == "demand")
+    assert ("&lt;script&gt;alert(1)&lt;/script&gt; &amp;" in page) == (name != "<odd> name")
+
+
+KINDS = {
+    "rounds": "USING mlp PREDICT x + z AS y FEATURES (x) FROM t GROUP BY g OVER HYPERBAND (l2 BETWEEN 0 AND 1) WITH (epochs = 3)",
+    "folds": "USING linear_regression PREDICT x + z AS y FEATURES (x) FROM t GROUP BY CUBE (g, k) VALIDATE FOLDS 3",
+    "classes": "USING logistic_regression PREDICT c FEATURES (x) FROM t GROUP BY ROLLUP (g) OVER GRID (l2 IN (1, 2)) OPTIMIZE f1",
+    "all failed": "USING logistic_regression PREDICT x > 5 AS never FEATURES (z) FROM t GROUP BY g",
+    "weights": "USING poisson_regression PREDICT c FEATURES (x) FROM t GROUP BY GROUPING SETS ((g), ()) WITH (weight = 1 + c)",
+    "one name": "USING linear_regression PREDICT x FEATURES (z) FROM t GROUP BY g AS l2 OVER GRID (l2 IN (0, 1))",
+    "trees": "USING gbdt PREDICT c FEATURES (x) FROM t GROUP BY g OVER GRID (num_leaves IN (4, 8)) KEEP BEST 1",
+    "nothing held out": "USING logistic_regression PREDICT z > 1 FEATURES (x) FROM t GROUP BY ROLLUP (g) VALIDATE NONE",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_models_of_every_kind_are_shown_and_reported(kind: str) -> None:
+    with grouplearn.connect(progress=None) as con:
+        con.execute(
+            "CREATE TABLE t AS SELECT i % 4 AS g, if(i % 5 = 0, NULL, 'k' || i % 2) AS k, i % 3 AS c,"
+            " i * 7919 % 1000 / 1000 AS x, i * 104729 % 1000 / 500 AS z FROM range(400) AS r(i)"
+        )
+        trained = con.sql(f'TRAIN MODEL "{kind}" {KINDS[kind]}')
+        for relation in (trained, con.sql(f'FROM "{kind}"')):
+            WellFormed(relation_html(relation) or "<no model table>")
+        page = con.model(kind).report()
+        WellFormed(page)
+        assert ("No group has a model." in page) == (kind == "all failed")
+        assert ("<h2>Pooled and per group</h2>" in page) == ("ROLLUP" in KINDS[kind] or kind in ("folds", "weights"))
+        assert ("on the same rows" in page) == (kind == "folds")
+        assert ("No rows were held out" in page) == (kind in ("weights", "nothing held out"))
+
+
+def test_a_report_compares_levels_and_names_failures(con: grouplearn.Connection) -> None:
+    finest, pooled = overview_of(con, "demand").by_level()
+    verdict = "Models of their own do better" if finest.merged < pooled.merged else "The coarsest models do better"
+    page = con.model("demand").report()
+    assert f"{verdict}: rmse (held-out) {number(finest.merged)} per region, {number(pooled.merged)} pooled" in page
+    assert "region = island" in con.model("late").report()
+
+
+def test_a_report_of_ten_thousand_groups_says_what_it_leaves_out() -> None:
+    with grouplearn.connect(progress=None) as con:
+        con.execute(
+            "CREATE TABLE t AS SELECT i // 8 AS g, i * 7919 % 101 AS x, x + i * 104729 % 13 AS y FROM range(80000) AS r(i)"
+        )
+        con.execute(
+            "TRAIN MODEL many USING linear_regression PREDICT y FEATURES (x) FROM t GROUP BY g OVER GRID (l2 IN (0, 1))"
+        )
+        page = con.model("many").report()
+    WellFormed(page)
+    assert len(page) < 200_000
+    assert "The best 50 and the worst 50 of 10,000, by rmse (held-out); the 9,900 in between are left out" in page
+    assert page.count("<tr>") < 150
+
+
+def test_the_report_command(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out.html"
+    command = [sys.executable, "-c", "import sys; from grouplearn.frontends.shell import main; sys.exit(main())"]
+    run = subprocess.run([*command, "report", str(path), "demand", "-o", str(out)], capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert re.fullmatch(rf"{re.escape(str(out))}: \d+ kB\n", run.stdout)
+    WellFormed(out.read_text(encoding="utf-8"))
+    assert report_command.main([str(path), "main.late", "-o", "-"]) == 0
+    assert capsys.readouterr().out.startswith("<!doctype html>")
+    assert report_command.main([str(path), "demands"]) == 1
+    assert 'Did you mean "demand"?' in capsys.readouterr().err
+    assert report_command.main([str(tmp_path / "no.duckdb"), "demand"]) == 1
+    assert "does not exist" in capsys.readouterr().err
+    for wrong in ([], [str(path)], [str(path), "demand", "-o"], [str(path), "demand", "-x"]):
+        assert report_command.main(wrong) == 2
+        assert capsys.readouterr().err.startswith("Usage: grouplearn report FILE MODEL")
+
+
+def test_without_a_name_the_page_is_written_beside(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert report_command.main([str(path), "demand"]) == 0
+    assert Path("demand.html").exists()
+
+
+def test_a_model_table_has_best_trials_first_and_curves(con: grouplearn.Connection) -> None:
+    page = relation_html(con.sql("FROM late"))
+    assert page is not None
+    WellFormed(page)
+    rows = page.split("<tr")[2:]
+    kinds = ["best" if 'class="best"' in row else "failed" if 'class="failed"' in row else "" for row in rows]
+    assert kinds == ["best"] * 3 + [""] * 3 + ["failed"] * 2
+    assert [row.count("<svg") for row in rows] == [1] * 6 + [0] * 2
+    assert "valid_auc ↑" in page
+    assert "<script" not in page
+    assert "the label is true in all of" in page
+
+
+def test_a_users_order_is_kept(con: grouplearn.Connection) -> None:
+    page = relation_html(con.sql("SELECT region, l2, status FROM late WHERE region = 'north' ORDER BY l2 DESC")) or ""
+    assert re.findall(r">(\d\.\d)</td>", page) == ["5.0", "0.0"]
+    assert page.count("<svg") == 2
+
+
+def test_what_is_no_model_table_is_shown_as_ever(con: grouplearn.Connection) -> None:
+    for query in ("SELECT 1 AS a", "SHOW MODELS", "FROM late_curves", "FROM sales", "SELECT region, l2 FROM late"):
+        assert relation_html(con.sql(query)) is None
+
+
+def test_a_trained_relation_is_a_model_table() -> None:
+    with grouplearn.connect(progress=None) as con:
+        con.execute("CREATE TABLE t AS SELECT i % 2 AS g, i % 7 AS x, i % 3 > 0 AS y FROM range(100) AS r(i)")
+        trained = con.sql(
+            "TRAIN MODEL m USING logistic_regression PREDICT y FEATURES (x) FROM t GROUP BY g WITH (epochs = 9)"
+        )
+        assert (relation_html(trained) or "").count("<svg") == 2
+        assert rendered(trained, con.native, con.model("m")._stored)
+        assert con.model("m")._repr_html_().count('class="best"') == 2
+
+
+def test_a_rollback_leaves_a_relation_without_a_model(con: grouplearn.Connection) -> None:
+    with grouplearn.connect(progress=None) as own:
+        own.execute("CREATE TABLE t AS SELECT i % 2 AS g, i % 7 AS x, i % 3 AS y FROM range(100) AS r(i)")
+        own.begin()
+        own.execute("TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM t GROUP BY g")
+        model = own.model("m")
+        own.rollback()
+        with pytest.raises(grouplearn.BindError):
+            own.model("m")
+        assert model.name == "m"
+
+
+def test_pictures_leave_out_what_is_not_a_number() -> None:
+    assert sparkline([1.0], "one") == ""
+    assert sparkline([None, math.nan, math.inf, 2.0], "one") == ""
+    assert sparkline([3.0, None, 1.0], "a<b").count("<polyline") == 1
+    assert "a&lt;b" in sparkline([3.0, 1.0], "a<b")
+    assert histogram([1.0, 1.0, 1.0], "same", "x") == ""
+    assert sum(map(int, re.findall(r"<title>(\d+)</title>", histogram([0, 1, 1, 5.0, math.nan], "h", "x")))) == 4
+    assert lines([Line([])], "none", "x", "y") == ""
+    flat = lines([Line([(1, 2.0), (2, 2.0)])], "flat", "x", "y")
+    assert "nan" not in flat
+
+
+def test_long_curves_are_thinned_with_both_ends() -> None:
+    points = [(x, float(x)) for x in range(10_000)]
+    thin = thinned(points)
+    assert (len(thin), thin[0], thin[-1]) == (160, points[0], points[-1])
+
+
+def test_numbers_have_four_digits() -> None:
+    assert [number(value) for value in (0.123456, 1234.5, 0, 1.2e-9, None, math.nan)] == [
+        "0.1235", "1,234", "0", "1.2e-09", "-", "-",
+    ]  # fmt: skip
