@@ -83,6 +83,7 @@ class Ledger:
             segment = Segment(tuple(self._waiting), self.seconds + self._flushed - self._began)
             number = 1 + max((int(path.stem.split("-")[1]) for path in segments(self.directory)), default=0)
             write(self.directory / f"units-{number:06d}.segment", to_bytes(segment))
+            _forget_states(self.directory, {result.unit.id for result in self._waiting})
             self._waiting.clear()
 
     def compact(self, needed: Callable[[UnitResult], UnitResult]) -> None:
@@ -103,6 +104,13 @@ class Ledger:
         for each in paths:
             each.unlink()
         self._compacted = path.stat().st_size
+
+
+def _forget_states(directory: Path, units: set[int]) -> None:
+    """Remove what was kept of units in training that are done."""
+    for path in directory.glob("state-*"):
+        if int(path.name.split(".")[0].split("-")[1]) in units:
+            path.unlink(missing_ok=True)
 
 
 def segments(directory: Path) -> list[Path]:
