@@ -15,7 +15,7 @@ from grouplearn.runtime import ledger, states
 from grouplearn.runtime.states import Keeper
 
 #: A group of more than one block.
-ROWS = 20_000
+ROWS = 40_000
 TRAIN = "TRAIN MODEL m USING {} WITH (durable = true, workers = 1, {})"
 FEATURES = "FEATURES (zscore(a), b, c) FROM t"
 STATEMENTS = {
@@ -120,6 +120,47 @@ def test_a_unit_goes_on_inside(path: Path, monkeypatch: pytest.MonkeyPatch, kind
             assert len(kept) == every - after, f"died after {after} of {every} epochs"
         assert everything(path) == expected, after
         assert not runs_of(str(path)).exists()
+
+
+#: One of three groups of several blocks is split between two workers.
+GROUPED = f"PREDICT y {FEATURES.replace('FROM t', 'FROM (FROM t, range(3))')} GROUP BY g VALIDATE SAMPLE 10%"
+SPLIT = {
+    "gap": (f"mlp {GROUPED}", "epochs = 4, operator = 'gap'"),
+    "early": (f"mlp {GROUPED}", "epochs = 4, operator = 'gap', early_stopping = 2"),
+    "linear": (f"logistic_regression PREDICT y {FEATURES} OVER GRID (l1 IN (1, 2))", "epochs = 8, operator = 'gap'"),
+}
+
+
+@pytest.mark.parametrize("kind", SPLIT)
+def test_a_group_that_is_split_goes_on_inside(path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Its blocks are on two workers, and what its steps reach is kept after epochs."""
+    statement = TRAIN.format(*SPLIT[kind]).replace("workers = 1", "workers = 2")
+    with monkeypatch.context() as patch:
+        kept = saves(patch)
+        answer(path, statement)
+        every = len(kept)
+    steps = "SELECT count(*), count(DISTINCT epoch) FROM grouplearn.units"
+    ((all_steps, epochs),) = answer(path, steps)
+    assert all_steps > 2 * epochs > 0, "the group is split"
+    expected = everything(path)
+    for after in sorted({1, every // 2, every - 1}):
+        dies(path, monkeypatch, statement, after)
+        with monkeypatch.context() as patch:
+            kept = saves(patch)
+            answer(path, "RESUME MODEL m")
+        assert len(kept) <= every - after + 2, "but for what two workers were at, nothing is trained twice"
+        assert everything(path) == expected, after
+
+
+def test_a_hopping_pack_goes_on_inside(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order of its visits is another one after a death, so its bits may be too; its epochs are those it was to have."""
+    statement = TRAIN.format(f"mlp PREDICT y {FEATURES}", "epochs = 5, operator = 'mop'").replace(
+        "workers = 1", "workers = 2"
+    )
+    dies(path, monkeypatch, statement, 3)
+    answer(path, "RESUME MODEL m")
+    assert answer(path, "SELECT status, epochs FROM m") == [("done", 5)]
+    assert answer(path, "SELECT count(*), max(epoch) FROM m_curves") == [(5, 5)]
 
 
 def test_a_damaged_state_is_not_used(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

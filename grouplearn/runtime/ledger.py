@@ -128,7 +128,7 @@ def read(directory: Path) -> tuple[Segment, ...]:
     return tuple(found)
 
 
-def write(path: Path, content: bytes) -> None:
+def write(path: Path, content: bytes, hint: str = "free disk space, and RESUME MODEL goes on from here") -> None:
     """Write a file with its digest, as a whole or not at all; raises TrainingError."""
     draft = path.with_suffix(".draft")
     try:
@@ -142,7 +142,7 @@ def write(path: Path, content: bytes) -> None:
     except OSError as error:
         draft.unlink(missing_ok=True)
         message = f"what the run has reached could not be kept: {error.strerror}\nFile: {path}"
-        raise TrainingError(message, hint="free disk space, and RESUME MODEL goes on from here") from None
+        raise TrainingError(message, hint=hint) from None
 
 
 def checked(path: Path) -> bytes | None:
