@@ -14,7 +14,8 @@ from pathlib import Path
 
 from grouplearn.data.dataset import Dataset, DatasetFiles, Group
 from grouplearn.data.plain import NotPlain, from_bytes, to_bytes
-from grouplearn.data.run_directory import MANIFEST, RunDirectory, durable_runs, is_locked, runs_of
+from grouplearn.data.run_directory import MANIFEST, RunDirectory, durable_runs, identity_of, is_locked, runs_of
+from grouplearn.errors import TrainingError
 from grouplearn.learners import registry
 from grouplearn.learners.base import Task
 from grouplearn.plan.definition import HyperparameterColumn, ItemColumn, KeyColumn, ModelDefinition
@@ -77,8 +78,13 @@ class Run:
 
     @property
     def id(self) -> str:
-        """What tells it from others: the first digits of its directory's name."""
-        return self.path.name.partition("-")[2][:8]
+        """What tells it from others: the first digits of its identity."""
+        return self.identity[:8]
+
+    @property
+    def identity(self) -> str:
+        """The identity of the model that it makes."""
+        return identity_of(self.path)
 
     @property
     def n_bytes(self) -> int:
@@ -88,12 +94,17 @@ class Run:
 
 def keep(directory: RunDirectory, manifest: Manifest) -> None:
     """Make a run one that can be resumed: force its rows to the disk, and write the manifest; raises TrainingError."""
-    for path in directory.path.glob("*.npy"):
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
+    try:
+        for path in directory.path.glob("*.npy"):
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+    except OSError as error:
+        message = f"the run could not be kept on disk: {error.strerror}\nDirectory: {directory.path}"
+        raise TrainingError(message, hint="free disk space, or train WITH (durable = false)") from None
     nothing = manifest.job.dataset.rows(0, 0)
     job = replace(manifest.job, dataset=replace(nothing, files=None), network=None)  # a network is code
-    ledger.write(directory.path / MANIFEST, to_bytes(replace(manifest, job=job)))
+    hint = "free disk space, or train WITH (durable = false)"
+    ledger.write(directory.path / MANIFEST, to_bytes(replace(manifest, job=job)), hint)
     directory.keep()
 
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
-from grouplearn import answers, durable
+import duckdb
+
+from grouplearn import answers, durable, sqltext, training
+from grouplearn.catalog import models, store
+from grouplearn.catalog.schema import has_schema
+from grouplearn.catalog.views import best_sql
 from grouplearn.data.run_directory import RunDirectory, remove_run, size
 from grouplearn.durable import Manifest, Run
-from grouplearn.errors import did_you_mean
+from grouplearn.errors import Cancelled, ModelExists, TrainingError, did_you_mean
 from grouplearn.learners import registry
 from grouplearn.learners.base import Learner
 from grouplearn.parser.statements import DropRun, ResumeModel, TrainModel
@@ -25,7 +31,8 @@ from grouplearn.runtime.cluster import Cluster
 from grouplearn.runtime.job import Job
 from grouplearn.runtime.ledger import Ledger
 from grouplearn.search.procedures import SearchPlan
-from grouplearn.steering import Journal, Steering
+from grouplearn.steering import IN_TRAINING, Journal, Steering
+from grouplearn.workplace import Workplace
 
 #: Estimated seconds of training from which a run is kept on disk without being asked to.
 DURABLE_SECONDS = 60.0
@@ -139,6 +146,63 @@ def resources(statement: ResumeModel, run: Run, settings: Mapping[str, Any], jud
     if refusal:
         raise judge.error(refusal, statement.name.span)
     return Resources(workers, executor, Cluster.by_settings(settings))
+
+
+def resume(statement: ResumeModel, judge: Judge, at: Workplace, *, again: bool = False) -> str:
+    """Go on with the newest unfinished run of a model and store it; return a SELECT of each group's best trial.
+
+    With ``again`` units with failed trials are trained once more. A run that died between storing its model and tidying up
+    is only tidied up.
+    """
+    catalog, schema = at.databases.of(statement.name, judge)
+    at.databases.refuse_change(catalog, statement.name.span, judge)
+    run = find(statement, at.databases.file(catalog), schema, judge)
+    began, stored = run.manifest, replace(run.manifest.definition, catalog=catalog)
+    if _is_stored(at.connection, catalog, run):
+        remove_run(run.path)
+        return best_sql(stored, run.identity, catalog, validated=began.validated)
+    where = resources(statement, run, at.settings, judge)
+    conflict = store.exists(at.connection, catalog, schema, stored.name)
+    if conflict is not None and not (conflict.is_model and began.replaces):
+        hint = f"DROP MODEL {stored.name} or rename it; or DROP RUN '{run.id}'."
+        raise ModelExists(conflict.message, text=judge.text, span=statement.name.span, hint=hint)
+    with RunDirectory.reopened(run.path) as directory:
+        ledger, job = Ledger(run.path, again=again), began.job_with_rows(run.path)
+        workload = replace(began.workload, workers=where.workers)
+        scheduled = training.Scheduled(began.operator, where.executor, began.units, workload, where.cluster)
+        acting = steering(job.trainer, began.search, ledger)
+        with IN_TRAINING.entered(at.place(catalog, schema, stored.name), acting), resumable(stored, ledger):
+            outcome = training.resume(began, job, scheduled, ledger, at.progress, at.cancelled, acting)
+        stored = stored if outcome.configs is None else replace(stored, configs=outcome.configs)
+        with at.databases.transaction():
+            store.write(at.connection, stored, outcome, replace=began.replaces, identity=run.identity)
+        directory.remove()
+    return best_sql(stored, run.identity, catalog, validated=began.validated)
+
+
+def _is_stored(connection: duckdb.DuckDBPyConnection, catalog: str, run: Run) -> bool:
+    return has_schema(connection, catalog) and models.load_by_id(connection, catalog, run.identity) is not None
+
+
+@contextmanager
+def resumable(stored: ModelDefinition, ledger: Ledger | None) -> Iterator[None]:
+    """Where a run is interrupted or out of memory, say how to go on."""
+    name = stored.name if stored.name.isidentifier() else sqltext.identifier(stored.name)
+    try:
+        yield
+    except Cancelled:
+        if ledger is None:
+            raise
+        message = f"training was interrupted; {ledger.done} of its units are kept"
+        raise Cancelled(message, hint=f"RESUME MODEL {name} goes on from there.") from None
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "can't start new thread" not in str(error):
+            raise
+        if ledger is None:
+            hint = "Train WITH (workers = 1), or with a memory_limit, which keeps rows in files."
+            raise TrainingError("the process ran out of memory; nothing was stored", hint=hint) from None
+        message = f"the process ran out of memory; {ledger.done} of the run's units are kept"
+        raise TrainingError(message, hint=f"RESUME MODEL {name} WITH (workers = 1) goes on with less.") from None
 
 
 def show(database: str | None) -> str:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-
-import duckdb
 
 from grouplearn import answers, planning, training
 from grouplearn.catalog import models
@@ -18,7 +16,6 @@ from grouplearn.catalog.retrying import FailedGroup, Record
 from grouplearn.catalog.views import best_sql
 from grouplearn.data.dataset import Group
 from grouplearn.data.run_directory import RunDirectory
-from grouplearn.databases import Databases
 from grouplearn.errors import Error
 from grouplearn.learners import registry
 from grouplearn.parser.parse import parse
@@ -32,19 +29,8 @@ from grouplearn.plan.judge import Judge
 from grouplearn.plan.options import bind_retry_options
 from grouplearn.plan.physical import PhysicalPlan, definition, plan
 from grouplearn.plan.retrying import changed, cut, numbered, only, rows_of
-from grouplearn.runtime.job import Progress
 from grouplearn.schedule.messages import Unit
-
-
-@dataclass(frozen=True, slots=True)
-class Workplace:
-    """What a statement is carried out with: the user's connection and settings, who watches, who may stop it."""
-
-    connection: duckdb.DuckDBPyConnection
-    databases: Databases
-    settings: Mapping[str, Any]
-    progress: Progress | None
-    cancelled: Callable[[], bool]
+from grouplearn.workplace import Workplace
 
 
 def retry(statement: RetryFailed, model: StoredModel, judge: Judge, at: Workplace) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib.util
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +18,7 @@ from grouplearn.catalog.schema import table
 from grouplearn.catalog.views import best_sql
 from grouplearn.data.run_directory import RunDirectory
 from grouplearn.databases import Databases
-from grouplearn.errors import BindError, Cancelled, ModelExists
+from grouplearn.errors import BindError, ModelExists
 from grouplearn.learners import registry
 from grouplearn.parser.render import render
 from grouplearn.parser.statements import (
@@ -62,9 +61,9 @@ from grouplearn.plan.measured import Measured, Ran, compare
 from grouplearn.plan.options import check_setting, known_setting
 from grouplearn.plan.physical import PhysicalPlan, definition
 from grouplearn.runtime.job import Progress
-from grouplearn.runtime.ledger import Ledger
 from grouplearn.search.procedures import PROCEDURES
 from grouplearn.steering import IN_TRAINING, Place
+from grouplearn.workplace import Workplace
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,53 +170,37 @@ class Session:
             stored = definition(physical, render(statement))
             ledger = resuming.kept(physical, choice, job, stored, statement, directory, began)
             steering = resuming.steering(bound.learner, bound.search, ledger)
-            with IN_TRAINING.entered(self._key(catalog, schema, bound.name), steering), _resumable(stored, ledger):
+            with (
+                IN_TRAINING.entered(self._key(catalog, schema, bound.name), steering),
+                resuming.resumable(stored, ledger),
+            ):
                 outcome = training.run(
                     physical, choice, job, self._progress, self._cancelled.is_set, began, steering, ledger
                 )
             stored = stored if outcome.configs is None else replace(stored, configs=outcome.configs)
             with self._databases.transaction():
-                model = store.write(self._connection, stored, outcome, replace=statement.replace)
+                identity = directory.identity
+                model = store.write(self._connection, stored, outcome, replace=statement.replace, identity=identity)
             directory.remove()
         return _Trained(physical, choice, stored, model)
 
-    def _resume(self, statement: ResumeModel, judge: Judge, *, again: bool = False) -> str:
-        """Go on with an unfinished run; ``again``: units with failed trials are trained once more."""
-        catalog, schema = self._databases.of(statement.name, judge)
-        self._databases.refuse_change(catalog, statement.name.span, judge)
-        run = resuming.find(statement, self._databases.file(catalog), schema, judge)
-        where = resuming.resources(statement, run, self._settings, judge)
-        began, name = run.manifest, run.manifest.definition.name
-        conflict = store.exists(self._connection, catalog, schema, name)
-        if conflict is not None and not (conflict.is_model and began.replaces):
-            hint = f"DROP MODEL {name} or rename it; or DROP RUN '{run.id}'."
-            raise ModelExists(conflict.message, text=judge.text, span=statement.name.span, hint=hint)
-        stored = replace(began.definition, catalog=catalog)
-        with RunDirectory.reopened(run.path) as directory:
-            ledger, job = Ledger(run.path, again=again), began.job_with_rows(run.path)
-            workload = replace(began.workload, workers=where.workers)
-            scheduled = training.Scheduled(began.operator, where.executor, began.units, workload, where.cluster)
-            steering = resuming.steering(job.trainer, began.search, ledger)
-            with IN_TRAINING.entered(self._key(catalog, schema, name), steering), _resumable(stored, ledger):
-                cancelled = self._cancelled.is_set
-                outcome = training.resume(began, job, scheduled, ledger, self._progress, cancelled, steering)
-            stored = stored if outcome.configs is None else replace(stored, configs=outcome.configs)
-            with self._databases.transaction():
-                model = store.write(self._connection, stored, outcome, replace=began.replaces)
-            directory.remove()
-        return best_sql(stored, model, catalog, validated=began.validated)
+    def _resume(self, statement: ResumeModel, judge: Judge) -> str:
+        return resuming.resume(statement, judge, self._workplace())
 
     def _retry(self, statement: RetryFailed, judge: Judge) -> str:
         catalog, schema = self._databases.of(statement.name, judge)
         model = models.load_definition(self._connection, catalog, schema, statement.name.name)
         file = self._databases.file(catalog)
         if model is None and file and durable.of_model(file, schema, statement.name.name):
-            return self._resume(ResumeModel(statement.name, statement.options), judge, again=True)
-        model = model or self._databases.model(statement.name, judge)
-        at = retrying.Workplace(
-            self._connection, self._databases, self._settings, self._progress, self._cancelled.is_set
+            unfinished = ResumeModel(statement.name, statement.options)
+            return resuming.resume(unfinished, judge, self._workplace(), again=True)
+        return retrying.retry(
+            statement, model or self._databases.model(statement.name, judge), judge, self._workplace()
         )
-        return retrying.retry(statement, model, judge, at)
+
+    def _workplace(self) -> Workplace:
+        cancelled = self._cancelled.is_set
+        return Workplace(self._connection, self._databases, self._settings, self._progress, cancelled, self._key)
 
     def _explain(self, statement: ExplainTrain, judge: Judge) -> str:
         train = statement.train
@@ -382,19 +365,6 @@ class Session:
         setting, value = check_setting(judge, statement.name, statement.value)
         self._settings[setting] = value
         return answers.notice(f"{name} is {value}")
-
-
-@contextmanager
-def _resumable(stored: ModelDefinition, ledger: Ledger | None) -> Iterator[None]:
-    """Where a durable run is interrupted, say how to go on."""
-    try:
-        yield
-    except Cancelled:
-        if ledger is None:
-            raise
-        name = stored.name if stored.name.isidentifier() else sqltext.identifier(stored.name)
-        message = f"training was interrupted; {ledger.done} of its units are kept"
-        raise Cancelled(message, hint=f"RESUME MODEL {name} goes on from there.") from None
 
 
 def _nothing_trained(statement: TrainModel) -> str:

@@ -99,6 +99,7 @@ def run(
     WITHIN counts from ``began``, a ``time.time()``; a search hears at its barriers what ``steering`` was told. With a
     ``ledger`` every unit that is done is on disk soon after.
     """
+    job = job if ledger is None else replace(job, states=str(ledger.directory))
     within = physical.bound.options.within
     if within is not None:
         job = replace(job, deadline=(time.time() if began is None else began) + within)
@@ -185,6 +186,7 @@ def resume(
     steering: Steering | None = None,
 ) -> RunOutcome:
     """Go on with a run from its ledger; raises Cancelled when ``cancelled()`` became true."""
+    job = replace(job, states=str(ledger.directory))
     if manifest.within is not None:
         job = replace(job, deadline=time.time() + max(0.0, manifest.within - ledger.seconds))
     watching, definition = progress or _Silent(), manifest.definition

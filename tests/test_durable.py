@@ -33,11 +33,6 @@ STATEMENTS = {
     "folds": TRAIN.format(
         learner="gbdt", search="OVER GRID (num_leaves IN (4, 8)) VALIDATE FOLDS 2", options="num_iterations = 3"
     ),
-    "hyperband": TRAIN.format(
-        learner="mlp",
-        search="OVER HYPERBAND (learning_rate BETWEEN 1e-3 AND 1 LOG)",
-        options="epochs = 4, trials = 4, reduction_factor = 2",
-    ),
     "gathered": TRAIN.format(learner="logistic_regression", search="OVER GRID (l2 IN (1, 2))", options="seed = 1"),
 }
 MODELS = "FROM (SELECT * EXCLUDE (model) FROM grouplearn.artifacts) ORDER BY ALL"

@@ -94,7 +94,7 @@ def test_a_search_that_died_decides_as_if_it_had_not(
     statement = TRAIN.format(SEARCHES[kind])
     answer(path, statement)
     expected, every = everything(path), sorted(trained)
-    for deaths in range(1, len(every), max(1, len(every) // 7)):
+    for deaths in range(1, len(every), max(1, len(every) // 4)):
         trained.clear()
         dies(path, monkeypatch, statement, deaths)
         assert len(answer(path, "RESUME MODEL m WITH (workers = 1)")) == GROUPS

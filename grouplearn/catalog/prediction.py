@@ -18,9 +18,9 @@ import duckdb
 import pyarrow as pa
 
 from grouplearn.catalog.models import StoredModel, load_by_id
-from grouplearn.catalog.records import ModelDefinition, RunOutcome
+from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import databases_with_models, table
-from grouplearn.catalog.scoring import Scorer, load_scorer, scorer_of
+from grouplearn.catalog.scoring import Scorer, load_scorer
 from grouplearn.errors import DataError, did_you_mean
 from grouplearn.sqltext import literal
 

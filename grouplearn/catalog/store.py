@@ -71,8 +71,15 @@ def _objects(
     return found
 
 
-def write(con: duckdb.DuckDBPyConnection, definition: ModelDefinition, outcome: RunOutcome, *, replace: bool) -> str:
-    """Store a finished run and create the model's views and macro; return the model's identity.
+def write(
+    con: duckdb.DuckDBPyConnection,
+    definition: ModelDefinition,
+    outcome: RunOutcome,
+    *,
+    replace: bool,
+    identity: str | None = None,
+) -> str:
+    """Store a finished run and create the model's views and macro; return the model's identity, a new one if not given.
 
     The caller holds the transaction. Raises ModelExists when something stands in the way.
     """
@@ -83,7 +90,7 @@ def write(con: duckdb.DuckDBPyConnection, definition: ModelDefinition, outcome: 
     ensure_schema(con, catalog)
     if replace:
         drop(con, catalog, definition.schema, definition.name)
-    model = str(uuid.uuid4())
+    model = identity or str(uuid.uuid4())
     insert(con, table(catalog, "models"), model, rows.models(definition, outcome))
     for name, make in _tables(definition, outcome):
         insert(con, table(catalog, name), model, make())

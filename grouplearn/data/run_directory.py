@@ -11,6 +11,7 @@ import mmap
 import os
 import shutil
 import tempfile
+import time
 import uuid
 from contextlib import suppress
 from pathlib import Path
@@ -23,10 +24,12 @@ import numpy.typing as npt
 from grouplearn.errors import TrainingError
 
 #: Held locked by the process that uses the directory, so a lock that can be had says that the process is dead.
-PID_FILE = "pid"
+PID_FILE, _NEW_PID_FILE = "pid", ".pid"
 _PRIVATE = 0o700
 #: Names begin with it: those of the second kind stay until somebody resumes or drops the run.
 _PASSING, _DURABLE = "run-", "durable-"
+#: What is being removed; and seconds for which a directory may be without a pid file.
+_GONE, _NEW_SECONDS = "gone-", 60.0
 #: The file that makes a durable run one that can be resumed.
 MANIFEST = "manifest"
 _HINT = "free disk space, or let more rows stay in memory with a higher memory limit"
@@ -62,15 +65,14 @@ class RunDirectory:
         """Return a durable directory that another process left; raises BlockingIOError while that process lives."""
         directory = cls(path.parent)
         directory.durable = True
-        directory._lock = (path / PID_FILE).open("r+")
+        directory._lock = (path / PID_FILE).open("r+b", buffering=0)
         try:
             fcntl.flock(directory._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             directory._lock.close()
             raise
         directory._lock.truncate()
-        directory._lock.write(str(os.getpid()))
-        directory._lock.flush()
+        directory._lock.write(str(os.getpid()).encode())
         directory._path, directory._kept = path, True
         return directory
 
@@ -83,6 +85,11 @@ class RunDirectory:
             self._let_go()
         else:
             self.remove()
+
+    @property
+    def identity(self) -> str | None:
+        """The identity of the model that a durable run makes, by which a stored model is known as that of the run."""
+        return identity_of(self._path) if self.durable and self._path is not None else None
 
     def keep(self) -> None:
         """From now on leave the directory where it is on leaving the context."""
@@ -107,11 +114,10 @@ class RunDirectory:
         self._path = path = self._parent / f"{_DURABLE if self.durable else _PASSING}{uuid.uuid4()}"
         path.mkdir(mode=_PRIVATE)
         # Locked under another name first: a pid file is never seen unlocked while its process lives.
-        self._lock = (path / ".pid").open("w")
+        self._lock = (path / _NEW_PID_FILE).open("wb", buffering=0)  # on a full disk, what is buffered cannot be closed
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self._lock.write(str(os.getpid()))
-        self._lock.flush()
-        return (path / ".pid").rename(path / PID_FILE).parent
+        self._lock.write(str(os.getpid()).encode())
+        return (path / _NEW_PID_FILE).rename(path / PID_FILE).parent
 
     def array(self, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Return a new array that lives in the file ``<name>.npy``, its disk space reserved; raises TrainingError."""
@@ -148,7 +154,7 @@ class RunDirectory:
     def remove(self) -> None:
         """Remove the directory; the parent too when it is empty. Mapped arrays stay readable until they are dropped."""
         if self._path is not None:
-            shutil.rmtree(self._path, ignore_errors=True)
+            _discard(self._path)
             _remove_empty(self._parent)
         self._let_go()
 
@@ -170,9 +176,14 @@ def durable_runs(parent: Path) -> list[Path]:
     return sorted(path for path in parent.glob(f"{_DURABLE}*") if path.is_dir())
 
 
+def identity_of(path: Path) -> str:
+    """Return the identity of the model that the durable run in ``path`` makes."""
+    return path.name.removeprefix(_DURABLE)
+
+
 def remove_run(path: Path) -> None:
     """Remove the directory of a durable run; the parent too when it is empty."""
-    shutil.rmtree(path)
+    _discard(path)
     _remove_empty(path.parent)
 
 
@@ -190,12 +201,34 @@ def is_locked(path: Path) -> bool:
 
 def remove_stale(parent: Path) -> None:
     """Remove the run directories in ``parent`` whose processes are dead, but for those that can be resumed."""
+    for path in parent.glob(f"{_GONE}*"):
+        shutil.rmtree(path, ignore_errors=True)
     begun = (path for path in durable_runs(parent) if not (path / MANIFEST).exists())
     for path in (*parent.glob(f"{_PASSING}*"), *begun):
-        with suppress(OSError), (path / PID_FILE).open("r+") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path, ignore_errors=True)
+        with suppress(OSError):
+            lock = next((path / name for name in (PID_FILE, _NEW_PID_FILE) if (path / name).exists()), None)
+            if lock is None:
+                _discard_old(path)
+                continue
+            with lock.open("r+") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _discard(path)
     _remove_empty(parent)
+
+
+def _discard_old(path: Path) -> None:
+    """Remove a directory that nobody has locked; a new one is nobody's for a moment."""
+    if time.time() - path.stat().st_mtime > _NEW_SECONDS:
+        _discard(path)
+
+
+def _discard(path: Path) -> None:
+    """Remove a directory; one that dying leaves half removed has another name, and is nobody's run any more."""
+    gone = path.with_name(f"{_GONE}{path.name}")
+    with suppress(OSError):
+        path.rename(gone)
+        path = gone
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def size(n_bytes: int) -> str:

@@ -342,7 +342,7 @@ class SamplingLearner(Learner, Protocol):
         stop: Stop,
         gang: Gang | None = None,
     ) -> tuple[State, Boosted]:
-        """Run all rounds of every config; one round is one epoch of the curve.
+        """Run all rounds of every config; one round is one epoch of the curve. ``state`` is new, or one that was kept.
 
         In a gang ``shard`` is this member's rows, ``valid`` all held-out rows; every member returns the same models.
         """
@@ -369,13 +369,15 @@ class Stop:
     """How a run ends early: after ``patience`` epochs without a better validation ``metric`` (None: never).
 
     ``cancelled`` is polled between rounds; when it returns True the learner raises ``Interrupted``. When ``expired`` does,
-    no further round begins, and configs that have had fewer than theirs are not ``done``.
+    no further round begins, and configs that have had fewer than theirs are not ``done``. ``keep`` is told between rounds
+    how to make a state that ``boost`` can go on from; it does so when it is time.
     """
 
     metric: str
     patience: int | None = None
     cancelled: Callable[[], bool] = lambda: False
     expired: Callable[[], bool] = lambda: False
+    keep: Callable[[Callable[[], State]], None] = lambda _: None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,12 @@ from typing import cast
 
 import numpy as np
 
-from grouplearn.learners.base import Interrupted, SideBySideLearner
+from grouplearn.learners.base import Interrupted, SequentialLearner, SideBySideLearner, State
 from grouplearn.runtime.evaluation import conclude, evaluate
-from grouplearn.runtime.fit import Pack, fit_side_by_side
+from grouplearn.runtime.fit import Pack, Training, begin, end_epoch, has_more, judged_now
 from grouplearn.runtime.job import Job, UnitResult
 from grouplearn.runtime.prepare import FINAL, GroupFailed, Prepared, prepare
+from grouplearn.runtime.states import Keeper
 from grouplearn.runtime.unit import failed_unit, group_of, or_failed, pack_of, train_unit
 from grouplearn.schedule.messages import Unit
 
@@ -66,7 +67,8 @@ def _train(
     packs = [pack_of(job, unit, unit.configs, prepared, report, cancelled) for unit, prepared in alike]
     try:
         with np.errstate(all="ignore"):  # divergence is told by the numbers, not by warnings
-            results = _results([unit for unit, _ in alike], packs)
+            keeper = Keeper.of(job.states, alike[0][0], alike[0][0].configs, together=len(alike))
+            results = _results([unit for unit, _ in alike], packs, keeper)
     except Interrupted:
         raise
     except Exception:
@@ -77,9 +79,11 @@ def _train(
     return {result.unit.group: result for result in results}
 
 
-def _results(units: Sequence[Unit], packs: Sequence[Pack]) -> list[UnitResult]:
+def _results(units: Sequence[Unit], packs: Sequence[Pack], keeper: Keeper) -> list[UnitResult]:
     found = []
-    for unit, pack, training in zip(units, packs, fit_side_by_side(packs), strict=True):
+    reached = keeper.read()
+    start = reached if reached is not None and len(reached) == len(packs) else None
+    for unit, pack, training in zip(units, packs, fit_side_by_side(packs, start, keeper.keep), strict=True):
         keep = unit.fold == FINAL
         trials = conclude(pack, unit.configs, training, evaluate(pack, training, keep), keep, 0.0)
         found.append(UnitResult(unit, trials, pack.prepared.facts))
@@ -88,3 +92,36 @@ def _results(units: Sequence[Unit], packs: Sequence[Pack]) -> list[UnitResult]:
 
 def _timed(result: UnitResult, seconds: float) -> UnitResult:
     return replace(result, trials=tuple(replace(trial, seconds=seconds) for trial in result.trials))
+
+
+def fit_side_by_side(
+    packs: Sequence[Pack],
+    start: Sequence[Training] | None = None,
+    keep: Callable[[Callable[[], Sequence[Training]]], None] = lambda _: None,
+) -> list[Training]:
+    """Train packs of the same configs on a whole group each, epoch by epoch together; as ``fit_pack`` for each.
+
+    ``start`` is what they have reached together, if anything; ``keep`` is that of all.
+    """
+    learner = cast(SideBySideLearner, packs[0].learner)
+    trainings = [begin(pack) for pack in packs] if start is None else list(start)
+    while going := [at for at, pack in enumerate(packs) if has_more(pack, trainings[at])]:
+        packs[0].check()
+        states = learner.train_stack(
+            [packs[at].prepared.problem for at in going],
+            packs[0].configs,
+            [trainings[at].state for at in going],
+            [packs[at].prepared.train.read() for at in going],
+            trainings[going[0]].epochs,
+        )
+        for at, state in zip(going, states, strict=True):
+            trainings[at] = _after_epoch(packs[at], trainings[at], state)
+        keep(lambda: trainings)
+    return trainings
+
+
+def _after_epoch(pack: Pack, training: Training, state: State) -> Training:
+    """Return the training of a whole group at the end of an epoch whose state is given, judged if there is a metric."""
+    active = np.flatnonzero(~training.state.done).tolist()
+    learner = cast(SequentialLearner, pack.learner)
+    return judged_now(pack, end_epoch(pack, replace(training, state=state), active, learner.losses(state)))

@@ -28,8 +28,18 @@ from grouplearn.runtime.prepare import (
     stored_blocks,
 )
 from grouplearn.runtime.rows import RowsAtHand, RowSource, dataset_bytes, row_bytes
+from grouplearn.runtime.states import Clock, Keeper
 from grouplearn.runtime.steps import Product, StepAnswer, finish, goes_on, make
-from grouplearn.runtime.unit import failed_trials, failed_unit, group_of, or_failed, pack_of, reason_of, train_unit
+from grouplearn.runtime.unit import (
+    failed_trials,
+    failed_unit,
+    group_of,
+    kept,
+    or_failed,
+    pack_of,
+    reason_of,
+    train_unit,
+)
 from grouplearn.schedule.messages import Blocks, Step, Unit
 
 #: Steps of several workers at the same time.
@@ -72,6 +82,7 @@ class Bench:
         self._runs: dict[int, list[Blocks]] = defaultdict(list)
         self._parts: dict[tuple[int, int, Blocks, Blocks], Prepared] = {}
         self._together: dict[int, tuple[Pack, Training]] = {}
+        self._clocks: dict[int, Clock] = {}
         self._loaded = 0
 
     def load(self, group: int, blocks: Blocks | None = None) -> None:
@@ -157,16 +168,25 @@ class Bench:
                 part = self.part(step, decided)
                 if step.kind in GANG_KINDS:  # of one worker: larger ones are not a step of one bench
                     return StepAnswer(step, unrecorded, result=train_unit(self._job, unit, part, report, cancelled))
-                pack = pack_of(self._job, unit, unit.configs, part, report, cancelled)
+                pack, keeper = pack_of(self._job, unit, unit.configs, part, report, cancelled), self._keeper(unit)
+                if step.kind == "init":
+                    pack = kept(pack, keeper)
                 if step.kind == "finish":
                     result = UnitResult(unit, finish(pack, unit, takes), decided.facts)
                     return StepAnswer(step, unrecorded, result=result, more=False)
                 product = make(pack, step, takes)
+                if isinstance(product, Training) and step.kind != "init" and goes_on(pack, product):
+                    keeper.keep(lambda: [product])
                 return StepAnswer(step, unrecorded, product, more=goes_on(pack, product))
         except Interrupted:
             raise
         except Exception as error:
             return _broken_step(step, error, decided.facts)
+
+    def _keeper(self, unit: Unit) -> Keeper:
+        """Return who keeps what the steps of a unit reach; each worker has a clock of its own for it."""
+        clock = self._clocks.setdefault(unit.id, Clock())
+        return Keeper.of(self._job.states, unit, unit.configs, clock=clock)
 
     def join(self, step: Step, decided: Outline, gang: Gang, watch: Watch) -> StepAnswer:
         """Train a unit as one member of a gang; the product is what the member's rows say of the finished models.

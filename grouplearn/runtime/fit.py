@@ -28,7 +28,6 @@ from grouplearn.learners.base import (
     Learner,
     SamplingLearner,
     SequentialLearner,
-    SideBySideLearner,
     State,
     Stop,
     Tensors,
@@ -50,7 +49,8 @@ class Pack:
     """What is trained: ``configs`` of one learner on one prepared group (or part of it), and when to stop.
 
     Sequential learners visit the group's blocks from ``first_block`` on, and then those before it. Training begins at
-    ``start`` if there is one, and begins no further epoch once ``expired()``. With ``carries`` its results can be gone on from.
+    ``start`` if there is one, and begins no further epoch once ``expired()``. With ``carries`` its results can be gone on
+    from. ``keep`` is told between epochs how to find out what was reached, and writes it down when it is time.
     """
 
     learner: Learner
@@ -64,6 +64,7 @@ class Pack:
     start: Training | None = None
     carries: bool = False
     expired: Callable[[], bool] = lambda: False
+    keep: Callable[[Callable[[], Training]], None] = lambda _: None
 
     def check(self) -> None:
         """Raise Interrupted when the run was cancelled."""
@@ -172,7 +173,7 @@ def update(pack: Pack, training: Training, sums: EpochSums) -> Training:
     state = learner.step(problem, pack.configs, training.state, total)
     active = np.flatnonzero(~settled.state.done).tolist()
     state = replace(state, done=state.done | settled.state.done)
-    return _end_epoch(pack, replace(settled, state=state), active, learner.losses(state))
+    return end_epoch(pack, replace(settled, state=state), active, learner.losses(state))
 
 
 def visit(pack: Pack, training: Training) -> Training:
@@ -194,7 +195,7 @@ def visit(pack: Pack, training: Training) -> Training:
     stopped = settled.state.done & ~stopped_before
     going_on = [index for index in training.active if not stopped[index]]
     settled = replace(settled, visited=0, active=(), ended=None, judged=BlockSums())
-    return _end_epoch(pack, settled, going_on, learner.losses(state))
+    return end_epoch(pack, settled, going_on, learner.losses(state))
 
 
 def settle(pack: Pack, training: Training, values: Sequence[float]) -> Training:
@@ -283,8 +284,8 @@ def _fit_algebraic(pack: Pack) -> Training:
             settled = settle(pack, training, waited_values(pack, training, metric))
             if settled.state.done.all():
                 return settled
-        training = update(pack, training, EpochSums(_learner_sums(pack, training.state), metric))
-    return _settled(pack, training)
+        training = _kept(pack, update(pack, training, EpochSums(_learner_sums(pack, training.state), metric)))
+    return judged_now(pack, training)
 
 
 def _all_blocks(pack: Pack, training: Training) -> Training:
@@ -301,39 +302,22 @@ def _all_blocks(pack: Pack, training: Training) -> Training:
 def _fit_sequential(pack: Pack, epoch: Callable[[Training], Training]) -> Training:
     training = begin(pack)
     while has_more(pack, training):
-        training = _settled(pack, epoch(training))
+        training = _kept(pack, judged_now(pack, epoch(training)))
     return training
 
 
-def fit_side_by_side(packs: Sequence[Pack]) -> list[Training]:
-    """Train packs of the same configs on a whole group each, epoch by epoch together; as ``fit_pack`` for each."""
-    learner, trainings = cast(SideBySideLearner, packs[0].learner), [begin(pack) for pack in packs]
-    while going := [at for at, pack in enumerate(packs) if has_more(pack, trainings[at])]:
-        packs[0].check()
-        states = learner.train_stack(
-            [packs[at].prepared.problem for at in going],
-            packs[0].configs,
-            [trainings[at].state for at in going],
-            [packs[at].prepared.train.read() for at in going],
-            trainings[going[0]].epochs,
-        )
-        for at, state in zip(going, states, strict=True):
-            trainings[at] = _after_epoch(packs[at], trainings[at], state)
-    return trainings
+def _kept(pack: Pack, training: Training) -> Training:
+    """Return the training, written down if it is time."""
+    pack.keep(lambda: training)
+    return training
 
 
-def _after_epoch(pack: Pack, training: Training, state: State) -> Training:
-    """Return the training of a whole group at the end of an epoch whose state is given, judged if there is a metric."""
-    active = np.flatnonzero(~training.state.done).tolist()
-    learner = cast(SequentialLearner, pack.learner)
-    return _settled(pack, _end_epoch(pack, replace(training, state=state), active, learner.losses(state)))
-
-
-def _settled(pack: Pack, training: Training) -> Training:
+def judged_now(pack: Pack, training: Training) -> Training:
+    """Return the training of a whole group with the points of curves complete."""
     return settle(pack, training, waited_values(pack, training, judge_blocks(pack, training)))
 
 
-def _end_epoch(pack: Pack, training: Training, active: Sequence[int], losses: FloatArray) -> Training:
+def end_epoch(pack: Pack, training: Training, active: Sequence[int], losses: FloatArray) -> Training:
     """Return the training with a further point on the curves of ``active``; they wait for its metric if there is one."""
     fits, done = list(training.fits), training.state.done.copy()
     for index in active:
@@ -386,13 +370,18 @@ def _descend(pack: Pack, learner: DataParallelLearner, training: Training, gang:
     pack.check()
     start, rows = training.state, prepared.train.read()
     state = learner.descend(prepared.problem, pack.configs, start, rows, training.epochs, gang)
-    return _end_epoch(pack, replace(training, state=state), active, learner.losses(state))
+    return end_epoch(pack, replace(training, state=state), active, learner.losses(state))
 
 
 def fit_sampling(pack: Pack, gang: Gang | None = None) -> Training:
     """Boost a pack to its last round."""
     learner, prepared, training = cast(SamplingLearner, pack.learner), pack.prepared, begin(pack)
-    stop = Stop(pack.metric, pack.patience, pack.cancelled, pack.expired)
+    begun = training
+
+    def keep(state: Callable[[], State]) -> None:
+        pack.keep(lambda: replace(begun, state=state()))
+
+    stop = Stop(pack.metric, pack.patience, pack.cancelled, pack.expired, keep)
     problem, start = prepared.problem, training.state
     train, valid = prepared.train.read(), None if prepared.valid is None else prepared.valid.read()
     state, boosted = learner.boost(problem, pack.configs, start, train, valid, stop, gang)

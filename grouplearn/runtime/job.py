@@ -50,7 +50,8 @@ class Job:
 
     A round of a search: trials (group, config) in ``starts`` go on from there, a unit in ``goals`` trains until its configs
     have had that many epochs, and with ``carries`` results bring what trials go on from. From ``deadline`` (seconds as
-    ``time.time`` counts them) on no epoch begins: trials stop with what they have reached.
+    ``time.time`` counts them) on no epoch begins: trials stop with what they have reached. ``states`` is the directory that
+    keeps how far units have come, None for nowhere.
     """
 
     learner: str
@@ -74,6 +75,7 @@ class Job:
     deadline: float | None = None
     network: Network | None = None
     label_length: int = 1
+    states: str | None = None
 
     @property
     def trainer(self) -> Learner:

@@ -83,6 +83,7 @@ class Ledger:
             segment = Segment(tuple(self._waiting), self.seconds + self._flushed - self._began)
             number = 1 + max((int(path.stem.split("-")[1]) for path in segments(self.directory)), default=0)
             write(self.directory / f"units-{number:06d}.segment", to_bytes(segment))
+            _forget_states(self.directory, {result.unit.id for result in self._waiting})
             self._waiting.clear()
 
     def compact(self, needed: Callable[[UnitResult], UnitResult]) -> None:
@@ -105,6 +106,13 @@ class Ledger:
         self._compacted = path.stat().st_size
 
 
+def _forget_states(directory: Path, units: set[int]) -> None:
+    """Remove what was kept of units in training that are done."""
+    for path in directory.glob("state-*"):
+        if int(path.name.split(".")[0].split("-")[1]) in units:
+            path.unlink(missing_ok=True)
+
+
 def segments(directory: Path) -> list[Path]:
     """Return the files of the ledger in ``directory``, in order."""
     return sorted(directory.glob("units-*.segment"))
@@ -120,7 +128,7 @@ def read(directory: Path) -> tuple[Segment, ...]:
     return tuple(found)
 
 
-def write(path: Path, content: bytes) -> None:
+def write(path: Path, content: bytes, hint: str = "free disk space, and RESUME MODEL goes on from here") -> None:
     """Write a file with its digest, as a whole or not at all; raises TrainingError."""
     draft = path.with_suffix(".draft")
     try:
@@ -134,7 +142,7 @@ def write(path: Path, content: bytes) -> None:
     except OSError as error:
         draft.unlink(missing_ok=True)
         message = f"what the run has reached could not be kept: {error.strerror}\nFile: {path}"
-        raise TrainingError(message, hint="free disk space, and RESUME MODEL goes on from here") from None
+        raise TrainingError(message, hint=hint) from None
 
 
 def checked(path: Path) -> bytes | None:

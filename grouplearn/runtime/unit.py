@@ -17,12 +17,15 @@ from grouplearn.runtime.fit import Pack, Training, fit_pack
 from grouplearn.runtime.job import Job, TrialResult, UnitResult
 from grouplearn.runtime.packed import failed_pack
 from grouplearn.runtime.prepare import FINAL, GroupFailed, Prepared, prepare
+from grouplearn.runtime.states import Keeper
 from grouplearn.schedule.messages import Unit
 
 Made = TypeVar("Made")
 
 #: A reason is a line in a table: longer texts of libraries are cut.
 _REASON_LENGTH = 500
+#: What libraries say where memory is short.
+_NO_MEMORY = ("can't allocate memory", "bad_alloc", "bad allocation")
 
 
 def train_unit(
@@ -81,7 +84,7 @@ def reason_of(error: Exception, features: Sequence[str] = ()) -> str:
     """Return an exception as a reason that a user understands; ``features`` are the names of the feature columns."""
     message = error.about(features) if isinstance(error, Diverged) else str(error)
     text = " ".join(message.split())[:_REASON_LENGTH]
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or any(each in text for each in _NO_MEMORY):
         return "out of memory; hint: fewer feature columns (hash, ordinal), or fewer workers at a time"
     if isinstance(error, Diverged | ValueError):
         return text or type(error).__name__
@@ -112,7 +115,7 @@ def _train(
     cancelled: Callable[[], bool],
 ) -> tuple[TrialResult, ...]:
     """Train the configs ``numbers`` as one pack; if the pack breaks, one by one, so that one config fails alone."""
-    pack = pack_of(job, unit, numbers, prepared, report, cancelled)
+    pack = kept(pack_of(job, unit, numbers, prepared, report, cancelled), Keeper.of(job.states, unit, numbers))
     started = time.perf_counter()
     try:
         return _finish(pack, numbers, fit_pack(pack), unit.fold == FINAL, started)
@@ -125,6 +128,13 @@ def _train(
             return (TrialResult(numbers[0], "failed", reason, seconds=seconds),)
         alone = (_train(job, unit, (number,), prepared, report, cancelled) for number in numbers)
         return tuple(trial for trials in alone for trial in trials)
+
+
+def kept(pack: Pack, keeper: Keeper) -> Pack:
+    """Return the pack as one that goes on from what its keeper knows, and is kept."""
+    reached = keeper.read()
+    start = pack.start if reached is None else reached[0]
+    return replace(pack, start=start, keep=lambda training: keeper.keep(lambda: [training()]))
 
 
 def pack_of(

@@ -84,16 +84,27 @@ def test_models_do_not_depend_on_where_rows_are(
 
 
 @pytest.mark.usefixtures("no_memory")
-@pytest.mark.parametrize("error", [KeyboardInterrupt, grouplearn.TrainingError("lost"), MemoryError])
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (KeyboardInterrupt, KeyboardInterrupt),
+        (grouplearn.TrainingError("lost"), grouplearn.TrainingError),
+        (MemoryError, grouplearn.TrainingError),
+    ],
+)
 def test_nothing_is_left_however_a_train_ends(
-    con: grouplearn.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+    con: grouplearn.Connection,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+    told: type[BaseException],
 ) -> None:
     def fail(*_: Any) -> None:
         assert runs(tmp_path) != []
         raise error
 
     monkeypatch.setattr(training, "run", fail)
-    with pytest.raises(error if isinstance(error, type) else type(error)):
+    with pytest.raises(told):
         con.execute(TRAIN.format(learner="linear_regression", label="y"))
     assert runs(tmp_path) == []
 
