@@ -12,12 +12,13 @@ from grouplearn.frontends.console import Console, Failed, Interrupted, Leave
 from grouplearn.frontends.dbapi import Connection, connect
 from grouplearn.frontends.output import MODES, Format
 
-SYNOPSIS = "Usage: grouplearn [OPTIONS] [FILE [SQL]]"
+SYNOPSIS = "Usage: grouplearn [OPTIONS] [FILE [SQL]]\n       grouplearn duckdb [OPTIONS OF DUCKDB]"
 USAGE = f"""\
 {SYNOPSIS}
 
 FILE is a DuckDB database; it is created if it does not exist. Without it the database is in memory.
-SQL after it is run like that of -c.
+SQL after it is run like that of -c. "grouplearn duckdb" is your own duckdb shell with our statements in it
+(a database file named duckdb: grouplearn ./duckdb).
 
   -c SQL          run SQL (or a dot command) and exit; may be repeated
   -f FILE         run a script and exit; may be repeated
@@ -54,8 +55,13 @@ class Options:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the shell and return its exit code."""
+    words = sys.argv[1:] if arguments is None else arguments
+    if words and words[0] == "duckdb":
+        from grouplearn.frontends.native import launch
+
+        return launch.main(words[1:])
     try:
-        options = parse_arguments(sys.argv[1:] if arguments is None else arguments)
+        options = parse_arguments(words)
     except UsageError as error:
         print(f'grouplearn: {error}\n{SYNOPSIS}\n"grouplearn -help" lists the options.', file=sys.stderr)
         return 2
