@@ -44,5 +44,5 @@ def register(connection: duckdb.DuckDBPyConnection) -> None:
     # Temporary macros belong to the connection, so this is how the function learns who asks.
     connection.execute(
         "CREATE OR REPLACE TEMP MACRO predict(model, features) AS"
-        f" grouplearn_predict('{token}', txid_current(), model, features)"
+        f" grouplearn_predict('{token}', current_transaction_id(), model, features)"
     )

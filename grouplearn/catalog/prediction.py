@@ -202,5 +202,5 @@ def remember(
     """Let ``predict`` use a model that the connection's current transaction wrote, until that transaction ends."""
     predictor = _predictors.get(connection)
     if predictor is not None:
-        transaction = connection.execute("SELECT txid_current()").fetchall()[0][0]
+        transaction = connection.execute("SELECT current_transaction_id()").fetchall()[0][0]
         predictor.remember(transaction, model, definition, outcome)

@@ -39,7 +39,7 @@ inline bool IsInterrupted(const duckdb::ClientContext &context) {
 #endif
 }
 
-//! The number of the transaction that the user's statement runs in, as txid_current() gives it.
+//! The number of the transaction that the user's statement runs in, as current_transaction_id() gives it.
 inline uint64_t TransactionId(const duckdb::ClientContext &context) {
 	return context.transaction.current_transaction.get()->global_transaction_id;
 }
