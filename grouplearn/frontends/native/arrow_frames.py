@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import struct
+import sys
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -166,16 +167,16 @@ def _metadata_size(address: int) -> int:
     return at - address
 
 
-def packed_batch(batch: pa.RecordBatch) -> list[bytes | memoryview]:
-    """Return the parts of a BATCH body. Slices are packed with all that they are a slice of: ``take`` rows first."""
-    exported = _ArrowArray()
-    batch._export_to_c(ctypes.addressof(exported))
-    buffers = {each.address: each for column in batch.columns for each in column.buffers() if each is not None}
-    packing = _Packing(buffers)
+def packed_batch(batch: pa.RecordBatch) -> list[bytes]:
+    """Return the parts of a BATCH body. Of a slice all that it is a slice of is packed: ``take`` its rows first."""
+    array, schema = _ArrowArray(), _ArrowSchema()
+    batch._export_to_c(ctypes.addressof(array), ctypes.addressof(schema))
+    packing = _Packing()
     try:
-        packing.add(exported)
+        packing.add(array, schema)
     finally:
-        exported.release(ctypes.byref(exported))
+        array.release(ctypes.byref(array))
+        schema.release(ctypes.byref(schema))
     described = b"".join(packing.header)
     start = _padded(8 + len(described))
     return [struct.pack("=q", start), described, bytes(start - 8 - len(described)), *packing.pieces]
@@ -186,32 +187,64 @@ def _padded(size: int) -> int:
 
 
 class _Packing:
-    """The arrays of a batch, described depth first, and their buffers, found by address."""
+    """The arrays of a batch, described depth first, and their buffers."""
 
-    def __init__(self, buffers: dict[int, Any]) -> None:
+    def __init__(self) -> None:
         self.header: list[bytes] = []
-        self.pieces: list[bytes | memoryview] = []
-        self._buffers = buffers
+        self.pieces: list[bytes] = []
         self._total = 0
 
-    def add(self, node: Any) -> None:
+    def add(self, array: Any, schema: Any) -> None:
         """Add an array and those below it."""
-        self.header.append(
-            struct.pack(
-                "=qqqqqq",
-                *(node.length, node.null_count, node.offset, node.n_buffers, node.n_children, bool(node.dictionary)),
-            )
-        )
-        for number in range(node.n_buffers):
-            self._add_buffer(self._buffers.get(node.buffers[number] or 0))
-        for number in range(node.n_children):
-            self.add(node.children[number].contents)
-        if node.dictionary:
-            self.add(node.dictionary.contents)
+        counts = (array.length, array.null_count, array.offset, array.n_buffers, array.n_children)
+        self.header.append(struct.pack("=qqqqqq", *counts, bool(array.dictionary)))
+        for number in range(array.n_buffers):
+            self._add_buffer(array.buffers[number], schema.format.decode(), array, number)
+        for number in range(array.n_children):
+            self.add(array.children[number].contents, schema.children[number].contents)
+        if array.dictionary:
+            self.add(array.dictionary.contents, schema.dictionary.contents)
 
-    def _add_buffer(self, buffer: Any) -> None:
-        size = 0 if buffer is None else buffer.size
-        self.header.append(struct.pack("=qq", self._total if buffer is not None else _ABSENT, size))
-        if buffer is not None:
-            self.pieces += [memoryview(buffer), bytes(_padded(size) - size)]
+    def _add_buffer(self, address: int | None, kind: str, array: Any, number: int) -> None:
+        size = buffer_bytes(kind, array, number) if address else 0
+        self.header.append(struct.pack("=qq", self._total if address else _ABSENT, size))
+        if address:
+            self.pieces += [ctypes.string_at(address, size), bytes(_padded(size) - size)]
             self._total += _padded(size)
+
+
+_WIDTHS = dict(zip("cCsSeiIflLg", (1, 1, 2, 2, 2, 4, 4, 4, 8, 8, 8), strict=True))
+_WIDTHS |= {"tdD": 4, "tdm": 8, "tts": 4, "ttm": 4, "ttu": 8, "ttn": 8, "tiM": 4, "tiD": 8, "tin": 16}
+
+
+def _width(kind: str) -> int:
+    """Return the bytes of a value of a type of fixed width, by Arrow's format string; 0 for all other types."""
+    match kind[0]:
+        case "w":
+            return int(kind[2:])
+        case "d":
+            numbers = kind[2:].split(",")
+            return int(numbers[2]) // 8 if len(numbers) > 2 else 16
+        case "t":
+            return _WIDTHS.get(kind, 8)  # timestamps and durations have a unit and a zone after their letter
+    return _WIDTHS.get(kind, 0)
+
+
+def buffer_bytes(kind: str, array: Any, number: int) -> int:
+    """Return the size of a buffer, which C structures do not have: the rows of the type's layout, and the last offset."""
+    count = array.length + array.offset
+    if kind.startswith("+u"):  # unions have no validity: type ids, then offsets of dense ones
+        return int(count * (1 if number == 0 else 4))
+    if number == 0 or kind == "b":
+        return int(-(-count // 8))
+    width = _width(kind)
+    if width:
+        return int(width * count)
+    if kind in ("+l", "+m", "u", "z", "+L", "U", "Z"):
+        offset = 8 if kind in ("+L", "U", "Z") else 4
+        size = (count + 1) * offset
+        if number == 1:
+            return int(size)
+        last = ctypes.string_at(array.buffers[1] + size - offset, offset)
+        return int.from_bytes(last, sys.byteorder)
+    raise TypeError(f"an Arrow type cannot be sent to the database: {kind}")

@@ -6,7 +6,9 @@ of ours to the same database (a ``cursor``).
 
 from __future__ import annotations
 
+import bisect
 import itertools
+import re
 import struct
 import threading
 from collections.abc import Iterator, Sequence
@@ -16,6 +18,7 @@ from typing import Any, cast
 import duckdb
 import pyarrow as pa
 
+from grouplearn.errors import cells
 from grouplearn.frontends.native.arrow_frames import batch_of, packed_batch, packed_schema, schema_of
 from grouplearn.frontends.native.frames import Channel, blob, text
 from grouplearn.frontends.native.frames import Kind as Frame
@@ -56,7 +59,7 @@ class RemoteConnection:
 
     def register(self, name: str, values: pa.Table) -> None:
         """Make an Arrow table a temporary table of the connection."""
-        columns = ", ".join(f"{identifier(column)} {kind}" for column, kind in _sql_types(values.schema))
+        columns = ", ".join(f"{identifier(column)} {kind}" for column, kind in _sql_types(values))
         self.execute(f"CREATE TEMP TABLE {identifier(name)} ({columns})")
         schema = packed_schema(values.schema)
         for batch in values.combine_chunks().to_batches(max_chunksize=_VECTOR):
@@ -187,8 +190,8 @@ def _converter() -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def _sql_types(schema: pa.Schema) -> list[tuple[str, str]]:
-    relation = _converter().from_arrow(schema.empty_table())
+def _sql_types(values: pa.Table) -> list[tuple[str, str]]:
+    relation = _converter().from_arrow(values)
     return [(name, str(kind)) for name, kind in zip(relation.columns, relation.types, strict=True)]
 
 
@@ -207,5 +210,23 @@ def error_of(message: str) -> duckdb.Error:
     kind = message.partition(" Error: ")[0].replace(" ", "") if " Error: " in message else ""
     names = (f"{kind}Exception", f"{kind.capitalize()}Exception")
     found = next((getattr(duckdb, name) for name in names if kind and hasattr(duckdb, name)), duckdb.Error)
-    error: duckdb.Error = found(message)
+    error: duckdb.Error = found(widened(message))
     return error
+
+
+_CARET = re.compile(r"(\n\nLINE \d+: )(.*)\n( +)\^$")
+_TOKEN = re.compile(r'\w+|"[^"]*"')
+
+
+def widened(message: str) -> str:
+    """Return a message with its caret under the whole word, as DuckDB 2 has it; DuckDB 1 marks the first letter.
+
+    ``LINE 1: SELECT nothere`` / ``       ^`` -> ``       ^^^^^^^``
+    """
+    caret = _CARET.search(message)
+    if caret is None:
+        return message
+    columns = list(itertools.accumulate(map(cells, caret[2]), initial=sum(map(cells, caret[1].strip("\n")))))
+    letter = bisect.bisect_left(columns, len(caret[3]))
+    token = _TOKEN.match(caret[2], letter)
+    return message + "^" * (sum(map(cells, token[0])) - 1) if token else message

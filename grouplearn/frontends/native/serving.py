@@ -113,7 +113,7 @@ def _batch(body: Body) -> pa.RecordBatch:
 
 def _part(found: Any, part: int, models: Any) -> Any:
     if part == _ALL:
-        return found
+        return found.cast(prediction.ARROW_TYPE)
     if part == _VALUE:
         classifiers = found.field("probabilities").is_valid()
         if pc.any(classifiers).as_py():
