@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 FLIGHTS := build/flights.duckdb
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types contracts unit bench clean
+.PHONY: help demo test check lint types contracts unit extension bench clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -39,8 +39,11 @@ contracts: $(STAMP)  ## imports go downward only
 unit: $(STAMP)  ## the tests
 	$(BIN)/python -m pytest
 
+extension: $(STAMP)  ## build the extension for the duckdb shell and for Python (VERSIONS="1.5.6 2.0.0")
+	$(BIN)/python -m grouplearn.frontends.native.build $(VERSIONS)
+
 bench: $(STAMP)  ## time us and the alternatives side by side (minutes)
 	for script in benchmarks/[a-z]*.py; do $(BIN)/python $$script || exit 1; done
 
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build udfs/extensions *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -11,7 +11,12 @@ from grouplearn.catalog import prediction
 
 
 def register_all(connection: duckdb.DuckDBPyConnection) -> None:
-    """Register our SQL functions on ``connection``; doing so again changes nothing."""
+    """Register our SQL functions on ``connection``; doing so again changes nothing.
+
+    A connection that ``serves_predict`` has them already: they are the native extension's there.
+    """
+    if getattr(connection, "serves_predict", False):
+        return
     files = sorted(resources.files("grouplearn.udfs").iterdir(), key=lambda entry: entry.name)
     for entry in files:
         if entry.name.endswith(".py") and entry.name != "__init__.py":

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from grouplearn.catalog.models import StoredModel, load_by_id
@@ -24,6 +25,18 @@ from grouplearn.catalog.scoring import Scorer, load_scorer
 from grouplearn.errors import DataError, did_you_mean
 from grouplearn.sqltext import literal
 
+#: What ``predict`` returns, as Arrow: ``scoring.PREDICTION``.
+ARROW_TYPE = pa.struct(
+    [
+        ("prediction", pa.string()),
+        ("value", pa.float64()),
+        ("probability", pa.float64()),
+        ("probabilities", pa.map_(pa.string(), pa.float64())),
+        ("model_level", pa.string()),
+        ("group_id", pa.int32()),
+        ("predicted", pa.list_(pa.float64())),
+    ]
+)
 #: Models kept loaded per connection.
 _LOADED = 16
 
@@ -68,6 +81,24 @@ class Predictor:
             return scorer.score(cursor, pa.Table.from_arrays(columns, names=[each.name for each in rows.type]))
         finally:
             cursor.close()
+
+    def predict_each(self, transaction: int, models: Any, rows: Any) -> Any:
+        """Return the predictions for rows each of which names its model; a NULL model or a NULL row gives NULL."""
+        if not (pa.types.is_struct(rows.type) or pa.types.is_null(rows.type)):
+            raise DataError("predict takes a row, that is a struct of columns: predict('model', t) ... FROM t")
+        coded = models.dictionary_encode()
+        wanted = np.asarray(coded.indices.fill_null(-1)).copy()
+        wanted[np.asarray(rows.is_null())] = -1
+        parts, places = [], []
+        for number in np.unique(wanted[wanted >= 0]):
+            at = np.flatnonzero(wanted == number)
+            parts.append(self.predict(transaction, coded.dictionary[int(number)].as_py(), rows.take(pa.array(at))))
+            places.append(at)
+        if not parts:
+            return pa.nulls(len(rows), ARROW_TYPE)
+        position = np.full(len(rows), -1)
+        position[np.concatenate(places)] = np.arange(sum(map(len, places)))
+        return pa.concat_arrays(parts).take(pa.array(position, mask=position < 0))
 
     def _scorer(self, cursor: duckdb.DuckDBPyConnection, transaction: int, reference: str) -> Scorer:
         self._uncommitted = [entry for entry in self._uncommitted if entry.transaction == transaction]
@@ -146,6 +177,11 @@ def predictor_for(connection: duckdb.DuckDBPyConnection) -> Predictor:
     return predictor
 
 
+def share(connection: duckdb.DuckDBPyConnection, predictor: Predictor) -> None:
+    """Let what this connection trains be remembered by a predictor that others have, too."""
+    _predictors[connection] = predictor
+
+
 def predictor_of_token(token: str) -> Predictor:
     """Return the predictor that a connection's ``predict`` names; raises DataError when the connection is gone."""
     predictor = _by_token.get(token)
@@ -173,5 +209,5 @@ def remember(
     """Let ``predict`` use a model that the connection's current transaction wrote, until that transaction ends."""
     predictor = _predictors.get(connection)
     if predictor is not None:
-        transaction = connection.execute("SELECT txid_current()").fetchall()[0][0]
+        transaction = connection.execute("SELECT current_transaction_id()").fetchall()[0][0]
         predictor.remember(transaction, model, definition, scorer)

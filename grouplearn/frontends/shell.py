@@ -12,12 +12,16 @@ from grouplearn.frontends.console import Console, Failed, Interrupted, Leave
 from grouplearn.frontends.dbapi import Connection, connect
 from grouplearn.frontends.output import MODES, Format
 
-SYNOPSIS = "Usage: grouplearn [OPTIONS] [FILE [SQL]]\n       grouplearn report FILE MODEL [-o OUT]"
+SYNOPSIS = """\
+Usage: grouplearn [OPTIONS] [FILE [SQL]]
+       grouplearn duckdb [OPTIONS OF DUCKDB]
+       grouplearn report FILE MODEL [-o OUT]"""
 USAGE = f"""\
 {SYNOPSIS}
 
 FILE is a DuckDB database; it is created if it does not exist. Without it the database is in memory.
-SQL after it is run like that of -c. "grouplearn report" writes a page about a model.
+SQL after it is run like that of -c. "grouplearn duckdb" is your own duckdb shell with our statements in it, "grouplearn report"
+writes a page about a model. (A database file of one of these names is ./duckdb or ./report.)
 
   -c SQL          run SQL (or a dot command) and exit; may be repeated
   -f FILE         run a script and exit; may be repeated
@@ -54,13 +58,17 @@ class Options:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the shell and return its exit code."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    if arguments[:1] == ["report"]:
+    words = sys.argv[1:] if arguments is None else arguments
+    if words[:1] == ["duckdb"]:
+        from grouplearn.frontends.native import launch
+
+        return launch.main(words[1:])
+    if words[:1] == ["report"]:
         from grouplearn.frontends import report_command
 
-        return report_command.main(arguments[1:])
+        return report_command.main(words[1:])
     try:
-        options = parse_arguments(arguments)
+        options = parse_arguments(words)
     except UsageError as error:
         print(f'grouplearn: {error}\n{SYNOPSIS}\n"grouplearn -help" lists the options.', file=sys.stderr)
         return 2

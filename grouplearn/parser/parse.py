@@ -1,8 +1,9 @@
 """The way in: a string of statements -> DuckDB's, byte for byte, and ours, as frozen nodes."""
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 
-from grouplearn.errors import Span
+from grouplearn.errors import ParseError, Span
 from grouplearn.parser.cursor import Cursor
 from grouplearn.parser.manage import (
     SETTING_PREFIX,
@@ -18,9 +19,9 @@ from grouplearn.parser.manage import (
     reject_later,
 )
 from grouplearn.parser.runs import parse_drop_run, parse_resume, parse_retry
-from grouplearn.parser.split import Piece, split
+from grouplearn.parser.split import HEAD_LENGTH, Piece, split
 from grouplearn.parser.statements import OurStatement, Passthrough, Statement
-from grouplearn.parser.tokens import Kind, Token, unquote
+from grouplearn.parser.tokens import Kind, Token, lex, unquote
 from grouplearn.parser.train import parse_train
 from grouplearn.parser.transfer import parse_export, parse_import
 
@@ -50,6 +51,14 @@ def parse(text: str) -> tuple[Statement, ...]:
     if not statements and text:
         return (Passthrough(text, Span(0, len(text))),)
     return tuple(statements)
+
+
+def parse_piece(text: str, start: int, stop: int) -> OurStatement:
+    """Return the one statement ``text[start:stop]``, which is ours; spans are offsets into ``text``."""
+    parser = _parser_for(tuple(islice(lex(text, start, stop), HEAD_LENGTH)))
+    if parser is None:
+        raise ParseError("this is not a statement of grouplearn's", text=text, span=Span(start, stop))
+    return parser(Cursor(text, start, stop))
 
 
 def is_complete(text: str) -> bool:

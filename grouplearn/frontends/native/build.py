@@ -1,0 +1,128 @@
+"""Builds the extension: ``python -m grouplearn.frontends.native.build [--force] VERSION ...`` of DuckDB.
+
+The headers are those of DuckDB's own source package, which pip fetches. No symbol of DuckDB's is linked, so nothing of it
+is compiled: a build takes seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+from grouplearn.frontends.native.locate import build_for, duckdb_platform, sources
+
+#: What is built where no version is named: the newest DuckDB with a command line on PyPI, and Python's.
+VERSIONS = ("1.5.6", "2.0.0")
+#: How the database checks that an extension fits (the metadata at its end).
+_SIGNATURE = bytes([0, 147, 4, 16]) + b"duckdb_signature" + bytes([128, 4])
+_HEADERS = "external/duckdb/src/include/"
+
+
+class BuildError(Exception):
+    """An extension could not be built."""
+
+
+def main() -> int:
+    """Build for the versions on the command line."""
+    parser = argparse.ArgumentParser(prog="grouplearn.frontends.native.build", description=__doc__)
+    parser.add_argument("versions", nargs="*", metavar="VERSION", default=VERSIONS)
+    parser.add_argument("--force", action="store_true", help="build again what is there already")
+    arguments = parser.parse_args()
+    for version in arguments.versions:
+        try:
+            print(build(version, force=arguments.force))
+        except BuildError as error:
+            print(f"DuckDB {version}: {error}", file=sys.stderr)
+            return 1
+    return 0
+
+
+def build(version: str, *, force: bool = False, folder: Path | None = None) -> Path:
+    """Build the extension for one DuckDB version and return where it is; one that is newer than its sources stays."""
+    target = build_for(version, folder)
+    newest = max(path.stat().st_mtime for path in sources().iterdir())
+    if not force and target.exists() and target.stat().st_mtime >= newest:
+        return target
+    with tempfile.TemporaryDirectory(prefix="grouplearn-build-") as temporary:
+        library = Path(temporary) / "grouplearn.so"
+        _compile(version, headers(version), library)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = target.with_suffix(f".{os.getpid()}")
+        unfinished.write_bytes(library.read_bytes() + metadata(version))
+        unfinished.replace(target)
+    return target
+
+
+def compiler() -> str:
+    """Return the C++ compiler: ``$CXX``, g++ or clang++."""
+    for name in (os.environ.get("CXX"), "g++", "clang++"):
+        if name and shutil.which(name):
+            return name
+    raise BuildError("there is no C++ compiler (g++ or clang++; or set CXX)")
+
+
+def _compile(version: str, include: Path, library: Path) -> None:
+    command = [
+        *(compiler(), "-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", "-fno-access-control", "-DNDEBUG", "-Wall"),
+        *("-isystem", str(include), f'-DGROUPLEARN_DUCKDB_VERSION="v{version}"', "-shared", "-Wl,--no-undefined"),
+        *("-Wl,--gc-sections", "-Wl,--strip-all", str(sources() / "all.cpp"), "-o", str(library), "-lpthread", "-ldl"),
+    ]
+    _run(command, "the compiler failed")
+
+
+def metadata(version: str) -> bytes:
+    """Return the end of an extension file: for which DuckDB, platform and interface it is, and no signature.
+
+    Up to 1.5 an unstable interface makes DuckDB itself refuse any other version. In 2.0 that word means another entry
+    point; there, as everywhere, the extension compares versions before anything else.
+    """
+    stable = version.split(".")[0] != "1"
+    interface, required = ("C_STRUCT", "v1.5.6") if stable else ("C_STRUCT_UNSTABLE", f"v{version}")
+    fields = ("", "", "", interface, "0.1.0", required, duckdb_platform(), "4")
+    return _SIGNATURE + b"".join(field.encode().ljust(32, b"\0") for field in fields) + bytes(256)
+
+
+def headers(version: str) -> Path:
+    """Return the folder with the C++ headers of a DuckDB version; pip fetches its source package where we have none."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "grouplearn" / "duckdb-headers"
+    target = cache / version
+    if target.is_dir():
+        return target
+    with tempfile.TemporaryDirectory(prefix="grouplearn-headers-") as temporary:
+        download = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "duckdb"]
+        _run([*download, f"duckdb=={version}", "--dest", temporary], "its source package could not be fetched")
+        unpacked = Path(temporary) / "include"
+        _unpack(next(Path(temporary).glob("duckdb-*.tar.gz")), unpacked)
+        cache.mkdir(parents=True, exist_ok=True)
+        try:
+            shutil.move(unpacked, target)
+        except OSError:
+            if not target.is_dir():  # another process was first
+                raise
+    return target
+
+
+def _unpack(archive: Path, target: Path) -> None:
+    with tarfile.open(archive) as package:
+        for member in package:
+            _, found, path = member.name.partition(_HEADERS)
+            if found and member.isfile():
+                member.name = path
+                package.extract(member, target, filter="data")
+
+
+def _run(command: list[str], failure: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    if done.returncode:
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        raise BuildError("\n".join([failure, *lines[-20:]]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

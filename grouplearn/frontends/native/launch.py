@@ -1,0 +1,69 @@
+"""``grouplearn duckdb``: the user's own ``duckdb`` shell, with our statements in it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from grouplearn import sqltext
+from grouplearn.frontends.native.locate import build_for, built_versions
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Replace this process by the user's ``duckdb`` with our extension loaded; return only where that is impossible."""
+    shell = find_shell()
+    if shell is None:
+        print(
+            "grouplearn: there is no duckdb here: not on the PATH, not the package duckdb-cli, not in GROUPLEARN_DUCKDB.\n"
+            "pip install duckdb-cli brings one. grouplearn alone starts a shell in which the same statements work.",
+            file=sys.stderr,
+        )
+        return 1
+    version = version_of(shell)
+    extension = build_for(version)
+    if not extension.exists():
+        print(refusal(shell, version), file=sys.stderr)
+        return 1
+    command = [shell, "-unsigned", "-cmd", f"LOAD {sqltext.string(str(extension))}", *arguments]
+    os.environ["GROUPLEARN_PYTHON"] = sys.executable
+    return os.execv(shell, command)  # noqa: S606
+
+
+def find_shell() -> str | None:
+    """Return the ``duckdb`` command: of ``GROUPLEARN_DUCKDB``, on the PATH, or of the package duckdb-cli."""
+    given = os.environ.get("GROUPLEARN_DUCKDB")
+    if given:
+        return shutil.which(given)
+    found = shutil.which("duckdb")
+    if found:
+        return found
+    package = importlib.util.find_spec("duckdb_cli")
+    for folder in (package.submodule_search_locations or ()) if package else ():
+        if (Path(folder) / "duckdb").is_file():
+            return str(Path(folder) / "duckdb")
+    return None
+
+
+def version_of(shell: str) -> str:
+    """Return the version of a ``duckdb`` command, such as ``1.5.6``; an empty text where it does not say."""
+    done = subprocess.run([shell, "--version"], capture_output=True, text=True, check=False)  # noqa: S603
+    found = re.match(r"v(\d+\.\d+\.\d+)\b", done.stdout)
+    return found[1] if found else ""
+
+
+def refusal(shell: str, version: str) -> str:
+    """Return what to tell a user whose DuckDB has no build, and what works instead."""
+    known = ", ".join(built_versions()) or "none"
+    return (
+        f"grouplearn: {shell} is DuckDB {version or 'of an unknown version'}, and there is no build of the extension for it "
+        f"(there are builds for: {known}).\n"
+        f"What works: a duckdb of one of these versions (pip install duckdb-cli, or GROUPLEARN_DUCKDB=path); "
+        f"building it, with g++: python -m grouplearn.frontends.native.build {version or 'VERSION'}; "
+        f"or grouplearn's own shell, in which the same statements work: grouplearn [FILE]"
+    )

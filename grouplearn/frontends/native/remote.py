@@ -1,0 +1,232 @@
+"""A DuckDB connection at the other end of a channel, with the methods that a session uses of ``DuckDBPyConnection``.
+
+What is executed runs in the user's process: on the user's connection and transaction (``number`` 0), or on a connection
+of ours to the same database (a ``cursor``).
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import re
+import struct
+import threading
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any, cast
+
+import duckdb
+import pyarrow as pa
+
+from grouplearn.errors import cells
+from grouplearn.frontends.native.arrow_frames import batch_of, packed_batch, packed_schema, schema_of
+from grouplearn.frontends.native.frames import Channel, blob, text
+from grouplearn.frontends.native.frames import Kind as Frame
+from grouplearn.parser.tokens import Kind, lex
+from grouplearn.sqltext import identifier, literal
+
+_EXACT, _STREAMED = 1, 2
+#: Rows that DuckDB takes into a vector at once.
+_VECTOR = 2048
+_local = threading.local()
+
+
+class RemoteConnection:
+    """Runs SQL at the other end of a channel; one thread at a time."""
+
+    #: ``predict`` is the extension's there, so nothing is to be registered by us.
+    serves_predict = True
+
+    def __init__(self, channel: Channel, number: int = 0, numbers: Iterator[int] | None = None) -> None:
+        self._channel = channel
+        self._number = number
+        self._numbers = numbers or itertools.count(1)
+        self._result: Result | None = None
+
+    def execute(self, query: str, parameters: Sequence[Any] | None = None) -> RemoteConnection:
+        """Run one or several statements; the last one's rows are then fetched from this connection."""
+        self._result = Result(*self._rows(query, parameters, _EXACT))
+        return self
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        """Return the rows of the last result as tuples of Python values."""
+        result, self._result = self._result, None
+        return result.fetchall() if result else []
+
+    def sql(self, query: str) -> RemoteQuery:
+        """Return a query to be read as Arrow."""
+        return RemoteQuery(self, query)
+
+    def register(self, name: str, values: pa.Table) -> None:
+        """Make an Arrow table a temporary table of the connection."""
+        columns = ", ".join(f"{identifier(column)} {kind}" for column, kind in _sql_types(values))
+        self.execute(f"CREATE TEMP TABLE {identifier(name)} ({columns})")
+        schema = packed_schema(values.schema)
+        for batch in values.combine_chunks().to_batches(max_chunksize=_VECTOR):
+            rows = batch.take(pa.array(range(batch.num_rows))) if values.num_rows > _VECTOR else batch
+            head = struct.pack("=I", self._number) + text(name) + blob(schema)
+            self._channel.send(Frame.APPEND, head, *packed_batch(rows))
+            self._expect_end()
+
+    def unregister(self, name: str) -> None:
+        """Drop what was registered."""
+        self.execute(f"DROP TABLE temp.main.{identifier(name)}")
+
+    def cursor(self) -> RemoteConnection:
+        """Open another connection to the user's database, with transactions of its own."""
+        number = next(self._numbers)
+        self._channel.send(Frame.OPEN, struct.pack("=I", number))
+        return RemoteConnection(self._channel, number, self._numbers)
+
+    def as_duckdb(self) -> duckdb.DuckDBPyConnection:
+        """Return this object where a connection is asked for of which only the methods here are used."""
+        return cast("duckdb.DuckDBPyConnection", self)
+
+    def close(self) -> None:
+        """Close a cursor."""
+        if self._number:
+            self._channel.send(Frame.CLOSE, struct.pack("=I", self._number))
+
+    def __enter__(self) -> RemoteConnection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _rows(
+        self, query: str, parameters: Sequence[Any] | None, flags: int
+    ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """Run a query and return its columns and rows; what does not return rows has no columns."""
+        head = struct.pack("=II", self._number, flags)
+        self._channel.send(Frame.QUERY, head, text(_filled(query, parameters or ())))
+        kind, body = self._channel.receive()
+        if kind is Frame.ERROR:
+            raise error_of(body.decode())
+        if kind is Frame.END:
+            return pa.schema([]), iter(())
+        schema = schema_of(body)
+        batches = self._batches(schema)
+        return schema, batches if flags & _STREAMED else iter(list(batches))
+
+    def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        ended = False
+        try:
+            while True:
+                kind, body = self._channel.receive()
+                if kind is not Frame.BATCH:
+                    ended = True
+                    if kind is Frame.ERROR:
+                        raise error_of(body.decode())
+                    return
+                yield batch_of(body, schema)
+        finally:
+            while not ended:  # the reader has enough, and the next request's answer comes after these rows
+                ended = self._channel.receive()[0] is not Frame.BATCH
+
+    def _expect_end(self) -> None:
+        kind, body = self._channel.receive()
+        if kind is Frame.ERROR:
+            raise error_of(body.decode())
+
+
+class RemoteQuery:
+    """A query that is run when its rows are asked for."""
+
+    def __init__(self, connection: RemoteConnection, query: str) -> None:
+        self._connection = connection
+        self._query = query
+
+    def to_arrow_table(self) -> pa.Table:
+        """Run the query and return its rows."""
+        schema, batches = self._connection._rows(self._query, None, 0)
+        return pa.Table.from_batches(list(batches), schema)
+
+    def to_arrow_reader(self, rows: int) -> pa.RecordBatchReader:
+        """Run the query and return its rows in batches of up to so many, as they arrive."""
+        schema, batches = self._connection._rows(self._query, None, _STREAMED)
+        return pa.RecordBatchReader.from_batches(schema, _gathered(batches, rows))
+
+
+def _gathered(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    waiting: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        if waiting and count + batch.num_rows > rows:
+            yield pa.concat_batches(waiting)
+            waiting, count = [], 0
+        waiting.append(batch)
+        count += batch.num_rows
+    if waiting:
+        yield pa.concat_batches(waiting)
+
+
+class Result:
+    """The rows of a query that was executed."""
+
+    def __init__(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+        self._table = pa.Table.from_batches(list(batches), schema)
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        """Return the rows with the Python values that DuckDB's client gives: it makes them."""
+        table = self._table
+        if not table.num_columns or not table.num_rows:
+            return []
+        if all(_is_plain(field.type) for field in table.schema):
+            return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+        return _converter().from_arrow(table).fetchall()
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_float64(kind))
+
+
+def _converter() -> duckdb.DuckDBPyConnection:
+    """Return this thread's own DuckDB connection, which has no tables: it only knows types."""
+    if not hasattr(_local, "connection"):
+        _local.connection = duckdb.connect()
+    connection: duckdb.DuckDBPyConnection = _local.connection
+    return connection
+
+
+def _sql_types(values: pa.Table) -> list[tuple[str, str]]:
+    relation = _converter().from_arrow(values)
+    return [(name, str(kind)) for name, kind in zip(relation.columns, relation.types, strict=True)]
+
+
+def _filled(query: str, values: Sequence[Any]) -> str:
+    """Return a query with literals for its ``?``: a type that depends on a value is known when it is prepared."""
+    pieces, at, rest = [], 0, iter(values)
+    for token in lex(query) if values else ():
+        if token.kind is Kind.PARAMETER:
+            pieces += [query[at : token.start], literal(next(rest))]
+            at = token.end
+    return "".join([*pieces, query[at:]])
+
+
+def error_of(message: str) -> duckdb.Error:
+    """Return the exception that DuckDB's Python client raises for a message of DuckDB's."""
+    kind = message.partition(" Error: ")[0].replace(" ", "") if " Error: " in message else ""
+    names = (f"{kind}Exception", f"{kind.capitalize()}Exception")
+    found = next((getattr(duckdb, name) for name in names if kind and hasattr(duckdb, name)), duckdb.Error)
+    error: duckdb.Error = found(widened(message))
+    return error
+
+
+_CARET = re.compile(r"(\n\nLINE \d+: )(.*)\n( +)\^$")
+_TOKEN = re.compile(r'\w+|"[^"]*"')
+
+
+def widened(message: str) -> str:
+    """Return a message with its caret under the whole word, as DuckDB 2 has it; DuckDB 1 marks the first letter.
+
+    ``LINE 1: SELECT nothere`` / ``       ^`` -> ``       ^^^^^^^``
+    """
+    caret = _CARET.search(message)
+    if caret is None:
+        return message
+    columns = list(itertools.accumulate(map(cells, caret[2]), initial=sum(map(cells, caret[1].strip("\n")))))
+    letter = bisect.bisect_left(columns, len(caret[3]))
+    token = _TOKEN.match(caret[2], letter)
+    return message + "^" * (sum(map(cells, token[0])) - 1) if token else message

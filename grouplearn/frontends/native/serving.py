@@ -1,0 +1,144 @@
+"""What this process does for the extension: one of our statements, or the predictions for a chunk of rows."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from grouplearn.catalog import prediction
+from grouplearn.errors import BindError, Cancelled, DataError, Error, ParseError
+from grouplearn.frontends.native.arrow_frames import batch_of, packed_batch, packed_schema, schema_of
+from grouplearn.frontends.native.frames import Body, Channel, Kind, blob, text
+from grouplearn.frontends.native.remote import RemoteConnection
+from grouplearn.frontends.progress import choose_progress
+from grouplearn.parser.parse import parse_piece
+from grouplearn.session import Session
+
+#: Which part of a prediction is wanted: the numbers of ``udfs/native/predicting.cpp``.
+_ALL, _VALUE = 0, 1
+
+
+class _Here:
+    """What a Predictor takes for its connection: whichever the thread that predicts talks to."""
+
+    def __init__(self) -> None:
+        self._local = threading.local()
+
+    def use(self, connection: RemoteConnection) -> None:
+        """Let ``cursor`` be a cursor of this connection, in this thread."""
+        self._local.connection = connection
+
+    def cursor(self) -> RemoteConnection:
+        """Open a cursor for the prediction that runs in this thread."""
+        connection: RemoteConnection = self._local.connection
+        return connection.cursor()
+
+
+@dataclass
+class Instance:
+    """What is kept for one database instance of the user's: the settings of SET, the models loaded for ``predict``."""
+
+    settings: dict[str, Any] = field(default_factory=dict)
+    here: _Here = field(default_factory=_Here)
+
+    def __post_init__(self) -> None:
+        self.predictor = prediction.Predictor(cast("duckdb.DuckDBPyConnection", self.here))
+
+
+class Line:
+    """One channel: its requests are answered one after another, by a thread of its own."""
+
+    def __init__(self, channel: Channel, instances: dict[int, Instance]) -> None:
+        self._channel = channel
+        self._instances = instances
+        self._session: Session | None = None
+        self._interrupted = False
+
+    def serve(self) -> None:
+        """Answer requests until the other end is closed."""
+        while True:
+            kind, body = self._channel.receive()
+            try:
+                self._answer(kind, Body(body))
+            except Exception as error:  # whatever it is, the user's statement must end with it
+                name, message = described(error)
+                self._channel.send(Kind.FAILED, text(name), text(message))
+
+    def interrupt(self) -> None:
+        """Ask the statement that runs to stop; may be called from any thread."""
+        self._interrupted = True
+        if self._session is not None:
+            self._session.interrupt()
+
+    def _answer(self, kind: Kind, body: Body) -> None:
+        instance = self._instances.setdefault(body.number(), Instance())
+        transaction = body.number()
+        if kind is Kind.STATEMENT:
+            self._channel.send(Kind.ANSWER, self._statement(instance, body).encode())
+        else:
+            predictions = self._predict(instance, transaction, body)
+            self._channel.send(Kind.PREDICTED, blob(packed_schema(predictions.schema)), *packed_batch(predictions))
+
+    def _statement(self, instance: Instance, body: Body) -> str:
+        lines, start, stop, line = body.number(), body.number(), body.number(), body.blob()
+        before, within = (len(str(line[:place], "utf-8")) + lines for place in (start, stop))
+        written = "\n" * lines + str(line, "utf-8")
+        statement = parse_piece(written, before, within)
+        connection = RemoteConnection(self._channel).as_duckdb()
+        prediction.share(connection, instance.predictor)
+        self._session = Session(connection, choose_progress(), instance.settings)
+        try:
+            return self._session.answer(statement, written)
+        finally:
+            self._session.close()
+            self._session = None
+
+    def _predict(self, instance: Instance, transaction: int, body: Body) -> pa.RecordBatch:
+        part = body.number()
+        rows = _batch(body)
+        instance.here.use(RemoteConnection(self._channel))
+        found = instance.predictor.predict_each(transaction, rows.column(0), rows.column(1))
+        return pa.record_batch([_part(found, part, rows.column(0))], names=["prediction"])
+
+
+def _batch(body: Body) -> pa.RecordBatch:
+    schema = schema_of(body.blob())
+    return batch_of(bytearray(body.rest()), schema)
+
+
+def _part(found: Any, part: int, models: Any) -> Any:
+    if part == _ALL:
+        return found.cast(prediction.ARROW_TYPE)
+    if part == _VALUE:
+        classifiers = found.field("probabilities").is_valid()
+        if pc.any(classifiers).as_py():
+            model = models.filter(classifiers)[0].as_py()
+            raise DataError(
+                f'predict_value is for regression, and model "{model}" is a classifier: '
+                "predict() has its prediction and probabilities"
+            )
+        return _field(found, "value")
+    return _field(found, "probability")
+
+
+def _field(found: Any, name: str) -> Any:
+    return pc.struct_field(found, name)
+
+
+def described(error: BaseException) -> tuple[str, str]:
+    """Return DuckDB's name for the kind of an error, and the text that the user sees after it."""
+    if isinstance(error, Cancelled | duckdb.InterruptException):
+        return "INTERRUPT", str(error).removeprefix("INTERRUPT Error: ")
+    if isinstance(error, ParseError):
+        return "Parser", str(error)
+    if isinstance(error, duckdb.Error) and not hasattr(error, "span"):
+        kind, found, message = str(error).partition(" Error: ")
+        return (kind, message) if found else ("Invalid Input", str(error))
+    if isinstance(error, BindError | Error):
+        return "Binder", str(error)
+    return "Invalid Input", f"{type(error).__name__}: {error}"

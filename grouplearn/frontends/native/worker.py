@@ -1,0 +1,61 @@
+"""The grouplearn process: started by the extension, it serves every connection of one host process and ends with it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+from grouplearn.frontends.native.frames import Channel, Gone
+
+if TYPE_CHECKING:
+    from grouplearn.frontends.native.serving import Line
+
+_CONTROL = struct.Struct("=QQ")
+_OPENED = 1
+
+
+def main() -> None:
+    """Serve the control socket whose number is the only argument, until its other end closes."""
+    # The terminal's Ctrl-C reaches the database's process, which passes on what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with socket.socket(fileno=int(sys.argv[1])) as control:
+        _serve(control)
+    # Without waiting for threads or destructors: nobody is left to hear of them.
+    os._exit(0)
+
+
+def _serve(control: socket.socket) -> None:
+    from grouplearn.frontends.native.serving import Instance, Line
+
+    instances: dict[int, Instance] = {}
+    lines: dict[int, Line] = {}
+    while True:
+        message, handed, _, _ = socket.recv_fds(control, _CONTROL.size, 1)
+        if len(message) < _CONTROL.size:
+            return
+        what, number = _CONTROL.unpack(message)
+        if what == _OPENED:
+            channel = Channel(socket.socket(fileno=handed[0]))
+            lines[number] = Line(channel, instances)
+            threading.Thread(target=_answer, args=(lines, number, channel), daemon=True).start()
+        elif number in lines:
+            lines[number].interrupt()
+
+
+def _answer(lines: dict[int, Line], number: int, channel: Channel) -> None:
+    try:
+        lines[number].serve()
+    except Gone:  # the statement is over
+        return
+    finally:
+        del lines[number]
+        channel.close()
+
+
+if __name__ == "__main__":
+    main()

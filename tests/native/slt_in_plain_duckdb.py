@@ -1,0 +1,67 @@
+"""Runs .slt scripts on a plain ``duckdb.connect()`` with the extension loaded: ``EXTENSION SCRIPT ...``.
+
+It is a program of its own, so that any python with any DuckDB can run it: nothing of grouplearn is imported here. It
+prints what differs and exits with 1. Errors are compared without DuckDB's word for their kind ("Binder Error: ").
+"""
+
+import re
+import sys
+from pathlib import Path
+
+import duckdb
+
+#: Script and record that say more here: no error of ours aborts the user's transaction before it is explained.
+ELSEWHERE = {("rows.slt", 5)}
+
+
+def main(extension, *scripts):
+    failed = 0
+    for script in scripts:
+        connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
+        connection.execute(f"LOAD '{extension}'")
+        for number, record in enumerate(re.split(r"^====\n", Path(script).read_text(), flags=re.MULTILINE), 1):
+            lines = [line for line in record.strip("\n").split("\n")]
+            while lines and lines[0].startswith("#"):
+                lines.pop(0)
+            if not lines or not lines[0]:
+                continue
+            if (Path(script).name, number) in ELSEWHERE:
+                continue
+            sql, _, expected = "\n".join(lines[1:]).partition("\n----")
+            seen = run(connection, lines[0], sql)
+            if not same(seen, expected.strip("\n")):
+                failed += 1
+                print(f"{script}, record {number}: {sql}\n--- expected\n{expected.strip()}\n--- seen\n{seen}\n")
+        connection.close()
+    return 1 if failed else 0
+
+
+def run(connection, head, sql):
+    try:
+        rows = connection.execute(sql).fetchall()
+    except duckdb.Error as error:
+        return str(error)
+    lines = ["\t".join(map(show, row)) for row in rows]
+    return "" if head == "statement" else "\n".join(sorted(lines) if head == "query sorted" else lines)
+
+
+def show(value):
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def without_kind(text):
+    text = re.sub(r"^\w+( \w+)? Error: ", "", text.rstrip())
+    return text.removeprefix("Python exception occurred while executing the UDF: DataError: ")
+
+
+def same(seen, expected):
+    pattern = ".*".join(re.escape(part) for part in without_kind(expected).split("<ignore>"))
+    return re.fullmatch(pattern, without_kind(seen)) is not None
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

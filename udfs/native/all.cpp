@@ -1,0 +1,10 @@
+// One translation unit: DuckDB's headers take longer to read than all of this.
+#include "channel.cpp"
+#include "python.cpp"
+#include "statements.cpp"
+#include "host.cpp"
+#include "arrow_frames.cpp"
+#include "queries.cpp"
+#include "parsing.cpp"
+#include "predicting.cpp"
+#include "extension.cpp"

@@ -1,0 +1,194 @@
+// The grouplearn process of this host process: started when a statement needs it, told about each by an own socket.
+#include "channel.hpp"
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <mutex>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+namespace grouplearn {
+namespace {
+
+constexpr int POLL_MS = 50;
+constexpr uint64_t OPENED = 1, INTERRUPTED = 2;
+
+//! The process, and the socket on which it is handed new channels. When the last copy of our end closes, it ends.
+struct Process {
+	std::mutex lock;
+	int control = -1;
+	pid_t pid = 0;
+	//! Who started it: a fork of the host must not talk to its parent's process.
+	pid_t owner = 0;
+	uint64_t channels = 0;
+};
+
+Process &TheProcess() {
+	static auto process = new Process(); // never destroyed: statements may run until the very end
+	return *process;
+}
+
+void Drop(Process &process) {
+	if (process.control >= 0) {
+		close(process.control);
+	}
+	if (process.pid > 0 && process.owner == getpid()) {
+		kill(process.pid, SIGKILL);
+		waitpid(process.pid, nullptr, 0);
+	}
+	process.control = -1;
+	process.pid = 0;
+}
+
+void Start(Process &process) {
+	int ends[2];
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends)) {
+		throw Failure {"IO", std::string("grouplearn: socketpair: ") + strerror(errno)};
+	}
+	auto python = FindPython();
+	posix_spawn_file_actions_t actions;
+	posix_spawn_file_actions_init(&actions);
+	// The process keeps our stderr, for its progress bar; nothing it prints may mix with the results on our stdout.
+	posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+	posix_spawn_file_actions_adddup2(&actions, 2, 1);
+	posix_spawn_file_actions_adddup2(&actions, ends[1], 3);
+	const char *arguments[] = {python.c_str(), "-P", "-m", "grouplearn.frontends.native.worker", "3", nullptr};
+	int failed = posix_spawnp(&process.pid, python.c_str(), &actions, nullptr, const_cast<char **>(arguments), environ);
+	posix_spawn_file_actions_destroy(&actions);
+	close(ends[1]);
+	if (failed) {
+		close(ends[0]);
+		throw Failure {"IO", "grouplearn: cannot start " + python + ": " + strerror(failed) +
+		                         "\n\nHint: set GROUPLEARN_PYTHON to the python that has the package grouplearn."};
+	}
+	process.control = ends[0];
+	process.owner = getpid();
+}
+
+//! Sends a control message, with a socket if ``handed`` is one; false where the process is gone.
+bool Tell(Process &process, uint64_t what, uint64_t channel, int handed) {
+	uint64_t words[2] = {what, channel};
+	iovec data = {words, sizeof(words)};
+	alignas(cmsghdr) char room[CMSG_SPACE(sizeof(int))] = {};
+	msghdr message = {};
+	message.msg_iov = &data;
+	message.msg_iovlen = 1;
+	if (handed >= 0) {
+		message.msg_control = room;
+		message.msg_controllen = sizeof(room);
+		auto header = CMSG_FIRSTHDR(&message);
+		header->cmsg_level = SOL_SOCKET;
+		header->cmsg_type = SCM_RIGHTS;
+		header->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(header), &handed, sizeof(int));
+	}
+	ssize_t sent;
+	do {
+		sent = sendmsg(process.control, &message, MSG_NOSIGNAL);
+	} while (sent < 0 && errno == EINTR);
+	return sent == ssize_t(sizeof(words));
+}
+
+bool HasEnded(Process &process) {
+	if (process.control < 0 || process.owner != getpid()) {
+		return true;
+	}
+	return waitpid(process.pid, nullptr, WNOHANG) != 0;
+}
+
+} // namespace
+
+Channel::Channel() {
+	auto &process = TheProcess();
+	std::lock_guard<std::mutex> guard(process.lock);
+	int ends[2];
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends)) {
+		throw Failure {"IO", std::string("grouplearn: socketpair: ") + strerror(errno)};
+	}
+	id = ++process.channels;
+	try {
+		if (HasEnded(process) || !Tell(process, OPENED, id, ends[1])) {
+			Drop(process);
+			Start(process);
+			Tell(process, OPENED, id, ends[1]);
+		}
+	} catch (...) {
+		close(ends[0]);
+		close(ends[1]);
+		throw;
+	}
+	close(ends[1]);
+	fd = ends[0];
+}
+
+Channel::~Channel() {
+	close(fd);
+}
+
+void Channel::Died() {
+	throw Failure {"IO", "the grouplearn process ended, and what the statement did is undone\n\n"
+	                     "Hint: the next statement starts a new one."};
+}
+
+void Channel::Send(Kind kind, const std::string &body) {
+	uint64_t header[2] = {uint64_t(kind), body.size()};
+	const char *parts[2] = {reinterpret_cast<const char *>(header), body.data()};
+	size_t sizes[2] = {sizeof(header), body.size()};
+	for (int part = 0; part < 2; part++) {
+		while (sizes[part]) {
+			auto sent = send(fd, parts[part], sizes[part], MSG_NOSIGNAL);
+			if (sent < 0 && errno == EINTR) {
+				continue;
+			}
+			if (sent <= 0) {
+				Died();
+			}
+			parts[part] += sent;
+			sizes[part] -= sent;
+		}
+	}
+}
+
+Frame Channel::Receive(const std::function<bool()> &is_interrupted) {
+	uint64_t header[2];
+	Read(header, sizeof(header), is_interrupted);
+	Frame frame {Kind(uint32_t(header[0])), std::string(header[1], '\0')};
+	Read(&frame.body[0], header[1], is_interrupted);
+	return frame;
+}
+
+void Channel::Read(void *into, size_t size, const std::function<bool()> &is_interrupted) {
+	auto at = static_cast<char *>(into);
+	while (size) {
+		pollfd waited = {fd, POLLIN, 0};
+		int ready = poll(&waited, 1, POLL_MS);
+		if (ready <= 0) {
+			if (!told && is_interrupted()) {
+				told = true;
+				auto &process = TheProcess();
+				std::lock_guard<std::mutex> guard(process.lock);
+				Tell(process, INTERRUPTED, id, -1);
+			}
+			continue;
+		}
+		auto got = recv(fd, at, size, 0);
+		if (got < 0 && errno == EINTR) {
+			continue;
+		}
+		if (got <= 0) {
+			Died();
+		}
+		at += got;
+		size -= got;
+	}
+}
+
+} // namespace grouplearn

@@ -1,0 +1,111 @@
+// How the extension talks to the grouplearn process: framed messages on a socket, one socket per statement.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace grouplearn {
+
+//! What a frame holds. The numbers are the protocol: grouplearn/frontends/native/frames.py has the same.
+enum class Kind : uint32_t {
+	// from the database to the process
+	STATEMENT = 1,
+	PREDICT = 2,
+	SCHEMA = 3,
+	BATCH = 4,
+	END = 5,
+	ERROR = 6,
+	// from the process to the database
+	QUERY = 10,
+	APPEND = 11,
+	OPEN = 12,
+	CLOSE = 13,
+	ANSWER = 14,
+	FAILED = 15,
+	PREDICTED = 16,
+};
+
+struct Frame {
+	Kind kind;
+	std::string body;
+};
+
+//! An error for the user: ``type`` is DuckDB's name of it ("Binder", "Invalid Input" ...).
+struct Failure {
+	std::string type;
+	std::string message;
+};
+
+//! Numbers and texts appended to and taken from the body of a frame, in this machine's byte order.
+class Writer {
+public:
+	std::string bytes;
+
+	template <class T>
+	Writer &Number(T value) {
+		bytes.append(reinterpret_cast<const char *>(&value), sizeof(T));
+		return *this;
+	}
+	Writer &Text(const std::string &text) {
+		Number<uint64_t>(text.size());
+		bytes += text;
+		return *this;
+	}
+};
+
+class Reader {
+public:
+	explicit Reader(const std::string &bytes) : at(bytes.data()), end(bytes.data() + bytes.size()) {
+	}
+	template <class T>
+	T Number() {
+		T value;
+		__builtin_memcpy(&value, Take(sizeof(T)), sizeof(T));
+		return value;
+	}
+	std::string Text() {
+		auto size = Number<uint64_t>();
+		return std::string(Take(size), size);
+	}
+	std::string Rest() {
+		size_t size = end - at;
+		return std::string(Take(size), size);
+	}
+	const char *Take(size_t size) {
+		if (size > size_t(end - at)) {
+			throw Failure {"IO", "grouplearn: a message is shorter than it says"};
+		}
+		auto taken = at;
+		at += size;
+		return taken;
+	}
+
+private:
+	const char *at;
+	const char *end;
+};
+
+//! One statement's line to the grouplearn process, which is started where it is not running. All calls throw Failure.
+class Channel {
+public:
+	Channel();
+	~Channel();
+	Channel(const Channel &) = delete;
+
+	void Send(Kind kind, const std::string &body);
+	//! Waits for the process; ``is_interrupted`` is asked every few hundredths of a second, and passed on once.
+	Frame Receive(const std::function<bool()> &is_interrupted);
+
+private:
+	void Read(void *into, size_t size, const std::function<bool()> &is_interrupted);
+	[[noreturn]] void Died();
+
+	int fd = -1;
+	uint64_t id = 0;
+	bool told = false;
+};
+
+//! Where ``python -m grouplearn.frontends.native.worker`` can be run.
+std::string FindPython();
+
+} // namespace grouplearn

@@ -1,0 +1,197 @@
+// The entry point and the functions behind our statements; see DESIGN of the package: no logic of ours is here.
+
+#include <atomic>
+#include <list>
+#include <mutex>
+#include <unordered_map>
+
+#include "host.hpp"
+#include "parsing.hpp"
+#include "predicting.hpp"
+#include "queries.hpp"
+
+namespace grouplearn {
+namespace {
+
+//! Answers kept for the statements that read them: a relation may be read again later.
+constexpr size_t ANSWERS = 512;
+
+class Answers {
+public:
+	void Keep(uint64_t token, std::string sql) {
+		std::lock_guard<std::mutex> guard(lock);
+		kept[token] = std::move(sql);
+		order.push_back(token);
+		if (order.size() > ANSWERS) {
+			kept.erase(order.front());
+			order.pop_front();
+		}
+	}
+	bool Find(uint64_t token, std::string &sql) {
+		std::lock_guard<std::mutex> guard(lock);
+		auto found = kept.find(token);
+		if (found == kept.end()) {
+			return false;
+		}
+		sql = found->second;
+		return true;
+	}
+
+private:
+	std::mutex lock;
+	std::unordered_map<uint64_t, std::string> kept;
+	std::list<uint64_t> order;
+};
+
+Answers &TheAnswers() {
+	static auto answers = new Answers();
+	return *answers;
+}
+
+template <class T>
+T Argument(duckdb_data_chunk chunk, idx_t column) {
+	return static_cast<T *>(duckdb_vector_get_data(duckdb_data_chunk_get_vector(chunk, column)))[0];
+}
+
+std::string Carry(duckdb::ClientContext &user, const Instance &instance, duckdb_data_chunk arguments) {
+	auto text = Argument<duckdb_string_t>(arguments, 4);
+	Writer request;
+	request.Number(instance.serial).Number<uint64_t>(TransactionId(user));
+	request.Number(Argument<uint64_t>(arguments, 1)).Number(Argument<uint64_t>(arguments, 2));
+	request.Number(Argument<uint64_t>(arguments, 3));
+	request.Text(std::string(duckdb_string_t_data(&text), duckdb_string_t_length(text)));
+	Channel channel;
+	channel.Send(Kind::STATEMENT, request.bytes);
+	Connection ours(*user.db.get());
+	Loan loan(user, ours.Context());
+	return Server(channel, user, ours).Serve().body;
+}
+
+//! grouplearn_statement(token, lines, start, stop, text): carries one of our statements out, and keeps its answer.
+void RunStatement(duckdb_function_info info, duckdb_data_chunk arguments, duckdb_vector result) {
+	auto &user = **static_cast<duckdb::ClientContext **>(duckdb_scalar_function_get_bind_data(info));
+	auto &instance = *static_cast<Instance *>(duckdb_scalar_function_get_extra_info(info));
+	auto token = Argument<uint64_t>(arguments, 0);
+	try {
+		TheAnswers().Keep(token, Carry(user, instance, arguments));
+	} catch (const Failure &failure) {
+		Raise(failure);
+	}
+	static_cast<uint64_t *>(duckdb_vector_get_data(result))[0] = token;
+}
+
+void BindStatement(duckdb_bind_info info) {
+	SetBindContext(info);
+}
+
+//! grouplearn_answer(token): the query whose rows are the answer of a statement that was carried out.
+void ReadAnswer(duckdb_function_info info, duckdb_data_chunk arguments, duckdb_vector result) {
+	std::string sql;
+	if (!TheAnswers().Find(Argument<uint64_t>(arguments, 0), sql)) {
+		duckdb_scalar_function_set_error(info, "grouplearn: the statement was not carried out, or too long ago");
+		return;
+	}
+	duckdb_vector_assign_string_element_len(result, 0, sql.data(), sql.size());
+}
+
+duckdb_scalar_function Function(const char *name, duckdb_type returned, duckdb_scalar_function_t function) {
+	auto made = duckdb_create_scalar_function();
+	duckdb_scalar_function_set_name(made, name);
+	auto type = duckdb_create_logical_type(returned);
+	duckdb_scalar_function_set_return_type(made, type);
+	duckdb_destroy_logical_type(&type);
+	duckdb_scalar_function_set_function(made, function);
+	return made;
+}
+
+void AddParameter(duckdb_scalar_function function, duckdb_type type, int times = 1) {
+	auto made = duckdb_create_logical_type(type);
+	while (times--) {
+		duckdb_scalar_function_add_parameter(function, made);
+	}
+	duckdb_destroy_logical_type(&made);
+}
+
+bool RegisterStatements(duckdb_connection connection, Instance &instance) {
+	auto statement = Function("grouplearn_statement", DUCKDB_TYPE_UBIGINT, RunStatement);
+	AddParameter(statement, DUCKDB_TYPE_UBIGINT, 4);
+	AddParameter(statement, DUCKDB_TYPE_VARCHAR);
+	duckdb_scalar_function_set_volatile(statement);
+	duckdb_scalar_function_set_bind(statement, BindStatement);
+	duckdb_scalar_function_set_extra_info(statement, &instance, nullptr);
+	auto answer = Function("grouplearn_answer", DUCKDB_TYPE_VARCHAR, ReadAnswer);
+	AddParameter(answer, DUCKDB_TYPE_UBIGINT);
+	bool failed = duckdb_register_scalar_function(connection, statement) ||
+	              duckdb_register_scalar_function(connection, answer);
+	duckdb_destroy_scalar_function(&statement);
+	duckdb_destroy_scalar_function(&answer);
+	return !failed;
+}
+
+bool Query(duckdb_connection connection, const char *sql, std::string &first_value) {
+	duckdb_result result;
+	bool done = duckdb_query(connection, sql, &result) == DuckDBSuccess;
+	if (done) {
+		auto value = duckdb_value_varchar(&result, 0, 0);
+		first_value = value ? value : "";
+		duckdb_free(value);
+	} else {
+		first_value = duckdb_result_error(&result);
+	}
+	duckdb_destroy_result(&result);
+	return done;
+}
+
+//! Lets our parser be asked, where the user has not said who may be.
+bool HookParser(duckdb_connection connection, Instance &instance, std::string &error) {
+	std::string allowed;
+	if (!Query(connection, "SELECT lower(current_setting('allow_parser_override_extension'))", allowed)) {
+		error = allowed;
+		return false;
+	}
+	bool others_in_use = allowed != "default";
+	if (!others_in_use && !Query(connection, "SET GLOBAL allow_parser_override_extension = 'fallback'", error)) {
+		return false;
+	}
+	InstallParser(instance, others_in_use);
+	return true;
+}
+
+bool Load(duckdb_database database, std::string &error) {
+	static std::atomic<uint64_t> serials {0};
+	duckdb_connection connection;
+	if (duckdb_connect(database, &connection) != DuckDBSuccess) {
+		error = "cannot connect to the database";
+		return false;
+	}
+	auto context = reinterpret_cast<duckdb::Connection *>(connection)->context.get();
+	// Lives as long as the database's functions that point to it.
+	auto instance = new Instance {context->db.get(), ++serials};
+	bool loaded = RegisterStatements(connection, *instance) && RegisterPredictions(connection, *instance);
+	if (!loaded) {
+		error = "the functions of grouplearn could not be registered";
+	} else {
+		loaded = HookParser(connection, *instance, error);
+	}
+	duckdb_disconnect(&connection);
+	return loaded;
+}
+
+} // namespace
+} // namespace grouplearn
+
+DUCKDB_EXTENSION_ENTRYPOINT_CUSTOM(duckdb_extension_info info, struct duckdb_extension_access *access) {
+	// First of all: with another version, the layout that the rest relies on is not the database's.
+	std::string version = duckdb_library_version();
+	if (version != GROUPLEARN_DUCKDB_VERSION) {
+		auto message = "this build of grouplearn is for DuckDB " GROUPLEARN_DUCKDB_VERSION ", and this is " + version;
+		access->set_error(info, message.c_str());
+		return false;
+	}
+	std::string error;
+	if (!grouplearn::Load(*access->get_database(info), error)) {
+		access->set_error(info, ("grouplearn: " + error).c_str());
+		return false;
+	}
+	return true;
+}

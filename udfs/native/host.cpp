@@ -1,0 +1,81 @@
+#include "host.hpp"
+
+#include <cstring>
+#include <stdexcept>
+
+namespace grouplearn {
+
+Connection::Connection(duckdb::DatabaseInstance &database) {
+	// A database handle of the shape that duckdb_connect reads: a pointer to a DuckDB, whose first member is the instance.
+	struct {
+		duckdb::DatabaseInstance *instance;
+		void *owner;
+	} database_object = {&database, nullptr};
+	struct {
+		void *database;
+		void *owner;
+	} wrapper = {&database_object, nullptr};
+	if (duckdb_connect(reinterpret_cast<duckdb_database>(&wrapper), &handle) != DuckDBSuccess) {
+		throw Failure {"Connection", "grouplearn: cannot connect to the database"};
+	}
+}
+
+Connection::~Connection() {
+	duckdb_disconnect(&handle);
+}
+
+duckdb::ClientContext &Connection::Context() const {
+	return *reinterpret_cast<duckdb::Connection *>(handle)->context.get();
+}
+
+template <class T>
+void Loan::Lend(T &ours, const T &users) {
+	auto place = reinterpret_cast<char *>(&ours);
+	kept.push_back({place, std::string(place, sizeof(T))});
+	std::memcpy(place, &users, sizeof(T));
+}
+
+Loan::Loan(duckdb::ClientContext &user, duckdb::ClientContext &ours) : ours(ours) {
+	kept.reserve(16);
+	Lend(ours.transaction.current_transaction, user.transaction.current_transaction);
+	auto &our_data = *ours.client_data.get(), &users_data = *user.client_data.get();
+	Lend(our_data.temporary_objects, users_data.temporary_objects);
+	Lend(our_data.catalog_search_path, users_data.catalog_search_path);
+	Lend(our_data.random_engine, users_data.random_engine);
+	Lend(ours.config.user_settings, user.config.user_settings);
+	Lend(ours.config.user_variables, user.config.user_variables);
+#if GROUPLEARN_DUCKDB_2
+	Lend(our_data.default_database, users_data.default_database);
+	Lend(ours.config.replacement_scans, user.config.replacement_scans);
+	ours.transaction.invalidation_policy = duckdb::TransactionInvalidationPolicy::SYNTACTIC_ERRORS_DO_NOT_INVALIDATE;
+#endif
+	ours.config.use_replacement_scans = user.config.use_replacement_scans;
+	// The transaction is the statement's: what runs on our side neither commits it nor rolls it back.
+	ours.transaction.auto_commit = false;
+}
+
+Loan::~Loan() {
+	for (auto &each : kept) {
+		std::memcpy(each.place, each.bytes.data(), each.bytes.size());
+	}
+	ours.transaction.auto_commit = true;
+}
+
+void Raise(const Failure &failure) {
+	std::string escaped;
+	for (unsigned char letter : failure.message) {
+		if (letter == '"' || letter == '\\') {
+			escaped += '\\';
+			escaped += char(letter);
+		} else if (letter < 0x20) {
+			char code[8];
+			snprintf(code, sizeof(code), "\\u%04x", letter);
+			escaped += code;
+		} else {
+			escaped += char(letter);
+		}
+	}
+	throw std::runtime_error("{\"exception_type\":\"" + failure.type + "\",\"exception_message\":\"" + escaped + "\"}");
+}
+
+} // namespace grouplearn

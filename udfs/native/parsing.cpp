@@ -1,0 +1,154 @@
+#include "parsing.hpp"
+
+#include <algorithm>
+#include <atomic>
+
+#include "duckdb/main/config.hpp"
+#include "duckdb/main/database.hpp"
+#include "duckdb/main/extension_callback_manager.hpp"
+#include "duckdb/parser/parser_extension.hpp"
+#include "duckdb/parser/parser_options.hpp"
+#include "duckdb/parser/sql_statement.hpp"
+#if GROUPLEARN_DUCKDB_2
+#include "duckdb/parser/peg/dialect_extension.hpp"
+#endif
+#include "statements.hpp"
+
+// The one function outside of the headers that a ParserOverrideResult needs; the database's own does the same.
+duckdb::ErrorData::ErrorData() : initialized(false), type(duckdb::ExceptionType::INVALID) {
+}
+
+namespace grouplearn {
+namespace {
+
+using Parsed = duckdb::vector<duckdb::unique_ptr<duckdb::SQLStatement>>;
+
+struct ParserInfo : duckdb::ParserExtensionInfo {
+	Instance *instance;
+	//! Overrides of other extensions that were there but not in use; they stay so unless the user asks for them by 'strict'.
+	//! (The shell has an experimental parser among them.)
+	std::vector<std::pair<duckdb::parser_override_function_t, duckdb::shared_ptr<duckdb::ParserExtensionInfo>>> others;
+};
+
+//! The leading members of the database's ExtensionCallbackRegistry, which no header has.
+struct Registry {
+#if GROUPLEARN_DUCKDB_2
+	duckdb::vector<duckdb::shared_ptr<duckdb::DialectExtension>> dialect_extensions;
+#endif
+	duckdb::vector<duckdb::ParserExtension> parser_extensions;
+};
+
+//! Lets the database itself parse ``sql`` and appends the statements.
+void Parse(Connection &connection, const std::string &sql, Parsed &into) {
+	duckdb_extracted_statements extracted = nullptr;
+	duckdb_extract_statements(connection.handle, sql.c_str(), &extracted);
+	auto wrapper = reinterpret_cast<duckdb::ExtractStatementsWrapper *>(extracted);
+	std::string error = wrapper ? wrapper->error : "the text cannot be parsed";
+	if (error.empty()) {
+		for (auto &statement : wrapper->statements) {
+			into.push_back(std::move(statement));
+		}
+	}
+	duckdb_destroy_extracted(&extracted);
+	if (!error.empty()) {
+		const std::string prefix = "Parser Error: ";
+		throw Failure {"Parser", error.compare(0, prefix.size(), prefix) ? error : error.substr(prefix.size())};
+	}
+}
+
+std::string Literal(const std::string &text) {
+	std::string quoted = "'";
+	for (char letter : text) {
+		quoted += letter;
+		if (letter == '\'') {
+			quoted += letter;
+		}
+	}
+	return quoted + "'";
+}
+
+//! ``text[begin:end]`` where it was: what is before is blank, so that lines and columns in error messages stay right.
+std::string InPlace(const std::string &text, size_t begin, size_t end) {
+	auto placed = text.substr(0, end);
+	std::replace_if(placed.begin(), placed.begin() + begin, [](char letter) { return letter != '\n'; }, ' ');
+	return placed;
+}
+
+//! The two statements that one of ours becomes: one that sends it and returns nothing, one whose rows are its answer. Nothing
+//! is sent while a text is parsed, prepared or explained. Of the text around it the lines it is on are sent along.
+std::string Rewritten(const std::string &text, const Piece &piece) {
+	static std::atomic<uint64_t> tokens {0};
+	auto token = std::to_string(++tokens);
+	auto line = text.rfind('\n', piece.start);
+	auto from = line == std::string::npos ? 0 : line + 1;
+	auto to = std::min(text.find('\n', piece.stop), text.size());
+	auto lines = std::count(text.begin(), text.begin() + from, '\n');
+	return "SET VARIABLE grouplearn = grouplearn_statement(" + token + "::UBIGINT, " + std::to_string(lines) + "::UBIGINT, " +
+	       std::to_string(piece.start - from) + "::UBIGINT, " + std::to_string(piece.stop - from) + "::UBIGINT, " +
+	       Literal(text.substr(from, to - from)) + "); FROM query(grouplearn_answer(" + token + "::UBIGINT))";
+}
+
+Parsed ParseOurs(Instance &instance, const std::string &text, const std::vector<Piece> &pieces) {
+	Connection connection(*instance.database);
+	Parsed statements;
+	for (size_t place = 0; place < pieces.size();) {
+		if (pieces[place].ours) {
+			Parse(connection, Rewritten(text, pieces[place++]), statements);
+			continue;
+		}
+		auto first = place;
+		while (place < pieces.size() && !pieces[place].ours) {
+			place++;
+		}
+		Parse(connection, InPlace(text, pieces[first].begin, pieces[place - 1].end), statements);
+	}
+	return statements;
+}
+
+duckdb::ParserOverrideResult Others(ParserInfo &info, const std::string &text, duckdb::ParserOptions &options) {
+	if (options.parser_override_setting == duckdb::AllowParserOverride::STRICT_OVERRIDE) {
+		for (auto &other : info.others) {
+			auto result = other.first(other.second.get(), text, options);
+			if (result.type == duckdb::ParserExtensionResultType::PARSE_SUCCESSFUL) {
+				return result;
+			}
+		}
+	}
+	return duckdb::ParserOverrideResult();
+}
+
+duckdb::ParserOverrideResult Override(duckdb::ParserExtensionInfo *info, const std::string &text,
+                                      duckdb::ParserOptions &options) {
+	auto pieces = Split(text);
+	auto &known = *static_cast<ParserInfo *>(info);
+	if (std::none_of(pieces.begin(), pieces.end(), [](const Piece &piece) { return piece.ours; })) {
+		return Others(known, text, options);
+	}
+	try {
+		return duckdb::ParserOverrideResult(ParseOurs(*known.instance, text, pieces));
+	} catch (const Failure &failure) {
+		Raise(failure);
+	}
+}
+
+} // namespace
+
+void InstallParser(Instance &instance, bool others_in_use) {
+	auto &manager = *instance.database->config.callback_manager.get();
+	auto registry = reinterpret_cast<Registry *>(manager.callback_registry.get());
+	auto info = std::make_shared<ParserInfo>();
+	info->instance = &instance;
+	auto &extensions = static_cast<std::vector<duckdb::ParserExtension> &>(registry->parser_extensions);
+	for (auto &each : extensions) {
+		if (each.parser_override && !others_in_use) {
+			info->others.emplace_back(each.parser_override, each.parser_info);
+			each.parser_override = nullptr;
+		}
+	}
+	duckdb::ParserExtension extension;
+	extension.parser_override = Override;
+	extension.parser_info = duckdb::shared_ptr<duckdb::ParserExtensionInfo>(std::shared_ptr<duckdb::ParserExtensionInfo>(info));
+	extensions.insert(extensions.begin(), extension);
+}
+
+} // namespace grouplearn

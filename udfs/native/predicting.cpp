@@ -1,0 +1,140 @@
+#include "predicting.hpp"
+
+#include <memory>
+
+#include "queries.hpp"
+
+namespace grouplearn {
+namespace {
+
+//! Which part of a prediction a function returns; grouplearn/frontends/native/serving.py has the same numbers.
+enum class Part : uint64_t { ALL = 0, VALUE = 1, PROBABILITY = 2 };
+
+struct Predicting {
+	Instance *instance;
+	Part part;
+};
+
+//! One thread's line to the process while a query runs.
+struct Line {
+	explicit Line(duckdb::ClientContext &user) : connection(*user.db.get()) {
+	}
+	Channel channel;
+	Connection connection;
+};
+
+std::string Request(duckdb_data_chunk rows, const Predicting &wanted, duckdb::ClientContext &user, Line &line) {
+	std::vector<duckdb_logical_type> types;
+	for (idx_t column = 0; column < 2; column++) {
+		types.push_back(duckdb_vector_get_column_type(duckdb_data_chunk_get_vector(rows, column)));
+	}
+	std::vector<const char *> names = {"model", "row"};
+	duckdb_arrow_options options = nullptr;
+	duckdb_connection_get_arrow_options(line.connection.handle, &options);
+	Writer request;
+	request.Number(wanted.instance->serial);
+	request.Number<uint64_t>(TransactionId(user)).Number(uint64_t(wanted.part));
+	std::string schema, batch;
+	try {
+		batch = PackChunk(options, rows, types, names, schema);
+	} catch (...) {
+		duckdb_destroy_arrow_options(&options);
+		throw;
+	}
+	duckdb_destroy_arrow_options(&options);
+	for (auto &type : types) {
+		duckdb_destroy_logical_type(&type);
+	}
+	request.Text(schema);
+	return request.bytes + batch;
+}
+
+void Predict(duckdb_function_info info, duckdb_data_chunk rows, duckdb_vector result) {
+	auto &user = **static_cast<duckdb::ClientContext **>(duckdb_scalar_function_get_bind_data(info));
+	auto &wanted = *static_cast<Predicting *>(duckdb_scalar_function_get_extra_info(info));
+	auto &line = *static_cast<std::unique_ptr<Line> *>(duckdb_scalar_function_get_state(info));
+	try {
+		if (!line) {
+			line.reset(new Line(user));
+		}
+		line->channel.Send(Kind::PREDICT, Request(rows, wanted, user, *line));
+		auto answer = Server(line->channel, user, line->connection).Serve();
+		Reader reader(answer.body);
+		auto described = reader.Text();
+		Reader schema(described);
+		auto chunk = UnpackChunk(line->connection, schema, reader.Rest());
+		duckdb_vector_reference_vector(result, duckdb_data_chunk_get_vector(chunk, 0));
+		duckdb_destroy_data_chunk(&chunk);
+	} catch (const Failure &failure) {
+		line.reset();
+		Raise(failure);
+	}
+}
+
+void BindPrediction(duckdb_bind_info info) {
+	SetBindContext(info);
+}
+
+void StartLine(duckdb_init_info info) {
+	duckdb_scalar_function_init_set_state(info, new std::unique_ptr<Line>(), [](void *line) {
+		delete static_cast<std::unique_ptr<Line> *>(line);
+	});
+}
+
+//! STRUCT(prediction, value, probability, probabilities, model_level, group_id, predicted); udfs/predict.py has the same.
+duckdb_logical_type PredictionType() {
+	auto text = duckdb_create_logical_type(DUCKDB_TYPE_VARCHAR), number = duckdb_create_logical_type(DUCKDB_TYPE_DOUBLE);
+	auto id = duckdb_create_logical_type(DUCKDB_TYPE_INTEGER);
+	auto map = duckdb_create_map_type(text, number), list = duckdb_create_list_type(number);
+	duckdb_logical_type members[] = {text, number, number, map, text, id, list};
+	const char *names[] = {"prediction",  "value",    "probability", "probabilities",
+	                       "model_level", "group_id", "predicted"};
+	auto type = duckdb_create_struct_type(members, names, 7);
+	for (auto each : {&text, &number, &id, &map, &list}) {
+		duckdb_destroy_logical_type(each);
+	}
+	return type;
+}
+
+bool Register(duckdb_connection connection, const char *name, Instance &instance, Part part) {
+	auto function = duckdb_create_scalar_function();
+	auto text = duckdb_create_logical_type(DUCKDB_TYPE_VARCHAR), any = duckdb_create_logical_type(DUCKDB_TYPE_ANY);
+	auto returned = part == Part::ALL ? PredictionType() : duckdb_create_logical_type(DUCKDB_TYPE_DOUBLE);
+	duckdb_scalar_function_set_name(function, name);
+	duckdb_scalar_function_add_parameter(function, text);
+	duckdb_scalar_function_add_parameter(function, any);
+	duckdb_scalar_function_set_return_type(function, returned);
+	duckdb_scalar_function_set_special_handling(function); // a NULL row is answered by the process, too
+	duckdb_scalar_function_set_volatile(function);         // a model of the same name may be another one next time
+	duckdb_scalar_function_set_bind(function, BindPrediction);
+	duckdb_scalar_function_set_init(function, StartLine);
+	duckdb_scalar_function_set_function(function, Predict);
+	duckdb_scalar_function_set_extra_info(function, new Predicting {&instance, part},
+	                                      [](void *wanted) { delete static_cast<Predicting *>(wanted); });
+	bool registered = duckdb_register_scalar_function(connection, function) == DuckDBSuccess;
+	duckdb_destroy_scalar_function(&function);
+	for (auto each : {&text, &any, &returned}) {
+		duckdb_destroy_logical_type(each);
+	}
+	return registered;
+}
+
+} // namespace
+
+void SetBindContext(duckdb_bind_info info) {
+	duckdb_client_context wrapped = nullptr;
+	duckdb_scalar_function_get_client_context(info, &wrapped);
+	auto &context = reinterpret_cast<duckdb::CClientContextWrapper *>(wrapped)->context;
+	duckdb_destroy_client_context(&wrapped);
+	using Pointer = duckdb::ClientContext *;
+	duckdb_scalar_function_set_bind_data(info, new Pointer(&context), [](void *data) { delete static_cast<Pointer *>(data); });
+	duckdb_scalar_function_set_bind_data_copy(info, [](void *data) -> void * { return new Pointer(*static_cast<Pointer *>(data)); });
+}
+
+bool RegisterPredictions(duckdb_connection connection, Instance &instance) {
+	return Register(connection, "predict", instance, Part::ALL) &&
+	       Register(connection, "predict_value", instance, Part::VALUE) &&
+	       Register(connection, "predict_probability", instance, Part::PROBABILITY);
+}
+
+} // namespace grouplearn

@@ -1,0 +1,273 @@
+#include "queries.hpp"
+
+#include "arrow_frames.hpp"
+#include "duckdb/common/arrow/arrow.hpp"
+
+namespace grouplearn {
+namespace {
+
+constexpr uint32_t EXACT = 1, STREAMED = 2;
+
+//! Throws what an Arrow function of the C API reports.
+void Check(duckdb_error_data error) {
+	if (!error) {
+		return;
+	}
+	std::string message = duckdb_error_data_message(error);
+	duckdb_destroy_error_data(&error);
+	throw Failure {"Invalid Input", message};
+}
+
+//! An error of the database's, passed on to the process as it is.
+struct QueryError {
+	std::string message;
+};
+
+[[noreturn]] void Refuse(const char *message) {
+	throw QueryError {message ? message : "unknown error"};
+}
+
+//! Things of the C API that are destroyed at the end of a scope.
+struct Statements {
+	duckdb_extracted_statements handle = nullptr;
+	~Statements() {
+		duckdb_destroy_extracted(&handle);
+	}
+};
+
+struct Prepared {
+	duckdb_prepared_statement handle = nullptr;
+	~Prepared() {
+		duckdb_destroy_prepare(&handle);
+	}
+};
+
+struct Pending {
+	duckdb_pending_result handle = nullptr;
+	~Pending() {
+		duckdb_destroy_pending(&handle);
+	}
+};
+
+struct Result {
+	duckdb_result handle = {};
+	~Result() {
+		duckdb_destroy_result(&handle);
+	}
+};
+
+struct Chunk {
+	duckdb_data_chunk handle = nullptr;
+	~Chunk() {
+		duckdb_destroy_data_chunk(&handle);
+	}
+};
+
+struct Options {
+	duckdb_arrow_options handle = nullptr;
+	~Options() {
+		duckdb_destroy_arrow_options(&handle);
+	}
+};
+
+struct Types {
+	std::vector<duckdb_logical_type> handles;
+	~Types() {
+		for (auto &handle : handles) {
+			duckdb_destroy_logical_type(&handle);
+		}
+	}
+};
+
+struct Schema {
+	ArrowSchema arrow = {};
+	~Schema() {
+		if (arrow.release) {
+			arrow.release(&arrow);
+		}
+	}
+};
+
+struct Array {
+	ArrowArray arrow = {};
+	~Array() {
+		if (arrow.release) {
+			arrow.release(&arrow);
+		}
+	}
+};
+
+} // namespace
+
+std::string PackChunk(duckdb_arrow_options options, duckdb_data_chunk chunk, std::vector<duckdb_logical_type> &types,
+                      std::vector<const char *> &names, std::string &schema) {
+	Schema described;
+	Check(duckdb_to_arrow_schema(options, types.data(), names.data(), types.size(), &described.arrow));
+	Writer writer;
+	PackSchema(described.arrow, writer);
+	schema = std::move(writer.bytes);
+	Array array;
+	Check(duckdb_data_chunk_to_arrow(options, chunk, &array.arrow));
+	return PackArray(described.arrow, array.arrow);
+}
+
+duckdb_data_chunk UnpackChunk(const Connection &connection, Reader &schema, std::string batch) {
+	Schema described;
+	UnpackSchema(schema, described.arrow);
+	duckdb_arrow_converted_schema converted = nullptr;
+	Check(duckdb_schema_from_arrow(connection.handle, &described.arrow, &converted));
+	Array array;
+	UnpackArray(std::move(batch), array.arrow);
+	duckdb_data_chunk chunk = nullptr;
+	auto error = duckdb_data_chunk_from_arrow(connection.handle, &array.arrow, converted, &chunk);
+	duckdb_destroy_arrow_converted_schema(&converted);
+	Check(error);
+	return chunk;
+}
+
+Server::Server(Channel &channel, duckdb::ClientContext &user, Connection &users)
+    : channel(channel), user(user), users(users) {
+}
+
+Frame Server::Serve() {
+	while (true) {
+		auto frame = channel.Receive([this] { return IsInterrupted(user); });
+		if (frame.kind == Kind::FAILED) {
+			Reader reader(frame.body);
+			auto type = reader.Text();
+			throw Failure {type, reader.Text()};
+		}
+		if (frame.kind == Kind::ANSWER || frame.kind == Kind::PREDICTED) {
+			return frame;
+		}
+		try {
+			Handle(frame);
+		} catch (const QueryError &error) {
+			channel.Send(Kind::ERROR, error.message);
+		}
+	}
+}
+
+void Server::Handle(const Frame &frame) {
+	Reader request(frame.body);
+	switch (frame.kind) {
+	case Kind::QUERY:
+		return Query(request);
+	case Kind::APPEND:
+		return Append(request);
+	case Kind::OPEN:
+		others[request.Number<uint32_t>()].reset(new Connection(*user.db.get()));
+		return;
+	case Kind::CLOSE:
+		others.erase(request.Number<uint32_t>());
+		return;
+	default:
+		throw Failure {"IO", "grouplearn: a message that is not understood"};
+	}
+}
+
+Connection &Server::At(uint32_t number) {
+	return number ? *others.at(number) : users;
+}
+
+void Server::Query(Reader &request) {
+	auto &connection = At(request.Number<uint32_t>());
+	auto flags = request.Number<uint32_t>();
+	auto sql = request.Text();
+	Statements statements;
+	auto count = duckdb_extract_statements(connection.handle, sql.c_str(), &statements.handle);
+	if (!count) {
+		auto error = duckdb_extract_statements_error(statements.handle);
+		if (error) {
+			Refuse(error);
+		}
+		return channel.Send(Kind::END, "");
+	}
+	for (idx_t place = 0; place < count; place++) {
+		bool last = place + 1 == count;
+		Prepared prepared;
+		if (duckdb_prepare_extracted_statement(connection.handle, statements.handle, place, &prepared.handle)) {
+			Refuse(duckdb_prepare_error(prepared.handle));
+		}
+		Pending pending;
+		bool streamed = last && (flags & STREAMED);
+		auto start = streamed ? duckdb_pending_prepared_streaming : duckdb_pending_prepared;
+		if (start(prepared.handle, &pending.handle)) {
+			Refuse(duckdb_pending_error(pending.handle));
+		}
+		duckdb_pending_state state;
+		do {
+			state = duckdb_pending_execute_task(pending.handle);
+			if (IsInterrupted(user)) {
+				duckdb_interrupt(connection.handle);
+			}
+		} while (!duckdb_pending_execution_is_finished(state));
+		Result result;
+		if (duckdb_execute_pending(pending.handle, &result.handle)) {
+			Refuse(duckdb_result_error(&result.handle));
+		}
+		if (!last) {
+			continue;
+		}
+		Options options;
+		options.handle = duckdb_result_get_arrow_options(&result.handle);
+		if (flags & EXACT) {
+			auto &properties = reinterpret_cast<duckdb::CClientArrowOptionsWrapper *>(options.handle)->properties;
+			properties.arrow_lossless_conversion = true;
+		}
+		Types types;
+		std::vector<const char *> names;
+		for (idx_t column = 0; column < duckdb_column_count(&result.handle); column++) {
+			types.handles.push_back(duckdb_column_logical_type(&result.handle, column));
+			names.push_back(duckdb_column_name(&result.handle, column));
+		}
+		Schema schema;
+		Check(duckdb_to_arrow_schema(options.handle, types.handles.data(), names.data(), names.size(), &schema.arrow));
+		Writer described;
+		PackSchema(schema.arrow, described);
+		channel.Send(Kind::SCHEMA, described.bytes);
+		while (true) {
+			Chunk chunk;
+			if (IsInterrupted(user)) {
+				duckdb_interrupt(connection.handle);
+			}
+			chunk.handle = duckdb_fetch_chunk(result.handle);
+			if (!chunk.handle) {
+				break;
+			}
+			if (duckdb_data_chunk_get_size(chunk.handle) == 0) {
+				continue;
+			}
+			Array array;
+			Check(duckdb_data_chunk_to_arrow(options.handle, chunk.handle, &array.arrow));
+			channel.Send(Kind::BATCH, PackArray(schema.arrow, array.arrow));
+		}
+		if (auto error = duckdb_result_error(&result.handle)) {
+			Refuse(error);
+		}
+		channel.Send(Kind::END, "");
+	}
+}
+
+void Server::Append(Reader &request) {
+	auto &connection = At(request.Number<uint32_t>());
+	auto table = request.Text();
+	auto described = request.Text();
+	Reader schema(described);
+	Chunk chunk;
+	chunk.handle = UnpackChunk(connection, schema, request.Rest());
+	duckdb_appender appender = nullptr;
+	std::string error;
+	if (duckdb_appender_create_ext(connection.handle, "temp", "main", table.c_str(), &appender) ||
+	    duckdb_append_data_chunk(appender, chunk.handle) || duckdb_appender_close(appender)) {
+		auto message = duckdb_appender_error(appender);
+		error = message ? message : "rows could not be appended";
+	}
+	duckdb_appender_destroy(&appender);
+	if (!error.empty()) {
+		throw QueryError {error};
+	}
+	channel.Send(Kind::END, "");
+}
+
+} // namespace grouplearn

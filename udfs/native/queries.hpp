@@ -1,0 +1,38 @@
+// What the grouplearn process may ask of the database: plain SQL, its rows as Arrow; rows of its own in a temporary table.
+#pragma once
+#include <map>
+#include <memory>
+
+#include "host.hpp"
+
+namespace grouplearn {
+
+//! Answers the requests of one channel until it has its answer.
+class Server {
+public:
+	//! ``users`` is the connection that is number 0; the process may open others, which are not the user's.
+	Server(Channel &channel, duckdb::ClientContext &user, Connection &users);
+
+	//! Returns the first frame that is no request. Throws Failure where the process ends or says that it failed.
+	Frame Serve();
+
+private:
+	void Handle(const Frame &request);
+	void Query(Reader &request);
+	void Append(Reader &request);
+	Connection &At(uint32_t number);
+
+	Channel &channel;
+	duckdb::ClientContext &user;
+	Connection &users;
+	std::map<uint32_t, std::unique_ptr<Connection>> others;
+};
+
+//! Rows of a chunk as a BATCH body; fills the SCHEMA body.
+std::string PackChunk(duckdb_arrow_options options, duckdb_data_chunk chunk, std::vector<duckdb_logical_type> &types,
+                      std::vector<const char *> &names, std::string &schema);
+
+//! The chunk that a SCHEMA and a BATCH make; destroy it.
+duckdb_data_chunk UnpackChunk(const Connection &connection, Reader &schema, std::string batch);
+
+} // namespace grouplearn

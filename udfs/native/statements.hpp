@@ -1,0 +1,22 @@
+// Which statements of a text are ours, judged by their first words; grouplearn/parser/parse.py says the same.
+#pragma once
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace grouplearn {
+
+//! One statement of a text: ``start`` is where its first token is, ``stop`` its ``;`` or the end, ``end`` is after the ``;``.
+struct Piece {
+	size_t begin;
+	size_t start;
+	size_t stop;
+	size_t end;
+	bool ours;
+	bool blank;
+};
+
+//! Cuts a text where DuckDB does: a ``;`` inside quotes, comments or brackets ends nothing.
+std::vector<Piece> Split(const std::string &text);
+
+} // namespace grouplearn
