@@ -132,7 +132,8 @@ def test_every_operator_and_encoder_is_in_the_reference() -> None:
     assert [name for name in ENCODERS if f"| `{name}(x" not in text] == []
 
 
-def test_the_statements_of_the_reference_run() -> None:
+def test_the_statements_of_the_reference_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     with grouplearn.connect(progress=None) as con:
         statements = blocks("reference.md", "sql")
         for block in statements:
