@@ -14,7 +14,15 @@ from pathlib import Path
 
 from grouplearn.data.dataset import Dataset, DatasetFiles, Group
 from grouplearn.data.plain import NotPlain, from_bytes, to_bytes
-from grouplearn.data.run_directory import MANIFEST, RunDirectory, durable_runs, identity_of, is_locked, runs_of
+from grouplearn.data.run_directory import (
+    MANIFEST,
+    RunDirectory,
+    durable_runs,
+    identity_of,
+    is_locked,
+    remove_stale,
+    runs_of,
+)
 from grouplearn.errors import TrainingError
 from grouplearn.learners import registry
 from grouplearn.learners.base import Task
@@ -109,8 +117,12 @@ def keep(directory: RunDirectory, manifest: Manifest) -> None:
 
 
 def runs(database: str) -> Iterator[Run]:
-    """Yield the durable runs of a database file, the oldest first; those without a manifest cannot be resumed."""
+    """Yield the durable runs of a database file, the oldest first.
+
+    Those without a manifest cannot be resumed: what dead processes left of them is removed.
+    """
     found = []
+    remove_stale(runs_of(database))
     for path in durable_runs(runs_of(database)):
         content = ledger.checked(path / MANIFEST)
         try:

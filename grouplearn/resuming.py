@@ -205,10 +205,17 @@ def resumable(stored: ModelDefinition, ledger: Ledger | None) -> Iterator[None]:
         raise TrainingError(message, hint=f"RESUME MODEL {name} WITH (workers = 1) goes on with less.") from None
 
 
-def show(database: str | None) -> str:
-    """Return a SELECT of the unfinished durable runs of a database."""
+def show(at: Workplace) -> str:
+    """Return a SELECT of the unfinished durable runs of a database; those that are stored are tidied up."""
     names = ("run", "model", "status", "units_done", "units", "trained_seconds", "began", "size")
-    rows = [_row(run) for run in durable.runs(database)] if database else []
+    ((catalog,),) = at.databases.rows("SELECT current_database()")
+    database = at.databases.file(catalog)
+    found = list(durable.runs(database)) if database else []
+    stored = {run.id for run in found if not run.alive and _is_stored(at.connection, catalog, run)}
+    for run in found:
+        if run.id in stored:
+            remove_run(run.path)
+    rows = [_row(run) for run in found if run.id not in stored]
     if rows:
         return answers.table(names, rows)
     return f"SELECT * FROM ({answers.table(names, [('',) * len(names)])}) WHERE false"

@@ -115,7 +115,7 @@ class Session:
             RenameModel: self._rename,
             ResumeModel: self._resume,
             RetryFailed: self._retry,
-            ShowRuns: lambda *_: resuming.show(self._databases.current_file()),
+            ShowRuns: lambda *_: resuming.show(self._workplace()),
             DropRun: lambda statement, judge: resuming.drop(statement, self._databases.current_file(), judge),
             StopTrial: self._stop_trial,
             AddTrial: self._add_trial,

@@ -169,7 +169,7 @@ def disturb(disturbed: Place, statement: str, drawn: random.Random, seconds: flo
             return False
         costs.kills += 1
         note_phase(disturbed, costs)
-        if not list(durable.runs(str(disturbed.path))) and disturbed.answer("SHOW MODELS"):
+        if not disturbed.answer("SHOW RUNS") and disturbed.answer("SHOW MODELS"):
             return False
     return True
 
@@ -194,8 +194,9 @@ def finish(disturbed: Place, statement: str, costs: Costs) -> None:
     logged = disturbed.logged()
     lost = [at for unit, at in logged if unit not in done]
     before = len(logged)
+    process = disturbed.start("RESUME MODEL m")
     began = time.time()
-    disturbed.start("RESUME MODEL m").communicate()
+    process.communicate()
     again = disturbed.logged()[before:]
     assert not done & {unit for unit, _ in again}
     costs.finished.append(len(lost))
@@ -213,5 +214,5 @@ def report(kind: str, seconds: float, costs: Costs) -> None:
     redone, most = sum(costs.redone), max(costs.redone, default=0)
     sys.__stdout__.write(
         f"\n{kind}: {costs.kills} kills in runs of {seconds:.1f} s, {costs.phases}; units trained twice: {redone} (at most {most}"
-        f" a time); from RESUME to the first unit, start of the process included: median {recovery:.1f} s\n"
+        f" a time); from RESUME to the first unit that ends: median {recovery:.1f} s\n"
     )

@@ -349,12 +349,23 @@ class SamplingLearner(Learner, Protocol):
         ...
 
 
+@dataclass
+class Sent:
+    """Counts the bytes that a member of a gang gives to the others, each of them once however many others there are."""
+
+    n_bytes: int = 0
+
+    def add(self, n_bytes: int) -> None:
+        """Count more."""
+        self.n_bytes += n_bytes
+
+
 @dataclass(frozen=True, slots=True)
 class Gang:
     """Processes of this machine that train one model together: this one is ``rank`` of ``size``.
 
     ``ports`` are free ports of 127.0.0.1, one for each; ``directory`` is one that all of them can write and nobody else
-    uses. Nobody waits longer than ``seconds`` for another.
+    uses. Nobody waits longer than ``seconds`` for another. ``sent`` counts this member's gradients.
     """
 
     rank: int
@@ -362,6 +373,7 @@ class Gang:
     ports: tuple[int, ...]
     directory: str
     seconds: float
+    sent: Sent = field(default_factory=Sent, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,7 @@ def run_epoch(
     mean, scale = (whole.label_mean, whole.label_scale) if problem.task is Task.REGRESSION else (0.0, 1.0)
     networks = [_network(problem, config, part, index) for index, config in enumerate(configs)]
     replica = torch.nn.parallel.DistributedDataParallel(_side_by_side(networks))
+    count_gradients(replica, gang)
     optimizer = _optimizer(problem, configs, networks, part)
     order = visiting_order(problem.seed, epoch, rows.n_rows, gang.rank)
     values = (np.asarray(rows.x), (rows.y - mean) / scale, rows.weight * (whole.n_rows / whole.weight))
@@ -82,6 +83,17 @@ def run_epoch(
     part["step"] = part["step"] + n_batches
     objective: FloatArray = (sums.numpy() + penalties) / sum(sizes) * scale**2
     return objective
+
+
+def count_gradients(replica: Any, gang: Gang) -> None:
+    """Have the bytes of gradients counted as they go to the other members; they are averaged as without."""
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+    def averaged(process_group: Any, bucket: Any) -> Any:
+        gang.sent.add(bucket.buffer().nbytes)
+        return default_hooks.allreduce_hook(process_group, bucket)
+
+    replica.register_comm_hook(None, lambda group, bucket: averaged(group, bucket))  # torch reads a hook's annotations
 
 
 def share(rows: int, batch: int, n_batches: int) -> tuple[int, int]:

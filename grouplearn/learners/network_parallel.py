@@ -8,7 +8,7 @@ from typing import Any
 from grouplearn.data.shard import Shard, Totals
 from grouplearn.learners.base import Gang
 from grouplearn.learners.mlp_network import torch_on_one_thread, visiting_order
-from grouplearn.learners.mlp_parallel import member_rows, share
+from grouplearn.learners.mlp_parallel import count_gradients, member_rows, share
 from grouplearn.learners.network_training import Trainee
 
 
@@ -19,6 +19,7 @@ def run_epoch(trainee: Trainee, rows: Shard, epoch: int, gang: Gang, whole: Tota
     """
     torch = torch_on_one_thread()
     replica = torch.nn.parallel.DistributedDataParallel(trainee.module)
+    count_gradients(replica, gang)
     x, y, weight = trainee.rows(rows, visiting_order(trainee.problem.seed, epoch, rows.n_rows, gang.rank), whole)
     sizes = member_rows(rows.n_rows, gang)
     n_batches = math.ceil(sum(sizes) / int(trainee.config["batch_size"]))  # type: ignore[arg-type]

@@ -81,7 +81,7 @@ class Bench:
         self._wholes: dict[int, _Whole] = {}
         self._runs: dict[int, list[Blocks]] = defaultdict(list)
         self._parts: dict[tuple[int, int, Blocks, Blocks], Prepared] = {}
-        self._together: dict[int, tuple[Pack, Training]] = {}
+        self._together: dict[int, tuple[Pack, Training, int]] = {}
         self._clocks: dict[int, Clock] = {}
         self._loaded = 0
 
@@ -204,7 +204,8 @@ class Bench:
                 if step.rank:
                     pack = replace(pack, prepared=replace(part, valid=None))
                 product = evaluate(pack, training, unit.fold == FINAL)
-            self._together[unit.id] = (pack, training)
+            # Members have the same models, so each gives as many gradients as the first, which records them all.
+            self._together[unit.id] = (pack, training, gang.sent.n_bytes * gang.size)
             answer = StepAnswer(step, _unrecorded(step), product, more=False)
         except Interrupted:
             raise
@@ -216,7 +217,7 @@ class Bench:
     def conclude(self, step: Step, evaluations: Sequence[Product], fetched: int, watch: Watch) -> StepAnswer:
         """Return the result of the unit that a gang trained, from what the members say of its models."""
         started, unit = watch.now(), step.unit
-        pack, training = self._together.pop(unit.id)
+        pack, training, exchanged = self._together.pop(unit.id)
         try:
             with np.errstate(all="ignore"):
                 trials = finish(pack, unit, [training, *evaluations])
@@ -225,7 +226,7 @@ class Bench:
             )
         except Exception as error:
             answer = _broken_step(step, error, pack.prepared.facts)
-        return replace(answer, record=self._record(step, watch, started, fetched))
+        return replace(answer, record=self._record(step, watch, started, fetched + exchanged))
 
     def part(self, step: Step, decided: Outline, held_out: Blocks | None = None) -> Prepared:
         """Return the encoded blocks of a step, with their pieces of the held-out rows or the pieces ``held_out``."""

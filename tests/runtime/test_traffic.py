@@ -6,12 +6,16 @@ k epochs, p workers, |S| configs with models of m bytes each, a dataset of D byt
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
-from runtime_jobs import Watcher
+from runtime_jobs import Watcher, dataset
 from test_mop_runs import a_job, units_of, workload
-from test_steps import small_blocks
+from test_steps import BLOCK, small_blocks
 
+import grouplearn
+from grouplearn.data.dataset import Group, Item
 from grouplearn.learners.base import Task
 from grouplearn.runtime.job import Job, UnitResult
 from grouplearn.runtime.local import LocalRuntime
@@ -55,6 +59,42 @@ def test_task_parallelism_on_threads() -> None:
         work = Workload("sequential", rows, workers, 2, 32)
         results = run(large, operator(name, units, work), workers)
         assert sum(result.loaded for result in results) == pytest.approx(reads * group_bytes)
+
+
+def many_columns(n_blocks: int, configs: tuple[dict[str, Any], ...], columns: int = 60) -> Job:
+    """Return a job of one group of so many blocks, all of whose rows train."""
+    rows = n_blocks * BLOCK
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(rows, columns))
+    y = x @ rng.normal(size=columns) + 3 * rng.normal(size=rows) > 0
+    items = tuple(Item(f"x{number}", "numeric", number) for number in range(columns))
+    group = Group(0, 0, (), ((0, rows),))
+    data = dataset(x, y.astype(float), classes=("false", "true"))
+    return Job(
+        "logistic_regression",
+        Task.BINARY,
+        configs,
+        items,
+        groups=(group,),
+        dataset=data,
+        metric="log_loss",
+        epochs=EPOCHS,
+    )
+
+
+def test_bulk_synchronous_on_threads() -> None:
+    """k p |S| states out and as many sums back, which is 2 k m p |S| where both have the m bytes of a model."""
+    workers = 40
+    job = many_columns(workers, tuple({"l1": 1.0, "l2": 0.0, "tolerance": 1e-300} for _ in range(3)))
+    units = [Unit(number, 0, (number,), cost=1.0) for number in range(3)]
+    work = Workload("algebraic", (workers * BLOCK,), workers, EPOCHS, BLOCK)
+    results = run(job, DataParallel(units, work), workers)
+    steps = [step for result in results for step in result.steps]
+    assert max(step.epoch for step in steps if step.kind == "update") == EPOCHS - 1
+    state = max(step.fetched for step in steps if step.kind == "accumulate" and step.epoch == 5)
+    sums = max(step.fetched for step in steps if step.kind == "update" and step.epoch == 5) / (workers - 1)
+    moved = sum(step.fetched for step in steps)
+    assert moved == pytest.approx(EPOCHS * workers * len(units) * (state + sums), rel=0.05)
 
 
 def timeline(machine: Operator, workers: int, batches: int = 0) -> Timeline:
@@ -120,3 +160,25 @@ def test_full_replication() -> None:
     units, work = case("sequential", P, 40)
     everywhere = replace(work, hops=Hops(replicas=P))
     assert timeline(Mop(units, everywhere), P).network_bytes == pytest.approx(P * D, rel=0.05)
+
+
+def test_data_parallel_on_processes() -> None:
+    """k m p |S| ⌈|D| / b⌉ with b rows a batch of all workers together: each gives its gradients to the others in every batch.
+
+    m are the bytes of a model's parameters in single precision. What the members say of the finished models moves once more.
+    """
+    pytest.importorskip("ray")
+    pytest.importorskip("torch")
+    features, hidden, rows, batch, epochs, workers = 6, 128, 40_000, 256, 8, 2
+    names = [f"x{number}" for number in range(features)]
+    columns = ", ".join(f"hash(i, {number}) % 1000 / 1000 AS {name}" for number, name in enumerate(names))
+    with grouplearn.connect(progress=False) as con:
+        con.execute(f"CREATE TABLE t AS SELECT {columns}, x0 + x1 > 1 AS y FROM range({rows}) AS r(i)")
+        con.execute(
+            f"TRAIN MODEL m USING mlp PREDICT y FEATURES ({', '.join(names)}) FROM t OVER GRID (learning_rate IN (0.1, 0.01)) "
+            f"VALIDATE NONE WITH (executor = 'ray', operator = 'data_parallel', workers = {workers}, epochs = {epochs}, "
+            f"hidden_layers = [{hidden}], batch_size = {batch})"
+        )
+        ((moved,),) = con.execute("SELECT sum(fetched) FROM grouplearn.units WHERE kind = 'descend'").fetchall()
+    model_bytes = 4 * ((features + 1) * hidden + hidden + 1)
+    assert moved == pytest.approx(epochs * model_bytes * workers * 2 * -(-rows // batch), rel=0.05)
