@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from grouplearn.data import shard
@@ -18,6 +18,7 @@ from grouplearn.learners import registry
 from grouplearn.learners.base import Interrupted
 from grouplearn.runtime.cluster import Cluster
 from grouplearn.runtime.foreman import Foreman
+from grouplearn.runtime.group_table import GroupTable
 from grouplearn.runtime.job import Job, Observer, UnitResult
 from grouplearn.runtime.ray_network import network_code
 from grouplearn.runtime.ray_pipe import Begin, Broken, News, Orders, Stop
@@ -111,7 +112,8 @@ class RayRuntime:
     def _begin(self, sent: _Sent, foreman: Foreman, workers: int, number: int) -> Begin:
         return Begin(
             run=number,
-            job=sent.job,
+            job=replace(sent.job, groups=()),
+            groups=GroupTable.of(sent.job.groups),
             rows=sent.rows,
             in_memory=sent.in_memory,
             network=sent.network,

@@ -84,7 +84,8 @@ class Driver:
         while connection.alive:
             message = self._pipe.receive(WATCH_SECONDS)
             if isinstance(message, Begin):
-                self._run(connection, message)
+                job = replace(message.job, groups=message.groups.groups())
+                self._run(connection, replace(message, job=job))
         raise ClusterLost
 
     def _run(self, connection: Connection, begin: Begin) -> None:

@@ -12,10 +12,11 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from grouplearn.data.dataset import Dataset, DatasetFiles, Group
+from grouplearn.data.dataset import Dataset, DatasetFiles
 from grouplearn.data.plain import NotPlain, from_bytes, to_bytes
 from grouplearn.learners.base import Task
 from grouplearn.runtime.cluster import Cluster
+from grouplearn.runtime.group_table import GroupTable
 from grouplearn.runtime.job import Carried, Job
 from grouplearn.runtime.ledger import RESULT_KINDS
 from grouplearn.runtime.steps import StepAnswer
@@ -29,7 +30,7 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Run ``job`` (its rows apart) on ``workers`` workers, numbered from ``first_worker`` on.
+    """Run ``job`` (its rows and groups apart) on ``workers`` workers, numbered from ``first_worker`` on.
 
     ``rows`` are files that have the job's rows; with ``in_memory`` workers treat them as rows in memory. ``network`` is the
     code of a registered network. ``scratch`` is a directory for what steps make; ``made`` says which worker made what is
@@ -39,6 +40,7 @@ class Begin:
 
     run: int
     job: Job
+    groups: GroupTable
     rows: DatasetFiles
     in_memory: bool
     network: bytes | None
@@ -140,7 +142,7 @@ class Idle:
 #: Results as workers write them; trials of a search carry their states.
 WRITTEN_KINDS = (*RESULT_KINDS, Carried)
 _KINDS = (
-    *WRITTEN_KINDS, Absent, Begin, Broken, Cluster, Connected, Dataset, DatasetFiles, Discard, Finish, Group, Idle, Job,
+    *WRITTEN_KINDS, Absent, Begin, Broken, Cluster, Connected, Dataset, DatasetFiles, Discard, Finish, GroupTable, Idle, Job,
     Joined, Load, Lost, News, Orders, Release, Run, RunStep, Step, StepAnswer, StepEnded, Stop, Task, UnitEnded,
 )  # fmt: skip
 

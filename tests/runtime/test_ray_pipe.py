@@ -7,14 +7,18 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from runtime_jobs import job
 
-from grouplearn.data.dataset import DatasetFiles
+from grouplearn.data.dataset import DatasetFiles, Group
 from grouplearn.learners.base import Artifact
 from grouplearn.runtime.cluster import Cluster
+from grouplearn.runtime.group_table import GroupTable
 from grouplearn.runtime.job import Carried, CurvePoint, LostWork, TrialResult, UnitResult
 from grouplearn.runtime.ray_pipe import Begin, Joined, Lost, News, Orders, Pipe, PipeClosed, Stop
 from grouplearn.runtime.ray_rows import bare
@@ -40,14 +44,28 @@ def test_what_is_sent_arrives_as_it_was(ends: tuple[Pipe, Pipe, socket.socket]) 
         Orders((Load(0, 1, Blocks(0, 3)), RunStep(0, step), Run(1, unit), Release(1, 2), Discard((1, 2)))),
         News(1, (Joined(0), Lost((1, 2), kept=False)), ((3, 4),)),
         Stop(at_once=True),
-        Begin(0, said, files, True, b"code", 2, 5, 1.5, "/tmp/y", Cluster("auto", 3.0), {1: 0}, 64),
+        Begin(
+            0,
+            replace(said, groups=()),
+            GroupTable.of(said.groups),
+            files,
+            True,
+            b"code",
+            2,
+            5,
+            1.5,
+            "/tmp/y",
+            Cluster("auto", 3.0),
+            {1: 0},
+            64,
+        ),
     ]
     for message in messages:
         here.send(message)
     *received, begin = [there.receive(1.0) for _ in messages]
     assert received == messages[:-1]
     assert (begin.rows, begin.network, begin.cluster, begin.made) == (files, b"code", Cluster("auto", 3.0), {1: 0})
-    assert begin.job.groups == said.groups
+    assert begin.groups.groups() == said.groups
     assert begin.job.dataset.n_rows == 0
 
 
@@ -96,3 +114,13 @@ def test_a_closed_end_is_noticed(ends: tuple[Pipe, Pipe, socket.socket]) -> None
         there.receive(1.0)
     with pytest.raises(PipeClosed):
         there.send(Joined(2))
+
+
+KEYS = st.lists(st.none() | st.text(), max_size=3).map(tuple)
+RANGES = st.lists(st.tuples(st.integers(0, 99), st.integers(0, 2**40)), max_size=3).map(tuple)
+GROUPS = st.lists(st.builds(Group, st.integers(0, 9), st.integers(0, 3), KEYS, RANGES)).map(tuple)
+
+
+@given(groups=GROUPS)
+def test_groups_as_columns_are_groups_again(groups: tuple[Group, ...]) -> None:
+    assert GroupTable.of(groups).groups() == groups

@@ -1,0 +1,50 @@
+"""Groups as columns: a hundred thousand of them are a few arrays, and not as many objects, when they are sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain, pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.data.dataset import Group
+
+_Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTable:
+    """G groups: ``ids``, ``levels``, and numbers of ``n_keys`` and ``n_ranges`` (G); ``keys`` and ``bounds`` (n, 2) of all,
+    one group after the other."""
+
+    ids: _Numbers
+    levels: _Numbers
+    n_keys: _Numbers
+    keys: tuple[str | None, ...]
+    n_ranges: _Numbers
+    bounds: _Numbers
+
+    @classmethod
+    def of(cls, groups: Sequence[Group]) -> GroupTable:
+        """Return groups as columns."""
+        return cls(
+            ids=np.array([group.id for group in groups], dtype=np.int64),
+            levels=np.array([group.level for group in groups], dtype=np.int64),
+            n_keys=np.array([len(group.keys) for group in groups], dtype=np.int64),
+            keys=tuple(chain.from_iterable(group.keys for group in groups)),
+            n_ranges=np.array([len(group.ranges) for group in groups], dtype=np.int64),
+            bounds=np.array([run for group in groups for run in group.ranges], dtype=np.int64).reshape(-1, 2),
+        )
+
+    def groups(self) -> tuple[Group, ...]:
+        """Return the groups."""
+        runs = tuple((start, stop) for start, stop in self.bounds.tolist())
+        keys = (self.keys[first:last] for first, last in _cuts(self.n_keys))
+        ranges = (runs[first:last] for first, last in _cuts(self.n_ranges))
+        return tuple(Group(*each) for each in zip(self.ids.tolist(), self.levels.tolist(), keys, ranges, strict=True))
+
+
+def _cuts(counts: _Numbers) -> Iterable[tuple[int, int]]:
+    return pairwise(accumulate(counts.tolist(), initial=0))
