@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import signal
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from runtime_jobs import Watcher, job, models, units
 
 from grouplearn.data.run_directory import RunDirectory
 from grouplearn.errors import Cancelled, MissingDependency
+from grouplearn.runtime import ray_run
 from grouplearn.runtime.choose import runtime
 from grouplearn.runtime.job import Job, UnitResult
 from grouplearn.runtime.local import LocalRuntime
@@ -192,3 +195,20 @@ def test_without_ray_the_install_command_is_named(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(MissingDependency) as error:
         run(RayRuntime(), job(), 1)
     assert error.value.hint == "pip install 'grouplearn[ray]'"
+
+
+def test_a_busy_worker_is_asked_how_far_it_is_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Asked again as soon as it has answered, driver and worker would be busy with that alone.
+    now, asked = 100.0, itertools.count(1)
+    monkeypatch.setattr(ray_run.time, "monotonic", lambda: now)
+    actor = SimpleNamespace(progress=SimpleNamespace(remote=lambda: f"question {next(asked)}"))
+    run = object.__new__(ray_run.RayRun)
+    run._begin = SimpleNamespace(cluster=SimpleNamespace(worker_timeout=60.0))
+    run._gangs, run._workers = SimpleNamespace(overdue=set()), {0: ray_run.Hired(actor)}
+    run._calls = {"unit": ray_run._Call(0, "follow", now - 1.0)}
+    for _ in range(5):
+        for _ in range(10):
+            run._look_after_workers()
+            run._calls = {"unit": run._calls["unit"]}  # it has answered
+        now += ray_run.POLL_SECONDS
+    assert next(asked) == 5 + 1
