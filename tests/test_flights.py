@@ -19,7 +19,7 @@ from grouplearn.catalog.records import RunOutcome
 from grouplearn.data.shard import Shard
 from grouplearn.frontends.flights import load_flights
 from grouplearn.learners.base import Config
-from grouplearn.learners.gbdt import lightgbm_parameters
+from grouplearn.learners.gbdt_parameters import lightgbm_parameters
 from grouplearn.learners.mlp_network import visiting_order
 from grouplearn.learners.registry import learner
 from grouplearn.parser.parse import parse
