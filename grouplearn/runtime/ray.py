@@ -86,6 +86,7 @@ class RayRuntime:
             try:
                 self._try(sent, foreman, workers, cancelled)
             except ChildLost as lost:
+                foreman.catch_up()
                 deaths = 1 if foreman.ended > ended else deaths + 1
                 if deaths >= DEATHS:
                     raise _died(lost, deaths) from None
@@ -107,7 +108,6 @@ class RayRuntime:
                 raise
         finally:
             CHILDREN.give_back(child, fit=fit)
-            foreman.catch_up()
 
     def _begin(self, sent: _Sent, foreman: Foreman, workers: int, number: int) -> Begin:
         return Begin(
