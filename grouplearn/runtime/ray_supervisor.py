@@ -157,6 +157,9 @@ class Children:
     """The children of this process: one run uses one at a time, and the last one that is idle stays warm."""
 
     def __init__(self) -> None:
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
         self._lock = threading.Lock()
         self._idle: dict[str | None, Child] = {}
         self._busy: set[Child] = set()
@@ -212,7 +215,7 @@ class Children:
         """In a copy of this process: the children are those of the original."""
         for child in (*self._idle.values(), *self._busy):
             child.let_go()
-        self.__init__()  # type: ignore[misc]  # the lock may have been held by a thread that is not copied
+        self._begin_anew()  # the lock may have been held by a thread that is not copied
 
 
 CHILDREN = Children()
