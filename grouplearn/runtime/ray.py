@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ from grouplearn.schedule.messages import Operator
 
 #: The run is given up when Ray died this often without a unit or a step done in between.
 DEATHS = 3
+_STEPS = "steps-"
 
 
 class RayRuntime:
@@ -86,6 +88,7 @@ class RayRuntime:
             try:
                 self._try(sent, foreman, workers, cancelled)
             except ChildLost as lost:
+                foreman.catch_up()
                 deaths = 1 if foreman.ended > ended else deaths + 1
                 if deaths >= DEATHS:
                     raise _died(lost, deaths) from None
@@ -107,7 +110,6 @@ class RayRuntime:
                 raise
         finally:
             CHILDREN.give_back(child, fit=fit)
-            foreman.catch_up()
 
     def _begin(self, sent: _Sent, foreman: Foreman, workers: int, number: int) -> Begin:
         return Begin(
@@ -149,7 +151,9 @@ def _prepared(job: Job) -> Iterator[_Sent]:
             yield _Sent(said, shared_files(job.dataset, shared), True, network, str(passing.path))
         else:
             beside = Path(job.dataset.files.directory)  # where machines that see the rows see products, too
-            passing_path = stack.enter_context(tempfile.TemporaryDirectory(prefix="steps-", dir=beside))
+            for stale in beside.glob(f"{_STEPS}*"):  # of a process that died: the run is ours now
+                shutil.rmtree(stale, ignore_errors=True)
+            passing_path = stack.enter_context(tempfile.TemporaryDirectory(prefix=_STEPS, dir=beside))
             yield _Sent(said, job.dataset.files, False, network, passing_path)
 
 

@@ -35,3 +35,19 @@ def end_session(session: int, spared: int | None = None) -> None:
         if time.monotonic() > deadline:
             return
         time.sleep(0.01)
+
+
+def end_leftovers(session: int, directory: Path) -> None:
+    """Kill what lives of a session that is over and still has files of ``directory`` open; its number may be another's now."""
+    for process in of_session(session):
+        if _uses(process, directory):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(process, signal.SIGKILL)
+
+
+def _uses(process: int, directory: Path) -> bool:
+    try:
+        links = [os.readlink(each) for each in (_PROC / str(process) / "fd").iterdir()]
+    except OSError:
+        return False
+    return any(link.startswith(f"{directory}/") for link in links)

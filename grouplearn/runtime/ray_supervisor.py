@@ -21,7 +21,7 @@ from typing import Any
 from grouplearn.errors import TrainingError
 from grouplearn.learners.base import Interrupted
 from grouplearn.runtime.ray_pipe import Connected, Idle, Pipe, PipeClosed, Stop
-from grouplearn.runtime.ray_processes import end_session
+from grouplearn.runtime.ray_processes import end_leftovers, end_session
 
 #: How often it is looked whether the run was cancelled.
 POLL_SECONDS = 0.1
@@ -59,6 +59,8 @@ class Child:
                 start_new_session=True,
             )
         self._pipe = Pipe(ours)
+        self._lock.write(str(self.pid))
+        self._lock.flush()
 
     @property
     def pid(self) -> int:
@@ -155,6 +157,9 @@ class Children:
     """The children of this process: one run uses one at a time, and the last one that is idle stays warm."""
 
     def __init__(self) -> None:
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
         self._lock = threading.Lock()
         self._idle: dict[str | None, Child] = {}
         self._busy: set[Child] = set()
@@ -210,7 +215,7 @@ class Children:
         """In a copy of this process: the children are those of the original."""
         for child in (*self._idle.values(), *self._busy):
             child.let_go()
-        self.__init__()  # type: ignore[misc]  # the lock may have been held by a thread that is not copied
+        self._begin_anew()  # the lock may have been held by a thread that is not copied
 
 
 CHILDREN = Children()
@@ -229,14 +234,20 @@ def _new_home() -> tuple[Path, Any]:
     for path in place.glob(f"{_PREFIX}*"):
         _remove_stale(path)
     home = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
-    lock = (home / _LOCK).open("w")
+    # Locked under another name first: others must not find a lock that nobody holds yet.
+    lock = (home / f".{_LOCK}").open("w")
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    (home / f".{_LOCK}").rename(home / _LOCK)
     return home, lock
 
 
 def _remove_stale(path: Path) -> None:
+    """Remove a directory whose process is dead, and end what that and its child, dying together, left alone."""
     with suppress(OSError), (path / _LOCK).open("r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        session = lock.read()
+        if session.isdecimal():
+            end_leftovers(int(session), path)
         shutil.rmtree(path, ignore_errors=True)
 
 

@@ -153,3 +153,11 @@ def test_addresses_are_checked_when_they_are_set(address: Any) -> None:
     with grouplearn.connect(progress=False) as con, pytest.raises(grouplearn.Error) as error:
         con.execute(f"SET grouplearn_address = {written}")
     assert str(error.value).startswith(f"address must be 'auto' or 'host:port' such as '10.0.0.5:6379', got {written}")
+
+
+@pytest.mark.parametrize("seconds", ["0.5", "-1", "'soon'", "true"])
+def test_timeouts_are_checked_when_they_are_set(seconds: str) -> None:
+    shown = seconds.strip("'") if seconds == "true" else seconds
+    with grouplearn.connect(progress=False) as con, pytest.raises(grouplearn.Error) as error:
+        con.execute(f"SET grouplearn_worker_timeout = {seconds}")
+    assert str(error.value).startswith(f"worker_timeout must be a number of seconds, at least 1, got {shown}")

@@ -9,6 +9,7 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -244,6 +245,48 @@ def test_products_and_rows_go_through_the_store_where_workers_see_no_files(
     assert models(results) == undisturbed
     assert_only_what_was_in_flight_ran_twice(results, assassin)
     on_ray.shutdown()
+
+
+def test_two_runs_at_once_do_not_disturb_each_other(on_ray: RayRuntime) -> None:
+    jobs = [job(groups=2, epochs=5), job("mlp", ({"learning_rate": 0.1},), groups=2, epochs=5)]
+    expected = [models(LocalRuntime().run(each, ModelTaskParallel(units(each)), 1, Watcher(), never)) for each in jobs]
+    with ThreadPoolExecutor(2) as threads:
+        runs = [threads.submit(on_ray.run, each, ModelTaskParallel(units(each)), 1, Watcher(), never) for each in jobs]
+        assert [models(each.result(120)) for each in runs] == expected
+    assert len(CHILDREN.sessions) == 1, "the other one has left"
+
+
+def test_what_dead_processes_left_behind_is_removed_and_what_the_living_use_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_supervisor, "_short_directory", lambda: str(tmp_path))
+    dead = tmp_path / "gl-dead"
+    dead.mkdir()
+    sleep = "import sys, time; held = open(sys.argv[1], 'w'); print(flush=True); time.sleep(60)"
+    command = [sys.executable, "-c", sleep]
+    left = subprocess.Popen([*command, str(dead / "log")], stdout=subprocess.PIPE, start_new_session=True)
+    other = subprocess.Popen([*command, str(tmp_path / "x")], stdout=subprocess.PIPE, start_new_session=True)
+    for each in (left, other):
+        assert each.stdout is not None
+        each.stdout.readline()
+    (dead / "lock").write_text(str(left.pid))
+    (tmp_path / "gl-older").mkdir()
+    (tmp_path / "gl-older" / "lock").write_text(str(other.pid))  # a number that is somebody else's by now
+    (tmp_path / "gl-of-somebody-else").mkdir()
+    first, lock = ray_supervisor._new_home()
+    second, second_lock = ray_supervisor._new_home()
+    assert left.wait(10) == -signal.SIGKILL
+    assert other.poll() is None
+    (tmp_path / "x").unlink()
+    assert {*tmp_path.iterdir()} == {tmp_path / "gl-of-somebody-else", first, second}
+    lock.close()
+    third, another = ray_supervisor._new_home()
+    assert {*tmp_path.iterdir()} == {tmp_path / "gl-of-somebody-else", second, third}
+    for each in (left, other):
+        each.kill()
+        each.communicate()
+    second_lock.close()
+    another.close()
 
 
 USER = """
