@@ -20,7 +20,7 @@ def main(extension, *scripts):
         connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
         connection.execute(f"LOAD '{extension}'")
         for number, record in enumerate(re.split(r"^====\n", Path(script).read_text(), flags=re.MULTILINE), 1):
-            lines = [line for line in record.strip("\n").split("\n")]
+            lines = record.strip("\n").split("\n")
             while lines and lines[0].startswith("#"):
                 lines.pop(0)
             if not lines or not lines[0]:
