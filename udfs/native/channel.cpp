@@ -1,10 +1,12 @@
 // The grouplearn process of this host process: started when a statement needs it, told about each by an own socket.
 #include "channel.hpp"
 
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <fcntl.h>
 #include <mutex>
 #include <poll.h>
@@ -19,6 +21,8 @@ namespace grouplearn {
 namespace {
 
 constexpr int POLL_MS = 50;
+//! How long an interrupted statement may take to end before it is left to itself.
+constexpr double PATIENCE_S = 1.5;
 constexpr uint64_t OPENED = 1, INTERRUPTED = 2;
 
 //! The process, and the socket on which it is handed new channels. When the last copy of our end closes, it ends.
@@ -29,7 +33,16 @@ struct Process {
 	//! Who started it: a fork of the host must not talk to its parent's process.
 	pid_t owner = 0;
 	uint64_t channels = 0;
+	std::string python;
+	//! Whether it has ever answered: a python without the package ends at once.
+	std::atomic<bool> answered {false};
 };
+
+double Now() {
+	timespec time;
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return double(time.tv_sec) + double(time.tv_nsec) * 1e-9;
+}
 
 Process &TheProcess() {
 	static auto process = new Process(); // never destroyed: statements may run until the very end
@@ -69,6 +82,8 @@ void Start(Process &process) {
 		throw Failure {"IO", "grouplearn: cannot start " + python + ": " + strerror(failed) +
 		                         "\n\nHint: set GROUPLEARN_PYTHON to the python that has the package grouplearn."};
 	}
+	process.python = python;
+	process.answered = false;
 	process.control = ends[0];
 	process.owner = getpid();
 }
@@ -134,6 +149,12 @@ Channel::~Channel() {
 }
 
 void Channel::Died() {
+	auto &process = TheProcess();
+	std::lock_guard<std::mutex> guard(process.lock);
+	if (!process.answered) {
+		throw Failure {"IO", process.python + " cannot run grouplearn\n\n"
+		                     "Hint: set GROUPLEARN_PYTHON to the python that has the package grouplearn."};
+	}
 	throw Failure {"IO", "the grouplearn process ended, and what the statement did is undone\n\n"
 	                     "Hint: the next statement starts a new one."};
 }
@@ -162,6 +183,7 @@ Frame Channel::Receive(const std::function<bool()> &is_interrupted) {
 	Read(header, sizeof(header), is_interrupted);
 	Frame frame {Kind(uint32_t(header[0])), std::string(header[1], '\0')};
 	Read(&frame.body[0], header[1], is_interrupted);
+	TheProcess().answered = true;
 	return frame;
 }
 
@@ -171,11 +193,8 @@ void Channel::Read(void *into, size_t size, const std::function<bool()> &is_inte
 		pollfd waited = {fd, POLLIN, 0};
 		int ready = poll(&waited, 1, POLL_MS);
 		if (ready <= 0) {
-			if (!told && is_interrupted()) {
-				told = true;
-				auto &process = TheProcess();
-				std::lock_guard<std::mutex> guard(process.lock);
-				Tell(process, INTERRUPTED, id, -1);
+			if (told || is_interrupted()) {
+				PassOn();
 			}
 			continue;
 		}
@@ -188,6 +207,18 @@ void Channel::Read(void *into, size_t size, const std::function<bool()> &is_inte
 		}
 		at += got;
 		size -= got;
+	}
+}
+
+void Channel::PassOn() {
+	if (told && Now() - told > PATIENCE_S) {
+		throw Failure {"INTERRUPT", "Interrupted!"};
+	}
+	if (!told) {
+		told = Now();
+		auto &process = TheProcess();
+		std::lock_guard<std::mutex> guard(process.lock);
+		Tell(process, INTERRUPTED, id, -1);
 	}
 }
 

@@ -98,12 +98,18 @@ public:
 
 private:
 	void Read(void *into, size_t size, const std::function<bool()> &is_interrupted);
+	void PassOn();
 	[[noreturn]] void Died();
 
 	int fd = -1;
 	uint64_t id = 0;
-	bool told = false;
+	//! When the process was told of an interrupt, in seconds; 0 before.
+	double told = 0;
 };
+
+//! Whether the program that the database runs in was asked to stop, where that is Python and we are on its main thread: its
+//! handlers of signals run between two steps of Python code, and there are none while it waits for us.
+bool IsHostInterrupted();
 
 //! Where ``python -m grouplearn.frontends.native.worker`` can be run.
 std::string FindPython();

@@ -46,9 +46,9 @@ Loan::Loan(duckdb::ClientContext &user, duckdb::ClientContext &ours) : ours(ours
 	Lend(ours.config.user_variables, user.config.user_variables);
 #if GROUPLEARN_DUCKDB_2
 	Lend(our_data.default_database, users_data.default_database);
-	Lend(ours.config.replacement_scans, user.config.replacement_scans);
 	ours.transaction.invalidation_policy = duckdb::TransactionInvalidationPolicy::SYNTACTIC_ERRORS_DO_NOT_INVALIDATE;
 #endif
+	// Not its replacement scans: Python's look for variables in the frame of the thread that runs, which may be any.
 	ours.config.use_replacement_scans = user.config.use_replacement_scans;
 	// The transaction is the statement's: what runs on our side neither commits it nor rolls it back.
 	ours.transaction.auto_commit = false;

@@ -9,50 +9,83 @@
 namespace grouplearn {
 namespace {
 
+//! The functions of Python's C API that are used, where the database runs inside of Python.
+struct Python {
+	int (*is_initialized)();
+	int (*ensure)();
+	void (*release)(int);
+	void *(*get)(const char *);
+	const char *(*utf8)(void *);
+	int (*check_signals)();
+	void (*clear)();
+	void (*set_interrupt)();
+};
+
+template <class T>
+bool Find(T &function, const char *name) {
+	function = reinterpret_cast<T>(dlsym(RTLD_DEFAULT, name));
+	return function != nullptr;
+}
+
+const Python *HostPython() {
+	static Python python;
+	static bool found = Find(python.is_initialized, "Py_IsInitialized") && Find(python.ensure, "PyGILState_Ensure") &&
+	                    Find(python.release, "PyGILState_Release") && Find(python.get, "PySys_GetObject") &&
+	                    Find(python.utf8, "PyUnicode_AsUTF8") && Find(python.check_signals, "PyErr_CheckSignals") &&
+	                    Find(python.clear, "PyErr_Clear") && Find(python.set_interrupt, "PyErr_SetInterrupt");
+	return found && python.is_initialized() ? &python : nullptr;
+}
+
 //! sys.executable, where the database runs inside of Python.
-std::string HostPython() {
-	using Object = void *;
-	auto is_initialized = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "Py_IsInitialized"));
-	auto ensure = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "PyGILState_Ensure"));
-	auto release = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "PyGILState_Release"));
-	auto get = reinterpret_cast<Object (*)(const char *)>(dlsym(RTLD_DEFAULT, "PySys_GetObject"));
-	auto utf8 = reinterpret_cast<const char *(*)(Object)>(dlsym(RTLD_DEFAULT, "PyUnicode_AsUTF8"));
-	if (!is_initialized || !ensure || !release || !get || !utf8 || !is_initialized()) {
+std::string HostExecutable() {
+	auto python = HostPython();
+	if (!python) {
 		return "";
 	}
-	auto state = ensure();
-	auto executable = get("executable");
-	auto text = executable ? utf8(executable) : nullptr;
+	auto state = python->ensure();
+	auto executable = python->get("executable");
+	auto text = executable ? python->utf8(executable) : nullptr;
 	std::string found = text ? text : "";
-	release(state);
+	python->release(state);
 	return found;
 }
 
-//! The python of the environment that this extension is installed in: lib/python3.x/site-packages/... -> bin/python.
-std::string NeighbouringPython() {
+//! The python of the environment that this extension is installed in: lib/python3.x/site-packages/... -> bin/python3.
+std::string NeighbouringExecutable() {
 	Dl_info self;
 	if (!dladdr(reinterpret_cast<void *>(&HostPython), &self) || !self.dli_fname) {
 		return "";
 	}
-	std::string folder = self.dli_fname;
-	for (auto slash = folder.rfind('/'); slash != std::string::npos; slash = folder.rfind('/')) {
-		folder.resize(slash);
-		auto python = folder + "/bin/python";
-		if (access((folder + "/pyvenv.cfg").c_str(), R_OK) == 0 && access(python.c_str(), X_OK) == 0) {
-			return python;
-		}
-	}
-	return "";
+	std::string file = self.dli_fname;
+	auto library = file.rfind("/lib/python3.");
+	auto python = library == std::string::npos ? "" : file.substr(0, library) + "/bin/python3";
+	return access(python.c_str(), X_OK) == 0 ? python : "";
 }
 
 } // namespace
+
+bool IsHostInterrupted() {
+	auto python = getpid() == gettid() ? HostPython() : nullptr;
+	if (!python) {
+		return false;
+	}
+	auto state = python->ensure();
+	bool asked = python->check_signals() != 0;
+	if (asked) {
+		// The exception cannot be thrown from here: the signal is raised again for the code that waits for the database.
+		python->clear();
+		python->set_interrupt();
+	}
+	python->release(state);
+	return asked;
+}
 
 std::string FindPython() {
 	auto given = getenv("GROUPLEARN_PYTHON");
 	if (given && *given) {
 		return given;
 	}
-	for (auto find : {HostPython, NeighbouringPython}) {
+	for (auto find : {NeighbouringExecutable, HostExecutable}) {
 		auto found = find();
 		if (!found.empty()) {
 			return found;

@@ -131,7 +131,7 @@ Server::Server(Channel &channel, duckdb::ClientContext &user, Connection &users)
 
 Frame Server::Serve() {
 	while (true) {
-		auto frame = channel.Receive([this] { return IsInterrupted(user); });
+		auto frame = channel.Receive([this] { return IsInterrupted(user) || IsHostInterrupted(); });
 		if (frame.kind == Kind::FAILED) {
 			Reader reader(frame.body);
 			auto type = reader.Text();
@@ -176,12 +176,9 @@ void Server::Query(Reader &request) {
 	auto sql = request.Text();
 	Statements statements;
 	auto count = duckdb_extract_statements(connection.handle, sql.c_str(), &statements.handle);
-	if (!count) {
-		auto error = duckdb_extract_statements_error(statements.handle);
-		if (error) {
-			Refuse(error);
-		}
-		return channel.Send(Kind::END, "");
+	auto error = count ? nullptr : duckdb_extract_statements_error(statements.handle);
+	if (error) {
+		Refuse(error);
 	}
 	for (idx_t place = 0; place < count; place++) {
 		bool last = place + 1 == count;
@@ -189,63 +186,71 @@ void Server::Query(Reader &request) {
 		if (duckdb_prepare_extracted_statement(connection.handle, statements.handle, place, &prepared.handle)) {
 			Refuse(duckdb_prepare_error(prepared.handle));
 		}
-		Pending pending;
-		bool streamed = last && (flags & STREAMED);
-		auto start = streamed ? duckdb_pending_prepared_streaming : duckdb_pending_prepared;
-		if (start(prepared.handle, &pending.handle)) {
-			Refuse(duckdb_pending_error(pending.handle));
-		}
-		duckdb_pending_state state;
-		do {
-			state = duckdb_pending_execute_task(pending.handle);
-			if (IsInterrupted(user)) {
-				duckdb_interrupt(connection.handle);
-			}
-		} while (!duckdb_pending_execution_is_finished(state));
 		Result result;
-		if (duckdb_execute_pending(pending.handle, &result.handle)) {
-			Refuse(duckdb_result_error(&result.handle));
+		Run(connection, prepared.handle, last && (flags & STREAMED), &result.handle);
+		if (last) {
+			SendRows(connection, &result.handle, flags & EXACT);
 		}
-		if (!last) {
-			continue;
+	}
+	channel.Send(Kind::END, "");
+}
+
+void Server::Run(Connection &connection, duckdb_prepared_statement prepared, bool streamed, duckdb_result *result) {
+	Pending pending;
+	auto start = streamed ? duckdb_pending_prepared_streaming : duckdb_pending_prepared;
+	if (start(prepared, &pending.handle)) {
+		Refuse(duckdb_pending_error(pending.handle));
+	}
+	duckdb_pending_state state;
+	do {
+		state = duckdb_pending_execute_task(pending.handle);
+		PassOnInterrupt(connection);
+	} while (!duckdb_pending_execution_is_finished(state));
+	if (duckdb_execute_pending(pending.handle, result)) {
+		Refuse(duckdb_result_error(result));
+	}
+}
+
+void Server::SendRows(Connection &connection, duckdb_result *result, bool exact) {
+	Options options;
+	options.handle = duckdb_result_get_arrow_options(result);
+	if (exact) {
+		auto wrapper = reinterpret_cast<duckdb::CClientArrowOptionsWrapper *>(options.handle);
+		wrapper->properties.arrow_lossless_conversion = true;
+	}
+	Types types;
+	std::vector<const char *> names;
+	for (idx_t column = 0; column < duckdb_column_count(result); column++) {
+		types.handles.push_back(duckdb_column_logical_type(result, column));
+		names.push_back(duckdb_column_name(result, column));
+	}
+	Schema schema;
+	Check(duckdb_to_arrow_schema(options.handle, types.handles.data(), names.data(), names.size(), &schema.arrow));
+	Writer described;
+	PackSchema(schema.arrow, described);
+	channel.Send(Kind::SCHEMA, described.bytes);
+	while (true) {
+		PassOnInterrupt(connection);
+		Chunk chunk;
+		chunk.handle = duckdb_fetch_chunk(*result);
+		if (!chunk.handle) {
+			break;
 		}
-		Options options;
-		options.handle = duckdb_result_get_arrow_options(&result.handle);
-		if (flags & EXACT) {
-			auto &properties = reinterpret_cast<duckdb::CClientArrowOptionsWrapper *>(options.handle)->properties;
-			properties.arrow_lossless_conversion = true;
-		}
-		Types types;
-		std::vector<const char *> names;
-		for (idx_t column = 0; column < duckdb_column_count(&result.handle); column++) {
-			types.handles.push_back(duckdb_column_logical_type(&result.handle, column));
-			names.push_back(duckdb_column_name(&result.handle, column));
-		}
-		Schema schema;
-		Check(duckdb_to_arrow_schema(options.handle, types.handles.data(), names.data(), names.size(), &schema.arrow));
-		Writer described;
-		PackSchema(schema.arrow, described);
-		channel.Send(Kind::SCHEMA, described.bytes);
-		while (true) {
-			Chunk chunk;
-			if (IsInterrupted(user)) {
-				duckdb_interrupt(connection.handle);
-			}
-			chunk.handle = duckdb_fetch_chunk(result.handle);
-			if (!chunk.handle) {
-				break;
-			}
-			if (duckdb_data_chunk_get_size(chunk.handle) == 0) {
-				continue;
-			}
+		if (duckdb_data_chunk_get_size(chunk.handle)) {
 			Array array;
 			Check(duckdb_data_chunk_to_arrow(options.handle, chunk.handle, &array.arrow));
 			channel.Send(Kind::BATCH, PackArray(schema.arrow, array.arrow));
 		}
-		if (auto error = duckdb_result_error(&result.handle)) {
-			Refuse(error);
-		}
-		channel.Send(Kind::END, "");
+	}
+	auto error = duckdb_result_error(result);
+	if (error) {
+		Refuse(error);
+	}
+}
+
+void Server::PassOnInterrupt(Connection &connection) {
+	if (IsInterrupted(user) || IsHostInterrupted()) {
+		duckdb_interrupt(connection.handle);
 	}
 }
 

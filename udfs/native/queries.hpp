@@ -19,6 +19,9 @@ public:
 private:
 	void Handle(const Frame &request);
 	void Query(Reader &request);
+	void Run(Connection &connection, duckdb_prepared_statement prepared, bool streamed, duckdb_result *result);
+	void SendRows(Connection &connection, duckdb_result *result, bool exact);
+	void PassOnInterrupt(Connection &connection);
 	void Append(Reader &request);
 	Connection &At(uint32_t number);
 

@@ -68,12 +68,19 @@ def compiler() -> str:
 
 
 def _compile(version: str, include: Path, library: Path) -> None:
+    # Before 1.5.6 what we use of the C API was not in its stable part.
+    unstable = ["-DDUCKDB_EXTENSION_API_VERSION_UNSTABLE=v" + version] if _numbers(version) < (1, 5, 6) else []
     command = [
         *(compiler(), "-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", "-fno-access-control", "-DNDEBUG", "-Wall"),
         *("-isystem", str(include), f'-DGROUPLEARN_DUCKDB_VERSION="v{version}"', "-shared", "-Wl,--no-undefined"),
         *("-Wl,--gc-sections", "-Wl,--strip-all", str(sources() / "all.cpp"), "-o", str(library), "-lpthread", "-ldl"),
+        *unstable,
     ]
     _run(command, "the compiler failed")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
 
 
 def metadata(version: str) -> bytes:

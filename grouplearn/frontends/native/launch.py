@@ -30,24 +30,43 @@ def main(arguments: Sequence[str]) -> int:
     if not extension.exists():
         print(refusal(shell, version), file=sys.stderr)
         return 1
-    command = [shell, "-unsigned", "-cmd", f"LOAD {sqltext.string(str(extension))}", *arguments]
+    load = ["-cmd", f"LOAD {sqltext.string(str(extension))}"]
+    command = [shell, "-unsigned", *_packaged_extensions(shell), *load, *arguments]
     os.environ["GROUPLEARN_PYTHON"] = sys.executable
     return os.execv(shell, command)  # noqa: S606
 
 
 def find_shell() -> str | None:
-    """Return the ``duckdb`` command: of ``GROUPLEARN_DUCKDB``, on the PATH, or of the package duckdb-cli."""
+    """Return the ``duckdb`` program: of ``GROUPLEARN_DUCKDB``, on the PATH, or of the package duckdb-cli."""
     given = os.environ.get("GROUPLEARN_DUCKDB")
-    if given:
-        return shutil.which(given)
-    found = shutil.which("duckdb")
+    found = shutil.which(given or "duckdb")
     if found:
-        return found
-    package = importlib.util.find_spec("duckdb_cli")
-    for folder in (package.submodule_search_locations or ()) if package else ():
-        if (Path(folder) / "duckdb").is_file():
-            return str(Path(folder) / "duckdb")
-    return None
+        return _behind_script(Path(found))
+    package = None if given else importlib.util.find_spec("duckdb_cli")
+    places = [Path(folder) / "duckdb" for folder in (package.submodule_search_locations or ())] if package else []
+    return next((str(place) for place in places if place.is_file()), None)
+
+
+def _behind_script(found: Path) -> str:
+    """Return the program that the script of the package duckdb-cli runs: at Ctrl-C the script would end, and end it."""
+    with found.open("rb") as file:
+        head = file.read(4096)
+    if not head.startswith(b"#!") or b"duckdb_cli" not in head:
+        return str(found)
+    python = head.splitlines()[0][2:].decode().strip()
+    question = "import duckdb_cli, os; print(os.path.join(os.path.dirname(duckdb_cli.__file__), 'duckdb'))"
+    done = subprocess.run([python, "-c", question], capture_output=True, text=True, check=False)  # noqa: S603
+    program = done.stdout.strip()
+    return program if Path(program).is_file() else str(found)
+
+
+def _packaged_extensions(shell: str) -> list[str]:
+    """Return the options by which the script of duckdb-cli lets its shell find extensions that are Python packages."""
+    folder = Path(shell).parent.parent / ".duckdb_extensions"
+    if Path(shell).parent.name != "duckdb_cli" or not folder.is_dir():
+        return []
+    known = "if(current_setting('extension_directories') = [], ['~/.duckdb/extensions'], current_setting('extension_directories'))"
+    return ["-cmd", f"SET extension_directories = list_append({known}, {sqltext.string(str(folder))})"]
 
 
 def version_of(shell: str) -> str:

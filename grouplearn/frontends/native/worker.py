@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import socket
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 _CONTROL = struct.Struct("=QQ")
 _OPENED = 1
+_PATIENCE_S = 5
 
 
 def main() -> None:
@@ -24,12 +26,19 @@ def main() -> None:
     # The terminal's Ctrl-C reaches the database's process, which passes on what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=int(sys.argv[1])) as control:
-        _serve(control)
-    # Without waiting for threads or destructors: nobody is left to hear of them.
+        lines = _serve(control)
+    # Nobody is left to hear of what runs; what was started for it (a cluster, say) is stopped, in a limited time.
+    watchdog = threading.Timer(_PATIENCE_S, os._exit, (1,))
+    watchdog.daemon = True
+    watchdog.start()
+    for line in lines:
+        line.interrupt()
+    # Not by the interpreter's own end: it would stop threads in the middle of C++.
+    atexit._run_exitfuncs()
     os._exit(0)
 
 
-def _serve(control: socket.socket) -> None:
+def _serve(control: socket.socket) -> list[Line]:
     from grouplearn.frontends.native.serving import Instance, Line
 
     instances: dict[int, Instance] = {}
@@ -37,7 +46,7 @@ def _serve(control: socket.socket) -> None:
     while True:
         message, handed, _, _ = socket.recv_fds(control, _CONTROL.size, 1)
         if len(message) < _CONTROL.size:
-            return
+            return list(lines.values())
         what, number = _CONTROL.unpack(message)
         if what == _OPENED:
             channel = Channel(socket.socket(fileno=handed[0]))

@@ -1,0 +1,93 @@
+"""The extension and the parser agree on which statements of a text are ours, and where each begins and ends."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from grouplearn.frontends.native.build import BuildError, compiler
+from grouplearn.frontends.native.locate import sources
+from grouplearn.parser.parse import _parser_for
+from grouplearn.parser.split import split
+
+PRINTER = """
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+#include "statements.cpp"
+int main() {
+	std::string all((std::istreambuf_iterator<char>(std::cin)), std::istreambuf_iterator<char>());
+	for (size_t from = 0; from < all.size();) {
+		auto to = all.find('\0', from);
+		for (auto &piece : grouplearn::Split(all.substr(from, to - from))) {
+			printf("%zu %zu %d\\n", piece.stop, piece.end, piece.ours);
+		}
+		printf("-\\n");
+		from = to + 1;
+	}
+}
+"""
+TEXTS = [
+    "",
+    ";",
+    "  ; ;",
+    "TRAIN MODEL m",
+    "train;",
+    "TRAIN(1)",
+    "train.x = 1",
+    "SELECT 1; TRAIN MODEL m; SELECT 'TRAIN MODEL m; x'",
+    "CREATE MODEL m; CREATE OR REPLACE MODEL m; CREATE TABLE model (a INTEGER); CREATE MODEL.x",
+    "EXPLAIN TRAIN MODEL m; EXPLAIN ANALYZE TRAIN m; EXPLAIN (FORMAT json) TRAIN m; EXPLAIN SELECT 1; EXPLAIN ANALYZE SELECT 1",
+    "SHOW MODELS; SHOW LEARNERS; SHOW RUNS; SHOW TABLES; SHOW MODELS.x; SHOW",
+    "DESCRIBE MODEL; DESCRIBE MODEL m; DESC LEARNER x; DESCRIBE model.t; DESCRIBE t",
+    'SET grouplearn_workers = 1; SET "grouplearn_x" = 1; SET threads = 1; RESET grouplearn_workers; SET GLOBAL grouplearn_x = 1',
+    "RESET CALIBRATION; RESET calibration.x; CALIBRATE; CALIBRATE linear_regression; calibrate(1); SET LOCAL",
+    "DROP MODEL m; DROP MODEL IF EXISTS m; DROP RUN 'x'; DROP TABLE model; ALTER MODEL m RENAME TO n",
+    "ALTER TABLE model RENAME TO n",
+    "EVALUATE MODEL m ON t; RESUME MODEL m; RETRY FAILED MODEL m; RETRY FAILED; EXPORT MODEL m TO 'x'; IMPORT MODEL m FROM 'x'",
+    "EXPORT DATABASE 'x'; IMPORT DATABASE 'x'; REFRESH MODEL m",
+    "/* ; /* nested ; */ TRAIN */ TRAIN MODEL m -- ; SELECT\n; SELECT 1 -- TRAIN",
+    "SELECT $$ ; TRAIN $$; TRAIN MODEL $tag$ ; $tag$; SELECT $1; SELECT $name; TRAIN $1",
+    "SELECT E'\\'; TRAIN'; TRAIN m; SELECT x'ab'; SELECT 'it''s; TRAIN'",
+    "SELECT (1; TRAIN m); TRAIN m; SELECT [1; 2]; SELECT {a: 1; b: 2}",
+    "SELECT 1.5, .5, 1e10, 1_000; TRAIN m; SELECT 0.01+.5;TRAIN n",
+    "SELECT 'unclosed; TRAIN m",
+    'SELECT "unclosed; TRAIN m',
+    "/* unclosed; TRAIN m",
+    "TRAIN MODEL größe USING x; SELECT '漢字; TRAIN'; TRAIN MODEL 漢字",
+    "WITH train AS (SELECT 1) FROM train; FROM model; SELECT a FROM t WHERE train > 1",
+    "PREPARE p AS TRAIN MODEL m; EXECUTE p; COPY model TO 'x'",
+]
+
+
+@pytest.fixture(scope="module")
+def printer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    try:
+        with_what = compiler()
+    except BuildError as error:
+        pytest.skip(str(error))
+    folder = tmp_path_factory.mktemp("statements")
+    (folder / "printer.cpp").write_text(PRINTER)
+    command = [with_what, "-std=c++17", f"-I{sources()}", str(folder / "printer.cpp"), "-o", str(folder / "printer")]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder / "printer"
+
+
+def scripts() -> list[str]:
+    found = [path.read_text() for path in (Path(__file__).parents[1] / "slt").glob("*.slt")]
+    return [text for script in found for text in re.split("^====$", script, flags=re.MULTILINE)]
+
+
+def test_they_agree(printer: Path) -> None:
+    texts = TEXTS + scripts()
+    seen = subprocess.run(
+        [printer], input="\0".join([*texts, ""]).encode(), capture_output=True, check=True
+    ).stdout.decode()
+    for text, lines in zip(texts, seen.split("-\n"), strict=False):
+        expected = [
+            (len(text[: piece.stop].encode()), len(text[: piece.end].encode()), _parser_for(piece.head) is not None)
+            for piece in split(text)
+        ]
+        found = [tuple(map(int, line.split())) for line in lines.splitlines()]
+        assert [(stop, end, bool(ours)) for stop, end, ours in found] == expected, text
