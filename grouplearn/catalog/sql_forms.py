@@ -164,7 +164,7 @@ def _nodes(forests: Sequence[Nodes]) -> Any:
 def _layers(best: Sequence[Best]) -> Prediction:
     networks = [(each.group, Networks.of(each.artifact)) for each in best]
     sizes = [sum(weights[0].size for weights in network.weights) for _, network in networks]
-    depth = max((len(network.weights) for _, network in networks), default=0)
+    depth = max((len(network.weights) for _, network in networks), default=1)
     if max(sizes, default=0) > MOST_WEIGHTS:
         return _function(f"a network has {max(sizes):,} weights, and SQL takes {MOST_WEIGHTS:,}")
     if sum(sizes) > MOST_WEIGHTS_IN_ALL:
@@ -196,10 +196,13 @@ def stored_form(con: duckdb.DuckDBPyConnection, catalog: str, model: str, defini
     if version_of(con, catalog) < _SINCE:
         return SqlForm("function", reason="it was trained by an earlier version")
     where = f"WHERE model = '{model}'::UUID"
+    reason = _always_function(definition)
+    if not reason and first_row(con, f"SELECT 1 FROM {table(catalog, 'groups')} {where} AND best IS NOT NULL") is None:
+        return SqlForm("trees") if definition.learner == "gbdt" else SqlForm("layers", 1)
     trees = first_row(con, f"SELECT max(depth), max(len(roots)) FROM {table(catalog, 'trees')} {where}")
     if trees is not None and trees[0] is not None:
         return SqlForm("trees", *trees)
     layers = first_row(con, f"SELECT max(layers) FROM {table(catalog, 'layers')} {where}")
     if layers is not None and layers[0] is not None:
         return SqlForm("layers", layers[0])
-    return SqlForm("function", reason=_always_function(definition) or "its size")
+    return SqlForm("function", reason=reason or "its size")

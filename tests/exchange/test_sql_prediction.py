@@ -83,3 +83,17 @@ def test_dropping_a_model_takes_its_nodes_along(con: grouplearn.Connection) -> N
     con.execute("DROP MODEL gone")
     assert con.execute(count).fetchall() == before
     con.execute("ROLLBACK")
+
+
+@pytest.mark.parametrize("learner", ["gbdt", "mlp"])
+@pytest.mark.parametrize("rest", ["GROUP BY id", "GROUP BY g HAVING count(*) > 9999"])
+@pytest.mark.parametrize("target", ["y", "kind"])
+def test_model_without_a_group_that_predicts(con: grouplearn.Connection, learner: str, rest: str, target: str) -> None:
+    con.execute("BEGIN")
+    source = "(FROM t WHERE id < 3)"
+    con.execute(f"TRAIN MODEL nothing USING {learner} PREDICT {target} FEATURES (z) FROM {source} {rest}").fetchall()
+    assert con.execute("SELECT count(*) FROM nothing WHERE status = 'done'").fetchall() == [(0,)]
+    con.execute("ALTER MODEL nothing RENAME TO none")
+    assert con.execute("SELECT count(*), count(prediction) FROM none_predict(t)").fetchall() == [(1200, 0)]
+    assert dict(con.execute("DESCRIBE MODEL none").fetchall())["prediction"] == "SQL"
+    con.execute("ROLLBACK")
