@@ -143,7 +143,7 @@ bool Query(duckdb_connection connection, const char *sql, std::string &first_val
 }
 
 //! Lets our parser be asked, where the user has not said who may be.
-bool HookParser(duckdb_connection connection, Instance &instance, std::string &error) {
+bool HookParser(duckdb_connection connection, std::unique_ptr<Instance> &instance, std::string &error) {
 	std::string allowed;
 	if (!Query(connection, "SELECT lower(current_setting('allow_parser_override_extension'))", allowed)) {
 		error = allowed;
@@ -153,7 +153,7 @@ bool HookParser(duckdb_connection connection, Instance &instance, std::string &e
 	if (!others_in_use && !Query(connection, "SET GLOBAL allow_parser_override_extension = 'fallback'", error)) {
 		return false;
 	}
-	InstallParser(instance, others_in_use);
+	InstallParser(std::move(instance), others_in_use);
 	return true;
 }
 
@@ -165,14 +165,15 @@ bool Load(duckdb_database database, std::string &error) {
 		return false;
 	}
 	auto context = reinterpret_cast<duckdb::Connection *>(connection)->context.get();
-	// Lives as long as the database's functions that point to it.
-	auto instance = new Instance {context->db.get(), ++serials};
+	std::unique_ptr<Instance> instance(new Instance {context->db.get(), ++serials});
 	bool loaded = RegisterStatements(connection, *instance) && RegisterPredictions(connection, *instance);
 	if (!loaded) {
 		error = "the functions of grouplearn could not be registered";
 	} else {
-		loaded = HookParser(connection, *instance, error);
+		loaded = HookParser(connection, instance, error);
 	}
+	// Where that failed, functions that point to it may be there all the same.
+	instance.release();
 	duckdb_disconnect(&connection);
 	return loaded;
 }

@@ -24,7 +24,8 @@ namespace {
 using Parsed = duckdb::vector<duckdb::unique_ptr<duckdb::SQLStatement>>;
 
 struct ParserInfo : duckdb::ParserExtensionInfo {
-	Instance *instance;
+	//! Lives as long as the database: its functions point to it.
+	std::unique_ptr<Instance> instance;
 	//! Overrides of other extensions that were there but not in use; they stay so unless the user asks for them by 'strict'.
 	//! (The shell has an experimental parser among them.)
 	std::vector<std::pair<duckdb::parser_override_function_t, duckdb::shared_ptr<duckdb::ParserExtensionInfo>>> others;
@@ -119,8 +120,11 @@ duckdb::ParserOverrideResult Others(ParserInfo &info, const std::string &text, d
 
 duckdb::ParserOverrideResult Override(duckdb::ParserExtensionInfo *info, const std::string &text,
                                       duckdb::ParserOptions &options) {
-	auto pieces = Split(text);
 	auto &known = *static_cast<ParserInfo *>(info);
+	if (!MayHaveOurs(text)) {
+		return Others(known, text, options);
+	}
+	auto pieces = Split(text);
 	if (std::none_of(pieces.begin(), pieces.end(), [](const Piece &piece) { return piece.ours; })) {
 		return Others(known, text, options);
 	}
@@ -133,11 +137,11 @@ duckdb::ParserOverrideResult Override(duckdb::ParserExtensionInfo *info, const s
 
 } // namespace
 
-void InstallParser(Instance &instance, bool others_in_use) {
-	auto &manager = *instance.database->config.callback_manager.get();
+void InstallParser(std::unique_ptr<Instance> instance, bool others_in_use) {
+	auto &manager = *instance->database->config.callback_manager.get();
 	auto registry = reinterpret_cast<Registry *>(manager.callback_registry.get());
 	auto info = std::make_shared<ParserInfo>();
-	info->instance = &instance;
+	info->instance = std::move(instance);
 	auto &extensions = static_cast<std::vector<duckdb::ParserExtension> &>(registry->parser_extensions);
 	for (auto &each : extensions) {
 		if (each.parser_override && !others_in_use) {

@@ -247,6 +247,26 @@ private:
 
 } // namespace
 
+bool MayHaveOurs(const std::string &text) {
+	static const char *words[] = {"train", "model", "learner", "calibrat", "run", "grouplearn_"};
+	for (auto at = text.c_str(); *at; at++) {
+		switch (*at | 0x20) { // in lower case, if it is a letter
+		case 't':
+		case 'm':
+		case 'l':
+		case 'c':
+		case 'r':
+		case 'g':
+			for (auto word : words) {
+				if (strncasecmp(at, word, strlen(word)) == 0) {
+					return true;
+				}
+			}
+		}
+	}
+	return false;
+}
+
 std::vector<Piece> Split(const std::string &text) {
 	std::vector<Piece> pieces;
 	std::vector<Token> head;

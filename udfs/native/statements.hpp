@@ -16,6 +16,9 @@ struct Piece {
 	bool blank;
 };
 
+//! Whether a statement of ours can be in a text: each has one of a few words. Nothing is cut or copied for that.
+bool MayHaveOurs(const std::string &text);
+
 //! Cuts a text where DuckDB does: a ``;`` inside quotes, comments or brackets ends nothing.
 std::vector<Piece> Split(const std::string &text);
 

@@ -65,8 +65,9 @@ def _packaged_extensions(shell: str) -> list[str]:
     folder = Path(shell).parent.parent / ".duckdb_extensions"
     if Path(shell).parent.name != "duckdb_cli" or not folder.is_dir():
         return []
-    known = "if(current_setting('extension_directories') = [], ['~/.duckdb/extensions'], current_setting('extension_directories'))"
-    return ["-cmd", f"SET extension_directories = list_append({known}, {sqltext.string(str(folder))})"]
+    known = "current_setting('extension_directories')"
+    before = f"if({known} = [], ['~/.duckdb/extensions'], {known})"
+    return ["-cmd", f"SET extension_directories = list_append({before}, {sqltext.string(str(folder))})"]
 
 
 def version_of(shell: str) -> str:

@@ -11,12 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from grouplearn.catalog import prediction
-from grouplearn.errors import BindError, Cancelled, DataError, Error, ParseError
+from grouplearn.errors import BindError, Cancelled, DataError, Error, NotSupportedError, ParseError
 from grouplearn.frontends.native.arrow_frames import batch_of, packed_batch, packed_schema, schema_of
 from grouplearn.frontends.native.frames import Body, Channel, Kind, blob, text
 from grouplearn.frontends.native.remote import RemoteConnection
 from grouplearn.frontends.progress import choose_progress
 from grouplearn.parser.parse import parse_piece
+from grouplearn.parser.statements import parameter_names
 from grouplearn.session import Session
 
 #: Which part of a prediction is wanted: the numbers of ``udfs/native/predicting.cpp``.
@@ -89,6 +90,11 @@ class Line:
         before, within = (len(str(line[:place], "utf-8")) + lines for place in (start, stop))
         written = "\n" * lines + str(line, "utf-8")
         statement = parse_piece(written, before, within)
+        if parameter_names(statement):
+            raise NotSupportedError(
+                "DuckDB hands parameters to the last of several statements, and through the extension this is two\n\n"
+                "Hint: write the value, or SET VARIABLE and getvariable('...'); or use grouplearn.connect()."
+            )
         connection = RemoteConnection(self._channel).as_duckdb()
         prediction.share(connection, instance.predictor)
         self._session = Session(connection, choose_progress(), instance.settings)
@@ -136,6 +142,8 @@ def described(error: BaseException) -> tuple[str, str]:
         return "INTERRUPT", str(error).removeprefix("INTERRUPT Error: ")
     if isinstance(error, ParseError):
         return "Parser", str(error)
+    if isinstance(error, NotSupportedError) and not hasattr(error, "span"):
+        return "Not implemented", str(error)
     if isinstance(error, duckdb.Error) and not hasattr(error, "span"):
         kind, found, message = str(error).partition(" Error: ")
         return (kind, message) if found else ("Invalid Input", str(error))
