@@ -57,6 +57,10 @@ class RemoteConnection:
         """Return a query to be read as Arrow."""
         return RemoteQuery(self, query)
 
+    def extract_statements(self, query: str) -> list[Any]:
+        """Return the statements of a text, which is parsed here."""
+        return _converter().extract_statements(query)
+
     def register(self, name: str, values: pa.Table) -> None:
         """Make an Arrow table a temporary table of the connection."""
         columns = ", ".join(f"{identifier(column)} {kind}" for column, kind in _sql_types(values))
