@@ -111,7 +111,7 @@ def test_a_session_says_where(head: tuple[str, int]) -> None:
         con.execute(f"SET grouplearn_address = '{address}'")
         con.execute(TRAIN.format("m"))
         assert con.execute("SELECT count(*) FROM m WHERE status = 'done'").fetchall() == [(3,)]
-        assert [child.address for child in CHILDREN._idle.values()] == [address]
+        assert CHILDREN.warm(address) is not None
         con.execute("RESET grouplearn_address")
     CHILDREN.end_all()
     assert of_session(session)
