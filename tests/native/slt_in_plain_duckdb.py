@@ -10,8 +10,9 @@ from pathlib import Path
 
 import duckdb
 
-#: Script and record that say more here: no error of ours aborts the user's transaction before it is explained.
-ELSEWHERE = {("rows.slt", 5)}
+#: What errors say differently here, by a part of the statement: no error of ours aborts the user's transaction before it is
+#: explained, and DuckDB's client cannot hand parameters to one of our statements.
+ELSEWHERE = ("weight = count(*)", "city = ?", "area * $factor")
 
 
 def main(extension, *scripts):
@@ -25,9 +26,9 @@ def main(extension, *scripts):
                 lines.pop(0)
             if not lines or not lines[0]:
                 continue
-            if (Path(script).name, number) in ELSEWHERE:
-                continue
             sql, _, expected = "\n".join(lines[1:]).partition("\n----")
+            if lines[0] == "error" and any(part in sql for part in ELSEWHERE):
+                continue
             seen = run(connection, lines[0], sql)
             if not same(seen, expected.strip("\n")):
                 failed += 1
