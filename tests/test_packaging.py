@@ -15,6 +15,11 @@ def package_of(path: Path) -> str:
     return ".".join([FOLDERS[first], *rest])
 
 
+def enclosing(package: str) -> list[str]:
+    parts = package.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
+
+
 def files() -> list[Path]:
     found = (path for folder in FOLDERS for path in (ROOT / folder).rglob("*"))
     return [path for path in found if path.is_file() and "__pycache__" not in path.parts]
@@ -29,13 +34,8 @@ def test_every_resource_is_listed() -> None:
     patterns = SETUPTOOLS["package-data"]
     resources = [path for path in files() if path.suffix != ".py"]
     assert len(resources) >= 4
-    left_out = [path for path in resources if not any(path.match(pattern) for pattern in patterns_for(path, patterns))]
+    listed = {
+        path: [each for name in enclosing(package_of(path)) for each in patterns.get(name, [])] for path in resources
+    }
+    left_out = [path for path in resources if not any(path.match(pattern) for pattern in listed[path])]
     assert left_out == []
-
-
-def patterns_for(path: Path, patterns: dict[str, list[str]]) -> list[str]:
-    """Those of the file's package; a folder without Python belongs to the package it is in."""
-    place = package_of(path)
-    while place and place not in SETUPTOOLS["packages"]:
-        place = place.rpartition(".")[0]
-    return patterns.get(place, [])
