@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import itertools
 import mmap
 import os
 import shutil
@@ -30,6 +31,8 @@ _PRIVATE = 0o700
 _PASSING, _DURABLE = "run-", "durable-"
 #: What is being removed; and seconds for which a directory may be without a pid file.
 _GONE, _NEW_SECONDS = "gone-", 60.0
+#: How often runs that end may take the parent away while this one makes its directory.
+_ATTEMPTS = 100
 #: The file that makes a durable run one that can be resumed.
 MANIFEST = "manifest"
 _HINT = "free disk space, or let more rows stay in memory with a higher memory limit"
@@ -108,16 +111,26 @@ class RunDirectory:
             raise TrainingError(message, hint="make that place writable, or raise the memory limit") from None
 
     def _make(self) -> Path:
-        self._parent.mkdir(mode=_PRIVATE, exist_ok=True)
-        if self._parent.is_symlink() or self._parent.stat().st_uid != os.getuid():
-            raise PermissionError(errno.EPERM, "another user's directory", str(self._parent))
-        self._path = path = self._parent / f"{_DURABLE if self.durable else _PASSING}{uuid.uuid4()}"
-        path.mkdir(mode=_PRIVATE)
+        self._path = path = self._new_directory()
         # Locked under another name first: a pid file is never seen unlocked while its process lives.
         self._lock = (path / _NEW_PID_FILE).open("wb", buffering=0)  # on a full disk, what is buffered cannot be closed
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._lock.write(str(os.getpid()).encode())
         return (path / _NEW_PID_FILE).rename(path / PID_FILE).parent
+
+    def _new_directory(self) -> Path:
+        path = self._parent / f"{_DURABLE if self.durable else _PASSING}{uuid.uuid4()}"
+        for attempt in itertools.count(1):
+            self._parent.mkdir(mode=_PRIVATE, exist_ok=True)
+            if self._parent.is_symlink() or self._parent.stat().st_uid != os.getuid():
+                raise PermissionError(errno.EPERM, "another user's directory", str(self._parent))
+            try:
+                path.mkdir(mode=_PRIVATE)
+                break
+            except FileNotFoundError:  # another run, the last one there, has just removed the parent
+                if attempt == _ATTEMPTS:
+                    raise
+        return path
 
     def array(self, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Return a new array that lives in the file ``<name>.npy``, its disk space reserved; raises TrainingError."""

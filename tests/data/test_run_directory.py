@@ -277,3 +277,18 @@ def test_rows_stay_in_memory_up_to_a_quarter_of_the_limit() -> None:
 )
 def test_sizes_are_written_as_people_write_them(n_bytes: int, text: str) -> None:
     assert size(n_bytes) == text
+
+
+def test_a_parent_that_another_run_takes_away_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parent, taken = tmp_path / "runs", []
+    mkdir = Path.mkdir
+
+    def mkdir_after_the_other(self: Path, *arguments: Any, **options: Any) -> None:
+        if self.parent == parent and not taken:  # the last run that was there ends just now
+            taken.append(parent.rmdir())
+        mkdir(self, *arguments, **options)
+
+    monkeypatch.setattr(Path, "mkdir", mkdir_after_the_other)
+    with RunDirectory(parent) as directory:
+        assert directory.path.is_dir()
+    assert taken

@@ -305,7 +305,7 @@ elif sys.argv[1] == "wait":
 """
 
 
-@pytest.mark.parametrize("end", ["killed in training", "exits", *(["killed when idle"] if REPEATS > 1 else [])])
+@pytest.mark.parametrize("end", ["killed in training", *(["exits", "killed when idle"] if REPEATS > 1 else [])])
 def test_when_the_users_process_is_gone_nothing_of_ray_is_left(tmp_path: Path, end: str) -> None:
     script = tmp_path / "user.py"
     script.write_text(textwrap.dedent(USER))
