@@ -1,6 +1,6 @@
 """The user's process is killed at random instants, again and again, and RESUME ends with the models of an undisturbed run.
 
-A handful of instants by default; ``GROUPLEARN_KILLS=50`` has as many as that, and prints what they cost.
+One instant of one kind of run by default; ``GROUPLEARN_KILLS=50`` has as many as that, and prints what they cost.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from grouplearn import durable
 from grouplearn.data.run_directory import runs_of
 from grouplearn.runtime import ledger
 
-KILLS = int(os.environ.get("GROUPLEARN_KILLS", "6"))
+KILLS = int(os.environ.get("GROUPLEARN_KILLS", "3"))
 #: Seconds that a busy machine may take to notice that it is time to write.
 SLACK = 3.0
 GROUPS = 8
