@@ -4,8 +4,10 @@ It is a program of its own, so that any python with any DuckDB can run it: nothi
 prints what differs and exits with 1. Errors are compared without DuckDB's word for their kind ("Binder Error: ").
 """
 
+import os
 import re
 import sys
+import tempfile
 from pathlib import Path
 
 import duckdb
@@ -16,25 +18,33 @@ ELSEWHERE = ("weight = count(*)", "sine(distance)", "city = ?", "area * $factor"
 
 
 def main(extension, *scripts):
-    failed = 0
-    for script in scripts:
-        connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
-        connection.execute(f"LOAD '{extension}'")
-        for number, record in enumerate(re.split(r"^====\n", Path(script).read_text(), flags=re.MULTILINE), 1):
-            lines = record.strip("\n").split("\n")
-            while lines and lines[0].startswith("#"):
-                lines.pop(0)
-            if not lines or not lines[0]:
-                continue
-            sql, _, expected = "\n".join(lines[1:]).partition("\n----")
-            if lines[0] == "error" and any(part in sql for part in ELSEWHERE):
-                continue
-            seen = run(connection, lines[0], sql)
-            if not same(seen, expected.strip("\n")):
-                failed += 1
-                print(f"{script}, record {number}: {sql}\n--- expected\n{expected.strip()}\n--- seen\n{seen}\n")
-        connection.close()
+    with tempfile.TemporaryDirectory() as folder:  # what scripts export goes there
+        os.chdir(folder)
+        failed = sum(run_script(extension, script) for script in scripts)
+        os.chdir("/")
     return 1 if failed else 0
+
+
+def run_script(extension, script):
+    """Run the records of a script; return how many differ."""
+    failed = 0
+    connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
+    connection.execute(f"LOAD '{extension}'")
+    for number, record in enumerate(re.split(r"^====\n", Path(script).read_text(), flags=re.MULTILINE), 1):
+        lines = record.strip("\n").split("\n")
+        while lines and lines[0].startswith("#"):
+            lines.pop(0)
+        if not lines or not lines[0]:
+            continue
+        sql, _, expected = "\n".join(lines[1:]).partition("\n----")
+        if lines[0] == "error" and any(part in sql for part in ELSEWHERE):
+            continue
+        seen = run(connection, lines[0], sql)
+        if not same(seen, expected.strip("\n")):
+            failed += 1
+            print(f"{script}, record {number}: {sql}\n--- expected\n{expected.strip()}\n--- seen\n{seen}\n")
+    connection.close()
+    return failed
 
 
 def run(connection, head, sql):
