@@ -35,7 +35,7 @@ from grouplearn.search.procedures import SearchPlan
 from grouplearn.search.space import Choices, Range
 
 #: What is written and read back; another version's runs are refused.
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True, slots=True)

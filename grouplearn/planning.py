@@ -134,7 +134,6 @@ def costs_of(physical: PhysicalPlan) -> Costs:
         batches = max(cost.steps_per_pass(learner, config, rows) for config in configs)
         return Exchange(float(state * batches * passes), float(batches * passes * len(configs)))
 
-    overhead = machine.ray_unit if physical.bound.options.executor == "ray" else machine.local_unit
     return Costs(
         share=share,
         row_bytes=lambda group: float(cost.row_bytes(width) * sizes[group].n_rows),
@@ -142,7 +141,7 @@ def costs_of(physical: PhysicalPlan) -> Costs:
         state_bytes=lambda unit: float(of_pack(unit.configs)[0]),
         sums_bytes=lambda unit: float(of_pack(unit.configs)[1]),
         exchange=exchange,
-        overhead=lambda _step: overhead,
+        overhead=lambda _step: physical.step_seconds,
         bandwidth=machine.network,
         latency=machine.latency,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,12 +16,15 @@ from grouplearn.learners.base import Config, Problem
 _ALIGNMENT = 64
 
 
-@functools.cache
 def torch_on_one_thread() -> Any:
-    """Return torch, set to one thread: results must not depend on the number of cores."""
+    """Return torch, set to one thread: results must not depend on the number of cores.
+
+    Looked at every time, as the number is the calling thread's, and limits of other libraries put back what they found.
+    """
     import torch
 
-    torch.set_num_threads(1)
+    if torch.get_num_threads() != 1:
+        torch.set_num_threads(1)
     return torch
 
 

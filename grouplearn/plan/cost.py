@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 from grouplearn.learners.base import Access, Config, Learner
-from grouplearn.plan.coefficients import Rates
+from grouplearn.plan.coefficients import Coefficients, Rates
 
 _VALUE_BYTES = 8
 #: Rows per update of a sequential learner that does not say (b in kingpin, table 1).
@@ -47,15 +47,17 @@ def unit_seconds(
     seconds = known.group * groups + known.config * len(configs) + known.read * n_rows * width
     steps = 0
     for config in configs:
-        passes = _typically(passes_of(config, epochs), known.typical_epochs)
+        passes = typical_passes(config, epochs, known)
         updates = passes * updates_per_pass(learner, config, n_rows, width)
         seconds += known.per_row(width) * n_rows * outputs * passes + known.update * updates
         steps = max(steps, passes * steps_per_pass(learner, config, n_rows))
     return known.correction * (seconds + known.step * steps / abreast)
 
 
-def _typically(passes: int, typical: int | None) -> int:
-    return passes if typical is None else min(passes, typical)
+def typical_passes(config: Config, epochs: int, known: Coefficients) -> int:
+    """Return the passes that a config typically makes of those that it may make."""
+    passes = passes_of(config, epochs)
+    return passes if known.typical_epochs is None else min(passes, known.typical_epochs)
 
 
 def passes_of(config: Config, epochs: int) -> int:

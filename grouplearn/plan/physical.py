@@ -79,7 +79,21 @@ class PhysicalPlan:
             block_rows=self.block_rows,
             evaluate_epochs=self.bound.options.early_stopping is not None,
             hops=Hops(options.scheduler, options.seed, min(workers, options.replicas), self.recorded),
+            split_seconds=self._split_seconds,
         )
+
+    @property
+    def step_seconds(self) -> float:
+        """Estimated time that a step of a unit takes besides its arithmetic."""
+        machine = self.rates.machine
+        return machine.ray_unit if self.bound.options.executor == "ray" else machine.local_unit
+
+    @property
+    def _split_seconds(self) -> float:
+        """A worker with a shard of a unit makes its sums, and may be the one that updates, once per pass."""
+        known = self.rates.of(self.bound.learner.name)
+        passes = max((cost.typical_passes(config, self.epochs, known) for config in self.bound.configs), default=0)
+        return 2 * passes * self.step_seconds
 
     @property
     def block_rows(self) -> int:

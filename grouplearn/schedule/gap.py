@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from grouplearn.schedule.course import Algebraic, Course, Sequential
 from grouplearn.schedule.jobs import Jobs, MakeCourse
 from grouplearn.schedule.messages import Blocks, Unit
-from grouplearn.schedule.partition import Item, Placement, constrained_wrap_around, wrap_around
+from grouplearn.schedule.partition import (
+    Item,
+    Placement,
+    constrained_wrap_around,
+    largest_first,
+    rows_in,
+    wrap_around,
+)
 from grouplearn.schedule.placed import Placed
 from grouplearn.schedule.products import Products
 from grouplearn.schedule.task_parallel import tasks_by_group
@@ -18,9 +26,9 @@ from grouplearn.schedule.workload import Workload
 class Gap(Placed):
     """Partitions the groups among the workers by wrap-around and runs every unit where its rows are.
 
-    Algebraic: capacity n / p, sums travel lazily. Sequential: with group isolation the capacity is C* of equation 2, else
-    n / p, and states hop. Sampling: constrained wrap-around, and a split group's workers boost together. Groups that train
-    side by side in one unit stay together. ``steal``: see WholeWork.
+    Algebraic: capacity n / p, sums travel lazily; where no cut saves time, groups stay whole. Sequential: with group isolation
+    the capacity is C* of equation 2, else n / p, and states hop. Sampling: constrained wrap-around, and a split group's
+    workers boost together. Groups that train side by side in one unit stay together. ``steal``: see WholeWork.
     """
 
     name = "gap"
@@ -38,13 +46,39 @@ class Gap(Placed):
 
 
 def place(units: Iterable[Unit], workload: Workload) -> Placement:
-    """Return the worker of every group that has units, or of its blocks; groups of one unit are one item, of its first."""
+    """Return the worker of every group that has units, or of its blocks; groups of one unit are one item, of its first.
+
+    For sums, where the models are the same wherever the rows are, no group is cut if whole ones, largest first, are estimated
+    to be faster on the same workers: wrap-around cuts up to p - 1 groups also where they balance without.
+    """
+    units = tuple(units)
     items = {unit.group: Item(unit.group, workload.rows_of(unit), not unit.stays_whole) for unit in units}
     in_order = [items[group] for group in sorted(items)]
     if workload.access == "sampling":
         return constrained_wrap_around(in_order, workload.workers, workload.block_rows)
     relaxed = workload.access == "algebraic" or not workload.group_isolation
-    return wrap_around(in_order, workload.workers, workload.block_rows, relaxed)
+    cut = wrap_around(in_order, workload.workers, workload.block_rows, relaxed)
+    if workload.access == "sequential" or not cut.shards():
+        return cut
+    seconds = {group: task.cost for group, task in tasks_by_group(units).items()}
+    whole = largest_first(in_order, seconds, workload.workers)
+    return whole if _makespan(whole, units, workload) < _makespan(cut, units, workload) else cut
+
+
+def _makespan(placement: Placement, units: Iterable[Unit], workload: Workload) -> float:
+    """Return the estimated seconds of the busiest worker: its units, its shares of split ones, and what being split costs."""
+    of_group: defaultdict[int, list[Unit]] = defaultdict(list)
+    for unit in units:
+        of_group[unit.group].append(unit)
+
+    def takes(unit: Unit, blocks: Blocks | None) -> float:
+        rows = workload.rows_of(unit)
+        share = rows_in(blocks, rows, workload.block_rows) / rows if rows else 1.0
+        return unit.cost * share + (workload.split_seconds if blocks is not None else 0.0)
+
+    return max(
+        sum(takes(unit, blocks) for item, blocks in placed for unit in of_group[item]) for placed in placement.workers
+    )
 
 
 def make_course(units: Iterable[Unit], workload: Workload, eager: bool = False) -> MakeCourse:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -88,11 +88,11 @@ def constrained_wrap_around(items: Iterable[Item], workers: int, block_rows: int
     Raises ValueError for fewer than one worker.
     """
     _check(workers)
-    largest_first = sorted(items, key=lambda item: (-item.rows, item.id))
-    total = sum(item.rows for item in largest_first)
+    by_size = sorted(items, key=lambda item: (-item.rows, item.id))
+    total = sum(item.rows for item in by_size)
     emptiest = [(0, worker) for worker in range(workers)]
     placed: list[list[Placed]] = [[] for _ in range(workers)]
-    for item in largest_first:
+    for item in by_size:
         blocks = blocks_of(item.rows, block_rows)
         shards = cut_evenly(blocks, shard_count(item.rows, total, workers) if item.splittable else 1)
         takers = [heapq.heappop(emptiest) for _ in shards]
@@ -100,6 +100,22 @@ def constrained_wrap_around(items: Iterable[Item], workers: int, block_rows: int
             placed[worker].append(_piece(item, shard.first, shard.last, blocks))
             heapq.heappush(emptiest, (filled + rows_in(shard, item.rows, block_rows), worker))
     return Placement(tuple(map(tuple, placed)), total / workers)
+
+
+def largest_first(items: Iterable[Item], seconds: Mapping[int, float], workers: int) -> Placement:
+    """Put whole items, the one of most ``seconds`` first, each on the worker that has least to do (LPT, Graham 1969).
+
+    Raises ValueError for fewer than one worker.
+    """
+    _check(workers)
+    by_cost = sorted(items, key=lambda item: (-seconds[item.id], item.id))
+    least = [(0.0, worker) for worker in range(workers)]
+    placed: list[list[Placed]] = [[] for _ in range(workers)]
+    for item in by_cost:
+        busy, worker = heapq.heappop(least)
+        placed[worker].append(Placed(item.id, None))
+        heapq.heappush(least, (busy + seconds[item.id], worker))
+    return Placement(tuple(map(tuple, placed)), sum(item.rows for item in by_cost) / workers)
 
 
 def shard_count(rows: int, total: int, workers: int) -> int:

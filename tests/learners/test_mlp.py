@@ -12,7 +12,7 @@ import torch
 from grouplearn.data.shard import Shard
 from grouplearn.learners.base import Problem, SequentialLearner, State, Task
 from grouplearn.learners.mlp import Mlp
-from grouplearn.learners.mlp_network import dropout_draws, visiting_order
+from grouplearn.learners.mlp_network import dropout_draws, torch_on_one_thread, visiting_order
 
 MLP = Mlp()
 DEFAULTS = {parameter.name: parameter.default for parameter in MLP.hyperparameters}
@@ -304,3 +304,8 @@ def test_a_block_whose_rows_were_all_left_out_changes_nothing():
     holed = Shard(shard.x, shard.y, shard.weight, (0, 16, 16, 20))
     state = MLP.train(problem, [config()], MLP.init(problem, [config()]), holed.part(0, 1), 0)
     assert MLP.train(problem, [config()], state, holed.part(1, 2), 0).to_bytes() == state.to_bytes()
+
+
+def test_torch_is_on_one_thread_whatever_others_did():
+    torch.set_num_threads(2)
+    assert torch_on_one_thread().get_num_threads() == 1

@@ -395,7 +395,7 @@ def test_a_worker_without_work_takes_from_the_longest_list() -> None:
 
 def test_long_whole_units_make_way_for_steps_that_others_wait_for() -> None:
     # Group 0 is on workers 0 and 1; group 1 is whole, on worker 1, and takes longer than a pass over a shard of group 0.
-    units = [Unit(0, 0, (0,), cost=9.0), Unit(1, 1, (0,), cost=9.0)]
+    units = [Unit(0, 0, (0,), cost=27.0), Unit(1, 1, (0,), cost=9.0)]
     cluster = ready("gap", units, Workload("algebraic", (60, 20), 2, 3, BLOCK))
     kinds = [(each.step.unit.id, each.step.kind) for each in cluster.log if isinstance(each, RunStep)]
     assert kinds == [(0, "init"), (1, "init")]
