@@ -36,8 +36,8 @@ types: $(STAMP)  ## strict mypy
 contracts: $(STAMP)  ## imports go downward only
 	$(BIN)/lint-imports
 
-unit: $(STAMP)  ## the tests
-	$(BIN)/python -m pytest
+unit: $(STAMP)  ## the tests, two files at a time
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 extension: $(STAMP)  ## build the extension for the duckdb shell and for Python (VERSIONS="1.5.6 2.0.0")
 	$(BIN)/python -m grouplearn.frontends.native.build $(VERSIONS)

@@ -22,6 +22,7 @@ from test_mop_runs import workload
 from test_ray import long_job
 from test_steps import small_blocks
 
+from grouplearn.data.run_directory import PID_FILE
 from grouplearn.errors import TrainingError
 from grouplearn.learners.base import Task
 from grouplearn.runtime import ray_rows, ray_supervisor
@@ -129,7 +130,13 @@ def test_whoever_dies_the_models_are_those_of_an_undisturbed_run(
         assert driver() != session
         assert not of_session(session)
         assert not warm.home.exists()
-    assert not [*Path(ray_rows.place_for(0)).glob("run-*")]
+    assert not rows_of_this_process()
+
+
+def rows_of_this_process() -> list[Path]:
+    """Return the run directories of this process; other tests may run beside this one."""
+    pids = Path(ray_rows.place_for(0)).glob(f"run-*/{PID_FILE}")
+    return [pid.parent for pid in pids if pid.read_text() == str(os.getpid())]
 
 
 def assert_only_what_was_in_flight_ran_twice(results: tuple[UnitResult, ...], watcher: Watcher) -> None:
