@@ -20,6 +20,7 @@ from grouplearn.data.run_directory import RunDirectory
 from grouplearn.databases import Databases
 from grouplearn.errors import BindError, ModelExists
 from grouplearn.learners import registry
+from grouplearn.parser.binding import Parameters, bind_parameters
 from grouplearn.parser.render import render
 from grouplearn.parser.statements import (
     AddTrial,
@@ -31,7 +32,6 @@ from grouplearn.parser.statements import (
     EvaluateModel,
     ExplainTrain,
     OurStatement,
-    Parameters,
     PlanFormat,
     QualifiedName,
     RenameModel,
@@ -44,7 +44,6 @@ from grouplearn.parser.statements import (
     ShowRuns,
     StopTrial,
     TrainModel,
-    bind_parameters,
 )
 from grouplearn.plan import calibration
 from grouplearn.plan.bind import bind, bind_learner

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from grouplearn.frontends.model import Model
-    from grouplearn.parser.statements import OurStatement, Parameters, PlanFormat
+    from grouplearn.parser.binding import Parameters
+    from grouplearn.parser.statements import OurStatement, PlanFormat
     from grouplearn.runtime.job import Progress
 
     Piece = str | OurStatement
@@ -321,7 +322,7 @@ def _pieces(query: Any) -> list[Piece]:
 
 
 def _refuse_parameters(statement: OurStatement) -> None:
-    from grouplearn.parser.statements import parameter_names
+    from grouplearn.parser.binding import parameter_names
 
     if parameter_names(statement):
         raise NotSupportedError(

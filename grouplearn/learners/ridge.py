@@ -32,7 +32,9 @@ def ridge(gram: FloatArray, linear: FloatArray, inverse: FloatArray, l2: FloatAr
         matrix[:] = gram[group]
         for config, right in enumerate(rights):
             diagonal[:] = diagonals[group, config]
-            *_, failed = lapack.dposv(matrix.T, right, lower=1, overwrite_b=1)  # symmetric, and .T as LAPACK lays it out
+            *_, failed = lapack.dposv(
+                matrix.T, right, lower=1, overwrite_b=1
+            )  # symmetric, and .T as LAPACK lays it out
             if failed:
                 one = slice(group, group + 1)
                 rights[config] = least_squares(gram[one], linear[one], inverse[one])[0]

@@ -5,14 +5,13 @@ SQL inside a clause (an expression, a FROM clause, a predicate) stays source tex
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any, Literal, TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from grouplearn import sqltext
-from grouplearn.errors import BindError, Span
+from grouplearn.errors import Span
 
-Parameters = Sequence[Any] | Mapping[str, Any] | None
 PlanFormat = Literal["text", "json", "html"]
 ExportFormat = Literal["native", "onnx", "lightgbm", "safetensors", "sql"]
 NO_SPAN = Span(0, 0)
@@ -396,61 +395,3 @@ OurStatement = (
     | SetOption
 )
 Statement = OurStatement | Passthrough
-
-_Node = TypeVar("_Node")
-
-
-def parameter_names(node: object) -> tuple[str, ...]:
-    """Return the names of all parameters under ``node``, in order of appearance, without repeats."""
-    names: dict[str, None] = {}
-    for fragment in _fragments(node):
-        names.update(dict.fromkeys(parameter.name for parameter in fragment.parameters))
-    return tuple(names)
-
-
-def bind_parameters(node: _Node, parameters: Parameters) -> _Node:
-    """Return ``node`` with every parameter replaced by its value; too few or too many values raise BindError."""
-    names = parameter_names(node)
-    values = _by_name(parameters)
-    missing = [name for name in names if name not in values]
-    excess = [name for name in values if name not in names]
-    if missing:
-        raise BindError(f"no value was given for {_parameters(missing)}")
-    if excess:
-        raise BindError(f"the statement has no {_parameters(excess)}, and a value was given")
-    bound: _Node = _map_fragments(node, lambda fragment: fragment.bound(values))
-    return bound
-
-
-def _parameters(names: Sequence[str]) -> str:
-    return f"parameter{'s' if len(names) > 1 else ''} {', '.join(names)}"
-
-
-def _by_name(parameters: Parameters) -> dict[str, Any]:
-    if parameters is None:
-        return {}
-    if isinstance(parameters, Mapping):
-        return {str(name): value for name, value in parameters.items()}
-    return {str(number): value for number, value in enumerate(parameters, start=1)}
-
-
-def _fragments(node: object) -> list[Sql]:
-    if isinstance(node, Sql):
-        return [node]
-    if isinstance(node, tuple):
-        return [fragment for item in node for fragment in _fragments(item)]
-    if is_dataclass(node):
-        return [fragment for entry in fields(node) for fragment in _fragments(getattr(node, entry.name))]
-    return []
-
-
-def _map_fragments(node: Any, function: Any) -> Any:
-    if isinstance(node, Sql):
-        return function(node)
-    if isinstance(node, tuple):
-        return tuple(_map_fragments(item, function) for item in node)
-    if is_dataclass(node) and not isinstance(node, type):
-        return replace(
-            node, **{entry.name: _map_fragments(getattr(node, entry.name), function) for entry in fields(node)}
-        )
-    return node

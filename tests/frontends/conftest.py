@@ -11,7 +11,8 @@ import pytest
 
 from grouplearn.errors import Cancelled
 from grouplearn.frontends.dbapi import Connection
-from grouplearn.parser.statements import OurStatement, Parameters, TrainModel
+from grouplearn.parser.binding import Parameters
+from grouplearn.parser.statements import OurStatement, TrainModel
 
 
 class FakeSession:

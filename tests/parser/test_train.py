@@ -1,5 +1,6 @@
 import pytest
 
+from grouplearn.parser.binding import bind_parameters, parameter_names
 from grouplearn.parser.parse import parse
 from grouplearn.parser.statements import (
     Between,
@@ -11,8 +12,6 @@ from grouplearn.parser.statements import (
     Statement,
     TrainModel,
     ValidateWhere,
-    bind_parameters,
-    parameter_names,
 )
 
 
