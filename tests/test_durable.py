@@ -12,6 +12,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from dying_runs import answer, dies, units_trained
 
 import grouplearn
 from grouplearn import durable
@@ -38,10 +39,6 @@ STATEMENTS = {
 MODELS = "FROM (SELECT * EXCLUDE (model) FROM grouplearn.artifacts) ORDER BY ALL"
 
 
-class Died(BaseException):
-    """What ends a process that is killed, as far as one process can play it."""
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     file = tmp_path / "d.duckdb"
@@ -60,21 +57,7 @@ def prompt_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def trained(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The numbers of units that were trained, in the order in which they ended."""
-    units: list[int] = []
-    add = Ledger.add
-
-    def noted(self: Ledger, result: Any) -> None:
-        add(self, result)
-        units.append(result.unit.id)
-
-    monkeypatch.setattr(Ledger, "add", noted)
-    return units
-
-
-def answer(path: Path, statement: str) -> list[Any]:
-    with grouplearn.connect(path, progress=False) as con:
-        return con.execute(statement).fetchall()
+    return units_trained(monkeypatch)
 
 
 def undisturbed(path: Path, statement: str) -> list[Any]:
@@ -82,21 +65,6 @@ def undisturbed(path: Path, statement: str) -> list[Any]:
     models = answer(path, MODELS)
     answer(path, "DROP MODEL m")
     return models
-
-
-def dies(path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, units: int) -> None:
-    """Carry out a statement that ends suddenly when ``units`` units are in the ledger."""
-    noted = Ledger.add
-
-    def add(self: Ledger, result: Any) -> None:
-        if self.done >= units:
-            raise Died
-        noted(self, result)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "add", add)
-        with pytest.raises(Died):
-            answer(path, statement)
 
 
 @pytest.mark.parametrize("kind", STATEMENTS)

@@ -8,8 +8,8 @@ from typing import Any
 
 import duckdb
 import pytest
+from dying_runs import Died, answer
 
-import grouplearn
 from grouplearn.data.run_directory import runs_of
 from grouplearn.runtime import ledger, states
 from grouplearn.runtime.states import Keeper
@@ -47,10 +47,6 @@ TABLE = "SELECT * EXCLUDE (seconds) FROM m ORDER BY ALL"
 CURVES = "SELECT * EXCLUDE (model) FROM grouplearn.curves ORDER BY ALL"
 
 
-class Died(BaseException):
-    """What ends a process that is killed, as far as one process can play it."""
-
-
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(ledger, "FLUSH_SECONDS", 0.0)
@@ -78,11 +74,6 @@ def saves(monkeypatch: pytest.MonkeyPatch, before: Callable[[int], None] = lambd
 
     monkeypatch.setattr(Keeper, "keep", noted)
     return kept
-
-
-def answer(path: Path, statement: str) -> list[Any]:
-    with grouplearn.connect(path, progress=False) as con:
-        return con.execute(statement).fetchall()
 
 
 def everything(path: Path) -> list[Any]:

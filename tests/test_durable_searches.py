@@ -9,6 +9,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from dying_runs import Died, answer, dies, units_trained
 
 import grouplearn
 from grouplearn import durable, searching
@@ -31,10 +32,6 @@ TRAIN = "TRAIN MODEL m USING mlp PREDICT y FEATURES (a, b) FROM t GROUP BY g OVE
 ADD = "ALTER MODEL m ADD TRIAL (learning_rate = 0.02, hidden_layers = [4])"
 
 
-class Died(BaseException):
-    """What ends a process that is killed, as far as one process can play it."""
-
-
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(ledger, "FLUSH_SECONDS", 0.0)
@@ -49,17 +46,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def trained(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    units: list[int] = []
-    add = Ledger.add
-    monkeypatch.setattr(Ledger, "add", lambda self, result: (add(self, result), units.append(result.unit.id)))
-    return units
-
-
-def answer(path: Path, *statements: str) -> list[Any]:
-    with grouplearn.connect(path, progress=False) as con:
-        for statement in statements:
-            found = con.execute(statement).fetchall()
-    return found
+    return units_trained(monkeypatch)
 
 
 def everything(path: Path) -> list[Any]:
@@ -71,20 +58,6 @@ def everything(path: Path) -> list[Any]:
     ]
     answer(path, "DROP MODEL m")
     return found
-
-
-def dies(path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, units: int) -> None:
-    noted = Ledger.add
-
-    def add(self: Ledger, result: Any) -> None:
-        if self.done >= units:
-            raise Died
-        noted(self, result)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "add", add)
-        with pytest.raises(Died):
-            answer(path, statement)
 
 
 @pytest.mark.parametrize("kind", SEARCHES)

@@ -17,6 +17,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from dying_runs import answer
 
 import grouplearn
 from grouplearn.data.run_directory import runs_of
@@ -46,11 +47,6 @@ def filled(file: Path) -> Path:
     with duckdb.connect(str(file)) as con:
         con.execute(TABLE)
     return file
-
-
-def answer(path: Path, statement: str) -> list[Any]:
-    with grouplearn.connect(path, progress=False) as con:
-        return con.execute(statement).fetchall()
 
 
 def models(path: Path, name: str = "m") -> list[Any]:
