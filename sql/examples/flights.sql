@@ -73,7 +73,7 @@ OVER GRID (l2 IN (0.1, 1, 10))
 VALIDATE WHERE month = 12
 WITH (operator = 'gap', workers = 2);
 
--- The schedule as it ran: whole airports are units, of the split one there are steps.
+-- The schedule as it ran: both workers take steps of the airport that is split; the others pause for them between epochs.
 SELECT g.keys[1] AS origin, u.kind, u.worker, count(*) AS times, min(u.first_block) AS first_block,
   max(u.last_block) AS last_block, round(sum(u.ended - u.started), 2) AS seconds, sum(u.fetched)::BIGINT AS bytes_fetched
 FROM grouplearn.units AS u
