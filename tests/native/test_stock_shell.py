@@ -1,7 +1,9 @@
 """The unmodified duckdb shell with the extension: each way in, each way a statement can end; see conftest.py for the versions."""
 
 import json
+import os
 import re
+import subprocess
 
 import pexpect
 import pytest
@@ -9,6 +11,7 @@ from native_builds import COUNT, TABLE, TRAIN
 
 from grouplearn.frontends.native import launch
 from grouplearn.frontends.native.build import build
+from grouplearn.frontends.native.locate import build_for
 
 
 def last_line(text: str) -> str:
@@ -210,6 +213,29 @@ def test_no_build_for_this_version(tmp_path, capsys, monkeypatch):
     told = capsys.readouterr().err
     for word in ("9.8.7", "no build", "grouplearn.frontends.native.build 9.8.7", "grouplearn [FILE]"):
         assert word in told
+
+
+def test_installed_where_duckdb_looks(run, shell, ours, tmp_path, monkeypatch):
+    monkeypatch.delenv("GROUPLEARN_PYTHON")
+    home = {"HOME": str(tmp_path)}
+    done = run("--install", **home)
+    assert (done.returncode, done.stderr) == (0, "")
+    command = [shell, "-unsigned", "-csv", "-c", "LOAD grouplearn", "-c", ours("SHOW LEARNERS;")]
+    seen = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **home})
+    assert (seen.returncode, seen.stderr) == (0, "")
+    assert "linear_regression" in seen.stdout
+    assert run("--install", **home).returncode == 0  # what is ours is replaced
+
+
+@pytest.mark.parametrize("name", ["grouplearn.duckdb_extension", "grouplearn.python"])
+def test_nothing_of_others_is_overwritten(run, shell, tmp_path, name):
+    theirs = build_for(launch.version_of(shell), tmp_path / ".duckdb/extensions").with_name(name)
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("something else")
+    done = run("--install", HOME=str(tmp_path))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"{theirs} is not of grouplearn's, so nothing was written" in done.stderr
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [theirs]
 
 
 def test_another_version_is_refused_by_the_extension_itself(shell):
