@@ -9,15 +9,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import pexpect
 import pytest
-from native_builds import built, cli, cli_versions, spelled
+from native_builds import GROUPLEARN, built, cli, cli_versions, spelled
 
 from grouplearn.frontends.native import launch
-
-GROUPLEARN = str(Path(sys.executable).parent / "grouplearn")
 
 
 @pytest.fixture(scope="session", params=cli_versions())

@@ -12,6 +12,7 @@ from overlay import overlay
 from grouplearn.frontends.native import launch
 from grouplearn.frontends.native.build import BuildError, build
 
+GROUPLEARN = str(Path(sys.executable).parent / "grouplearn")
 #: The shell that the test group of pyproject.toml installs, by the name that stands for it in test ids.
 INSTALLED = "installed"
 
