@@ -215,6 +215,13 @@ def test_no_build_for_this_version(tmp_path, capsys, monkeypatch):
         assert word in told
 
 
+def test_a_real_shell_without_a_build(shell, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("GROUPLEARN_DUCKDB", shell)
+    monkeypatch.setattr(launch, "build_for", lambda version: build_for(version, tmp_path))
+    assert launch.main([]) == 1
+    assert f"{shell} is DuckDB {launch.version_of(shell)}, and there is no build" in capsys.readouterr().err
+
+
 def test_installed_where_duckdb_looks(run, shell, ours, tmp_path, monkeypatch):
     monkeypatch.delenv("GROUPLEARN_PYTHON")
     home = {"HOME": str(tmp_path)}
