@@ -260,6 +260,14 @@ private:
 	size_t first;
 };
 
+//! Adds a parameter that is not there yet; one without a name is called by its number.
+void NoteParameter(const std::string &written, std::vector<std::string> &parameters) {
+	auto name = written.empty() ? std::to_string(parameters.size() + 1) : written;
+	if (std::find(parameters.begin(), parameters.end(), name) == parameters.end()) {
+		parameters.push_back(name);
+	}
+}
+
 } // namespace
 
 bool MayHaveOurs(const std::string &text) {
@@ -314,10 +322,7 @@ std::vector<Piece> Split(const std::string &text) {
 			head.push_back(token);
 		}
 		if (token.kind == TokenKind::PARAMETER) {
-			auto name = token.text.empty() ? std::to_string(parameters.size() + 1) : token.text;
-			if (std::find(parameters.begin(), parameters.end(), name) == parameters.end()) {
-				parameters.push_back(name);
-			}
+			NoteParameter(token.text, parameters);
 		}
 	}
 	if (begin < text.size()) {
