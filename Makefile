@@ -39,7 +39,7 @@ contracts: $(STAMP)  ## imports go downward only
 unit: $(STAMP)  ## the tests, two files at a time
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-extension: $(STAMP)  ## build the extension for the duckdb shell and for Python (VERSIONS="1.5.6 2.0.0")
+extension: $(STAMP)  ## build the extension for the duckdb shell and for Python (of some: VERSIONS="1.5.6 2.0.0")
 	$(BIN)/python -m grouplearn.frontends.native.build $(VERSIONS)
 
 bench: $(STAMP)  ## time us and the alternatives side by side (minutes)

@@ -14,7 +14,7 @@ from grouplearn.frontends.output import MODES, Format
 
 SYNOPSIS = """\
 Usage: grouplearn [OPTIONS] [FILE [SQL]]
-       grouplearn duckdb [OPTIONS OF DUCKDB]
+       grouplearn duckdb [OPTIONS OF DUCKDB | --install]
        grouplearn report FILE MODEL [-o OUT]"""
 USAGE = f"""\
 {SYNOPSIS}

@@ -1,26 +1,34 @@
-"""The extension, built for the tests, and the ``duckdb`` shell of the package duckdb-cli."""
+"""The ``duckdb`` shell of the package duckdb-cli with our extension: run to its end, or typed into.
+
+By default it is the version that the test group installs. ``GROUPLEARN_CLI_VERSIONS=all`` runs each test in every version that
+PyPI has from 1.4 on (minutes), ``GROUPLEARN_CLI_VERSIONS="1.5.0 1.4.4"`` in those; they are installed on first use.
+"""
 
 import os
 import subprocess
 import sys
-from pathlib import Path
+from collections.abc import Callable
+from functools import partial
 
+import pexpect
 import pytest
-from native_builds import built
+from native_builds import GROUPLEARN, built, cli, cli_versions, spelled
 
 from grouplearn.frontends.native import launch
 
 
-@pytest.fixture(scope="session")
-def shell() -> str:
+@pytest.fixture(scope="session", params=cli_versions())
+def shell(request: pytest.FixtureRequest) -> str:
     """The duckdb command, for which there is a build."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
-        found = launch.find_shell()
-    if found is None:
-        pytest.skip("there is no duckdb command here (pip install duckdb-cli)")
+    found = cli(request.param)
     built(launch.version_of(found))
     return found
+
+
+@pytest.fixture
+def ours(shell: str) -> Callable[[str], str]:
+    """Spell a statement of ours for the shell."""
+    return partial(spelled, launch.version_of(shell))
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +44,7 @@ def run(shell: str):
 
     def run(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [str(Path(sys.executable).parent / "grouplearn"), "duckdb", *arguments],
+            [GROUPLEARN, "duckdb", *arguments],
             input=stdin,
             capture_output=True,
             text=True,
@@ -46,3 +54,30 @@ def run(shell: str):
         )
 
     return run
+
+
+@pytest.fixture
+def typed(shell: str, monkeypatch: pytest.MonkeyPatch):
+    """Start ``grouplearn duckdb -csv ARGUMENTS`` on a terminal of its own."""
+    monkeypatch.setenv("GROUPLEARN_DUCKDB", shell)
+    told = subprocess.run([shell, "-help"], capture_output=True, text=True, check=False)
+    # Since 1.5.1 the shell asks the terminal for its colours, and waits for an answer that nobody gives here.
+    colours = ["-dark-mode"] if "-dark-mode" in told.stdout + told.stderr else []
+    started: list[pexpect.spawn] = []
+
+    def typed(*arguments: str) -> pexpect.spawn:
+        options = ["duckdb", "-csv", *colours, *arguments]
+        child = pexpect.spawn(GROUPLEARN, options, encoding="utf-8", timeout=30, dimensions=(40, 160))
+        child.delaybeforesend = None
+        started.append(child)
+        return child
+
+    yield typed
+    for child in started:
+        child.close(force=True)
+
+
+@pytest.fixture
+def terminal(typed) -> pexpect.spawn:
+    """A shell on a terminal, with a database in memory."""
+    return typed()

@@ -13,7 +13,7 @@ from pathlib import Path
 import duckdb
 
 #: What errors say differently here, by a part of the statement: no error of ours aborts the user's transaction before it is
-#: explained, DuckDB 1 marks a word where DuckDB 2 marks a call, and the client cannot hand parameters to our statements.
+#: explained, DuckDB 1 marks a word where DuckDB 2 marks a call, and that a parameter has no value is said by DuckDB.
 ELSEWHERE = ("weight = count(*)", "sine(distance)", "city = ?", "area * $factor")
 
 

@@ -10,6 +10,7 @@ from grouplearn.frontends.native.build import BuildError, compiler
 from grouplearn.frontends.native.locate import sources
 from grouplearn.parser.parse import _parser_for
 from grouplearn.parser.split import split
+from grouplearn.parser.tokens import Kind, lex
 
 PRINTER = """
 #include <cstdio>
@@ -21,7 +22,11 @@ int main() {
 	for (size_t from = 0; from < all.size();) {
 		auto to = all.find('\0', from);
 		for (auto &piece : grouplearn::Split(all.substr(from, to - from))) {
-			printf("%zu %zu %d\\n", piece.stop, piece.end, piece.ours);
+			printf("%zu %zu %d", piece.stop, piece.end, piece.ours);
+			for (auto &name : piece.parameters) {
+				printf(" %s", name.c_str());
+			}
+			printf("\\n");
 		}
 		printf("-\\n");
 		from = to + 1;
@@ -57,6 +62,7 @@ TEXTS = [
     "/* unclosed; TRAIN m",
     "TRAIN MODEL größe USING x; SELECT '漢字; TRAIN'; TRAIN MODEL 漢字",
     "WITH train AS (SELECT 1) FROM train; FROM model; SELECT a FROM t WHERE train > 1",
+    "TRAIN ?, ?; TRAIN $a + $b$c$ + $1x, $a; TRAIN ?2, ?1, ?22a; SELECT ?; TRAIN $größe, $, $$ ? $$, '?', x$y, $a1 -- ?",
     "PREPARE p AS TRAIN MODEL m; EXECUTE p; COPY model TO 'x'",
 ]
 
@@ -86,8 +92,21 @@ def test_they_agree(printer: Path) -> None:
     ).stdout.decode()
     for text, lines in zip(texts, seen.split("-\n"), strict=False):
         expected = [
-            (len(text[: piece.stop].encode()), len(text[: piece.end].encode()), _parser_for(piece.head) is not None)
+            (
+                str(len(text[: piece.stop].encode())),
+                str(len(text[: piece.end].encode())),
+                str(int(_parser_for(piece.head) is not None)),
+                *parameters(text[piece.start : piece.stop]),
+            )
             for piece in split(text)
         ]
-        found = [tuple(map(int, line.split())) for line in lines.splitlines()]
-        assert [(stop, end, bool(ours)) for stop, end, ours in found] == expected, text
+        assert [tuple(line.split()) for line in lines.splitlines()] == expected, text
+
+
+def parameters(text: str) -> list[str]:
+    """Return the names of a statement's parameters, as the parser counts them: it refuses statements that mix their styles."""
+    found: dict[str, None] = {}
+    for token in lex(text):
+        if token.kind is Kind.PARAMETER:
+            found[token.text[1:] or str(len(found) + 1)] = None
+    return list(found)

@@ -1,27 +1,17 @@
-"""The unmodified duckdb shell with the extension: each way in, each way a statement can end."""
+"""The unmodified duckdb shell with the extension: each way in, each way a statement can end; see conftest.py for the versions."""
 
 import json
 import os
-import signal
-import sys
-import time
-from pathlib import Path
+import re
+import subprocess
 
 import pexpect
 import pytest
+from native_builds import COUNT, TABLE, TRAIN
 
 from grouplearn.frontends.native import launch
 from grouplearn.frontends.native.build import build
-
-GROUPLEARN = str(Path(sys.executable).parent / "grouplearn")
-TABLE = "CREATE TABLE t AS SELECT (i % 3)::INTEGER AS g, i * 0.5 AS x, i * 1.5 + 1 AS y FROM range(300) AS r(i);"
-TRAIN = "TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM t GROUP BY g VALIDATE NONE;"
-COUNT = "SELECT count(*) AS n FROM m;"
-#: Minutes of work in this process.
-LONG = (
-    "CREATE TABLE big AS SELECT i % 40 AS g, random() AS x, random() AS z, random() > 0.5 AS b FROM range(200000) r(i);\n"
-    "TRAIN MODEL long USING mlp PREDICT b FEATURES (x, z) FROM big GROUP BY g WITH (epochs = 5000, executor = 'local');"
-)
+from grouplearn.frontends.native.locate import build_for
 
 
 def last_line(text: str) -> str:
@@ -35,9 +25,12 @@ def test_c_in_order_and_csv(run):
     assert done.stdout.endswith("n\n3\ns\na;b\n")
 
 
-def test_statements_of_one_text_keep_their_order(run):
+def test_statements_of_one_text_keep_their_order(run, ours):
     done = run(
-        "-csv", "-noheader", "-c", f"SELECT 1; {TABLE} SELECT 2; {TRAIN} SELECT 3; DROP MODEL m; SELECT 4; SHOW MODELS"
+        "-csv",
+        "-noheader",
+        "-c",
+        f"SELECT 1; {TABLE} SELECT 2; {TRAIN} SELECT 3; DROP MODEL m; SELECT 4; {ours('SHOW MODELS;')}",
     )
     lines = [line for line in done.stdout.splitlines() if len(line) == 1 or "dropped" in line]
     assert lines == ["1", "2", "3", "model m is dropped", "4"]
@@ -65,7 +58,7 @@ def test_json(run):
     assert {row["status"] for row in rows} == {"done"}
 
 
-def test_every_kind_of_statement(run):
+def test_every_kind_of_statement(run, ours):
     done = run(
         "-csv",
         stdin="\n".join(
@@ -73,14 +66,14 @@ def test_every_kind_of_statement(run):
                 TABLE,
                 f"EXPLAIN {TRAIN}",
                 f"EXPLAIN ANALYZE {TRAIN}",
-                "SHOW MODELS;",
-                "SHOW LEARNERS;",
-                "SHOW RUNS;",
+                ours("SHOW MODELS;"),
+                ours("SHOW LEARNERS;"),
+                ours("SHOW RUNS;"),
                 "DESCRIBE MODEL m;",
                 "DESCRIBE LEARNER ridge;".replace("ridge", "linear_regression"),
                 "EVALUATE MODEL m ON t;",
-                "SET grouplearn_workers = 1;",
-                "RESET grouplearn_workers;",
+                ours("SET grouplearn_workers = 1;"),
+                ours("RESET grouplearn_workers;"),
                 "ALTER MODEL m RENAME TO n;",
                 "CREATE OR REPLACE MODEL n USING linear_regression PREDICT y FEATURES (x) FROM t;",
                 "DROP MODEL n;",
@@ -94,9 +87,11 @@ def test_every_kind_of_statement(run):
     assert last_line(done.stdout) == "model n does not exist; nothing was dropped"
 
 
-def test_rollback_undoes_and_commit_keeps(run, tmp_path):
+def test_rollback_undoes_and_commit_keeps(run, ours, tmp_path):
     database = str(tmp_path / "a.duckdb")
-    done = run("-csv", database, stdin=f"{TABLE} BEGIN; {TRAIN} FROM m_predict(t) LIMIT 1; ROLLBACK; SHOW MODELS;")
+    done = run(
+        "-csv", database, stdin=f"{TABLE} BEGIN; {TRAIN} FROM m_predict(t) LIMIT 1; ROLLBACK; {ours('SHOW MODELS;')}"
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("linear_regression") == 0
     run(database, stdin=f"BEGIN; {TRAIN} COMMIT;")
@@ -117,14 +112,14 @@ def test_uncommitted_rows_and_temporary_tables(run):
     assert last_line(done.stdout) == "true"
 
 
-def test_search_path_variables_and_attached_databases(run, tmp_path):
+def test_search_path_variables_and_attached_databases(run, ours, tmp_path):
     done = run(
         "-csv",
         stdin=f"ATTACH '{tmp_path}/other.duckdb' AS other; USE other; CREATE SCHEMA s; USE other.s; {TABLE}"
         "SET VARIABLE least = 100;"
         + TRAIN.replace("FROM t", "FROM t WHERE x >= getvariable('least')")
         + "USE memory; SELECT n_rows FROM other.s.m WHERE g = 0;"
-        "SHOW MODELS;",
+        + ours("SHOW MODELS;"),
     )
     assert "n_rows\n33\n" in done.stdout
     assert "other,s,m," in done.stdout
@@ -152,10 +147,10 @@ def test_predict_agrees_with_the_macro_whatever_the_rows(run):
     assert done.stdout.splitlines()[-3:] == ["279", "n", "20000"]
 
 
-def test_read_only(run, tmp_path):
+def test_read_only(run, ours, tmp_path):
     database = str(tmp_path / "a.duckdb")
     run(database, stdin=TABLE + TRAIN)
-    done = run("-readonly", "-csv", database, stdin="SHOW MODELS; " + TRAIN.replace("MODEL m", "MODEL n") + COUNT)
+    done = run("-readonly", "-csv", database, stdin=ours("SHOW MODELS;") + TRAIN.replace("MODEL m", "MODEL n") + COUNT)
     assert "linear_regression" in done.stdout
     assert 'database "a" is read-only' in done.stderr
     assert (
@@ -209,112 +204,6 @@ def test_the_error_of_a_statement_leaves_nothing_behind(run):
     assert last_line(done.stdout) == "0"
 
 
-@pytest.fixture
-def terminal(shell, monkeypatch):
-    monkeypatch.setenv("GROUPLEARN_DUCKDB", shell)
-    child = pexpect.spawn(
-        GROUPLEARN, ["duckdb", "-csv", "-dark-mode"], encoding="utf-8", timeout=60, dimensions=(40, 160)
-    )
-    child.delaybeforesend = None
-    yield child
-    child.close(force=True)
-
-
-def ask(child: pexpect.spawn, sql: str, expected: str) -> None:
-    child.send(sql + "\r")
-    child.expect(expected)
-
-
-def worker_of(pid: int) -> int | None:
-    """Return the process of grouplearn that the shell has started."""
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                status, command = (folder / "stat").read_text(), (folder / "cmdline").read_text()
-            except OSError:
-                continue
-            parent = int(status.rpartition(")")[2].split()[1])
-            if parent == pid and "native.worker" in command:
-                return int(folder.name)
-    return None
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-
-
-def wait_until(condition, seconds: float = 10) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
-
-
-def test_typed_over_several_lines(terminal):
-    ask(terminal, TABLE, "")
-    for line in TRAIN.replace(" FROM", "\nFROM").split("\n"):
-        terminal.send(line + "\r")
-    terminal.expect("0,100,")
-    ask(terminal, "SELECT 'all' || 'right';", "allright")
-
-
-def test_ctrl_c_stops_training_and_leaves_the_shell_usable(terminal):
-    for line in LONG.split("\n"):
-        terminal.send(line + "\r")
-    terminal.expect(r"epochs \d")  # its progress is shown
-    terminal.sendintr()
-    asked = time.monotonic()
-    ask(terminal, "SELECT 'still' || 'here';", "stillhere")
-    assert time.monotonic() - asked < 6  # 2 s, and what a machine that does other things needs to say so
-    ask(terminal, "SELECT count(*) || 'models' FROM duckdb_views() WHERE view_name = 'long';", "0models")
-    ask(terminal, TABLE, "")
-    ask(terminal, TRAIN, "0,100,")
-
-
-def test_a_killed_worker_is_an_error_and_the_next_statement_has_a_new_one(terminal):
-    ask(terminal, TABLE, "")
-    ask(terminal, TRAIN, "0,100,")
-    first = worker_of(terminal.pid)
-    for line in LONG.split("\n"):
-        terminal.send(line + "\r")
-    time.sleep(2)
-    os.kill(first, signal.SIGKILL)
-    terminal.expect("the grouplearn process ended")
-    ask(terminal, "SELECT count(*) || 'rows' FROM m;", "3rows")
-    ask(terminal, TRAIN.replace("TRAIN", "TRAIN OR REPLACE"), "0,100,")
-    assert worker_of(terminal.pid) not in (None, first)
-
-
-def test_a_killed_shell_leaves_no_worker(terminal):
-    for line in LONG.split("\n"):
-        terminal.send(line + "\r")
-    assert wait_until(lambda: worker_of(terminal.pid) is not None)
-    time.sleep(2)
-    worker = worker_of(terminal.pid)
-    os.kill(terminal.pid, signal.SIGKILL)
-    assert wait_until(lambda: not is_running(worker))
-
-
-def test_leaving_ends_the_worker_and_checkpoints(shell, monkeypatch, tmp_path):
-    monkeypatch.setenv("GROUPLEARN_DUCKDB", shell)
-    database = tmp_path / "a.duckdb"
-    child = pexpect.spawn(GROUPLEARN, ["duckdb", "-csv", "-dark-mode", str(database)], encoding="utf-8", timeout=60)
-    ask(child, TABLE, "")
-    ask(child, TRAIN, "0,100,")
-    worker = worker_of(child.pid)
-    child.send(".exit\r")
-    child.expect(pexpect.EOF)
-    child.close()
-    assert child.exitstatus == 0
-    assert wait_until(lambda: not is_running(worker))
-    assert [path.name for path in tmp_path.iterdir()] == ["a.duckdb"]
-
-
 def test_no_build_for_this_version(tmp_path, capsys, monkeypatch):
     fake = tmp_path / "duckdb"
     fake.write_text("#!/bin/sh\necho 'v9.8.7 (Nobody) 0123456789'\n")
@@ -326,7 +215,40 @@ def test_no_build_for_this_version(tmp_path, capsys, monkeypatch):
         assert word in told
 
 
+def test_a_real_shell_without_a_build(shell, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("GROUPLEARN_DUCKDB", shell)
+    monkeypatch.setattr(launch, "build_for", lambda version: build_for(version, tmp_path))
+    assert launch.main([]) == 1
+    assert f"{shell} is DuckDB {launch.version_of(shell)}, and there is no build" in capsys.readouterr().err
+
+
+def test_installed_where_duckdb_looks(run, shell, ours, tmp_path, monkeypatch):
+    monkeypatch.delenv("GROUPLEARN_PYTHON")
+    home = {"HOME": str(tmp_path)}
+    done = run("--install", **home)
+    assert (done.returncode, done.stderr) == (0, "")
+    command = [shell, "-unsigned", "-csv", "-c", "LOAD grouplearn", "-c", ours("SHOW LEARNERS;")]
+    seen = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **home})
+    assert (seen.returncode, seen.stderr) == (0, "")
+    assert "linear_regression" in seen.stdout
+    assert run("--install", **home).returncode == 0  # what is ours is replaced
+
+
+@pytest.mark.parametrize("name", ["grouplearn.duckdb_extension", "grouplearn.python"])
+def test_nothing_of_others_is_overwritten(run, shell, tmp_path, name):
+    theirs = build_for(launch.version_of(shell), tmp_path / ".duckdb/extensions").with_name(name)
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("something else")
+    done = run("--install", HOME=str(tmp_path))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"{theirs} is not of grouplearn's, so nothing was written" in done.stderr
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [theirs]
+
+
 def test_another_version_is_refused_by_the_extension_itself(shell):
     other = build("2.0.0")
     done = pexpect.run(f"""{shell} -unsigned -c "LOAD '{other}'" """).decode()
-    assert "this build of grouplearn is for DuckDB v2.0.0, and this is v" in done
+    # What we use of the C API became stable with 1.5.6: before it DuckDB itself refuses what needs that.
+    assert re.search(
+        "this build of grouplearn is for DuckDB v2.0.0, and this is v|can only load extensions built for", done
+    )

@@ -5,6 +5,11 @@
 #include "host.cpp"
 #include "arrow_frames.cpp"
 #include "queries.cpp"
+#include "carrying.cpp"
+#if GROUPLEARN_DUCKDB_1_4
+#include "planning.cpp"
+#else
 #include "parsing.cpp"
+#endif
 #include "predicting.cpp"
 #include "extension.cpp"

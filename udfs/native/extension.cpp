@@ -5,7 +5,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "host.hpp"
+#include "carrying.hpp"
 #include "parsing.hpp"
 #include "predicting.hpp"
 #include "queries.hpp"
@@ -53,35 +53,40 @@ T Argument(duckdb_data_chunk chunk, idx_t column) {
 	return static_cast<T *>(duckdb_vector_get_data(duckdb_data_chunk_get_vector(chunk, column)))[0];
 }
 
-std::string Carry(duckdb::ClientContext &user, const Instance &instance, duckdb_data_chunk arguments) {
-	auto text = Argument<duckdb_string_t>(arguments, 4);
-	Writer request;
-	request.Number(instance.serial).Number<uint64_t>(TransactionId(user));
-	request.Number(Argument<uint64_t>(arguments, 1)).Number(Argument<uint64_t>(arguments, 2));
-	request.Number(Argument<uint64_t>(arguments, 3));
-	request.Text(std::string(duckdb_string_t_data(&text), duckdb_string_t_length(text)));
-	Channel channel;
-	channel.Send(Kind::STATEMENT, request.bytes);
-	Connection ours(*user.db.get());
-	Loan loan(user, ours.Context());
-	return Server(channel, user, ours).Serve().body;
+//! The arguments from ``column`` on that say where a statement is and what it says.
+Request Written(duckdb_data_chunk arguments, idx_t column) {
+	auto text = Argument<duckdb_string_t>(arguments, column + 3);
+	return {Argument<uint64_t>(arguments, column), Argument<uint64_t>(arguments, column + 1),
+	        Argument<uint64_t>(arguments, column + 2),
+	        std::string(duckdb_string_t_data(&text), duckdb_string_t_length(text)), "", ""};
 }
 
 //! grouplearn_statement(token, lines, start, stop, text): carries one of our statements out, and keeps its answer.
 void RunStatement(duckdb_function_info info, duckdb_data_chunk arguments, duckdb_vector result) {
-	auto &user = **static_cast<duckdb::ClientContext **>(duckdb_scalar_function_get_bind_data(info));
 	auto &instance = *static_cast<Instance *>(duckdb_scalar_function_get_extra_info(info));
 	auto token = Argument<uint64_t>(arguments, 0);
 	try {
-		TheAnswers().Keep(token, Carry(user, instance, arguments));
+		TheAnswers().Keep(token, Carry(BoundContext(info), instance, Written(arguments, 1)));
 	} catch (const Failure &failure) {
 		Raise(failure);
 	}
 	static_cast<uint64_t *>(duckdb_vector_get_data(result))[0] = token;
 }
 
-void BindStatement(duckdb_bind_info info) {
-	SetBindContext(info);
+//! grouplearn_statement_with(lines, start, stop, text, values): carries one of our statements out and returns the query whose
+//! rows are its answer.
+void RunStatementWith(duckdb_function_info info, duckdb_data_chunk arguments, duckdb_vector result) {
+	auto &user = BoundContext(info);
+	auto &instance = *static_cast<Instance *>(duckdb_scalar_function_get_extra_info(info));
+	try {
+		auto request = Written(arguments, 0);
+		Connection ours(*user.db.get());
+		request.values = PackArguments(ours, arguments, {"lines", "start", "stop", "text", "values"}, request.schema);
+		auto sql = Carry(user, instance, request);
+		duckdb_vector_assign_string_element_len(result, 0, sql.data(), sql.size());
+	} catch (const Failure &failure) {
+		Raise(failure);
+	}
 }
 
 //! grouplearn_answer(token): the query whose rows are the answer of a statement that was carried out.
@@ -116,18 +121,35 @@ bool RegisterStatements(duckdb_connection connection, Instance &instance) {
 	auto statement = Function("grouplearn_statement", DUCKDB_TYPE_UBIGINT, RunStatement);
 	AddParameter(statement, DUCKDB_TYPE_UBIGINT, 4);
 	AddParameter(statement, DUCKDB_TYPE_VARCHAR);
-	duckdb_scalar_function_set_volatile(statement);
-	duckdb_scalar_function_set_bind(statement, BindStatement);
-	duckdb_scalar_function_set_extra_info(statement, &instance, nullptr);
+	auto with = Function("grouplearn_statement_with", DUCKDB_TYPE_VARCHAR, RunStatementWith);
+	AddParameter(with, DUCKDB_TYPE_UBIGINT, 3);
+	AddParameter(with, DUCKDB_TYPE_VARCHAR);
+	AddParameter(with, DUCKDB_TYPE_ANY);
+	for (auto function : {statement, with}) {
+		duckdb_scalar_function_set_volatile(function);
+		duckdb_scalar_function_set_bind(function, SetBindContext);
+		duckdb_scalar_function_set_extra_info(function, &instance, nullptr);
+	}
 	auto answer = Function("grouplearn_answer", DUCKDB_TYPE_VARCHAR, ReadAnswer);
 	AddParameter(answer, DUCKDB_TYPE_UBIGINT);
-	bool failed = duckdb_register_scalar_function(connection, statement) ||
-	              duckdb_register_scalar_function(connection, answer);
-	duckdb_destroy_scalar_function(&statement);
-	duckdb_destroy_scalar_function(&answer);
+	bool failed = false;
+	for (auto function : {statement, with, answer}) {
+		failed |= duckdb_register_scalar_function(connection, function) == DuckDBError;
+		duckdb_destroy_scalar_function(&function);
+	}
 	return !failed;
 }
 
+#if GROUPLEARN_DUCKDB_1_4
+bool HookParser(duckdb_connection connection, std::unique_ptr<Instance> &instance, std::string &error) {
+	if (!RegisterRows(connection, *instance)) {
+		error = "its table function could not be registered";
+		return false;
+	}
+	InstallParser(std::move(instance), false);
+	return true;
+}
+#else
 bool Query(duckdb_connection connection, const char *sql, std::string &first_value) {
 	duckdb_result result;
 	bool done = duckdb_query(connection, sql, &result) == DuckDBSuccess;
@@ -156,6 +178,7 @@ bool HookParser(duckdb_connection connection, std::unique_ptr<Instance> &instanc
 	InstallParser(std::move(instance), others_in_use);
 	return true;
 }
+#endif
 
 bool Load(duckdb_database database, std::string &error) {
 	static std::atomic<uint64_t> serials {0};

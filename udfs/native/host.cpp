@@ -42,7 +42,11 @@ Loan::Loan(duckdb::ClientContext &user, duckdb::ClientContext &ours) : ours(ours
 	Lend(our_data.temporary_objects, users_data.temporary_objects);
 	Lend(our_data.catalog_search_path, users_data.catalog_search_path);
 	Lend(our_data.random_engine, users_data.random_engine);
+#if GROUPLEARN_DUCKDB_1_4
+	Lend(ours.config.set_variables, user.config.set_variables);
+#else
 	Lend(ours.config.user_settings, user.config.user_settings);
+#endif
 	Lend(ours.config.user_variables, user.config.user_variables);
 #if GROUPLEARN_DUCKDB_2
 	Lend(our_data.default_database, users_data.default_database);

@@ -22,6 +22,13 @@ DUCKDB_EXTENSION_EXTERN
 #define GROUPLEARN_DUCKDB_2 0
 #endif
 
+//! Its parser asks extensions only for what it cannot parse itself, and wants a table function for that.
+#if __has_include("duckdb/main/extension_callback_manager.hpp")
+#define GROUPLEARN_DUCKDB_1_4 0
+#else
+#define GROUPLEARN_DUCKDB_1_4 1
+#endif
+
 namespace grouplearn {
 
 //! What one database instance knows about us: made when the extension is loaded into it.

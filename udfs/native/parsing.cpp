@@ -57,6 +57,15 @@ void Parse(Connection &connection, const std::string &sql, Parsed &into) {
 	}
 }
 
+//! ``{'1': $1}``: the values of parameters as one.
+std::string Values(const std::vector<std::string> &parameters) {
+	std::string values;
+	for (auto &name : parameters) {
+		values += (values.empty() ? "{'" : ", '") + name + "': $" + name;
+	}
+	return values + "}";
+}
+
 std::string Literal(const std::string &text) {
 	std::string quoted = "'";
 	for (char letter : text) {
@@ -77,16 +86,23 @@ std::string InPlace(const std::string &text, size_t begin, size_t end) {
 
 //! The two statements that one of ours becomes: one that sends it and returns nothing, one whose rows are its answer. Nothing
 //! is sent while a text is parsed, prepared or explained. Of the text around it the lines it is on are sent along.
+//!
+//! Parameters are given to the last statement of a text, so with them it is one: the database plans it when it has their
+//! values, and planning it sends ours and is given the query of its answer.
 std::string Rewritten(const std::string &text, const Piece &piece) {
 	static std::atomic<uint64_t> tokens {0};
-	auto token = std::to_string(++tokens);
 	auto line = text.rfind('\n', piece.start);
 	auto from = line == std::string::npos ? 0 : line + 1;
 	auto to = std::min(text.find('\n', piece.stop), text.size());
 	auto lines = std::count(text.begin(), text.begin() + from, '\n');
-	return "SET VARIABLE grouplearn = grouplearn_statement(" + token + "::UBIGINT, " + std::to_string(lines) + "::UBIGINT, " +
-	       std::to_string(piece.start - from) + "::UBIGINT, " + std::to_string(piece.stop - from) + "::UBIGINT, " +
-	       Literal(text.substr(from, to - from)) + "); FROM query(grouplearn_answer(" + token + "::UBIGINT))";
+	auto written = std::to_string(lines) + "::UBIGINT, " + std::to_string(piece.start - from) + "::UBIGINT, " +
+	               std::to_string(piece.stop - from) + "::UBIGINT, " + Literal(text.substr(from, to - from));
+	if (!piece.parameters.empty()) {
+		return "FROM query(grouplearn_statement_with(" + written + ", " + Values(piece.parameters) + "))";
+	}
+	auto token = std::to_string(++tokens) + "::UBIGINT";
+	return "SET VARIABLE grouplearn = grouplearn_statement(" + token + ", " + written +
+	       "); FROM query(grouplearn_answer(" + token + "))";
 }
 
 Parsed ParseOurs(Instance &instance, const std::string &text, const std::vector<Piece> &pieces) {

@@ -10,4 +10,9 @@ namespace grouplearn {
 //! ``others_in_use``: whether the user had let parsers of extensions be asked before.
 void InstallParser(std::unique_ptr<Instance> instance, bool others_in_use);
 
+#if GROUPLEARN_DUCKDB_1_4
+//! Adds the table function grouplearn('statement').
+bool RegisterRows(duckdb_connection connection, Instance &instance);
+#endif
+
 } // namespace grouplearn

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "carrying.hpp"
 #include "queries.hpp"
 
 namespace grouplearn {
@@ -23,41 +24,29 @@ struct Line {
 	Connection connection;
 };
 
-std::string Request(duckdb_data_chunk rows, const Predicting &wanted, duckdb::ClientContext &user, Line &line) {
-	std::vector<duckdb_logical_type> types;
-	for (idx_t column = 0; column < 2; column++) {
-		types.push_back(duckdb_vector_get_column_type(duckdb_data_chunk_get_vector(rows, column)));
-	}
-	std::vector<const char *> names = {"model", "row"};
-	duckdb_arrow_options options = nullptr;
-	duckdb_connection_get_arrow_options(line.connection.handle, &options);
+std::string Asked(duckdb_data_chunk rows, const Predicting &wanted, duckdb::ClientContext &user, Line &line) {
 	Writer request;
 	request.Number(wanted.instance->serial);
 	request.Number<uint64_t>(TransactionId(user)).Number(uint64_t(wanted.part));
-	std::string schema, batch;
-	try {
-		batch = PackChunk(options, rows, types, names, schema);
-	} catch (...) {
-		duckdb_destroy_arrow_options(&options);
-		throw;
-	}
-	duckdb_destroy_arrow_options(&options);
-	for (auto &type : types) {
-		duckdb_destroy_logical_type(&type);
-	}
+	std::string schema;
+	auto batch = PackArguments(line.connection, rows, {"model", "row"}, schema);
 	request.Text(schema);
 	return request.bytes + batch;
 }
 
 void Predict(duckdb_function_info info, duckdb_data_chunk rows, duckdb_vector result) {
-	auto &user = **static_cast<duckdb::ClientContext **>(duckdb_scalar_function_get_bind_data(info));
+	auto &user = BoundContext(info);
 	auto &wanted = *static_cast<Predicting *>(duckdb_scalar_function_get_extra_info(info));
+#if GROUPLEARN_DUCKDB_1_4
+	std::unique_ptr<Line> line; // its functions have no state of a thread's own
+#else
 	auto &line = *static_cast<std::unique_ptr<Line> *>(duckdb_scalar_function_get_state(info));
+#endif
 	try {
 		if (!line) {
 			line.reset(new Line(user));
 		}
-		line->channel.Send(Kind::PREDICT, Request(rows, wanted, user, *line));
+		line->channel.Send(Kind::PREDICT, Asked(rows, wanted, user, *line));
 		auto answer = Server(line->channel, user, line->connection).Serve();
 		Reader reader(answer.body);
 		auto described = reader.Text();
@@ -71,15 +60,13 @@ void Predict(duckdb_function_info info, duckdb_data_chunk rows, duckdb_vector re
 	}
 }
 
-void BindPrediction(duckdb_bind_info info) {
-	SetBindContext(info);
-}
-
+#if !GROUPLEARN_DUCKDB_1_4
 void StartLine(duckdb_init_info info) {
 	duckdb_scalar_function_init_set_state(info, new std::unique_ptr<Line>(), [](void *line) {
 		delete static_cast<std::unique_ptr<Line> *>(line);
 	});
 }
+#endif
 
 //! STRUCT(prediction, value, probability, probabilities, model_level, group_id, predicted); udfs/predict.py has the same.
 duckdb_logical_type PredictionType() {
@@ -106,8 +93,10 @@ bool Register(duckdb_connection connection, const char *name, Instance &instance
 	duckdb_scalar_function_set_return_type(function, returned);
 	duckdb_scalar_function_set_special_handling(function); // a NULL row is answered by the process, too
 	duckdb_scalar_function_set_volatile(function);         // a model of the same name may be another one next time
-	duckdb_scalar_function_set_bind(function, BindPrediction);
+	duckdb_scalar_function_set_bind(function, SetBindContext);
+#if !GROUPLEARN_DUCKDB_1_4
 	duckdb_scalar_function_set_init(function, StartLine);
+#endif
 	duckdb_scalar_function_set_function(function, Predict);
 	duckdb_scalar_function_set_extra_info(function, new Predicting {&instance, part},
 	                                      [](void *wanted) { delete static_cast<Predicting *>(wanted); });
@@ -120,16 +109,6 @@ bool Register(duckdb_connection connection, const char *name, Instance &instance
 }
 
 } // namespace
-
-void SetBindContext(duckdb_bind_info info) {
-	duckdb_client_context wrapped = nullptr;
-	duckdb_scalar_function_get_client_context(info, &wrapped);
-	auto &context = reinterpret_cast<duckdb::CClientContextWrapper *>(wrapped)->context;
-	duckdb_destroy_client_context(&wrapped);
-	using Pointer = duckdb::ClientContext *;
-	duckdb_scalar_function_set_bind_data(info, new Pointer(&context), [](void *data) { delete static_cast<Pointer *>(data); });
-	duckdb_scalar_function_set_bind_data_copy(info, [](void *data) -> void * { return new Pointer(*static_cast<Pointer *>(data)); });
-}
 
 bool RegisterPredictions(duckdb_connection connection, Instance &instance) {
 	return Register(connection, "predict", instance, Part::ALL) &&

@@ -6,7 +6,4 @@ namespace grouplearn {
 
 bool RegisterPredictions(duckdb_connection connection, Instance &instance);
 
-//! Lets a function of the C API know whose context it runs in: its bind data is a pointer to it.
-void SetBindContext(duckdb_bind_info info);
-
 } // namespace grouplearn

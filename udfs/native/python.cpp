@@ -1,6 +1,7 @@
 // Which python runs the grouplearn process.
 #include <cstdlib>
 #include <dlfcn.h>
+#include <fstream>
 #include <string>
 #include <unistd.h>
 
@@ -50,13 +51,25 @@ std::string HostExecutable() {
 	return found;
 }
 
+//! The file that this extension was loaded from.
+std::string OwnFile() {
+	Dl_info self;
+	bool found = dladdr(reinterpret_cast<void *>(&HostPython), &self) && self.dli_fname;
+	return found ? self.dli_fname : "";
+}
+
+//! The python that "grouplearn duckdb --install" wrote beside this extension.
+std::string InstalledExecutable() {
+	auto own = OwnFile();
+	std::ifstream file(own.substr(0, own.rfind('/') + 1) + "grouplearn.python");
+	std::string python;
+	std::getline(file, python);
+	return access(python.c_str(), X_OK) == 0 ? python : "";
+}
+
 //! The python of the environment that this extension is installed in: lib/python3.x/site-packages/... -> bin/python3.
 std::string NeighbouringExecutable() {
-	Dl_info self;
-	if (!dladdr(reinterpret_cast<void *>(&HostPython), &self) || !self.dli_fname) {
-		return "";
-	}
-	std::string file = self.dli_fname;
+	auto file = OwnFile();
 	auto library = file.rfind("/lib/python3.");
 	auto python = library == std::string::npos ? "" : file.substr(0, library) + "/bin/python3";
 	return access(python.c_str(), X_OK) == 0 ? python : "";
@@ -85,7 +98,7 @@ std::string FindPython() {
 	if (given && *given) {
 		return given;
 	}
-	for (auto find : {NeighbouringExecutable, HostExecutable}) {
+	for (auto find : {NeighbouringExecutable, InstalledExecutable, HostExecutable}) {
 		auto found = find();
 		if (!found.empty()) {
 			return found;

@@ -111,6 +111,17 @@ std::string PackChunk(duckdb_arrow_options options, duckdb_data_chunk chunk, std
 	return PackArray(described.arrow, array.arrow);
 }
 
+std::string PackArguments(const Connection &connection, duckdb_data_chunk arguments, std::vector<const char *> names,
+                          std::string &schema) {
+	Options options;
+	duckdb_connection_get_arrow_options(connection.handle, &options.handle);
+	Types types;
+	for (idx_t column = 0; column < names.size(); column++) {
+		types.handles.push_back(duckdb_vector_get_column_type(duckdb_data_chunk_get_vector(arguments, column)));
+	}
+	return PackChunk(options.handle, arguments, types.handles, names, schema);
+}
+
 duckdb_data_chunk UnpackChunk(const Connection &connection, Reader &schema, std::string batch) {
 	Schema described;
 	UnpackSchema(schema, described.arrow);

@@ -35,6 +35,10 @@ private:
 std::string PackChunk(duckdb_arrow_options options, duckdb_data_chunk chunk, std::vector<duckdb_logical_type> &types,
                       std::vector<const char *> &names, std::string &schema);
 
+//! The same of the arguments of a function.
+std::string PackArguments(const Connection &connection, duckdb_data_chunk arguments, std::vector<const char *> names,
+                          std::string &schema);
+
 //! The chunk that a SCHEMA and a BATCH make; destroy it.
 duckdb_data_chunk UnpackChunk(const Connection &connection, Reader &schema, std::string batch);
 

@@ -1,16 +1,17 @@
 #include "statements.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <initializer_list>
 
 namespace grouplearn {
 namespace {
 
-enum class TokenKind { WORD, QUOTED, SYMBOL, OTHER };
+enum class TokenKind { WORD, QUOTED, SYMBOL, PARAMETER, OTHER };
 
 struct Token {
 	TokenKind kind;
-	//! In upper case if it is a word, without quotes if it is quoted, one character if it is a symbol.
+	//! In upper case if it is a word, without quotes if it is quoted, one character if it is a symbol, a parameter's name.
 	std::string text;
 };
 
@@ -47,8 +48,11 @@ public:
 			at++;
 			token = {TokenKind::OTHER, Quoted('\'', letter == 'e' || letter == 'E')};
 		} else if (letter == '$') {
-			Dollar();
-			token = {TokenKind::OTHER, ""};
+			auto name = Dollar();
+			token = {name.empty() ? TokenKind::OTHER : TokenKind::PARAMETER, name};
+		} else if (letter == '?') {
+			at++;
+			token = {TokenKind::PARAMETER, Digits()};
 		} else if (IsDigit(letter) || (letter == '.' && IsDigit(Peek(1)))) {
 			at++;
 			SkipWord();
@@ -58,7 +62,7 @@ public:
 			token = {TokenKind::WORD, Upper(began)};
 		} else {
 			at++;
-			token = {letter == '?' ? TokenKind::OTHER : TokenKind::SYMBOL, std::string(1, char(letter))};
+			token = {TokenKind::SYMBOL, std::string(1, char(letter))};
 		}
 		return true;
 	}
@@ -129,19 +133,30 @@ private:
 		return inside;
 	}
 
-	//! ``$1``, ``$name``, or a text between ``$tag$`` and ``$tag$``.
-	void Dollar() {
-		size_t mark = at + 1;
-		while (mark < text.size() && (IsWordStart(text[mark]) || IsDigit(text[mark]))) {
-			mark++;
+	std::string Digits() {
+		auto from = at;
+		while (at < text.size() && IsDigit(text[at])) {
+			at++;
 		}
-		if (mark < text.size() && text[mark] == '$' && !IsDigit(Peek(1))) {
-			auto tag = text.substr(at, mark + 1 - at);
-			auto closing = text.find(tag, mark + 1);
-			at = closing == std::string::npos ? text.size() : closing + tag.size();
-		} else {
-			at = mark;
+		return text.substr(from, at - from);
+	}
+
+	//! ``$1`` or ``$name``, whose name is returned, or a text between ``$tag$`` and ``$tag$``.
+	std::string Dollar() {
+		auto from = ++at;
+		if (IsDigit(Peek(0))) {
+			return Digits();
 		}
+		while (at < text.size() && (IsWordStart(text[at]) || IsDigit(text[at]))) {
+			at++;
+		}
+		if (Peek(0) != '$') {
+			return text.substr(from, at - from);
+		}
+		auto tag = text.substr(from - 1, at + 2 - from);
+		auto closing = text.find(tag, at + 1);
+		at = closing == std::string::npos ? text.size() : closing + tag.size();
+		return "";
 	}
 
 	const std::string &text;
@@ -245,6 +260,14 @@ private:
 	size_t first;
 };
 
+//! Adds a parameter that is not there yet; one without a name is called by its number.
+void NoteParameter(const std::string &written, std::vector<std::string> &parameters) {
+	auto name = written.empty() ? std::to_string(parameters.size() + 1) : written;
+	if (std::find(parameters.begin(), parameters.end(), name) == parameters.end()) {
+		parameters.push_back(name);
+	}
+}
+
 } // namespace
 
 bool MayHaveOurs(const std::string &text) {
@@ -270,14 +293,16 @@ bool MayHaveOurs(const std::string &text) {
 std::vector<Piece> Split(const std::string &text) {
 	std::vector<Piece> pieces;
 	std::vector<Token> head;
+	std::vector<std::string> parameters;
 	Lexer lexer(text);
 	Token token;
 	int depth = 0;
 	size_t begin = 0, start = 0;
 	auto close = [&](size_t stop, size_t end) {
-		pieces.push_back({begin, head.empty() ? stop : start, stop, end, Head(head).IsOurs(), head.empty()});
+		pieces.push_back({begin, head.empty() ? stop : start, stop, end, Head(head).IsOurs(), head.empty(), parameters});
 		begin = end;
 		head.clear();
+		parameters.clear();
 	};
 	while (lexer.Next(token)) {
 		char symbol = token.kind == TokenKind::SYMBOL ? token.text[0] : '\0';
@@ -295,6 +320,9 @@ std::vector<Piece> Split(const std::string &text) {
 		}
 		if (head.size() < HEAD) {
 			head.push_back(token);
+		}
+		if (token.kind == TokenKind::PARAMETER) {
+			NoteParameter(token.text, parameters);
 		}
 	}
 	if (begin < text.size()) {

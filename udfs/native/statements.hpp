@@ -14,6 +14,8 @@ struct Piece {
 	size_t end;
 	bool ours;
 	bool blank;
+	//! The names of its parameters, without repeats: ``?`` is numbered from 1, ``?2`` is ``2``, ``$name`` is ``name``.
+	std::vector<std::string> parameters;
 };
 
 //! Whether a statement of ours can be in a text: each has one of a few words. Nothing is cut or copied for that.

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from grouplearn.frontends.native.locate import build_for, duckdb_platform, sources
 
-#: What is built where no version is named: the newest DuckDB with a command line on PyPI, and Python's.
-VERSIONS = ("1.5.6", "2.0.0")
+#: What is built where no version is named: each DuckDB with a command line on PyPI, and Python's.
+VERSIONS = ("1.4.4", "1.5.0", "1.5.1", "1.5.2", "1.5.4", "1.5.5", "1.5.6", "2.0.0")
 #: How the database checks that an extension fits (the metadata at its end).
 _SIGNATURE = bytes([0, 147, 4, 16]) + b"duckdb_signature" + bytes([128, 4])
 _HEADERS = "external/duckdb/src/include/"

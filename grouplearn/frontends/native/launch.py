@@ -12,11 +12,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from grouplearn import sqltext
+from grouplearn.frontends.native import install
 from grouplearn.frontends.native.locate import build_for, built_versions
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Replace this process by the user's ``duckdb`` with our extension loaded; return only where that is impossible."""
+    """Replace this process by the user's ``duckdb`` with our extension loaded; return only where that is impossible.
+
+    ``--install`` puts the builds where ``LOAD grouplearn`` finds them instead.
+    """
+    if arguments and arguments[0] == "--install":
+        return install.main()
     shell = find_shell()
     if shell is None:
         print(

@@ -179,7 +179,7 @@ class Result:
             return []
         if all(_is_plain(field.type) for field in table.schema):
             return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
-        return _converter().from_arrow(table).fetchall()
+        return python_rows(table)
 
 
 def _is_plain(kind: pa.DataType) -> bool:
@@ -192,6 +192,11 @@ def _converter() -> duckdb.DuckDBPyConnection:
         _local.connection = duckdb.connect()
     connection: duckdb.DuckDBPyConnection = _local.connection
     return connection
+
+
+def python_rows(table: pa.Table) -> list[tuple[Any, ...]]:
+    """Return rows with the Python values that DuckDB's client gives for them."""
+    return _converter().from_arrow(table).fetchall()
 
 
 def _sql_types(values: pa.Table) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from grouplearn.catalog import prediction
 from grouplearn.errors import BindError, Cancelled, DataError, Error, NotSupportedError, ParseError
 from grouplearn.frontends.native.arrow_frames import batch_of, packed_batch, packed_schema, schema_of
 from grouplearn.frontends.native.frames import Body, Channel, Kind, blob, text
-from grouplearn.frontends.native.remote import RemoteConnection
+from grouplearn.frontends.native.remote import RemoteConnection, python_rows
 from grouplearn.frontends.progress import choose_progress
 from grouplearn.parser.binding import parameter_names
 from grouplearn.parser.parse import parse_piece
@@ -90,16 +90,12 @@ class Line:
         before, within = (len(str(line[:place], "utf-8")) + lines for place in (start, stop))
         written = "\n" * lines + str(line, "utf-8")
         statement = parse_piece(written, before, within)
-        if parameter_names(statement):
-            raise NotSupportedError(
-                "DuckDB hands parameters to the last of several statements, and through the extension this is two\n\n"
-                "Hint: write the value, or SET VARIABLE and getvariable('...'); or use grouplearn.connect()."
-            )
+        values = _values(body)
         connection = RemoteConnection(self._channel).as_duckdb()
         prediction.share(connection, instance.predictor)
         self._session = Session(connection, choose_progress(), instance.settings)
         try:
-            return self._session.answer(statement, written)
+            return self._session.answer(statement, written, values)
         finally:
             self._session.close()
             self._session = None
@@ -110,6 +106,16 @@ class Line:
         instance.here.use(RemoteConnection(self._channel))
         found = instance.predictor.predict_each(transaction, rows.column(0), rows.column(1))
         return pa.record_batch([_part(found, part, rows.column(0))], names=["prediction"])
+
+
+def _values(body: Body) -> dict[str, Any] | None:
+    """Return the values of the statement's parameters by name; the extension sends them as one row's last column."""
+    schema = body.blob()
+    if not schema:
+        return None
+    row = batch_of(bytearray(body.rest()), schema_of(schema))
+    values: dict[str, Any] = python_rows(pa.table([row.column("values")], ["values"]))[0][0]
+    return values
 
 
 def _batch(body: Body) -> pa.RecordBatch:

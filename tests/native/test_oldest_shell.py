@@ -1,0 +1,59 @@
+"""DuckDB 1.4, whose parser asks extensions only for what it cannot parse; conftest.py says how to run every test in it."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from native_builds import GROUPLEARN, TABLE, TRAIN, built, cli
+
+from grouplearn.frontends.native import launch
+
+
+@pytest.fixture(scope="module")
+def oldest() -> str:
+    """The oldest shell that PyPI has."""
+    found = cli("1.4.4.post2")
+    assert launch.version_of(found) == "1.4.4"
+    built("1.4.4")
+    return found
+
+
+@pytest.fixture
+def run(oldest):
+    def run(sql: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "GROUPLEARN_DUCKDB": oldest, "GROUPLEARN_PYTHON": sys.executable}
+        command = [GROUPLEARN, "duckdb", "-csv", "-noheader"]
+        return subprocess.run(command, input=sql, capture_output=True, text=True, timeout=120, env=environment)
+
+    return run
+
+
+def test_train_in_a_transaction(run):
+    mine = TRAIN.replace("FROM t", "FROM mine")
+    done = run(
+        f"{TABLE} BEGIN; CREATE TEMP TABLE mine AS FROM t LIMIT 30; {mine} SELECT count(*) FROM m_predict(mine);\n"
+        "SELECT sum(predict_value('m', mine)) = sum(y) FROM mine; ROLLBACK; FROM grouplearn('SHOW MODELS'); SELECT 'end';"
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split(",")[:2] for line in done.stdout.splitlines()[:3]] == [["0", "10"], ["1", "10"], ["2", "10"]]
+    assert done.stdout.splitlines()[3:] == ["30", "true", "end"]
+
+
+def test_a_failed_statement_leaves_the_shell_and_nothing_else(run):
+    done = run(f"{TABLE} CREATE TABLE m_weights (a INTEGER);\n{TRAIN}\nSELECT count(*) FROM duckdb_tables();")
+    assert done.stderr.startswith('Binder Error: table "m_weights" already exists')
+    assert done.stdout == "2\n"
+
+
+@pytest.mark.parametrize("statement", ["SHOW MODELS", "SHOW RUNS", "SHOW LEARNERS"])
+def test_what_to_write_for_what_duckdb_takes_for_its_own(run, statement):
+    assert run(f"{statement};").stderr == (
+        f"Binder Error: DuckDB 1.4 takes {statement} for a statement of its own\n\n"
+        f"Hint: Write FROM grouplearn('{statement}'), or use DuckDB 1.5.\n"
+    )
+
+
+def test_errors_of_others_are_theirs(run):
+    assert "Table with name models does not exist!" in run("FROM models;").stderr
+    assert "grouplearn() takes a statement of grouplearn's" in run("FROM grouplearn('SELECT 1');").stderr

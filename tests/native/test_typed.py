@@ -1,0 +1,189 @@
+"""The unmodified duckdb shell with the extension, as a person uses it: each line is typed into a terminal.
+
+See conftest.py for the versions of the shell.
+"""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pexpect
+from native_builds import COUNT, TABLE, TRAIN, built
+
+from grouplearn.frontends.native import launch
+
+#: Minutes of work in this process.
+LONG = (
+    "CREATE TABLE big AS SELECT i % 40 AS g, random() AS x, random() AS z, random() > 0.5 AS b FROM range(200000) r(i);\n"
+    "TRAIN MODEL long USING mlp PREDICT b FEATURES (x, z) FROM big GROUP BY g WITH (epochs = 5000, executor = 'local');"
+)
+
+
+def ask(child: pexpect.spawn, sql: str, expected: str) -> None:
+    child.send(sql + "\r")
+    child.expect(expected)
+
+
+def worker_of(pid: int) -> int | None:
+    """Return the process of grouplearn that the shell has started."""
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                status, command = (folder / "stat").read_text(), (folder / "cmdline").read_text()
+            except OSError:
+                continue
+            parent = int(status.rpartition(")")[2].split()[1])
+            if parent == pid and "native.worker" in command:
+                return int(folder.name)
+    return None
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+
+
+def wait_until(condition, seconds: float = 10) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_typed_over_several_lines(terminal):
+    ask(terminal, TABLE, "")
+    for line in TRAIN.replace(" FROM", "\nFROM").split("\n"):
+        terminal.send(line + "\r")
+    terminal.expect("0,100,")
+    ask(terminal, "SELECT 'all' || 'right';", "allright")
+
+
+def test_ctrl_c_stops_training_and_leaves_the_shell_usable(terminal):
+    for line in LONG.split("\n"):
+        terminal.send(line + "\r")
+    terminal.expect(r"epochs \d")  # its progress is shown
+    terminal.sendintr()
+    asked = time.monotonic()
+    ask(terminal, "SELECT 'still' || 'here';", "stillhere")
+    assert time.monotonic() - asked < 6  # 2 s, and what a machine that does other things needs to say so
+    ask(terminal, "SELECT count(*) || 'models' FROM duckdb_views() WHERE view_name = 'long';", "0models")
+    ask(terminal, TABLE, "")
+    ask(terminal, TRAIN, "0,100,")
+
+
+def test_a_killed_worker_is_an_error_and_the_next_statement_has_a_new_one(terminal):
+    ask(terminal, TABLE, "")
+    ask(terminal, TRAIN, "0,100,")
+    first = worker_of(terminal.pid)
+    for line in LONG.split("\n"):
+        terminal.send(line + "\r")
+    time.sleep(2)
+    os.kill(first, signal.SIGKILL)
+    terminal.expect("the grouplearn process ended")
+    ask(terminal, "SELECT count(*) || 'rows' FROM m;", "3rows")
+    ask(terminal, TRAIN.replace("TRAIN", "TRAIN OR REPLACE"), "0,100,")
+    assert worker_of(terminal.pid) not in (None, first)
+
+
+def test_a_killed_shell_leaves_no_worker(terminal):
+    for line in LONG.split("\n"):
+        terminal.send(line + "\r")
+    assert wait_until(lambda: worker_of(terminal.pid) is not None)
+    time.sleep(2)
+    worker = worker_of(terminal.pid)
+    os.kill(terminal.pid, signal.SIGKILL)
+    assert wait_until(lambda: not is_running(worker))
+
+
+def test_leaving_ends_the_worker_and_checkpoints(typed, tmp_path):
+    child = typed(str(tmp_path / "a.duckdb"))
+    ask(child, TABLE, "")
+    ask(child, TRAIN, "0,100,")
+    worker = worker_of(child.pid)
+    child.send(".exit\r")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 0
+    assert wait_until(lambda: not is_running(worker))
+    assert [path.name for path in tmp_path.iterdir()] == ["a.duckdb"]
+
+
+def test_every_kind_of_statement(terminal, ours, tmp_path):
+    ask(terminal, TABLE, "")
+    ask(terminal, f"EXPLAIN {TRAIN}", "Logical plan")
+    ask(terminal, f"EXPLAIN ANALYZE {TRAIN}", "Measured")
+    ask(terminal, ours("SHOW MODELS;"), "memory,main,m,linear_regression")
+    ask(terminal, ours("SHOW LEARNERS;"), "elastic_net|linear_regression")
+    ask(terminal, "DESCRIBE MODEL m;", "rmse")
+    ask(terminal, "EVALUATE MODEL m ON t;", "2,g,100,")
+    ask(terminal, "RETRY FAILED MODEL m;", "nothing was trained")
+    ask(terminal, f"EXPORT MODEL m TO '{tmp_path}/m';", "m is exported")
+    ask(terminal, "ALTER MODEL m RENAME TO n;", "model m is now n")
+    ask(terminal, f"IMPORT MODEL m FROM '{tmp_path}/m';", "m is imported")
+    ask(terminal, ours("SET grouplearn_workers = 1;") + ours("SHOW RUNS;"), "workers is 1")
+    ask(terminal, ours("RESET grouplearn_workers;"), "workers is reset")
+    ask(terminal, "RESUME MODEL n;", "no unfinished run")
+    ask(terminal, "DROP MODEL n; DROP MODEL IF EXISTS n;", "nothing was dropped")
+
+
+def test_several_statements_on_one_line(terminal):
+    ask(terminal, f"{TABLE} {TRAIN} SELECT count(*) || 'models' FROM m; DROP MODEL m; SELECT 6 * 7;", "3models")
+    terminal.expect("model m is dropped")
+    terminal.expect("42")
+
+
+def test_a_transaction(terminal):
+    ask(terminal, f"{TABLE} BEGIN; CREATE TEMP TABLE mine AS FROM t LIMIT 30;", "")
+    ask(terminal, TRAIN.replace("FROM t", "FROM mine"), "0,10,")
+    ask(terminal, "SELECT count(*) || 'rows' FROM m_predict(mine);", "30rows")
+    ask(terminal, "SELECT count(predict_value('m', mine)) || 'values' FROM mine;", "30values")
+    ask(terminal, "ROLLBACK; SELECT count(*) || 'left' FROM duckdb_views() WHERE view_name = 'm';", "0left")
+    ask(terminal, f"BEGIN; {TRAIN} COMMIT;", "0,100,")
+    ask(terminal, "SELECT count(*) || 'kept' FROM m;", "3kept")
+
+
+def test_search_path_and_attached_databases(terminal, ours, tmp_path):
+    ask(terminal, f"ATTACH '{tmp_path}/other.duckdb' AS other; CREATE SCHEMA other.s; USE other.s;", "")
+    ask(terminal, f"{TABLE} {TRAIN}", "0,100,")
+    ask(terminal, "USE memory; " + ours("SHOW MODELS;"), "other,s,m,")
+
+
+def test_errors_point_at_the_word(terminal):
+    ask(terminal, TABLE, "")
+    ask(terminal, "TRAIN MODEL m USING linear_regresion PREDICT y FROM t;", "unknown learner")
+    terminal.expect(r"\^{16}")
+    ask(terminal, "SELECT 'next' || 'one';", "nextone")
+
+
+def test_dot_commands(terminal, tmp_path):
+    script = tmp_path / "script.sql"
+    script.write_text(f"{TABLE}\n{TRAIN}\n{COUNT}")
+    ask(terminal, f".read {script}", "0,100,")
+    ask(terminal, ".mode json", "")
+    ask(terminal, "SELECT g, n_rows FROM m WHERE g = 1;", r'\{"g":1,\s*"n_rows":100\}')
+    ask(terminal, TRAIN.replace("TRAIN", "TRAIN OR REPLACE"), r'"n_rows":100')
+
+
+def test_read_only(typed, run, ours, tmp_path):
+    database = str(tmp_path / "a.duckdb")
+    run(database, stdin=TABLE + TRAIN)
+    child = typed("-readonly", database)
+    ask(child, ours("SHOW MODELS;"), "a,main,m,")
+    ask(child, TRAIN.replace("MODEL m", "MODEL n"), "is read-only")
+    ask(child, "SELECT count(predict_value('m', t)) || 'values' FROM t;", "300values")
+
+
+def test_after_open_the_extension_is_loaded_by_hand(typed, shell, tmp_path):
+    """Another database is another instance, into which nothing has been loaded; attaching one keeps it."""
+    child = typed(str(tmp_path / "a.duckdb"))
+    ask(child, f"ATTACH '{tmp_path}/b.duckdb' AS b; USE b; {TABLE} {TRAIN}", "0,100,")
+    ask(child, f".open {tmp_path}/b.duckdb", "")
+    ask(child, "SELECT count(*) || 'rows' FROM m;", "3rows")
+    ask(child, TRAIN.replace("TRAIN", "TRAIN OR REPLACE"), "Parser Error")
+    ask(child, f"LOAD '{built(launch.version_of(shell))}';", "")
+    ask(child, TRAIN.replace("TRAIN", "TRAIN OR REPLACE"), "0,100,")

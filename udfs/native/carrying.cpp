@@ -1,0 +1,38 @@
+#include "carrying.hpp"
+
+#include "queries.hpp"
+
+namespace grouplearn {
+
+std::string Carry(duckdb::ClientContext &user, const Instance &instance, const Request &request) {
+	Writer writer;
+	writer.Number(instance.serial).Number<uint64_t>(TransactionId(user));
+	writer.Number(request.lines).Number(request.start).Number(request.stop).Text(request.text);
+	writer.Text(request.schema);
+	Channel channel;
+	channel.Send(Kind::STATEMENT, writer.bytes + request.values);
+	Connection ours(*user.db.get());
+	Loan loan(user, ours.Context());
+	return Server(channel, user, ours).Serve().body;
+}
+
+duckdb::ClientContext &Unwrapped(duckdb_client_context wrapped) {
+	auto &context = reinterpret_cast<duckdb::CClientContextWrapper *>(wrapped)->context;
+	duckdb_destroy_client_context(&wrapped);
+	return context;
+}
+
+void SetBindContext(duckdb_bind_info info) {
+	duckdb_client_context wrapped = nullptr;
+	duckdb_scalar_function_get_client_context(info, &wrapped);
+	using Pointer = duckdb::ClientContext *;
+	auto data = new Pointer(&Unwrapped(wrapped));
+	duckdb_scalar_function_set_bind_data(info, data, [](void *data) { delete static_cast<Pointer *>(data); });
+	duckdb_scalar_function_set_bind_data_copy(info, [](void *data) -> void * { return new Pointer(*static_cast<Pointer *>(data)); });
+}
+
+duckdb::ClientContext &BoundContext(duckdb_function_info info) {
+	return **static_cast<duckdb::ClientContext **>(duckdb_scalar_function_get_bind_data(info));
+}
+
+} // namespace grouplearn

@@ -1,0 +1,32 @@
+// Carrying one of our statements out: its text goes to the grouplearn process, whose SQL runs in the user's transaction.
+#pragma once
+#include "host.hpp"
+
+namespace grouplearn {
+
+//! A statement of ours where it was written.
+struct Request {
+	//! Lines of the user's text before ``text``.
+	uint64_t lines;
+	//! The statement is ``text[start:stop]``; the rest is of the same lines, for messages that point into them.
+	uint64_t start;
+	uint64_t stop;
+	std::string text;
+	//! One row with the values of its parameters as a SCHEMA and a BATCH body; empty where it has none.
+	std::string schema;
+	std::string values;
+};
+
+//! Carries a statement out and returns the query whose rows are its answer. Throws Failure.
+std::string Carry(duckdb::ClientContext &user, const Instance &instance, const Request &request);
+
+//! Keeps the context that binds a scalar function of ours as the function's bind data.
+void SetBindContext(duckdb_bind_info info);
+
+//! The context that SetBindContext kept.
+duckdb::ClientContext &BoundContext(duckdb_function_info info);
+
+//! The context behind a handle of the C API, which is destroyed.
+duckdb::ClientContext &Unwrapped(duckdb_client_context wrapped);
+
+} // namespace grouplearn

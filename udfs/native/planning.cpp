@@ -1,0 +1,262 @@
+// DuckDB 1.4 asks extensions for the statements that its own parser refuses, one at a time, and wants a table function for each.
+//
+// What it can parse does not get here: SHOW MODELS is to it the description of a table, SET grouplearn_workers = 2 a setting of
+// its own. For such statements there is FROM grouplearn('SHOW MODELS').
+#include <cstring>
+#include <memory>
+#include <unordered_map>
+
+#include "carrying.hpp"
+#include "duckdb/main/config.hpp"
+#include "duckdb/main/database.hpp"
+#include "duckdb/parser/parser_extension.hpp"
+#include "duckdb/parser/sql_statement.hpp"
+#include "duckdb/planner/operator_extension.hpp"
+#include "parsing.hpp"
+#include "statements.hpp"
+
+namespace grouplearn {
+namespace {
+
+struct ParserInfo : duckdb::ParserExtensionInfo {
+	//! Lives as long as the database: its functions point to it.
+	std::unique_ptr<Instance> instance;
+};
+
+struct Ours : duckdb::ParserExtensionParseData {
+	explicit Ours(const std::string &text) : text(text) {
+	}
+	duckdb::unique_ptr<duckdb::ParserExtensionParseData> Copy() const override {
+		return duckdb::unique_ptr<duckdb::ParserExtensionParseData>(new Ours(text));
+	}
+	std::string ToString() const override {
+		return text;
+	}
+	std::string text;
+};
+
+//! What a bound table function of ours returns: the chunks of a statement's answer.
+struct Rows {
+	duckdb_result result = {};
+	std::vector<duckdb_data_chunk> chunks;
+	~Rows() {
+		for (auto &chunk : chunks) {
+			duckdb_destroy_data_chunk(&chunk);
+		}
+		duckdb_destroy_result(&result);
+	}
+};
+
+//! The instance and, where a statement was parsed, its text; else the text is the function's argument.
+struct Given {
+	Instance *instance;
+	bool has_text;
+	std::string text;
+};
+
+template <class T>
+void Delete(void *object) {
+	delete static_cast<T *>(object);
+}
+
+Request Only(const std::string &text) {
+	for (auto &piece : Split(text)) {
+		if (piece.ours) {
+			return {0, piece.start, piece.stop, text, "", ""};
+		}
+	}
+	throw Failure {"Binder", "grouplearn() takes a statement of grouplearn's, such as SHOW MODELS"};
+}
+
+std::string Argument(duckdb_bind_info info) {
+	auto value = duckdb_bind_get_parameter(info, 0);
+	auto text = duckdb_get_varchar(value);
+	std::string argument = text ? text : "";
+	duckdb_free(text);
+	duckdb_destroy_value(&value);
+	return argument;
+}
+
+//! The rows of a query that runs in the user's transaction.
+std::unique_ptr<Rows> Read(duckdb::ClientContext &user, const std::string &sql) {
+	Connection ours(*user.db.get());
+	Loan loan(user, ours.Context());
+	std::unique_ptr<Rows> rows(new Rows());
+	if (duckdb_query(ours.handle, sql.c_str(), &rows->result)) {
+		throw Failure {"Invalid Input", duckdb_result_error(&rows->result)};
+	}
+	while (auto chunk = duckdb_fetch_chunk(rows->result)) {
+		rows->chunks.push_back(chunk);
+	}
+	return rows;
+}
+
+void BindRows(duckdb_bind_info info) {
+	auto &given = *static_cast<Given *>(duckdb_bind_get_extra_info(info));
+	duckdb_client_context wrapped = nullptr;
+	duckdb_table_function_get_client_context(info, &wrapped);
+	auto &user = Unwrapped(wrapped);
+	try {
+		auto rows = Read(user, Carry(user, *given.instance, Only(given.has_text ? given.text : Argument(info))));
+		for (idx_t column = 0; column < duckdb_column_count(&rows->result); column++) {
+			auto type = duckdb_column_logical_type(&rows->result, column);
+			duckdb_bind_add_result_column(info, duckdb_column_name(&rows->result, column), type);
+			duckdb_destroy_logical_type(&type);
+		}
+		duckdb_bind_set_bind_data(info, rows.release(), Delete<Rows>);
+	} catch (const Failure &failure) {
+		Raise(failure);
+	}
+}
+
+void StartRows(duckdb_init_info info) {
+	duckdb_init_set_init_data(info, new size_t(0), Delete<size_t>);
+}
+
+void NextRows(duckdb_function_info info, duckdb_data_chunk output) {
+	auto &rows = *static_cast<Rows *>(duckdb_function_get_bind_data(info));
+	auto &next = *static_cast<size_t *>(duckdb_function_get_init_data(info));
+	if (next == rows.chunks.size()) {
+		duckdb_data_chunk_set_size(output, 0);
+		return;
+	}
+	auto chunk = rows.chunks[next++];
+	for (idx_t column = 0; column < duckdb_data_chunk_get_column_count(chunk); column++) {
+		duckdb_vector_reference_vector(duckdb_data_chunk_get_vector(output, column), duckdb_data_chunk_get_vector(chunk, column));
+	}
+	duckdb_data_chunk_set_size(output, duckdb_data_chunk_get_size(chunk));
+}
+
+duckdb_table_function Function(Given *given) {
+	auto function = duckdb_create_table_function();
+	duckdb_table_function_set_name(function, "grouplearn");
+	duckdb_table_function_set_extra_info(function, given, Delete<Given>);
+	duckdb_table_function_set_bind(function, BindRows);
+	duckdb_table_function_set_init(function, StartRows);
+	duckdb_table_function_set_function(function, NextRows);
+	return function;
+}
+
+//! What a plan function returns: the members of ParserExtensionPlanResult, with bytes for those whose functions are not in
+//! headers. The table function is made by the database, and moved here member by member.
+struct PlanResult {
+	explicit PlanResult(Given *given) {
+		auto handle = Function(given);
+		auto &from = *reinterpret_cast<duckdb::TableFunction *>(handle);
+		std::memcpy(function, &from, sizeof(from));
+		auto &to = *reinterpret_cast<duckdb::TableFunction *>(function);
+		new (&to.name) std::string(std::move(from.name));
+		new (&to.extra_info) std::string(std::move(from.extra_info));
+		new (&to.catalog_name) std::string(std::move(from.catalog_name));
+		new (&to.schema_name) std::string(std::move(from.schema_name));
+		new (&to.named_parameters) duckdb::named_parameter_type_map_t(std::move(from.named_parameters));
+		Leave(from.arguments);
+		Leave(from.original_arguments);
+		Leave(from.function_info);
+		duckdb_destroy_table_function(&handle);
+	}
+	PlanResult(PlanResult &&) = delete;
+	~PlanResult() { // not trivial, as that of what it stands for: so both are returned in the same way
+	}
+
+	alignas(duckdb::TableFunction) char function[sizeof(duckdb::TableFunction)];
+	std::vector<char> parameters;
+	std::unordered_map<std::string, duckdb::StatementProperties::CatalogIdentity> modified_databases;
+	bool requires_valid_transaction = true;
+	duckdb::StatementReturnType return_type = duckdb::StatementReturnType::QUERY_RESULT;
+
+private:
+	//! Empties a vector or a shared pointer whose content is somebody else's now.
+	template <class T>
+	static void Leave(T &moved) {
+		std::memset(static_cast<void *>(&moved), 0, sizeof(T));
+	}
+};
+static_assert(sizeof(PlanResult) == sizeof(duckdb::ParserExtensionPlanResult), "the layout is not the database's");
+
+duckdb::ParserExtensionParseResult ParseOurs(duckdb::ParserExtensionInfo *, const std::string &text) {
+	if (MayHaveOurs(text)) {
+		for (auto &piece : Split(text)) {
+			if (piece.ours) {
+				return duckdb::ParserExtensionParseResult(
+				    duckdb::unique_ptr<duckdb::ParserExtensionParseData>(new Ours(text)));
+			}
+		}
+	}
+	return duckdb::ParserExtensionParseResult();
+}
+
+//! Planning a statement carries it out: what is planned is a scan of the rows of its answer.
+PlanResult PlanOurs(duckdb::ParserExtensionInfo *info, duckdb::ClientContext &,
+                    duckdb::unique_ptr<duckdb::ParserExtensionParseData> parsed) {
+	auto &known = *static_cast<ParserInfo *>(info);
+	return PlanResult(new Given {known.instance.get(), true, static_cast<Ours *>(parsed.get())->text});
+}
+
+//! A BoundStatement without a plan: the statement is not known to us.
+struct NotBound {
+	NotBound() {
+	}
+	NotBound(NotBound &&) = delete;
+	~NotBound() {
+	}
+	void *plan = nullptr;
+	std::vector<char> types;
+	std::vector<std::string> names;
+};
+static_assert(sizeof(NotBound) == sizeof(duckdb::BoundStatement), "the layout is not the database's");
+
+//! Called for statements that could not be bound: says what to write for those of ours that the parser took for others.
+NotBound BindOurs(duckdb::ClientContext &, duckdb::Binder &, duckdb::OperatorExtensionInfo *, duckdb::SQLStatement &statement) {
+	if (statement.type == duckdb::StatementType::EXTENSION_STATEMENT) {
+		return NotBound(); // the error is of what it did
+	}
+	auto text = statement.query.substr(statement.stmt_location, statement.stmt_length);
+	for (auto &piece : Split(text)) {
+		if (piece.ours) {
+			auto ours = text.substr(piece.start, piece.stop - piece.start);
+			Raise(Failure {"Binder", "DuckDB 1.4 takes " + ours + " for a statement of its own\n\nHint: Write FROM grouplearn('" +
+			                             ours + "'), or use DuckDB 1.5."});
+		}
+	}
+	return NotBound();
+}
+
+struct Hints : duckdb::OperatorExtension {
+	Hints() {
+		Bind = reinterpret_cast<duckdb::bind_function_t>(BindOurs);
+	}
+	std::string GetName() override {
+		return "grouplearn";
+	}
+	duckdb::unique_ptr<duckdb::LogicalExtensionOperator> Deserialize(duckdb::Deserializer &) override {
+		Raise(Failure {"Not implemented", "grouplearn: no plan has an operator of its own"});
+	}
+};
+
+} // namespace
+
+bool RegisterRows(duckdb_connection connection, Instance &instance) {
+	auto function = Function(new Given {&instance, false, ""});
+	auto text = duckdb_create_logical_type(DUCKDB_TYPE_VARCHAR);
+	duckdb_table_function_add_parameter(function, text);
+	duckdb_destroy_logical_type(&text);
+	bool registered = duckdb_register_table_function(connection, function) == DuckDBSuccess;
+	duckdb_destroy_table_function(&function);
+	return registered;
+}
+
+void InstallParser(std::unique_ptr<Instance> instance, bool) {
+	auto &config = instance->database->config;
+	auto info = std::make_shared<ParserInfo>();
+	info->instance = std::move(instance);
+	duckdb::ParserExtension extension;
+	extension.parse_function = ParseOurs;
+	extension.plan_function = reinterpret_cast<duckdb::plan_function_t>(PlanOurs);
+	extension.parser_info = duckdb::shared_ptr<duckdb::ParserExtensionInfo>(std::shared_ptr<duckdb::ParserExtensionInfo>(info));
+	static_cast<std::vector<duckdb::ParserExtension> &>(config.parser_extensions).push_back(extension);
+	using Extensions = std::vector<duckdb::unique_ptr<duckdb::OperatorExtension>>;
+	static_cast<Extensions &>(config.operator_extensions).emplace_back(new Hints());
+}
+
+} // namespace grouplearn
