@@ -16,7 +16,6 @@ from grouplearn.frontends.native.arrow_frames import batch_of, packed_batch, pac
 from grouplearn.frontends.native.frames import Body, Channel, Kind, blob, text
 from grouplearn.frontends.native.remote import RemoteConnection, python_rows
 from grouplearn.frontends.progress import choose_progress
-from grouplearn.parser.binding import parameter_names
 from grouplearn.parser.parse import parse_piece
 from grouplearn.session import Session
 
