@@ -17,9 +17,9 @@ from grouplearn.learners.base import Task, Tensors
 _CLASSIFICATION = frozenset({Task.BINARY, Task.MULTICLASS})
 _REGRESSION = frozenset({Task.REGRESSION})
 #: Probabilities are clipped to [eps, 1 − eps] before their logarithm, as scikit-learn does for float64.
-#: From so many rows on an area is computed a piece at a time.
-_LONG = 1 << 21
 _EPSILON = float(np.finfo(np.float64).eps)
+#: From so many rows on an area is computed part by part, of so many rows.
+_PART = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,8 +247,9 @@ def _binary_auc(scores: ByRow, number: int, positive: npt.NDArray[np.bool_], wei
     """Return Σ over pairs w⁺w⁻·([s⁺ > s⁻] + ½[s⁺ = s⁻]) / (Σw⁺·Σw⁻) of score ``number`` of every config."""
     configs = range(scores.shape[0])
     equal = positive.size > 0 and bool(_equal(weights, weights.parts[0][0]).all())
-    if equal and positive.size >= _LONG:
-        return np.array([_long_auc(scores, (config, number), positive) for config in configs])
+    if equal and positive.size >= _PART:
+        keys = np.empty(positive.size, dtype=np.uint64)
+        return np.array([_long_auc(scores, (config, number), positive, keys) for config in configs])
     weight = weights.whole()
     above, below = weight * positive, weight * ~positive
     pairs = above.sum() * below.sum()
@@ -265,54 +266,52 @@ def _equal(values: ByRow, value: float) -> npt.NDArray[np.bool_]:
     return np.concatenate([run == value for _, run in values.runs()])
 
 
-def _keys(scores: FloatArray, positive: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """Return whole numbers in the order of scores, which are not negative; the label takes the place of the last bit."""
-    keys: npt.NDArray[np.int64] = (scores.view(np.int64) & ~1) | positive
+def _keys(scores: FloatArray, positive: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint64]:
+    """Return whole numbers in the order of scores, which are not negative: their bits, and the label as the last one."""
+    keys: npt.NDArray[np.uint64] = (scores.view(np.uint64) << np.uint64(1)) | positive
     return keys
 
 
-def _long_auc(scores: ByRow, place: tuple[int, int], positive: npt.NDArray[np.bool_]) -> float:
-    """Return one area of ``equal_weight_auc``, the same to the last bit, with little more in memory than the keys.
+def _long_auc(
+    scores: ByRow, place: tuple[int, int], positive: npt.NDArray[np.bool_], keys: npt.NDArray[np.uint64]
+) -> float:
+    """Return one area of ``equal_weight_auc``, the same to the last bit, with little more in memory than ``keys`` (n,).
 
-    Ranks are whole numbers, so that their sums are exact in any order.
+    Part by part, so that what is at hand stays in the processor's cache. Ranks are whole numbers: their sums are exact in
+    any order. ``keys`` is overwritten.
     """
     size, undefined = positive.size, False
-    keys = np.empty(size, dtype=np.int64)
     for rows, run in scores.runs(*place):
-        undefined |= bool(np.isnan(run).any())
-        keys[rows] = _keys(run, positive[rows])
-    count = float(positive.sum())
+        for start in range(0, run.size, _PART):
+            part = run[start : start + _PART]
+            at = slice(rows.start + start, rows.start + start + part.size)
+            undefined |= bool(np.isnan(part).any())
+            keys[at] = _keys(part, positive[at])
+    count = int(np.count_nonzero(positive))
     if undefined or not 0 < count < size:
         return np.nan
     keys.sort()
-    ranks, mixed = 0.0, []
-    for start in range(0, size, _LONG):
-        part_keys = keys[start : start + _LONG + 1]
-        mixed.append(part_keys[:-1][part_keys[1:] - part_keys[:-1] == 1])
-        label = part_keys[:_LONG] & 1
-        ranks += float(label @ np.arange(float(start), float(start + label.size)))
-    won = ranks - count * (count - 1) / 2 + _of_mixed(scores, place, positive, np.concatenate(mixed))
+    ranks, last = 0, []
+    for start in range(0, size, _PART):
+        part_keys = keys[start : start + _PART + 1]
+        last.append(start + _last_negatives(part_keys))
+        places = np.flatnonzero(part_keys[:_PART] & np.uint64(1))
+        ranks += start * places.size + int(places.sum())
+    won = ranks - count * (count - 1) / 2 - _tied(keys, np.concatenate(last)) / 2
     return float(won / (count * (size - count)))
 
 
-def _of_mixed(
-    scores: ByRow, place: tuple[int, int], positive: npt.NDArray[np.bool_], keys: npt.NDArray[np.int64]
-) -> float:
-    """Return what ranks by ``keys``, at which there are positives and negatives, count too much, with a minus.
+def _last_negatives(ordered: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
+    """Return where the negatives end in each run of equal scores that goes on with positives."""
+    return np.flatnonzero(ordered[1:] ^ ordered[:-1] == 1)
 
-    The rows at these keys are looked at again: pairs of rows at different ones count the same both ways.
-    """
-    if not keys.size:
-        return 0.0
-    parts = []
-    for rows, run in scores.runs(*place):
-        chosen = np.isin(run.view(np.int64) & ~1, keys)
-        parts.append((run[chosen], positive[rows][chosen]))
-    found, above = (np.concatenate(each) for each in zip(*parts, strict=True))
-    label = np.sort(_keys(found, above)) & 1
-    count = float(above.sum())
-    ranked = float(label @ np.arange(float(label.size))) - count * (count - 1) / 2
-    return _area(found, above.astype(np.float64), (~above).astype(np.float64)) - ranked
+
+def _tied(ordered: npt.NDArray[np.uint64], last: npt.NDArray[np.intp]) -> int:
+    """Return the number of pairs of a positive and a negative at one score, from sorted keys (n,)."""
+    keys = ordered[last]
+    negatives = last + 1 - np.searchsorted(ordered, keys)
+    positives = np.searchsorted(ordered, keys | np.uint64(1), side="right") - 1 - last
+    return int(negatives @ positives)
 
 
 def equal_weight_auc(scores: FloatArray, positive: npt.NDArray[np.bool_], size: Any = None) -> FloatArray:
@@ -320,23 +319,20 @@ def equal_weight_auc(scores: FloatArray, positive: npt.NDArray[np.bool_], size: 
 
     ``size`` is how many of the n are there; the others are padding: not positive, and with scores above 1.
 
-    Probabilities are not negative, so their bits order them as numbers; the label takes the place of the last bit, and one
-    sort of integers, faster than an argsort, brings scores and labels in order. Where that leaves positives and negatives
-    at one score, they are counted by ``_area``. NaN where a score is NaN; ``positive`` broadcasts against ``scores``.
+    Probabilities are not negative, so their bits order them as numbers; with the label below them, one sort of integers,
+    faster than an argsort, brings scores and labels in order, negatives before positives of the same score. Of such pairs
+    half a point is taken back. NaN where a score is NaN; ``positive`` broadcasts against ``scores``.
     """
     ordered = _keys(scores, positive)
     ordered.sort(axis=-1)
-    label = (ordered & 1).astype(np.float64)
+    label = (ordered & np.uint64(1)).astype(np.float64)
     count = np.asarray(positive.sum(axis=-1), dtype=np.float64)
     size = scores.shape[-1] if size is None else size
-    ranks = label @ np.arange(scores.shape[-1], dtype=np.float64)
-    auc = np.asarray((ranks - count * (count - 1) / 2) / (count * (size - count)))
-    # A negative is ordered before a positive of the same score: the next number is then greater by exactly one.
-    mixed = (ordered[..., 1:] - ordered[..., :-1] == 1).any(axis=-1)
+    won = np.asarray(label @ np.arange(scores.shape[-1], dtype=np.float64) - count * (count - 1) / 2)
+    mixed = (ordered[..., 1:] ^ ordered[..., :-1] == 1).any(axis=-1)
     for place in map(tuple, np.argwhere(mixed).tolist()):
-        above = np.broadcast_to(positive, scores.shape)[place].astype(np.float64)
-        below = (scores[place] <= 1.0) - above
-        auc[place] = _area(scores[place], above, below) / (above.sum() * below.sum())
+        won[place] -= _tied(ordered[place], _last_negatives(ordered[place])) / 2
+    auc: FloatArray = np.asarray(won / (count * (size - count)))
     auc[np.isnan(scores).any(axis=-1)] = np.nan
     return auc
 

@@ -180,7 +180,7 @@ def test_many_rows_have_the_same_metrics_a_piece_at_a_time(monkeypatch: pytest.M
         return functools.reduce(metrics.merge, parts)
 
     expected = metrics.finish(measured())
-    monkeypatch.setattr(metrics, "_LONG", 512)
+    monkeypatch.setattr(metrics, "_PART", 512)
     monkeypatch.setattr(spilled, "SPILLED_BYTES", 1 << 14)
     sums = measured()
     assert any(spilled.in_file(part) for part in sums.by_row["scores"].parts)
