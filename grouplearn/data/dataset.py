@@ -122,15 +122,21 @@ class Dataset:
         return values
 
 
+def mapped_file(array: npt.NDArray[Any]) -> mmap.mmap | None:
+    """Return the map of a file that the array lies in, if it does."""
+    base: Any = array
+    while isinstance(base, np.ndarray | memoryview):
+        base = base.base if isinstance(base, np.ndarray) else base.obj
+    return base if isinstance(base, mmap.mmap) else None
+
+
 def forget_pages(rows: npt.NDArray[Any]) -> None:
     """Let the operating system take back the memory of rows of a mapped file; others are left as they are.
 
     Whole windows of pages go: the kernel maps what is around a page that is read.
     """
-    pages: Any = rows
-    while isinstance(pages, np.ndarray):
-        pages = pages.base
-    if not isinstance(pages, mmap.mmap) or not rows.nbytes:
+    pages = mapped_file(rows)
+    if pages is None or not rows.nbytes:
         return
     start, _ = np.lib.array_utils.byte_bounds(np.frombuffer(pages, np.uint8))
     first, last = (bound - start for bound in np.lib.array_utils.byte_bounds(rows))

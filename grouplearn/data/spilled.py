@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.data.dataset import forget_pages
+from grouplearn.data.dataset import forget_pages, mapped_file
 
 #: Values of at least so many bytes go to a file.
 SPILLED_BYTES = 1 << 25
@@ -37,7 +37,7 @@ class ByRow:
     def followed_by(self, later: ByRow) -> ByRow:
         """Return these values and then those of ``later``; those in memory go to a file if they are large and it has room."""
         parts = tuple(part for part in (*self.parts, *later.parts) if part.size) or self.parts
-        if sum(part.nbytes for part in parts if not in_file(part)) < SPILLED_BYTES:
+        if sum(part.nbytes for part in parts if mapped_file(part) is None) < SPILLED_BYTES:
             return ByRow(parts)
         try:
             return ByRow(_in_file(parts))
@@ -58,17 +58,9 @@ class ByRow:
             start += part.shape[-1]
 
 
-def in_file(array: npt.NDArray[Any]) -> bool:
-    """Whether the array is a map of a file."""
-    base: Any = array
-    while isinstance(base, np.ndarray):
-        base = base.base
-    return isinstance(base, mmap.mmap)
-
-
 def _in_file(parts: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[Any], ...]:
     """Return the same values, those that were in memory in one unnamed file; OSError when the disk is full."""
-    held = [part for part in parts if not in_file(part)]
+    held = [part for part in parts if mapped_file(part) is None]
     n_bytes = sum(part.nbytes for part in held)
     with tempfile.TemporaryFile() as file:
         if hasattr(os, "posix_fallocate"):  # a full disk is an error here, and not the end of the process later
@@ -78,7 +70,7 @@ def _in_file(parts: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[Any], ...]:
         pages = mmap.mmap(file.fileno(), n_bytes)
     offset, moved = 0, []
     for part in parts:
-        if not in_file(part):
+        if mapped_file(part) is None:
             copy: npt.NDArray[Any] = np.ndarray(part.shape, part.dtype, buffer=pages, offset=offset)
             copy[...] = part
             forget_pages(copy)
