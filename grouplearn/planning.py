@@ -134,6 +134,11 @@ def costs_of(physical: PhysicalPlan) -> Costs:
         batches = max(cost.steps_per_pass(learner, config, rows) for config in configs)
         return Exchange(float(state * batches * passes), float(batches * passes * len(configs)))
 
+    def overhead(step: Step) -> float:
+        kept = sizes[step.unit.group].n_rows * len(step.unit.configs) if step.kind == "evaluate" else 0
+        rows_kept = kept if step.blocks is None else kept * share(step.unit.group, step.blocks)
+        return physical.step_seconds + physical.kept_row_seconds * rows_kept
+
     return Costs(
         share=share,
         row_bytes=lambda group: float(cost.row_bytes(width) * sizes[group].n_rows),
@@ -141,7 +146,7 @@ def costs_of(physical: PhysicalPlan) -> Costs:
         state_bytes=lambda unit: float(of_pack(unit.configs)[0]),
         sums_bytes=lambda unit: float(of_pack(unit.configs)[1]),
         exchange=exchange,
-        overhead=lambda _step: physical.step_seconds,
+        overhead=overhead,
         bandwidth=machine.network,
         latency=machine.latency,
     )

@@ -56,7 +56,7 @@ class Machine:
     network: float = 1.5e9
     latency: float = 1e-5
     local_unit: float = 2e-5
-    ray_unit: float = 8e-4
+    ray_unit: float = 3.5e-3
     ray_start: float = 3.0
 
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from grouplearn.learners.base import Access, Config, Learner
 from grouplearn.plan.coefficients import Coefficients, Rates
 
-_VALUE_BYTES = 8
+VALUE_BYTES = 8
 #: Rows per update of a sequential learner that does not say (b in kingpin, table 1).
 _BATCH = 32
 #: Leaves of a tree that does not say.
@@ -100,13 +100,13 @@ def _whole(config: Config, name: str, default: int) -> int:
 
 def row_bytes(width: int) -> int:
     """Return the bytes of one encoded row on a worker: d values, label and weight as doubles."""
-    return _VALUE_BYTES * (width + 2)
+    return VALUE_BYTES * (width + 2)
 
 
 def state_bytes(learner: Learner, configs: Sequence[Config], width: int, outputs: int) -> int:
     """Return the estimated bytes of a pack's state: what a hop moves (m in kingpin, table 1, times s)."""
     values = _STATE_VALUES.get(learner.name, _linear_values)
-    return _VALUE_BYTES * sum(values(config, width, outputs) for config in configs)
+    return VALUE_BYTES * sum(values(config, width, outputs) for config in configs)
 
 
 def sums_bytes(learner: Learner, configs: Sequence[Config], width: int, outputs: int) -> int:
@@ -115,10 +115,10 @@ def sums_bytes(learner: Learner, configs: Sequence[Config], width: int, outputs:
     Least squares sends X'X once for the pack, boosting the histograms of one tree, gradients are as large as weights.
     """
     if learner.name == "linear_regression":
-        return _VALUE_BYTES * (width * width + 2 * width + 4)
+        return VALUE_BYTES * (width * width + 2 * width + 4)
     if learner.access is Access.SAMPLING:
         return len(configs) * width * _BINS * _BIN_BYTES * outputs
-    return _VALUE_BYTES * len(configs) * (outputs * (width + 1) + 1)
+    return VALUE_BYTES * len(configs) * (outputs * (width + 1) + 1)
 
 
 def _linear_values(config: Config, width: int, outputs: int) -> int:
@@ -144,7 +144,7 @@ def _mlp_values(config: Config, width: int, outputs: int) -> int:
 def _gbdt_values(config: Config, width: int, outputs: int) -> int:
     del width
     trees = passes_of(config, 100) * outputs
-    return trees * leaves_of(config) * _LEAF_BYTES // _VALUE_BYTES
+    return trees * leaves_of(config) * _LEAF_BYTES // VALUE_BYTES
 
 
 _STATE_VALUES: Mapping[str, Callable[[Config, int, int], int]] = {

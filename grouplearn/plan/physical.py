@@ -80,6 +80,7 @@ class PhysicalPlan:
             evaluate_epochs=self.bound.options.early_stopping is not None,
             hops=Hops(options.scheduler, options.seed, min(workers, options.replicas), self.recorded),
             split_seconds=self._split_seconds,
+            split_row_seconds=self.kept_row_seconds,
         )
 
     @property
@@ -87,6 +88,14 @@ class PhysicalPlan:
         """Estimated time that a step of a unit takes besides its arithmetic."""
         machine = self.rates.machine
         return machine.ray_unit if self.bound.options.executor == "ray" else machine.local_unit
+
+    @property
+    def kept_row_seconds(self) -> float:
+        """Estimated time per row and config to keep, between steps of a unit, the scores that AUC is computed from."""
+        in_memory = self.bound.options.executor != "ray"
+        if in_memory or self.task is Task.REGRESSION or self.stats.label_length > 1:
+            return 0.0
+        return cost.VALUE_BYTES * self.outputs / self.rates.machine.disk
 
     @property
     def _split_seconds(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from grouplearn.schedule.course import Algebraic, Course, Sequential
 from grouplearn.schedule.jobs import Jobs, MakeCourse
@@ -66,19 +66,27 @@ def place(units: Iterable[Unit], workload: Workload) -> Placement:
 
 
 def _makespan(placement: Placement, units: Iterable[Unit], workload: Workload) -> float:
-    """Return the estimated seconds of the busiest worker: its units, its shares of split ones, and what being split costs."""
+    """Return the estimated seconds of the busiest worker: its units, its shares of split ones, and what steps cost.
+
+    Beside a shard, large whole units go by steps, too, so as not to keep it waiting.
+    """
     of_group: defaultdict[int, list[Unit]] = defaultdict(list)
     for unit in units:
         of_group[unit.group].append(unit)
 
-    def takes(unit: Unit, blocks: Blocks | None) -> float:
+    def takes(unit: Unit, blocks: Blocks | None, beside: bool) -> float:
         rows = workload.rows_of(unit)
-        share = rows_in(blocks, rows, workload.block_rows) / rows if rows else 1.0
-        return unit.cost * share + (workload.split_seconds if blocks is not None else 0.0)
+        here = rows_in(blocks, rows, workload.block_rows)
+        seconds = unit.cost * here / rows if rows else unit.cost
+        if blocks is not None or (beside and not unit.stays_whole and workload.blocks_of(unit) > 1):
+            seconds += workload.split_seconds + workload.split_row_seconds * here * len(unit.configs)
+        return seconds
 
-    return max(
-        sum(takes(unit, blocks) for item, blocks in placed for unit in of_group[item]) for placed in placement.workers
-    )
+    def busy(placed: Sequence[tuple[int, Blocks | None]]) -> float:
+        beside = any(blocks is not None for _, blocks in placed)
+        return sum(takes(unit, blocks, beside) for item, blocks in placed for unit in of_group[item])
+
+    return max(map(busy, placement.workers))
 
 
 def make_course(units: Iterable[Unit], workload: Workload, eager: bool = False) -> MakeCourse:

@@ -39,8 +39,9 @@ class Workload:
 
     ``group_isolation`` (sequential): no two workers are busy with one group at the same time (kingpin 4.2, invariant 4);
     without it, the packs of a group may be on different shards at the same time. ``evaluate_epochs`` (sequential): metrics
-    after every epoch, for early stopping. ``hops`` is for operator mop. ``split_seconds`` (algebraic) is what a unit costs
-    each worker that has a shard of it, besides its share of the work. Raises ValueError for fewer than one worker, epoch or
+    after every epoch, for early stopping. ``hops`` is for operator mop. ``split_seconds`` (algebraic) is what a unit that goes
+    by steps costs each worker that has rows of it, besides its share of the work, and ``split_row_seconds`` what each of
+    these rows and configs adds. Raises ValueError for fewer than one worker, epoch or
     row per block.
     """
 
@@ -53,6 +54,7 @@ class Workload:
     evaluate_epochs: bool = False
     hops: Hops = Hops()
     split_seconds: float = 0.0
+    split_row_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         for what, number in (("worker", self.workers), ("epoch", self.epochs), ("row per block", self.block_rows)):

@@ -23,10 +23,11 @@ def shards(rows: tuple[int, ...], workers: int, split_seconds: float, access: Ac
 
 
 def test_a_group_is_cut_as_long_as_that_gains_more_than_it_costs() -> None:
-    rows = (300, 100)  # whole: 300 s; cut after 200 rows: 200 s, and what being split costs
+    # Whole: 300 s. Cut after 200 rows: 200 s, and twice what steps cost on the second worker, where both groups go by them.
+    rows = (300, 100)
     assert shards(rows, 2, 0.0) == {0}
-    assert shards(rows, 2, 99.0) == {0}
-    assert shards(rows, 2, 101.0) == set()
+    assert shards(rows, 2, 49.0) == {0}
+    assert shards(rows, 2, 51.0) == set()
 
 
 def test_groups_that_balance_without_a_cut_stay_whole() -> None:
@@ -42,10 +43,13 @@ def test_no_group_is_cut_for_longer_than_whole_ones_take(rows: list[int], worker
     placement = place(units_of(tuple(rows)), workload)
     whole = largest_first([Item(*each) for each in enumerate(rows)], dict(enumerate(map(float, rows))), workers)
     busiest = max(sum(rows[item] for item, _ in placed) for placed in whole.workers)
-    seconds = [
-        sum(rows_in(blocks, rows[item], BLOCK) + (0.0 if blocks is None else split_seconds) for item, blocks in placed)
-        for placed in placement.workers
-    ]
+    seconds = []
+    for placed in placement.workers:
+        beside = any(blocks is not None for _, blocks in placed)  # large whole groups go by steps there, too
+        by_steps = [item for item, blocks in placed if blocks is not None or (beside and rows[item] > BLOCK)]
+        seconds.append(
+            split_seconds * len(by_steps) + sum(rows_in(blocks, rows[item], BLOCK) for item, blocks in placed)
+        )
     assert max(seconds) <= busiest + 1e-9
     if split_seconds == 1e6:
         assert not placement.shards()
