@@ -5,7 +5,7 @@ task per group, so that rows travel once: scikit-learn for linear models, LightG
 models, curves and metrics stored in the database. Quality is checked on a sample of the models, from their weights or
 predictions. A side that takes more than a minute is timed once.
 
-    python benchmarks/peers.py [--runs 3] [--only logistic]
+    python benchmarks/peers.py [--runs 3] [--only logistic] [--part 0.1]
 """
 
 from __future__ import annotations
@@ -34,8 +34,13 @@ TREES = tuple((leaves, rate) for leaves in (10, 20, 30) for rate in (1.0, 0.5, 0
 NETS = tuple((rate, l2) for rate in (1e-2, 3e-3, 1e-3, 3e-4) for l2 in (0.0, 1e-1, 1.0))
 
 
+#: The part of rows and groups that is made; ``--part`` says another.
+PART = 1.0
+
+
 def table(path: Path, rows: int, columns: int, groups: int, zipf: float = 0.0, seed: int = 0) -> None:
     """Make table t: group g, features x0, x1, ..., a class y and a number z that depend on them by group."""
+    rows, groups = round(rows * PART), max(1, round(groups * PART))
     random = np.random.default_rng(seed)
     share = np.arange(1, groups + 1) ** -zipf
     g = random.choice(groups, size=rows, p=share / share.sum()) if zipf else random.permutation(rows) % groups
@@ -308,7 +313,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--only", choices=WORKLOADS, nargs="*", default=list(WORKLOADS))
+    parser.add_argument("--part", type=float, default=1.0, help="make this part of the rows and groups, e.g. 0.1")
     arguments = parser.parse_args()
+    global PART
+    PART = arguments.part
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for name in arguments.only:
