@@ -41,8 +41,7 @@ class Workload:
     without it, the packs of a group may be on different shards at the same time. ``evaluate_epochs`` (sequential): metrics
     after every epoch, for early stopping. ``hops`` is for operator mop. ``split_seconds`` (algebraic) is what a unit that goes
     by steps costs each worker that has rows of it, besides its share of the work, and ``split_row_seconds`` what each of
-    these rows and configs adds. Raises ValueError for fewer than one worker, epoch or
-    row per block.
+    these rows and configs adds. Raises ValueError for fewer than one worker, epoch or row per block.
     """
 
     access: AccessPattern
