@@ -8,6 +8,7 @@ import scipy.sparse
 import sklearn.linear_model as sk
 
 from grouplearn.data.shard import Shard
+from grouplearn.learners import ridge
 from grouplearn.learners.base import AlgebraicLearner, Diverged, Problem, State, Task
 from grouplearn.learners.linear_regression import LinearRegression
 
@@ -223,3 +224,15 @@ def test_overflow_is_an_error_that_names_the_column():
         fit(Shard(x, np.arange(4.0), np.ones(4)), [{}])
     with pytest.raises(Diverged, match=r"^the squares of the label overflow"):
         fit(Shard(np.ones((4, 1)), x[:, 1], np.ones(4)), [{}])
+
+
+def test_a_penalty_that_is_lost_in_rounding_gives_the_smallest_weights():
+    x = np.random.default_rng(2).normal(size=(50, 3))
+    x = np.column_stack([x, x[:, 0]])  # twice the same: without a penalty the system is singular
+    inverse = 1 / np.linalg.norm(x, axis=0)
+    gram, linear = (x * inverse).T @ (x * inverse), (x * inverse).T @ (x @ [1.0, 2.0, 3.0, 1.0])
+    (weights,) = ridge.ridge(gram[None], linear[None], inverse[None], np.array([1e-30, 1e-3])) * inverse
+    np.testing.assert_allclose(weights[0], [1.0, 2.0, 3.0, 1.0], rtol=1e-9)
+    np.testing.assert_allclose(
+        weights[1], np.linalg.solve(x.T @ x + 1e-3 * np.eye(4), x.T @ (x @ weights[0])), rtol=1e-9
+    )
