@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from grouplearn.schedule.course import Algebraic, Course, Sequential
@@ -18,7 +17,7 @@ from grouplearn.schedule.partition import (
 )
 from grouplearn.schedule.placed import Placed
 from grouplearn.schedule.products import Products
-from grouplearn.schedule.task_parallel import tasks_by_group
+from grouplearn.schedule.task_parallel import Task, tasks_by_group
 from grouplearn.schedule.visiting import first_blocks
 from grouplearn.schedule.workload import Workload
 
@@ -60,19 +59,16 @@ def place(units: Iterable[Unit], workload: Workload) -> Placement:
     cut = wrap_around(in_order, workload.workers, workload.block_rows, relaxed)
     if workload.access == "sequential" or not cut.shards():
         return cut
-    seconds = {group: task.cost for group, task in tasks_by_group(units).items()}
-    whole = largest_first(in_order, seconds, workload.workers)
-    return whole if _makespan(whole, units, workload) < _makespan(cut, units, workload) else cut
+    tasks = tasks_by_group(units)
+    whole = largest_first(in_order, {group: task.cost for group, task in tasks.items()}, workload.workers)
+    return whole if _makespan(whole, tasks, workload) < _makespan(cut, tasks, workload) else cut
 
 
-def _makespan(placement: Placement, units: Iterable[Unit], workload: Workload) -> float:
+def _makespan(placement: Placement, tasks: Mapping[int, Task], workload: Workload) -> float:
     """Return the estimated seconds of the busiest worker: its units, its shares of split ones, and what steps cost.
 
     Beside a shard, large whole units go by steps, too, so as not to keep it waiting.
     """
-    of_group: defaultdict[int, list[Unit]] = defaultdict(list)
-    for unit in units:
-        of_group[unit.group].append(unit)
 
     def takes(unit: Unit, blocks: Blocks | None, beside: bool) -> float:
         rows = workload.rows_of(unit)
@@ -84,7 +80,7 @@ def _makespan(placement: Placement, units: Iterable[Unit], workload: Workload) -
 
     def busy(placed: Sequence[tuple[int, Blocks | None]]) -> float:
         beside = any(blocks is not None for _, blocks in placed)
-        return sum(takes(unit, blocks, beside) for item, blocks in placed for unit in of_group[item])
+        return sum(takes(unit, blocks, beside) for item, blocks in placed for unit in tasks[item].units)
 
     return max(map(busy, placement.workers))
 
