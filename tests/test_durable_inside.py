@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,12 +64,12 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def saves(monkeypatch: pytest.MonkeyPatch, before: Callable[[int], None] = lambda _: None) -> list[int]:
-    """Note every time that something is kept; ``before`` is called with how often it was."""
+    """Note every time that something is kept; ``before`` is called with how many times came earlier, also of other threads."""
     kept: list[int] = []
-    keep = Keeper.keep
+    keep, earlier = Keeper.keep, itertools.count()
 
     def noted(self: Keeper, reached: Any) -> None:
-        before(len(kept))
+        before(next(earlier))
         keep(self, reached)
         kept.append(self.number)
 
@@ -84,7 +85,7 @@ def everything(path: Path) -> list[Any]:
 
 def dies(path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, after: int) -> None:
     def before(count: int) -> None:
-        if count == after:
+        if count >= after:
             raise Died
 
     with monkeypatch.context() as patch:
