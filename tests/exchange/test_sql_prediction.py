@@ -28,6 +28,7 @@ PLAIN = """
 import json, sys
 import duckdb
 con = duckdb.connect(sys.argv[1], read_only=True)
+con.execute("SET enable_progress_bar = false")  # it prints where the answers are printed
 answers = {}
 for name, column in json.loads(sys.argv[2]).items():
     sql = f"SELECT id, {column}, prediction::VARCHAR, model_level FROM {name}_predict(fresh)"

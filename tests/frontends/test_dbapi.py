@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import duckdb
@@ -227,9 +228,16 @@ def test_interrupt_stops_training_from_another_thread(con: Connection, session: 
     assert time.monotonic() - began < 2
 
 
-def test_control_c_stops_training_and_is_a_keyboard_interrupt(con: Connection, session: Any) -> None:
+@pytest.fixture
+def control_c() -> Iterator[Any]:
+    """The handler of a shell's foreground; a background job's tests begin with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield signal.default_int_handler
+    signal.signal(signal.SIGINT, before)
+
+
+def test_control_c_stops_training_and_is_a_keyboard_interrupt(con: Connection, session: Any, control_c: Any) -> None:
     session.wait = True
-    before = signal.getsignal(signal.SIGINT)
 
     def press() -> None:
         session.waiting.wait(10)
@@ -239,7 +247,7 @@ def test_control_c_stops_training_and_is_a_keyboard_interrupt(con: Connection, s
     with pytest.raises(KeyboardInterrupt) as stopped:
         con.execute(TRAIN.format(source="t"))
     assert isinstance(stopped.value.__cause__, grouplearn.Cancelled)
-    assert signal.getsignal(signal.SIGINT) is before
+    assert signal.getsignal(signal.SIGINT) is control_c
     session.wait = False
     assert con.execute(TRAIN.format(source="t")).fetchall() == [(2,)]
 
