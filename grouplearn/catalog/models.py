@@ -14,7 +14,7 @@ from grouplearn.catalog.schema import Location, databases_with_models, first_row
 from grouplearn.catalog.sql_forms import SqlForm, stored_form
 from grouplearn.data.dataset import Item
 from grouplearn.learners.base import Config, Task, Value
-from grouplearn.sqltext import literal
+from grouplearn.sqltext import identifier, literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ def describe_sql(model: StoredModel) -> str:
         ("model", literal(str(model.location))),
         ("learner", literal(definition.learner)),
         ("task", literal(definition.task.value)),
-        ("target", literal(f"{definition.target_name}: {definition.target_sql}")),
+        ("target", literal(_as_written(definition.target_sql, definition.target_name))),
         *([("classes", literal(_listed(definition.classes)))] if definition.classes else []),
         ("features", literal(", ".join(items))),
         ("group by", literal(", ".join(f"{key.name} {key.type}" for key in definition.keys) or None)),
@@ -175,6 +175,11 @@ def describe_sql(model: StoredModel) -> str:
     ]
     lines = ", ".join(f"({place}, {literal(name)}, {value})" for place, (name, value) in enumerate(properties))
     return f"SELECT property, value FROM (VALUES {lines}) AS t(place, property, value) ORDER BY place"
+
+
+def _as_written(sql: str, name: str) -> str:
+    """Return ``sql AS name``, or the name alone where it is the column's own."""
+    return name if sql in (name, identifier(name)) else f"{sql} AS {name}"
 
 
 _LISTED, _CHARACTERS = 20, 60
