@@ -259,16 +259,16 @@ def same_losses(tolerance: float) -> Callable[[Any, Any], tuple[str, bool]]:
     return check
 
 
-def trees(folder: Path, rounds: int, target: float) -> Workload:
-    path = folder / "groups280.duckdb"
+def trees(folder: Path, groups: int, zipf: float, rounds: int, target: float) -> Workload:
+    path = folder / f"groups{groups}.duckdb"
     if not path.exists():
-        table(path, 1_000_000, 32, 280, 1.1)
+        table(path, 1_000_000, 32, groups, zipf)
     statement = (
         f"TRAIN OR REPLACE MODEL m USING gbdt PREDICT y FEATURES ({names(32)}) FROM t GROUP BY g "
         f"OVER GRID ((num_leaves, learning_rate) IN {TREES}) VALIDATE NONE WITH (num_iterations = {rounds})"
     )
     return Workload(
-        f"gbdt, 1M x 32, 280 groups, 12 configs, {rounds} trees",
+        f"gbdt, 1M x 32, {groups:,} groups, 12 configs, {rounds} trees",
         lambda: train(path, statement, LOSSES)[0],
         lambda: joblib(path, 32, "y", fit_trees, rounds),
         same_losses(1e-5),
@@ -303,8 +303,9 @@ WORKLOADS: dict[str, Callable[[Path], Workload]] = {
     "logistic10000": lambda folder: logistic(folder, 10_000, 0.0, 50),
     "ridge": ridge,
     "net": elastic_net,
-    "trees10": lambda folder: trees(folder, 10, 2),
-    "trees100": lambda folder: trees(folder, 100, 1.2),
+    "trees10": lambda folder: trees(folder, 280, 1.1, 10, 2),
+    "trees100": lambda folder: trees(folder, 280, 1.1, 100, 1.2),
+    "trees10000": lambda folder: trees(folder, 10_000, 0.0, 10, 2),
     "nets": nets,
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -276,7 +275,7 @@ class Session:
                 learner.name,
                 ", ".join(sorted(task.value for task in learner.tasks)),
                 learner.access.value,
-                learner.requires is None or importlib.util.find_spec(learner.requires[0]) is not None,
+                learner.requires is None or learner.requires.installed,
                 learner.summary,
             )
             for learner in learners

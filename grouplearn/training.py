@@ -295,7 +295,7 @@ def calibrate(learner: str | None, cancelled: Callable[[], bool]) -> list[tuple[
 def installed(learner: str) -> bool:
     """Return whether what the learner needs can be imported."""
     requires = registry.learner(learner).requires
-    return requires is None or importlib.util.find_spec(requires[0]) is not None
+    return requires is None or requires.installed
 
 
 def _coefficient_rows(

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import safetensors.numpy
 
 from grouplearn.data.shard import Matrix, Shard, Stack
+from grouplearn.learners.requirement import Requirement
 
 FloatArray = npt.NDArray[np.float64]
 Tensors = Mapping[str, npt.NDArray[Any]]
@@ -158,8 +159,8 @@ class Learner(Protocol):
     handles_missing: ClassVar[bool]
     #: Sparse X (scipy CSR) is accepted.
     handles_sparse: ClassVar[bool]
-    #: Name of the module to import before training, and the extra that installs it; None for built-in learners.
-    requires: ClassVar[tuple[str, str] | None]
+    #: The package to load before training; None for learners that need nothing but what grouplearn needs.
+    requires: ClassVar[Requirement | None]
 
     def pack_key(self, config: Config) -> tuple[Value, ...]:
         """Configs with equal keys may train in one pack (state with a config axis)."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -28,9 +27,11 @@ from grouplearn.learners.base import (
     Task,
     Value,
 )
-from grouplearn.learners.gbdt_boosting import Binned, Pace, boost_family, lightgbm
+from grouplearn.learners.gbdt_boosting import Binned, Pace, boost_family
+from grouplearn.learners.gbdt_library import Booster, LightGBMError, call, library
 from grouplearn.learners.gbdt_parameters import HYPERPARAMETERS, complete, conflict, draws_rows
 from grouplearn.learners.gbdt_reached import from_state
+from grouplearn.learners.requirement import Requirement
 
 #: Parameters that decide how features are binned: configs that agree on them share one LightGBM Dataset.
 _DATASET_PARAMETERS = ("max_bin", "min_data_in_bin", "bin_construct_sample_cnt")
@@ -57,7 +58,7 @@ class Gbdt:
     log_link: ClassVar[bool] = False
     handles_missing: ClassVar[bool] = True
     handles_sparse: ClassVar[bool] = True
-    requires: ClassVar[tuple[str, str] | None] = ("lightgbm", "grouplearn[gbdt]")
+    requires: ClassVar[Requirement | None] = Requirement("lightgbm", "grouplearn[gbdt]", library)
 
     def pack_key(self, config: Config) -> tuple[Value, ...]:
         """Configs that bin the features in the same way share the binned rows."""
@@ -119,18 +120,13 @@ class Gbdt:
         """Return the model of config ``index`` in LightGBM's text format."""
         return Artifact("lightgbm", text=state.tensors[f"model_{index}"].tobytes())
 
-    def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
+    def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:  # noqa: ARG002
         """Return values or probabilities, shape (n, n_outputs). The text must come from a source that is trusted."""
-        booster = _parsed(artifact.text)
-        if not x.shape[0]:
-            return np.empty((0, booster.num_model_per_iteration() if task is Task.MULTICLASS else 1))
-        scores: FloatArray = np.asarray(booster.predict(x, num_threads=1), dtype=np.float64)
-        return scores.reshape(x.shape[0], -1)
+        return _parsed(artifact.text).predict(x)
 
     def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:  # noqa: ARG002
         """Return the total gain of the splits on each feature."""
-        gain: FloatArray = _parsed(artifact.text).feature_importance(importance_type="gain")
-        return gain
+        return _parsed(artifact.text).gain()
 
 
 @contextmanager
@@ -142,36 +138,32 @@ def _network(gang: Gang | None) -> Iterator[None]:
     if gang is None:
         yield
         return
-    basic = lightgbm().basic
     machines = ",".join(f"127.0.0.1:{port}" for port in gang.ports)
     minutes = max(1, math.ceil(gang.seconds / 60))
-    call, library = basic._safe_call, basic._LIB
     try:
-        call(
-            library.LGBM_NetworkInit(machines.encode(), *map(ctypes.c_int, (gang.ports[gang.rank], minutes, gang.size)))
-        )
+        call("LGBM_NetworkInit", machines.encode(), gang.ports[gang.rank], minutes, gang.size)
         yield
-    except basic.LightGBMError as error:
+    except LightGBMError as error:
         raise Diverged(f"LightGBM: {error}") from error
     finally:
-        call(library.LGBM_NetworkFree())
+        call("LGBM_NetworkFree")
 
 
 class _Parsed:
     """The boosters of the model texts that were asked for last, ``_PARSED_BYTES`` of text at most."""
 
     def __init__(self) -> None:
-        self._boosters: OrderedDict[bytes, Any] = OrderedDict()
+        self._boosters: OrderedDict[bytes, Booster] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
 
-    def __call__(self, text: bytes) -> Any:
+    def __call__(self, text: bytes) -> Booster:
         """Return the booster of a model text."""
         with self._lock:
             if text in self._boosters:
                 self._boosters.move_to_end(text)
                 return self._boosters[text]
-        booster = lightgbm().Booster(model_str=text.decode())
+        booster = Booster.of_text(text)
         with self._lock:
             self._bytes += len(text) if text not in self._boosters else 0
             self._boosters[text] = booster

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +13,8 @@ import numpy as np
 
 from grouplearn.data.shard import Shard
 from grouplearn.learners import metrics
-from grouplearn.learners.base import Config, Diverged, FloatArray, Gang, Interrupted, Problem, Stop, Task
+from grouplearn.learners.base import Config, Diverged, Gang, Interrupted, Problem, Stop, Task
+from grouplearn.learners.gbdt_library import Booster, DataSet, LightGBMError
 from grouplearn.learners.gbdt_parameters import lightgbm_parameters
 from grouplearn.learners.gbdt_reached import Kept, UnderWay, scores_digest, to_state
 
@@ -26,14 +26,6 @@ _NATIVE_METRICS = {
     (Task.BINARY, "auc"): "auc",
     (Task.MULTICLASS, "log_loss"): "multi_logloss",
 }
-
-
-@functools.cache
-def lightgbm() -> Any:
-    """Return the library, which takes a while to import."""
-    import lightgbm as library
-
-    return library
 
 
 def _distributed(gang: Gang | None) -> dict[str, Any]:
@@ -56,57 +48,52 @@ class Binned:
             native = None  # LightGBM calls the area under the curve of a single class 1
         self.native = native or "None"
         parameters = lightgbm_parameters(problem, config) | _distributed(gang)
-        self.train_set = self._data_set(shard, params=parameters)
-        self.valid_set = self._data_set(self.valid, params=parameters, reference=self.train_set) if self.valid else None
+        self.train_set = self._data_set(shard, parameters)
+        self.valid_set = self._data_set(self.valid, parameters, self.train_set) if self.valid else None
 
-    def booster(self, config: Config, text: str | None = None) -> Any:
+    def booster(self, config: Config, text: str | None = None) -> Booster:
         """Return a booster without trees, or one that goes on from those of ``text``."""
         parameters = lightgbm_parameters(self.problem, config, self.native) | _distributed(self.gang)
-        before = None if text is None else lightgbm().Booster(model_str=text)
+        before = None if text is None else Booster.of_text(text.encode())
         with self._scored(before):
-            booster = lightgbm().Booster(parameters, self.train_set)
+            booster = Booster.on(self.train_set, parameters)
             if before is not None:
-                basic = lightgbm().basic
-                basic._safe_call(basic._LIB.LGBM_BoosterMerge(booster._handle, before._handle))
+                booster.merge(before)
             if self.valid_set is not None:
-                booster.add_valid(self.valid_set, "valid")
+                booster.watch(self.valid_set)
         return booster
 
     @contextmanager
-    def _scored(self, before: Any) -> Iterator[None]:
+    def _scored(self, before: Booster | None) -> Iterator[None]:
         """Have the rows begin with the scores of a booster for a while: a new booster copies them."""
         sets = [(self.train_set, self.train_rows), (self.valid_set, self.valid)] if before is not None else []
         known = [(data, rows) for data, rows in sets if data is not None and rows is not None]
         for data, rows in known:
-            scores = before.predict(rows.x, raw_score=True, num_threads=1)
-            data.construct().set_init_score(scores.ravel(order="F"))
+            data.set_field("init_score", before.predict(rows.x, raw=True).ravel(order="F"))  # type: ignore[union-attr]
         try:
             yield
         finally:
             for data, _ in known:
                 data.set_field("init_score", None)
 
-    def measure(self, booster: Any) -> float:
+    def measure(self, booster: Booster) -> float:
         """Return the metric of the booster so far on the validation rows."""
-        own = None if self.native != "None" else self._own_metric
-        return float(booster.eval_valid(feval=own)[0][2])
-
-    def _own_metric(self, predictions: FloatArray, _: Any) -> tuple[str, float, bool]:
+        if self.native != "None":
+            return booster.watched_metric()
         rows: Shard = self.valid  # type: ignore[assignment]
-        scores = predictions.reshape(rows.n_rows, 1, self.problem.n_outputs)
+        scores = booster.running(1).reshape(rows.n_rows, 1, self.problem.n_outputs)
         sums = metrics.measure(self.problem.task, self.problem.n_classes, scores, rows.y, rows.weight)
-        return self.metric, float(metrics.finish(sums)[self.metric][0]), self.greater_is_better
+        return float(metrics.finish(sums)[self.metric][0])
 
     @property
     def greater_is_better(self) -> bool:
         """Whether larger values of the metric are better."""
         return metrics.METRICS[self.metric].greater_is_better
 
-    def _data_set(self, shard: Shard, **options: Any) -> Any:
+    def _data_set(self, shard: Shard, parameters: dict[str, Any], reference: DataSet | None = None) -> DataSet:
         # LightGBM is faster without weights, and unit weights give the same trees.
         weight = None if np.all(shard.weight == 1) else shard.weight
-        categorical = list(self.problem.categorical) or "auto"
-        return lightgbm().Dataset(shard.x, shard.y, weight=weight, categorical_feature=categorical, **options)
+        return DataSet(shard.x, shard.y, weight, self.problem.categorical, parameters, reference)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +122,7 @@ def boost_family(data: Binned, family: Sequence[Config], pace: Pace) -> list[Kep
     """Train the config of a family that has most rounds and cut the others out of it."""
     try:
         return _boost_longest(data, family, pace)
-    except lightgbm().basic.LightGBMError as error:
+    except LightGBMError as error:
         # "Check failed: (a) < (b) at /path/file.hpp, line 9 ." ends in a place that means nothing to a user.
         raise Diverged(f"LightGBM: {re.sub(r' at [^ ]+, line [0-9]+ *[.]?', '', str(error)).strip()}") from error
 
@@ -156,7 +143,7 @@ def _boost_longest(data: Binned, family: Sequence[Config], pace: Pace) -> list[K
             model = data.booster(config)
             trees = _boosted(model, _Run([], [], []), count, config, stop, None).trees[-1]
         whole = not run.expired or limit <= len(run.trees)
-        results.append(Kept(model.model_to_string(num_iteration=trees), count, tuple(run.curve[:limit]), whole))
+        results.append(Kept(model.to_text(trees), count, tuple(run.curve[:limit]), whole))
     return results
 
 
@@ -173,7 +160,7 @@ class _Run:
     expired: bool = False
 
 
-def _begun(data: Binned, config: Config, pace: Pace) -> tuple[Any, _Run]:
+def _begun(data: Binned, config: Config, pace: Pace) -> tuple[Booster, _Run]:
     """Return the booster of a family and the rounds that it has: those reached before, if it can go on from them."""
     reached = pace.beginning(config)
     if reached is not None:
@@ -184,7 +171,7 @@ def _begun(data: Binned, config: Config, pace: Pace) -> tuple[Any, _Run]:
 
 
 def _boosted(
-    booster: Any,
+    booster: Booster,
     run: _Run,
     rounds: int,
     config: Config,
@@ -199,7 +186,7 @@ def _boosted(
     may_recover = _is_random(config)
 
     def under_way() -> UnderWay:
-        text = booster.model_to_string(num_iteration=-1)
+        text = booster.to_text()
         return UnderWay(number, text, tuple(run.trees), tuple(run.curve), tuple(run.best), scores_digest(booster))
 
     begun = len(run.trees)
@@ -213,7 +200,7 @@ def _boosted(
         stalled = booster.update()
         if stalled and run.trees and not may_recover:
             break
-        run.trees.append(booster.current_iteration())
+        run.trees.append(booster.iterations)
         if watch is None:
             continue
         run.curve.append(watch.measure(booster))

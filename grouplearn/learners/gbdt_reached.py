@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.learners.base import State
+from grouplearn.learners.gbdt_library import Booster
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +84,9 @@ def from_state(state: State) -> tuple[dict[int, Kept], UnderWay | None]:
     return kept, UnderWay(config, text, trees, curve, best, scores)
 
 
-def scores_digest(booster: Any) -> str:
+def scores_digest(booster: Booster) -> str:
     """Return the digest of what a booster predicts for its training rows, from its own running scores."""
-    predicted: npt.NDArray[np.float64] = booster._Booster__inner_predict(data_idx=0)
-    return hashlib.sha256(np.asfortranarray(predicted).tobytes(order="A")).hexdigest()
+    return hashlib.sha256(booster.running(0).tobytes(order="F")).hexdigest()
 
 
 def _bytes(text: str) -> npt.NDArray[np.uint8]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -90,24 +91,25 @@ def count_leaves(text: bytes) -> int:
 
 def parse_forest(text: bytes) -> Forest:
     """Return the trees of a LightGBM model text that can be trusted; averaged forests have their leaves divided."""
-    source = text.decode()
-    leaves = _integers(_lines(source, "num_leaves"))
-    n_outputs = int(_lines(source, "num_tree_per_iteration")[0])
-    value = _numbers(_lines(source, "leaf_value"))
-    if re.search(r"^average_output$", source, re.MULTILINE):
+    source = text.decode().partition("\nend of trees")[0]
+    lines = _lines(source)
+    leaves = _integers(lines["num_leaves"])
+    n_outputs = int(lines["num_tree_per_iteration"][0])
+    value = _numbers(lines["leaf_value"])
+    if "average_output" in lines:
         value = value / (len(leaves) // n_outputs)
-    blocks = source.split("\nTree=")[1:] if "cat_threshold=" in source else []
-    decision = _integers(_lines(source, "decision_type"))
-    threshold = _numbers(_lines(source, "threshold"))
+    blocks = source.split("\nTree=")[1:] if "cat_threshold" in lines else []
+    decision = _integers(lines["decision_type"])
+    threshold = _numbers(lines["threshold"])
     return Forest(
         n_outputs,
         leaves - 1,
         leaves,
-        _integers(_lines(source, "split_feature")),
+        _integers(lines["split_feature"]),
         np.where((decision & _CATEGORICAL) > 0, threshold, _beside_zero(threshold)),
         decision,
-        _integers(_lines(source, "left_child")),
-        _integers(_lines(source, "right_child")),
+        _integers(lines["left_child"]),
+        _integers(lines["right_child"]),
         value,
         tuple(map(_category_sets, blocks)),
     )
@@ -120,8 +122,13 @@ def _beside_zero(threshold: FloatArray) -> FloatArray:
     return np.where(np.abs(threshold) <= ZERO, moved, threshold)
 
 
-def _lines(source: str, name: str) -> list[str]:
-    return re.findall(rf"^{name}=(.*)$", source, re.MULTILINE)
+def _lines(source: str) -> dict[str, list[str]]:
+    """Return what comes after ``name=`` in the lines of each name, in order."""
+    lines: dict[str, list[str]] = defaultdict(list)
+    for line in source.split("\n"):
+        name, _, value = line.partition("=")
+        lines[name].append(value)
+    return lines
 
 
 def _integers(lines: Sequence[str]) -> IntArray:
@@ -136,7 +143,8 @@ def _category_sets(tree: str) -> tuple[IntArray, ...]:
     """Return the sets of a tree from its bit sets: 32 categories to a word, sets from one boundary to the next."""
     if "cat_threshold=" not in tree:
         return ()
-    bounds, words = _integers(_lines(tree, "cat_boundaries")), _integers(_lines(tree, "cat_threshold"))
+    lines = _lines(tree)
+    bounds, words = _integers(lines["cat_boundaries"]), _integers(lines["cat_threshold"])
     bits = (words[:, None] >> np.arange(32)) & 1
     return tuple(np.flatnonzero(bits[low:high].ravel()) for low, high in itertools.pairwise(bounds.tolist()))
 

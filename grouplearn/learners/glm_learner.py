@@ -20,6 +20,7 @@ from grouplearn.learners.base import (
     Value,
 )
 from grouplearn.learners.lanes import Watch
+from grouplearn.learners.requirement import Requirement
 
 
 class GlmLearner:
@@ -47,7 +48,7 @@ class GlmLearner:
     linear: ClassVar[bool] = True
     handles_missing: ClassVar[bool] = False
     handles_sparse: ClassVar[bool] = True
-    requires: ClassVar[tuple[str, str] | None] = None
+    requires: ClassVar[Requirement | None] = None
 
     def check_labels(self, y: FloatArray, weight: FloatArray) -> None:
         """Raise ValueError, with a reason a user understands, for labels (...,) that the family cannot have."""

@@ -22,6 +22,7 @@ from grouplearn.learners.base import (
     Tensors,
     Value,
 )
+from grouplearn.learners.requirement import Requirement
 
 L2 = Hyperparameter("l2", "float", 0.0, "weight of the penalty ½·l2·‖w‖² (ridge)", "Hoerl & Kennard 1970", low=0.0)
 TOLERANCE = Hyperparameter(
@@ -59,7 +60,7 @@ class LinearRegression:
     log_link: ClassVar[bool] = False
     handles_missing: ClassVar[bool] = False
     handles_sparse: ClassVar[bool] = True
-    requires: ClassVar[tuple[str, str] | None] = None
+    requires: ClassVar[Requirement | None] = None
 
     def pack_key(self, config: Config) -> tuple[Value, ...]:
         """Return the key of every config: all of them share the one pass."""

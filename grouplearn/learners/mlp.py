@@ -32,6 +32,7 @@ from grouplearn.learners.base import (
 from grouplearn.learners.mlp_model import ACTIVATIONS, Networks
 from grouplearn.learners.mlp_network import layers_of, torch_on_one_thread
 from grouplearn.learners.mlp_stack import Lane, padded_rows, run_lanes
+from grouplearn.learners.requirement import Requirement
 
 _OPTIMIZERS = ("adam", "sgd")
 _PRECISIONS = ("single", "double")
@@ -90,7 +91,7 @@ class Mlp:
     log_link: ClassVar[bool] = False
     handles_missing: ClassVar[bool] = False
     handles_sparse: ClassVar[bool] = False
-    requires: ClassVar[tuple[str, str] | None] = ("torch", "grouplearn[mlp]")
+    requires: ClassVar[Requirement | None] = Requirement("torch", "grouplearn[mlp]")
 
     def pack_key(self, config: Config) -> tuple[Value, ...]:
         """Networks of one shape that take the same steps over the same batches train together."""

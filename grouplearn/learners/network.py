@@ -28,6 +28,7 @@ from grouplearn.learners.base import (
 )
 from grouplearn.learners.network_module import Recipe, built, load_tensors, module_tensors, predicted
 from grouplearn.learners.network_training import Trainee
+from grouplearn.learners.requirement import Requirement
 
 #: The tensor of an artifact that says, as JSON text, how its module is made again.
 _MADE_FROM = "made_from"
@@ -65,7 +66,7 @@ class Network:
     log_link: ClassVar[bool] = False
     handles_missing: ClassVar[bool] = False
     handles_sparse: ClassVar[bool] = False
-    requires: ClassVar[tuple[str, str] | None] = ("torch", "grouplearn[mlp]")
+    requires: ClassVar[Requirement | None] = Requirement("torch", "grouplearn[mlp]")
 
     def predicts_arrays(self) -> bool:
         """Return True: the module sees how many values a label has."""

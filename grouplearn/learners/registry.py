@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
@@ -71,18 +70,13 @@ def unregister(name: str) -> None:
     _networks = MappingProxyType(kept)
 
 
-def install_hint(learner: Learner) -> str | None:
-    """Return the command that installs what the learner needs, or None for a built-in learner."""
-    return f'pip install "{learner.requires[1]}"' if learner.requires else None
-
-
 def check_installed(learner: Learner) -> None:
     """Raise MissingDependency, with the exact command, when the package the learner needs is not installed."""
-    if learner.requires is None or importlib.util.find_spec(learner.requires[0]) is not None:
+    if learner.requires is None or learner.requires.installed:
         return
     raise MissingDependency(
-        f"USING {learner.name} needs the package {learner.requires[0]}, which is not installed",
-        hint=install_hint(learner),
+        f"USING {learner.name} needs the package {learner.requires.package}, which is not installed",
+        hint=learner.requires.install_hint,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from grouplearn.learners.base import Learner
 
 
 def import_learner(learner: Learner) -> None:
-    """Import what the learner computes with; raises MissingDependency with the install command.
+    """Load what the learner computes with; raises MissingDependency with the install command.
 
     To be done before threads are limited: only loaded libraries can be.
     """
@@ -23,10 +22,10 @@ def import_learner(learner: Learner) -> None:
         return
     registry.check_installed(learner)
     try:
-        importlib.import_module(learner.requires[0])
-    except ImportError as error:
-        message = f"USING {learner.name} needs the package {learner.requires[0]}, which does not load: {error}"
-        raise MissingDependency(message, hint=registry.install_hint(learner)) from None
+        learner.requires.load()
+    except (ImportError, OSError) as error:
+        message = f"USING {learner.name} needs the package {learner.requires.package}, which does not load: {error}"
+        raise MissingDependency(message, hint=learner.requires.install_hint) from None
 
 
 class _BlasLimit:

@@ -12,6 +12,7 @@ from grouplearn.data.shard import Shard
 from grouplearn.learners import metrics
 from grouplearn.learners.base import Diverged, Interrupted, Problem, SamplingLearner, State, Stop, Task
 from grouplearn.learners.gbdt import Gbdt, conflict
+from grouplearn.learners.gbdt_library import Booster
 
 GBDT = Gbdt()
 DEFAULTS = {parameter.name: parameter.default for parameter in GBDT.hyperparameters}
@@ -99,13 +100,13 @@ def test_unit_weights_change_nothing(task):
 
 def test_configs_that_differ_in_rounds_are_prefixes_of_one_booster(monkeypatch):
     made = []
-    real = lightgbm.Booster
+    real = Booster.on
 
-    def counted(*arguments, **options):
+    def counted(*arguments):
         made.append(arguments)
-        return real(*arguments, **options)
+        return real(*arguments)
 
-    monkeypatch.setattr(lightgbm, "Booster", counted)
+    monkeypatch.setattr(Booster, "on", counted)
     problem, shard = problem_of(Task.BINARY), shard_of(Task.BINARY)
     configs = [config(n, bagging_fraction=0.5, bagging_freq=1) for n in (4, 9, 1)]
     state, boosted = boost(problem, configs, shard)
@@ -323,8 +324,14 @@ def test_defaults_are_those_of_lightgbm():
         assert theirs == expected or float(theirs) == float(expected), name
 
 
-def test_importing_it_loads_no_lightgbm():
-    code = "import sys, grouplearn.learners.gbdt; print('lightgbm' in sys.modules)"
+def test_neither_importing_nor_training_imports_the_package():
+    code = (
+        "import sys, grouplearn; con = grouplearn.connect(progress=False);"
+        "con.execute('CREATE TABLE t AS SELECT i % 2 AS y, i * 0.5 AS x FROM range(100) r(i)');"
+        "con.execute('TRAIN MODEL m USING gbdt PREDICT y FEATURES (x) FROM t WITH (num_iterations = 3)').fetchall();"
+        "assert con.execute('SELECT status FROM m').fetchall() == [('done',)];"
+        "print('lightgbm' in sys.modules or 'sklearn' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

@@ -12,6 +12,7 @@ from grouplearn.errors import MissingDependency
 from grouplearn.learners import registry
 from grouplearn.learners.base import Hyperparameter, Learner
 from grouplearn.learners.gbdt import Gbdt
+from grouplearn.learners.requirement import Requirement
 
 
 def parameter(kind, name="p", **limits):
@@ -121,7 +122,7 @@ def test_an_unknown_learner_is_a_key_error():
 
 def test_a_missing_package_names_the_command_that_installs_it():
     class Lacking(Gbdt):
-        requires = ("no_such_package_here", "grouplearn[gbdt]")
+        requires = Requirement("no_such_package_here", "grouplearn[gbdt]")
 
     with pytest.raises(MissingDependency) as caught:
         registry.check_installed(Lacking())
@@ -134,8 +135,8 @@ def test_a_missing_package_names_the_command_that_installs_it():
 def test_installed_and_built_in_learners_pass_the_check():
     for name in registry.names():
         registry.check_installed(registry.learner(name))
-    assert registry.install_hint(registry.learner("mlp")) == 'pip install "grouplearn[mlp]"'
-    assert registry.install_hint(registry.learner("linear_regression")) is None
+    assert registry.learner("mlp").requires.install_hint == 'pip install "grouplearn[mlp]"'
+    assert registry.learner("linear_regression").requires is None
 
 
 def test_importing_the_registry_loads_no_optional_package():

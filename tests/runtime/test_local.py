@@ -16,6 +16,7 @@ from grouplearn.data.dataset import Group
 from grouplearn.errors import Cancelled, MissingDependency
 from grouplearn.learners import registry
 from grouplearn.learners.logistic_regression import LogisticRegression
+from grouplearn.learners.requirement import Requirement
 from grouplearn.runtime.choose import runtime
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.runtime.unit import train_unit
@@ -149,7 +150,7 @@ def test_numerical_libraries_are_limited_during_a_run_and_restored_after() -> No
 
 
 def test_a_learner_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LogisticRegression, "requires", ("no_such_module", "grouplearn[magic]"))
+    monkeypatch.setattr(LogisticRegression, "requires", Requirement("no_such_module", "grouplearn[magic]"))
     a_job = job()
     with pytest.raises(MissingDependency) as error:
         LocalRuntime().run(a_job, GroupTaskParallel(units(a_job)), 1, Watcher(), never)

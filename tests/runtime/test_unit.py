@@ -25,6 +25,7 @@ from grouplearn.learners.base import (
     State,
     Task,
 )
+from grouplearn.learners.requirement import Requirement
 from grouplearn.runtime.job import Job, UnitResult
 from grouplearn.runtime.prepare import prepare
 from grouplearn.runtime.unit import train_unit
@@ -45,7 +46,7 @@ class Descent:
     linear: ClassVar[bool] = True
     handles_missing: ClassVar[bool] = False
     handles_sparse: ClassVar[bool] = False
-    requires: ClassVar[tuple[str, str] | None] = None
+    requires: ClassVar[Requirement | None] = None
 
     def pack_key(self, config: Config) -> tuple[()]:
         return ()
