@@ -14,7 +14,7 @@ from grouplearn.catalog.records import GroupOutcome, ModelDefinition, RunOutcome
 from grouplearn.catalog.schema import first_row, table, version_of
 from grouplearn.data.encoders import FittedItem
 from grouplearn.learners.base import Artifact
-from grouplearn.learners.gbdt_trees import FeatureColumns, Nodes, count_leaves, nodes_of, parse_forest
+from grouplearn.learners.gbdt_trees import FeatureColumns, Nodes, count_leaves, nodes_of, parse_forests
 from grouplearn.learners.mlp_model import Networks
 
 #: Most nodes of all trees of a model: above it DuckDB would no longer look them up by their number alone.
@@ -118,20 +118,47 @@ def _trees(best: Sequence[Best]) -> Prediction:
     count = sum(2 * count_leaves(each.artifact.text) for each in best)
     if count > MOST_NODES:
         return _function(f"its trees have {count:,} nodes, and SQL takes {MOST_NODES:,}")
-    forests = [(each.group, nodes_of(parse_forest(each.artifact.text), feature_columns(each.fitted))) for each in best]
-    depth = max((nodes.depth for _, nodes in forests), default=0)
+    forests = [_forest(alike) for alike in _of_same_columns(best)]
+    depth = max((int(forest.nodes.depth.max()) for forest in forests), default=0)
     if depth > MOST_DEPTH:
         return _function(f"its trees ask {depth} questions in a row, and SQL takes {MOST_DEPTH}")
-    form = SqlForm("trees", depth, max((len(nodes.roots) for _, nodes in forests), default=0))
-    return Prediction(form, (("trees", _roots(forests)), ("nodes", _nodes([nodes for _, nodes in forests]))))
+    form = SqlForm("trees", depth, max((max(forest.trees) for forest in forests), default=0))
+    return Prediction(form, (("trees", _roots(forests)), ("nodes", _nodes([forest.nodes for forest in forests]))))
 
 
-def _roots(forests: Sequence[tuple[int, Nodes]]) -> Any:
+@dataclass(frozen=True, slots=True)
+class _Forest:
+    """The trees of the best models of ``groups``, as many as ``trees`` says, and their nodes."""
+
+    groups: tuple[int, ...]
+    trees: tuple[int, ...]
+    nodes: Nodes
+
+
+def _of_same_columns(best: Sequence[Best]) -> list[list[Best]]:
+    """Return the models by the columns that their trees ask for: those of one list become nodes together."""
+    alike: dict[tuple[bytes, bytes], list[Best]] = {}
+    for each in best:
+        columns = feature_columns(each.fitted)
+        alike.setdefault((columns.slot.tobytes(), columns.category.tobytes()), []).append(each)
+    return list(alike.values())
+
+
+def _forest(best: Sequence[Best]) -> _Forest:
+    parsed = parse_forests([each.artifact.text for each in best])
+    nodes = nodes_of(parsed, feature_columns(best[0].fitted))
+    return _Forest(tuple(each.group for each in best), tuple(parsed.trees.tolist()), nodes)
+
+
+def _roots(forests: Sequence[_Forest]) -> Any:
     rows: list[dict[str, Any]] = []
     first = 1
-    for group, nodes in forests:
-        roots, outputs = (nodes.roots + first).tolist(), int(nodes.output.max()) + 1
-        rows.append({"group_id": group, "outputs": outputs, "roots": roots, "depth": nodes.depth})
+    for forest in forests:
+        nodes, ends = forest.nodes, np.cumsum(forest.trees).tolist()
+        for group, count, end in zip(forest.groups, forest.trees, ends, strict=True):
+            own = slice(end - count, end)
+            roots, outputs = (nodes.roots[own] + first).tolist(), int(nodes.output[own].max()) + 1
+            rows.append({"group_id": group, "outputs": outputs, "roots": roots, "depth": int(nodes.depth[own].max())})
         first += len(nodes.slot)
     small = pa.int32()
     fields = [("group_id", small), ("outputs", small), ("roots", pa.list_(small)), ("depth", small)]

@@ -36,8 +36,7 @@ def graph_width(forest: Forest) -> int:
 def _with_sets(graph: Graph, x: str, forest: Forest, splits: IntArray, width: int) -> str:
     """Return the first ``width`` columns of x, and after them one per categorical split."""
     columns = []
-    for split in splits.tolist():
-        inside = forest.set_of(split)
+    for split, inside in zip(splits.tolist(), forest.sets_of(splits), strict=True):
         table = np.ones(int(inside.max(initial=0)) + 2)
         table[inside] = 0.0
         number = graph.add("Gather", x, graph.constant(np.array([forest.feature[split]])), axis=1)

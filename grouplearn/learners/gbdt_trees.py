@@ -24,15 +24,16 @@ _MISSING_IS_ZERO = 1
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """The splits and leaves of every tree, one tree after the other, as LightGBM's model text has them.
+    """The splits and leaves of every tree, one tree after the other, as LightGBM's model texts have them.
 
-    ``splits`` and ``leaves`` count those of each tree. A child >= 0 is a split of the same tree, a child c < 0 its leaf
-    -c - 1. ``decision`` has LightGBM's bits: categorical, missing goes left, and what is missing (bits 2 and 3: nothing,
-    zero, NaN). ``sets`` are the categories that go left, per categorical split, which names its set by ``threshold``.
-    Tree i adds to output i modulo ``n_outputs``.
+    ``trees`` counts the trees of each text, ``splits`` and ``leaves`` those of each tree. A child >= 0 is a split of the same
+    tree, a child c < 0 its leaf -c - 1. ``decision`` has LightGBM's bits: categorical, missing goes left, and what is missing
+    (bits 2 and 3: nothing, zero, NaN). ``sets`` are the categories that go left, per categorical split, which names its set by
+    ``threshold``. Tree i adds to output i modulo ``n_outputs``, of which each text has as many.
     """
 
     n_outputs: int
+    trees: IntArray
     splits: IntArray
     leaves: IntArray
     feature: IntArray
@@ -78,10 +79,10 @@ class Forest:
         zero: BoolArray = (self.missing == _MISSING_IS_ZERO) & ~self.categorical
         return zero
 
-    def set_of(self, split: int) -> IntArray:
-        """Return the categories that go left at a categorical split, sorted."""
-        tree = int(np.searchsorted(np.cumsum(self.splits), split, side="right"))
-        return self.sets[tree][int(self.threshold[split])]
+    def sets_of(self, splits: IntArray) -> list[IntArray]:
+        """Return the categories that go left at each of some categorical splits, sorted."""
+        trees, places = self.tree[splits].tolist(), self.threshold[splits].astype(int).tolist()
+        return [self.sets[tree][place] for tree, place in zip(trees, places, strict=True)]
 
 
 def count_leaves(text: bytes) -> int:
@@ -91,18 +92,29 @@ def count_leaves(text: bytes) -> int:
 
 def parse_forest(text: bytes) -> Forest:
     """Return the trees of a LightGBM model text that can be trusted; averaged forests have their leaves divided."""
-    source = text.decode().partition("\nend of trees")[0]
-    lines = _lines(source)
-    leaves = _integers(lines["num_leaves"])
-    n_outputs = int(lines["num_tree_per_iteration"][0])
-    value = _numbers(lines["leaf_value"])
-    if "average_output" in lines:
-        value = value / (len(leaves) // n_outputs)
-    blocks = source.split("\nTree=")[1:] if "cat_threshold" in lines else []
-    decision = _integers(lines["decision_type"])
+    return parse_forests([text])
+
+
+def parse_forests(texts: Sequence[bytes]) -> Forest:
+    """Return the trees of the models of several groups, which have as many outputs, one after the other."""
+    lines: dict[str, list[str]] = defaultdict(list)
+    per_text: list[int] = []
+    divisors: list[int] = []
+    sets: list[tuple[IntArray, ...]] = []
+    for text in texts:
+        source = text.decode().partition("\nend of trees")[0]
+        own = _lines(source)
+        for name, values in own.items():
+            lines[name] += values
+        per_text.append(len(own["num_leaves"]))
+        divisors.append(per_text[-1] // int(own["num_tree_per_iteration"][0]) if "average_output" in own else 1)
+        blocks = source.split("\nTree=")[1:] if "cat_threshold" in own else [""] * per_text[-1]
+        sets += map(_category_sets, blocks)
+    leaves, decision = _integers(lines["num_leaves"]), _integers(lines["decision_type"])
     threshold = _numbers(lines["threshold"])
     return Forest(
-        n_outputs,
+        int(lines["num_tree_per_iteration"][0]),
+        np.array(per_text),
         leaves - 1,
         leaves,
         _integers(lines["split_feature"]),
@@ -110,8 +122,8 @@ def parse_forest(text: bytes) -> Forest:
         decision,
         _integers(lines["left_child"]),
         _integers(lines["right_child"]),
-        value,
-        tuple(map(_category_sets, blocks)),
+        _numbers(lines["leaf_value"]) / np.repeat(np.repeat(divisors, per_text), leaves),
+        tuple(sets),
     )
 
 
@@ -163,8 +175,8 @@ class Nodes:
     """Nodes of trees: from a node with a ``value`` nothing follows; at any other a row goes on to ``inside`` if ``low`` <= x
     <= ``high`` where x is the number in its ``slot``, to ``missing`` if there is none, else to ``outside``.
 
-    ``roots`` (trees,) and ``output`` (trees,) say where each tree begins and what it adds to; ``depth`` is the most
-    questions that a row is asked.
+    ``roots`` (trees,) and ``output`` (trees,) say where each tree begins and what it adds to; ``depth`` (trees,) is the most
+    questions that a row is asked in each tree.
     """
 
     slot: IntArray
@@ -176,7 +188,7 @@ class Nodes:
     value: FloatArray
     roots: IntArray
     output: IntArray
-    depth: int
+    depth: IntArray
 
 
 def nodes_of(forest: Forest, columns: FeatureColumns) -> Nodes:
@@ -187,8 +199,7 @@ def nodes_of(forest: Forest, columns: FeatureColumns) -> Nodes:
     drafts = _Drafts(forest, columns, base, np.flatnonzero(~is_leaf), len(is_leaf))
     drafts.value[is_leaf] = forest.value
     drafts.write_splits()
-    for split in np.flatnonzero(forest.categorical & (columns.category[forest.feature] < 0)).tolist():
-        drafts.write_set(split, forest.set_of(split))
+    drafts.write_sets(np.flatnonzero(forest.categorical & (columns.category[forest.feature] < 0)))
     drafts.divert_zeros(np.flatnonzero(forest.zero_is_missing & (columns.category[forest.feature] < 0)))
     return drafts.finished(np.arange(forest.n_trees) % forest.n_outputs)
 
@@ -231,20 +242,20 @@ class _Drafts:
         forest = self.forest
         left = numbers <= forest.threshold
         left = np.where(forest.zero_is_missing & (np.abs(numbers) <= ZERO), forest.missing_left, left)
-        for split in np.flatnonzero(forest.categorical).tolist():
-            left[split] = numbers[split] in forest.set_of(split)
+        asked = np.flatnonzero(forest.categorical)
+        left[asked] = [number in known for number, known in zip(numbers[asked], forest.sets_of(asked), strict=True)]
         return np.where(left, self.left, self.right)
 
-    def write_set(self, split: int, categories: IntArray) -> None:
-        """Write a split on a set: a node for each run of categories, one after the other."""
-        breaks = np.flatnonzero(np.diff(categories) != 1)
-        firsts = categories[np.concatenate([[0], breaks + 1])] if len(categories) else np.array([np.inf])
-        lasts = categories[np.concatenate([breaks, [-1]])] if len(categories) else np.array([-np.inf])
-        node, right = int(self.place[split]), int(self.right[split])
-        slot, inside = int(self.slot[node]), int(self.left[split])
-        chain = [node, *self._append(len(firsts) - 1)]
-        self.slot[chain], self.low[chain], self.high[chain] = slot, firsts, lasts
-        self.inside[chain], self.missing[chain], self.outside[chain] = inside, right, [*chain[1:], right]
+    def write_sets(self, splits: IntArray) -> None:
+        """Write splits on sets: for each a node for each run of its categories, one after the other."""
+        runs = [_runs(categories) for categories in self.forest.sets_of(splits)]
+        added = iter(self._append(sum(len(firsts) - 1 for firsts, _ in runs)))
+        for split, (firsts, lasts) in zip(splits.tolist(), runs, strict=True):
+            node, right = int(self.place[split]), int(self.right[split])
+            slot, inside = int(self.slot[node]), int(self.left[split])
+            chain = [node, *itertools.islice(added, len(firsts) - 1)]
+            self.slot[chain], self.low[chain], self.high[chain] = slot, firsts, lasts
+            self.inside[chain], self.missing[chain], self.outside[chain] = inside, right, [*chain[1:], right]
 
     def divert_zeros(self, splits: IntArray) -> None:
         """Put before each split a node that sends zeros where missing values go."""
@@ -272,9 +283,21 @@ class _Drafts:
         ways = (self.inside, self.outside, self.missing)
         return Nodes(self.slot, self.low, self.high, *ways, self.value, self.roots, output, self._depth())
 
-    def _depth(self) -> int:
-        depth, reached = 0, self.roots
+    def _depth(self) -> IntArray:
+        depth, tree = np.zeros(len(self.roots), dtype=np.int64), np.full(len(self.slot), -1)
+        tree[self.roots], reached = np.arange(len(self.roots)), self.roots
         while len(reached := np.unique(reached[np.isnan(self.value[reached])])):
+            depth[tree[reached]] += 1
+            for ways in (self.inside, self.outside, self.missing):
+                tree[ways[reached]] = tree[reached]
             reached = np.concatenate([self.inside[reached], self.outside[reached], self.missing[reached]])
-            depth += 1
         return depth
+
+
+def _runs(categories: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Return the first and the last of each run of categories that follow each other; for none a run that nothing is in."""
+    if not len(categories):
+        return np.array([np.inf]), np.array([-np.inf])
+    breaks = np.flatnonzero(np.diff(categories) != 1)
+    firsts, lasts = np.concatenate([[0], breaks + 1]), np.concatenate([breaks, [-1]])
+    return categories[firsts].astype(float), categories[lasts].astype(float)

@@ -1,5 +1,6 @@
 """Trees as nodes: walking them gives what LightGBM predicts, whatever is missing, categorical or zero."""
 
+from dataclasses import replace
 from typing import Any
 
 import lightgbm
@@ -8,7 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grouplearn.learners.gbdt_trees import ZERO, FeatureColumns, Nodes, count_leaves, nodes_of, parse_forest
+from grouplearn.learners.gbdt_trees import (
+    ZERO,
+    FeatureColumns,
+    Nodes,
+    count_leaves,
+    nodes_of,
+    parse_forest,
+    parse_forests,
+)
 
 N_FEATURES, CATEGORIES = 4, 70
 
@@ -18,7 +27,7 @@ def walk(nodes: Nodes, slots: np.ndarray) -> np.ndarray:
     sums = np.zeros((len(slots), int(nodes.output.max()) + 1))
     for root, output in zip(nodes.roots.tolist(), nodes.output.tolist(), strict=True):
         at = np.full(len(slots), root)
-        for _ in range(nodes.depth):
+        for _ in range(int(nodes.depth.max())):
             x = slots[np.arange(len(slots)), nodes.slot[at]]
             within = (x >= nodes.low[at]) & (x <= nodes.high[at])
             after = np.where(np.isnan(x), nodes.missing[at], np.where(within, nodes.inside[at], nodes.outside[at]))
@@ -80,6 +89,29 @@ def test_forest_averages_its_trees() -> None:
     nodes = nodes_of(parse_forest(booster.model_to_string().encode()), FeatureColumns(np.arange(4), np.full(4, -1)))
     x = rows(np.random.default_rng(4), 200, 0.2, 0.2)
     np.testing.assert_allclose(walk(nodes, x)[:, 0], booster.predict(x), atol=1e-12)
+
+
+@pytest.mark.parametrize("objective", ["regression", "multiclass"])
+def test_forests_of_groups_together_are_what_each_is_alone(objective: str) -> None:
+    parameters = [
+        {"min_data_in_leaf": 2, "max_cat_to_onehot": 1, "min_data_per_group": 2, "cat_smooth": 1},
+        {"min_data_in_leaf": 400},  # nothing to split
+        {"zero_as_missing": True},
+        {"boosting": "rf", "bagging_freq": 1, "bagging_fraction": 0.5},
+    ]
+    boosters = [trained(seed, objective, each, 0.2) for seed, each in enumerate(parameters)]
+    texts = [booster.model_to_string().encode() for booster in boosters]
+    columns = FeatureColumns(np.arange(4), np.full(4, -1))
+    together = parse_forests(texts)
+    all_nodes = nodes_of(together, columns)
+    assert together.trees.tolist() == [booster.num_trees() for booster in boosters]
+    x = rows(np.random.default_rng(9), 200, 0.2, 0.2)
+    starts = np.cumsum(together.trees) - together.trees
+    for text, start, count in zip(texts, starts, together.trees, strict=True):
+        alone, own = nodes_of(parse_forest(text), columns), slice(start, start + count)
+        assert all_nodes.depth[own].tolist() == alone.depth.tolist()
+        kept = replace(all_nodes, roots=all_nodes.roots[own], output=all_nodes.output[own], depth=all_nodes.depth[own])
+        np.testing.assert_array_equal(walk(kept, x), walk(alone, x))
 
 
 @pytest.mark.parametrize("zero_as_missing", [False, True])
