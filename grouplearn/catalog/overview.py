@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -116,6 +117,18 @@ class Failure:
 Curve = list[tuple[int, Value, Value]]
 
 
+def drawn(curve: Curve) -> tuple[str, list[tuple[int, float]]]:
+    """Return what there is to draw of a curve, and of which part: ``valid``, else ``train``, else nothing.
+
+    Where the held-out metric was taken at the end only, the training loss is what shows how a trial went.
+    """
+    for part, column in (("valid", 2), ("train", 1)):
+        points = [(row[0], value) for row in curve if (value := row[column]) is not None and math.isfinite(value)]
+        if len(points) > 1:
+            return part, points
+    return "", []
+
+
 class Overview:
     """Reads the catalog's rows of one model; levels are numbered as in ``models.sets``, 0 the finest."""
 
@@ -170,16 +183,19 @@ class Overview:
     def curve_range(self) -> list[tuple[int, float, float, float, int]]:
         """Return per epoch the 10%, 50% and 90% quantiles over groups' best trials, and how many there are.
 
-        They are quantiles of the held-out metric, or of the training loss as a share of what it was first.
+        They are quantiles of the held-out metric, or of the training loss as a share of what it was first. A group that has
+        ended keeps its last value, so that the range does not move to those that trained longest; one point is no curve.
         """
         size = "p.valid_metric" if self.facts.curve == "valid" else f"p.train_loss / {_FIRST_LOSS}"
         rows = self._rows(
-            f"WITH points AS (SELECT p.epoch, {size} AS size FROM {self._table('curves')} AS p"
+            f"WITH points AS (SELECT p.group_id, p.epoch, {size} AS size FROM {self._table('curves')} AS p"
             f" JOIN {self._table('trials')} AS t"
             " ON t.model = p.model AND t.group_id = p.group_id AND t.config = p.config AND t.is_best"
-            f" WHERE p.model = '{self._id}'::UUID)"
-            " SELECT epoch, quantile_cont(size, [0.1, 0.5, 0.9]) AS ranges, count(*)"
-            " FROM points WHERE isfinite(size) GROUP BY epoch ORDER BY epoch"
+            f" WHERE p.model = '{self._id}'::UUID),"
+            " known AS (FROM points WHERE isfinite(size) QUALIFY count(*) OVER (PARTITION BY group_id) > 1),"
+            " places AS (FROM (SELECT DISTINCT epoch FROM known), (SELECT DISTINCT group_id FROM known))"
+            " SELECT places.epoch, quantile_cont(size, [0.1, 0.5, 0.9]), count(*) FROM places ASOF JOIN known"
+            " ON places.group_id = known.group_id AND places.epoch >= known.epoch GROUP BY 1 ORDER BY 1"
         )
         return [(epoch, *ranges, count) for epoch, ranges, count in rows]
 
