@@ -35,8 +35,8 @@ _ROW_WEIGHTS = re.compile(r"\b(?:class_)?weight\s*=", re.IGNORECASE)
 class Facts:
     """A model in numbers; ``modelled`` groups have a model, ``curves`` is the largest epoch of a learning curve.
 
-    ``part`` is ``valid`` or, where no rows were held out, ``train``; ``curve`` is ``valid`` where learning curves have the
-    held-out metric, ``train`` where most of their points have the training loss alone.
+    ``part`` is ``valid`` or, where no rows were held out, ``train``; ``curve`` is ``valid`` where at least half of the learning
+    curves have the held-out metric on their way, ``train`` where most have it at their end only, or not at all.
     """
 
     part: str
@@ -295,7 +295,9 @@ class Overview:
         )
         row = self._rows(
             f"SELECT if((SELECT bool_or(len(valid) > 0) FROM {self._table('trials')} WHERE {mine}), 'valid', 'train'),"
-            f" if((SELECT 2 * count(valid_metric) > count(*) FROM {self._table('curves')} WHERE {mine}), 'valid', 'train'),"
+            " if((SELECT count(*) FILTER (judged > 1) BETWEEN greatest(count(*) / 2, 1) AND count(*) FROM"
+            f" (SELECT count(valid_metric) AS judged FROM {self._table('curves')} WHERE {mine} GROUP BY group_id, config"
+            " HAVING count(*) > 1)), 'valid', 'train'),"
             " operator, executor, workers, seconds, trained_at,"
             f" (SELECT max(n) FROM (SELECT sum(n_rows)::BIGINT AS n FROM {self._table('groups')} WHERE {mine} GROUP BY level)),"
             f" {counts}, coalesce((SELECT max(epoch) FROM {self._table('curves')} WHERE {mine}), 0)"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -154,10 +154,18 @@ def _page(cells: Cells, stored: StoredModel) -> str:
     count = f"{len(cells.rows):,} row{'' if len(cells.rows) == 1 else 's'}"
     note = f"the first {count}" if cells.has_more else count
     about = f"{text(definition.name)}: {text(definition.learner)} of {text(definition.target_name)}; {note}"
+    about += _legend(cells.curves.values(), definition.metric)
     return (
         f'<div class="grouplearn-table"><style>{STYLE}</style><div class="scroll"><table><thead><tr>{"".join(heads)}</tr>'
         f'</thead><tbody>\n{body}\n</tbody></table></div><p class="note">{about}</p></div>'
     )
+
+
+def _legend(pictures: Iterable[str], metric: str) -> str:
+    """Say what the sparklines are."""
+    named = {f"held-out {metric}": ACCENT, "training loss in grey": GREY}
+    found = [name for name, colour in named.items() if any(colour in picture for picture in pictures)]
+    return text(f"; curves: {', '.join(found)}") if found else ""
 
 
 def _head(name: str, kind: str, stored: StoredModel) -> str:
