@@ -142,6 +142,10 @@ class Overview:
         """The names of the grouping sets."""
         return level_names(self.stored.definition)
 
+    def curve_name(self, part: str) -> str:
+        """Return what a learning curve of a part shows."""
+        return f"held-out {self.stored.definition.metric}" if part == "valid" else "training loss"
+
     def best(self, limit: int, *, level: int | None = None, worst: bool = False) -> list[Trial]:
         """Return the groups' best trials, the best of them first (``worst``: last ones first), NULL metrics at the end."""
         order = "DESC" if self.stored.definition.greater_is_better != worst else "ASC"

@@ -51,6 +51,11 @@ def _with_decimals(value: float | None, decimals: int) -> str:
     return shown if re.search("[1-9]", shown) else f"{value:.1g}"
 
 
+def shortened(value: str, most: int) -> str:
+    """Return a text of at most so many characters, its end cut off where it is longer."""
+    return value if len(value) <= most else value[: most - 1] + "…"
+
+
 def sparkline(
     values: Sequence[float | None], title: str, width: int = 84, height: int = 20, *, colour: str = ACCENT
 ) -> str:
@@ -96,7 +101,7 @@ def bars(rows: Sequence[tuple[str, float, float, float, str]], title: str, width
     for place, (label, value, low, high, note) in enumerate(rows):
         y = place * step
         body.append(
-            f'<text x="{left - 8}" y="{y + 14}" text-anchor="end">{text(_cut(label, 26))}<title>{text(label)}</title></text>'
+            f'<text x="{left - 8}" y="{y + 14}" text-anchor="end">{text(shortened(label, 26))}<title>{text(label)}</title></text>'
             f'<rect x="{left}" y="{y + 4}" width="{max(value * scale, 0.5):.1f}" height="12" rx="2" fill="{ACCENT}"'
             ' fill-opacity="0.75"/>'
         )
@@ -219,7 +224,3 @@ def _frame(
         if value == round(value)  # of an epoch there are no halves
     ]
     return body
-
-
-def _cut(value: str, most: int) -> str:
-    return value if len(value) <= most else value[: most - 1] + "…"

@@ -17,7 +17,7 @@ from grouplearn.catalog.models import StoredModel, load_by_id
 from grouplearn.catalog.overview import Curve, Overview, drawn, identity_columns, identity_sql
 from grouplearn.catalog.schema import databases_with_models, table
 from grouplearn.errors import Error
-from grouplearn.frontends.drawing import ACCENT, GREY, aligned, sparkline
+from grouplearn.frontends.drawing import ACCENT, GREY, aligned, shortened, sparkline
 from grouplearn.frontends.output import is_number
 from grouplearn.plan.gantt import text
 from grouplearn.sqltext import identifier
@@ -126,15 +126,16 @@ def _curves(
         f" JOIN ({identity_sql(stored)}) AS i ON {same or 'true'} GROUP BY n HAVING count(*) = 1"
     )
     found = rows_beside(first, "grouplearn shown", query)
-    curves = Overview(connection, stored).curves((group, config) for _, group, config in found)
-    return {row - 1: _sparkline(curves.get((group, config), []), stored) for row, group, config in found}
+    overview = Overview(connection, stored)
+    curves = overview.curves((group, config) for _, group, config in found)
+    return {row - 1: _sparkline(overview, curves.get((group, config), [])) for row, group, config in found}
 
 
-def _sparkline(curve: Curve, stored: StoredModel) -> str:
+def _sparkline(overview: Overview, curve: Curve) -> str:
     """Draw the held-out metric, or in grey the training loss where nothing else shows how the trial went."""
     part, points = drawn(curve)
-    what, colour = (f"held-out {stored.definition.metric}", ACCENT) if part == "valid" else ("training loss", GREY)
-    return sparkline([value for _, value in points], f"{what} over {len(curve)} epochs", colour=colour)
+    title = f"{overview.curve_name(part)} over {len(curve)} epochs"
+    return sparkline([value for _, value in points], title, colour=ACCENT if part == "valid" else GREY)
 
 
 def _page(cells: Cells, stored: StoredModel) -> str:
@@ -189,7 +190,9 @@ def _column(name: str, kind: str, values: Sequence[str | None]) -> list[str]:
         return [_cell(value, text(short), "number", value or "") for value, short in zip(values, shown, strict=True)]
     if name == "status":
         return [_cell(value, f'<span class="dot {_state(value)}"></span>{text(value or "")}') for value in values]
-    return [_cell(value, text(_cut(value or "")), "number" if is_number(kind) else "") for value in values]
+    return [
+        _cell(value, text(shortened(value or "", _LONGEST)), "number" if is_number(kind) else "") for value in values
+    ]
 
 
 def _cell(value: str | None, shown: str, kind: str = "", hint: str = "") -> str:
@@ -199,10 +202,6 @@ def _cell(value: str | None, shown: str, kind: str = "", hint: str = "") -> str:
 
 def _state(status: str | None) -> str:
     return status if status in ("done", "stopped", "failed") else ""
-
-
-def _cut(value: str) -> str:
-    return value if len(value) <= _LONGEST else value[:_LONGEST] + "…"
 
 
 def relation_html(relation: duckdb.DuckDBPyRelation) -> str | None:

@@ -34,13 +34,12 @@ class Plots:
         Up to 12 groups have a curve each. Of more the median is drawn, and the range of the middle 80%.
         """
         axes, overview = _axes(ax), self._overview
-        definition, facts = overview.stored.definition, overview.facts
-        valid = facts.curve == "valid"
-        axes.set(xlabel="epoch", ylabel=f"held-out {definition.metric}" if valid else "training loss")
-        axes.set_title(f"{definition.name}: learning curves")
+        facts = overview.facts
+        axes.set(xlabel="epoch", ylabel=overview.curve_name(facts.curve))
+        axes.set_title(f"{overview.stored.definition.name}: learning curves")
         _whole_numbers(axes)
         if facts.modelled <= MOST_CURVES:
-            self._draw_each(axes, overview.best(MOST_CURVES), 2 if valid else 1)
+            self._draw_each(axes, overview.best(MOST_CURVES), 2 if facts.curve == "valid" else 1)
         else:
             self._draw_range(axes)
         if axes.get_legend_handles_labels()[0]:
@@ -102,7 +101,7 @@ class Plots:
             return
         epochs = [row[0] for row in found]
         if self._overview.facts.curve == "train":
-            axes.set(ylabel="training loss / its first")
+            axes.set(ylabel=f"{self._overview.curve_name('train')} / its first")
         axes.fill_between(epochs, [row[1] for row in found], [row[3] for row in found], alpha=0.25, label="middle 80%")
         axes.plot(epochs, [row[2] for row in found], label=f"median of {max(row[4] for row in found):,} groups")
 

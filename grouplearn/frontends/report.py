@@ -12,14 +12,15 @@ from typing import Any
 
 from grouplearn.catalog.overview import Curve, Importance, Level, Overview, Trial, drawn
 from grouplearn.frontends import drawing
-from grouplearn.frontends.drawing import Line, aligned, number
+from grouplearn.frontends.drawing import Line, aligned, number, shortened
+from grouplearn.frontends.plots import MOST_CURVES
 from grouplearn.plan.amounts import counted, rounded_seconds
 from grouplearn.plan.gantt import MOST_WORKERS, gantt, text
 
 #: Groups that are all listed; of more, so many of the best and of the worst.
 LISTED, ENDS = 200, 50
-#: Learning curves drawn, features and reasons listed.
-CURVES, FEATURES, REASONS = 12, 25, 20
+#: Features and reasons listed.
+FEATURES, REASONS = 25, 20
 #: A feature with less than this share of the importance is drawn only where it is one of the first few.
 SMALL, FEW = 0.005, 8
 #: Longer values are cut: a key may be a whole document.
@@ -40,7 +41,7 @@ def report(overview: Overview) -> str:
     there = [each for each in sections if each[2]]
     links = " ".join(f'<a href="#{anchor}">{title}</a>' for anchor, title, _ in there)
     body = "".join(f'<section id="{anchor}"><h2>{title}</h2>{content}</section>' for anchor, title, content in there)
-    kind = f"{text(definition.learner)} of <b>{text(_cut(definition.target_name))}</b>"
+    kind = f"{text(definition.learner)} of <b>{text(shortened(definition.target_name, _LONGEST))}</b>"
     head = f"<h1>{text(definition.name)}</h1><p>{kind}, {_by(overview)}</p>{_tiles(overview)}"
     foot = f"Trained {facts.trained_at:%Y-%m-%d %H:%M} UTC by grouplearn; identity {text(overview.stored.id)}."
     return (
@@ -215,34 +216,30 @@ def _curves(overview: Overview) -> str:
     facts = overview.facts
     if facts.curves < 2:
         return '<p class="dim">None: the learner is solved in one step, or keeps no curve.</p>'
-    trials = overview.best(CURVES) if facts.modelled <= CURVES else overview.largest(CURVES)
+    trials = overview.best(MOST_CURVES) if facts.modelled <= MOST_CURVES else overview.largest(MOST_CURVES)
     found = overview.curves((trial.group, trial.config) for trial in trials)
     pictures = [_curve(overview, trial, found.get((trial.group, trial.config), [])) for trial in trials]
-    few = f"The {len(pictures)} largest groups" if facts.modelled > CURVES else "Best trials"
+    few = f"The {len(pictures)} largest groups" if facts.modelled > MOST_CURVES else "Best trials"
     short = pictures.count("")
     missing = f" {counted(short, 'group')} had one epoch and no curve." if short else ""
-    note = f'<p class="dim">{few}: {text(_curve_name(overview, facts.curve))}.{missing}</p>'
+    note = f'<p class="dim">{few}: {text(overview.curve_name(facts.curve))}.{missing}</p>'
     return f'{_all_curves(overview)}{note}<div class="small">{"".join(pictures)}</div>'
 
 
 def _curve(overview: Overview, trial: Trial, curve: Curve) -> str:
     part, points = drawn(curve)
     label = overview.label(trial.keys, trial.level)
-    other = "" if part == overview.facts.curve else f"<small>{text(_curve_name(overview, part))}</small>"
+    other = "" if part == overview.facts.curve else f"<small>{text(overview.curve_name(part))}</small>"
     picture = drawing.lines([Line(points)], label, "epoch", "")
-    return f"<figure><h3>{text(_cut(label))} {other}</h3>{picture}</figure>" if picture else ""
-
-
-def _curve_name(overview: Overview, part: str) -> str:
-    return f"held-out {overview.stored.definition.metric}" if part == "valid" else "training loss"
+    return f"<figure><h3>{text(shortened(label, _LONGEST))} {other}</h3>{picture}</figure>" if picture else ""
 
 
 def _all_curves(overview: Overview) -> str:
-    if overview.facts.modelled <= CURVES:
+    if overview.facts.modelled <= MOST_CURVES:
         return ""
     found = overview.curve_range()
     line = Line([(row[0], row[2]) for row in found], band=[(row[0], row[1], row[3]) for row in found])
-    name = _curve_name(overview, overview.facts.curve)
+    name = overview.curve_name(overview.facts.curve)
     name = name if overview.facts.curve == "valid" else f"{name} as a share of its first"
     picture = drawing.lines([line], f"median {name}", "epoch", "", 480, 200)
     known, every = max((row[4] for row in found), default=0), overview.facts.modelled
@@ -298,7 +295,7 @@ def _failures(overview: Overview) -> str:
     heads = ["trials", "groups", "reason", "such as"]
     rows = []
     for each in found[:REASONS]:
-        examples = "; ".join(_cut(overview.label(keys, level)) for level, keys in each.examples)
+        examples = "; ".join(shortened(overview.label(keys, level), _LONGEST) for level, keys in each.examples)
         more = "; …" if each.groups > len(each.examples) else ""
         counts = _cell(f"{each.trials:,}", "number") + _cell(f"{each.groups:,}", "number")
         rows.append(f"<tr>{counts}{_cell(each.reason, 'text')}{_cell(examples + more, 'text')}</tr>")
@@ -343,10 +340,8 @@ def _table(heads: Sequence[str], rows: Sequence[str], numbers: Iterable[int]) ->
 def _cell(value: str | None, kind: str = "") -> str:
     marked = f' class="{kind}"' if kind else ""
     shown = (
-        '<span class="null">NULL</span>' if value is None else text(_cut(value, 1000 if kind == "text" else _LONGEST))
+        '<span class="null">NULL</span>'
+        if value is None
+        else text(shortened(value, 1000 if kind == "text" else _LONGEST))
     )
     return f"<td{marked}>{shown}</td>"
-
-
-def _cut(value: str, most: int = _LONGEST) -> str:
-    return value if len(value) <= most else value[: most - 1] + "…"

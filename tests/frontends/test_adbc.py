@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -68,3 +69,16 @@ def test_an_error_keeps_its_caret(con: Any) -> None:
     with pytest.raises(dbapi.ProgrammingError, match=r"\^{16}") as error:
         rows(con, TRAIN.replace("linear_regression", "linear_regresion"))
     assert 'Did you mean "linear_regression"?' in str(error.value)
+
+
+def test_a_training_with_parameters_is_cancelled_and_leaves_the_connection(con: Any) -> None:
+    endless = (
+        "TRAIN MODEL slow USING mlp PREDICT y FEATURES (x) FROM t WHERE x >= ? GROUP BY g WITH (epochs = 10000000)"
+    )
+    with con.cursor() as cursor:
+        timer = threading.Timer(1.5, cursor.adbc_cancel)
+        timer.start()
+        with pytest.raises(dbapi.OperationalError, match="CANCELLED"):
+            cursor.execute(endless, [0.0])
+    con.rollback()
+    assert rows(con, "SHOW MODELS") == []
