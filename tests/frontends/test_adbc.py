@@ -72,9 +72,7 @@ def test_an_error_keeps_its_caret(con: Any) -> None:
 
 
 def test_a_training_with_parameters_is_cancelled_and_leaves_the_connection(con: Any) -> None:
-    endless = (
-        "TRAIN MODEL slow USING mlp PREDICT y FEATURES (x) FROM t WHERE x >= ? GROUP BY g WITH (epochs = 10000000)"
-    )
+    endless = "TRAIN MODEL slow USING mlp PREDICT y FEATURES (x) FROM t WHERE x >= ? WITH (epochs = 10000000, executor = 'local')"
     with con.cursor() as cursor:
         timer = threading.Timer(1.5, cursor.adbc_cancel)
         timer.start()

@@ -111,7 +111,7 @@ def setup():
 
 @app.cell
 def endless(con, mo):
-    _ = mo.sql(f"TRAIN MODEL slow USING mlp PREDICT y FEATURES (x) FROM t GROUP BY g WITH (epochs = 10000000)", engine=con)
+    _ = mo.sql(f"TRAIN MODEL slow USING mlp PREDICT y FEATURES (x) FROM t WITH (epochs = 10000000, executor = 'local')", engine=con)
     return
 
 @app.cell
