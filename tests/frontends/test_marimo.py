@@ -111,7 +111,7 @@ def setup():
 
 @app.cell
 def endless(con, mo):
-    _ = mo.sql(f"TRAIN MODEL slow USING mlp PREDICT y FEATURES (x) FROM t WITH (epochs = 10000000, executor = 'local')", engine=con)
+    _ = mo.sql(f"TRAIN MODEL slow USING mlp PREDICT y FROM t WITH (epochs = 10000000, executor = 'local')", engine=con)
     return
 
 @app.cell
