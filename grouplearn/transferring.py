@@ -89,4 +89,6 @@ def _path(judge: Judge, directory: Sql) -> Path:
     value, kind = judge.constant(directory)
     if not isinstance(value, str) or not value:
         raise judge.error(f"a directory is a text, not a value of type {kind}", directory.span)
+    if "\0" in value:
+        raise judge.error("a name of a directory cannot have the character 0", directory.span)
     return Path(os.path.abspath(os.path.expanduser(value)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import duckdb
@@ -16,6 +16,17 @@ from grouplearn.errors import DataError
 
 #: What DuckDB raises for values that are not what they should be; a full disk, say, is an error of its own.
 _MISFITS = (duckdb.ProgrammingError, duckdb.DataError, duckdb.IntegrityError, duckdb.NotSupportedError)
+
+#: What is wrong with the tables of a model that is not whole, and the query that finds it; {mine} chooses the model's rows.
+_FLAWS = {
+    "two rows are the same group": "FROM {groups} WHERE {mine} GROUP BY group_id HAVING count(*) > 1",
+    "two rows are the same trial": "FROM {trials} WHERE {mine} GROUP BY group_id, config HAVING count(*) > 1",
+    "two artifacts are of the same trial": "FROM {artifacts} WHERE {mine} GROUP BY group_id, config HAVING count(*) > 1",
+    "the best trial of a group has no artifact": (
+        "FROM {groups} WHERE {mine} AND best IS NOT NULL"
+        " AND (group_id, best) NOT IN (SELECT (group_id, config) FROM {artifacts} WHERE {mine})"
+    ),
+}
 
 
 def read_rows(con: duckdb.DuckDBPyConnection, model: StoredModel, name: str) -> Any:
@@ -32,20 +43,39 @@ def write_rows(
 
     The caller holds the transaction and has seen to what stands in the way. Raises DataError for rows that do not fit.
     """
+    if rows["models"].num_rows != 1:
+        raise DataError("there is not one model in it")
     ensure_schema(con, location.catalog)
     if replace:
         store.drop(con, location.catalog, location.schema, location.name)
     model = str(uuid.uuid4())
     try:
         for name in TABLES:
+            _refuse_missing_columns(con, table(location.catalog, name), name, rows[name].column_names)
             store.insert(con, table(location.catalog, name), model, _named(rows[name], name, location))
+        _refuse_flaws(con, location.catalog, model)
         stored = load_by_id(con, location.catalog, model)
-        if stored is None or rows["models"].num_rows != 1:
-            raise DataError("there is not one model in it")
+        if stored is None:
+            raise LookupError("models has no row that was stored")
         store.create_objects(con, location, stored.definition, model, stored.form)
         return stored
     except (*_MISFITS, pa.ArrowException, LookupError, TypeError, ValueError) as error:
         raise DataError(f"its tables are not those of a model: {str(error).splitlines()[0]}") from None
+
+
+def _refuse_missing_columns(con: duckdb.DuckDBPyConnection, target: str, name: str, columns: Sequence[str]) -> None:
+    wanted = [row[0] for row in con.execute(f"DESCRIBE {target}").fetchall()]
+    missing = [column for column in wanted if column not in (*columns, "model")]
+    if missing:
+        raise LookupError(f"{name} has no column {missing[0]}")
+
+
+def _refuse_flaws(con: duckdb.DuckDBPyConnection, catalog: str, model: str) -> None:
+    places = {name: table(catalog, name) for name in TABLES}
+    for flaw, query in _FLAWS.items():
+        found = query.format(mine=f"model = '{model}'::UUID", **places)
+        if con.execute(f"SELECT 1 {found} LIMIT 1").fetchall():
+            raise ValueError(flaw)
 
 
 def _named(rows: Any, name: str, location: Location) -> Any:

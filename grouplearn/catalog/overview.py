@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -34,8 +35,8 @@ _ROW_WEIGHTS = re.compile(r"\b(?:class_)?weight\s*=", re.IGNORECASE)
 class Facts:
     """A model in numbers; ``modelled`` groups have a model, ``curves`` is the largest epoch of a learning curve.
 
-    ``part`` is ``valid`` or, where no rows were held out, ``train``; ``curve`` is ``valid`` where learning curves have the
-    held-out metric, ``train`` where most of their points have the training loss alone.
+    ``part`` is ``valid`` or, where no rows were held out, ``train``; ``curve`` is ``valid`` where at least half of the learning
+    curves have the held-out metric on their way, ``train`` where most have it at their end only, or not at all.
     """
 
     part: str
@@ -116,6 +117,18 @@ class Failure:
 Curve = list[tuple[int, Value, Value]]
 
 
+def drawn(curve: Curve) -> tuple[str, list[tuple[int, float]]]:
+    """Return what there is to draw of a curve, and of which part: ``valid``, else ``train``, else nothing.
+
+    Where the held-out metric was taken at the end only, the training loss is what shows how a trial went.
+    """
+    for part, column in (("valid", 2), ("train", 1)):
+        points = [(row[0], value) for row in curve if (value := row[column]) is not None and math.isfinite(value)]
+        if len(points) > 1:
+            return part, points
+    return "", []
+
+
 class Overview:
     """Reads the catalog's rows of one model; levels are numbered as in ``models.sets``, 0 the finest."""
 
@@ -128,6 +141,10 @@ class Overview:
     def levels(self) -> tuple[str, ...]:
         """The names of the grouping sets."""
         return level_names(self.stored.definition)
+
+    def curve_name(self, part: str) -> str:
+        """Return what a learning curve of a part shows."""
+        return f"held-out {self.stored.definition.metric}" if part == "valid" else "training loss"
 
     def best(self, limit: int, *, level: int | None = None, worst: bool = False) -> list[Trial]:
         """Return the groups' best trials, the best of them first (``worst``: last ones first), NULL metrics at the end."""
@@ -170,16 +187,19 @@ class Overview:
     def curve_range(self) -> list[tuple[int, float, float, float, int]]:
         """Return per epoch the 10%, 50% and 90% quantiles over groups' best trials, and how many there are.
 
-        They are quantiles of the held-out metric, or of the training loss as a share of what it was first.
+        They are quantiles of the held-out metric, or of the training loss as a share of what it was first. A group that has
+        ended keeps its last value, so that the range does not move to those that trained longest; one point is no curve.
         """
         size = "p.valid_metric" if self.facts.curve == "valid" else f"p.train_loss / {_FIRST_LOSS}"
         rows = self._rows(
-            f"WITH points AS (SELECT p.epoch, {size} AS size FROM {self._table('curves')} AS p"
+            f"WITH points AS (SELECT p.group_id, p.epoch, {size} AS size FROM {self._table('curves')} AS p"
             f" JOIN {self._table('trials')} AS t"
             " ON t.model = p.model AND t.group_id = p.group_id AND t.config = p.config AND t.is_best"
-            f" WHERE p.model = '{self._id}'::UUID)"
-            " SELECT epoch, quantile_cont(size, [0.1, 0.5, 0.9]) AS ranges, count(*)"
-            " FROM points WHERE isfinite(size) GROUP BY epoch ORDER BY epoch"
+            f" WHERE p.model = '{self._id}'::UUID),"
+            " known AS (FROM points WHERE isfinite(size) QUALIFY count(*) OVER (PARTITION BY group_id) > 1),"
+            " places AS (FROM (SELECT DISTINCT epoch FROM known), (SELECT DISTINCT group_id FROM known))"
+            " SELECT places.epoch, quantile_cont(size, [0.1, 0.5, 0.9]), count(*) FROM places ASOF JOIN known"
+            " ON places.group_id = known.group_id AND places.epoch >= known.epoch GROUP BY 1 ORDER BY 1"
         )
         return [(epoch, *ranges, count) for epoch, ranges, count in rows]
 
@@ -279,7 +299,9 @@ class Overview:
         )
         row = self._rows(
             f"SELECT if((SELECT bool_or(len(valid) > 0) FROM {self._table('trials')} WHERE {mine}), 'valid', 'train'),"
-            f" if((SELECT 2 * count(valid_metric) > count(*) FROM {self._table('curves')} WHERE {mine}), 'valid', 'train'),"
+            " if((SELECT count(*) FILTER (judged > 1) BETWEEN greatest(count(*) / 2, 1) AND count(*) FROM"
+            f" (SELECT count(valid_metric) AS judged FROM {self._table('curves')} WHERE {mine} GROUP BY group_id, config"
+            " HAVING count(*) > 1)), 'valid', 'train'),"
             " operator, executor, workers, seconds, trained_at,"
             f" (SELECT max(n) FROM (SELECT sum(n_rows)::BIGINT AS n FROM {self._table('groups')} WHERE {mine} GROUP BY level)),"
             f" {counts}, coalesce((SELECT max(epoch) FROM {self._table('curves')} WHERE {mine}), 0)"

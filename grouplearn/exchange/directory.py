@@ -41,10 +41,10 @@ def write(path: Path, facts: dict[str, Any], files: Iterable[tuple[str, bytes]],
     Raises CannotExchange when something is there that may not be replaced, and when the disk says no.
     """
     path = Path(os.path.abspath(path))
-    _refuse_taken(path, overwrite)
-    if not path.parent.is_dir():
-        raise CannotExchange(f'there is no directory "{path.parent}"', "Make it first.")
     try:
+        _refuse_taken(path, overwrite)
+        if not path.parent.is_dir():
+            raise CannotExchange(f'there is no directory "{path.parent}"', "Make it first.")
         with _draft(path) as draft:
             listed = [_entry(draft, name, content) for name, content in files]
             manifest = {"program": _PROGRAM, "layout": LAYOUT, **facts, "files": listed}
@@ -108,20 +108,31 @@ def _refuse_taken(path: Path, overwrite: bool) -> None:
 
 def read_manifest(path: Path) -> dict[str, Any]:
     """Return the manifest of an exported directory, its form checked; raises CannotExchange."""
-    if not path.is_dir():
-        raise CannotExchange(f'there is no directory "{path}"')
-    try:
-        manifest = json.loads((path / MANIFEST).read_bytes())
-    except FileNotFoundError:
-        raise CannotExchange(f'directory "{path}" is no export of a model: it has no {MANIFEST}') from None
-    except (OSError, ValueError) as error:
-        raise CannotExchange(f"{MANIFEST} of that directory cannot be read: {error}") from None
+    manifest = _parsed(_content(path))
     if not isinstance(manifest, dict) or manifest.get("program") != _PROGRAM or not _lists_files(manifest):
         raise CannotExchange(f"{MANIFEST} of that directory is not one of an exported model")
     if manifest.get("layout") != LAYOUT:
         message = f"the export has layout {manifest.get('layout')}, and this version reads layout {LAYOUT}"
         raise CannotExchange(message, "Export it again, or import it with the grouplearn that exported it.")
     return manifest
+
+
+def _content(path: Path) -> bytes:
+    try:
+        if path.is_dir():
+            return (path / MANIFEST).read_bytes()
+    except FileNotFoundError:
+        raise CannotExchange(f'directory "{path}" is no export of a model: it has no {MANIFEST}') from None
+    except OSError as error:
+        raise CannotExchange(f'directory "{path}" cannot be read: {error.strerror}') from None
+    raise CannotExchange(f'there is no directory "{path}"')
+
+
+def _parsed(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise CannotExchange(f"{MANIFEST} of that directory is damaged: it is not JSON") from None
 
 
 def _lists_files(manifest: dict[str, Any]) -> bool:

@@ -6,13 +6,14 @@ Lines and areas have the colour of the CSS variable ``--grouplearn-accent``, or 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from grouplearn.plan.gantt import text, ticks
+from grouplearn.plan.gantt import text
 
-ACCENT = "var(--grouplearn-accent, #3d85c6)"
+ACCENT, GREY = "var(--grouplearn-accent, #3d85c6)", "#888888"
 _MOST_POINTS = 160
 Point = tuple[float, float]
 T = TypeVar("T")
@@ -34,7 +35,30 @@ def number(value: float | None) -> str:
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.4g}"
 
 
-def sparkline(values: Sequence[float | None], title: str, width: int = 84, height: int = 20) -> str:
+def aligned(values: Sequence[float | None]) -> list[str]:
+    """Return numbers of one column with as many decimals each, four digits of a typical one: ``0.9646``, ``0.9500``."""
+    sizes = sorted(abs(value) for value in values if value and math.isfinite(value))
+    decimals = 3 - math.floor(math.log10(sizes[len(sizes) // 2])) if sizes else -1
+    if not -12 < decimals <= 6:
+        return [number(value) for value in values]
+    return [_with_decimals(value, max(decimals, 0)) for value in values]
+
+
+def _with_decimals(value: float | None, decimals: int) -> str:
+    if not value or not math.isfinite(value):
+        return number(value)  # a weight that is 0 is no rounded one
+    shown = f"{value:,.{decimals}f}"
+    return shown if re.search("[1-9]", shown) else f"{value:.1g}"
+
+
+def shortened(value: str, most: int) -> str:
+    """Return a text of at most so many characters, its end cut off where it is longer."""
+    return value if len(value) <= most else value[: most - 1] + "…"
+
+
+def sparkline(
+    values: Sequence[float | None], title: str, width: int = 84, height: int = 20, *, colour: str = ACCENT
+) -> str:
     """Return a curve as high as a line of text, its last point marked; nothing when it has fewer than two points."""
     points = thinned([(float(x), y) for x, y in enumerate(values) if y is not None and math.isfinite(y)])
     if len(points) < 2:
@@ -45,8 +69,8 @@ def sparkline(values: Sequence[float | None], title: str, width: int = 84, heigh
         f'<svg class="grouplearn-spark" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img"'
         f' style="min-width: {width}px; vertical-align: middle">'
         f"<title>{text(title)}</title>"
-        f'<polyline points="{_path(points, at)}" fill="none" stroke="{ACCENT}" stroke-width="1.4" stroke-linejoin="round"/>'
-        f'<circle cx="{last_x:.1f}" cy="{last_y:.1f}" r="2" fill="{ACCENT}"/></svg>'
+        f'<polyline points="{_path(points, at)}" fill="none" stroke="{colour}" stroke-width="1.4" stroke-linejoin="round"/>'
+        f'<circle cx="{last_x:.1f}" cy="{last_y:.1f}" r="2" fill="{colour}"/></svg>'
     )
 
 
@@ -77,7 +101,7 @@ def bars(rows: Sequence[tuple[str, float, float, float, str]], title: str, width
     for place, (label, value, low, high, note) in enumerate(rows):
         y = place * step
         body.append(
-            f'<text x="{left - 8}" y="{y + 14}" text-anchor="end">{text(_cut(label, 26))}<title>{text(label)}</title></text>'
+            f'<text x="{left - 8}" y="{y + 14}" text-anchor="end">{text(shortened(label, 26))}<title>{text(label)}</title></text>'
             f'<rect x="{left}" y="{y + 4}" width="{max(value * scale, 0.5):.1f}" height="12" rx="2" fill="{ACCENT}"'
             ' fill-opacity="0.75"/>'
         )
@@ -90,31 +114,48 @@ def bars(rows: Sequence[tuple[str, float, float, float, str]], title: str, width
     return _svg(width, len(rows) * step + 4, title, "".join(body))
 
 
-def histogram(values: Sequence[float], title: str, x_name: str, width: int = 480, height: int = 140) -> str:
-    """Return how often values fall into each of up to 40 intervals of one width."""
-    finite = sorted(value for value in values if math.isfinite(value))
-    if len(finite) < 2 or finite[0] == finite[-1]:
+def histogram(
+    values: Sequence[float], title: str, x_name: str, y_name: str, width: int = 480, height: int = 150
+) -> str:
+    """Return how often values fall into each of some 8 to 40 intervals between round numbers."""
+    finite = [value for value in values if math.isfinite(value)]
+    if len(finite) < 2 or min(finite) == max(finite):
         return ""
-    low, high = finite[0], finite[-1]
-    count = min(40, max(5, round(math.sqrt(len(finite)))))
-    found = [0] * count
-    for value in finite:
-        found[min(count - 1, int((value - low) / (high - low) * count))] += 1
+    step = _round_step((max(finite) - min(finite)) / min(40, max(8, 2 * math.sqrt(len(finite)))))
+    first = math.floor(min(finite) / step)
+    places = [math.floor(value / step) - first for value in finite]
+    found = [places.count(place) for place in range(max(places) + 1)]
     left, bottom = 40, height - 32
-    step, most = (width - left - 10) / count, max(found)
+    wide, most = (width - left - 24) / len(found), max(found)
     body = [
-        f'<rect x="{left + place * step + 0.5:.1f}" y="{bottom - (bottom - 12) * many / most:.1f}" width="{step - 1:.1f}"'
-        f' height="{(bottom - 12) * many / most:.1f}" fill="{ACCENT}" fill-opacity="0.75"><title>{many}</title></rect>'
+        f'<rect x="{left + place * wide + 0.5:.1f}" y="{bottom - (bottom - 16) * many / most:.1f}" width="{wide - 1:.1f}"'
+        f' height="{(bottom - 16) * many / most:.1f}" fill="{ACCENT}" fill-opacity="0.75"><title>{many}</title></rect>'
         for place, many in enumerate(found)
     ]
-    body.append(f'<path d="M{left} {bottom}H{width - 10}" stroke="currentColor" stroke-opacity="0.4"/>')
-    for share in (0, 0.25, 0.5, 0.75, 1):
-        x, anchor = left + share * (width - left - 10), "start" if share == 0 else "end" if share == 1 else "middle"
-        shown = number(low + share * (high - low))
-        body.append(f'<text x="{x:.1f}" y="{bottom + 13}" text-anchor="{anchor}">{shown}</text>')
-    body.append(f'<text x="{left - 6}" y="20" text-anchor="end">{most}</text>')
+    body.append(f'<path d="M{left} {bottom}H{width - 24}" stroke="currentColor" stroke-opacity="0.4"/>')
+    body += [
+        f'<text x="{left + place * wide:.1f}" y="{bottom + 13}" text-anchor="middle">{number((first + place) * step)}</text>'
+        for place in range(0, len(found) + 1, math.ceil(len(found) / 7))
+    ]
+    body.append(f'<text x="{left - 6}" y="20" text-anchor="end">{most:,}</text>')
+    body.append(f'<text x="{left}" y="9" font-size="9">{text(y_name)}</text>')
     body.append(f'<text x="{(left + width) / 2:.0f}" y="{height - 3}" text-anchor="middle">{text(x_name)}</text>')
     return _svg(width, height, title, "".join(body))
+
+
+def _round_step(rough: float) -> float:
+    """Return the least 1, 2 or 5 times a power of ten that is not less than ``rough``."""
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
+
+
+def _round_values(low: float, high: float, most: int) -> list[float]:
+    """Return at most ``most`` round numbers from low to high; both, where there is no round one."""
+    if high <= low:
+        return [low]
+    step = _round_step((high - low) / most)
+    found = [place * step for place in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+    return found or [low, high]
 
 
 def thinned(points: Sequence[T], most: int = _MOST_POINTS) -> list[T]:
@@ -171,7 +212,7 @@ def _frame(
 ) -> list[str]:
     xs, ys = [x for x, _ in points], [y for _, y in points]
     body = [f'<path d="M{left} 10V{bottom}H{width - 10}" fill="none" stroke="currentColor" stroke-opacity="0.4"/>']
-    for value in (min(ys), (min(ys) + max(ys)) / 2, max(ys)) if max(ys) > min(ys) else (ys[0],):
+    for value in _round_values(min(ys), max(ys), 4):
         y = at((xs[0], value))[1]
         body.append(
             f'<path d="M{left} {y:.1f}H{width - 10}" stroke="currentColor" stroke-opacity="0.12"/>'
@@ -179,10 +220,7 @@ def _frame(
         )
     body += [
         f'<text x="{at((value, ys[0]))[0]:.1f}" y="{bottom + 13}" text-anchor="middle">{number(value)}</text>'
-        for value in [tick for tick in ticks(max(xs), 6) if tick >= min(xs)] or [max(xs)]
+        for value in _round_values(min(xs), max(xs), 6)
+        if value == round(value)  # of an epoch there are no halves
     ]
     return body
-
-
-def _cut(value: str, most: int) -> str:
-    return value if len(value) <= most else value[: most - 1] + "…"

@@ -23,6 +23,7 @@ import duckdb
 from grouplearn.errors import Cancelled, Error, ProgrammingError
 from grouplearn.frontends.console import is_report, relation_of, statements
 from grouplearn.frontends.dbapi import Connection, connect, wrap
+from grouplearn.frontends.drawing import shortened
 from grouplearn.frontends.interrupts import interruptible
 from grouplearn.frontends.model import Model
 from grouplearn.frontends.model_table import SHOWN_ROWS, find_model, ordered, relation_html, rendered
@@ -259,13 +260,9 @@ class Answer:
 
 
 def _cell(value: str | None, kind: str, most: int) -> str:
-    shown = '<span style="opacity: 0.5">NULL</span>' if value is None else html.escape(_short(value, most))
+    shown = '<span style="opacity: 0.5">NULL</span>' if value is None else html.escape(shortened(value, most))
     side = "right" if is_number(kind) else "left"
     return f'<td style="text-align: {side}; padding: 2px 8px; white-space: pre">{shown}</td>'
 
 
 _CELL_CHARACTERS, _DESCRIPTION_CHARACTERS = 200, 4000
-
-
-def _short(value: str, most: int) -> str:
-    return value if len(value) <= most else value[:most] + "…"

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import duckdb
 
 from grouplearn.catalog.models import StoredModel, load_by_id
-from grouplearn.catalog.overview import Overview, identity_columns, identity_sql
+from grouplearn.catalog.overview import Curve, Overview, drawn, identity_columns, identity_sql
 from grouplearn.catalog.schema import databases_with_models, table
 from grouplearn.errors import Error
-from grouplearn.frontends.drawing import number, sparkline
+from grouplearn.frontends.drawing import ACCENT, GREY, aligned, shortened, sparkline
 from grouplearn.frontends.output import is_number
 from grouplearn.plan.gantt import text
 from grouplearn.sqltext import identifier
@@ -26,6 +26,7 @@ SHOWN_ROWS = 50
 _METRIC = re.compile(r"(?:train|valid)_\w+")
 _ORDERED = re.compile(r"\border\s+by\b", re.IGNORECASE)
 _LONGEST = 200
+_NULL = '<span class="null">NULL</span>'
 #: What a result must have one of, besides the columns that say which trial a row is, to be shown as a model table.
 _FACTS = frozenset({"status", "is_best", "n_rows", "epochs"})
 #: The class is written twice to outweigh what a notebook says of all tables.
@@ -127,13 +128,14 @@ def _curves(
     found = rows_beside(first, "grouplearn shown", query)
     overview = Overview(connection, stored)
     curves = overview.curves((group, config) for _, group, config in found)
-    valid = overview.facts.curve == "valid"
-    what = f"held-out {stored.definition.metric}" if valid else "training loss"
-    pictures = {}
-    for row, group, config in found:
-        values = [point[2 if valid else 1] for point in curves.get((group, config), [])]
-        pictures[row - 1] = sparkline(values, f"{what} over {len(values)} epochs") if values else ""
-    return {row: picture for row, picture in pictures.items() if picture}
+    return {row - 1: _sparkline(overview, curves.get((group, config), [])) for row, group, config in found}
+
+
+def _sparkline(overview: Overview, curve: Curve) -> str:
+    """Draw the held-out metric, or in grey the training loss where nothing else shows how the trial went."""
+    part, points = drawn(curve)
+    title = f"{overview.curve_name(part)} over {len(curve)} epochs"
+    return sparkline([value for _, value in points], title, colour=ACCENT if part == "valid" else GREY)
 
 
 def _page(cells: Cells, stored: StoredModel) -> str:
@@ -142,16 +144,29 @@ def _page(cells: Cells, stored: StoredModel) -> str:
     known = {name.casefold() for name in identity_columns(stored)}
     place = max((place for place, name in enumerate(cells.names) if name.casefold() in known), default=-1) + 1
     heads = [_head(name, kind, stored) for name, kind in zip(cells.names, cells.types, strict=True)]
-    if cells.curves:
+    columns = [
+        _column(name, kind, [row[number] for row in cells.rows])
+        for number, (name, kind) in enumerate(zip(cells.names, cells.types, strict=True))
+    ]
+    if any(cells.curves.values()):
         heads.insert(place, "<th>curve</th>")
-    body = "\n".join(_row(cells, row, place) for row in range(len(cells.rows)))
+        columns.insert(place, [f"<td>{cells.curves.get(row, '')}</td>" for row in range(len(cells.rows))])
+    body = "\n".join(_row(cells, row, "".join(column[row] for column in columns)) for row in range(len(cells.rows)))
     count = f"{len(cells.rows):,} row{'' if len(cells.rows) == 1 else 's'}"
     note = f"the first {count}" if cells.has_more else count
     about = f"{text(definition.name)}: {text(definition.learner)} of {text(definition.target_name)}; {note}"
+    about += _legend(cells.curves.values(), definition.metric)
     return (
         f'<div class="grouplearn-table"><style>{STYLE}</style><div class="scroll"><table><thead><tr>{"".join(heads)}</tr>'
         f'</thead><tbody>\n{body}\n</tbody></table></div><p class="note">{about}</p></div>'
     )
+
+
+def _legend(pictures: Iterable[str], metric: str) -> str:
+    """Say what the sparklines are."""
+    named = {f"held-out {metric}": ACCENT, "training loss in grey": GREY}
+    found = [name for name, colour in named.items() if any(colour in picture for picture in pictures)]
+    return text(f"; curves: {', '.join(found)}") if found else ""
 
 
 def _head(name: str, kind: str, stored: StoredModel) -> str:
@@ -161,27 +176,32 @@ def _head(name: str, kind: str, stored: StoredModel) -> str:
     return f"<th{side}>{text(name)}{arrow}<small>{text(kind.lower())}</small></th>"
 
 
-def _row(cells: Cells, row: int, place: int) -> str:
+def _row(cells: Cells, row: int, shown: str) -> str:
     values = dict(zip(cells.names, cells.rows[row], strict=True))
     kind = "best" if values.get("is_best") == "true" else "failed" if values.get("status") == "failed" else ""
-    shown = [_cell(*each) for each in zip(cells.names, cells.rows[row], cells.types, strict=True)]
-    if cells.curves:
-        shown.insert(place, f"<td>{cells.curves.get(row, '')}</td>")
     marked = f' class="{kind}"' if kind else ""
-    return f"<tr{marked}>{''.join(shown)}</tr>"
+    return f"<tr{marked}>{shown}</tr>"
 
 
-def _cell(name: str, value: str | None, kind: str) -> str:
-    side = ' class="number"' if is_number(kind) else ""
-    if value is None:
-        return f'<td{side}><span class="null">NULL</span></td>'
-    if name == "status":
-        known = value if value in ("done", "stopped", "failed") else ""
-        return f'<td><span class="dot {known}"></span>{text(value)}</td>'
+def _column(name: str, kind: str, values: Sequence[str | None]) -> list[str]:
+    """Return the cells of a column; metrics have four digits, and all of them as a hint."""
     if kind == "DOUBLE" and (_METRIC.fullmatch(name) or name == "seconds"):
-        return f'<td{side} title="{text(value)}">{number(float(value))}</td>'
-    cut = value if len(value) <= _LONGEST else value[:_LONGEST] + "…"
-    return f"<td{side}>{text(cut)}</td>"
+        shown = aligned([None if value is None else float(value) for value in values])
+        return [_cell(value, text(short), "number", value or "") for value, short in zip(values, shown, strict=True)]
+    if name == "status":
+        return [_cell(value, f'<span class="dot {_state(value)}"></span>{text(value or "")}') for value in values]
+    return [
+        _cell(value, text(shortened(value or "", _LONGEST)), "number" if is_number(kind) else "") for value in values
+    ]
+
+
+def _cell(value: str | None, shown: str, kind: str = "", hint: str = "") -> str:
+    attributes = (f' class="{kind}"' if kind else "") + (f' title="{text(hint)}"' if hint else "")
+    return f"<td{attributes}>{_NULL if value is None else shown}</td>"
+
+
+def _state(status: str | None) -> str:
+    return status if status in ("done", "stopped", "failed") else ""
 
 
 def relation_html(relation: duckdb.DuckDBPyRelation) -> str | None:

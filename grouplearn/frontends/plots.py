@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 MOST_CURVES = 12
 #: A bar narrower than this share of the time is drawn together with what follows it.
 _LEAST_SHARE = 1 / 600
+#: A bar wider than this share of the time has room for the name of its group.
+_LABELLED_SHARE = 1 / 6
 
 
 class Plots:
@@ -32,12 +34,12 @@ class Plots:
         Up to 12 groups have a curve each. Of more the median is drawn, and the range of the middle 80%.
         """
         axes, overview = _axes(ax), self._overview
-        definition, facts = overview.stored.definition, overview.facts
-        valid = facts.curve == "valid"
-        axes.set(xlabel="epoch", ylabel=f"held-out {definition.metric}" if valid else "training loss")
-        axes.set_title(f"{definition.name}: learning curves")
+        facts = overview.facts
+        axes.set(xlabel="epoch", ylabel=overview.curve_name(facts.curve))
+        axes.set_title(f"{overview.stored.definition.name}: learning curves")
+        _whole_numbers(axes)
         if facts.modelled <= MOST_CURVES:
-            self._draw_each(axes, overview.best(MOST_CURVES), 2 if valid else 1)
+            self._draw_each(axes, overview.best(MOST_CURVES), 2 if facts.curve == "valid" else 1)
         else:
             self._draw_range(axes)
         if axes.get_legend_handles_labels()[0]:
@@ -61,7 +63,8 @@ class Plots:
             [max(0.0, each.high - each.share) for each in found],
         ]
         several = max(each.groups for each in found) > 1
-        axes.barh([each.feature for each in found], shares, xerr=ranges if several else None, error_kw={"alpha": 0.5})
+        whiskers = {"alpha": 0.5, "ecolor": axes.xaxis.label.get_color()}  # black by default, on black pages too
+        axes.barh([each.feature for each in found], shares, xerr=ranges if several else None, error_kw=whiskers)
         return axes
 
     def schedule(self, ax: Axes | None = None) -> Axes:
@@ -72,8 +75,13 @@ class Plots:
         axes.set(xlabel="seconds", ylabel="worker")
         end = max((bar.end for bar in bars), default=0.0)
         shown = merged((bar for bar in bars if bar.worker < MOST_WORKERS), end * _LEAST_SHARE)
+        if not shown:
+            return _say(axes, "no schedule was recorded")
         for bar in shown:
-            axes.barh(bar.worker, bar.end - bar.start, left=bar.start, height=0.7, color=f"C{bar.group % 10}")
+            drawn = axes.barh(bar.worker, bar.end - bar.start, left=bar.start, height=0.7, color=f"C{bar.group % 10}")
+            if bar.end - bar.start > end * _LABELLED_SHARE:
+                axes.bar_label(drawn, [bar.label], label_type="center", color="black", fontsize="small")
+        axes.set_xlim(0, end)
         axes.set_yticks(sorted({bar.worker for bar in shown}))
         axes.invert_yaxis()
         return axes
@@ -93,9 +101,9 @@ class Plots:
             return
         epochs = [row[0] for row in found]
         if self._overview.facts.curve == "train":
-            axes.set(ylabel="training loss / its first")
+            axes.set(ylabel=f"{self._overview.curve_name('train')} / its first")
         axes.fill_between(epochs, [row[1] for row in found], [row[3] for row in found], alpha=0.25, label="middle 80%")
-        axes.plot(epochs, [row[2] for row in found], label=f"median of {self._overview.facts.modelled:,} groups")
+        axes.plot(epochs, [row[2] for row in found], label=f"median of {max(row[4] for row in found):,} groups")
 
 
 def _axes(ax: Axes | None, rows: int | None = None) -> Axes:
@@ -113,6 +121,14 @@ def _axes(ax: Axes | None, rows: int | None = None) -> Axes:
     return axes
 
 
+def _whole_numbers(axes: Axes) -> None:
+    """Mark epochs, of which there are no halves."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
 def _say(axes: Axes, message: str) -> Axes:
+    axes.set_axis_off()
     axes.text(0.5, 0.5, message, ha="center", va="center", transform=axes.transAxes, alpha=0.6)
     return axes

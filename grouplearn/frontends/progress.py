@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from grouplearn.plan.amounts import on_one_line
 from grouplearn.plan.coefficients import pilot_ratio
 
 if TYPE_CHECKING:
@@ -149,21 +150,17 @@ class Tally:
     def line(self) -> str:
         """Return one line of text, e.g. ``flights 45% | groups 7/16 | ... | 0:03 left``."""
         left = f"{duration(self.seconds_left)} left"
-        return " | ".join([f"{shortened(self.summary.model)} {self.share:.0%}", *self.facts().values(), left])
+        return " | ".join(
+            [f"{on_one_line(self.summary.model, _MODEL_WIDTH)} {self.share:.0%}", *self.facts().values(), left]
+        )
 
     def ending(self) -> str:
         """Return the line that stays when the run is over."""
         summary = self.summary
         where = f"{summary.workers} worker{'s' if summary.workers != 1 else ''}, {summary.executor}, {summary.operator}"
         stopped = ["stopped"] if self.trials < summary.trials else []
-        model = shortened(summary.model)
+        model = on_one_line(summary.model, _MODEL_WIDTH)
         return " | ".join([model, *stopped, *self.facts().values(), f"{self.seconds:.1f} s", where])
-
-
-def shortened(model: str) -> str:
-    """Return a model's name for one line of a display: a name may be long, or have lines of its own."""
-    name = " ".join(model.split())
-    return name if len(name) <= _MODEL_WIDTH else name[: _MODEL_WIDTH - 1] + "…"
 
 
 def duration(seconds: float) -> str:
@@ -266,7 +263,7 @@ def _bar(tally: Tally, width: int) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    model = shortened(tally.summary.model)
+    model = on_one_line(tally.summary.model, _MODEL_WIDTH)
     bar_width = _BAR_WIDTH if width >= 100 else _BAR_WIDTH // 2
     share = f"{tally.share:4.0%}"
     taken = cell_len(model) + bar_width + len(share) + 4  # one space after each, two before the facts

@@ -10,16 +10,19 @@ from collections.abc import Iterable, Sequence
 from importlib import resources
 from typing import Any
 
-from grouplearn.catalog.overview import Importance, Level, Overview, Trial
+from grouplearn.catalog.overview import Curve, Importance, Level, Overview, Trial, drawn
 from grouplearn.frontends import drawing
-from grouplearn.frontends.drawing import Line, number
+from grouplearn.frontends.drawing import Line, aligned, number, shortened
+from grouplearn.frontends.plots import MOST_CURVES
 from grouplearn.plan.amounts import counted, rounded_seconds
 from grouplearn.plan.gantt import MOST_WORKERS, gantt, text
 
 #: Groups that are all listed; of more, so many of the best and of the worst.
 LISTED, ENDS = 200, 50
-#: Learning curves drawn, features and reasons listed.
-CURVES, FEATURES, REASONS = 12, 25, 20
+#: Features and reasons listed.
+FEATURES, REASONS = 25, 20
+#: A feature with less than this share of the importance is drawn only where it is one of the first few.
+SMALL, FEW = 0.005, 8
 #: Longer values are cut: a key may be a whole document.
 _LONGEST = 120
 
@@ -38,7 +41,7 @@ def report(overview: Overview) -> str:
     there = [each for each in sections if each[2]]
     links = " ".join(f'<a href="#{anchor}">{title}</a>' for anchor, title, _ in there)
     body = "".join(f'<section id="{anchor}"><h2>{title}</h2>{content}</section>' for anchor, title, content in there)
-    kind = f"{text(definition.learner)} of <b>{text(_cut(definition.target_name))}</b>"
+    kind = f"{text(definition.learner)} of <b>{text(shortened(definition.target_name, _LONGEST))}</b>"
     head = f"<h1>{text(definition.name)}</h1><p>{kind}, {_by(overview)}</p>{_tiles(overview)}"
     foot = f"Trained {facts.trained_at:%Y-%m-%d %H:%M} UTC by grouplearn; identity {text(overview.stored.id)}."
     return (
@@ -71,7 +74,7 @@ def _tiles(overview: Overview) -> str:
         (counted(facts.trials, "trial"), f"{counted(facts.configs, 'configuration')}, {facts.failed:,} failed"),
         (counted(facts.rows, "row"), "in the groups"),
         *_median(overview),
-        (rounded_seconds(facts.seconds), f"{facts.operator}, {facts.executor}, {counted(facts.workers, 'worker')}"),
+        (rounded_seconds(facts.seconds), f"{facts.operator}, {facts.executor}"),
     ]
     return f'<div class="tiles">{"".join(_tile(*tile) for tile in tiles)}</div>'
 
@@ -100,12 +103,23 @@ def _groups(overview: Overview) -> str:
         worst = overview.best(ENDS, worst=True)[::-1]
     left_out = modelled - len(best) - len(worst)
     heads = [*_key_names(overview), _metric(overview), "rows", *_parameters(overview), "epochs", "status"]
-    rows = [_trial(overview, trial) for trial in best]
+    values = aligned([trial.value for trial in (*best, *worst)])
+    rows = [_trial(overview, *each) for each in zip((*best, *worst), values, strict=True)]
     if left_out:
-        rows.append(f'<tr class="gap"><td colspan="{len(heads)}">{counted(left_out, "group")} in between</td></tr>')
-    rows += [_trial(overview, trial) for trial in worst]
+        gap = f'<tr class="gap"><td colspan="{len(heads)}">{counted(left_out, "group")} in between</td></tr>'
+        rows.insert(len(best), gap)
     table = _table(heads, rows, range(len(_key_names(overview)), len(heads) - 1))
-    return f"{_left_out(overview, left_out) if left_out else ''}{_spread(overview)}{table}"
+    return f"{_left_out(overview, left_out) if left_out else ''}{_spread(overview)}{table}{_unjudged(overview)}"
+
+
+def _unjudged(overview: Overview) -> str:
+    """Say what a group without a value is: it has a model, and no rows that could judge it."""
+    count = overview.facts.modelled - sum(level.modelled for level in overview.by_level())
+    if not count:
+        return ""
+    why = "none of its rows was held out, or the" if overview.facts.part == "valid" else "the"
+    metric = text(overview.stored.definition.metric)
+    return f'<p class="dim">- in {counted(count, "group")}: {why} {metric} is not defined on them.</p>'
 
 
 def _left_out(overview: Overview, count: int) -> str:
@@ -116,10 +130,10 @@ def _left_out(overview: Overview, count: int) -> str:
 
 def _spread(overview: Overview) -> str:
     """Draw how the groups differ where there are enough of them."""
-    picture = drawing.histogram(overview.values(), "groups by their metric", _metric(overview))
+    picture = drawing.histogram(overview.values(), "groups by their metric", _metric(overview), "groups")
     if not picture or overview.facts.modelled < 8:
         return ""
-    return f"<figure>{picture}</figure><figcaption>How many groups have which {text(_metric(overview))}.</figcaption>"
+    return f"<figure>{picture}</figure><figcaption>Groups by their {text(_metric(overview))}.</figcaption>"
 
 
 def _key_names(overview: Overview) -> list[str]:
@@ -131,9 +145,9 @@ def _parameters(overview: Overview) -> list[str]:
     return [column.name for column in overview.stored.definition.hyperparameters]
 
 
-def _trial(overview: Overview, trial: Trial) -> str:
+def _trial(overview: Overview, trial: Trial, value: str) -> str:
     cells = _keys(overview, trial.keys, trial.level)
-    cells += [_cell(number(trial.value), "number"), _cell(f"{trial.rows:,}", "number")]
+    cells += [_cell(value, "number"), _cell(f"{trial.rows:,}", "number")]
     cells += [_cell(trial.parameters.get(name), "number") for name in _parameters(overview)]
     return f"<tr>{''.join(cells)}{_cell(str(trial.epochs), 'number')}{_cell(trial.status)}</tr>"
 
@@ -155,15 +169,15 @@ def _levels(overview: Overview) -> str:
         return ""
     merged = _metric(overview) if levels[0].exact else f"mean {_metric(overview)}"
     heads = ["models per", merged, "least", "median", "most", "groups", "with a model", "rows judged"]
-    rows = [f"<tr>{''.join(_level(level))}</tr>" for level in levels]
+    values = aligned([value for level in levels for value in (level.merged, level.low, level.median, level.high)])
+    rows = [f"<tr>{''.join(_level(level, values[4 * n : 4 * n + 4]))}</tr>" for n, level in enumerate(levels)]
     return f"{_verdict(overview, levels)}{_table(heads, rows, range(1, 8))}{_caution(overview, levels)}"
 
 
-def _level(level: Level) -> Iterable[str]:
+def _level(level: Level, values: Sequence[str]) -> Iterable[str]:
     counts = (level.groups, level.modelled, level.rows)
-    values = (level.merged, level.low, level.median, level.high)
     name = "one for all rows" if level.name == "()" else level.name
-    return [_cell(name), *(_cell(number(v), "number") for v in values), *(_cell(f"{n:,}", "number") for n in counts)]
+    return [_cell(name), *(_cell(value, "number") for value in values), *(_cell(f"{n:,}", "number") for n in counts)]
 
 
 def _verdict(overview: Overview, levels: Sequence[Level]) -> str:
@@ -202,63 +216,75 @@ def _curves(overview: Overview) -> str:
     facts = overview.facts
     if facts.curves < 2:
         return '<p class="dim">None: the learner is solved in one step, or keeps no curve.</p>'
-    valid = facts.curve == "valid"
-    name = f"held-out {overview.stored.definition.metric}" if valid else "training loss"
-    trials = overview.best(CURVES) if facts.modelled <= CURVES else overview.largest(CURVES)
+    trials = overview.best(MOST_CURVES) if facts.modelled <= MOST_CURVES else overview.largest(MOST_CURVES)
     found = overview.curves((trial.group, trial.config) for trial in trials)
-    pictures = []
-    for trial in trials:
-        points = found.get((trial.group, trial.config), [])
-        line = Line([(epoch, value) for epoch, *values in points if (value := values[valid]) is not None])
-        label = overview.label(trial.keys, trial.level)
-        picture = drawing.lines([line], label, "epoch", "")
-        if picture:
-            pictures.append(f"<figure><h3>{text(_cut(label))}</h3>{picture}</figure>")
-    few = f"The {len(pictures)} largest groups" if facts.modelled > CURVES else "Best trials"
-    return f'{_all_curves(overview, name)}<p class="dim">{few}: {text(name)}.</p><div class="small">{"".join(pictures)}</div>'
+    pictures = [_curve(overview, trial, found.get((trial.group, trial.config), [])) for trial in trials]
+    few = f"The {len(pictures)} largest groups" if facts.modelled > MOST_CURVES else "Best trials"
+    short = pictures.count("")
+    missing = f" {counted(short, 'group')} had one epoch and no curve." if short else ""
+    note = f'<p class="dim">{few}: {text(overview.curve_name(facts.curve))}.{missing}</p>'
+    return f'{_all_curves(overview)}{note}<div class="small">{"".join(pictures)}</div>'
 
 
-def _all_curves(overview: Overview, name: str) -> str:
-    if overview.facts.modelled <= CURVES:
+def _curve(overview: Overview, trial: Trial, curve: Curve) -> str:
+    part, points = drawn(curve)
+    label = overview.label(trial.keys, trial.level)
+    other = "" if part == overview.facts.curve else f"<small>{text(overview.curve_name(part))}</small>"
+    picture = drawing.lines([Line(points)], label, "epoch", "")
+    return f"<figure><h3>{text(shortened(label, _LONGEST))} {other}</h3>{picture}</figure>" if picture else ""
+
+
+def _all_curves(overview: Overview) -> str:
+    if overview.facts.modelled <= MOST_CURVES:
         return ""
     found = overview.curve_range()
     line = Line([(row[0], row[2]) for row in found], band=[(row[0], row[1], row[3]) for row in found])
+    name = overview.curve_name(overview.facts.curve)
     name = name if overview.facts.curve == "valid" else f"{name} as a share of its first"
-    ended = " Groups count for as long as they trained." if len({row[4] for row in found}) > 1 else ""
     picture = drawing.lines([line], f"median {name}", "epoch", "", 480, 200)
-    groups = counted(overview.facts.modelled, "group")
-    caption = f"{text(name)} of {groups}: the median, and the range of the middle 80%.{ended}"
-    return f"<figure>{picture}</figure><figcaption>{caption}</figcaption>" if picture else ""
+    known, every = max((row[4] for row in found), default=0), overview.facts.modelled
+    groups = f"{known:,} of {counted(every, 'group')}" if known < every else counted(every, "group")
+    caption = (
+        f"{text(name)} of {groups}: the median and the range of the middle 80%. Groups that have ended keep their last."
+    )
+    return f"<figure>{picture}</figure><figcaption>{caption[0].upper()}{caption[1:]}</figcaption>" if picture else ""
 
 
 def _importance(overview: Overview) -> str:
     found = overview.importance(FEATURES)
     if not found:
         return ""
-    rows = [(each.feature, each.share, each.low, each.high, f"{each.share:.0%}") for each in found]
+    shown = [each for place, each in enumerate(found) if place < FEW or each.share >= SMALL]
     several = max(each.groups for each in found) > 1
-    rows = rows if several else [(name, share, 0.0, 0.0, note) for name, share, _, _, note in rows]
-    picture = drawing.bars(rows, "importance")
+    rows = [
+        (each.feature, each.share, *((each.low, each.high) if several else (0.0, 0.0)), _share(each)) for each in shown
+    ]
     what = "Mean share of a feature in a group's importance" if several else "Share of each feature"
     note = f"{what}{', with the range of the middle 80% of groups' if several else ''}."
     if overview.stored.definition.linear:
         note += " Importance is the size of the weights: compare features of one scale, such as zscore(...)."
     total = overview.count_features()
-    if total > len(found):
-        note += f" {total - len(found):,} of {total:,} features have less, and are left out."
-    return f"<figure>{picture}</figure><figcaption>{text(note)}</figcaption>{_weights(found, several)}"
+    if total > len(shown):
+        note += f" {total - len(shown):,} of {total:,} features have less, and are left out."
+    figure = f"<figure>{drawing.bars(rows, 'importance')}</figure><figcaption>{text(note)}</figcaption>"
+    return f'<div class="beside"><div>{figure}</div>{_weights(found, several)}</div>'
+
+
+def _share(importance: Importance) -> str:
+    return "<1%" if 0 < importance.share < SMALL else f"{importance.share:.0%}"
 
 
 def _weights(found: Sequence[Importance], several: bool) -> str:
     if found[0].weight is None:
         return ""
     heads = ["feature", *(["median weight", "10%", "90%", "groups"] if several else ["weight"])]
+    sizes = [(each.weight, each.weight_low, each.weight_high) if several else (each.weight,) for each in found]
+    shown = iter(aligned([value for values in sizes for value in values]))
     rows = []
-    for each in found:
-        values = (each.weight, each.weight_low, each.weight_high) if several else (each.weight,)
-        cells = [_cell(each.feature), *(_cell(number(value), "number") for value in values)]
+    for each, values in zip(found, sizes, strict=True):
+        cells = [_cell(each.feature), *(_cell(next(shown), "number") for _ in values)]
         rows.append(f"<tr>{''.join([*cells, *([_cell(f'{each.groups:,}', 'number')] if several else [])])}</tr>")
-    return f"<h3>Weights</h3>{_table(heads, rows, range(1, len(heads)))}"
+    return f"<div><h3>Weights</h3>{_table(heads, rows, range(1, len(heads)))}</div>"
 
 
 def _failures(overview: Overview) -> str:
@@ -269,7 +295,7 @@ def _failures(overview: Overview) -> str:
     heads = ["trials", "groups", "reason", "such as"]
     rows = []
     for each in found[:REASONS]:
-        examples = "; ".join(_cut(overview.label(keys, level)) for level, keys in each.examples)
+        examples = "; ".join(shortened(overview.label(keys, level), _LONGEST) for level, keys in each.examples)
         more = "; …" if each.groups > len(each.examples) else ""
         counts = _cell(f"{each.trials:,}", "number") + _cell(f"{each.groups:,}", "number")
         rows.append(f"<tr>{counts}{_cell(each.reason, 'text')}{_cell(examples + more, 'text')}</tr>")
@@ -286,7 +312,9 @@ def _schedule(overview: Overview) -> str:
     if not bars:
         return ""
     facts, end = overview.facts, max(bar.end for bar in bars)
-    workers = max(facts.workers, 1 + max(bar.worker for bar in bars))
+    used = 1 + max(bar.worker for bar in bars)
+    # In process a worker is a thread, and where one thread is as fast as several there are no others that wait.
+    workers = used if facts.executor == "local" else max(facts.workers, used)
     picture = gantt(bars, workers, "the schedule as it ran", end)
     note = f"{counted(len(bars), 'unit')} on {counted(workers, 'worker')} in {rounded_seconds(end)}{_busy(bars, workers, end)}."
     hidden = " Units too short to be seen are drawn together." if len(bars) > 50 * min(workers, MOST_WORKERS) else ""
@@ -312,10 +340,8 @@ def _table(heads: Sequence[str], rows: Sequence[str], numbers: Iterable[int]) ->
 def _cell(value: str | None, kind: str = "") -> str:
     marked = f' class="{kind}"' if kind else ""
     shown = (
-        '<span class="null">NULL</span>' if value is None else text(_cut(value, 1000 if kind == "text" else _LONGEST))
+        '<span class="null">NULL</span>'
+        if value is None
+        else text(shortened(value, 1000 if kind == "text" else _LONGEST))
     )
     return f"<td{marked}>{shown}</td>"
-
-
-def _cut(value: str, most: int = _LONGEST) -> str:
-    return value if len(value) <= most else value[: most - 1] + "…"

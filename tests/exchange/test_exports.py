@@ -119,7 +119,9 @@ def test_missing_file(con: grouplearn.Connection, tmp_path: Path, table: str) ->
     ("text", "message"),
     [
         (None, "is no export of a model: it has no manifest.json"),
-        ("{", "cannot be read"),
+        ("{", "is damaged: it is not JSON"),
+        ("[" * 100_000, "is damaged: it is not JSON"),
+        ('{"layout": 1' + "0" * 5000 + "}", "is damaged: it is not JSON"),
         ("[]", "is not one of an exported model"),
         ('{"program": "other", "files": []}', "is not one of an exported model"),
         ('{"program": "grouplearn", "layout": 1, "files": [7]}', "is not one of an exported model"),
@@ -167,12 +169,31 @@ def test_expression_that_hides_a_statement_is_refused(con: grouplearn.Connection
     assert con.execute("SELECT count(*) > 0 FROM fresh").fetchall() == [(True,)]
 
 
-@pytest.mark.parametrize("change", [lambda rows: rows.slice(0, 0), lambda rows: rows.drop_columns(["items"])])
-def test_tables_that_are_no_model_are_refused(con: grouplearn.Connection, tmp_path: Path, change: Any) -> None:
+FORGERIES = {
+    "no model": ("models", lambda rows: rows.slice(0, 0), "there is not one model in it"),
+    "two models": ("models", lambda rows: doubled(rows), "there is not one model in it"),
+    "no items": ("models", lambda rows: rows.drop_columns(["items"]), "models has no column items"),
+    "no fills": ("groups", lambda rows: rows.drop_columns(["fills"]), "groups has no column fills"),
+    "groups twice": ("groups", lambda rows: doubled(rows), "two rows are the same group"),
+    "trials twice": ("trials", lambda rows: doubled(rows), "two rows are the same trial"),
+    "artifacts twice": ("artifacts", lambda rows: doubled(rows), "two artifacts are of the same trial"),
+    "an artifact less": ("artifacts", lambda rows: rows.slice(1), "the best trial of a group has no artifact"),
+}
+
+
+def doubled(rows: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.concat_tables([rows, rows])
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_tables_that_are_no_model_are_refused(con: grouplearn.Connection, tmp_path: Path, forgery: str) -> None:
+    table, change, message = FORGERIES[forgery]
     export(con, "ridge_value", tmp_path / "a", "native")
-    forge(tmp_path / "a", "models", change)
+    forge(tmp_path / "a", table, change)
     before = con.execute("SELECT count(*) FROM grouplearn.groups").fetchall()
-    with pytest.raises(grouplearn.Error, match="cannot be imported: its tables are not those of a model"):
+    with pytest.raises(grouplearn.Error, match=f"cannot be imported: .*{message}"):
         con.execute(f"IMPORT MODEL x FROM '{tmp_path / 'a'}'").fetchall()
     assert con.execute("SELECT count(*) FROM grouplearn.groups").fetchall() == before
 
@@ -211,6 +232,68 @@ def test_overwrite_replaces_exports_and_nothing_else(con: grouplearn.Connection,
     with pytest.raises(grouplearn.Error, match=r"has files that no export made, such as thesis.tex"):
         con.execute(f"EXPORT MODEL trees_value TO '{out}' (OVERWRITE)").fetchall()
     assert (out / "thesis.tex").read_text() == "years of work"
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("a\0b", "cannot have the character 0"),
+        ("x" * 300, "File name too long"),
+        ("/dev/null", "no directory|not a directory"),
+        ("nowhere/deep", "there is no directory"),
+        ("", "a directory is a text"),
+    ],
+)
+def test_places_that_cannot_be_are_errors_of_ours(con: grouplearn.Connection, path: str, message: str) -> None:
+    for statement in ("EXPORT MODEL ridge_value TO ?", "IMPORT MODEL x FROM ?"):
+        with pytest.raises(grouplearn.Error, match=message) as error:
+            con.execute(statement, [path])
+        assert "LINE 1" in str(error.value)
+
+
+UNPRIVILEGED = """
+import os, sys, grouplearn
+con = grouplearn.connect(sys.argv[1], read_only=True, progress=False)
+con.execute("SHOW MODELS")
+if os.geteuid() == 0:
+    os.seteuid(65534)  # root may write everywhere
+for place in ("new", "old' (OVERWRITE) --"):
+    try:
+        con.execute(f"EXPORT MODEL ridge_value TO '{sys.argv[2]}/{place}'")
+    except grouplearn.Error as error:
+        print(str(error).splitlines()[0])
+"""
+
+
+def test_a_place_that_may_not_be_written_keeps_what_it_has(
+    con: grouplearn.Connection, database: Path, tmp_path: Path
+) -> None:
+    con.execute("CHECKPOINT")
+    copy, closed = tmp_path / "copy.duckdb", tmp_path / "closed"
+    shutil.copy(database, copy)
+    closed.mkdir()
+    export(con, "ridge_value", closed / "old", "native")
+    closed.chmod(0o555)
+    before = sorted((entry.name, entry.read_bytes()) for entry in (closed / "old").iterdir())
+    command = [sys.executable, "-c", UNPRIVILEGED, str(copy), str(closed)]
+    run = subprocess.run(command, capture_output=True, text=True)
+    closed.chmod(0o755)
+    assert [line.rpartition(": ")[2] for line in run.stdout.splitlines()] == ["Permission denied"] * 2, run.stderr
+    assert sorted((entry.name, entry.read_bytes()) for entry in (closed / "old").iterdir()) == before
+    assert [entry.name for entry in closed.iterdir()] == ["old"]
+
+
+def test_a_manifest_cannot_lead_elsewhere(con: grouplearn.Connection, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("mine")
+    export(con, "ridge_value", tmp_path / "a", "native")
+    text = (tmp_path / "a" / "manifest.json").read_text()
+    (tmp_path / "a" / "manifest.json").write_text(text.replace("models.parquet", "../secret.txt"))
+    with pytest.raises(grouplearn.Error, match=r"has no models.parquet: its manifest.json is damaged"):
+        con.execute(f"IMPORT MODEL x FROM '{tmp_path / 'a'}'")
+    with pytest.raises(grouplearn.Error, match=r"has files that no export made, such as models.parquet"):
+        con.execute(f"EXPORT MODEL ridge_value TO '{tmp_path / 'a'}' (OVERWRITE)")
+    assert secret.read_text() == "mine"
 
 
 def test_read_only_database_exports_and_does_not_import(

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import grouplearn
-from grouplearn.catalog.overview import Overview
+from grouplearn.catalog.overview import Overview, drawn
 from grouplearn.frontends import report_command
-from grouplearn.frontends.drawing import Line, histogram, lines, number, sparkline, thinned
+from grouplearn.frontends.drawing import GREY, Line, aligned, histogram, lines, number, sparkline, thinned
 from grouplearn.frontends.model_table import relation_html, rendered
 
 NASTY = '<script>alert(1)</script> & "o\'hara" ]]>\x01'
@@ -154,6 +154,31 @@ def test_importances_are_mean_shares_of_groups(con: grouplearn.Connection) -> No
     assert next(each.weight for each in found if each.feature == "price") == pytest.approx(np.median(signed))
 
 
+def test_a_curve_is_the_metric_or_else_the_loss_and_never_one_point() -> None:
+    assert drawn([(1, 5.0, 0.5), (2, math.nan, 0.7)]) == ("valid", [(1, 0.5), (2, 0.7)])
+    assert drawn([(1, 5.0, None), (2, 4.0, None), (3, math.inf, 0.7)]) == ("train", [(1, 5.0), (2, 4.0)])
+    assert drawn([(1, 5.0, 0.9)]) == drawn([]) == ("", [])
+
+
+def test_a_group_that_has_ended_keeps_its_last_value_in_the_range(con: grouplearn.Connection) -> None:
+    with grouplearn.connect(progress=None) as own:
+        own.execute(
+            "CREATE TABLE t AS SELECT i % 3 AS g, i * 7919 % 101 / 101 AS x, i % 5 > 2 AS y FROM range(300) AS r(i)"
+        )
+        own.execute(
+            "TRAIN MODEL m USING mlp PREDICT y FEATURES (x) FROM t GROUP BY g VALIDATE SAMPLE 20% WITH (epochs = 4)"
+        )
+        curves = "grouplearn.curves WHERE group_id = "
+        own.execute(f"DELETE FROM {curves} 0 AND epoch > 2; DELETE FROM {curves} 1 AND epoch < 4")
+        found = overview_of(own, "m").curve_range()
+        values = dict(own.execute(f"SELECT epoch, valid_metric FROM {curves} 2").fetchall())
+        (last,) = own.execute(f"SELECT valid_metric FROM {curves} 0 AND epoch = 2").fetchone()
+        page = own.model("m").report()
+    assert [(row[0], row[4]) for row in found] == [(epoch, 2) for epoch in range(1, 5)]  # group 1 has no curve
+    assert found[3][2] == pytest.approx((last + values[4]) / 2)
+    assert "1 group had one epoch and no curve" in page
+
+
 def test_failures_are_counted_by_reason(con: grouplearn.Connection) -> None:
     (failure,) = overview_of(con, "late").failures(10)
     assert (failure.trials, failure.groups, failure.examples) == (2, 1, ((0, ("island",)),))
@@ -177,6 +202,9 @@ def test_plots_are_drawn_from_the_catalog(con: grouplearn.Connection) -> None:
                          " AND region = 'north' ORDER BY epoch").fetchall()  # fmt: skip
     drawn = next(line for line in curves.lines if line.get_label() == "region = north")
     assert list(drawn.get_ydata()) == [row[0] for row in stored]
+    with pyplot.style.context("dark_background"):
+        (whiskers,) = con.model("demand").plot.importance().collections
+    assert tuple(whiskers.get_color()[0][:3]) == (1, 1, 1)  # not black on black
     bars = con.model("demand").plot.importance()
     assert {label.get_text() for label in bars.get_yticklabels()} == {"noise", "price"}
     assert bars.patches[0].get_width() < bars.patches[1].get_width()
@@ -337,8 +365,9 @@ def test_pictures_leave_out_what_is_not_a_number() -> None:
     assert sparkline([None, math.nan, math.inf, 2.0], "one") == ""
     assert sparkline([3.0, None, 1.0], "a<b").count("<polyline") == 1
     assert "a&lt;b" in sparkline([3.0, 1.0], "a<b")
-    assert histogram([1.0, 1.0, 1.0], "same", "x") == ""
-    assert sum(map(int, re.findall(r"<title>(\d+)</title>", histogram([0, 1, 1, 5.0, math.nan], "h", "x")))) == 4
+    assert GREY in sparkline([3.0, 1.0], "loss", colour=GREY)
+    assert histogram([1.0, 1.0, 1.0], "same", "x", "n") == ""
+    assert sum(map(int, re.findall(r"<title>(\d+)</title>", histogram([0, 1, 1, 5.0, math.nan], "h", "x", "n")))) == 4
     assert lines([Line([])], "none", "x", "y") == ""
     flat = lines([Line([(1, 2.0), (2, 2.0)])], "flat", "x", "y")
     assert "nan" not in flat
@@ -348,6 +377,23 @@ def test_long_curves_are_thinned_with_both_ends() -> None:
     points = [(x, float(x)) for x in range(10_000)]
     thin = thinned(points)
     assert (len(thin), thin[0], thin[-1]) == (160, points[0], points[-1])
+
+
+def test_numbers_of_a_column_have_as_many_decimals() -> None:
+    assert aligned([0.9646, 0.95, None, 0.0]) == ["0.9646", "0.9500", "-", "0"]
+    assert aligned([12.345, 5234.0, 0.001]) == ["12.35", "5,234.00", "0.001"]
+    assert aligned([1234567.0, 2.0, math.inf]) == ["1,234,567", "2", "inf"]
+    assert aligned([1.2e-9, 3.0e-9]) == ["1.2e-09", "3e-09"]
+    assert aligned([]) == []
+    assert aligned([None, 0.0]) == ["-", "0"]
+
+
+def test_axes_have_round_numbers() -> None:
+    page = lines([Line([(1, 0.5), (17, 0.9646)])], "auc", "epoch", "")
+    assert re.findall(r'text-anchor="(?:end|middle)">([\d.]+)<', page) == ["0.6", "0.8", "5", "10", "15"]
+    assert re.findall(r'text-anchor="middle">([\d.]+)<', lines([Line([(1, 0.5), (2, 1.0)])], "", "", "")) == ["1", "2"]
+    counts = histogram([0.69, 0.91, 0.93, 0.96], "auc", "auc", "groups")
+    assert ">0.9<" in counts
 
 
 def test_numbers_have_four_digits() -> None:

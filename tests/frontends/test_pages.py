@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +13,8 @@ from typing import Any
 import nbformat
 import pytest
 from nbclient import NotebookClient
+
+from grouplearn.frontends.native.build import BuildError, build
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -45,11 +49,28 @@ def test_the_page_of_jupyter_runs(cells: list[tuple[str, str]]) -> None:
     assert "grouplearn-table" in next(output for source, output in cells if source.startswith("import grouplearn"))
 
 
-def test_the_page_of_clients_runs(tmp_path: Path) -> None:
-    script = "import matplotlib\nmatplotlib.use('agg')\n" + "\n".join(blocks("clients.md", "python"))
-    run = subprocess.run([sys.executable, "-W", "ignore", "-c", script], cwd=tmp_path, capture_output=True, text=True)
+def run_blocks(sources: list[str], folder: Path) -> None:
+    script = "import matplotlib\nmatplotlib.use('agg')\n" + "\n".join(sources)
+    # Only the home is another one, in which extensions are looked for: what is cached in the old one stays of use.
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    environment = {**os.environ, "HOME": str(folder), "XDG_CACHE_HOME": cache}
+    command = [sys.executable, "-W", "ignore", "-c", script]
+    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment)
     assert run.returncode == 0, run.stderr
+
+
+def test_the_page_of_clients_runs(tmp_path: Path) -> None:
+    *before, adbc = blocks("clients.md", "python")
+    assert "LOAD grouplearn" in adbc
+    run_blocks(before, tmp_path)
     assert (tmp_path / "demand.html").stat().st_size > 5_000
+    try:
+        build(importlib.metadata.version("duckdb"))
+    except BuildError as error:
+        pytest.skip(f"the extension that ADBC needs cannot be built here: {error}")
+    install = [str(Path(sys.executable).parent / "grouplearn"), "duckdb", "--install"]
+    subprocess.run(install, env={**os.environ, "HOME": str(tmp_path)}, check=True, capture_output=True)
+    run_blocks([adbc, "assert best.column('status').to_pylist() == ['done'] * 3"], tmp_path)
 
 
 def test_what_the_page_says_of_dbt_is_what_is_tested() -> None:
