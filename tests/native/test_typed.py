@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pexpect
-from native_builds import COUNT, TABLE, TRAIN, built
+from native_builds import COUNT, TABLE, TRAIN, built, wait_until
 
 from grouplearn.frontends.native import launch
 
@@ -44,15 +44,6 @@ def is_running(pid: int) -> bool:
         return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return False
-
-
-def wait_until(condition, seconds: float = 10) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def test_typed_over_several_lines(terminal):
