@@ -157,6 +157,32 @@ def test_no_core_is_burnt_while_other_threads_have_all_the_work(connection: duck
     assert time.process_time() - began < nap_s / 2
 
 
+FORKS = """
+import duckdb, os, sys, time
+def trained(connection):
+    connection.execute(f"LOAD '{sys.argv[1]}'")
+    connection.execute(sys.argv[2])
+    return len(connection.execute(sys.argv[3]).fetchall())
+config = {"allow_unsigned_extensions": "true"}
+parents = duckdb.connect(config=config)
+assert trained(parents) == 3
+child = os.fork()
+if not child:
+    os._exit(trained(duckdb.connect(config=config)) - 3)
+assert os.waitpid(child, 0) == (child, 0)
+assert len(parents.execute("SHOW MODELS").fetchall()) == 1
+print("both")
+"""
+
+
+def test_a_fork_starts_a_process_of_its_own_and_leaves_its_parents() -> None:
+    text = "CREATE TABLE t AS SELECT i % 3 AS g, i * 0.5 AS x, i * 1.5 + 1 AS y FROM range(300) AS r(i)"
+    command = [sys.executable, "-W", "ignore", "-c", FORKS, str(built(VERSION)), text, TRAIN.format(name="m")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("both\n")  # after DuckDB's bar where this takes seconds
+
+
 def test_loaded_by_name_where_duckdb_looks() -> None:
     folder = built(VERSION).parents[2]
     config = {"allow_unsigned_extensions": "true", "extension_directory": str(folder)}
