@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 FLIGHTS := build/flights.duckdb
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types contracts unit extension bench clean
+.PHONY: help demo test check lint types contracts unit extension wheel bench clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -41,6 +41,9 @@ unit: $(STAMP)  ## the tests, two files at a time
 
 extension: $(STAMP)  ## build the extension for the duckdb shell and for Python (of some: VERSIONS="1.5.6 2.0.0")
 	$(BIN)/python -m grouplearn.frontends.native.build $(VERSIONS)
+
+wheel:  ## a wheel with the extension in it, in dist/, tried where there is no compiler (minutes)
+	PYTHON=$(PYTHON) .ci/wheel
 
 bench: $(STAMP)  ## time us and the alternatives side by side (minutes)
 	for script in benchmarks/[a-z]*.py; do $(BIN)/python $$script || exit 1; done

@@ -4,6 +4,7 @@
 """
 
 import argparse
+import os
 import statistics
 import subprocess
 import sys
@@ -38,6 +39,14 @@ def worker_of(pid: int) -> int:
         except OSError:
             continue
     raise SystemExit("no process of grouplearn's")
+
+
+def memory(pid: int, name: str) -> str:
+    return f"{name} {resident(pid):7.1f} MB, process of ours {resident(worker_of(pid)):7.1f} MB"
+
+
+def is_shown(number: int, trains: int) -> bool:
+    return number in (1, 10) or number % max(1, trains // 10) == 0
 
 
 def others(repeats: int = 7, statements: int = 3_000) -> None:
@@ -88,11 +97,23 @@ def one_shell(trains: int, database: str) -> None:
     started = time.monotonic()
     for number in range(1, trains + 1):
         say(TRAIN.format(name="m"))
-        if number in (1, 10) or number % (trains // 5) == 0:
-            memory = f"shell {resident(child.pid):7.1f} MB, process of ours {resident(worker_of(child.pid)):7.1f} MB"
-            print(f"{number:6} TRAINs in one shell: {memory}, {(time.monotonic() - started) / number:.3f} s each")
+        if is_shown(number, trains):
+            seconds = (time.monotonic() - started) / number
+            print(f"{number:6} TRAINs in one shell: {memory(child.pid, 'shell')}, {seconds:.3f} s each", flush=True)
     child.stdin.close()
     print("exit status", child.wait())
+
+
+def with_parameters(trains: int, database: str) -> None:
+    """Print the memory of a Python process that trains with parameters, which is done when the statement is planned."""
+    with duckdb.connect(database, config={"allow_unsigned_extensions": "true"}) as connection:
+        connection.execute(f"LOAD '{build(duckdb.__version__)}'")
+        connection.execute(TABLE)
+        text = TRAIN.format(name="m").replace("FROM t", "FROM t WHERE x >= $1")
+        for number in range(1, trains + 1):
+            assert len(connection.execute(text, [number % 3]).fetchall()) == 3
+            if is_shown(number, trains):
+                print(f"{number:6} TRAINs with $1: {memory(os.getpid(), 'Python')}", flush=True)
 
 
 def many_threads(threads: int, each: int) -> None:
@@ -118,7 +139,7 @@ def many_threads(threads: int, each: int) -> None:
         thread.start()
     while any(thread.is_alive() for thread in running):
         time.sleep(max(2.0, each / 20))
-        print(f"{time.monotonic() - started:6.0f} s: Python {resident('self'):7.1f} MB")
+        print(f"{time.monotonic() - started:6.0f} s: {memory(os.getpid(), 'Python')}", flush=True)
     print(f"{threads} threads x {each} TRAINs in {time.monotonic() - started:.0f} s, {len(failed)} failed", *failed[:3])
 
 
@@ -131,4 +152,5 @@ if __name__ == "__main__":
     others()
     with tempfile.TemporaryDirectory() as folder:
         one_shell(options.trains, f"{folder}/a.duckdb")
+        with_parameters(options.trains, f"{folder}/b.duckdb")
     many_threads(options.threads, options.each)

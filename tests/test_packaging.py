@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 import tomllib
+import zipfile
 from pathlib import Path
+
+import pytest
+
+from grouplearn.frontends.native.locate import build_for
 
 ROOT = Path(__file__).parent.parent
 SETUPTOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
@@ -39,3 +47,27 @@ def test_every_resource_is_listed() -> None:
     }
     left_out = [path for path in resources if not any(path.match(pattern) for pattern in listed[path])]
     assert left_out == []
+
+
+def test_a_wheel_has_every_file_and_the_extensions_that_were_built(tmp_path: Path) -> None:
+    """``make wheel`` tries such a wheel with real ones."""
+    copy = tmp_path / "copy"
+    for path in [*files(), *(ROOT / name for name in ("pyproject.toml", "README.md", "LICENSE"))]:
+        if path.suffix != ".duckdb_extension":
+            target = copy / path.relative_to(ROOT)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+    extension = build_for("9.8.7", copy / "udfs/extensions")
+    extension.parent.mkdir(parents=True)
+    extension.write_bytes(b"built")
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(copy)]
+    made = subprocess.run(command, capture_output=True, text=True)
+    if "the requirement setuptools>=77" in made.stderr:
+        pytest.skip(f"setuptools cannot be had here: {made.stderr[-300:]}")
+    assert made.returncode == 0, made.stderr
+    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
+        held = set(wheel.namelist())
+    expected = {Path(package_of(path).replace(".", "/"), path.name) for path in files() if path.suffix == ".py"}
+    assert {str(path) for path in expected} <= held
+    built = extension.relative_to(copy / "udfs")
+    assert {f"grouplearn/udfs/{built}", "grouplearn/udfs/native/channel.hpp", "grouplearn/py.typed"} <= held

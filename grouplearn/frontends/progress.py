@@ -247,8 +247,9 @@ class TerminalProgress(_Display):
             self._live.start()
 
     def _draw(self, tally: Tally) -> None:  # noqa: ARG002
-        if self._live is not None:
-            self._live.refresh()  # it reads the tally itself
+        live = self._live  # another thread may close the display
+        if live is not None:
+            live.refresh()  # it reads the tally itself
 
     def _close(self, tally: Tally) -> None:  # noqa: ARG002
         live, self._live = self._live, None

@@ -4,6 +4,8 @@ import os
 import re
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -60,3 +62,13 @@ def spelled(version: str, statement: str) -> str:
     if version.startswith("1.4.") and statement.startswith(("SHOW ", "SET ", "RESET ")):
         return f"FROM grouplearn('{statement.rstrip(';')}');"
     return statement
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 10) -> bool:
+    """Return whether the condition came true in that time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False

@@ -7,9 +7,11 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pytest
 from native_builds import built
 from overlay import overlay
@@ -128,6 +130,57 @@ def test_threads_with_cursors_of_their_own(connection: duckdb.DuckDBPyConnection
     for thread in threads:
         thread.join()
     assert failed == []
+
+
+def test_no_core_is_burnt_while_other_threads_have_all_the_work(connection: duckdb.DuckDBPyConnection) -> None:
+    """The other thread naps over its rows; this one, which waits for it, takes no time of a core."""
+    here, nap_s, napping = threading.get_ident(), 2.0, threading.Event()
+
+    def slow(values: pa.Array) -> pa.Array:
+        if napping.is_set():
+            return values
+        if threading.get_ident() == here:
+            napping.wait(1)
+        else:
+            napping.set()
+            time.sleep(nap_s)
+        return values
+
+    connection.create_function("slow", slow, ["DOUBLE"], "DOUBLE", type="arrow", side_effects=True)
+    connection.execute(
+        "SET threads = 2; CREATE TABLE t3 AS SELECT i % 3 AS g, i * 0.5 AS x, i + 1.5 AS y FROM range(400000) r(i)"
+    )
+    text = TRAIN.format(name="m").replace("FROM t", "FROM t3 WHERE slow(x) < ?")
+    began = time.process_time()
+    connection.execute(text, [50])  # with parameters a statement is carried out by the thread that executes it
+    assert napping.is_set()
+    assert time.process_time() - began < nap_s / 2
+
+
+FORKS = """
+import duckdb, os, sys, time
+def trained(connection):
+    connection.execute(f"LOAD '{sys.argv[1]}'")
+    connection.execute(sys.argv[2])
+    return len(connection.execute(sys.argv[3]).fetchall())
+config = {"allow_unsigned_extensions": "true"}
+parents = duckdb.connect(config=config)
+assert trained(parents) == 3
+child = os.fork()
+if not child:
+    os._exit(trained(duckdb.connect(config=config)) - 3)
+assert os.waitpid(child, 0) == (child, 0)
+assert len(parents.execute("SHOW MODELS").fetchall()) == 1
+print("both")
+"""
+
+
+def test_a_fork_starts_a_process_of_its_own_and_leaves_its_parents() -> None:
+    text = "CREATE TABLE t AS SELECT i % 3 AS g, i * 0.5 AS x, i * 1.5 + 1 AS y FROM range(300) AS r(i)"
+    command = [sys.executable, "-W", "ignore", "-c", FORKS, str(built(VERSION)), text, TRAIN.format(name="m")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("both\n")  # after DuckDB's bar where this takes seconds
 
 
 def test_loaded_by_name_where_duckdb_looks() -> None:

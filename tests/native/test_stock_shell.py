@@ -182,6 +182,21 @@ def test_errors_of_others_are_theirs(run):
     assert "Parser Error: syntax error" in run("-c", f"SELEC 1; {TRAIN}").stderr
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "grouplearn_statement(1, 0, 0, 4, if(i > 5, 'SHOW MODELS and more than fits', NULL))",
+        "grouplearn_statement(1, 0, 0, 11, 'SHOW MODELS')",
+        "grouplearn_statement_with(0, 0, 11, 'SHOW MODELS', {'1': i})",
+        "grouplearn_answer(if(i > 5, 1, NULL)::UBIGINT)",
+    ],
+)
+def test_functions_of_statements_are_not_for_others(run, call):
+    """They take one row without NULL: the place of a NULL has whatever is in memory."""
+    done = run("-csv", "-c", f"SELECT {call} FROM range(3) AS r(i)")
+    assert "this function is for statements of grouplearn's" in done.stderr
+
+
 def test_words_of_ours_in_sql_of_others(run):
     done = run(
         "-csv",

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pexpect
-from native_builds import COUNT, TABLE, TRAIN, built
+from native_builds import COUNT, TABLE, TRAIN, built, wait_until
 
 from grouplearn.frontends.native import launch
 
@@ -46,15 +46,6 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def wait_until(condition, seconds: float = 10) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
-
-
 def test_typed_over_several_lines(terminal):
     ask(terminal, TABLE, "")
     for line in TRAIN.replace(" FROM", "\nFROM").split("\n"):
@@ -63,17 +54,48 @@ def test_typed_over_several_lines(terminal):
     ask(terminal, "SELECT 'all' || 'right';", "allright")
 
 
-def test_ctrl_c_stops_training_and_leaves_the_shell_usable(terminal):
+def test_ctrl_c_stops_training_and_leaves_the_shell_usable(terminal, shell):
     for line in LONG.split("\n"):
         terminal.send(line + "\r")
     terminal.expect(r"epochs \d")  # its progress is shown
     terminal.sendintr()
+    if not launch.version_of(shell).startswith("1.4."):  # which says so itself, in its own way
+        terminal.expect("nterrupted")
     asked = time.monotonic()
     ask(terminal, "SELECT 'still' || 'here';", "stillhere")
     assert time.monotonic() - asked < 6  # 2 s, and what a machine that does other things needs to say so
     ask(terminal, "SELECT count(*) || 'models' FROM duckdb_views() WHERE view_name = 'long';", "0models")
     ask(terminal, TABLE, "")
     ask(terminal, TRAIN, "0,100,")
+
+
+def test_ctrl_c_while_the_process_starts_does_not_end_it(terminal):
+    ask(terminal, TABLE, "")
+    terminal.send(TRAIN + "\r")
+    assert wait_until(lambda: worker_of(terminal.pid) is not None)
+    worker = worker_of(terminal.pid)
+    terminal.sendintr()
+    ask(terminal, "SELECT 'still' || 'here';", "stillhere")
+    ask(terminal, TRAIN.replace("TRAIN", "TRAIN OR REPLACE"), "0,100,")
+    assert worker_of(terminal.pid) == worker
+
+
+def test_ctrl_c_when_the_process_does_not_listen(terminal):
+    """Not while it is waited for, and not while it is sent more than fits into a socket."""
+    ask(terminal, f"{TABLE} {TRAIN}", "0,100,")
+    worker = worker_of(terminal.pid)
+    os.kill(worker, signal.SIGSTOP)
+    for statement in (
+        TRAIN.replace("MODEL m", "MODEL n"),
+        "SELECT predict_value('m', {g: g, x: x, long: repeat('long', 2000)}) FROM t;",
+    ):
+        terminal.send(statement + "\r")
+        time.sleep(1)
+        terminal.sendintr()
+        ask(terminal, "SELECT 'still' || 'here';", "stillhere")
+    os.kill(worker, signal.SIGCONT)
+    ask(terminal, "SELECT count(predict_value('m', t)) || 'values' FROM t;", "300values")
+    assert worker_of(terminal.pid) == worker
 
 
 def test_a_killed_worker_is_an_error_and_the_next_statement_has_a_new_one(terminal):

@@ -133,7 +133,20 @@ struct Buffer {
 	const void *data;
 	size_t size;
 	size_t position;
+	//! Of values of fixed width among which there are NULLs: the width, the rows and their validity.
+	size_t width;
+	size_t rows;
+	const uint8_t *validity;
 };
+
+//! Zeroes the values of NULLs, which the database leaves as its memory happens to be.
+void Blank(char *values, const Buffer &buffer) {
+	for (size_t row = 0; row < buffer.rows; row++) {
+		if (!(buffer.validity[row / 8] >> (row % 8) & 1)) {
+			std::memset(values + row * buffer.width, 0, buffer.width);
+		}
+	}
+}
 
 class Packing {
 public:
@@ -146,7 +159,7 @@ public:
 		header.Number<int64_t>(array.n_buffers).Number<int64_t>(array.n_children);
 		header.Number<int64_t>(array.dictionary ? 1 : 0);
 		for (int64_t buffer = 0; buffer < array.n_buffers; buffer++) {
-			AddBuffer(array.buffers[buffer], array.buffers[buffer] ? BufferBytes(schema.format, array, buffer) : 0);
+			AddBuffer(schema.format, array, buffer);
 		}
 		for (int64_t child = 0; child < array.n_children; child++) {
 			Add(*schema.children[child], *array.children[child]);
@@ -157,10 +170,14 @@ public:
 	}
 
 private:
-	void AddBuffer(const void *data, size_t size) {
+	void AddBuffer(const char *format, const ArrowArray &array, int64_t buffer) {
+		auto data = array.buffers[buffer];
+		auto size = data ? BufferBytes(format, array, buffer) : 0;
 		header.Number<uint64_t>(data ? total : ABSENT).Number<uint64_t>(size);
 		if (data) {
-			pieces.push_back({data, size, total});
+			auto width = buffer == 1 ? Width(format) : 0;
+			auto validity = width && array.null_count ? static_cast<const uint8_t *>(array.buffers[0]) : nullptr;
+			pieces.push_back({data, size, total, width, validity ? size / width : 0, validity});
 			total += (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 		}
 	}
@@ -261,6 +278,7 @@ std::string PackArray(const ArrowSchema &schema, const ArrowArray &array) {
 	std::memcpy(&packed[sizeof(begin)], packing.header.bytes.data(), packing.header.bytes.size());
 	for (auto &piece : packing.pieces) {
 		std::memcpy(&packed[start + piece.position], piece.data, piece.size);
+		Blank(&packed[start + piece.position], piece);
 	}
 	return packed;
 }

@@ -1,19 +1,39 @@
 #include "carrying.hpp"
 
+#include <cstdio>
+#include <unistd.h>
+
 #include "queries.hpp"
 
 namespace grouplearn {
+namespace {
+
+//! Since 1.5 the shell is silent about interrupts; what is left of a run, and how to go on with it, is worth a line.
+void ShowInterrupt(const Failure &failure) {
+#if !GROUPLEARN_DUCKDB_1_4
+	if (failure.type == "INTERRUPT" && !IsHostPython() && isatty(STDERR_FILENO)) {
+		std::fprintf(stderr, "%s\n", failure.message.c_str());
+	}
+#endif
+}
+
+} // namespace
 
 std::string Carry(duckdb::ClientContext &user, const Instance &instance, const Request &request) {
 	Writer writer;
 	writer.Number(instance.serial).Number<uint64_t>(TransactionId(user));
 	writer.Number(request.lines).Number(request.start).Number(request.stop).Text(request.text);
 	writer.Text(request.schema);
-	Channel channel;
+	Channel channel([&user] { return IsAskedToStop(user); });
 	channel.Send(Kind::STATEMENT, writer.bytes + request.values);
 	Connection ours(*user.db.get());
 	Loan loan(user, ours.Context());
-	return Server(channel, user, ours).Serve().body;
+	try {
+		return Server(channel, user, ours).Serve().body;
+	} catch (const Failure &failure) {
+		ShowInterrupt(failure);
+		throw;
+	}
 }
 
 duckdb::ClientContext &Unwrapped(duckdb_client_context wrapped) {

@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <utility>
 
 extern char **environ;
 
@@ -23,7 +24,7 @@ namespace {
 constexpr int POLL_MS = 50;
 //! How long an interrupted statement may take to end before it is left to itself.
 constexpr double PATIENCE_S = 1.5;
-constexpr uint64_t OPENED = 1, INTERRUPTED = 2;
+constexpr uint64_t OPENED = 1, INTERRUPTED = 2, FORGOTTEN = 3;
 
 //! The process, and the socket on which it is handed new channels. When the last copy of our end closes, it ends.
 struct Process {
@@ -73,8 +74,18 @@ void Start(Process &process) {
 	posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
 	posix_spawn_file_actions_adddup2(&actions, 2, 1);
 	posix_spawn_file_actions_adddup2(&actions, ends[1], 3);
+	// The terminal's Ctrl-C is for us alone, and a Python that is only starting would die of it: it unblocks the signal
+	// when it ignores it. What our thread has blocked is not for it.
+	posix_spawnattr_t attributes;
+	posix_spawnattr_init(&attributes);
+	sigset_t blocked;
+	sigemptyset(&blocked);
+	sigaddset(&blocked, SIGINT);
+	posix_spawnattr_setsigmask(&attributes, &blocked);
+	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
 	const char *arguments[] = {python.c_str(), "-P", "-m", "grouplearn.frontends.native.worker", "3", nullptr};
-	int failed = posix_spawnp(&process.pid, python.c_str(), &actions, nullptr, const_cast<char **>(arguments), environ);
+	int failed = posix_spawnp(&process.pid, python.c_str(), &actions, &attributes, const_cast<char **>(arguments), environ);
+	posix_spawnattr_destroy(&attributes);
 	posix_spawn_file_actions_destroy(&actions);
 	close(ends[1]);
 	if (failed) {
@@ -88,9 +99,9 @@ void Start(Process &process) {
 	process.owner = getpid();
 }
 
-//! Sends a control message, with a socket if ``handed`` is one; false where the process is gone.
-bool Tell(Process &process, uint64_t what, uint64_t channel, int handed) {
-	uint64_t words[2] = {what, channel};
+//! Sends a control message about a channel or an instance, with a socket if ``handed`` is one; false where the process is gone.
+bool Tell(Process &process, uint64_t what, uint64_t number, int handed) {
+	uint64_t words[2] = {what, number};
 	iovec data = {words, sizeof(words)};
 	alignas(cmsghdr) char room[CMSG_SPACE(sizeof(int))] = {};
 	msghdr message = {};
@@ -116,12 +127,16 @@ bool HasEnded(Process &process) {
 	if (process.control < 0 || process.owner != getpid()) {
 		return true;
 	}
-	return waitpid(process.pid, nullptr, WNOHANG) != 0;
+	if (waitpid(process.pid, nullptr, WNOHANG) == 0) {
+		return false;
+	}
+	process.pid = 0; // the number may be another process's from now on
+	return true;
 }
 
 } // namespace
 
-Channel::Channel() {
+Channel::Channel(std::function<bool()> is_interrupted) : is_interrupted(std::move(is_interrupted)) {
 	auto &process = TheProcess();
 	std::lock_guard<std::mutex> guard(process.lock);
 	int ends[2];
@@ -165,8 +180,12 @@ void Channel::Send(Kind kind, const std::string &body) {
 	size_t sizes[2] = {sizeof(header), body.size()};
 	for (int part = 0; part < 2; part++) {
 		while (sizes[part]) {
-			auto sent = send(fd, parts[part], sizes[part], MSG_NOSIGNAL);
+			auto sent = send(fd, parts[part], sizes[part], MSG_NOSIGNAL | MSG_DONTWAIT);
 			if (sent < 0 && errno == EINTR) {
+				continue;
+			}
+			if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+				Wait(POLLOUT);
 				continue;
 			}
 			if (sent <= 0) {
@@ -178,26 +197,19 @@ void Channel::Send(Kind kind, const std::string &body) {
 	}
 }
 
-Frame Channel::Receive(const std::function<bool()> &is_interrupted) {
+Frame Channel::Receive() {
 	uint64_t header[2];
-	Read(header, sizeof(header), is_interrupted);
+	Read(header, sizeof(header));
 	Frame frame {Kind(uint32_t(header[0])), std::string(header[1], '\0')};
-	Read(&frame.body[0], header[1], is_interrupted);
+	Read(&frame.body[0], header[1]);
 	TheProcess().answered = true;
 	return frame;
 }
 
-void Channel::Read(void *into, size_t size, const std::function<bool()> &is_interrupted) {
+void Channel::Read(void *into, size_t size) {
 	auto at = static_cast<char *>(into);
 	while (size) {
-		pollfd waited = {fd, POLLIN, 0};
-		int ready = poll(&waited, 1, POLL_MS);
-		if (ready <= 0) {
-			if (told || is_interrupted()) {
-				PassOn();
-			}
-			continue;
-		}
+		Wait(POLLIN);
 		auto got = recv(fd, at, size, 0);
 		if (got < 0 && errno == EINTR) {
 			continue;
@@ -210,15 +222,31 @@ void Channel::Read(void *into, size_t size, const std::function<bool()> &is_inte
 	}
 }
 
+void Channel::Wait(short events) {
+	pollfd waited = {fd, events, 0};
+	while (poll(&waited, 1, POLL_MS) <= 0) {
+		if (told || is_interrupted()) {
+			PassOn();
+		}
+	}
+}
+
+//! Tells the process again and again: the first time it may not have begun yet what it is to stop.
 void Channel::PassOn() {
-	if (told && Now() - told > PATIENCE_S) {
+	told = told ? told : Now();
+	if (Now() - told > PATIENCE_S) {
 		throw Failure {"INTERRUPT", "Interrupted!"};
 	}
-	if (!told) {
-		told = Now();
-		auto &process = TheProcess();
-		std::lock_guard<std::mutex> guard(process.lock);
-		Tell(process, INTERRUPTED, id, -1);
+	auto &process = TheProcess();
+	std::lock_guard<std::mutex> guard(process.lock);
+	Tell(process, INTERRUPTED, id, -1);
+}
+
+void Forget(uint64_t instance) {
+	auto &process = TheProcess();
+	std::lock_guard<std::mutex> guard(process.lock);
+	if (!HasEnded(process)) {
+		Tell(process, FORGOTTEN, instance, -1);
 	}
 }
 

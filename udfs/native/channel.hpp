@@ -88,28 +88,40 @@ private:
 //! One statement's line to the grouplearn process, which is started where it is not running. All calls throw Failure.
 class Channel {
 public:
-	Channel();
+	//! ``is_interrupted`` is asked every few hundredths of a second while the process is waited for; it is told of it.
+	explicit Channel(std::function<bool()> is_interrupted);
 	~Channel();
 	Channel(const Channel &) = delete;
 
 	void Send(Kind kind, const std::string &body);
-	//! Waits for the process; ``is_interrupted`` is asked every few hundredths of a second, and passed on once.
-	Frame Receive(const std::function<bool()> &is_interrupted);
+	Frame Receive();
 
 private:
-	void Read(void *into, size_t size, const std::function<bool()> &is_interrupted);
+	void Read(void *into, size_t size);
+	void Wait(short events);
 	void PassOn();
 	[[noreturn]] void Died();
 
+	std::function<bool()> is_interrupted;
 	int fd = -1;
 	uint64_t id = 0;
-	//! When the process was told of an interrupt, in seconds; 0 before.
+	//! When the process was first told of an interrupt, in seconds; 0 before.
 	double told = 0;
 };
+
+//! Lets the process, if one runs, forget what it keeps for a database instance.
+void Forget(uint64_t instance);
 
 //! Whether the program that the database runs in was asked to stop, where that is Python and we are on its main thread: its
 //! handlers of signals run between two steps of Python code, and there are none while it waits for us.
 bool IsHostInterrupted();
+
+//! Whether the program that the database runs in is Python.
+bool IsHostPython();
+
+//! Notes the python that the database runs in, where it is one. It needs Python's lock, which must not be waited for while
+//! one of ours is held.
+void NoteHostPython();
 
 //! Where ``python -m grouplearn.frontends.native.worker`` can be run.
 std::string FindPython();

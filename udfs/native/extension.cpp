@@ -27,14 +27,13 @@ public:
 			order.pop_front();
 		}
 	}
-	bool Find(uint64_t token, std::string &sql) {
+	std::string Find(uint64_t token) {
 		std::lock_guard<std::mutex> guard(lock);
 		auto found = kept.find(token);
 		if (found == kept.end()) {
-			return false;
+			throw Failure {"Invalid Input", "grouplearn: the statement was not carried out, or too long ago"};
 		}
-		sql = found->second;
-		return true;
+		return found->second;
 	}
 
 private:
@@ -53,6 +52,18 @@ T Argument(duckdb_data_chunk chunk, idx_t column) {
 	return static_cast<T *>(duckdb_vector_get_data(duckdb_data_chunk_get_vector(chunk, column)))[0];
 }
 
+//! Our own texts call the functions with one row and no NULL.
+void RefuseOtherCalls(duckdb_data_chunk arguments) {
+	bool ours = duckdb_data_chunk_get_size(arguments) == 1;
+	for (idx_t column = 0; column < duckdb_data_chunk_get_column_count(arguments); column++) {
+		auto validity = duckdb_vector_get_validity(duckdb_data_chunk_get_vector(arguments, column));
+		ours &= !validity || duckdb_validity_row_is_valid(validity, 0);
+	}
+	if (!ours) {
+		throw Failure {"Invalid Input", "grouplearn: this function is for statements of grouplearn's, which call it themselves"};
+	}
+}
+
 //! The arguments from ``column`` on that say where a statement is and what it says.
 Request Written(duckdb_data_chunk arguments, idx_t column) {
 	auto text = Argument<duckdb_string_t>(arguments, column + 3);
@@ -64,13 +75,14 @@ Request Written(duckdb_data_chunk arguments, idx_t column) {
 //! grouplearn_statement(token, lines, start, stop, text): carries one of our statements out, and keeps its answer.
 void RunStatement(duckdb_function_info info, duckdb_data_chunk arguments, duckdb_vector result) {
 	auto &instance = *static_cast<Instance *>(duckdb_scalar_function_get_extra_info(info));
-	auto token = Argument<uint64_t>(arguments, 0);
 	try {
+		RefuseOtherCalls(arguments);
+		auto token = Argument<uint64_t>(arguments, 0);
 		TheAnswers().Keep(token, Carry(BoundContext(info), instance, Written(arguments, 1)));
+		static_cast<uint64_t *>(duckdb_vector_get_data(result))[0] = token;
 	} catch (const Failure &failure) {
 		Raise(failure);
 	}
-	static_cast<uint64_t *>(duckdb_vector_get_data(result))[0] = token;
 }
 
 //! grouplearn_statement_with(lines, start, stop, text, values): carries one of our statements out and returns the query whose
@@ -79,6 +91,7 @@ void RunStatementWith(duckdb_function_info info, duckdb_data_chunk arguments, du
 	auto &user = BoundContext(info);
 	auto &instance = *static_cast<Instance *>(duckdb_scalar_function_get_extra_info(info));
 	try {
+		RefuseOtherCalls(arguments);
 		auto request = Written(arguments, 0);
 		Connection ours(*user.db.get());
 		request.values = PackArguments(ours, arguments, {"lines", "start", "stop", "text", "values"}, request.schema);
@@ -90,13 +103,14 @@ void RunStatementWith(duckdb_function_info info, duckdb_data_chunk arguments, du
 }
 
 //! grouplearn_answer(token): the query whose rows are the answer of a statement that was carried out.
-void ReadAnswer(duckdb_function_info info, duckdb_data_chunk arguments, duckdb_vector result) {
-	std::string sql;
-	if (!TheAnswers().Find(Argument<uint64_t>(arguments, 0), sql)) {
-		duckdb_scalar_function_set_error(info, "grouplearn: the statement was not carried out, or too long ago");
-		return;
+void ReadAnswer(duckdb_function_info, duckdb_data_chunk arguments, duckdb_vector result) {
+	try {
+		RefuseOtherCalls(arguments);
+		auto sql = TheAnswers().Find(Argument<uint64_t>(arguments, 0));
+		duckdb_vector_assign_string_element_len(result, 0, sql.data(), sql.size());
+	} catch (const Failure &failure) {
+		Raise(failure);
 	}
-	duckdb_vector_assign_string_element_len(result, 0, sql.data(), sql.size());
 }
 
 duckdb_scalar_function Function(const char *name, duckdb_type returned, duckdb_scalar_function_t function) {
@@ -187,6 +201,7 @@ bool Load(duckdb_database database, std::string &error) {
 		error = "cannot connect to the database";
 		return false;
 	}
+	NoteHostPython();
 	auto context = reinterpret_cast<duckdb::Connection *>(connection)->context.get();
 	std::unique_ptr<Instance> instance(new Instance {context->db.get(), ++serials});
 	bool loaded = RegisterStatements(connection, *instance) && RegisterPredictions(connection, *instance);

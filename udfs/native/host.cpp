@@ -4,6 +4,21 @@
 #include <stdexcept>
 
 namespace grouplearn {
+namespace {
+
+//! DuckDB 1.5.2 has these members and leaves them as its memory happens to be, so that an error may or may not invalidate the
+//! transaction; before, it has none.
+template <class Transaction>
+auto SetStandardPolicy(Transaction &transaction, int) -> decltype(void(transaction.auto_rollback)) {
+	transaction.invalidation_policy = decltype(transaction.invalidation_policy)::STANDARD_POLICY;
+	transaction.auto_rollback = false;
+}
+
+template <class Transaction>
+void SetStandardPolicy(Transaction &, long) {
+}
+
+} // namespace
 
 Connection::Connection(duckdb::DatabaseInstance &database) {
 	// A database handle of the shape that duckdb_connect reads: a pointer to a DuckDB, whose first member is the instance.
@@ -18,6 +33,7 @@ Connection::Connection(duckdb::DatabaseInstance &database) {
 	if (duckdb_connect(reinterpret_cast<duckdb_database>(&wrapper), &handle) != DuckDBSuccess) {
 		throw Failure {"Connection", "grouplearn: cannot connect to the database"};
 	}
+	SetStandardPolicy(Context().transaction, 0);
 }
 
 Connection::~Connection() {

@@ -36,6 +36,10 @@ struct Instance {
 	duckdb::DatabaseInstance *database;
 	//! Tells apart instances that come to lie at one address.
 	uint64_t serial;
+
+	~Instance() {
+		Forget(serial);
+	}
 };
 
 inline bool IsInterrupted(const duckdb::ClientContext &context) {
@@ -44,6 +48,11 @@ inline bool IsInterrupted(const duckdb::ClientContext &context) {
 #else
 	return context.interrupted.load();
 #endif
+}
+
+//! Whether the user has asked the statement to stop.
+inline bool IsAskedToStop(const duckdb::ClientContext &user) {
+	return IsInterrupted(user) || IsHostInterrupted();
 }
 
 //! The number of the transaction that the user's statement runs in, as current_transaction_id() gives it.

@@ -26,9 +26,11 @@ using Parsed = duckdb::vector<duckdb::unique_ptr<duckdb::SQLStatement>>;
 struct ParserInfo : duckdb::ParserExtensionInfo {
 	//! Lives as long as the database: its functions point to it.
 	std::unique_ptr<Instance> instance;
-	//! Overrides of other extensions that were there but not in use; they stay so unless the user asks for them by 'strict'.
-	//! (The shell has an experimental parser among them.)
-	std::vector<std::pair<duckdb::parser_override_function_t, duckdb::shared_ptr<duckdb::ParserExtensionInfo>>> others;
+	//! The database's list as it was: a text that another thread was parsing when we came is parsed to its end with it.
+	std::vector<duckdb::ParserExtension> before;
+	//! Whether overrides in it were not in use; they stay so unless the user asks for them by 'strict'. (The shell has an
+	//! experimental parser among them.)
+	bool silenced;
 };
 
 //! The leading members of the database's ExtensionCallbackRegistry, which no header has.
@@ -123,9 +125,12 @@ Parsed ParseOurs(Instance &instance, const std::string &text, const std::vector<
 }
 
 duckdb::ParserOverrideResult Others(ParserInfo &info, const std::string &text, duckdb::ParserOptions &options) {
-	if (options.parser_override_setting == duckdb::AllowParserOverride::STRICT_OVERRIDE) {
-		for (auto &other : info.others) {
-			auto result = other.first(other.second.get(), text, options);
+	if (info.silenced && options.parser_override_setting == duckdb::AllowParserOverride::STRICT_OVERRIDE) {
+		for (auto &other : info.before) {
+			if (!other.parser_override) {
+				continue;
+			}
+			auto result = other.parser_override(other.parser_info.get(), text, options);
 			if (result.type == duckdb::ParserExtensionResultType::PARSE_SUCCESSFUL) {
 				return result;
 			}
@@ -158,17 +163,19 @@ void InstallParser(std::unique_ptr<Instance> instance, bool others_in_use) {
 	auto registry = reinterpret_cast<Registry *>(manager.callback_registry.get());
 	auto info = std::make_shared<ParserInfo>();
 	info->instance = std::move(instance);
+	info->silenced = !others_in_use;
+	std::vector<duckdb::ParserExtension> after(1);
+	after[0].parser_override = Override;
+	after[0].parser_info = duckdb::shared_ptr<duckdb::ParserExtensionInfo>(std::shared_ptr<duckdb::ParserExtensionInfo>(info));
 	auto &extensions = static_cast<std::vector<duckdb::ParserExtension> &>(registry->parser_extensions);
 	for (auto &each : extensions) {
-		if (each.parser_override && !others_in_use) {
-			info->others.emplace_back(each.parser_override, each.parser_info);
-			each.parser_override = nullptr;
+		after.push_back(each);
+		if (info->silenced) {
+			after.back().parser_override = nullptr;
 		}
 	}
-	duckdb::ParserExtension extension;
-	extension.parser_override = Override;
-	extension.parser_info = duckdb::shared_ptr<duckdb::ParserExtensionInfo>(std::shared_ptr<duckdb::ParserExtensionInfo>(info));
-	extensions.insert(extensions.begin(), extension);
+	extensions.swap(after);
+	info->before.swap(after);
 }
 
 } // namespace grouplearn

@@ -18,7 +18,8 @@ struct Predicting {
 
 //! One thread's line to the process while a query runs.
 struct Line {
-	explicit Line(duckdb::ClientContext &user) : connection(*user.db.get()) {
+	explicit Line(duckdb::ClientContext &user)
+	    : channel([&user] { return IsAskedToStop(user); }), connection(*user.db.get()) {
 	}
 	Channel channel;
 	Connection connection;

@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <dlfcn.h>
 #include <fstream>
+#include <mutex>
 #include <string>
 #include <unistd.h>
 
@@ -38,17 +39,20 @@ const Python *HostPython() {
 }
 
 //! sys.executable, where the database runs inside of Python.
+struct Host {
+	std::mutex lock;
+	std::string executable;
+};
+
+Host &TheHost() {
+	static auto host = new Host();
+	return *host;
+}
+
 std::string HostExecutable() {
-	auto python = HostPython();
-	if (!python) {
-		return "";
-	}
-	auto state = python->ensure();
-	auto executable = python->get("executable");
-	auto text = executable ? python->utf8(executable) : nullptr;
-	std::string found = text ? text : "";
-	python->release(state);
-	return found;
+	auto &host = TheHost();
+	std::lock_guard<std::mutex> guard(host.lock);
+	return host.executable;
 }
 
 //! The file that this extension was loaded from.
@@ -76,6 +80,25 @@ std::string NeighbouringExecutable() {
 }
 
 } // namespace
+
+bool IsHostPython() {
+	return HostPython() != nullptr;
+}
+
+void NoteHostPython() {
+	auto python = HostPython();
+	if (!python) {
+		return;
+	}
+	auto state = python->ensure();
+	auto executable = python->get("executable");
+	auto text = executable ? python->utf8(executable) : nullptr;
+	std::string found = text ? text : "";
+	python->release(state);
+	auto &host = TheHost();
+	std::lock_guard<std::mutex> guard(host.lock);
+	host.executable = found;
+}
 
 bool IsHostInterrupted() {
 	auto python = getpid() == gettid() ? HostPython() : nullptr;

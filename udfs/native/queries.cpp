@@ -1,5 +1,9 @@
 #include "queries.hpp"
 
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
 #include "arrow_frames.hpp"
 #include "duckdb/common/arrow/arrow.hpp"
 
@@ -97,6 +101,25 @@ struct Array {
 	}
 };
 
+//! Sleeps while other threads have all tasks of a query, longer each time: the C API has nothing to wait for, and asking it
+//! again and again would keep a core from them.
+class Pause {
+public:
+	void Take(duckdb_pending_state state) {
+		if (state != DUCKDB_PENDING_NO_TASKS_AVAILABLE) {
+			length = SHORTEST;
+			return;
+		}
+		std::this_thread::sleep_for(length);
+		length = std::min(2 * length, LONGEST);
+	}
+
+private:
+	using Microseconds = std::chrono::microseconds;
+	static constexpr Microseconds SHORTEST {10}, LONGEST {1000};
+	Microseconds length = SHORTEST;
+};
+
 } // namespace
 
 std::string PackChunk(duckdb_arrow_options options, duckdb_data_chunk chunk, std::vector<duckdb_logical_type> &types,
@@ -142,7 +165,7 @@ Server::Server(Channel &channel, duckdb::ClientContext &user, Connection &users)
 
 Frame Server::Serve() {
 	while (true) {
-		auto frame = channel.Receive([this] { return IsInterrupted(user) || IsHostInterrupted(); });
+		auto frame = channel.Receive();
 		if (frame.kind == Kind::FAILED) {
 			Reader reader(frame.body);
 			auto type = reader.Text();
@@ -212,10 +235,12 @@ void Server::Run(Connection &connection, duckdb_prepared_statement prepared, boo
 	if (start(prepared, &pending.handle)) {
 		Refuse(duckdb_pending_error(pending.handle));
 	}
+	Pause pause;
 	duckdb_pending_state state;
 	do {
 		state = duckdb_pending_execute_task(pending.handle);
 		PassOnInterrupt(connection);
+		pause.Take(state);
 	} while (!duckdb_pending_execution_is_finished(state));
 	if (duckdb_execute_pending(pending.handle, result)) {
 		Refuse(duckdb_result_error(result));
@@ -260,7 +285,7 @@ void Server::SendRows(Connection &connection, duckdb_result *result, bool exact)
 }
 
 void Server::PassOnInterrupt(Connection &connection) {
-	if (IsInterrupted(user) || IsHostInterrupted()) {
+	if (IsAskedToStop(user)) {
 		duckdb_interrupt(connection.handle);
 	}
 }

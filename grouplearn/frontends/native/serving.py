@@ -17,6 +17,7 @@ from grouplearn.frontends.native.frames import Body, Channel, Kind, blob, text
 from grouplearn.frontends.native.remote import RemoteConnection, python_rows
 from grouplearn.frontends.progress import choose_progress
 from grouplearn.parser.parse import parse_piece
+from grouplearn.runtime.job import Progress
 from grouplearn.session import Session
 
 #: Which part of a prediction is wanted: the numbers of ``udfs/native/predicting.cpp``.
@@ -57,7 +58,7 @@ class Line:
         self._channel = channel
         self._instances = instances
         self._session: Session | None = None
-        self._interrupted = False
+        self._progress: Progress | None = None
 
     def serve(self) -> None:
         """Answer requests until the other end is closed."""
@@ -70,10 +71,12 @@ class Line:
                 self._channel.send(Kind.FAILED, text(name), text(message))
 
     def interrupt(self) -> None:
-        """Ask the statement that runs to stop; may be called from any thread."""
-        self._interrupted = True
-        if self._session is not None:
-            self._session.interrupt()
+        """Ask the statement that runs to stop; may be called from any thread. One that has not begun does not hear of it."""
+        session, progress = self._session, self._progress
+        if session is not None:
+            session.interrupt()
+        if progress is not None:
+            progress.ended()  # the shell prompts again even if what was begun takes a while to end
 
     def _answer(self, kind: Kind, body: Body) -> None:
         instance = self._instances.setdefault(body.number(), Instance())
@@ -92,12 +95,13 @@ class Line:
         values = _values(body)
         connection = RemoteConnection(self._channel).as_duckdb()
         prediction.share(connection, instance.predictor)
-        self._session = Session(connection, choose_progress(), instance.settings)
+        self._progress = choose_progress()
+        self._session = Session(connection, self._progress, instance.settings)
         try:
             return self._session.answer(statement, written, values)
         finally:
             self._session.close()
-            self._session = None
+            self._session = self._progress = None
 
     def _predict(self, instance: Instance, transaction: int, body: Body) -> pa.RecordBatch:
         part = body.number()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from grouplearn.frontends.native.serving import Line
 
 _CONTROL = struct.Struct("=QQ")
-_OPENED = 1
+_OPENED, _INTERRUPTED, _FORGOTTEN = 1, 2, 3
 _PATIENCE_S = 5
 
 
@@ -25,6 +25,7 @@ def main() -> None:
     """Serve the control socket whose number is the only argument, until its other end closes."""
     # The terminal's Ctrl-C reaches the database's process, which passes on what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # we were started with it blocked
     with socket.socket(fileno=int(sys.argv[1])) as control:
         lines = _serve(control)
     # Nobody is left to hear of what runs; what was started for it (a cluster, say) is stopped, in a limited time.
@@ -52,8 +53,10 @@ def _serve(control: socket.socket) -> list[Line]:
             channel = Channel(socket.socket(fileno=handed[0]))
             lines[number] = Line(channel, instances)
             threading.Thread(target=_answer, args=(lines, number, channel), daemon=True).start()
-        elif number in lines:
+        elif what == _INTERRUPTED and number in lines:
             lines[number].interrupt()
+        elif what == _FORGOTTEN:
+            instances.pop(number, None)
 
 
 def _answer(lines: dict[int, Line], number: int, channel: Channel) -> None:
