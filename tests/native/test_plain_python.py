@@ -157,6 +157,52 @@ def test_no_core_is_burnt_while_other_threads_have_all_the_work(connection: duck
     assert time.process_time() - began < nap_s / 2
 
 
+INTERRUPTED = """
+import duckdb, os, signal, sys, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
+connection.execute(f"LOAD '{sys.argv[1]}'")
+connection.execute(sys.argv[2])
+connection.execute(sys.argv[3])
+for _ in range(5):
+    pressing = threading.Timer(0.4, os.kill, (os.getpid(), signal.SIGINT))
+    pressing.start()
+    try:
+        try:
+            connection.execute(sys.argv[4]).fetchall()
+        except duckdb.Error:
+            time.sleep(10)  # the signal is raised again for Python where it is Python's thread that works for us
+    except (RuntimeError, KeyboardInterrupt) as error:
+        print("interrupted", type(error).__name__)
+    pressing.join()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert connection.execute("SELECT 42").fetchall() == [(42,)]
+"""
+
+
+def test_control_c_is_heard_whichever_thread_works_for_us() -> None:
+    """Now and then it is one of the database's: Python's client cancels the query then, and waits for it without a word."""
+    text = "CREATE TABLE t AS SELECT i % 3 AS g, i * 0.5 AS x, i * 1.5 + 1 AS y FROM range(300) AS r(i)"
+    long = (
+        TRAIN.format(name="n").replace("linear_regression", "logistic_regression").replace("PREDICT y", "PREDICT g > 0")
+    )
+    long += " WITH (epochs = 1000000000, tolerance = 0, learning_rate = 1e-9)"
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-c",
+        INTERRUPTED,
+        str(built(VERSION)),
+        text,
+        TRAIN.format(name="m"),
+        long,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("interrupted") == 5
+
+
 FORKS = """
 import duckdb, os, sys, time
 def trained(connection):

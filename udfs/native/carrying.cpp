@@ -24,6 +24,7 @@ std::string Carry(duckdb::ClientContext &user, const Instance &instance, const R
 	writer.Number(instance.serial).Number<uint64_t>(TransactionId(user));
 	writer.Number(request.lines).Number(request.start).Number(request.stop).Text(request.text);
 	writer.Text(request.schema);
+	HostSignals signals;
 	Channel channel([&user] { return IsAskedToStop(user); });
 	channel.Send(Kind::STATEMENT, writer.bytes + request.values);
 	Connection ours(*user.db.get());

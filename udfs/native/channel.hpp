@@ -112,9 +112,23 @@ private:
 //! Lets the process, if one runs, forget what it keeps for a database instance.
 void Forget(uint64_t instance);
 
-//! Whether the program that the database runs in was asked to stop, where that is Python and we are on its main thread: its
-//! handlers of signals run between two steps of Python code, and there are none while it waits for us.
+//! Whether the program that the database runs in was asked to stop, where that is Python. On its main thread it is asked: its
+//! handlers of signals run between two steps of Python code, and there are none while it waits for us. On a thread of the
+//! database's the signal itself is listened to.
 bool IsHostInterrupted();
+
+//! Listens to SIGINT on this thread while it works for us, if it is one of the database's and not of Python's: Python's client
+//! hears the signal on its own thread, where it cancels the query and then waits for this one without a word.
+class HostSignals {
+public:
+	HostSignals();
+	~HostSignals();
+	HostSignals(const HostSignals &) = delete;
+	bool Heard() const;
+
+private:
+	uint64_t first;
+};
 
 //! Whether the program that the database runs in is Python.
 bool IsHostPython();

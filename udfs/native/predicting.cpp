@@ -43,6 +43,7 @@ void Predict(duckdb_function_info info, duckdb_data_chunk rows, duckdb_vector re
 #else
 	auto &line = *static_cast<std::unique_ptr<Line> *>(duckdb_scalar_function_get_state(info));
 #endif
+	HostSignals signals;
 	try {
 		if (!line) {
 			line.reset(new Line(user));

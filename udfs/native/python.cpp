@@ -1,4 +1,6 @@
-// Which python runs the grouplearn process.
+// The Python that the database runs in, its signals, and which python runs the grouplearn process.
+#include <atomic>
+#include <csignal>
 #include <cstdlib>
 #include <dlfcn.h>
 #include <fstream>
@@ -21,6 +23,7 @@ struct Python {
 	int (*check_signals)();
 	void (*clear)();
 	void (*set_interrupt)();
+	void *(*this_thread)();
 };
 
 template <class T>
@@ -34,7 +37,8 @@ const Python *HostPython() {
 	static bool found = Find(python.is_initialized, "Py_IsInitialized") && Find(python.ensure, "PyGILState_Ensure") &&
 	                    Find(python.release, "PyGILState_Release") && Find(python.get, "PySys_GetObject") &&
 	                    Find(python.utf8, "PyUnicode_AsUTF8") && Find(python.check_signals, "PyErr_CheckSignals") &&
-	                    Find(python.clear, "PyErr_Clear") && Find(python.set_interrupt, "PyErr_SetInterrupt");
+	                    Find(python.clear, "PyErr_Clear") && Find(python.set_interrupt, "PyErr_SetInterrupt") &&
+	                    Find(python.this_thread, "PyGILState_GetThisThreadState");
 	return found && python.is_initialized() ? &python : nullptr;
 }
 
@@ -100,7 +104,88 @@ void NoteHostPython() {
 	host.executable = found;
 }
 
+namespace {
+
+//! SIGINTs that came while threads of the database's worked for Python, and what handles them besides.
+struct Signals {
+	std::mutex lock;
+	int listeners = 0;
+	struct sigaction before = {};
+};
+
+Signals &TheSignals() {
+	static auto signals = new Signals();
+	return *signals;
+}
+
+std::atomic<uint64_t> heard {0};
+static_assert(std::atomic<uint64_t>::is_always_lock_free, "a handler of signals must not wait");
+thread_local const HostSignals *listener = nullptr;
+
+void Hear(int number, siginfo_t *information, void *context) {
+	heard++;
+	auto &before = TheSignals().before;
+	if (before.sa_flags & SA_SIGINFO) {
+		before.sa_sigaction(number, information, context);
+	} else {
+		before.sa_handler(number);
+	}
+}
+
+bool Hears(const struct sigaction &action) {
+	return (action.sa_flags & SA_SIGINFO) && action.sa_sigaction == Hear;
+}
+
+bool IsHandled(const struct sigaction &action) {
+	return (action.sa_flags & SA_SIGINFO) || (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN);
+}
+
+} // namespace
+
+HostSignals::HostSignals() : first(heard) {
+	auto python = listener || getpid() == gettid() ? nullptr : HostPython();
+	if (!python || python->this_thread()) {
+		return;
+	}
+	auto &signals = TheSignals();
+	std::lock_guard<std::mutex> guard(signals.lock);
+	struct sigaction now;
+	sigaction(SIGINT, nullptr, &now);
+	if (!Hears(now)) {
+		if (!IsHandled(now)) {
+			return;
+		}
+		signals.before = now;
+		now.sa_sigaction = Hear;
+		now.sa_flags |= SA_SIGINFO;
+		sigaction(SIGINT, &now, nullptr);
+	}
+	signals.listeners++;
+	listener = this;
+}
+
+HostSignals::~HostSignals() {
+	if (listener != this) {
+		return;
+	}
+	listener = nullptr;
+	auto &signals = TheSignals();
+	std::lock_guard<std::mutex> guard(signals.lock);
+	struct sigaction now;
+	sigaction(SIGINT, nullptr, &now);
+	if (!--signals.listeners && Hears(now)) {
+		sigaction(SIGINT, &signals.before, nullptr);
+	}
+}
+
+bool HostSignals::Heard() const {
+	return heard != first;
+}
+
 bool IsHostInterrupted() {
+	if (listener) {
+		return listener->Heard();
+	}
 	auto python = getpid() == gettid() ? HostPython() : nullptr;
 	if (!python) {
 		return false;
