@@ -66,8 +66,7 @@ def about(learner: Learner) -> str:
     """Return what a learner is, in words."""
     tasks = ", ".join(sorted(task.value for task in learner.tasks))
     epochs = "no epochs" if learner.default_epochs is None else f"at most {learner.default_epochs} epochs"
-    hint = registry.install_hint(learner)
-    needs = f" Needs `{hint}`." if hint else ""
+    needs = f" Needs `{learner.requires.install_hint}`." if learner.requires else ""
     summary = learner.summary[0].upper() + learner.summary[1:]
     return f"{summary}. Tasks: {tasks}. Access: {learner.access.value}; {epochs}.{needs}"
 
