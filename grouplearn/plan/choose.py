@@ -57,8 +57,8 @@ class Choice:
 
 #: Feature values of an average unit from which on a second thread gains time, by access pattern.
 #: Measured with 2 threads: LightGBM releases the interpreter lock in every call (1.1x at 120 values and 10 rounds, 1.5x at 100
-#: rounds, 1.8x at 3,200 values); sums over blocks release it inside long array operations only (1x at 80,000, 1.7x at 800,000); mini-batches are so short
-#: that two threads take longer than one at any size (0.5x).
+#: rounds, 1.8x at 3,200 values); sums over blocks release it inside long array operations only (1x at 80,000, 1.7x at 800,000);
+#: mini-batches are so short that two threads take longer than one at any size (0.5x).
 THREADED_FROM = {Access.SAMPLING: 0.0, Access.ALGEBRAIC: 400_000.0, Access.SEQUENTIAL: math.inf}
 
 
