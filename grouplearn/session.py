@@ -275,7 +275,7 @@ class Session:
                 learner.name,
                 ", ".join(sorted(task.value for task in learner.tasks)),
                 learner.access.value,
-                learner.requires is None or learner.requires.installed,
+                registry.is_installed(learner),
                 learner.summary,
             )
             for learner in learners

@@ -294,8 +294,7 @@ def calibrate(learner: str | None, cancelled: Callable[[], bool]) -> list[tuple[
 
 def installed(learner: str) -> bool:
     """Return whether what the learner needs can be imported."""
-    requires = registry.learner(learner).requires
-    return requires is None or requires.installed
+    return registry.is_installed(registry.learner(learner))
 
 
 def _coefficient_rows(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -55,7 +55,7 @@ class Binned:
         """Return a booster without trees, or one that goes on from those of ``text``."""
         parameters = lightgbm_parameters(self.problem, config, self.native) | _distributed(self.gang)
         before = None if text is None else Booster.of_text(text.encode())
-        with self._scored(before):
+        with nullcontext() if before is None else self._scored(before):
             booster = Booster.on(self.train_set, parameters)
             if before is not None:
                 booster.merge(before)
@@ -64,12 +64,12 @@ class Binned:
         return booster
 
     @contextmanager
-    def _scored(self, before: Booster | None) -> Iterator[None]:
+    def _scored(self, before: Booster) -> Iterator[None]:
         """Have the rows begin with the scores of a booster for a while: a new booster copies them."""
-        sets = [(self.train_set, self.train_rows), (self.valid_set, self.valid)] if before is not None else []
+        sets = [(self.train_set, self.train_rows), (self.valid_set, self.valid)]
         known = [(data, rows) for data, rows in sets if data is not None and rows is not None]
         for data, rows in known:
-            data.set_field("init_score", before.predict(rows.x, raw=True).ravel(order="F"))  # type: ignore[union-attr]
+            data.set_field("init_score", before.predict(rows.x, raw=True).ravel(order="F"))
         try:
             yield
         finally:

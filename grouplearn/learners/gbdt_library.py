@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib.util
+import runpy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -72,10 +73,7 @@ def library() -> ctypes.CDLL:
     if package is None or package.origin is None:
         raise ModuleNotFoundError("No module named 'lightgbm'", name="lightgbm")
     place = Path(package.origin).with_name("libpath.py")
-    specification = importlib.util.spec_from_file_location("grouplearn_lightgbm_libpath", place)
-    module = importlib.util.module_from_spec(specification)  # type: ignore[arg-type]
-    specification.loader.exec_module(module)  # type: ignore[union-attr]
-    loaded: ctypes.CDLL = module._LIB
+    loaded: ctypes.CDLL = runpy.run_path(str(place))["_LIB"]
     loaded.LGBM_GetLastError.restype = ctypes.c_char_p
     for name, arguments in _FUNCTIONS.items():
         getattr(loaded, name).argtypes = arguments

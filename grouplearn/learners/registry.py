@@ -70,6 +70,11 @@ def unregister(name: str) -> None:
     _networks = MappingProxyType(kept)
 
 
+def is_installed(learner: Learner) -> bool:
+    """Return whether the package that the learner needs, if it needs one, is installed."""
+    return learner.requires is None or learner.requires.installed
+
+
 def check_installed(learner: Learner) -> None:
     """Raise MissingDependency, with the exact command, when the package the learner needs is not installed."""
     if learner.requires is None or learner.requires.installed:
