@@ -11,6 +11,7 @@ import itertools
 import mmap
 import os
 import shutil
+import stat
 import tempfile
 import time
 import uuid
@@ -31,7 +32,7 @@ _PRIVATE = 0o700
 _PASSING, _DURABLE = "run-", "durable-"
 #: What is being removed; and seconds for which a directory may be without a pid file.
 _GONE, _NEW_SECONDS = "gone-", 60.0
-#: How often runs that end may take the parent away while this one makes its directory.
+#: How often others may be in the way for a moment: runs that end and take the parent away, those who ask who lives.
 _ATTEMPTS = 100
 #: The file that makes a durable run one that can be resumed.
 MANIFEST = "manifest"
@@ -68,12 +69,7 @@ class RunDirectory:
         """Return a durable directory that another process left; raises BlockingIOError while that process lives."""
         directory = cls(path.parent)
         directory.durable = True
-        directory._lock = (path / PID_FILE).open("r+b", buffering=0)
-        try:
-            fcntl.flock(directory._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            directory._lock.close()
-            raise
+        directory._lock = _taken(path / PID_FILE)
         directory._lock.truncate()
         directory._lock.write(str(os.getpid()).encode())
         directory._path, directory._kept = path, True
@@ -112,7 +108,8 @@ class RunDirectory:
 
     def _make(self) -> Path:
         self._path = path = self._new_directory()
-        # Locked under another name first: a pid file is never seen unlocked while its process lives.
+        # Locked under another name first: a pid file is never seen unlocked while its process lives, and one of the other
+        # name is nobody's proof of anything while it is new.
         self._lock = (path / _NEW_PID_FILE).open("wb", buffering=0)  # on a full disk, what is buffered cannot be closed
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._lock.write(str(os.getpid()).encode())
@@ -121,10 +118,14 @@ class RunDirectory:
     def _new_directory(self) -> Path:
         path = self._parent / f"{_DURABLE if self.durable else _PASSING}{uuid.uuid4()}"
         for attempt in itertools.count(1):
-            self._parent.mkdir(mode=_PRIVATE, exist_ok=True)
-            if self._parent.is_symlink() or self._parent.stat().st_uid != os.getuid():
-                raise PermissionError(errno.EPERM, "another user's directory", str(self._parent))
             try:
+                with suppress(FileExistsError):
+                    self._parent.mkdir(mode=_PRIVATE)
+                found = self._parent.lstat()
+                if stat.S_ISREG(found.st_mode):
+                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(self._parent))
+                if stat.S_ISLNK(found.st_mode) or found.st_uid != os.getuid():
+                    raise PermissionError(errno.EPERM, "another user's directory", str(self._parent))
                 path.mkdir(mode=_PRIVATE)
                 break
             except FileNotFoundError:  # another run, the last one there, has just removed the parent
@@ -186,7 +187,15 @@ def runs_of(database: str) -> Path:
 
 def durable_runs(parent: Path) -> list[Path]:
     """Return the directories of durable runs in ``parent``, in order of their names."""
-    return sorted(path for path in parent.glob(f"{_DURABLE}*") if path.is_dir())
+    return [path for path in _named(parent, _DURABLE) if path.is_dir()]
+
+
+def _named(parent: Path, prefix: str) -> list[Path]:
+    """Return what is in ``parent`` by the beginning of its name, in order; nothing when another run has removed it."""
+    try:
+        return sorted(path for path in parent.iterdir() if path.name.startswith(prefix))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def identity_of(path: Path) -> str:
@@ -200,11 +209,26 @@ def remove_run(path: Path) -> None:
     _remove_empty(path.parent)
 
 
+def _taken(path: Path) -> Any:
+    """Return a pid file, open and locked; waits a moment for those who only ask (``is_locked``)."""
+    lock = path.open("r+b", buffering=0)
+    for attempt in itertools.count(1):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if attempt == _ATTEMPTS:
+                lock.close()
+                raise
+            time.sleep(0.001)
+    return lock
+
+
 def is_locked(path: Path) -> bool:
     """Whether a living process works in a run directory."""
     try:
         with (path / PID_FILE).open("r+") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two who ask are not each other's answer
     except BlockingIOError:
         return True
     except OSError:
@@ -214,25 +238,25 @@ def is_locked(path: Path) -> bool:
 
 def remove_stale(parent: Path) -> None:
     """Remove the run directories in ``parent`` whose processes are dead, but for those that can be resumed."""
-    for path in parent.glob(f"{_GONE}*"):
+    for path in _named(parent, _GONE):
         shutil.rmtree(path, ignore_errors=True)
     begun = (path for path in durable_runs(parent) if not (path / MANIFEST).exists())
-    for path in (*parent.glob(f"{_PASSING}*"), *begun):
+    for path in (*_named(parent, _PASSING), *begun):
         with suppress(OSError):
-            lock = next((path / name for name in (PID_FILE, _NEW_PID_FILE) if (path / name).exists()), None)
-            if lock is None:
-                _discard_old(path)
-                continue
-            with lock.open("r+") as file:
+            lock = path / PID_FILE
+            if not lock.exists():
+                # Its process has just made it and not locked it yet, or died while it did.
+                if not _is_old(path):
+                    continue
+                lock = path / _NEW_PID_FILE
+            with lock.open("a") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 _discard(path)
     _remove_empty(parent)
 
 
-def _discard_old(path: Path) -> None:
-    """Remove a directory that nobody has locked; a new one is nobody's for a moment."""
-    if time.time() - path.stat().st_mtime > _NEW_SECONDS:
-        _discard(path)
+def _is_old(path: Path) -> bool:
+    return time.time() - path.stat().st_mtime > _NEW_SECONDS
 
 
 def _discard(path: Path) -> None:

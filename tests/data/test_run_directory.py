@@ -11,6 +11,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ import grouplearn
 from grouplearn import training
 from grouplearn.data import memory
 from grouplearn.data.dataset import ARRAYS, Dataset, DatasetFiles
-from grouplearn.data.run_directory import PID_FILE, RunDirectory, remove_stale, size
+from grouplearn.data.run_directory import PID_FILE, RunDirectory, is_locked, remove_stale, size
 from grouplearn.plan import extract
 
 TRAIN = (
@@ -175,7 +176,7 @@ def test_a_place_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
         directory.array("y", (3,), np.float64)
     assert str(caught.value) == (
         "the rows do not fit in memory, and no directory for them could be made: "
-        f"[Errno 17] File exists: '{tmp_path / 'file'}'\n\n"
+        f"[Errno 20] Not a directory: '{tmp_path / 'file'}'\n\n"
         "Hint: make that place writable, or raise the memory limit"
     )
 
@@ -251,6 +252,73 @@ def test_a_locked_pid_file_says_that_its_process_lives(tmp_path: Path) -> None:
         assert run.is_dir()
     remove_stale(tmp_path)
     assert not run.exists()
+
+
+@pytest.mark.parametrize("step", ["mkdir", "open", "flock", "rename"])
+def test_another_run_may_look_for_what_is_left_at_any_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Between any two steps of making a directory it is nobody's or already locked; neither is removed."""
+    owner: Any = fcntl if step == "flock" else Path
+    real, looked = getattr(owner, step), []
+
+    def followed(*given: Any, **named: Any) -> Any:
+        result = real(*given, **named)
+        if not looked:
+            looked.append(given)
+            monkeypatch.undo()
+            remove_stale(tmp_path)
+        return result
+
+    directory = RunDirectory(tmp_path)
+    monkeypatch.setattr(owner, step, followed)
+    assert directory.array("y", (3,), np.float64).shape == (3,)
+    assert looked
+    directory.remove()
+
+
+@pytest.mark.parametrize("names", [(), (".pid",)])
+def test_what_a_process_left_while_it_made_its_directory_goes_when_it_is_old(
+    tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    run = tmp_path / "run-1"
+    run.mkdir()
+    for name in names:
+        (run / name).touch()
+    remove_stale(tmp_path)
+    assert run.is_dir()
+    os.utime(run, (0, 0))
+    remove_stale(tmp_path)
+    assert not run.exists()
+
+
+def test_runs_that_begin_and_end_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
+    program = (
+        "import sys\nfrom pathlib import Path\nfrom grouplearn.data.run_directory import RunDirectory\n"
+        "for _ in range(500):\n"
+        "    with RunDirectory(Path(sys.argv[1])) as directory:\n"
+        "        directory.array('y', (3,), 'f8')\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "shop.duckdb.grouplearn")]
+    started = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    assert [process.communicate()[1] for process in started] == ["", "", ""]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_those_who_ask_whether_a_run_lives_are_not_taken_for_its_process(tmp_path: Path) -> None:
+    with RunDirectory(tmp_path / "runs") as directory:
+        directory.durable = True
+        path = directory.path
+        directory.keep()
+        assert is_locked(path)
+    with (path / PID_FILE).open("r+") as asking:
+        fcntl.flock(asking, fcntl.LOCK_SH)
+        assert not is_locked(path)
+        threading.Timer(0.02, asking.close).start()
+        with RunDirectory.reopened(path):
+            with pytest.raises(BlockingIOError):
+                RunDirectory.reopened(path)
+            assert is_locked(path)
 
 
 def test_memory_limit_is_given_or_a_share_of_the_smallest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
