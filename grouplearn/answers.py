@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from grouplearn import sqltext
@@ -23,6 +24,15 @@ def table(names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
     values = ", ".join("(" + ", ".join(sqltext.literal(value) for value in row) + ")" for row in rows)
     columns = ", ".join(sqltext.identifier(name) for name in names)
     return f"SELECT * FROM (VALUES {values}) AS t({columns})"
+
+
+def typed(columns: Mapping[str, str], rows: list[tuple[Any, ...]]) -> str:
+    """Return a SELECT of literal rows, in order; there may be none. ``columns`` are names and DuckDB types."""
+    casts = ", ".join(
+        f"{sqltext.identifier(name)}::{type_} AS {sqltext.identifier(name)}" for name, type_ in columns.items()
+    )
+    literal = table(tuple(columns), rows or [(None,) * len(columns)])
+    return f"SELECT {casts} FROM ({literal}){'' if rows else ' WHERE false'}"
 
 
 def shown(value: Any) -> str:

@@ -36,6 +36,16 @@ from grouplearn.workplace import Workplace
 
 #: Estimated seconds of training from which a run is kept on disk without being asked to.
 DURABLE_SECONDS = 60.0
+_RUN_COLUMNS = {
+    "run": "VARCHAR",
+    "model": "VARCHAR",
+    "status": "VARCHAR",
+    "units_done": "BIGINT",
+    "units": "BIGINT",
+    "trained_seconds": "DOUBLE",
+    "began": "TIMESTAMP",
+    "size": "VARCHAR",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +217,6 @@ def resumable(stored: ModelDefinition, ledger: Ledger | None) -> Iterator[None]:
 
 def show(at: Workplace) -> str:
     """Return a SELECT of the unfinished durable runs of a database; those that are stored are tidied up."""
-    names = ("run", "model", "status", "units_done", "units", "trained_seconds", "began", "size")
     ((catalog,),) = at.databases.rows("SELECT current_database()")
     database = at.databases.file(catalog)
     found = list(durable.runs(database)) if database else []
@@ -215,10 +224,7 @@ def show(at: Workplace) -> str:
     for run in found:
         if run.id in stored:
             remove_run(run.path)
-    rows = [_row(run) for run in found if run.id not in stored]
-    if rows:
-        return answers.table(names, rows)
-    return f"SELECT * FROM ({answers.table(names, [('',) * len(names)])}) WHERE false"
+    return answers.typed(_RUN_COLUMNS, [_row(run) for run in found if run.id not in stored])
 
 
 def _row(run: Run) -> tuple[Any, ...]:
@@ -230,7 +236,7 @@ def _row(run: Run) -> tuple[Any, ...]:
         sum(len(segment.results) for segment in found),
         None if run.manifest.search else len(run.manifest.units),
         round(max((segment.seconds for segment in found), default=0.0), 1),
-        datetime.datetime.fromtimestamp(run.manifest.began).strftime("%Y-%m-%d %H:%M:%S"),
+        datetime.datetime.fromtimestamp(run.manifest.began).isoformat(" ", "seconds"),
         size(run.n_bytes),
     )
 
