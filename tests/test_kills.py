@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import signal
 import statistics
@@ -127,7 +128,7 @@ def nothing_is_left(process: subprocess.Popen[str], disturbed: Place) -> None:
     """Look for processes, shared memory and temporary files of a process that is gone."""
     session = subprocess.run(["ps", "-o", "pid=", "--sid", str(process.pid)], capture_output=True, text=True)
     assert session.stdout.split() == []
-    assert not [file for file in Path("/dev/shm").iterdir() if str(process.pid) in file.name]
+    assert not [file for file in Path("/dev/shm").iterdir() if str(process.pid) in re.findall(r"\d+", file.name)]
     assert list(disturbed.temporary.iterdir()) == []
 
 

@@ -1,7 +1,6 @@
 """What is written, what is shown, what is in the way, and that a transaction undoes all of it."""
 
 import dataclasses
-import time
 
 import duckdb
 import numpy as np
@@ -302,14 +301,12 @@ def test_artifacts_round_trip_and_refuse_damage():
             artifacts.restore(wrong, "here")
 
 
-def test_many_groups_load_in_little_time(con):
+def test_many_groups_load(con):
     model = definition(
         keys=(KeyColumn("k", "i", "BIGINT"),), sets=((0,),), configs=tuple({"l1": float(i)} for i in range(12))
     )
     run = outcome([group_outcome(model, Group(n, 0, (str(n),), ((0, 1),)), n) for n in range(1000)])
-    began = time.perf_counter()
     write(con, model, run)
-    assert time.perf_counter() - began < 5
     assert con.sql("SELECT count(*), count(DISTINCT (k, l1)) FROM m").fetchall() == [(12_000, 12_000)]
     assert con.sql("SELECT count(*) FROM m_curves").fetchall() == [(24_000,)]
 

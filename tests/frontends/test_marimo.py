@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import websockets
+from promptness import STOPS_WITHIN_SECONDS
 
 TABLE = "CREATE TABLE t AS SELECT i % 3 AS g, i * 0.5 AS x, i * 1.5 + 1 AS y FROM range(300) AS r(i)"
 TRAIN = "TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM t GROUP BY g OVER GRID (l2 IN (0, 1))"
@@ -215,7 +216,7 @@ def test_interrupting_a_cell_stops_train_and_the_session_goes_on(port: int) -> N
             sent = time.monotonic()
             browser.post("interrupt", {})
             await browser.read_until(lambda: browser.status["endless"] == "idle")
-            assert time.monotonic() - sent < 10  # 2 s where nothing else runs
+            assert time.monotonic() - sent < STOPS_WITHIN_SECONDS
             assert browser.shown["endless"]["data"] == [{"type": "interruption"}]
             assert (await browser.output_of("goes_on")).startswith('<div class="grouplearn-table">')
             assert "[(0,)]" in await browser.output_of("left_behind")

@@ -72,8 +72,8 @@ MLP = tuple(
     {"learning_rate": rate, "hidden_layers": (5,), "batch_size": 8, "dropout": 0.2} for rate in (0.3, 0.02, 0.001)
 )
 NETWORK: tuple[dict[str, Any], ...] = (
-    {"learning_rate": 0.02, "batch_size": 8},
-    {"learning_rate": 0.1, "batch_size": 8},
+    {"learning_rate": 0.02, "batch_size": 24},  # ends elsewhere than blocks do
+    {"learning_rate": 0.1, "batch_size": 24},
     {"optimizer": "sgd", "momentum": 0.9, "learning_rate": 0.05, "width": 3},
 )
 
