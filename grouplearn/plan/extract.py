@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from grouplearn.plan.sorted_rows import Layout, SortedRows
 MAX_CLASSES = 1000
 #: What orders the rows of a group: the same for one seed and one content, whatever thread reads a row.
 ROW_HASH = "hash({seed}, {content})"
+_CORES = os.cpu_count() or 1
 #: Rows are read in batches of about this size, and of at most so many rows.
 BATCH_BYTES, MOST_BATCH_ROWS = 1 << 25, 1 << 17
 
@@ -159,7 +161,7 @@ def extract(
                 rows.take(batch)
                 if files:
                     files.forget_pages()
-        rows.arrange()
+        rows.arrange(min(bound.options.workers or _CORES, _CORES))
     except LengthError as error:
         message = f"counted and read, arrays are not of one length: {error}"
         raise judge.error(message, bound.statement.source.span, "FROM needs the same rows each time.") from None
@@ -224,8 +226,11 @@ def _extract_query(bound: BoundTrain, in_order: bool) -> list[str | Sql]:
     if bound.holdout.predicate:
         columns.append(("v", ("coalesce(CAST((", bound.holdout.predicate, ") AS BOOLEAN), false)")))
     content = ", ".join(name for name, _ in columns)
+    # The hash is of DOUBLE, so that the same numbers have the same order in every type; half the bytes come out where they do.
+    narrow = ", ".join(f"x{n}::FLOAT AS x{n}" for n, item in enumerate(bound.items) if item.fits_float)
+    every = f"* REPLACE ({narrow})" if narrow else "*"
     pieces: list[str | Sql] = [
-        f"SELECT *, {ROW_HASH.format(seed=bound.options.seed, content=content)} AS h FROM (SELECT"
+        f"SELECT {every}, {ROW_HASH.format(seed=bound.options.seed, content=content)} AS h FROM (SELECT"
     ]
     for number, (name, expression) in enumerate(columns):
         pieces += [*([","] if number else []), *expression, f"AS {name}"]

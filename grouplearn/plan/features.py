@@ -45,7 +45,8 @@ def _name(text: str) -> str:
 class BoundItem:
     """An item: what is stored, its SQL over the statement's own FROM, and whether its encoder was our choice.
 
-    ``source`` is the user's expression; ``array`` says what it is an array of, None for a single value.
+    ``source`` is the user's expression; ``array`` says what it is an array of, None for a single value. ``fits_float``: its
+    numbers lose nothing as FLOAT.
     """
 
     stored: ItemColumn
@@ -54,6 +55,7 @@ class BoundItem:
     source: Sql
     automatic: bool = False
     array: ArrayType | None = None
+    fits_float: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +226,10 @@ class FeatureBinder:
         stored = before + self._replay.stored(scalar.sql) + after
         extract = Sql(before + scalar.sql.text + after, scalar.sql.span)
         place = scalar.sql.span or span
-        self._items.append(BoundItem(ItemColumn(item, stored), extract, place, scalar.sql, automatic, array))
+        fits_float = item.kind == "numeric" and types.fits_float(scalar.type)
+        self._items.append(
+            BoundItem(ItemColumn(item, stored), extract, place, scalar.sql, automatic, array, fits_float)
+        )
 
     def _unique(self, name: str) -> str:
         candidate, number = name, 2

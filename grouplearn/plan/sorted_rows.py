@@ -7,7 +7,9 @@ DuckDB does where they are written to files.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,7 +22,7 @@ from grouplearn.data.dataset import FloatArray, Item
 from grouplearn.plan.row_order import IntArray, Keys, RowOrder
 
 #: Values transposed at a time: columns of Arrow become rows of a dataset while both fit the cache.
-_TRANSPOSED_VALUES = 1 << 16
+_TRANSPOSED_VALUES = 1 << 18
 #: Values looked at together where whole arrays would not fit in memory.
 _CHUNK_VALUES = 1 << 20
 
@@ -103,6 +105,7 @@ class SortedRows:
         self.weight: FloatArray = new("weight", (n_rows,), np.float64)
         self.split: npt.NDArray[np.int16] = new("split", (n_rows,), np.int16)
         self._texts = {item.column: _Texts() for item in layout.items if item.kind == "category"}
+        self._taking = Lock()
         self.n_read = 0
         self.leaves: list[Keys] = []
         self._firsts: list[npt.NDArray[np.int64]] = []
@@ -122,8 +125,8 @@ class SortedRows:
         self._find_leaves(batch, start)
         self._put(batch, rows)
 
-    def arrange(self) -> None:
-        """Put all rows that were taken unsorted where they belong."""
+    def arrange(self, threads: int = 1) -> None:
+        """Put all rows that were taken unsorted where they belong, several batches at a time."""
         batches, self._waiting = self._waiting, []
         if not batches or self.n_read != self._room:
             return
@@ -131,11 +134,16 @@ class SortedRows:
         keys = [pa.chunked_array([batch.column(f"k{number}") for batch in batches]) for number in numbers]
         order = RowOrder.of(keys, np.concatenate([batch.column("h").to_numpy() for batch in batches]))
         self.leaves, self._firsts, self._tied = list(order.leaves), [order.firsts], order.tied
-        place = order.place
-        while batches:  # whose memory goes back one by one
-            batch = batches.pop()
-            place, rows = np.split(place, [place.size - batch.num_rows])
-            self._put(batch, rows)
+        places = iter(np.split(order.place, np.cumsum([batch.num_rows for batch in batches])[:-1]))
+        batches.reverse()
+
+        def put_one(_: int) -> None:
+            with self._taking:
+                batch, rows = batches.pop(), next(places)
+            self._put(batch, rows)  # whose memory goes back now
+
+        with ThreadPoolExecutor(min(threads, len(batches)), "grouplearn-rows") as pool:
+            list(pool.map(put_one, range(len(batches))))
 
     def _put(self, batch: pa.RecordBatch, rows: slice | IntArray) -> None:
         self._put_items(batch, rows)
@@ -201,23 +209,27 @@ class SortedRows:
             elif item.kind == "hash":
                 self.codes[rows, item.column] = pc.fill_null(column, -1).to_numpy(zero_copy_only=False)
             else:
-                self.codes[rows, item.column] = self._texts[item.column].coded(column)
+                with self._taking:
+                    coded = self._texts[item.column].coded(column)
+                self.codes[rows, item.column] = coded
         self._put_numbers(numbers, rows, batch.num_rows)
 
     def _put_numbers(self, columns: dict[int, npt.NDArray[Any]], rows: slice | IntArray, n_rows: int) -> None:
-        """Transpose columns in pieces that fit the cache."""
+        """Transpose columns in pieces that fit the cache, of single precision where all are."""
         step = max(1, _TRANSPOSED_VALUES // max(1, self._layout.n_numeric))
-        piece = np.empty((step, self._layout.n_numeric))
+        single = all(values.dtype == np.float32 for values in columns.values())
+        piece = np.empty((self._layout.n_numeric, min(step, n_rows)), np.float32 if single else np.float64)
         for low in range(0, n_rows, step):
             high = min(low + step, n_rows)
-            into = (
-                self.numeric[rows.start + low : rows.start + high] if isinstance(rows, slice) else piece[: high - low]
-            )
+            part = piece[:, : high - low]
             for place, values in columns.items():
-                beside = slice(place, place + values.shape[1]) if values.ndim == 2 else place
-                into[:, beside] = values[low:high]
-            if not isinstance(rows, slice):
-                self.numeric[rows[low:high]] = into
+                if values.ndim == 2:
+                    part[place : place + values.shape[1]] = values[low:high].T
+                else:
+                    part[place] = values[low:high]
+            self.numeric[slice(rows.start + low, rows.start + high) if isinstance(rows, slice) else rows[low:high]] = (
+                part.T
+            )
 
     def _settle_ties(self) -> None:
         """Order rows of one group and one hash by content; where they are equal, as nearly always, nothing moves."""

@@ -7,6 +7,7 @@ from typing import Literal
 
 _NUMERIC = re.compile(r"^(U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|BIGNUM|FLOAT|DOUBLE|DECIMAL\(.*\)|BOOLEAN)$")
 _CATEGORY = re.compile(r"^(VARCHAR|ENUM\(.*\)|UUID|CHAR)$", re.DOTALL)
+_FITS_FLOAT = re.compile(r"^(FLOAT|U?TINYINT|U?SMALLINT|BOOLEAN)$")
 _NESTED = re.compile(r"(\]$|^(STRUCT|MAP|UNION|LIST)\b)")
 
 Kind = Literal["numeric", "category", "other"]
@@ -32,6 +33,11 @@ def is_class_label(type_name: str) -> bool:
 def is_floating(type_name: str) -> bool:
     """A label of this type can hold NaN and infinities."""
     return type_name in {"FLOAT", "DOUBLE"}
+
+
+def fits_float(type_name: str) -> bool:
+    """Every value of this type is one of FLOAT, too."""
+    return bool(_FITS_FLOAT.match(type_name))
 
 
 def as_text(type_name: str) -> tuple[str, str]:
