@@ -143,9 +143,9 @@ def minimise(
 
     A face is the set of points with given signs. A round solves two faces exactly: the one a majorised proximal step
     lands on, where many coordinates enter or leave at once, and that of feature-sign search (Lee, Battle, Raina & Ng
-    2007), where one does; each minimum is cut back to its face. The lowest point is kept, so the objective never rises
-    and finitely many rounds are enough. ``tolerance`` (c,) bounds the largest entry of the minimum-norm subgradient;
-    a config that rounding keeps from reaching it stops where it no longer descends.
+    2007), where one does, unless it is the same; each minimum is cut back to its face. The lowest point is kept, so the
+    objective never rises and finitely many rounds are enough. ``tolerance`` (c,) bounds the largest entry of the
+    minimum-norm subgradient; a config that rounding keeps from reaching it stops where it no longer descends.
     """
     if not penalty.any():
         free = np.ones(start.shape, dtype=bool)
@@ -176,18 +176,19 @@ def _round(
     moved = z - gradient / bound
     near = np.sign(moved) * np.maximum(np.abs(moved) - penalty / bound, 0.0)
     near_signs = np.where(penalty > 0, np.sign(near), 0.0)
+    candidates = [z, near, *_face(quadratic, linear, penalty, near, near_signs)]
     signs = _one_enters(z, gradient, penalty)
-    candidates = (
-        *_face(quadratic, linear, penalty, z, signs),
-        *_face(quadratic, linear, penalty, near, near_signs),
-        near,
-        z,
-    )
+    other = np.flatnonzero((signs != near_signs).any(axis=1))
+    if other.size:
+        part = quadratic if other.size == len(z) else quadratic.take(other)
+        for points in _face(part, linear[other], penalty[other], z[other], signs[other]):
+            candidates.append(z.copy())
+            candidates[-1][other] = points
     values = np.stack([_value(quadratic, linear, penalty, candidate) for candidate in candidates])
     values = np.where(np.isfinite(values), values, np.inf)
     choice = values.argmin(axis=0)
     chosen = np.arange(len(z))
-    return np.stack(candidates)[choice, chosen], values[choice, chosen] < values[-1]
+    return np.stack(candidates)[choice, chosen], values[choice, chosen] < values[0]
 
 
 def _one_enters(z: FloatArray, gradient: FloatArray, penalty: FloatArray) -> FloatArray:
