@@ -89,6 +89,28 @@ def test_neither_threads_nor_batches_nor_storage_order_matter(
     assert bits(dataset) == bits(expected[0])
 
 
+@pytest.mark.parametrize("in_files", [False, True])
+def test_numbers_that_fit_float_are_the_same_rows_in_the_same_order(
+    con: duckdb.DuckDBPyConnection, tmp_path: Path, in_files: bool
+) -> None:
+    con.execute(
+        "CREATE TABLE narrow AS SELECT g, "
+        "[0.1, '-0.0', 1e-45, 3.4028235e38, 'nan', 'inf', '-inf', NULL][1 + (x * 100)::BIGINT % 8]::FLOAT AS a, "
+        "(x * 100)::SMALLINT AS b, z::INTEGER::UTINYINT AS c, late AS d, w::DOUBLE AS e, late FROM points WHERE NOT isnan(x)"
+    )
+    con.execute(
+        "CREATE TABLE wide AS SELECT * REPLACE (a::DOUBLE AS a, b::DOUBLE AS b, c::DOUBLE AS c, d::DOUBLE AS d) FROM narrow"
+    )
+    text = "TRAIN MODEL m USING logistic_regression PREDICT late FEATURES ({}) FROM {} GROUP BY g VALIDATE SAMPLE 20%"
+    for columns in ("a, b, c, d, e", "a", "impute(a), zscore(c)"):
+        with RunDirectory(tmp_path / "runs") as directory:
+            given = directory if in_files else None
+            narrow, wide = (read(con, text.format(columns, table), given) for table in ("narrow", "wide"))
+            assert (narrow[0].files is not None) == in_files
+            assert bits(narrow[0]) == bits(wide[0])
+            assert narrow[1] == wide[1]
+
+
 def test_rows_are_sorted_by_key_text_and_hash_of_seed_and_content(con: duckdb.DuckDBPyConnection) -> None:
     text = "TRAIN MODEL m USING linear_regression PREDICT w FEATURES (x, z) FROM points GROUP BY g WITH (seed = 5)"
     dataset, groups = read(con, text)
