@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -96,8 +97,13 @@ class Run:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes on disk."""
-        return sum(entry.stat().st_size for entry in os.scandir(self.path) if entry.is_file())
+        """Bytes on disk, but for files that are replaced at this moment."""
+        found = 0
+        with suppress(FileNotFoundError), os.scandir(self.path) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):
+                    found += entry.stat().st_size
+        return found
 
 
 def keep(directory: RunDirectory, manifest: Manifest) -> None:

@@ -176,7 +176,7 @@ def resume(statement: ResumeModel, judge: Judge, at: Workplace, *, again: bool =
     if conflict is not None and not (conflict.is_model and began.replaces):
         hint = f"DROP MODEL {stored.name} or rename it; or DROP RUN '{run.id}'."
         raise ModelExists(conflict.message, text=judge.text, span=statement.name.span, hint=hint)
-    with RunDirectory.reopened(run.path) as directory:
+    with _reopened(run, statement, judge) as directory:
         ledger, job = Ledger(run.path, again=again), began.job_with_rows(run.path)
         workload = replace(began.workload, workers=where.workers)
         scheduled = training.Scheduled(began.operator, where.executor, began.units, workload, where.cluster)
@@ -188,6 +188,14 @@ def resume(statement: ResumeModel, judge: Judge, at: Workplace, *, again: bool =
             store.write(at.connection, stored, outcome, replace=began.replaces, identity=run.identity)
         directory.remove()
     return best_sql(stored, run.identity, catalog, validated=began.validated)
+
+
+def _reopened(run: Run, statement: ResumeModel, judge: Judge) -> RunDirectory:
+    try:
+        return RunDirectory.reopened(run.path)
+    except (BlockingIOError, FileNotFoundError):  # taken, or finished, since it was found
+        message = f'somebody else has begun to resume the run of model "{statement.name.name}"'
+        raise judge.error(message, statement.name.span, "SHOW RUNS says how far it is.") from None
 
 
 def _is_stored(connection: duckdb.DuckDBPyConnection, catalog: str, run: Run) -> bool:

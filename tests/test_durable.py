@@ -17,7 +17,7 @@ from dying_runs import answer, dies, units_trained
 
 import grouplearn
 from grouplearn import durable
-from grouplearn.data.run_directory import runs_of
+from grouplearn.data.run_directory import RunDirectory, runs_of
 from grouplearn.errors import BindError, Cancelled, ModelExists
 from grouplearn.runtime import ledger
 from grouplearn.runtime.ledger import Ledger
@@ -217,6 +217,26 @@ def test_errors(path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, mes
     with pytest.raises(BindError) as caught:
         answer(path, statement)
     assert str(caught.value) == message.format(run=run)
+
+
+def test_two_who_resume_one_run_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dies(path, monkeypatch, STATEMENTS["mlp"], 0)
+    (found,) = durable.runs(str(path))
+    with RunDirectory.reopened(found.path), monkeypatch.context() as patch:
+        patch.setattr(durable, "is_locked", lambda _: False)  # it was not yet when the second one looked
+        with pytest.raises(BindError, match='somebody else has begun to resume the run of model "m"'):
+            answer(path, "RESUME MODEL m")
+    assert len(answer(path, "RESUME MODEL m")) == GROUPS
+
+
+def test_a_run_that_is_watched_while_it_ends(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dies(path, monkeypatch, STATEMENTS["mlp"], 0)
+    (found,) = durable.runs(str(path))
+    assert found.n_bytes > 0
+    with RunDirectory.reopened(found.path) as ending:
+        ending.remove()
+    assert found.n_bytes == 0
+    assert answer(path, "SHOW RUNS") == []
 
 
 def test_what_cannot_be_durable_is_refused() -> None:

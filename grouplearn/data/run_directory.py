@@ -66,7 +66,10 @@ class RunDirectory:
 
     @classmethod
     def reopened(cls, path: Path) -> RunDirectory:
-        """Return a durable directory that another process left; raises BlockingIOError while that process lives."""
+        """Return a durable directory that another process left.
+
+        Raises BlockingIOError while that process lives, and FileNotFoundError where it has just removed the directory.
+        """
         directory = cls(path.parent)
         directory.durable = True
         directory._lock = _taken(path / PID_FILE)
@@ -108,8 +111,8 @@ class RunDirectory:
 
     def _make(self) -> Path:
         self._path = path = self._new_directory()
-        # Locked under another name first: a pid file is never seen unlocked while its process lives, and one of the other
-        # name is nobody's proof of anything while it is new.
+        # Locked under another name first, which nobody looks at while the directory is new: a pid file is never seen unlocked
+        # while its process lives.
         self._lock = (path / _NEW_PID_FILE).open("wb", buffering=0)  # on a full disk, what is buffered cannot be closed
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._lock.write(str(os.getpid()).encode())
@@ -221,6 +224,9 @@ def _taken(path: Path) -> Any:
                 lock.close()
                 raise
             time.sleep(0.001)
+    if not os.fstat(lock.fileno()).st_nlink:
+        lock.close()
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
     return lock
 
 

@@ -321,6 +321,15 @@ def test_those_who_ask_whether_a_run_lives_are_not_taken_for_its_process(tmp_pat
             assert is_locked(path)
 
 
+def test_a_run_that_ends_while_it_is_reopened_is_not_there(tmp_path: Path) -> None:
+    ends = RunDirectory(tmp_path / "runs")
+    ends.durable = True
+    path = ends.path
+    threading.Timer(0.02, ends.remove).start()
+    with pytest.raises(FileNotFoundError):
+        RunDirectory.reopened(path)
+
+
 def test_memory_limit_is_given_or_a_share_of_the_smallest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert memory.memory_limit(123) == 123
     monkeypatch.setattr(memory, "_CGROUPS", tmp_path)
