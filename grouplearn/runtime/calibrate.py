@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import scipy.optimize
 
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.errors import Cancelled, OperationalError
@@ -84,6 +83,8 @@ def measure_learner(name: str, cancelled: Callable[[], bool]) -> Coefficients:
 
 def fitted(samples: Iterable[Sample]) -> Coefficients:
     """Return the coefficients c >= 0 that minimise ``Σ ((features . c - seconds) / seconds)²``: relative errors count."""
+    from scipy.optimize import nnls  # takes a while to import, and no TRAIN needs it
+
     measured = list(samples)
     seconds = np.array([max(each.seconds, 1e-9) for each in measured])
     features = np.array(
@@ -91,7 +92,7 @@ def fitted(samples: Iterable[Sample]) -> Coefficients:
     )
     scaled = features / seconds[:, None]
     size = np.maximum(np.linalg.norm(scaled, axis=0), 1e-300)
-    solution, _ = scipy.optimize.nnls(scaled / size, np.ones(len(measured)))
+    solution, _ = nnls(scaled / size, np.ones(len(measured)))
     gradient, row, update, step, read, config, group = (float(value) for value in solution / size)
     return Coefficients(gradient, row, update, step, read, config, group)
 
