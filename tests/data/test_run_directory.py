@@ -11,8 +11,7 @@ import shutil
 import stat
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -305,7 +304,14 @@ def test_runs_that_begin_and_end_at_once_do_not_disturb_each_other(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_those_who_ask_whether_a_run_lives_are_not_taken_for_its_process(tmp_path: Path) -> None:
+def while_waiting(monkeypatch: pytest.MonkeyPatch, action: Callable[[], None]) -> None:
+    """Have ``action`` happen when somebody waits for a lock."""
+    monkeypatch.setattr("grouplearn.data.run_directory.time.sleep", lambda _: action())
+
+
+def test_those_who_ask_whether_a_run_lives_are_not_taken_for_its_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with RunDirectory(tmp_path / "runs") as directory:
         directory.durable = True
         path = directory.path
@@ -314,18 +320,19 @@ def test_those_who_ask_whether_a_run_lives_are_not_taken_for_its_process(tmp_pat
     with (path / PID_FILE).open("r+") as asking:
         fcntl.flock(asking, fcntl.LOCK_SH)
         assert not is_locked(path)
-        threading.Timer(0.02, asking.close).start()
+        while_waiting(monkeypatch, asking.close)
         with RunDirectory.reopened(path):
+            assert asking.closed
             with pytest.raises(BlockingIOError):
                 RunDirectory.reopened(path)
             assert is_locked(path)
 
 
-def test_a_run_that_ends_while_it_is_reopened_is_not_there(tmp_path: Path) -> None:
+def test_a_run_that_ends_while_it_is_reopened_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ends = RunDirectory(tmp_path / "runs")
     ends.durable = True
     path = ends.path
-    threading.Timer(0.02, ends.remove).start()
+    while_waiting(monkeypatch, ends.remove)
     with pytest.raises(FileNotFoundError):
         RunDirectory.reopened(path)
 
