@@ -105,7 +105,7 @@ class SortedRows:
         self.weight: FloatArray = new("weight", (n_rows,), np.float64)
         self.split: npt.NDArray[np.int16] = new("split", (n_rows,), np.int16)
         self._texts = {item.column: _Texts() for item in layout.items if item.kind == "category"}
-        self._taking = Lock()
+        self._taking = Lock()  # a batch, or a number for a text: by one thread at a time
         self.n_read = 0
         self.leaves: list[Keys] = []
         self._firsts: list[npt.NDArray[np.int64]] = []
