@@ -102,7 +102,7 @@ class Run:
         with suppress(FileNotFoundError), os.scandir(self.path) as entries:
             for entry in entries:
                 with suppress(FileNotFoundError):
-                    found += entry.stat().st_size
+                    found += entry.stat().st_size if entry.is_file() else 0
         return found
 
 

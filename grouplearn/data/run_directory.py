@@ -11,7 +11,6 @@ import itertools
 import mmap
 import os
 import shutil
-import stat
 import tempfile
 import time
 import uuid
@@ -122,16 +121,12 @@ class RunDirectory:
         path = self._parent / f"{_DURABLE if self.durable else _PASSING}{uuid.uuid4()}"
         for attempt in itertools.count(1):
             try:
-                with suppress(FileExistsError):
-                    self._parent.mkdir(mode=_PRIVATE)
-                found = self._parent.lstat()
-                if stat.S_ISREG(found.st_mode):
-                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(self._parent))
-                if stat.S_ISLNK(found.st_mode) or found.st_uid != os.getuid():
+                self._parent.mkdir(mode=_PRIVATE, exist_ok=True)
+                if self._parent.is_symlink() or self._parent.stat().st_uid != os.getuid():
                     raise PermissionError(errno.EPERM, "another user's directory", str(self._parent))
                 path.mkdir(mode=_PRIVATE)
                 break
-            except FileNotFoundError:  # another run, the last one there, has just removed the parent
+            except (FileExistsError, FileNotFoundError):  # another run, the last one there, has just removed the parent
                 if attempt == _ATTEMPTS:
                     raise
         return path

@@ -175,7 +175,7 @@ def test_a_place_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
         directory.array("y", (3,), np.float64)
     assert str(caught.value) == (
         "the rows do not fit in memory, and no directory for them could be made: "
-        f"[Errno 20] Not a directory: '{tmp_path / 'file'}'\n\n"
+        f"[Errno 17] File exists: '{tmp_path / 'file'}'\n\n"
         "Hint: make that place writable, or raise the memory limit"
     )
 
