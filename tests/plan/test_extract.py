@@ -74,7 +74,7 @@ def test_rows_in_files_are_those_in_memory(con: duckdb.DuckDBPyConnection, tmp_p
         assert same_groups == groups
 
 
-@pytest.mark.parametrize("batch_bytes", [1 << 11, 1 << 25])
+@pytest.mark.parametrize("batch_bytes", [1, 1 << 11, 1 << 25])
 def test_neither_threads_nor_batches_nor_storage_order_matter(
     con: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch, batch_bytes: int
 ) -> None:
