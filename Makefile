@@ -5,8 +5,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 FLIGHTS := build/flights.duckdb
 
+EXAMPLES ?= 60
+SEED ?= $(shell date +%s)
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types contracts unit extension wheel bench clean
+.PHONY: help demo test check lint types contracts unit dispatch fuzz extension wheel bench clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -38,6 +41,12 @@ contracts: $(STAMP)  ## imports go downward only
 
 unit: $(STAMP)  ## the tests, two files at a time
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+dispatch: $(STAMP)  ## the tests that another processor could decide, as if on others (minutes)
+	PYTHON=$(BIN)/python .ci/dispatch
+
+fuzz: $(STAMP)  ## random statements over random tables, an hour of them; EXAMPLES=5 of each rule, SEED=1 again
+	GROUPLEARN_EXPLORE=1 GROUPLEARN_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest tests/metamorphic -n 2 --hypothesis-seed=$(SEED)
 
 extension: $(STAMP)  ## build the extension for the duckdb shell and for Python (of some: VERSIONS="1.5.6 2.0.0")
 	$(BIN)/python -m grouplearn.frontends.native.build $(VERSIONS)

@@ -68,7 +68,7 @@ def about(learner: Learner) -> str:
     epochs = "no epochs" if learner.default_epochs is None else f"at most {learner.default_epochs} epochs"
     needs = f" Needs `{learner.requires.install_hint}`." if learner.requires else ""
     summary = learner.summary[0].upper() + learner.summary[1:]
-    return f"{summary}. Tasks: {tasks}. Access: {learner.access.value}; {epochs}.{needs}"
+    return f"{summary}. Tasks: {tasks}. Trains on {learner.access.words}, {epochs}.{needs}"
 
 
 def hyperparameter_row(parameter: Hyperparameter) -> tuple[str, ...]:
@@ -81,9 +81,9 @@ def limits_table() -> str:
     """Return what operators do not run."""
     rows = []
     for rule in RULES:
-        access = " and ".join(sorted(each.value for each in rule.access))
+        access = " or ".join(sorted(each.words for each in rule.access))
         where = f"only with `executor = '{' or '.join(rule.runtimes)}'`" if rule.runtimes else "not"
-        rows.append((f"`{rule.operator}`", f"{access} learners", where, f"{rule.reason}"))
+        rows.append((f"`{rule.operator}`", f"learners on {access}", where, rule.reason))
     return table(("operator", "of", "runs", "because"), rows)
 
 
@@ -94,10 +94,11 @@ def metrics_table() -> str:
             f"`{metric.name}`",
             ", ".join(sorted(task.value for task in metric.tasks)),
             "greater" if metric.greater_is_better else "smaller",
+            metric.meaning,
         )
         for metric in metrics.METRICS.values()
     )
-    return table(("metric", "tasks", "better"), rows)
+    return table(("metric", "tasks", "better", "meaning"), rows)
 
 
 def catalog_tables() -> str:

@@ -15,7 +15,7 @@ def stop_trial(statement: StopTrial, judge: Judge, place: Place) -> str:
     steering, _ = _search(statement.name, judge, place)
     trial = bind_trial(judge, statement.trial, {each.trial: each.config for each in steering.standings()})
     steering.wish(Halt(trial))
-    return answers.notice(f"trial {trial} stops at the next barrier")
+    return answers.notice(f"trial {trial} stops at the end of this round")
 
 
 def add_trial(statement: AddTrial, judge: Judge, place: Place) -> str:
@@ -26,7 +26,7 @@ def add_trial(statement: AddTrial, judge: Judge, place: Place) -> str:
     going = frozenset(each.trial for each in standings if each.going_on)
     config, parent = bind_added(judge, statement, steering.learner, plan, trials, going)
     steering.wish(Addition(config, parent))
-    return answers.notice("the trial begins at the next barrier")
+    return answers.notice("the trial begins with the next round")
 
 
 def trials_sql(steering: Steering, plan: SearchPlan) -> str:

@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+import random
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 
 from grouplearn import sqltext
 from grouplearn.catalog import models, recorded
 from grouplearn.catalog.models import StoredModel
-from grouplearn.catalog.schema import SCHEMA
-from grouplearn.errors import ReadOnlyError, Span, did_you_mean
+from grouplearn.catalog.schema import SCHEMA, ensure_schema
+from grouplearn.errors import ConflictError, ReadOnlyError, Span, did_you_mean
 from grouplearn.parser.statements import QualifiedName
 from grouplearn.plan.judge import Judge
+
+_T = TypeVar("_T")
+#: Seconds for which a change that conflicts with those of others is tried again, and the longest pause between two times.
+_PATIENCE_SECONDS, _LONGEST_PAUSE = 5.0, 0.3
+
+
+def is_conflict(error: duckdb.Error) -> bool:
+    """Return whether DuckDB refused a change because another transaction has changed the same."""
+    text = str(error)
+    return text.startswith("TransactionContext Error") and ("conflict" in text or "duplicate key" in text)
+
+
+def _conflict(own: bool, span: Span, judge: Judge) -> ConflictError:
+    if own:
+        message = "other connections keep changing the same model, so nothing was stored"
+        hint = "Run the statement again when they are done."
+    else:
+        message = "another connection has changed the same since this transaction began, so nothing was stored"
+        hint = "ROLLBACK, and run the statement again."
+    return ConflictError(message, text=judge.text, span=span, hint=hint)
 
 
 class Databases:
@@ -54,7 +77,8 @@ class Databases:
 
     def model(self, name: QualifiedName, judge: Judge) -> StoredModel:
         """Return an existing model, or raise with the closest name."""
-        model = models.load_definition(self._connection, *self.of(name, judge), name.name)
+        with self.transaction():  # one moment's: others may train it anew between two queries
+            model = models.load_definition(self._connection, *self.of(name, judge), name.name)
         if model is None:
             raise recorded.unknown_model(self._connection, judge, name.name, name.span)
         return model
@@ -72,6 +96,31 @@ class Databases:
             self._connection.execute("ROLLBACK")
             raise
         self._connection.execute("COMMIT")
+
+    def write(self, catalog: str, work: Callable[[], _T], span: Span, judge: Judge) -> _T:
+        """Return what ``work`` returns, which changes the models of a database in a ``transaction``.
+
+        Where other connections change the same at the same time, it is done again on what they have left, tables included: of
+        the first ones to store a model in a database one makes the tables. What the user's transaction has begun cannot be
+        done again: that raises ConflictError.
+        """
+        own, ends = not self.in_transaction(), time.monotonic() + _PATIENCE_SECONDS
+        if own:
+            self._repeated(lambda: ensure_schema(self._connection, catalog), ends, span, judge)
+        return self._repeated(work, ends if own else 0.0, span, judge)
+
+    def _repeated(self, work: Callable[[], _T], ends: float, span: Span, judge: Judge) -> _T:
+        for attempt in itertools.count():
+            try:
+                with self.transaction():
+                    return work()
+            except duckdb.Error as error:
+                if not is_conflict(error):
+                    raise
+                if time.monotonic() >= ends:
+                    raise _conflict(ends > 0, span, judge) from None
+            time.sleep(random.uniform(0.0, min(_LONGEST_PAUSE, 0.01 * 2**attempt)))  # noqa: S311
+        raise AssertionError
 
     def in_transaction(self) -> bool:
         """Return whether the user has begun a transaction."""

@@ -8,12 +8,15 @@ the models are stored.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
-from grouplearn.data.dataset import Dataset, DatasetFiles, Group
+from grouplearn.data import checksums
+from grouplearn.data.checksums import FileSums
+from grouplearn.data.dataset import ARRAYS, Dataset, DatasetFiles, Group
 from grouplearn.data.plain import NotPlain, from_bytes, to_bytes
 from grouplearn.data.run_directory import (
     MANIFEST,
@@ -36,7 +39,7 @@ from grouplearn.search.procedures import SearchPlan
 from grouplearn.search.space import Choices, Range
 
 #: What is written and read back; another version's runs are refused.
-FORMAT = 3
+FORMAT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +47,10 @@ class Manifest:
     """What a run needs to go on; ``job`` is without its rows, which are in files.
 
     ``workload`` is for as many workers as the run began with. ``replaces`` and ``validated`` are what the statement said:
-    OR REPLACE, and whether rows are held out; ``within`` are the seconds that WITHIN gave. ``began`` is a ``time.time()``.
-    A search in rounds has its plan in ``search``, and no ``units``: they follow from results; ``stored`` and ``outputs`` are
-    what those are estimated by.
+    OR REPLACE, and whether rows are held out; ``within`` are the seconds that WITHIN gave. ``replaced`` is the identity of the
+    model that stood there then, which is the one that may be replaced. ``began`` is a ``time.time()``.
+    ``sums`` are the checksums of the files of rows. A search in rounds has its plan in ``search``, and no ``units``: they
+    follow from results; ``stored`` and ``outputs`` are what those are estimated by.
     """
 
     definition: ModelDefinition
@@ -57,10 +61,12 @@ class Manifest:
     operator: str
     executor: str
     replaces: bool
+    replaced: str | None
     validated: bool
     within: float | None
     began: float
     search: SearchPlan | None
+    sums: tuple[FileSums, ...]
     stored: int
     outputs: int
     format: int = FORMAT
@@ -72,17 +78,16 @@ class Manifest:
 
 
 _KINDS = (
-    *ledger.RESULT_KINDS, Dataset, DatasetFiles, Group, HyperparameterColumn, ItemColumn, Job, KeyColumn, Manifest,
+    *ledger.RESULT_KINDS, Dataset, DatasetFiles, FileSums, Group, HyperparameterColumn, ItemColumn, Job, KeyColumn, Manifest,
     Choices, Hops, ModelDefinition, Range, SearchPlan, Task, Workload,
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class _OnDisk:
     """A durable run as it is found on disk; ``alive``: a process works on it. ``n_bytes`` is what it takes."""
 
     path: Path
-    manifest: Manifest
     alive: bool
 
     @property
@@ -106,38 +111,76 @@ class Run:
         return found
 
 
-def keep(directory: RunDirectory, manifest: Manifest) -> None:
-    """Make a run one that can be resumed: force its rows to the disk, and write the manifest; raises TrainingError."""
+@dataclass(frozen=True, slots=True)
+class Run(_OnDisk):
+    """A run that can be resumed."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable(_OnDisk):
+    """A run that cannot be resumed: its manifest is ``damaged``, or ``of another version`` of ours. It can be dropped."""
+
+    flaw: Literal["damaged", "of another version"]
+
+    @property
+    def began(self) -> float:
+        """About when it began, as a ``time.time()``."""
+        with suppress(OSError):
+            return (self.path / MANIFEST).stat().st_mtime
+        return 0.0
+
+
+def keep(directory: RunDirectory, manifest: Manifest, go_on: Callable[[], None]) -> None:
+    """Make a run one that can be resumed: force its rows to the disk, and write the manifest; raises TrainingError.
+
+    ``go_on`` is called now and then, and ends it by raising.
+    """
     try:
-        for path in directory.path.glob("*.npy"):
+        paths = [directory.path / f"{name}.npy" for name in ARRAYS]
+        for path in paths:
             with path.open("rb") as file:
                 os.fsync(file.fileno())
+        sums = checksums.measured(paths, go_on)
     except OSError as error:
         message = f"the run could not be kept on disk: {error.strerror}\nDirectory: {directory.path}"
         raise TrainingError(message, hint="free disk space, or train WITH (durable = false)") from None
     nothing = manifest.job.dataset.rows(0, 0)
     job = replace(manifest.job, dataset=replace(nothing, files=None), network=None)  # a network is code
     hint = "free disk space, or train WITH (durable = false)"
-    ledger.write(directory.path / MANIFEST, to_bytes(replace(manifest, job=job)), hint)
+    ledger.write(directory.path / MANIFEST, to_bytes(replace(manifest, job=job, sums=sums)), hint)
     directory.keep()
 
 
 def runs(database: str) -> Iterator[Run]:
-    """Yield the durable runs of a database file, the oldest first.
+    """Yield the durable runs of a database file that can be resumed, the oldest first.
 
-    Those without a manifest cannot be resumed: what dead processes left of them is removed.
+    What dead processes left of those without a manifest is removed.
     """
-    found = []
+    found = [run for run in _every(database) if isinstance(run, Run)]
+    yield from sorted(found, key=lambda run: run.manifest.began)
+
+
+def unreadable(database: str) -> Iterator[Unreadable]:
+    """Yield the durable runs of a database file that cannot be resumed, the oldest first."""
+    yield from sorted((run for run in _every(database) if isinstance(run, Unreadable)), key=lambda run: run.began)
+
+
+def _every(database: str) -> Iterator[Run | Unreadable]:
     remove_stale(runs_of(database))
     for path in durable_runs(runs_of(database)):
-        content = ledger.checked(path / MANIFEST)
         try:
+            content = ledger.checked(path / MANIFEST)
             manifest = None if content is None else from_bytes(content, _KINDS)
+        except OSError:
+            content = manifest = None
         except NotPlain:
-            continue
+            manifest = None
         if isinstance(manifest, Manifest) and manifest.format == FORMAT:
-            found.append(Run(path, manifest, is_locked(path)))
-    yield from sorted(found, key=lambda run: run.manifest.began)
+            yield Run(path, is_locked(path), manifest)
+        elif path.exists():
+            yield Unreadable(path, is_locked(path), "damaged" if content is None else "of another version")
 
 
 def of_model(database: str, schema: str, name: str) -> list[Run]:

@@ -25,6 +25,7 @@ from duckdb import (
 __all__ = [
     "BindError",
     "Cancelled",
+    "ConflictError",
     "DataError",
     "DatabaseError",
     "Error",
@@ -143,6 +144,10 @@ class ModelExists(_Located, ProgrammingError):
 
 class ReadOnlyError(_Located, OperationalError):
     """The database is attached read-only; nothing was trained."""
+
+
+class ConflictError(_Located, OperationalError):
+    """Another connection changed the same models at the same time; nothing was stored."""
 
 
 class OtherVersion(_Located, NotSupportedError):

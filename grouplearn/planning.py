@@ -6,7 +6,7 @@ import functools
 import importlib.util
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import duckdb
@@ -16,13 +16,15 @@ from grouplearn.errors import Cancelled
 from grouplearn.learners.base import Access
 from grouplearn.plan import calibration, cost, legality
 from grouplearn.plan import choose as choosing
+from grouplearn.plan.amounts import two_digits
 from grouplearn.plan.bound import BoundTrain
 from grouplearn.plan.choose import Candidate, Choice
-from grouplearn.plan.explain import unit_label
+from grouplearn.plan.explain import unit_groups, unit_label
 from grouplearn.plan.extract import fits_in_memory, statistics
 from grouplearn.plan.gantt import Bar
 from grouplearn.plan.hopping_packs import check_exact, planned_for
 from grouplearn.plan.judge import Judge
+from grouplearn.plan.miniature import Miniature, miniature
 from grouplearn.plan.options import OPERATORS
 from grouplearn.plan.physical import PhysicalPlan, plan
 from grouplearn.plan.replaying import repeated
@@ -47,20 +49,44 @@ def choose(physical: PhysicalPlan, cancelled: Callable[[], bool], *, every: bool
     ray_installed = importlib.util.find_spec("ray") is not None
     names = _operators(physical) if every else choosing.eligible(physical, ray_installed)
 
-    def load_seconds(group: int) -> float:
-        # Called for every load of every simulated worker: with 100,000 groups, the place to look up now and then.
-        if cancelled():
-            raise Cancelled("planning was interrupted; nothing was stored")
-        return physical.load_seconds(group)
-
     workers = physical.workers
     while True:
-        candidates = [_candidate(physical, name, workers, load_seconds, cancelled) for name in names]
+        candidates = _candidates(physical, names, workers, cancelled, every=every)
         eligible = choosing.eligible(physical, ray_installed)
         fewer = choosing.affordable(physical, [each for each in candidates if each.operator in eligible], workers)
         if fewer == workers:
             return _on_threads(physical, choosing.choose(physical, candidates, ray_installed, workers))
         workers = fewer
+
+
+def _candidates(
+    physical: PhysicalPlan,
+    names: Sequence[str],
+    workers: int,
+    cancelled: Callable[[], bool],
+    *,
+    every: bool,
+) -> list[Candidate]:
+    """Return what is to be chosen from: group_task_parallel alone where no operator can be faster, or load rows less often."""
+    first = "group_task_parallel"
+    small = miniature(physical, workers)
+
+    @functools.cache  # of a bundle of groups, for every operator
+    def load_seconds(group: int) -> float:
+        return sum(map(physical.load_seconds, small.groups(group)))
+
+    def candidate(name: str) -> Candidate:
+        its = small if name != "mop" else miniature(planned_for(physical, name, workers), workers)
+        return _candidate(its, name, workers, load_seconds, cancelled)
+
+    if every or first not in names or len(names) == 1:
+        return [candidate(name) for name in names]
+    whole = candidate(first)
+    loads = sum(physical.load_seconds(group) for group in {unit.group for unit in physical.units})
+    least = (physical.serial_seconds + loads) / workers
+    if two_digits(whole.makespan) <= two_digits(least) and choosing.fits(physical, whole):
+        return [whole]
+    return [whole if name == first else candidate(name) for name in names]
 
 
 def estimate(physical: PhysicalPlan, choice: Choice) -> float:
@@ -103,13 +129,16 @@ def plan_ahead(physical: PhysicalPlan, name: str, workers: int, cancelled: Calla
             raise Cancelled("planning was interrupted; nothing was stored")
 
 
-def _simulated(physical: PhysicalPlan, name: str, workers: int, load_seconds: Callable[[int], float]) -> Timeline:
-    scheduled = operator(name, physical.units, physical.workload(workers))
-    return simulate(scheduled, workers, load_seconds, costs=costs_of(physical))
+def _simulated(small: Miniature, name: str, workers: int, load_seconds: Callable[[int], float]) -> Timeline:
+    scheduled = operator(name, small.physical.units, small.workload(workers))
+    return simulate(scheduled, workers, load_seconds, costs=costs_of(small.physical, small.groups))
 
 
-def costs_of(physical: PhysicalPlan) -> Costs:
-    """Return what moving rows, states and sums takes: of one statement's packs, by the planner's coefficients."""
+def costs_of(physical: PhysicalPlan, groups: Callable[[int], tuple[int, ...]] = lambda group: (group,)) -> Costs:
+    """Return what moving rows, states and sums takes: of one statement's packs, by the planner's coefficients.
+
+    ``groups`` are those that a group stands for.
+    """
     learner, machine, sizes = physical.bound.learner, physical.rates.machine, physical.stats.groups
     width, outputs = physical.stored, physical.outputs
 
@@ -139,16 +168,23 @@ def costs_of(physical: PhysicalPlan) -> Costs:
         rows_kept = kept if step.blocks is None else kept * share(step.unit.group, step.blocks)
         return physical.step_seconds + physical.kept_row_seconds * rows_kept
 
+    most = float(cost.row_bytes(width) * physical.block_rows) if _read_in_blocks(physical) else math.inf
+
+    def row_bytes(group: int) -> float:
+        return float(cost.row_bytes(width) * sizes[group].n_rows)
+
     return Costs(
         share=share,
-        row_bytes=lambda group: float(cost.row_bytes(width) * sizes[group].n_rows),
-        most_rows_held=float(cost.row_bytes(width) * physical.block_rows) if _read_in_blocks(physical) else math.inf,
+        row_bytes=lambda group: sum(map(row_bytes, groups(group))),
+        most_rows_held=lambda group: min(most, max(map(row_bytes, groups(group)))),
+        groups=lambda group: len(groups(group)),
         state_bytes=lambda unit: float(of_pack(unit.configs)[0]),
         sums_bytes=lambda unit: float(of_pack(unit.configs)[1]),
         exchange=exchange,
         overhead=overhead,
         bandwidth=machine.network,
         latency=machine.latency,
+        exchange_latency=machine.exchange,
     )
 
 
@@ -158,31 +194,63 @@ def _read_in_blocks(physical: PhysicalPlan) -> bool:
 
 
 def _candidate(
-    physical: PhysicalPlan,
+    small: Miniature,
     name: str,
     workers: int,
     load_seconds: Callable[[int], float],
     cancelled: Callable[[], bool],
 ) -> Candidate:
     """Return what the planner chooses by; the one place that reads a simulated run."""
-    physical = planned_for(physical, name, workers)
-    plan_ahead(physical, name, workers, cancelled)
-    timeline = _simulated(physical, name, workers, load_seconds)
+    plan_ahead(small.physical, name, workers, cancelled)
+
+    def load(group: int) -> float:
+        # Called for every load of every simulated worker: the place to look up now and then.
+        if cancelled():
+            raise Cancelled("planning was interrupted; nothing was stored")
+        return load_seconds(group)
+
+    if small.epochs == small.physical.epochs:
+        timeline = _simulated(small, name, workers, load)
+        makespan, idle, sent = timeline.makespan, timeline.idle_share, timeline.network_bytes
+    else:
+        half = _simulated(small.shortened(small.epochs // 2), name, workers, load)
+        timeline = _simulated(small.shortened(small.epochs), name, workers, load)
+        makespan, idle, sent = _extrapolated(half, timeline, small)
     return Candidate(
         operator=name,
-        units=len(physical.units),
+        units=small.n_units,
         loads=timeline.loads,
-        makespan=timeline.makespan,
-        idle=timeline.idle_share,
-        network_bytes=int(timeline.network_bytes),
+        makespan=makespan,
+        idle=idle,
+        network_bytes=int(sent),
         peak_bytes=int(max(timeline.peak_bytes, default=0)),
         used=max(1, len({interval.worker for interval in timeline.intervals})),
     )
 
 
+def _extrapolated(half: Timeline, timeline: Timeline, small: Miniature) -> tuple[float, float, float]:
+    """Return makespan, share of idle time and bytes sent of all epochs: what the second half took, the rest takes."""
+    further = (small.physical.epochs - small.epochs) / (small.epochs - small.epochs // 2)
+
+    def of_all(before: float, now: float) -> float:
+        return now + further * (now - before)
+
+    def busy(of: Timeline) -> float:
+        return (1 - of.idle_share) * of.makespan
+
+    makespan = of_all(half.makespan, timeline.makespan)
+    idle = 1 - of_all(busy(half), busy(timeline)) / makespan if makespan > 0 else 0.0
+    return makespan, max(0.0, idle), of_all(half.network_bytes, timeline.network_bytes)
+
+
 def schedule_of(physical: PhysicalPlan, choice: Choice) -> tuple[Bar, ...]:
     """Return the simulated schedule of the chosen operator, for a chart."""
-    timeline = _simulated(physical, choice.operator, choice.simulated, physical.load_seconds)
+    timeline = _simulated(
+        Miniature(physical, physical.epochs, len(physical.units)),
+        choice.operator,
+        choice.simulated,
+        physical.load_seconds,
+    )
     return tuple(
         Bar(
             interval.worker,
@@ -191,6 +259,7 @@ def schedule_of(physical: PhysicalPlan, choice: Choice) -> tuple[Bar, ...]:
             interval.unit.group,
             unit_label(physical, interval.unit),
             interval.kind,
+            unit_groups(physical, interval.unit),
         )
         for interval in timeline.intervals
     )

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-import duckdb
-
 from grouplearn import answers, durable, sqltext, training
 from grouplearn.catalog import models, store
-from grouplearn.catalog.schema import has_schema
 from grouplearn.catalog.views import best_sql
+from grouplearn.data import checksums
+from grouplearn.data.checksums import Damaged
 from grouplearn.data.run_directory import RunDirectory, remove_run, size
-from grouplearn.durable import Manifest, Run
+from grouplearn.durable import Manifest, Run, Unreadable
 from grouplearn.errors import Cancelled, ModelExists, TrainingError, did_you_mean
+from grouplearn.finishing import finish, is_stored
 from grouplearn.learners import registry
 from grouplearn.learners.base import Learner
-from grouplearn.parser.statements import DropRun, ResumeModel, TrainModel
+from grouplearn.parser.statements import DropRun, ResumeModel
 from grouplearn.plan import legality
 from grouplearn.plan.choose import Choice, threads
 from grouplearn.plan.definition import ModelDefinition
@@ -57,6 +57,15 @@ class Resources:
     cluster: Cluster
 
 
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """When a TRAIN began (a ``time.time()``), the identity of the model that stood there, and whether it is to stop."""
+
+    at: float
+    replaced: str | None
+    cancelled: Callable[[], bool]
+
+
 def is_durable(physical: PhysicalPlan, database: str | None, judge: Judge) -> bool:
     """Whether the run is a directory beside its database; raise where that was asked for and cannot be."""
     asked = physical.bound.options.durable
@@ -79,14 +88,18 @@ def kept(
     choice: Choice,
     job: Job,
     definition: ModelDefinition,
-    statement: TrainModel,
+    beginning: Beginning,
     directory: RunDirectory,
-    began: float,
 ) -> Ledger | None:
-    """Make a run one that can be resumed, and return its ledger; None where it is not durable."""
+    """Make a run one that can be resumed, and return its ledger; None where it is not durable. Raises Cancelled."""
     if not directory.durable:
         return None
-    durable.keep(directory, _manifest(physical, choice, job, definition, statement, began))
+
+    def go_on() -> None:
+        if beginning.cancelled():
+            raise Cancelled("training was interrupted; nothing was stored")
+
+    durable.keep(directory, _manifest(physical, choice, job, definition, beginning), go_on)
     return Ledger(directory.path)
 
 
@@ -96,7 +109,7 @@ def steering(learner: Learner, search: SearchPlan | None, ledger: Ledger | None)
 
 
 def _manifest(
-    physical: PhysicalPlan, choice: Choice, job: Job, definition: ModelDefinition, statement: TrainModel, began: float
+    physical: PhysicalPlan, choice: Choice, job: Job, definition: ModelDefinition, beginning: Beginning
 ) -> Manifest:
     """Return what the run needs to go on without its statement."""
     rows = job.dataset.files
@@ -110,11 +123,13 @@ def _manifest(
         workload=physical.workload(threads(physical, choice)),
         operator=choice.operator,
         executor=choice.executor,
-        replaces=statement.replace,
+        replaces=physical.bound.statement.replace,
+        replaced=beginning.replaced,
         validated=physical.bound.holdout.kind != "none",
         within=physical.bound.options.within,
-        began=began,
+        began=beginning.at,
         search=physical.bound.search,
+        sums=(),
         stored=physical.stored,
         outputs=physical.outputs,
     )
@@ -133,6 +148,8 @@ def find(statement: ResumeModel, database: str | None, schema: str, judge: Judge
         )
     others = sorted({run.manifest.definition.name for run in durable.runs(database)}) if database else []
     listed = f"\nUnfinished runs: {', '.join(others)}" if others else "\nThere is no unfinished run."
+    lost = [f"{run.id} ({run.flaw})" for run in durable.unreadable(database)] if database else []
+    listed += f"\nRuns that cannot be resumed: {', '.join(lost)}" if lost else ""
     hint = did_you_mean(name.name, others) or "A run is kept WITH (durable = true), or when it is estimated to be long."
     raise judge.error(f'there is no unfinished run of a model "{name.name}"{listed}', name.span, hint)
 
@@ -161,33 +178,56 @@ def resources(statement: ResumeModel, run: Run, settings: Mapping[str, Any], jud
 def resume(statement: ResumeModel, judge: Judge, at: Workplace, *, again: bool = False) -> str:
     """Go on with the newest unfinished run of a model and store it; return a SELECT of each group's best trial.
 
-    With ``again`` units with failed trials are trained once more. A run that died between storing its model and tidying up
-    is only tidied up.
+    With ``again`` units with failed trials are trained once more.
     """
     catalog, schema = at.databases.of(statement.name, judge)
     at.databases.refuse_change(catalog, statement.name.span, judge)
     run = find(statement, at.databases.file(catalog), schema, judge)
     began, stored = run.manifest, replace(run.manifest.definition, catalog=catalog)
-    if _is_stored(at.connection, catalog, run):
-        remove_run(run.path)
-        return best_sql(stored, run.identity, catalog, validated=began.validated)
+    if is_stored(at.connection, catalog, run.path):  # by a transaction that has not ended
+        return best_sql(at.connection, stored, run.identity, catalog, validated=began.validated)
     where = resources(statement, run, at.settings, judge)
-    conflict = store.exists(at.connection, catalog, schema, stored.name)
-    if conflict is not None and not (conflict.is_model and began.replaces):
-        hint = f"DROP MODEL {stored.name} or rename it; or DROP RUN '{run.id}'."
-        raise ModelExists(conflict.message, text=judge.text, span=statement.name.span, hint=hint)
+    _refuse_newer(statement, run, stored, judge, at)
     with _reopened(run, statement, judge) as directory:
-        ledger, job = Ledger(run.path, again=again), began.job_with_rows(run.path)
+        ledger = Ledger(run.path, again=again)
+        _check_rows(run, statement, judge, ledger, at.cancelled)
+        job = began.job_with_rows(run.path)
         workload = replace(began.workload, workers=where.workers)
         scheduled = training.Scheduled(began.operator, where.executor, began.units, workload, where.cluster)
         acting = steering(job.trainer, began.search, ledger)
         with IN_TRAINING.entered(at.place(catalog, schema, stored.name), acting), resumable(stored, ledger):
             outcome = training.resume(began, job, scheduled, ledger, at.progress, at.cancelled, acting)
         stored = stored if outcome.configs is None else replace(stored, configs=outcome.configs)
-        with at.databases.transaction():
-            store.write(at.connection, stored, outcome, replace=began.replaces, identity=run.identity)
-        directory.remove()
-    return best_sql(stored, run.identity, catalog, validated=began.validated)
+
+        def store_it() -> None:
+            _refuse_newer(statement, run, stored, judge, at)
+            store.write(at.connection, stored, outcome, replace=True, identity=run.identity)
+
+        at.databases.write(catalog, store_it, statement.name.span, judge)
+        finish(directory, at.databases)
+    return best_sql(at.connection, stored, run.identity, catalog, validated=began.validated)
+
+
+def _refuse_newer(statement: ResumeModel, run: Run, stored: ModelDefinition, judge: Judge, at: Workplace) -> None:
+    """Raise ModelExists where something stands there that the run was not to replace: it is newer than the run."""
+    place = (at.connection, stored.catalog or "", stored.schema, stored.name)
+    model = models.load_definition(*place)
+    expected = model is None or statement.replace or (run.manifest.replaces and model.id == run.manifest.replaced)
+    conflict = store.exists(*place, replace=expected)
+    if conflict is None:
+        return
+    hint, message = f"DROP RUN '{run.id}' gives up the run", conflict.message
+    if conflict.is_model:
+        message = f'model "{conflict.name}" is newer than its unfinished run, which began {_time(run.manifest.began)}'
+        written = judge.text[statement.name.span.start : statement.name.span.end]
+        hint = f"RESUME OR REPLACE MODEL {written} overwrites it; {hint}."
+    else:
+        hint = f"Rename that, or {hint}."
+    raise ModelExists(message, text=judge.text, span=statement.name.span, hint=hint)
+
+
+def _time(began: float) -> str:
+    return datetime.datetime.fromtimestamp(began).isoformat(" ", "seconds")
 
 
 def _reopened(run: Run, statement: ResumeModel, judge: Judge) -> RunDirectory:
@@ -198,8 +238,20 @@ def _reopened(run: Run, statement: ResumeModel, judge: Judge) -> RunDirectory:
         raise judge.error(message, statement.name.span, "SHOW RUNS says how far it is.") from None
 
 
-def _is_stored(connection: duckdb.DuckDBPyConnection, catalog: str, run: Run) -> bool:
-    return has_schema(connection, catalog) and models.load_by_id(connection, catalog, run.identity) is not None
+def _check_rows(run: Run, statement: ResumeModel, judge: Judge, ledger: Ledger, cancelled: Callable[[], bool]) -> None:
+    """Raise TrainingError where the rows of a run are not those that were written, and Cancelled."""
+
+    def go_on() -> None:
+        if cancelled():
+            raise Cancelled("")
+
+    try:
+        with resumable(run.manifest.definition, ledger):
+            checksums.check(run.path, run.manifest.sums, go_on)
+    except Damaged as damage:
+        message = f"the rows of run {run.id} are damaged, so nothing was trained\nFile: {damage.path}: {damage.how}"
+        hint = f"DROP RUN '{run.id}', and TRAIN again."
+        raise TrainingError(message, text=judge.text, span=statement.name.span, hint=hint) from None
 
 
 @contextmanager
@@ -224,27 +276,29 @@ def resumable(stored: ModelDefinition, ledger: Ledger | None) -> Iterator[None]:
 
 
 def show(at: Workplace) -> str:
-    """Return a SELECT of the unfinished durable runs of a database; those that are stored are tidied up."""
+    """Return a SELECT of the durable runs of a database whose models are not committed."""
     ((catalog,),) = at.databases.rows("SELECT current_database()")
     database = at.databases.file(catalog)
-    found = list(durable.runs(database)) if database else []
-    stored = {run.id for run in found if not run.alive and _is_stored(at.connection, catalog, run)}
-    for run in found:
-        if run.id in stored:
-            remove_run(run.path)
-    return answers.typed(_RUN_COLUMNS, [_row(run) for run in found if run.id not in stored])
+    if database is None:
+        return answers.typed(_RUN_COLUMNS, [])
+    rows = [_row(run, is_stored(at.connection, catalog, run.path)) for run in durable.runs(database)]
+    return answers.typed(_RUN_COLUMNS, [*map(_unreadable_row, durable.unreadable(database)), *rows])
 
 
-def _row(run: Run) -> tuple[Any, ...]:
+def _unreadable_row(run: Unreadable) -> tuple[Any, ...]:
+    return (run.id, None, run.flaw, None, None, None, _time(run.began), size(run.n_bytes))
+
+
+def _row(run: Run, stored: bool) -> tuple[Any, ...]:
     found, definition = ledger.read(run.path), run.manifest.definition
     return (
         run.id,
         definition.name,
-        "running" if run.alive else "unfinished",
+        "running" if run.alive else "uncommitted" if stored else "unfinished",
         sum(len(segment.results) for segment in found),
         None if run.manifest.search else len(run.manifest.units),
         round(max((segment.seconds for segment in found), default=0.0), 1),
-        datetime.datetime.fromtimestamp(run.manifest.began).isoformat(" ", "seconds"),
+        _time(run.manifest.began),
         size(run.n_bytes),
     )
 
@@ -252,7 +306,8 @@ def _row(run: Run) -> tuple[Any, ...]:
 def drop(statement: DropRun, database: str | None, judge: Judge) -> str:
     """Remove an unfinished run; raise where there is none of that id, or a process works on it."""
     wanted, _ = judge.constant(statement.run)
-    known = {run.id: run for run in durable.runs(database)} if database else {}
+    found: list[Run | Unreadable] = [*durable.unreadable(database), *durable.runs(database)] if database else []
+    known = {run.id: run for run in found}
     run = known.get(str(wanted))
     if run is None:
         if statement.if_exists:
@@ -262,4 +317,5 @@ def drop(statement: DropRun, database: str | None, judge: Judge) -> str:
     if run.alive:
         raise judge.error(f"a process works on run '{run.id}'", statement.run.span, "Stop it first.")
     remove_run(run.path)
-    return answers.notice(f"run {run.id} of model {run.manifest.definition.name} is dropped")
+    what = f" of model {run.manifest.definition.name}" if isinstance(run, Run) else ""
+    return answers.notice(f"run {run.id}{what} is dropped")

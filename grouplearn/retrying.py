@@ -73,7 +73,7 @@ class _Retry:
             with at.databases.transaction():
                 bound = self._bound()
                 limit = bound.options.memory_limit
-                with database_within(at.connection, limit):
+                with database_within(at.connection, limit, at.settings):
                     everything = self._planned(bound)
                     numbers = self._numbers(everything.stats)
                     if not numbers:
@@ -83,23 +83,22 @@ class _Retry:
                     counted = [everything.stats.groups[number] for number in numbers]
                     dataset, read = self._read(everything, counted, directory, limit)
             wanted = {number: group.configs for number, group in numbers.items()}
-            part = replace(everything, units=_units(everything, wanted))
+            part = replace(everything, units=cut(everything.units, wanted))
             choice = planning.choose(part, at.cancelled)
             settled = planning.settled(everything, choice)
-            cuts = cut(settled.units, wanted)
             with at.databases.transaction():
                 fitted = kept.fitted_on_all(at.connection, self.model)
             groups = numbered(everything.stats.groups, read)
             job = training.job_of(settled, dataset, groups, self._own_judge(), fitted or None)
-            first = {each.unit.id: job.first_blocks[each.planned] for each in cuts if each.planned in job.first_blocks}
-            job = replace(job, first_blocks=first)
-            part = replace(settled, units=tuple(each.unit for each in cuts))
+            part = replace(settled, units=cut(settled.units, wanted))
             outcome = training.run(part, choice, job, at.progress, at.cancelled, began)
         ids = {number: group.number for number, group in numbers.items()}
         identity = self._stored(_renumbered(outcome, ids))
         validated = bound.holdout.kind != "none"
         stored = self.model.definition
-        return best_sql(stored, identity, location.catalog, validated=validated, groups=list(ids.values()))
+        return best_sql(
+            at.connection, stored, identity, location.catalog, validated=validated, groups=list(ids.values())
+        )
 
     def _own_judge(self) -> Judge:
         """Return who judges the model's own statement."""
@@ -116,6 +115,11 @@ class _Retry:
         if bound.search is not None:
             message = f'the trials of model "{location.name}" were chosen in rounds, from how the others did'
             raise self._refusal(message, "TRAIN OR REPLACE MODEL searches anew.")
+        if bound.refit:
+            message = (
+                f'the models of "{location.name}" are of all rows, and a trial alone has no say in which is the best'
+            )
+            raise self._refusal(message, "TRAIN OR REPLACE MODEL ... REFIT trains all of it.")
         given = {**self.given, **self._as_before(bound)}
         return replace(bound, options=replace(bound.options, **given, durable=False, replay=None))
 
@@ -167,15 +171,14 @@ class _Retry:
         """Put the results in place of the failed ones; raise where the model has become another meanwhile."""
         databases, connection, location = self.at.databases, self.at.connection, self.model.location
         shown = databases.in_transaction()
-        with databases.transaction():
+
+        def store_it() -> str:
             if models.load_by_id(connection, location.catalog, self.model.id) is None:
                 message = f'model "{location.name}" was trained anew or dropped meanwhile, so nothing was stored'
                 raise self._refusal(message, "RETRY FAILED MODEL once more.")
             return kept.replace_failed(connection, self.model, self.failed, outcome, shown=shown)
 
-
-def _units(physical: PhysicalPlan, wanted: Mapping[int, frozenset[int]]) -> tuple[Unit, ...]:
-    return tuple(each.unit for each in cut(physical.units, wanted))
+        return databases.write(location.catalog, store_it, self.statement.name.span, self.judge)
 
 
 def _renumbered(outcome: RunOutcome, numbers: Mapping[int, int]) -> RunOutcome:

@@ -20,14 +20,18 @@ from grouplearn.plan.coefficients import Rates
 from grouplearn.plan.physical import PhysicalPlan, pack_configs
 from grouplearn.runtime.choose import runtime
 from grouplearn.runtime.cluster import Cluster
-from grouplearn.runtime.job import Carried, GroupFacts, Job, Observer, Progress, TrialResult, UnitResult
+from grouplearn.runtime.job import NOT_BEGUN, Carried, GroupFacts, Job, Observer, Progress, TrialResult, UnitResult
 from grouplearn.runtime.ledger import Ledger, units_left
 from grouplearn.runtime.outcome import GroupOutcome, best_config, merge
+from grouplearn.runtime.sampled_rows import group_seed, share_of
+from grouplearn.runtime.training_rows import with_training_rows
+from grouplearn.runtime.unit import group_of
 from grouplearn.schedule.messages import Unit
-from grouplearn.schedule.operators import operator
+from grouplearn.schedule.operators import most_workers, operator
 from grouplearn.schedule.workload import Workload
 from grouplearn.search.jury import Jury, Verdict
 from grouplearn.search.procedures import SearchPlan
+from grouplearn.search_progress import Ends, Epochs, later
 from grouplearn.steering import Halt, Standing, Steering
 
 _Key = tuple[int, int]
@@ -62,9 +66,9 @@ class Rounds:
         self, job: Job, units: tuple[Unit, ...], observer: Observer, cancelled: Callable[[], bool]
     ) -> tuple[UnitResult, ...]:
         """Run the units of a round."""
-        scheduled = operator(self.operator, units, self.workload)
-        there = runtime(self.executor, self.cluster)
-        return there.run(job, scheduled, self.workload.workers, observer, cancelled)
+        scheduled = operator(self.operator, units, with_training_rows(self.workload, job))
+        workers = most_workers(self.operator, units, self.workload.workers)
+        return runtime(self.executor, self.cluster).run(job, scheduled, workers, observer, cancelled)
 
 
 def rounds(physical: PhysicalPlan, choice: Choice) -> Rounds:
@@ -102,11 +106,11 @@ def search(
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A trial of the next round: it trains until it has had ``epochs``, from what trial ``start`` carries."""
+    """A trial of the next round: it trains until it has had ``budget``, from what trial ``start`` carries."""
 
     group: int
     config: int
-    epochs: int
+    budget: int
     start: Carried | None
 
 
@@ -126,10 +130,13 @@ class _Search:
         self._progress, self._steering, self._ledger = progress, steering, ledger
         self._known = {result.unit.id: result for result in ledger.results} if ledger else {}
         self._greater = METRICS[job.metric].greater_is_better
-        self._jury = Jury(self._plan, job.configs, [group.id for group in job.groups], self._alike)
+        seeds = {group.id: group_seed(job.seed, group) for group in job.groups}
+        self._jury = Jury(self._plan, job.configs, list(seeds), self._alike, seeds)
         self._trials: dict[_Key, TrialResult] = {}
         self._goals: dict[_Key, int] = {}
+        self._wanted: dict[_Key, int] = {}
         self._facts: dict[int, GroupFacts] = {}
+        self._ends = Ends(progress)
         self._units: list[UnitResult] = []
         self._began = time.time() - (ledger.seconds if ledger else 0.0)
         self._barriers = 0
@@ -148,7 +155,7 @@ class _Search:
             if self._ledger is not None and not self._was_here():
                 self._ledger.compact(self._needed)
             self._report(verdict)
-            self._show(results, verdict)
+            self._ends.show(results, verdict.goes.keys() | verdict.waiting, self._trials)
         return self._found()
 
     def _hear(self) -> None:
@@ -169,7 +176,7 @@ class _Search:
     def _report(self, verdict: Verdict) -> None:
         if self._steering is None:
             return
-        going = Counter(config for _, config in verdict.goes)
+        going = Counter(config for _, config in (*verdict.goes, *verdict.waiting))
         epochs: Counter[int] = Counter()
         for (_, config), trial in self._trials.items():
             epochs[config] = max(epochs[config], trial.epochs)
@@ -185,22 +192,35 @@ class _Search:
     def _round(self, verdict: Verdict) -> tuple[UnitResult, ...]:
         """Train what is wanted and not known yet."""
         wanted = [
-            _Wanted(group, config, epochs, self._carried(group, config, parent))
-            for (group, config), (epochs, parent) in verdict.goes.items()
-            if self._lacks(group, config, epochs)
+            _Wanted(group, config, budget, self._carried(group, config, parent))
+            for (group, config), (budget, parent) in verdict.goes.items()
+            if self._lacks(group, config, budget)
         ]
-        self._goals.update({(each.group, each.config): each.epochs for each in wanted})
+        self._wanted = {(each.group, each.config): each.budget for each in wanted}
+        if self._plan.resource == "epochs":
+            self._goals |= self._wanted
+            return self._trained(wanted, 0)
+        by_part: dict[int, list[_Wanted]] = defaultdict(list)
+        for each in wanted:
+            by_part[each.budget].append(each)
+        results: list[UnitResult] = []
+        for part in sorted(by_part):
+            results += self._trained(by_part[part], len(results), part / self._plan.budget)
+        return tuple(results)
+
+    def _trained(self, wanted: Sequence[_Wanted], before: int, share: float = 1.0) -> tuple[UnitResult, ...]:
+        """Train what is wanted, after ``before`` units of the round, on a share of the rows."""
         if not wanted:
             return ()
-        units, goals = self._packed(wanted)
+        units, goals = self._packed(wanted, len(self._units) + before, share)
         starts = {(each.group, each.config): each.start for each in wanted if each.start is not None}
         job = replace(
             self._job,
             configs=self._jury.configs,
-            first_blocks={},
             starts=starts,
             goals=goals if self._plan.continues else {},
             carries=self._plan.continues,
+            share=share,
         )
         return self._carried_out(job, units)
 
@@ -212,11 +232,11 @@ class _Search:
             return before
         offset = time.time() - self._began
         try:
-            results = self._rounds.run(job, left, _Epochs(self._progress, offset, self._ledger), self._cancelled)
+            results = self._rounds.run(job, left, Epochs(self._progress, offset, self._ledger), self._cancelled)
         finally:
             if self._ledger is not None:
                 self._ledger.flush()
-        every = (*before, *(_later(result, offset) for result in results))
+        every = (*before, *(later(result, offset) for result in results))
         return tuple(sorted(every, key=lambda result: result.unit.id))
 
     def _carried(self, group: int, config: int, parent: int | None) -> Carried | None:
@@ -224,29 +244,40 @@ class _Search:
         source = own if own is not None or parent is None else self._trials.get((group, parent))
         return source.carried if source is not None else None
 
-    def _lacks(self, group: int, config: int, epochs: int) -> bool:
-        """Whether a trial is to be trained: it is new, or it has had fewer epochs and did not converge."""
+    def _lacks(self, group: int, config: int, budget: int) -> bool:
+        """Whether a trial is to be trained: it is new, or it has had fewer epochs and did not converge, or fewer rows.
+
+        One whose state is gone begins again from nothing, which makes the same model.
+        """
         trial = self._trials.get((group, config))
         if trial is None:
             return True
-        return trial.carried is not None and trial.epochs < epochs and trial.epochs >= self._goals[group, config]
+        reached = self._goals.get((group, config), 0)
+        if self._plan.resource == "rows":
+            return trial.status == "done" and self._share(group, reached) < self._share(group, budget)
+        return trial.usable and reached <= trial.epochs < budget
 
-    def _packed(self, wanted: Sequence[_Wanted]) -> tuple[tuple[Unit, ...], dict[int, int]]:
-        """Return units of trials that go on from equally many epochs to equally many, and these by unit."""
+    def _share(self, group: int, part: int) -> float:
+        """Return the part of a group's training rows that a budget stands for."""
+        return share_of(part / self._plan.budget, group_of(self._job, group).n_rows)
+
+    def _packed(self, wanted: Sequence[_Wanted], first: int, share: float) -> tuple[tuple[Unit, ...], dict[int, int]]:
+        """Return units, from number ``first``, of trials that go on from one budget to one other, and this by unit."""
         together: dict[tuple[int, int, int], list[int]] = defaultdict(list)
         for each in wanted:
             reached = each.start.epochs if each.start else 0
-            together[each.group, reached, each.epochs].append(each.config)
+            together[each.group, reached, each.budget].append(each.config)
         units: list[Unit] = []
         goals: dict[int, int] = {}
-        for (group, reached, epochs), numbers in sorted(together.items()):
+        for (group, reached, budget), numbers in sorted(together.items()):
             chosen = [self._jury.configs[number] for number in sorted(numbers)]
             for pack in pack_configs(self._job.trainer, chosen, len(self._job.groups)):
                 members = tuple(sorted(numbers)[place] for place in pack)
-                seconds = self._seconds(group, members, epochs - reached)
+                epochs = self._job.epochs if share < 1 else budget - reached
+                seconds = share * self._seconds(group, members, epochs)
                 for fold in (*range(self._job.folds), -1):
-                    goals[len(self._units) + len(units)] = epochs
-                    units.append(Unit(len(self._units) + len(units), group, members, fold, seconds))
+                    goals[first + len(units)] = budget
+                    units.append(Unit(first + len(units), group, members, fold, seconds))
         return tuple(units), goals
 
     def _seconds(self, group: int, members: Iterable[int], epochs: int) -> float:
@@ -261,21 +292,28 @@ class _Search:
         self._units += (replace(result, trials=()) for result in results)
         outcomes, _ = merge(self._job, results, self._greater)
         for outcome in outcomes:
-            if outcome.facts is not None:
-                self._facts.setdefault(outcome.group.id, outcome.facts)
+            known = self._facts.get(outcome.group.id)
+            if outcome.facts is not None and (known is None or known.n_train < outcome.facts.n_train):
+                self._facts[outcome.group.id] = outcome.facts
             for trial in outcome.trials:
                 key = (outcome.group.id, trial.config)
                 before = self._trials.get(key)
                 seconds = trial.seconds + (before.seconds if before else 0.0)
-                further = before is None or trial.status == "failed" or trial.epochs > before.epochs
+                further = before is None or trial.status == "failed" or self._is_further(trial, before)
+                if further and self._plan.resource == "rows":
+                    self._goals[key] = self._wanted[key]
                 kept = trial if further or before is None else before
                 self._trials[key] = replace(kept, seconds=seconds)
 
+    def _is_further(self, trial: TrialResult, before: TrialResult) -> bool:
+        return trial.status == "done" if self._plan.resource == "rows" else trial.epochs > before.epochs
+
     def _forget(self, verdict: Verdict) -> None:
-        """Let go of the states that nobody goes on from."""
+        """Let go of the states that nobody will go on from."""
         parents = {(group, parent) for (group, _), (_, parent) in verdict.goes.items()}
+        kept = verdict.goes.keys() | verdict.waiting | parents
         for key, trial in self._trials.items():
-            if trial.carried is not None and key not in verdict.goes and key not in parents:
+            if trial.carried is not None and key not in kept:
                 self._trials[key] = replace(trial, carried=None)
 
     def _needed(self, result: UnitResult) -> UnitResult:
@@ -298,22 +336,13 @@ class _Search:
         trial, facts = self._trials.get(key), self._facts.get(key[0])
         if trial is None or not trial.usable or facts is None:
             return None
-        value = (trial.valid if facts.n_valid else trial.train).get(self._job.metric)
+        value = (trial.valid if facts.n_valid or self._job.folds else trial.train).get(self._job.metric)
         if value is None or value != value:
             return None
         return value if self._greater else -value
 
     def _failed_groups(self) -> Iterable[int]:
         return (group.id for group in self._job.groups if group.id not in self._facts)
-
-    def _show(self, results: Iterable[UnitResult], verdict: Verdict) -> None:
-        """Tell who watches of the trials that ended."""
-        for result in results:
-            group, fold = result.unit.group, result.unit.fold
-            ended = tuple(config for config in result.unit.configs if (group, config) not in verdict.goes)
-            trials = tuple(trial for trial in result.trials if trial.config in ended)
-            if ended or fold >= 0:
-                self._progress.unit_done(replace(result, unit=replace(result.unit, configs=ended), trials=trials))
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
@@ -324,44 +353,22 @@ class _Search:
         outcomes = []
         for group in self._job.groups:
             trials = tuple(by_group[group.id]) or self._not_begun()
-            best = best_config(trials, self._job.metric, self._greater)
+            whole = tuple(trial for trial in trials if trial.status == "done") if self._plan.resource == "rows" else ()
+            best = best_config(
+                whole or trials, self._job.metric, self._greater
+            )  # a model of few rows beats others by luck
             outcomes.append(GroupOutcome(group, trials, self._facts.get(group.id), best))
         return Found(tuple(outcomes), tuple(self._units), self._jury.configs)
 
     def _not_begun(self) -> tuple[TrialResult, ...]:
-        return tuple(TrialResult(number, "stopped") for number in range(len(self._jury.configs)))
+        return tuple(TrialResult(number, "stopped", NOT_BEGUN) for number in range(len(self._jury.configs)))
 
     def _concluded(self, key: _Key, trial: TrialResult) -> TrialResult:
-        """Return a trial without what it would go on from; one that was to have more epochs in the end has stopped."""
-        converged = trial.status == "done" and trial.epochs < self._goals[key]
-        whole = not self._plan.continues or converged or self._goals[key] >= self._plan.epochs
+        """Return a trial without what it would go on from; one that was to have more epochs or rows in the end has stopped."""
+        if self._plan.resource == "rows":
+            whole = self._share(key[0], self._goals[key]) == 1
+        else:
+            converged = trial.status == "done" and trial.epochs < self._goals[key]
+            whole = not self._plan.continues or converged or self._goals[key] >= self._plan.budget
         status = trial.status if whole or trial.status == "failed" else "stopped"
         return replace(trial, status=status, carried=None)
-
-
-@dataclass(frozen=True, slots=True)
-class _Epochs:
-    """Passes on epochs as they are run, and writes the ledger; trials end at barriers only. ``offset``: see ``_later``."""
-
-    progress: Progress
-    offset: float
-    ledger: Ledger | None
-
-    def unit_done(self, result: UnitResult) -> None:
-        if self.ledger is not None:
-            self.ledger.add(_later(result, self.offset))
-
-    def epochs_done(self, unit: Unit, epochs: int) -> None:
-        if self.ledger is not None:
-            self.ledger.flush_when_due()
-        self.progress.epochs_done(unit, epochs)
-
-    def units_lost(self, units: tuple[Unit, ...]) -> None:
-        self.progress.units_lost(units)
-
-
-def _later(result: UnitResult, offset: float) -> UnitResult:
-    """Return the result of a unit of a round as one of the whole run: without what goes on, in the run's own time."""
-    steps = tuple(replace(step, started=step.started + offset, ended=step.ended + offset) for step in result.steps)
-    lost = tuple(replace(each, started=each.started + offset, ended=each.ended + offset) for each in result.lost)
-    return replace(result, started=result.started + offset, ended=result.ended + offset, steps=steps, lost=lost)

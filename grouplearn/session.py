@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,11 +14,13 @@ import duckdb
 from grouplearn import altering, answers, durable, planning, resuming, retrying, sqltext, training, transferring
 from grouplearn.catalog import functions, models, store
 from grouplearn.catalog.evaluation import evaluate_sql
-from grouplearn.catalog.schema import table
+from grouplearn.catalog.models import StoredModel
+from grouplearn.catalog.schema import Location, table
 from grouplearn.catalog.views import best_sql
 from grouplearn.data.run_directory import RunDirectory
 from grouplearn.databases import Databases
 from grouplearn.errors import BindError, ModelExists
+from grouplearn.finishing import finish, tidy
 from grouplearn.learners import registry
 from grouplearn.parser.binding import Parameters, bind_parameters
 from grouplearn.parser.render import render
@@ -30,6 +33,7 @@ from grouplearn.parser.statements import (
     DropRun,
     EvaluateModel,
     ExplainTrain,
+    Nested,
     OurStatement,
     PlanFormat,
     QualifiedName,
@@ -41,6 +45,7 @@ from grouplearn.parser.statements import (
     ShowLearners,
     ShowModels,
     ShowRuns,
+    Sql,
     StopTrial,
     TrainModel,
 )
@@ -49,15 +54,17 @@ from grouplearn.plan.bind import bind, bind_learner
 from grouplearn.plan.calibration import keep_correction
 from grouplearn.plan.choose import Choice
 from grouplearn.plan.database_memory import database_within
-from grouplearn.plan.definition import ModelDefinition
+from grouplearn.plan.definition import ROW, ModelDefinition
 from grouplearn.plan.explain_html import explain_html
 from grouplearn.plan.explain_json import explain_json
 from grouplearn.plan.explain_text import explain_text
-from grouplearn.plan.extract import extract
+from grouplearn.plan.extract import extract, refuse_nothing
 from grouplearn.plan.judge import Judge
 from grouplearn.plan.measured import Measured, Ran, compare
 from grouplearn.plan.options import check_setting, known_setting
 from grouplearn.plan.physical import PhysicalPlan, definition
+from grouplearn.plan.unused import unused
+from grouplearn.resuming import Beginning
 from grouplearn.runtime.job import Progress
 from grouplearn.search.procedures import PROCEDURES
 from grouplearn.steering import IN_TRAINING, Place
@@ -96,10 +103,21 @@ class Session:
         #: How EXPLAIN TRAIN writes a plan where the statement does not say.
         self.plan_format: PlanFormat = "text"
         functions.register_all(connection)
+        #: Whether a durable run may have left its directory to a transaction of the user.
+        self._left = False
 
     def answer(self, statement: OurStatement, text: str, parameters: Parameters = None) -> str:
-        """Carry out ``statement`` (parsed from ``text``) and return a SELECT whose rows are its result."""
+        """Carry out ``statement`` (parsed from ``text``) and return a SELECT whose rows are its result.
+
+        For a statement of DuckDB's with ours inside, that is the statement with queries in their places.
+        """
         self._cancelled.clear()
+        tidy(self._connection)
+        if "getvariable" in text.casefold():
+            self.expect_variables()
+        return self._answer(bind_parameters(statement, parameters), Judge(self._connection, text))
+
+    def _answer(self, statement: OurStatement, judge: Judge) -> str:
         handlers: Mapping[type, Callable[[Any, Judge], str]] = {
             TrainModel: self._train,
             ExplainTrain: self._explain,
@@ -120,9 +138,23 @@ class Session:
             EvaluateModel: self._evaluate,
             **transferring.handlers(self._connection, self._databases),
             SetOption: self._set,
+            Nested: self._nested,
         }
-        judge = Judge(self._connection, text)
-        return handlers[type(statement)](bind_parameters(statement, parameters), judge)
+        return handlers[type(statement)](statement, judge)
+
+    def settle(self) -> None:
+        """Remove what durable runs have left in a transaction that has been committed since."""
+        if self._left:
+            with self._connection.cursor() as other:
+                tidy(other)
+
+    def notice(self, text: str) -> None:
+        """Take note of SQL that has run on the connection: ``predict`` must know its temporary macros."""
+        functions.notice(self._connection, text)
+
+    def expect_variables(self, text: str = "") -> None:
+        """Let ``predict`` know the variables of the connection, and those that SQL is about to set on it."""
+        functions.expect_variables(self._connection, text)
 
     def interrupt(self) -> None:
         """Ask a running TRAIN to stop; it raises Cancelled within 2 s. May be called from any thread."""
@@ -130,6 +162,8 @@ class Session:
 
     def close(self) -> None:
         """Let go of what the session registered on the connection."""
+        with suppress(duckdb.Error):  # the connection may be closed already
+            self.settle()
         functions.release(self._connection)
 
     # --- TRAIN and EXPLAIN -----------------------------------------------------------------------------------------
@@ -139,7 +173,9 @@ class Session:
         if trained is None:
             return _nothing_trained(statement)
         validated = trained.physical.bound.holdout.kind != "none"
-        return best_sql(trained.definition, trained.model, trained.physical.bound.catalog, validated=validated)
+        return best_sql(
+            self._connection, trained.definition, trained.model, trained.physical.bound.catalog, validated=validated
+        )
 
     def _run(self, statement: TrainModel, judge: Judge, *, every: bool = False) -> _Trained | None:
         """Train and store the model; None when it exists and IF NOT EXISTS was given. ``every``: as in ``planning.choose``."""
@@ -154,10 +190,12 @@ class Session:
         file = self._databases.file(catalog)
         with RunDirectory.beside(file) as directory:
             with self._databases.transaction():
+                replaced = models.load_definition(self._connection, catalog, schema, statement.name.name)
                 bound = bind(judge, statement, catalog, schema, self._settings)
                 limit = bound.options.memory_limit
-                with database_within(self._connection, limit):
+                with database_within(self._connection, limit, self._settings):
                     physical = planning.planned(self._connection, judge, bound)
+                    refuse_nothing(judge, bound, physical.stats.groups)
                     training.prepare(physical, self._cancelled.is_set)
                     directory.durable = resuming.is_durable(physical, file, judge)
                     kept = 0 if directory.durable else limit
@@ -166,7 +204,8 @@ class Session:
             physical = planning.settled(physical, choice)
             job = training.job_of(physical, dataset, groups, judge)
             stored = definition(physical, render(statement))
-            ledger = resuming.kept(physical, choice, job, stored, statement, directory, began)
+            beginning = Beginning(began, replaced.id if replaced else None, self._cancelled.is_set)
+            ledger = resuming.kept(physical, choice, job, stored, beginning, directory)
             steering = resuming.steering(bound.learner, bound.search, ledger)
             with (
                 IN_TRAINING.entered(self._key(catalog, schema, bound.name), steering),
@@ -176,13 +215,20 @@ class Session:
                     physical, choice, job, self._progress, self._cancelled.is_set, began, steering, ledger
                 )
             stored = stored if outcome.configs is None else replace(stored, configs=outcome.configs)
-            with self._databases.transaction():
-                identity = directory.identity
-                model = store.write(self._connection, stored, outcome, replace=statement.replace, identity=identity)
-            directory.remove()
-        return _Trained(physical, choice, stored, model)
+
+            def store_it() -> str | None:
+                if self._exists(statement, catalog, schema, judge):  # since it was trained
+                    return None
+                identity, replaces = directory.identity, statement.replace
+                return store.write(self._connection, stored, outcome, replace=replaces, identity=identity)
+
+            model = self._databases.write(catalog, store_it, statement.name.span, judge)
+            finish(directory, self._databases)
+            self._left = directory.durable
+        return None if model is None else _Trained(physical, choice, stored, model)
 
     def _resume(self, statement: ResumeModel, judge: Judge) -> str:
+        self._left = True
         return resuming.resume(statement, judge, self._workplace())
 
     def _retry(self, statement: RetryFailed, judge: Judge) -> str:
@@ -190,7 +236,7 @@ class Session:
         model = models.load_definition(self._connection, catalog, schema, statement.name.name)
         file = self._databases.file(catalog)
         if model is None and file and durable.of_model(file, schema, statement.name.name):
-            unfinished = ResumeModel(statement.name, statement.options)
+            self._left, unfinished = True, ResumeModel(statement.name, statement.options)
             return resuming.resume(unfinished, judge, self._workplace(), again=True)
         return retrying.retry(
             statement, model or self._databases.model(statement.name, judge), judge, self._workplace()
@@ -208,7 +254,8 @@ class Session:
         bound = bind(judge, train, catalog, schema, self._settings)
         physical = planning.planned(self._connection, judge, bound)
         choice = planning.choose(physical, self._cancelled.is_set, every=True)
-        return self._explained(statement, planning.settled(physical, choice), choice, None)
+        physical = replace(planning.settled(physical, choice), unused=unused(judge, bound))
+        return self._explained(statement, physical, choice, None)
 
     def _analyze(self, statement: ExplainTrain, judge: Judge) -> str:
         search = statement.train.search
@@ -268,13 +315,20 @@ class Session:
     def _show_models(self, statement: ShowModels, judge: Judge) -> str:  # noqa: ARG002
         return models.show_models_sql(self._connection)
 
+    def _nested(self, statement: Nested, judge: Judge) -> str:
+        pieces = [part if isinstance(part, Sql) else f"{self._answer(part, judge)}\n" for part in statement.parts]
+        first = statement.parts[0]
+        if isinstance(first, Sql) and first.text.lstrip("( \n").upper().startswith(("FROM", "SELECT", "WITH")):
+            judge.describe(*pieces)  # an error has its place in what the user wrote
+        return "\n".join(piece.text if isinstance(piece, Sql) else piece for piece in pieces)
+
     def _show_learners(self, statement: ShowLearners, judge: Judge) -> str:  # noqa: ARG002
         learners = [registry.learner(name) for name in registry.names()]
         rows = [
             (
                 learner.name,
                 ", ".join(sorted(task.value for task in learner.tasks)),
-                learner.access.value,
+                learner.access.words,
                 registry.is_installed(learner),
                 learner.summary,
             )
@@ -297,14 +351,25 @@ class Session:
         return models.describe_sql(self._databases.model(statement.name, judge))
 
     def _drop(self, statement: DropModel, judge: Judge) -> str:
-        name = statement.name.name
-        if statement.if_exists and not self._is_there(statement.name, judge):
-            return answers.notice(f"model {name} does not exist; nothing was dropped")
-        location = self._databases.model(statement.name, judge).location
-        self._databases.refuse_change(location.catalog, statement.name.span, judge)
-        with self._databases.transaction():
-            store.drop(self._connection, location.catalog, location.schema, location.name)
-        return answers.notice(f"model {name} is dropped")
+        # All are found before the first is dropped.
+        there = [name for name in statement.names if not statement.if_exists or self._is_there(name, judge)]
+        models_of = {name: self._databases.model(name, judge).location for name in there}
+        for name, location in models_of.items():
+            self._databases.refuse_change(location.catalog, name.span, judge)
+        told = [
+            f"model {name.name} does not exist; nothing was dropped" for name in statement.names if name not in there
+        ]
+        for name, location in models_of.items():
+            self._drop_one(name, location, statement, judge)
+            told.append(f"model {name.name} is dropped")
+        return answers.notice("; ".join(told))
+
+    def _drop_one(self, name: QualifiedName, location: Location, statement: DropModel, judge: Judge) -> None:
+        def drop() -> bool:
+            return store.drop(self._connection, location.catalog, location.schema, location.name)
+
+        if not self._databases.write(location.catalog, drop, name.span, judge) and not statement.if_exists:
+            self._databases.model(name, judge)  # raises: somebody else has just dropped it
 
     def _is_there(self, name: QualifiedName, judge: Judge) -> bool:
         try:
@@ -320,8 +385,12 @@ class Session:
         conflict = store.exists(self._connection, location.catalog, location.schema, new_name)
         if conflict is not None and new_name.casefold() != location.name.casefold():
             raise ModelExists(conflict.message, text=judge.text, span=statement.new_name.span)
-        with self._databases.transaction():
-            store.rename(self._connection, location.catalog, location.schema, location.name, new_name)
+
+        def rename() -> bool:
+            return store.rename(self._connection, location.catalog, location.schema, location.name, new_name)
+
+        if not self._databases.write(location.catalog, rename, statement.name.span, judge):
+            self._databases.model(statement.name, judge)  # raises: somebody else has just renamed or dropped it
         return answers.notice(f"model {statement.name.name} is now {new_name}")
 
     def _stop_trial(self, statement: StopTrial, judge: Judge) -> str:
@@ -347,7 +416,8 @@ class Session:
             raise judge.error(message, statement.name.span, hint)
         where = ("WHERE", statement.where) if statement.where else ()
         judge.describe("SELECT * FROM", statement.source, *where)
-        query = evaluate_sql(model, statement.source.text, statement.where.text if statement.where else None)
+        condition = statement.where.text if statement.where else None
+        query = evaluate_sql(model, statement.source.text, condition, weighted=_has_weight(model, statement, judge))
         try:
             judge.describe(query)
         except BindError as error:
@@ -363,6 +433,18 @@ class Session:
         setting, value = check_setting(judge, statement.name, statement.value)
         self._settings[setting] = value
         return answers.notice(f"{name} is {value}")
+
+
+def _has_weight(model: StoredModel, statement: EvaluateModel, judge: Judge) -> bool:
+    """Return whether the rows to be judged have what the model's weight is made of."""
+    weight = model.definition.weight_sql
+    if weight is None:
+        return False
+    try:
+        judge.describe(f"SELECT ({weight}\n) FROM (SELECT * FROM", statement.source, f"\n) AS {ROW}")
+    except BindError:
+        return False
+    return True
 
 
 def _nothing_trained(statement: TrainModel) -> str:

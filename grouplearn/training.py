@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from grouplearn import planning
+from grouplearn import planning, refitting
 from grouplearn.catalog.records import RunOutcome
 from grouplearn.data import encoders
 from grouplearn.data.dataset import Dataset, Group, Item
@@ -19,7 +19,6 @@ from grouplearn.data.encoders import FittedItem
 from grouplearn.durable import Manifest
 from grouplearn.errors import did_you_mean
 from grouplearn.learners import registry
-from grouplearn.learners.base import Access
 from grouplearn.learners.metrics import METRICS
 from grouplearn.learners.network import Network
 from grouplearn.plan import calibration
@@ -36,11 +35,12 @@ from grouplearn.runtime.choose import get_ready, runtime
 from grouplearn.runtime.cluster import Cluster
 from grouplearn.runtime.job import Job, Observer, Progress, RunSummary, UnitResult
 from grouplearn.runtime.ledger import Ledger, units_left
-from grouplearn.runtime.outcome import merge
+from grouplearn.runtime.outcome import GroupOutcome, PackedOutcome, merge
+from grouplearn.runtime.training_rows import with_training_rows
 from grouplearn.schedule.messages import Unit
-from grouplearn.schedule.operators import operator
-from grouplearn.schedule.visiting import first_blocks
+from grouplearn.schedule.operators import most_workers, operator
 from grouplearn.schedule.workload import Workload
+from grouplearn.search_progress import later
 from grouplearn.searching import Rounds, rounds, search
 from grouplearn.steering import Steering
 
@@ -68,20 +68,12 @@ def job_of(
         patience=bound.options.early_stopping,
         folds=bound.holdout.folds,
         min_rows=bound.options.min_rows,
+        null_label=bound.statement.null_label or "skip",
         class_weight=_class_weights(bound, physical.stats, judge),
-        first_blocks=_first_blocks(physical),
         network=bound.learner if isinstance(bound.learner, Network) else None,
         label_length=max(1, physical.stats.label_length),
         fitted=fit_on_all_rows(items, dataset, folds=bound.holdout.folds) if fitted is None else fitted,
     )
-
-
-def _first_blocks(physical: PhysicalPlan) -> dict[int, int]:
-    """Return where a sequential learner begins its passes over a group, by unit: the same whoever trains it."""
-    if physical.bound.learner.access is not Access.SEQUENTIAL:
-        return {}
-    blocks_of = physical.workload(1).blocks_of
-    return first_blocks(physical.units, lambda unit: 0 if unit.stays_whole else blocks_of(unit))
 
 
 def run(
@@ -103,7 +95,6 @@ def run(
     within = physical.bound.options.within
     if within is not None:
         job = replace(job, deadline=(time.time() if began is None else began) + within)
-    greater_is_better = METRICS[physical.metric].greater_is_better
     watching = progress or _Silent()
     watching.started(_summary(physical, choice, job))
     started = time.perf_counter()
@@ -119,12 +110,13 @@ def run(
         scheduled = Scheduled(
             choice.operator, choice.executor, physical.units, workload, Cluster.of(physical.bound.options)
         )
-        results = carry_out(scheduled, job, watching, cancelled, ledger)
+        merged = _merged(scheduled, job, physical.bound.refit, watching, cancelled, ledger)
     finally:
         watching.ended()
     seconds = time.perf_counter() - started
-    alone, packs = merge(job, results, greater_is_better)
-    return RunOutcome(alone, results, choice.operator, choice.executor, choice.workers, seconds, packs)
+    return RunOutcome(
+        merged.alone, merged.results, choice.operator, choice.executor, choice.workers, seconds, merged.packs
+    )
 
 
 def prepare(physical: PhysicalPlan, cancelled: Callable[[], bool]) -> None:
@@ -147,11 +139,48 @@ class Scheduled:
     cluster: Cluster | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Merged:
+    """What units gave: the outcomes of groups that trained alone and side by side, and the results themselves."""
+
+    alone: tuple[GroupOutcome, ...]
+    packs: tuple[PackedOutcome, ...]
+    results: tuple[UnitResult, ...]
+
+
+def _merged(
+    scheduled: Scheduled,
+    job: Job,
+    refit: bool,
+    watching: Observer,
+    cancelled: Callable[[], bool],
+    ledger: Ledger | None,
+) -> _Merged:
+    """Carry out all units, and with ``refit`` the best configuration of each group once more, on all rows."""
+    greater_is_better = METRICS[job.metric].greater_is_better
+    results = carry_out(scheduled, job, watching, cancelled, ledger)
+    alone, packs = merge(job, results, greater_is_better)
+    if not refit:
+        return _Merged(alone, packs, results)
+    found = _every(alone, packs, job.metric)
+    units, everything = refitting.units_of(scheduled.units, found), refitting.on_all_rows(job)
+    again = carry_out(replace(scheduled, units=units), everything, watching, cancelled, ledger)
+    models = _every(*merge(everything, again, greater_is_better), job.metric)
+    ended = max((result.ended for result in results), default=0.0)
+    return _Merged(refitting.merged(found, models), (), (*results, *(later(result, ended) for result in again)))
+
+
+def _every(alone: tuple[GroupOutcome, ...], packs: tuple[PackedOutcome, ...], metric: str) -> tuple[GroupOutcome, ...]:
+    side_by_side = (outcome for pack in packs for outcome in pack.outcomes(metric))
+    return tuple(sorted((*alone, *side_by_side), key=lambda outcome: outcome.group.id))
+
+
 def carry_out(
     scheduled: Scheduled, job: Job, watching: Observer, cancelled: Callable[[], bool], ledger: Ledger | None = None
 ) -> tuple[UnitResult, ...]:
     """Return the results of all units in order; those that the ledger has are not run again."""
-    before = ledger.results if ledger else ()
+    wanted = {unit.id for unit in scheduled.units}
+    before = tuple(result for result in ledger.results if result.unit.id in wanted) if ledger else ()
     left = units_left(scheduled.units, before)
     results = _run_units(scheduled, left, job, watching, cancelled, ledger) if left else ()
     return tuple(sorted((*before, *results), key=lambda result: result.unit.id))
@@ -166,14 +195,15 @@ def _run_units(
     ledger: Ledger | None,
 ) -> tuple[UnitResult, ...]:
     observer = watching if ledger is None else _Recording(watching, ledger)
-    schedule = operator(scheduled.operator, units, scheduled.workload)
+    schedule = operator(scheduled.operator, units, with_training_rows(scheduled.workload, job))
+    workers = most_workers(scheduled.operator, units, scheduled.workload.workers)
     try:
-        return runtime(scheduled.executor, scheduled.cluster).run(
-            job, schedule, scheduled.workload.workers, observer, cancelled
-        )
+        there = runtime(scheduled.executor, scheduled.cluster)
+        results = there.run(job, schedule, workers, observer, cancelled)
     finally:
         if ledger is not None:
             ledger.flush()
+    return results if ledger is None else tuple(later(result, ledger.seconds) for result in results)
 
 
 def resume(
@@ -206,20 +236,20 @@ def resume(
         )
     )
     started, found = time.perf_counter(), None
-    results: tuple[UnitResult, ...] = ()
+    merged = _Merged((), (), ())
     try:
         if manifest.search is not None:
             found = search(_rounds_of(manifest, scheduled), job, watching, cancelled, steering, ledger)
         else:
-            results = carry_out(scheduled, job, watching, cancelled, ledger)
+            refit = definition.refit and not job.folds
+            merged = _merged(scheduled, job, refit, watching, cancelled, ledger)
     finally:
         watching.ended()
     seconds = ledger.seconds + time.perf_counter() - started
     ran = (scheduled.operator, scheduled.executor, scheduled.workload.workers, seconds)
     if found is not None:
         return RunOutcome(found.groups, found.units, *ran, configs=found.configs)
-    alone, packs = merge(job, results, definition.greater_is_better)
-    return RunOutcome(alone, results, *ran, packs=packs)
+    return RunOutcome(merged.alone, merged.results, *ran, packs=merged.packs)
 
 
 def _rounds_of(manifest: Manifest, scheduled: Scheduled) -> Rounds:
@@ -237,7 +267,7 @@ class _Recording:
         self._watching, self._ledger = watching, ledger
 
     def unit_done(self, result: UnitResult) -> None:
-        self._ledger.add(result)
+        self._ledger.add(later(result, self._ledger.seconds))
         self._watching.unit_done(result)
 
     def epochs_done(self, unit: Unit, epochs: int) -> None:
@@ -254,9 +284,10 @@ def _summary(physical: PhysicalPlan, choice: Choice, job: Job) -> RunSummary:
     epochs = sum(physical.epochs * len(unit.configs) * len(unit.groups) for unit in physical.units)
     per_group, seconds = configs, planning.estimate(physical, choice)
     if planned is not None:
-        per_group, searched = planned.most_trials(configs), len(job.groups) * planned.most_epochs(configs)
-        seconds *= searched / max(1, epochs)
-        epochs = searched
+        per_group, spent = planned.most_trials(configs), planned.most_budget(configs)
+        seconds *= spent / max(1, configs * planned.budget)
+        trained = planned.most_trainings(configs) * physical.epochs if planned.resource == "rows" else spent
+        epochs = len(job.groups) * trained
     return RunSummary(
         model=physical.bound.name,
         groups=len(job.groups),
@@ -285,7 +316,7 @@ def calibrate(learner: str | None, cancelled: Callable[[], bool]) -> list[tuple[
     rows: list[tuple[Any, ...]] = []
     if machine is not None:
         calibration.store_machine(machine)
-        rows += _coefficient_rows("machine", Machine(), machine, skipped=("ray_unit", "ray_start"))
+        rows += _coefficient_rows("machine", Machine(), machine, skipped=("exchange", "ray_unit", "ray_start"))
     for name, coefficients in measured.items():
         default = DEFAULTS.get(name, UNKNOWN)
         rows += _coefficient_rows(name, default, coefficients, skipped=("typical_epochs", "correction"))
@@ -321,7 +352,8 @@ def fit_on_all_rows(items: tuple[Item, ...], dataset: Dataset, folds: int) -> di
     fitted: dict[int, FittedItem] = {}
     if all(item.scope != "all" for item in items):
         return fitted
-    rows = slice(None) if folds else np.flatnonzero(dataset.split == 0)
+    train = dataset.has_label() if folds else dataset.has_label() & (dataset.split == 0)
+    rows = slice(None) if train.all() else np.flatnonzero(train)
     for number, item in enumerate(items):
         if item.scope == "all":
             column = dataset.column("numeric" if item.kind == "numeric" else "codes", item.column, rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import duckdb
 
 from grouplearn import answers
 from grouplearn.catalog import copying, prediction, store
+from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.schema import Location
 from grouplearn.data.run_directory import size
 from grouplearn.databases import Databases
@@ -20,6 +22,9 @@ from grouplearn.exchange.directory import CannotExchange
 from grouplearn.exchange.onnx_graph import OnnxMissing
 from grouplearn.parser.statements import ExportModel, ImportModel, Sql
 from grouplearn.plan.judge import Judge
+
+#: ``s3://bucket/m``, ``https://...``.
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
 def handlers(con: duckdb.DuckDBPyConnection, databases: Databases) -> dict[type, Callable[[Any, Judge], str]]:
@@ -68,9 +73,15 @@ def import_model(statement: ImportModel, con: duckdb.DuckDBPyConnection, databas
     except CannotExchange as error:
         raise judge.error(str(error), statement.directory.span, error.hint) from None
     seen_only_here = databases.in_transaction()
+
+    def store_it() -> StoredModel:
+        conflict = store.exists(con, catalog, schema, name, replace=statement.replace)
+        if conflict is not None:  # since the directory was read
+            raise _exists(statement, conflict, judge)
+        return copying.write_rows(con, Location(catalog, schema, name), rows, replace=statement.replace)
+
     try:
-        with databases.transaction():
-            model = copying.write_rows(con, Location(catalog, schema, name), rows, replace=statement.replace)
+        model = databases.write(catalog, store_it, statement.name.span, judge)
         if seen_only_here:
             prediction.remember_stored(con, model)
     except DataError as error:
@@ -87,8 +98,14 @@ def _exists(statement: ImportModel, conflict: store.Conflict, judge: Judge) -> E
 
 def _path(judge: Judge, directory: Sql) -> Path:
     value, kind = judge.constant(directory)
-    if not isinstance(value, str) or not value:
+    if not isinstance(value, str):
         raise judge.error(f"a directory is a text, not a value of type {kind}", directory.span)
+    if not value.strip():
+        raise judge.error("the name of the directory is empty", directory.span)
+    if _ADDRESS.match(value):
+        message = f'a model is exchanged with a directory of this machine, and "{value}" is an address'
+        hint = "EXPORT to a directory and copy its files to where they should be; copy them from there before IMPORT."
+        raise judge.error(message, directory.span, hint)
     if "\0" in value:
         raise judge.error("a name of a directory cannot have the character 0", directory.span)
     return Path(os.path.abspath(os.path.expanduser(value)))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import os
 import re
 import signal
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,11 @@ from dying_runs import answer, dies, units_trained
 
 import grouplearn
 from grouplearn import durable
+from grouplearn.data import shard
+from grouplearn.data.dataset import ARRAYS
 from grouplearn.data.run_directory import RunDirectory, runs_of
-from grouplearn.errors import BindError, Cancelled, ModelExists
+from grouplearn.errors import BindError, Cancelled, ModelExists, TrainingError
+from grouplearn.plan import physical
 from grouplearn.runtime import ledger
 from grouplearn.runtime.ledger import Ledger
 
@@ -88,6 +93,23 @@ def test_a_run_that_died_is_resumed_with_the_same_models(
 
 
 @pytest.mark.usefixtures("prompt_ledger")
+@pytest.mark.parametrize("deaths", [1, 4])
+def test_packs_over_blocks_go_on_beside_fewer_others(path: Path, monkeypatch: pytest.MonkeyPatch, deaths: int) -> None:
+    """What a pack learns, and its folds' metrics, do not depend on the packs of its group that are left."""
+    monkeypatch.setattr(shard, "BLOCK_ROWS", 32)
+    monkeypatch.setattr(physical, "SMALL_ROWS", 32)
+    search = "HAVING g < 3 OVER GRID (hidden_layers IN ([4], [8], [3])) VALIDATE FOLDS 2"
+    statement = TRAIN.format(learner="mlp", search=search, options="epochs = 2, workers = 2, operator = 'gap'")
+    table = "SELECT * EXCLUDE (seconds) FROM m ORDER BY ALL"
+    answer(path, statement)
+    expected = [answer(path, query) for query in (MODELS, table)]
+    answer(path, "DROP MODEL m")
+    dies(path, monkeypatch, statement, deaths)
+    answer(path, "RESUME MODEL m")
+    assert [answer(path, query) for query in (MODELS, table)] == expected
+
+
+@pytest.mark.usefixtures("prompt_ledger")
 def test_a_run_dies_again_and_again(path: Path, trained: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     models = undisturbed(path, STATEMENTS["mlp"])
     every = sorted(trained)
@@ -150,6 +172,61 @@ def test_a_damaged_segment_is_trained_again(path: Path, trained: list[int], monk
     assert answer(path, MODELS) == models
 
 
+def flipped(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+
+
+DAMAGES = {
+    "flipped": (flipped, "its bytes from 0 on are not those that were written"),
+    "cut": (lambda file: os.truncate(file, 100), "it has 100 bytes and had {}"),
+    "empty": (lambda file: file.write_bytes(b""), "it has 0 bytes and had {}"),
+    "gone": (Path.unlink, "it is not there"),
+    "longer": (lambda file: os.truncate(file, file.stat().st_size + 8), "it has {longer} bytes and had {}"),
+    "unreadable": (lambda file: (file.unlink(), file.mkdir()), "it <ignore>"),
+}
+
+
+@pytest.mark.parametrize(("damage", "name"), list(zip(DAMAGES, [*ARRAYS, "y"], strict=True)))
+def test_rows_that_are_damaged(path: Path, monkeypatch: pytest.MonkeyPatch, damage: str, name: str) -> None:
+    """Nothing is trained on them, or on files that are no arrays any more; what was trained stays for the day they are mended."""
+    dies(path, monkeypatch, STATEMENTS["gathered"], 0)
+    (run,) = durable.runs(str(path))
+    file = run.path / f"{name}.npy"
+    content, (inflict, how) = file.read_bytes(), DAMAGES[damage]
+    inflict(file)
+    with pytest.raises(TrainingError) as caught:
+        answer(path, "RESUME MODEL m")
+    how = how.format(f"{len(content):,}", longer=f"{len(content) + 8:,}")
+    before, _, after = (
+        f"the rows of run {run.id} are damaged, so nothing was trained\nFile: {file}: {how}\n\n"
+        f"LINE 1: RESUME MODEL m\n                     ^\n\nHint: DROP RUN '{run.id}', and TRAIN again."
+    ).partition("<ignore>")
+    assert str(caught.value).startswith(before)
+    assert str(caught.value).endswith(after)
+    if damage == "unreadable":
+        file.rmdir()
+    file.write_bytes(content)
+    assert len(answer(path, "RESUME MODEL m")) == GROUPS
+
+
+@pytest.mark.usefixtures("prompt_ledger")
+def test_an_interrupt_while_rows_are_checked(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may be many: of a TRAIN nothing is left, of a run everything."""
+    dies(path, monkeypatch, STATEMENTS["mlp"], 2)
+    crc32 = zlib.crc32
+    with grouplearn.connect(path, progress=False) as con, monkeypatch.context() as patch:
+        patch.setattr(zlib, "crc32", lambda data: (con.interrupt(), crc32(data))[1])
+        with pytest.raises(Cancelled, match="training was interrupted; 2 of its units are kept"):
+            con.execute("RESUME MODEL m")
+        (run,) = durable.runs(str(path))
+        with pytest.raises(Cancelled, match="training was interrupted; nothing was stored"):
+            con.execute(OR_REPLACE.replace("MODEL m", "MODEL n"))
+        assert [each.id for each in durable.runs(str(path))] == [run.id]
+    assert len(answer(path, "RESUME MODEL m")) == GROUPS
+
+
 @pytest.mark.usefixtures("prompt_ledger")
 def test_an_interrupt_says_how_to_go_on(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with grouplearn.connect(path, progress=False) as con:
@@ -177,7 +254,73 @@ def test_the_table_may_be_gone(path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert len(answer(path, "RESUME MODEL m")) == GROUPS
 
 
-def test_a_model_that_came_in_between_is_not_overwritten(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+NEWER = "TRAIN {}MODEL m USING linear_regression PREDICT a FEATURES (b) FROM t"
+OR_REPLACE = STATEMENTS["gathered"].replace("TRAIN MODEL", "TRAIN OR REPLACE MODEL")
+LEARNER = "SELECT learner FROM grouplearn.models"
+
+
+@pytest.mark.parametrize("before", [(), (NEWER.format(""),)])
+def test_a_newer_model_is_not_overwritten_unless_told_to(
+    path: Path, monkeypatch: pytest.MonkeyPatch, before: tuple[str, ...]
+) -> None:
+    """Trained after the run began, or trained anew: an unfinished OR REPLACE speaks of the model that was there then."""
+    answer(path, "SELECT 1", *before)
+    dies(path, monkeypatch, OR_REPLACE, 0)
+    answer(path, NEWER.format("OR REPLACE "))
+    (run,) = durable.runs(str(path))
+    with pytest.raises(ModelExists) as caught:
+        answer(path, "RESUME MODEL main.m")
+    assert str(caught.value) == (
+        f'model "m" is newer than its unfinished run, which began {began(run)}\n\n'
+        "LINE 1: RESUME MODEL main.m\n                     ^^^^^^\n\n"
+        f"Hint: RESUME OR REPLACE MODEL main.m overwrites it; DROP RUN '{run.id}' gives up the run."
+    )
+    assert answer(path, LEARNER) == [("linear_regression",)]
+    assert len(answer(path, "RESUME OR REPLACE MODEL m")) == GROUPS
+    assert answer(path, LEARNER) == [("logistic_regression",)]
+    assert not runs_of(str(path)).exists()
+
+
+def began(run: durable.Run) -> str:
+    return datetime.datetime.fromtimestamp(run.manifest.began).isoformat(" ", "seconds")
+
+
+@pytest.mark.parametrize("between", ["SELECT 1", "DROP MODEL m", "ALTER MODEL m RENAME TO n"])
+def test_the_model_that_was_there_is_replaced(path: Path, monkeypatch: pytest.MonkeyPatch, between: str) -> None:
+    answer(path, NEWER.format(""))
+    dies(path, monkeypatch, OR_REPLACE, 0)
+    answer(path, between)
+    assert len(answer(path, "RESUME MODEL m")) == GROUPS
+
+
+def test_a_model_that_comes_while_a_run_goes_on(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dies(path, monkeypatch, OR_REPLACE, 0)
+    with grouplearn.connect(path, progress=False) as con, monkeypatch.context() as patch:
+        flush = Ledger.flush
+
+        def overtaken(self: Ledger) -> None:
+            if not con.execute("FROM duckdb_views() WHERE view_name = 'm'").fetchall():
+                con.cursor().execute(NEWER.format(""))
+            flush(self)
+
+        patch.setattr(Ledger, "flush", overtaken)
+        with pytest.raises(ModelExists, match="is newer than its unfinished run"):
+            con.execute("RESUME MODEL m")
+    assert answer(path, LEARNER) == [("linear_regression",)]
+    assert len(answer(path, "RESUME OR REPLACE MODEL m")) == GROUPS
+
+
+def test_what_is_no_model_is_never_overwritten(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dies(path, monkeypatch, OR_REPLACE, 0)
+    answer(path, "CREATE VIEW m_weights AS SELECT 1 AS x")
+    (run,) = durable.runs(str(path))
+    for statement in ("RESUME MODEL m", "RESUME OR REPLACE MODEL m"):
+        with pytest.raises(ModelExists, match=f"Hint: Rename that, or DROP RUN '{run.id}' gives up the run"):
+            answer(path, statement)
+    assert answer(path, "FROM m_weights") == [(1,)]
+
+
+def test_a_run_whose_model_came_in_between(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dies(path, monkeypatch, STATEMENTS["mlp"], 0)
     answer(path, "TRAIN MODEL m USING linear_regression PREDICT a FEATURES (b) FROM t")
     with pytest.raises(ModelExists, match="DROP RUN"):
@@ -217,6 +360,65 @@ def test_errors(path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, mes
     with pytest.raises(BindError) as caught:
         answer(path, statement)
     assert str(caught.value) == message.format(run=run)
+
+
+def damaged(manifest: Path) -> None:
+    manifest.write_bytes(manifest.read_bytes()[:-1] + b"?")
+
+
+def of_another_version(manifest: Path) -> None:
+    content = ledger.checked(manifest)
+    assert content is not None
+    written = f'"format":{durable.FORMAT}'.encode().replace(b'"', b'\\"')
+    assert content.count(written) == 1
+    ledger.write(manifest, content.replace(written, written[:-1] + b"0"))
+
+
+def of_other_fields(manifest: Path) -> None:
+    content = ledger.checked(manifest)
+    assert content is not None
+    ledger.write(manifest, content.replace(b"replaced", b"displace"))
+
+
+@pytest.mark.parametrize(
+    ("harm", "flaw"),
+    [
+        (damaged, "damaged"),
+        (lambda manifest: manifest.write_bytes(b""), "damaged"),
+        (lambda manifest: (manifest.unlink(), manifest.mkdir()), "damaged"),
+        (of_another_version, "of another version"),
+        (of_other_fields, "of another version"),
+    ],
+)
+def test_runs_that_cannot_be_read_are_shown_and_dropped(
+    path: Path, monkeypatch: pytest.MonkeyPatch, harm: Any, flaw: str
+) -> None:
+    dies(path, monkeypatch, STATEMENTS["gathered"], 0)
+    (run,) = durable.runs(str(path))
+    harm(run.path / "manifest")
+    ((shown, model, status, done, units, seconds, when, on_disk),) = answer(path, "SHOW RUNS")
+    assert (shown, model, status, done, units, seconds) == (run.id, None, flaw, None, None, None)
+    assert (datetime.datetime.now() - when).total_seconds() < 600
+    assert on_disk.endswith("kB")
+    with pytest.raises(BindError, match=rf"\nRuns that cannot be resumed: {run.id} \({flaw}\)\n"):
+        answer(path, "RESUME MODEL m")
+    assert answer(path, f"DROP RUN '{run.id}'") == [(f"run {run.id} is dropped",)]
+    assert not runs_of(str(path)).exists()
+
+
+@pytest.mark.usefixtures("prompt_ledger")
+def test_the_schedule_goes_on_where_it_ended(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One worker does one thing at a time, before and after a death."""
+    dies(path, monkeypatch, STATEMENTS["mlp"].replace("epochs = 2", "epochs = 2, workers = 1"), 4)
+    answer(path, "RESUME MODEL m")
+    query = "SELECT max(started) < max(ended), count(*) FROM grouplearn.units"
+    assert answer(path, query)[0][0]
+    overlaps = (
+        "SELECT count(*) FROM (SELECT DISTINCT unit, started, ended FROM grouplearn.units) AS a JOIN (SELECT DISTINCT unit,"
+        " started, ended FROM grouplearn.units) AS b ON a.unit < b.unit AND a.started < b.ended AND b.started < a.ended"
+    )
+    assert answer(path, overlaps) == [(0,)]
+    assert answer(path, "SELECT max(ended) <= any_value(seconds) FROM grouplearn.units, grouplearn.models") == [(True,)]
 
 
 def test_two_who_resume_one_run_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

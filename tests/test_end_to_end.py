@@ -10,6 +10,7 @@ import duckdb
 import pytest
 
 import grouplearn
+from grouplearn.catalog.schema import SINCE, VERSION
 from grouplearn.learners import registry
 from grouplearn.learners.base import Task
 
@@ -252,15 +253,19 @@ def test_models_of_version_1_predict_and_the_next_training_brings_what_is_new(mo
         con.execute("TRAIN MODEL line USING linear_regression PREDICT y FROM t")
         for table in ("trees", "nodes", "layers"):
             con.execute(f"DROP TABLE grouplearn.{table}")
+        for table, columns in SINCE.items():
+            for column in columns:
+                con.execute(f"ALTER TABLE grouplearn.{table} DROP COLUMN {column}")
         con.execute("UPDATE grouplearn.schema_version SET version = 1")
         for name in ("trees", "line"):
             assert con.execute(f"SELECT count(prediction) FROM {name}_predict(t)").fetchall() == [(100,)]
-        assert con.execute("DESCRIBE MODEL trees").fetchall()[9][1].startswith("function predict: it was trained by an")
+        described = dict(con.execute("DESCRIBE MODEL trees").fetchall())
+        assert described["prediction"].startswith("function predict: it was trained by an")
         con.execute("TRAIN MODEL later USING gbdt PREDICT y FROM t")
-        assert con.execute("SELECT version FROM grouplearn.schema_version").fetchall() == [(2,)]
+        assert con.execute("SELECT version FROM grouplearn.schema_version").fetchall() == [(VERSION,)]
         assert con.execute("SELECT count(*) > 0 FROM grouplearn.nodes").fetchall() == [(True,)]
         con.execute("DROP MODEL trees")
-        assert [row[2] for row in con.execute("SHOW MODELS").fetchall()] == ["later", "line"]
+        assert [row[0] for row in con.execute("SHOW MODELS").fetchall()] == ["later", "line"]
 
 
 @pytest.mark.parametrize(
@@ -282,9 +287,24 @@ def test_models_of_another_version_are_refused(change: str, made: str) -> None:
         for refused in (statement.format("n"), "SHOW MODELS", "DESCRIBE MODEL m", "SELECT predict('m', t) FROM t"):
             with pytest.raises(grouplearn.Error) as error:
                 con.execute(refused).fetchall()
-            assert f'the models in database "memory" were made by {made}, and this one reads versions 1 to 2' in str(
-                error.value
+            assert (
+                f'the models in database "memory" were made by {made}, and this one reads versions 1 to {VERSION}'
+                in str(error.value)
             )
         assert 'DROP SCHEMA "memory"."grouplearn" CASCADE' in str(error.value).replace(
             "memory.grouplearn", '"memory"."grouplearn"'
         )
+
+
+def test_our_statements_inside_others_take_parameters_and_run_in_order() -> None:
+    with grouplearn.connect(progress=None) as con:
+        con.execute("CREATE TABLE t AS SELECT i AS x, 2 * i AS y FROM range(40) AS r(i)")
+        con.execute(
+            "WITH c AS (FROM t WHERE x < ?) TRAIN MODEL m USING linear_regression PREDICT y FROM c WHERE x > ?", [30, 9]
+        )
+        assert con.execute("SELECT n_rows FROM m").fetchall() == [(20,)]
+        inside = "SELECT ?, n_rows FROM (EVALUATE MODEL m ON (FROM t WHERE x < ?)) WHERE n_rows > ?"
+        assert con.execute(inside, ["a", 10, 3]).fetchall() == [("a", 10)]
+        kept = "CREATE TABLE e AS EVALUATE MODEL m ON t; INSERT INTO e EVALUATE MODEL m ON t; SELECT count(*) FROM e"
+        assert con.execute(kept).fetchall() == [(2,)]
+        assert con.sql("SELECT model FROM (SHOW MODELS)").fetchall() == [("m",)]

@@ -124,7 +124,7 @@ def test_bytes_and_lists_of_the_same_values_predict_the_same(pictures: grouplear
 @pytest.mark.parametrize(
     ("clauses", "kind"),
     [
-        ("PREDICT brightness FEATURES (image, zscore(brightness))", "DOUBLE"),
+        ("PREDICT brightness FEATURES (image, zscore(brightness * brightness))", "DOUBLE"),
         ("PREDICT busy FEATURES (fixed)", "BOOLEAN"),
         ("PREDICT list[1:5]::FLOAT[5] AS corner FEATURES (image)", "DOUBLE[5]"),
         ("PREDICT list_transform(classes, lambda c: c > 1) AS upper FEATURES (list)", "BOOLEAN[64]"),
@@ -187,11 +187,11 @@ def test_rows_without_a_picture_are_skipped_and_groups_without_a_mask_fail(pictu
         pictures.execute(f"SELECT count(*) FROM pictures WHERE {where}").fetchall()[0]
         for where in ("image IS NULL", "mask IS NULL", "city = 1")
     )
-    models(pictures, "USING unet PREDICT mask FEATURES (image)")
+    models(pictures, "USING unet PREDICT mask FEATURES (image) ON NULL LABEL ERROR")
     found = pictures.execute("SELECT n_skipped FROM grouplearn.groups ORDER BY group_id").fetchall()
     assert found == [(missing,), (None,), (0,)]
     (error,) = pictures.execute("SELECT error FROM m WHERE status = 'failed'").fetchall()[0]
-    assert error == f"the label is NULL or not finite in {unknown} of {rows} rows; hint: filter such rows in WHERE"
+    assert error == f"the label is NULL in {unknown} of {rows} rows; hint: ON NULL LABEL SKIP leaves such rows out"
     nulls = pictures.execute("SELECT count(*) FROM m_predict(pictures) WHERE prediction IS NULL").fetchall()
     assert nulls == [(missing + rows,)]
 
@@ -258,7 +258,7 @@ LINE 1: TRAIN MODEL m USING unet PREDICT list FEATURES (image) FROM pictures
 Hint: Cast it, e.g. mask::UTINYINT[].""",
     "TRAIN MODEL m USING unet PREDICT mask FEATURES (image) FROM pictures OPTIMIZE auc": """
 metric auc is not for classification of arrays
-Metrics of classification of arrays: log_loss, accuracy, f1
+Metrics of classification of arrays: log_loss, accuracy, f1, precision, recall, balanced_accuracy, brier
 
 LINE 1: TRAIN MODEL m USING unet PREDICT mask FEATURES (image) FROM pictures OPTIMIZE auc
                                                                                       ^^^""",
@@ -349,7 +349,7 @@ def test_what_cannot_be_sent_to_workers_is_said(pictures: grouplearn.Connection)
 
 def test_networks_are_listed_and_described(con: grouplearn.Connection) -> None:
     listed = {row[0]: row[1:4] for row in con.execute("SHOW LEARNERS").fetchall()}
-    assert listed["unet"] == ("binary, multiclass", "sequential", True)
+    assert listed["unet"] == ("binary, multiclass", "batches of rows", True)
     with pytest.raises(
         grouplearn.OperationalError, match="unet is a network of your own, whose costs depend on its rows"
     ):

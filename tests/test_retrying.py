@@ -18,6 +18,8 @@ from grouplearn.runtime.ledger import Ledger
 from grouplearn.schedule.messages import Unit
 
 ROWS = 3000
+#: A missing label fails its group.
+FAILS = "ON NULL LABEL ERROR"
 #: Groups are the pairs of a and b, both of which may be NULL; a label of b = 2 is missing at first.
 TABLE = f"""
 CREATE TABLE t AS SELECT CASE WHEN i % 3 > 0 THEN 'a' || i % 3 END AS a, nullif(hash(i) % 4, 0) AS b,
@@ -61,7 +63,7 @@ def rows(con: grouplearn.Connection, statement: str) -> list[Any]:
 
 @pytest.mark.parametrize("kind", STATEMENTS)
 def test_retried_trials_are_those_of_a_fresh_train(con: grouplearn.Connection, kind: str) -> None:
-    train = f"TRAIN OR REPLACE MODEL m USING {STATEMENTS[kind]}"
+    train = f"TRAIN OR REPLACE MODEL m USING {STATEMENTS[kind]} {FAILS}"
     con.execute(train)
     good = [row for row in rows(con, MODELS) if row[-1] is not None]
     failed = rows(con, "SELECT count(*) FROM grouplearn.groups WHERE best IS NULL")[0][0]
@@ -87,7 +89,7 @@ def numbers(models: list[Any]) -> list[list[float]]:
 
 
 def test_only_the_rows_of_failed_groups_are_read(con: grouplearn.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    con.execute(f"TRAIN MODEL m USING {STATEMENTS['linear']}")
+    con.execute(f"TRAIN MODEL m USING {STATEMENTS['linear']} {FAILS}")
     con.execute(REPAIR)
     read: list[int] = []
     finish = extracting.SortedRows.finish
@@ -103,7 +105,8 @@ def test_only_the_rows_of_failed_groups_are_read(con: grouplearn.Connection, mon
 
 def test_an_encoder_of_all_rows_stays_as_it_is(con: grouplearn.Connection) -> None:
     con.execute(
-        "TRAIN MODEL m USING linear_regression PREDICT y FEATURES (zscore(x, z, scope := 'all')) FROM t GROUP BY b"
+        "TRAIN MODEL m USING linear_regression PREDICT y FEATURES (zscore(x, z, scope := 'all')) FROM t GROUP BY b "
+        f"{FAILS}"
     )
     con.execute("UPDATE t SET y = 1.5, z = z * 100 WHERE y IS NULL")
     con.execute("RETRY FAILED MODEL m")
@@ -142,7 +145,7 @@ def test_a_group_whose_encoders_changed_says_so(con: grouplearn.Connection) -> N
 
 
 def test_predict_knows_the_retried_model_before_and_after_commit(con: grouplearn.Connection) -> None:
-    con.execute(f"TRAIN MODEL m USING {STATEMENTS['rollup']}")
+    con.execute(f"TRAIN MODEL m USING {STATEMENTS['rollup']} {FAILS}")
     predicted = "SELECT count(predict('m', t)) FROM t WHERE b = 2"
     missing = rows(con, "SELECT count(*) FROM m_predict(t) WHERE prediction IS NULL")
     con.execute(f"BEGIN; {REPAIR}; RETRY FAILED MODEL m")
@@ -159,11 +162,11 @@ def test_predict_knows_the_retried_model_before_and_after_commit(con: grouplearn
 
 def test_what_decides_the_models_stays(con: grouplearn.Connection) -> None:
     con.execute(
-        f"TRAIN MODEL m USING mlp PREDICT y {FEATURES} FROM t GROUP BY b "
+        f"TRAIN MODEL m USING mlp PREDICT y {FEATURES} FROM t GROUP BY b {FAILS} "
         "WITH (epochs = 1, operator = 'mop', workers = 2)"
     )
     con.execute(REPAIR)
-    with pytest.raises(BindError, match="its models depend on the order of the visits") as caught:
+    with pytest.raises(BindError, match="its models depend on the order in which they see the rows") as caught:
         con.execute("RETRY FAILED MODEL m WITH (workers = 3)")
     assert caught.value.span is not None
     con.execute("RETRY FAILED MODEL m")
@@ -173,11 +176,8 @@ def test_what_decides_the_models_stays(con: grouplearn.Connection) -> None:
 def test_units_are_cut() -> None:
     whole = Unit(4, 0, (0, 1), cost=6.0, others=(1, 2))
     parts = cut([whole], {0: {0, 1}, 1: {1}, 2: {0, 1}})
-    assert [(each.unit.id, each.unit.groups, each.unit.configs, each.planned) for each in parts] == [
-        (4, (0, 2), (0, 1), 4),
-        (5, (1,), (1,), 4),
-    ]
-    assert sum(each.unit.cost for each in parts) == pytest.approx(5.0)
+    assert [(each.id, each.groups, each.configs) for each in parts] == [(4, (0, 2), (0, 1)), (5, (1,), (1,))]
+    assert sum(each.cost for each in parts) == pytest.approx(5.0)
     assert cut([whole], {3: {0}}) == ()
 
 
@@ -188,7 +188,7 @@ def test_failed_units_of_an_unfinished_run(tmp_path: Path, monkeypatch: pytest.M
     with duckdb.connect(str(file)) as plain:
         plain.execute(TABLE)
         plain.execute(REPAIR)
-    train = f"TRAIN MODEL m USING gbdt PREDICT y {FEATURES} FROM t GROUP BY b WITH (num_iterations = 3, durable = true)"
+    train = f"TRAIN MODEL m USING gbdt PREDICT y {FEATURES} FROM t GROUP BY b {FAILS} WITH (num_iterations = 3, durable = true)"
     trained: list[int] = []
     add = Ledger.add
 

@@ -3,7 +3,9 @@
 import pytest
 
 import grouplearn
+from grouplearn.data import shard
 from grouplearn.learners import registry
+from grouplearn.plan import physical
 
 STATEMENTS = {
     "linear_regression": "PREDICT y FEATURES (x, zscore(z), onehot(kind)) OVER GRID (l1 IN (0, 2), l2 IN (0, 10))",
@@ -40,3 +42,44 @@ def test_bitwise_the_same_model(name: str) -> None:
     assert len(expected[0]) == 6 * 4
     for setting in SETTINGS[1:]:
         assert model_bits(name, *setting) == expected, setting
+
+
+#: Operator, workers, most configs of a pack (as a memory limit says); the first trains groups side by side.
+PLACES = [
+    ("group_task_parallel", 1, 64),
+    ("group_task_parallel", 1, 1),
+    ("model_task_parallel", 2, 64),
+    ("gap", 1, 64),
+    ("gap", 2, 64),
+    ("gap", 3, 1),
+]
+
+
+def networks(monkeypatch: pytest.MonkeyPatch, operator: str, workers: int, most: int, validate: str) -> list[object]:
+    monkeypatch.setattr(physical, "_most_packed", lambda *_: most)
+    with grouplearn.connect(progress=False) as con:
+        con.execute(
+            "CREATE TABLE t AS SELECT greatest(2, hash(i) % 5) AS g, hash(i, 1) % 1000 / 1000 AS x, "
+            "hash(i, 2) % 1000 / 500 AS z, x * z + hash(i, 4) % 100 / 1000 AS y FROM range(900) AS r(i)"
+        )
+        con.execute(
+            "TRAIN MODEL m USING mlp PREDICT y FEATURES (x, z) FROM t GROUP BY g "
+            "OVER GRID (learning_rate IN (0.01, 0.03), hidden_layers IN ([5], [3, 3])) "
+            f"{validate} WITH (epochs = 3, seed = 3, operator = '{operator}', workers = {workers}, executor = 'local')"
+        )
+        artifacts = con.execute("SELECT group_id, config, sha256 FROM grouplearn.artifacts ORDER BY ALL").fetchall()
+        return (
+            artifacts
+            + con.execute("SELECT g, learning_rate, hidden_layers, valid_rmse, is_best FROM m ORDER BY ALL").fetchall()
+        )
+
+
+@pytest.mark.parametrize("validate", ["VALIDATE SAMPLE 20%", "VALIDATE FOLDS 2"])
+def test_a_pass_over_blocks_is_the_same_wherever_it_is_made(monkeypatch: pytest.MonkeyPatch, validate: str) -> None:
+    """Groups of several blocks, whole or split, beside other packs and groups or not."""
+    monkeypatch.setattr(shard, "BLOCK_ROWS", 64)
+    monkeypatch.setattr(physical, "SMALL_ROWS", 64)
+    expected = networks(monkeypatch, *PLACES[0], validate)
+    assert len(expected) == 2 * 3 * 4
+    for place in PLACES[1:]:
+        assert networks(monkeypatch, *place, validate) == expected, place

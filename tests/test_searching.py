@@ -11,8 +11,10 @@ import pytest
 
 import grouplearn
 from grouplearn.errors import BindError
-from grouplearn.runtime.job import RunSummary, UnitResult
+from grouplearn.runtime.job import NOT_BEGUN, NOT_VALIDATED, RunSummary, UnitResult
 from grouplearn.schedule.messages import Unit
+from grouplearn.search.space import Range
+from grouplearn.search.tpe import Tpe
 
 SPACE = "learning_rate BETWEEN 1e-4 AND 1 LOG, hidden_layers IN ([4], [8])"
 MLP = "USING mlp PREDICT y FEATURES (a, b) FROM t GROUP BY g"
@@ -42,6 +44,24 @@ def test_hyperband_runs_its_brackets_in_every_group(con: grouplearn.Connection) 
     assert rows(con, "SELECT sum(epochs) FROM m") == rows(con, "SELECT count(*) FROM m_curves")
     assert rows(con, "SELECT count(*) FROM m WHERE is_best") == [(3,)]
     assert rows(con, "SELECT count(prediction) FROM m_predict(t)") == [(600,)]
+
+
+def test_asha_trains_what_it_promotes_at_a_later_barrier(con: grouplearn.Connection) -> None:
+    """Four trials train at a time, so that most promotions are of trials that have waited since an earlier round."""
+    con.execute(
+        f"TRAIN MODEL m {MLP} OVER ASHA ({SPACE}) OPTIMIZE log_loss WITH (epochs = 9, trials = 12, parallel_trials = 4)"
+    )
+    reached = rows(con, "SELECT count(*) FILTER (epochs >= 3), count(*) FILTER (epochs = 9) FROM m GROUP BY g")
+    assert [(third >= 12 // 3, whole >= 1) for third, whole in reached] == [(True, True)] * 3
+    assert rows(con, "SELECT DISTINCT status, epochs FROM m WHERE epochs > 3 OR status = 'done'") == [("done", 9)]
+    assert rows(con, "SELECT sum(epochs) FROM m") == rows(con, "SELECT count(*) FROM m_curves")
+    (g, rate, layers), *_ = rows(con, "SELECT g, learning_rate, hidden_layers FROM m WHERE epochs = 9 ORDER BY ALL")
+    con.execute(
+        f"TRAIN MODEL one {MLP} VALIDATE SAMPLE 10% WITH (epochs = 9, learning_rate = {rate!r}, hidden_layers = {layers})"
+    )
+    query = "SELECT a.sha256 FROM grouplearn.artifacts a JOIN grouplearn.models USING (model) WHERE model_name = '{}'"
+    (bits,) = rows(con, f"{query.format('one')} AND group_id = {g}")
+    assert bits in rows(con, query.format("m"))
 
 
 def test_each_group_keeps_its_own_best_of_a_rung(con: grouplearn.Connection) -> None:
@@ -124,7 +144,39 @@ def test_keep_best_counts_stopped_trials_too(con: grouplearn.Connection) -> None
     assert rows(con, "SELECT DISTINCT count(*) FROM grouplearn.artifacts GROUP BY group_id") == [(2,)]
 
 
-def test_linear_models_are_searched_by_epochs_and_exact_ones_by_trials(con: grouplearn.Connection) -> None:
+@pytest.mark.parametrize("search", ["HYPERBAND ({})", "ASHA ({}) WITH (trials = 9, parallel_trials = 3)"])
+def test_trials_of_a_solver_are_judged_when_they_have_converged_on_part_of_the_rows(search: str) -> None:
+    with grouplearn.connect(progress=False) as con:
+        con.execute(
+            "CREATE TABLE w AS SELECT i % 40 = 0 AS small, hash(i) % 997 / 997 AS a, hash(i, 1) % 991 / 991 AS b, "
+            "a + b + hash(i, 2) % 100 / 100 > 1.4 AS y FROM range(6000) AS r(i)"
+        )
+        what = "USING logistic_regression PREDICT y FEATURES (zscore(a), b) FROM w GROUP BY small"
+        con.execute(f"TRAIN MODEL m {what} OVER {search.format('l2 BETWEEN 0.001 AND 1000 LOG')}")
+        # All trials of the small group had all rows; of the large one, few did, and the best is one of them.
+        assert rows(con, "SELECT DISTINCT status FROM m WHERE small") == [("done",)]
+        assert rows(con, "SELECT status, is_best FROM m WHERE NOT small AND is_best") == [("done", True)]
+        few, lost, told_apart = rows(
+            con,
+            "SELECT count(*) FILTER (status = 'done'), count(*) FILTER (status = 'stopped'), "
+            "count(DISTINCT valid_log_loss) = count(*) FROM m WHERE NOT small",
+        )[0]
+        assert 1 <= few < lost
+        assert told_apart
+        assert rows(con, "SELECT n_rows, n_train + n_valid FROM grouplearn.groups ORDER BY ALL") == [
+            (150, 150),
+            (5850, 5850),
+        ]
+        # Who had all rows is the model of a TRAIN of its own, up to the solver's tolerance.
+        l2 = rows(con, "SELECT l2 FROM m WHERE NOT small AND is_best")[0][0]
+        con.execute(f"TRAIN MODEL one {what} VALIDATE SAMPLE 10% WITH (l2 = {l2!r}, workers = 1)")
+        weights = dict(rows(con, f"SELECT feature, weight FROM m_weights WHERE NOT small AND l2 = {l2!r}"))
+        assert weights == pytest.approx(
+            dict(rows(con, "SELECT feature, weight FROM one_weights WHERE NOT small")), rel=1e-3
+        )
+
+
+def test_linear_models_are_searched_by_rows_and_exact_ones_by_trials(con: grouplearn.Connection) -> None:
     con.execute(
         "TRAIN MODEL m USING logistic_regression PREDICT y FEATURES (a, b) FROM t GROUP BY g "
         "OVER ASHA (l2 BETWEEN 1e-4 AND 100 LOG) WITH (epochs = 9, trials = 9)"
@@ -144,6 +196,23 @@ def test_trees_are_searched_by_tpe(con: grouplearn.Connection) -> None:
         "OVER TPE (num_leaves BETWEEN 2 AND 20, learning_rate BETWEEN 0.01 AND 1 LOG) WITH (trials = 12, num_iterations = 5)"
     )
     assert rows(con, "SELECT status, count(*) FROM m GROUP BY ALL") == [("done", 12)]
+
+
+def test_tpe_under_folds_learns_from_the_rows_that_folds_hold_out(con: grouplearn.Connection) -> None:
+    pytest.importorskip("optuna")
+    con.execute(
+        "TRAIN MODEL r USING linear_regression PREDICT a FEATURES (b) FROM t WHERE g = 0 "
+        "OVER TPE (l2 BETWEEN 1e-4 AND 1000 LOG) VALIDATE FOLDS 3 WITH (trials = 14, seed = 2)"
+    )
+    base = {"fit_intercept": True}
+    again = Tpe((Range("l2", 1e-4, 1000.0, log=True),), base, 14, 1, 2)
+    held_out = dict(rows(con, "SELECT l2, -valid_rmse FROM r"))
+    goes, proposed = again.begin(), []
+    while goes:
+        proposed += [go.config["l2"] for go in goes]
+        assert held_out.keys() >= set(proposed)
+        goes = again.on({go.trial: held_out[go.config["l2"]] for go in goes})
+    assert len(proposed) == 14
 
 
 def test_equal_proposals_are_trained_once(con: grouplearn.Connection) -> None:
@@ -172,12 +241,12 @@ def test_a_trial_that_diverges_is_dropped_and_the_search_goes_on(con: grouplearn
     assert rows(con, "SELECT max(epochs) FROM m WHERE is_best") == [(3,)]
 
 
-def test_no_group_is_no_error(con: grouplearn.Connection) -> None:
+def test_no_group_is_an_error(con: grouplearn.Connection) -> None:
     for scope in ("group", "all"):
-        con.execute(
-            f"TRAIN OR REPLACE MODEL m {MLP} HAVING count(*) > 999 OVER PBT ({SPACE}) WITH (search_scope = '{scope}')"
-        )
-        assert rows(con, "FROM m") == []
+        with pytest.raises(grouplearn.Error, match="HAVING holds for no group of the 600 rows"):
+            con.execute(
+                f"TRAIN OR REPLACE MODEL m {MLP} HAVING count(*) > 999 OVER PBT ({SPACE}) WITH (search_scope = '{scope}')"
+            )
 
 
 def test_rollback_leaves_nothing(con: grouplearn.Connection) -> None:
@@ -228,6 +297,16 @@ def test_progress_counts_trials_and_epochs_as_announced() -> None:
         assert watching.summary.epochs == watching.epochs == rows(con, "SELECT sum(epochs) FROM m")[0][0]
 
 
+def test_trials_that_wait_end_once() -> None:
+    pytest.importorskip("torch")
+    watching = Watching()
+    with grouplearn.connect(progress=watching) as con:
+        table(con)
+        con.execute(f"TRAIN MODEL m {MLP} OVER ASHA ({SPACE}) WITH (epochs = 9, trials = 12, parallel_trials = 3)")
+        assert watching.ended_trials == 12
+        assert watching.epochs == rows(con, "SELECT sum(epochs) FROM m")[0][0]
+
+
 def test_users_stop_and_add_trials_from_another_connection() -> None:
     pytest.importorskip("torch")
     told: list[Any] = []
@@ -248,7 +327,7 @@ def test_users_stop_and_add_trials_from_another_connection() -> None:
     with grouplearn.connect(progress=Watching(act)) as con:
         table(con)
         con.execute(f"TRAIN MODEL m {MLP} OVER HYPERBAND ({SPACE}) WITH (epochs = 27)")
-        assert told[1][0][0].endswith("stops at the next barrier")
+        assert told[1][0][0].endswith("stops at the end of this round")
         stopped = int(told[1][0][0].split()[1])
         found = rows(con, "SELECT status, epochs FROM m WHERE learning_rate IN (0.0123, 0.0321)")
         assert found == [("done", 27), ("done", 27)]
@@ -358,6 +437,24 @@ def test_within_that_is_over_before_training_is_no_error(con: grouplearn.Connect
         con.execute(f"TRAIN OR REPLACE MODEL m {MLP} {search} WITHIN 0.000001 SECONDS")
         assert {row[0] for row in rows(con, "SELECT status FROM m")} == {"stopped"}
         assert rows(con, "SELECT count(*) FROM m WHERE is_best") == [(0,)]
+        assert rows(con, "SELECT DISTINCT error FROM grouplearn.trials") == [(NOT_BEGUN,)]
+
+
+@pytest.mark.usefixtures("looks")
+@pytest.mark.parametrize(
+    "search", ["logistic_regression {} OVER GRID (l2 IN (0.1, 1, 10))", "mlp {} OVER TPE (l2 BETWEEN 0 AND 1)"]
+)
+def test_within_under_folds_keeps_models_that_were_not_validated(con: grouplearn.Connection, search: str) -> None:
+    what = search.format("PREDICT y FEATURES (a, b) FROM t GROUP BY g")
+    con.execute(f"TRAIN MODEL m USING {what} VALIDATE FOLDS 2 WITHIN 5 SECONDS WITH (epochs = 3, workers = 1)")
+    # By the clock of looks, the first group has its final fits when the time is up, and other groups have nothing.
+    found = rows(con, "SELECT DISTINCT g, status, epochs > 0, valid_auc IS NULL, train_auc > 0 FROM m ORDER BY ALL")
+    assert found == [(0, "stopped", True, True, True), *((g, "stopped", False, True, None) for g in (1, 2))]
+    assert rows(con, "SELECT count(*) FROM m WHERE is_best AND g = 0") == [(1,)]
+    assert rows(con, "SELECT count(*) FROM grouplearn.errors") == [(0,)]
+    reasons = {reason for (reason,) in rows(con, "SELECT DISTINCT error FROM grouplearn.trials")}
+    assert NOT_BEGUN in reasons
+    assert reasons <= {NOT_BEGUN, NOT_VALIDATED, None}
 
 
 def test_an_interrupt_stops_a_search(con: grouplearn.Connection) -> None:

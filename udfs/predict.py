@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 from duckdb.func import FunctionNullHandling, PythonUDFType
 
-from grouplearn.catalog.prediction import predictor_for, predictor_of_token
+from grouplearn.catalog.exact_rows import INEXACT_TYPES, ExactRows
+from grouplearn.catalog.prediction import TRANSACTION, predictor_for, predictor_of_token
 from grouplearn.catalog.scoring import PREDICTION
+from grouplearn.catalog.sessions import SETTINGS
+
+#: Whether a row has values that would not arrive as they are; known when the statement is planned.
+_INEXACT = f"regexp_matches(typeof(features), '\\b({'|'.join(INEXACT_TYPES)})\\b')"
 
 
-def grouplearn_predict(tokens: Any, transactions: Any, models: Any, rows: Any) -> Any:
-    """Return the predictions for a chunk: which connection asks, in which transaction, for which model, for which rows.
+def grouplearn_predict(
+    tokens: Any, transactions: Any, sessions: Any, models: Any, rows: Any, types: Any, texts: Any
+) -> Any:
+    """Return the predictions for a chunk: which connection asks, in which transaction and session, for which model and rows.
 
-    A NULL model or a NULL row gives NULL.
+    A NULL model or a NULL row gives NULL. Where Arrow cannot hold a value of the rows, ``types`` is their SQL type and
+    ``texts`` are the rows as JSON.
     """
-    models, rows = (_array(column) for column in (models, rows))
-    return predictor_of_token(tokens[0].as_py()).predict_each(transactions[0].as_py(), models, rows)
+    models, rows, texts = (_array(column) for column in (models, rows, texts))
+    predictor = predictor_of_token(tokens[0].as_py())
+    exact = ExactRows(types[0].as_py(), texts) if types[0].is_valid else None
+    return predictor.predict_each(transactions[0].as_py(), models, rows, sessions[0].as_py(), exact)
+
+
+def grouplearn_session(tokens: Any, settings: Any, variables: Any) -> Any:
+    """Keep the settings and variables of the session that asks for predictions, and return the number it is known by."""
+    sessions = predictor_of_token(tokens[0].as_py()).sessions
+    found = [sessions.keep(*each) for each in zip(settings.to_pylist(), variables.to_pylist(), strict=True)]
+    return pa.array(found, pa.int64())
 
 
 def _array(column: Any) -> Any:
@@ -27,13 +45,31 @@ def _array(column: Any) -> Any:
 
 def register(connection: duckdb.DuckDBPyConnection) -> None:
     """Make ``predict`` known to the connection."""
-    token = predictor_for(connection).token
+    _create(connection, grouplearn_predict, PREDICTION)
+    _create(connection, grouplearn_session, "BIGINT")
+    define(connection)
+
+
+def define(connection: duckdb.DuckDBPyConnection) -> None:
+    """Define ``predict`` so that it hands over the variables the connection has, and those it is about to have."""
+    predictor = predictor_for(connection)
+    predictor.sessions.expect(name for (name,) in connection.execute("SELECT name FROM duckdb_variables()").fetchall())
+    session = f"grouplearn_session('{predictor.token}', {SETTINGS}, {predictor.sessions.variables_sql()})"
+    # Temporary macros belong to the connection, so this is how the function learns who asks.
+    connection.execute(
+        "CREATE OR REPLACE TEMP MACRO predict(model, features) AS"
+        f" grouplearn_predict('{predictor.token}', {TRANSACTION}, {session}, model, features,"
+        f" CASE WHEN {_INEXACT} THEN typeof(features) END, CASE WHEN {_INEXACT} THEN to_json(features) END)"
+    )
+
+
+def _create(connection: duckdb.DuckDBPyConnection, function: Callable[..., Any], returned: str) -> None:
     try:
         connection.create_function(
-            "grouplearn_predict",
-            grouplearn_predict,
+            function.__name__,
+            function,
             None,
-            PREDICTION,
+            returned,
             type=PythonUDFType.ARROW,
             null_handling=FunctionNullHandling.SPECIAL,
         )
@@ -41,8 +77,3 @@ def register(connection: duckdb.DuckDBPyConnection) -> None:
         # Functions belong to the database instance: another connection to it, or this one, was here before.
         if "already" not in str(error):
             raise
-    # Temporary macros belong to the connection, so this is how the function learns who asks.
-    connection.execute(
-        "CREATE OR REPLACE TEMP MACRO predict(model, features) AS"
-        f" grouplearn_predict('{token}', current_transaction_id(), model, features)"
-    )

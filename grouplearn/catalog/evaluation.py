@@ -1,54 +1,78 @@
-"""``EVALUATE MODEL``: predictions against the label, as one SELECT with a row per group of the model."""
+"""``EVALUATE MODEL``: predictions against the label, as one SELECT with a row per group of the model.
+
+The metrics are those of the model table, by the same rules: rows of a class that a group was not trained on count as wrong, and
+rows have the weight that they had in training.
+"""
 
 from __future__ import annotations
 
+from functools import partial
+
+from grouplearn.catalog.class_metrics import class_metrics, judged_classes
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.predict_macro import predict_select
 from grouplearn.catalog.predict_sql import GROUP, Extra
 from grouplearn.catalog.records import ModelDefinition
-from grouplearn.catalog.schema import SCHEMA, table
+from grouplearn.catalog.schema import table
 from grouplearn.catalog.views import key_columns, level_sql, select_list
 from grouplearn.learners.base import Task
-from grouplearn.plan.types import as_text
-from grouplearn.sqltext import literal, qualified
+from grouplearn.learners.metrics import CONSTANT, EXACT, every_metric
+from grouplearn.plan.types import as_text, as_text_of
+from grouplearn.sqltext import literal
 
-_TARGET = "__grouplearn_target"
-#: As scikit-learn clips probabilities of float64 before their logarithm.
+_TARGET, _WEIGHT = "__grouplearn_target", "__grouplearn_weight"
 _EPSILON = "2.220446049250313e-16"
 
 
-def evaluate_sql(model: StoredModel, source: str, where: str | None = None) -> str:
-    """Return a SELECT of group columns, ``model_level``, ``n_rows``, ``n_skipped`` and every metric of the model.
+def evaluate_sql(model: StoredModel, source: str, where: str | None = None, *, weighted: bool = False) -> str:
+    """Return a SELECT of group columns, ``model_level``, ``n_rows``, ``n_skipped`` and every metric of the task.
 
     One row per group that predicts rows of ``source`` (a table or a query in parentheses), and one with a NULL level for
-    rows that no group predicts. Rows without a label or a prediction are counted in ``n_skipped`` and enter no metric.
+    rows that no group predicts. Rows without a finite label, a prediction or a weight above 0 are counted in ``n_skipped``
+    and enter no metric. ``weighted``: rows have the model's weight, whose sum is then a column ``weight``.
     """
     definition, catalog = model.definition, model.location.catalog
     condition = f" WHERE ({where}\n)" if where else ""
     regression = definition.task is Task.REGRESSION
-    before, after = ("CAST((", ") AS DOUBLE)") if regression else as_text(definition.label_type)
-    target = Extra(_TARGET, f"{before}{definition.target_sql}\n{after}")
+    target = Extra(_TARGET, f"CAST(({definition.target_sql}\n) AS DOUBLE)" if regression else _label(definition))
+    weight = Extra(_WEIGHT, f"CAST(({definition.weight_sql}\n) AS DOUBLE)" if weighted else "1.0::DOUBLE")
     rows = f"(SELECT * FROM {source}\n{condition})"
-    predicted = predict_select(definition, model.id, rows, qualified(catalog, SCHEMA), model.form, (target,))
+    predicted = predict_select(definition, model.id, rows, partial(table, catalog), model.form, (target, weight))
+    measured = _value_metrics() if regression else class_metrics(definition)
+    others = (name for name in every_metric(definition.task) if name not in definition.metrics)
+    chosen = [name for name in (*definition.metrics, *others) if name in measured]
     columns = [
         *key_columns(definition, "g.keys"),
         ("model_level", level_sql(definition, "g.level")),
         ("n_rows", "m.n_rows"),
         ("n_skipped", "m.n_skipped"),
-        *((metric, f"m.{metric}") for metric in definition.metrics),
+        *([("weight", "m.total")] if weighted else []),
+        *((name, f"m.{name}") for name in chosen),
     ]
+    groups = f"(SELECT * FROM {table(catalog, 'groups')} WHERE model = '{model.id}'::UUID)"
+    judged = _judged_values() if regression else judged_classes(definition)
+    metrics = ", ".join(f"{measured[name]} AS {name}" for name in chosen)
     return (
-        f"WITH predicted AS ({predicted}), known AS ({_known(definition)}), measured AS ({_measured(definition)})"
-        f" SELECT {select_list(columns)} FROM measured AS m LEFT JOIN {table(catalog, 'groups')} AS g"
-        f" ON g.model = '{model.id}'::UUID AND g.group_id = m.id ORDER BY g.level, m.id"
+        f"WITH predicted AS ({predicted}), known AS ({_known(definition, groups)}), {judged},"
+        f" measured AS (SELECT id, n_rows, n_skipped, total, {metrics} FROM judged)"
+        f" SELECT {select_list(columns)} FROM measured AS m LEFT JOIN {groups} AS g ON g.group_id = m.id"
+        " ORDER BY g.level, m.id"
     )
 
 
-def _known(definition: ModelDefinition) -> str:
-    """Return rows with: group, label ``y``, what is needed of the prediction, and whether both are there."""
+def _label(definition: ModelDefinition) -> str:
+    """Return the label as the classes are named; a value that the label's type does not have stays the text that it is."""
+    known = definition.target_sql.join(as_text_of(definition.label_type))
+    return f"coalesce({known}, CAST(({definition.target_sql}\n) AS VARCHAR))"
+
+
+def _known(definition: ModelDefinition, groups: str) -> str:
+    """Return rows with: group, label ``y``, weight ``w``, what is needed of the prediction, and whether all of it is there."""
+    weight = f"{_WEIGHT} AS w"
+    weighs = f"coalesce({_WEIGHT} > 0 AND isfinite({_WEIGHT}), false)"
     if definition.task is Task.REGRESSION:
-        ok = f"{_TARGET} IS NOT NULL AND prediction IS NOT NULL"
-        return f"SELECT {GROUP} AS id, {_TARGET} AS y, prediction AS p, {ok} AS ok FROM predicted"
+        ok = f"coalesce(isfinite({_TARGET}), false) AND prediction IS NOT NULL AND {weighs}"
+        return f"SELECT {GROUP} AS id, {_TARGET} AS y, prediction AS p, {weight}, {ok} AS ok FROM predicted"
     # The class as text is how classes are named everywhere in the catalog.
     if definition.task is Task.BINARY:
         shares = ["1 - probability AS p0", "probability AS p1"]
@@ -58,75 +82,43 @@ def _known(definition: ModelDefinition) -> str:
         known = "probabilities"
     classes = ", ".join(literal(name) for name in definition.classes)
     number = f"list_position(CAST([{classes}] AS VARCHAR[]), {_TARGET}) - 1"
-    guess = f"list_position(CAST([{classes}] AS VARCHAR[]), CAST(prediction AS VARCHAR)) - 1"
-    base = (
-        f"SELECT {GROUP} AS id, {_TARGET} AS label, coalesce({number}, -1) AS y, {guess} AS guess, {', '.join(shares)},"
-        f" {_TARGET} IS NOT NULL AND {known} IS NOT NULL AS ok FROM predicted"
-    )
-    ranks = ", ".join(_mean_rank(n) for n in _ranked(definition))
-    return f"SELECT *, {ranks} FROM ({base})"
-
-
-def _ranked(definition: ModelDefinition) -> range:
-    return range(1, 2) if definition.task is Task.BINARY else range(len(definition.classes))
-
-
-def _mean_rank(number: int) -> str:
-    """Return the rank of a probability among the rows of its group, ties sharing their mean rank."""
-    rank = f"rank() OVER (PARTITION BY id, ok ORDER BY p{number})"
-    return f"{rank} + (count(*) OVER (PARTITION BY id, ok, p{number}) - 1) / 2 AS r{number}"
-
-
-def _measured(definition: ModelDefinition) -> str:
-    metrics = _value_metrics() if definition.task is Task.REGRESSION else _class_metrics(definition)
-    chosen = ", ".join(f"{metrics[name]} AS {name}" for name in definition.metrics if name in metrics)
+    predicted = "prediction".join(as_text(definition.label_type))
+    guess = f"list_position(CAST([{classes}] AS VARCHAR[]), {predicted}) - 1"
     return (
-        f"SELECT id, count(*) AS n_rows, count(*) FILTER (NOT ok) AS n_skipped{', ' if chosen else ''}{chosen}"
-        " FROM known GROUP BY id"
+        f"SELECT {GROUP} AS id, g.classes, {_TARGET} AS label, coalesce({number}, -1) AS y, {guess} AS guess,"
+        f" {', '.join(shares)}, {weight}, {_TARGET} IS NOT NULL AND {known} IS NOT NULL AND {weighs} AS ok"
+        f" FROM predicted LEFT JOIN {groups} AS g ON g.group_id = {GROUP}"
+    )
+
+
+def _judged_values() -> str:
+    """Return the CTE ``judged``: the sums of each group."""
+    mean = "sum(w * y) FILTER (ok) OVER (PARTITION BY id) / sum(w) FILTER (ok) OVER (PARTITION BY id)"
+    sums = {
+        "square": "sum(w * (p - y) ** 2)",
+        "absolute": "sum(w * abs(p - y))",
+        "relative": f"sum(w * abs(p - y) / greatest(abs(y), {_EPSILON}))",
+        "spread": "sum(w * (y - mean) ** 2)",
+        "low": "min(y)",
+        "high": "max(y)",
+        "n_judged": "count(*)",
+    }
+    columns = ", ".join(f"{sql} FILTER (ok) AS {name}" for name, sql in sums.items())
+    return (
+        f"centred AS (SELECT *, {mean} AS mean FROM known), judged AS (SELECT id, count(*) AS n_rows,"
+        f" count(*) FILTER (NOT ok) AS n_skipped, sum(w) FILTER (ok) AS total, {columns} FROM centred GROUP BY id)"
     )
 
 
 def _value_metrics() -> dict[str, str]:
-    square = "sum((p - y) ** 2) FILTER (ok)"
-    spread = "var_pop(y) FILTER (ok)"
+    size = "greatest(abs(low), abs(high))"
     return {
-        "rmse": "sqrt(avg((p - y) ** 2) FILTER (ok))",
-        "mae": "avg(abs(p - y)) FILTER (ok)",
-        # R² of a constant label is 1 if predicted exactly and 0 otherwise; of fewer than two rows it is undefined.
+        "rmse": "sqrt(square / total)",
+        "mae": "absolute / total",
+        # As ``learners.metrics.r_squared``; of fewer than two rows it is undefined.
         "r2": (
-            f"CASE WHEN count(*) FILTER (ok) < 2 THEN NULL WHEN {spread} > 0"
-            f" THEN 1 - {square} / ({spread} * count(*) FILTER (ok)) ELSE CAST({square} = 0 AS DOUBLE) END"
+            f"CASE WHEN n_judged < 2 THEN NULL WHEN spread > 0 AND high - low > {CONSTANT} * {size} THEN 1 - square / spread"
+            f" ELSE CAST(absolute / total <= {EXACT} * {size} AS DOUBLE) END"
         ),
+        "mape": "relative / total",
     }
-
-
-def _class_metrics(definition: ModelDefinition) -> dict[str, str]:
-    numbers = range(2) if definition.task is Task.BINARY else range(len(definition.classes))
-    own = f"CASE y {' '.join(f'WHEN {n} THEN p{n}' for n in numbers)} ELSE 0 END"
-    clipped = f"least(greatest({own}, {_EPSILON}), 1 - {_EPSILON})"
-    areas = [_area(n) for n in _ranked(definition)]
-    return {
-        "log_loss": f"avg(-ln({clipped})) FILTER (ok)",
-        "accuracy": "avg(CAST(y = guess AS DOUBLE)) FILTER (ok)",
-        "auc": areas[0] if len(areas) == 1 else f"list_avg([{', '.join(areas)}])",
-        "f1": _f1(1, "coalesce(", ", 0)") if definition.task is Task.BINARY else _mean_f1(numbers),
-    }
-
-
-def _area(number: int) -> str:
-    """Return AUC = (Σ ranks of the class - n₁(n₁+1)/2) / (n₁·n₀); NULL when either side has no row."""
-    inside, outside = (f"count(*) FILTER (ok AND y {sign} {number})" for sign in ("=", "<>"))
-    ranks = f"sum(r{number}) FILTER (ok AND y = {number})"
-    return f"({ranks} - {inside} * ({inside} + 1) / 2) / nullif({inside} * {outside}, 0)"
-
-
-def _f1(number: int, before: str = "", after: str = "") -> str:
-    """Return 2·hit / (actual + predicted) of a class; NULL when it occurs in neither."""
-    hit = f"count(*) FILTER (ok AND y = {number} AND guess = {number})"
-    either = f"(count(*) FILTER (ok AND y = {number}) + count(*) FILTER (ok AND guess = {number}))"
-    score = f"{before}2 * {hit} / nullif({either}, 0){after}"
-    return f"CASE WHEN count(*) FILTER (ok) > 0 THEN {score} END"
-
-
-def _mean_f1(numbers: range) -> str:
-    return f"list_avg([{', '.join(_f1(number) for number in numbers)}])"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from importlib import resources
 
 import duckdb
 
 from grouplearn.catalog import prediction
+from grouplearn.catalog.sessions import set_variables
 
 
 def register_all(connection: duckdb.DuckDBPyConnection) -> None:
@@ -24,6 +26,20 @@ def register_all(connection: duckdb.DuckDBPyConnection) -> None:
     for entry in files:
         if entry.name.endswith(".sql"):
             connection.execute(entry.read_text(encoding="utf-8"))
+
+
+def notice(connection: duckdb.DuckDBPyConnection, text: str) -> None:
+    """Take note of SQL that has run on ``connection``."""
+    prediction.predictor_for(connection).sessions.notice(connection, text)
+
+
+def expect_variables(connection: duckdb.DuckDBPyConnection, text: str = "") -> None:
+    """Let ``predict`` know the variables of the connection, and those that a text is about to set."""
+    if getattr(connection, "serves_predict", False):
+        return
+    prediction.predictor_for(connection).sessions.expect(set_variables(text))
+    with contextlib.suppress(duckdb.TransactionException):  # until ROLLBACK nothing runs, and then this is tried again
+        importlib.import_module("grouplearn.udfs.predict").define(connection)
 
 
 def release(connection: duckdb.DuckDBPyConnection) -> None:

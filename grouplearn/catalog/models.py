@@ -10,7 +10,15 @@ from typing import Any
 import duckdb
 
 from grouplearn.catalog.records import HyperparameterColumn, ItemColumn, KeyColumn, ModelDefinition
-from grouplearn.catalog.schema import Location, databases_with_models, first_row, has_schema, table
+from grouplearn.catalog.schema import (
+    Location,
+    databases_with_models,
+    first_row,
+    has_schema,
+    selected,
+    table,
+    version_of,
+)
 from grouplearn.catalog.sql_forms import SqlForm, stored_form
 from grouplearn.data.dataset import Item
 from grouplearn.learners.base import Config, Task, Value
@@ -29,7 +37,8 @@ class StoredModel:
 
 _COLUMNS = (
     "model::VARCHAR, schema_name, model_name, learner, task, linear, statement, target_name, target_sql, label_type,"
-    " classes, keys, sets, items, hyperparameters, metric, greater_is_better, metrics, missing_group, seed, keep_best"
+    " classes, keys, sets, items, hyperparameters, metric, greater_is_better, metrics, missing_group, seed, keep_best,"
+    " item_types, null_label, weight_sql, refit"
 )
 
 
@@ -47,7 +56,8 @@ def load_by_id(con: duckdb.DuckDBPyConnection, catalog: str, model: str) -> Stor
 
 
 def _load(con: duckdb.DuckDBPyConnection, catalog: str, where: str) -> StoredModel | None:
-    row = first_row(con, f"SELECT {_COLUMNS} FROM {table(catalog, 'models')} WHERE {where}")
+    columns_then = selected(_COLUMNS, "models", version_of(con, catalog))
+    row = first_row(con, f"SELECT {columns_then} FROM {table(catalog, 'models')} WHERE {where}")
     if row is None:
         return None
     columns = tuple(HyperparameterColumn(entry["name"], entry["type"]) for entry in row[14])
@@ -65,7 +75,7 @@ def _load(con: duckdb.DuckDBPyConnection, catalog: str, where: str) -> StoredMod
         classes=tuple(row[10]),
         keys=tuple(KeyColumn(entry["name"], entry["sql"], entry["type"]) for entry in row[11]),
         sets=tuple(tuple(keys) for keys in row[12]),
-        items=tuple(_item(entry) for entry in row[13]),
+        items=tuple(_item(*entry) for entry in zip(row[13], row[21] or [None] * len(row[13]), strict=True)),
         hyperparameters=columns,
         configs=_configs(con, catalog, row[0], columns),
         metric=row[15],
@@ -74,12 +84,15 @@ def _load(con: duckdb.DuckDBPyConnection, catalog: str, where: str) -> StoredMod
         missing_group=row[18],
         seed=row[19],
         keep_best=row[20],
+        null_label=row[22] or "error",  # what versions without the clause did
+        weight_sql=row[23],
+        refit=bool(row[24]),
     )
     form = stored_form(con, catalog, row[0], definition)
     return StoredModel(row[0], Location(catalog, row[1], row[2]), definition, form)
 
 
-def _item(entry: dict[str, Any]) -> ItemColumn:
+def _item(entry: dict[str, Any], type_name: str | None) -> ItemColumn:
     impute = entry["impute"]
     item = Item(
         entry["name"],
@@ -90,7 +103,7 @@ def _item(entry: dict[str, Any]) -> ItemColumn:
         entry["scope"],
         entry["buckets"],
     )
-    return ItemColumn(item, entry["sql"])
+    return ItemColumn(item, entry["sql"], type_name)
 
 
 def _configs(
@@ -118,27 +131,55 @@ def _value(text: str | None, kind: str) -> Value:
 def show_models_sql(con: duckdb.DuckDBPyConnection) -> str:
     """Return a SELECT of all models in the attached databases, with the same columns when there are none.
 
-    Columns: database, schema, model, learner, target, groups, configs, trials, failed (trials), metric, seconds, trained_at.
+    ``best`` and ``median`` are of the metric over the groups' best trials, on held-out rows where there are any, with four
+    digits; ``failed`` counts trials. A narrow terminal leaves out columns from the middle.
     """
     parts = [_models_of(catalog) for catalog in databases_with_models(con)]
     # A first branch without rows fixes names and types.
-    empty = (
-        "SELECT NULL::VARCHAR AS database, NULL::VARCHAR AS schema, NULL::VARCHAR AS model, NULL::VARCHAR AS learner,"
-        " NULL::VARCHAR AS target, NULL::BIGINT AS groups, NULL::BIGINT AS configs, NULL::BIGINT AS trials,"
-        " NULL::BIGINT AS failed, NULL::VARCHAR AS metric, NULL::DOUBLE AS seconds, NULL::TIMESTAMP AS trained_at"
-        " WHERE false"
-    )
-    return f"FROM ({' UNION ALL '.join([empty, *parts])}) ORDER BY database, schema, model"
+    empty = ", ".join(f"NULL::{kind} AS {name}" for name, kind in _SHOWN.items())
+    return f"FROM ({' UNION ALL '.join([f'SELECT {empty} WHERE false', *parts])}) ORDER BY database, schema, model"
+
+
+_SHOWN = {
+    "model": "VARCHAR",
+    "learner": "VARCHAR",
+    "target": "VARCHAR",
+    "groups": "BIGINT",
+    "configs": "BIGINT",
+    "trials": "BIGINT",
+    "seconds": "DOUBLE",
+    "trained_at": "TIMESTAMP",
+    "database": "VARCHAR",
+    "schema": "VARCHAR",
+    "failed": "BIGINT",
+    "metric": "VARCHAR",
+    "best": "DOUBLE",
+    "median": "DOUBLE",
+}
 
 
 def _models_of(catalog: str) -> str:
     def count(name: str, where: str = "true") -> str:
         return f"(SELECT count(*) FROM {table(catalog, name)} AS x WHERE x.model = m.model AND {where})"
 
+    def digits(value: str) -> str:
+        return f"CAST(printf('%.4g', {value}) AS DOUBLE)"
+
+    values = (
+        "SELECT t.model, CASE WHEN len(t.valid) > 0 THEN t.valid[d.place] ELSE t.train[d.place] END AS value"
+        f" FROM {table(catalog, 'trials')} AS t JOIN (SELECT model, list_position(metrics, metric) AS place"
+        f" FROM {table(catalog, 'models')}) AS d ON d.model = t.model WHERE t.is_best"
+    )
+    summary = (
+        f"SELECT model, min(value) AS low, max(value) AS high, median(value) AS middle FROM ({values}) GROUP BY model"
+    )
+    failed = count("trials", literal("failed") + " = x.status")
+    best = digits("CASE WHEN m.greater_is_better THEN v.high ELSE v.low END")
     return (
-        f"SELECT {literal(catalog)}, m.schema_name, m.model_name, m.learner, m.target_name, {count('groups')},"
-        f" {count('configs')}, {count('trials')}, {count('trials', literal('failed') + ' = x.status')}, m.metric,"
-        f" round(m.seconds, 2), date_trunc('second', m.trained_at) FROM {table(catalog, 'models')} AS m"
+        f"SELECT m.model_name, m.learner, m.target_name, {count('groups')}, {count('configs')},"
+        f" {count('trials')}, round(m.seconds, 2), date_trunc('second', m.trained_at),"
+        f" {literal(catalog)}, m.schema_name, {failed}, m.metric, {best}, {digits('v.middle')}"
+        f" FROM {table(catalog, 'models')} AS m LEFT JOIN ({summary}) AS v ON v.model = m.model"
     )
 
 
@@ -157,11 +198,15 @@ def describe_sql(model: StoredModel) -> str:
         ("task", literal(definition.task.value)),
         ("target", literal(_as_written(definition.target_sql, definition.target_name))),
         *([("classes", literal(_listed(definition.classes)))] if definition.classes else []),
+        *([("positive class", literal(definition.positive_class))] if definition.positive_class else []),
+        *([("weight", literal(definition.weight_sql))] if definition.weight_sql else []),
         ("features", literal(", ".join(items))),
         ("group by", literal(", ".join(f"{key.name} {key.type}" for key in definition.keys) or None)),
         ("hyperparameters", literal(", ".join(f"{c.name} {c.type}" for c in definition.hyperparameters) or None)),
         ("metric", literal(definition.metric)),
         ("on missing group", literal(definition.missing_group)),
+        ("on null label", literal(definition.null_label)),
+        ("refit", literal(str(definition.refit).lower())),
         ("prediction", literal(model.form.described)),
         ("groups", one("groups", "count(*)")),
         ("configs", one("configs", "count(*)")),

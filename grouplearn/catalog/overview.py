@@ -22,6 +22,7 @@ from grouplearn.catalog.views import (
     where,
     with_importances,
 )
+from grouplearn.plan.amounts import counted
 from grouplearn.plan.gantt import Bar
 
 Value = float | None
@@ -210,7 +211,7 @@ class Overview:
         exact = what is not None and _ROW_WEIGHTS.search(definition.statement) is None
         merged = f"sum(n * ({what or 'value'})) / sum(n) FILTER (value IS NOT NULL)"
         # Where rows took turns at being held out none is held out for good, and each counted once.
-        count = "if(n_valid > 0, n_valid, n_rows)" if self.facts.part == "valid" else "n_train"
+        count = "if(n_valid > 0, n_valid, n_rows - coalesce(n_skipped, 0))" if self.facts.part == "valid" else "n_train"
         rows = self._rows(
             f"WITH best AS (SELECT g.level, g.group_id, {count} AS n, {self._value()} AS value"
             f" FROM {self._table('groups')} AS g LEFT JOIN {self._table('trials')} AS t"
@@ -261,18 +262,38 @@ class Overview:
             for reason, trials, groups, found in rows
         ]
 
+    def failed_pooled(self, limit: int) -> list[Failure]:
+        """Return why groups that pool others have no model, those of most rows first, one :class:`Failure` each."""
+        levels = self.stored.definition.sets
+        pooled = [level for level, used in enumerate(levels) if not used or level > 0]
+        rows = (
+            self._rows(
+                f"SELECT coalesce(mode(t.error), ''), count(*), g.level, g.keys FROM {self._table('trials')} AS t"
+                f" JOIN {self._table('groups')} AS g ON g.model = t.model AND g.group_id = t.group_id"
+                f" WHERE t.model = '{self._id}'::UUID AND g.best IS NULL AND g.level IN ({', '.join(map(str, pooled))})"
+                " GROUP BY g.group_id, g.level, g.keys, g.n_rows"
+                f" ORDER BY g.level DESC, g.n_rows DESC, g.group_id LIMIT {limit}"
+            )
+            if pooled
+            else []
+        )
+        return [Failure(reason, trials, 1, ((level, tuple(keys)),)) for reason, trials, level, keys in rows]
+
     def bars(self) -> list[Bar]:
         """Return the schedule as it ran; units of several small groups are one bar."""
         rows = self._rows(
-            "SELECT u.worker, u.started, u.ended, min(u.group_id), count(*), min(g.keys), min(g.level), u.kind"
+            "SELECT u.worker, u.started, u.ended, min(u.group_id), count(*), arg_min(g.keys, g.group_id),"
+            " arg_min(g.level, g.group_id), u.kind"
             f" FROM {self._table('units')} AS u JOIN {self._table('groups')} AS g"
             f" ON g.model = u.model AND g.group_id = u.group_id WHERE u.model = '{self._id}'::UUID"
             " GROUP BY u.unit, u.worker, u.started, u.ended, u.kind ORDER BY u.started, u.unit"
         )
-        return [
-            Bar(worker, started, ended, group, self._bar_label(keys, level, count, kind))
-            for worker, started, ended, group, count, keys, level, kind in rows
-        ]
+        bars = []
+        for worker, started, ended, group, count, keys, level, kind in rows:
+            name = self.label(keys, level) + (f" and {counted(count - 1, 'other')}" if count > 1 else "")
+            label = name if kind == "unit" else f"{name}: {kind}"
+            bars.append(Bar(worker, started, ended, group, label, kind, name))
+        return bars
 
     def label(self, keys: Sequence[str | None], level: int = 0) -> str:
         """Return a group of a level in one line: ``carrier = AA, dest = ORD``."""
@@ -280,10 +301,6 @@ class Overview:
         used = self.stored.definition.sets[level]
         parts = [f"{names[place]} = {'NULL' if keys[place] is None else keys[place]}" for place in used]
         return ", ".join(parts) or "all rows"
-
-    def _bar_label(self, keys: Sequence[str | None], level: int, groups: int, kind: str) -> str:
-        what = self.label(keys, level) if groups == 1 else f"{groups} groups"
-        return what if kind == "unit" else f"{what}: {kind}"
 
     def _facts(self) -> Facts:
         mine = f"model = '{self._id}'::UUID"

@@ -38,14 +38,16 @@ def _trials(definition: ModelDefinition, outcome: PackedOutcome, members: Places
     pack = outcome.pack
     n_configs = len(pack.configs)
     done = pack.done()[members].ravel() & modelled
-    reasons = [pack.reasons.get((group, place)) for group in members.tolist() for place in range(n_configs)]
+    texts = {**pack.notes, **pack.reasons}
+    reasons = [texts.get((group, place)) for group in members.tolist() for place in range(n_configs)]
     best = np.arange(n_configs) == outcome.best[members, None]
     return pa.table(
         {
             **_numbers(outcome, members),
             "status": pa.array(np.where(done, "done", "failed")),
-            "error": pa.array(reasons, pa.string()) if pack.reasons else pa.nulls(done.size, pa.string()),
+            "error": pa.array(reasons, pa.string()) if texts else pa.nulls(done.size, pa.string()),
             "epochs": pa.array(np.where(done, pack.epochs[members].ravel(), 0), pa.int32()),
+            "converged": pa.array(pack.converged[members].ravel(), mask=~done),
             "seconds": pa.array(np.full(done.size, pack.seconds)),
             "is_best": pa.array(best.ravel()),
             "train": _metrics(definition, pack.train, members, done),

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from grouplearn.catalog.predict_items import array_sql, encoders_sql, groups_cte, joined, number_sql, position_join
+from grouplearn.catalog.predict_items import (
+    encoded_cte,
+    encoders_sql,
+    groups_cte,
+    inputs_sql,
+    is_number,
+    numbers,
+    picked_sql,
+    position_join,
+)
 from grouplearn.catalog.predict_sql import (
     BEST,
+    ENCODED,
     GROUP,
     PARAMETERS,
-    ROUTED,
     SCORED,
+    CatalogTables,
     Extra,
     item_alias,
     linked,
@@ -18,11 +28,11 @@ from grouplearn.catalog.predict_sql import (
     routed_cte,
     rows_cte,
     score_sql,
+    sortable_row,
+    sum_sql,
 )
 from grouplearn.catalog.records import ItemColumn, ModelDefinition
 from grouplearn.learners.base import Task
-from grouplearn.plan.definition import ROW
-from grouplearn.sqltext import identifier
 
 _LAYERS = "__grouplearn_layers"
 
@@ -31,7 +41,7 @@ def layers_select(
     definition: ModelDefinition,
     model: str,
     relation: str,
-    catalog_tables: str,
+    catalog_tables: CatalogTables,
     depth: int,
     extras: Sequence[Extra] = (),
 ) -> str:
@@ -40,99 +50,83 @@ def layers_select(
     ``depth`` is the most layers of a network: one with fewer is done before. Numbers enter as a list, a category as the
     list of what it adds to each unit of the first layer.
     """
-    layers = f"SELECT * FROM {catalog_tables}.layers WHERE model = '{model}'::UUID"
+    layers = f"SELECT * FROM {catalog_tables('layers')} WHERE model = '{model}'::UUID"
     ctes = [
-        rows_cte(definition, relation, ROW, extras),
+        rows_cte(definition, relation, sortable_row(extras), extras),
         groups_cte(model, catalog_tables),
         routed_cte(definition, BEST, reachable(definition, model, catalog_tables)),
         f"{_LAYERS} AS ({layers})",
         _parameters(definition, depth),
-        _scored(definition, depth, extras),
+        encoded_cte(definition, finite=True),
+        _scored(definition, depth),
     ]
     return f"WITH {', '.join(ctes)} {linked(definition, extras)}"
 
 
-def _is_number(entry: ItemColumn) -> bool:
-    return entry.item.encoder not in ("onehot", "hash")
-
-
 def _parameters(definition: ModelDefinition, depth: int) -> str:
-    picked = joined(_weights(entry, place) for place, entry in enumerate(definition.items, 1) if _is_number(entry))
-    first = f"list_transform(l1.weights, lambda w: {picked}) AS w1, l1.bias AS b1"
-    others = [f"l{layer}.weights AS w{layer}, l{layer}.bias AS b{layer}" for layer in range(2, depth + 1)]
-    columns = ["g.group_id", "g.level", "g.classes", "l1.layers", "l1.activation", first, *others]
+    weights = "[]"
+    if numbers(definition):
+        weights = picked_sql(definition, numbers(definition), "w", "g.")
+    columns = {
+        "id": "g.group_id",
+        "level": "g.level",
+        "classes": "g.classes",
+        "layers": "l1.layers",
+        "activation": "l1.activation",
+        "w1": f"list_transform(l1.weights, lambda w: {weights})",
+        **{f"w{layer}": f"l{layer}.weights" for layer in range(2, depth + 1)},
+        **{f"b{layer}": f"l{layer}.bias" for layer in range(1, depth + 1)},
+    }
+    named = [f"{sql} AS {_own(name)}" for name, sql in columns.items()]
     joins = " ".join(
         f"LEFT JOIN {_LAYERS} AS l{layer} ON l{layer}.group_id = g.group_id AND l{layer}.layer = {layer}"
         for layer in range(1, depth + 1)
     )
-    columns += encoders_sql(definition)
-    return f"{PARAMETERS} AS (SELECT {', '.join(columns)} FROM {BEST} AS g {joins})"
+    named += encoders_sql(definition, finite=True, groups="g.")
+    return f"{PARAMETERS} AS (SELECT {', '.join(named)} FROM {BEST} AS g {joins})"
 
 
-def _weights(entry: ItemColumn, place: int) -> tuple[bool, str]:
-    """Return a unit's weights of an item's numbers."""
-    first = f"g.starts[{place}] + 1"
-    if entry.item.kind == "array":
-        return True, f"w[{first} : {first} + {entry.item.buckets - 1}]"
-    return False, f"w[{first}]"
+def _own(name: str) -> str:
+    """Return the name of a column that stands beside those of the source."""
+    return f"__grouplearn_{name}"
 
 
-def _scored(definition: ModelDefinition, depth: int, extras: Sequence[Extra]) -> str:
-    kept = [ROW, GROUP, *(identifier(extra.name) for extra in extras)]
-    source = _inputs(definition, kept)
+def _scored(definition: ModelDefinition, depth: int) -> str:
+    source = _inputs(definition)
     for layer in range(1, depth + 1):
-        source = f"SELECT *, {_affine(definition, layer)} AS z{layer} FROM ({source})"
+        source = f"SELECT *, {_affine(definition, layer)} AS {_own(f'z{layer}')} FROM ({source})"
         if layer < depth:
-            source = f"SELECT *, {_activated(layer)} AS a{layer} FROM ({source})"
-    source = f"SELECT *, {_last(depth)} AS z FROM ({source})"
+            source = f"SELECT *, {_activated(layer)} AS {_own(f'a{layer}')} FROM ({source})"
+    source = f"SELECT *, {_last(depth)} AS {_own('z')} FROM ({source})"
     if definition.task is Task.MULTICLASS:
-        outputs = [f"z[list_position(classes, {each})]" for each in range(len(definition.classes))]
+        outputs = [f"{_own('z')}[list_position({_own('classes')}, {each})]" for each in range(len(definition.classes))]
     else:
-        outputs = ["z[1]"]
-    scores = [f"{score_sql([sql], definition.task)} AS __grouplearn_s{each}" for each, sql in enumerate(outputs)]
-    return f"{SCORED} AS (SELECT {', '.join([*kept, 'level AS __grouplearn_level', *scores])} FROM ({source}))"
+        outputs = [f"{_own('z')}[1]"]
+    scores = [f"{score_sql([sql], definition.task)} AS {_own(f's{each}')}" for each, sql in enumerate(outputs)]
+    return f"{SCORED} AS (SELECT *, {', '.join(scores)} FROM ({source}))"
 
 
 def _last(depth: int) -> str:
-    """Return the outputs: those of the last layer of the network, where all numbers are known."""
-    cases = " ".join(f"WHEN {layer} THEN z{layer}" for layer in range(1, depth + 1))
-    return f"CASE WHEN known THEN CASE layers {cases} END END"
+    """Return the outputs: those of the last layer of the network."""
+    cases = " ".join(f"WHEN {layer} THEN {_own(f'z{layer}')}" for layer in range(1, depth + 1))
+    return f"CASE {_own('layers')} {cases} END"
 
 
-def _inputs(definition: ModelDefinition, kept: Sequence[str]) -> str:
-    """Return rows with the network of their group, ``x`` of their numbers, whether all are ``known``, and ``e{item}``."""
-    numbers, known, joins, columns = [], ["true"], [], []
-    for number, entry in enumerate(definition.items):
-        if not _is_number(entry):
-            joins.append(_units_join(entry, number))
-            columns.append(f"j{number}.units AS e{number}")
-            continue
-        if entry.item.kind == "category":
-            joins.append(position_join(number))
-        is_list, sql, is_known = _number(definition, number)
-        numbers.append((is_list, sql))
-        known.append(is_known)
-    inputs = [f"{' AND '.join(known)} AS known", f"{joined(numbers)} AS x"]
-    selected = ", ".join([*(f"r.{name}" for name in kept), "p.*", *inputs, *columns])
-    return (
-        f"SELECT {selected} FROM {ROUTED} AS r LEFT JOIN {PARAMETERS} AS p ON p.group_id = r.{GROUP} {' '.join(joins)}"
-    )
+def _inputs(definition: ModelDefinition) -> str:
+    """Return rows with the network of their group, ``x`` of their numbers, and ``e{item}`` of categories.
 
-
-def _number(definition: ModelDefinition, number: int) -> tuple[bool, str, str]:
-    """Return whether an item is a list, its numbers, and whether they are known.
-
-    list_dot_product refuses a NULL even in a row that a CASE leaves out, so what is missing is 0, and no CASE is around.
+    A number that is missing is NaN, and so is then every unit.
     """
-    entry = definition.items[number]
-    if entry.item.kind == "array":
-        values, length = array_sql(definition, number), entry.item.buckets
-        finite = f"list_transform({values}, lambda v: CASE WHEN isfinite(v) THEN v ELSE 0 END)"
-        zeros = f"list_transform(range({length}), lambda v: CAST(0 AS DOUBLE))"
-        known = f"coalesce(len(list_filter({values}, lambda v: isfinite(v))) = {length}, false)"
-        return True, f"coalesce({finite}, {zeros})", known
-    sql = f"j{number}.position" if entry.item.kind == "category" else number_sql(entry, number, finite=True)
-    return False, f"coalesce({sql}, 0)", f"({sql} IS NOT NULL)"
+    joins, columns = [], []
+    for number, entry in enumerate(definition.items):
+        if not is_number(entry):
+            joins.append(_units_join(entry, number))
+            columns.append(f"j{number}.units AS {_own(f'e{number}')}")
+        elif entry.item.kind == "category":
+            joins.append(position_join(number))
+    if numbers(definition):
+        columns.append(f"{inputs_sql(definition, numbers(definition), finite=True)} AS {_own('x')}")
+    return f"SELECT {', '.join(['r.*', *columns])} FROM {ENCODED} AS r {' '.join(joins)}"
 
 
 def _units_join(entry: ItemColumn, number: int) -> str:
@@ -151,18 +145,21 @@ def _units_join(entry: ItemColumn, number: int) -> str:
 
 def _affine(definition: ModelDefinition, layer: int) -> str:
     """Return the units before their activation; NULL beyond the last layer of a network."""
+    weights, bias = _own(f"w{layer}"), f"{_own(f'b{layer}')}[i]"
     if layer > 1:
-        return f"list_transform(w{layer}, lambda w, i: b{layer}[i] + list_dot_product(w, a{layer - 1}))"
-    terms = ["b1[i]"]
-    if any(map(_is_number, definition.items)):
-        terms.append("list_dot_product(w, x)")
-    terms += [f"coalesce(e{number}[i], 0)" for number, entry in enumerate(definition.items) if not _is_number(entry)]
-    return f"list_transform(w1, lambda w, i: {' + '.join(terms)})"
+        return f"list_transform({weights}, lambda w, i: {bias} + list_dot_product(w, {_own(f'a{layer - 1}')}))"
+    terms = [bias]
+    if numbers(definition):
+        terms.append(f"list_dot_product(w, {_own('x')})")
+    terms += [
+        f"coalesce({_own(f'e{number}')}[i], 0)" for number, entry in enumerate(definition.items) if not is_number(entry)
+    ]
+    return f"list_transform({weights}, lambda w, i: {sum_sql(terms)})"
 
 
 def _activated(layer: int) -> str:
     cases = " ".join(f"WHEN '{name}' THEN {sql}" for name, sql in _ACTIVATIONS.items())
-    return f"list_transform(z{layer}, lambda v: CASE activation {cases} END)"
+    return f"list_transform({_own(f'z{layer}')}, lambda v: CASE {_own('activation')} {cases} END)"
 
 
 def _polynomial(coefficients: Sequence[float]) -> str:

@@ -5,27 +5,42 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from grouplearn.catalog.predict_layers import layers_select
-from grouplearn.catalog.predict_sql import GROUP, Extra, linear_select
+from grouplearn.catalog.predict_linear import linear_select
+from grouplearn.catalog.predict_sql import (
+    GROUP,
+    SHOWN,
+    CatalogTables,
+    Extra,
+    binary_class,
+    database_parameter,
+    free_parameter,
+    has_threshold,
+    threshold_parameter,
+    threshold_sql,
+)
 from grouplearn.catalog.predict_trees import trees_select
 from grouplearn.catalog.records import ModelDefinition
+from grouplearn.catalog.schema import SCHEMA
 from grouplearn.catalog.sql_forms import SqlForm
 from grouplearn.learners.base import Task
 from grouplearn.plan.definition import ROW
-from grouplearn.sqltext import identifier
+from grouplearn.sqltext import identifier, literal, qualified
 
 
 def function_select(definition: ModelDefinition, model: str, relation: str, extras: Sequence[Extra] = ()) -> str:
     """Return the SELECT that predicts through the function ``predict``, for learners whose maths is not SQL."""
-    columns = ", ".join([ROW, *(f"({extra.sql}\n) AS {identifier(extra.name)}" for extra in extras)])
+    columns = ", ".join([f"{ROW}.*", *(f"({extra.sql}\n) AS {identifier(extra.name)}" for extra in extras)])
     inner = f"SELECT {columns}, predict('{model}', {ROW}) AS __grouplearn_p FROM {relation} AS {ROW}"
     answer = "__grouplearn_p."
     kind = "DOUBLE" if definition.task is Task.REGRESSION else definition.label_type
     if definition.label_length:
         value = f"CAST({answer}predicted AS {definition.label_type})"
-        return f"SELECT {ROW}.*, {value} AS prediction, {answer}model_level AS model_level FROM ({inner})"
+        return f"SELECT {SHOWN}, {value} AS prediction, {answer}model_level AS model_level FROM ({inner})"
     value = f"{answer}value" if definition.task is Task.REGRESSION else f"CAST({answer}prediction AS {kind})"
+    if has_threshold(definition):
+        value = binary_class(f"{answer}probability", definition, threshold_sql(definition, extras))
     group = f"{answer}group_id AS {GROUP}"
-    head = [group, *(identifier(extra.name) for extra in extras)] if extras else [f"{ROW}.*"]
+    head = [group, *(identifier(extra.name) for extra in extras)] if extras else [SHOWN]
     shown = {Task.REGRESSION: [], Task.BINARY: ["probability"], Task.MULTICLASS: ["probabilities"]}[definition.task]
     columns = ", ".join([*head, f"{value} AS prediction", *(f"{answer}{name} AS {name}" for name in shown)])
     return f"SELECT {columns}, {answer}model_level AS model_level FROM ({inner})"
@@ -35,7 +50,7 @@ def predict_select(
     definition: ModelDefinition,
     model: str,
     relation: str,
-    catalog_tables: str,
+    catalog_tables: CatalogTables,
     form: SqlForm,
     extras: Sequence[Extra] = (),
 ) -> str:
@@ -50,14 +65,37 @@ def predict_select(
     return function_select(definition, model, relation, extras)
 
 
-def macro_parameter(definition: ModelDefinition) -> str:
-    """Return the name of the macro's parameter: ``src``, with underscores until no fragment of the model mentions it.
+def macro_sql(definition: ModelDefinition, model: str, name: str, form: SqlForm, database: str | None) -> str:
+    """Return the statement that creates a model's macro under a qualified name.
 
-    DuckDB replaces every column of that name in the macro's body by the argument.
+    A macro's names are looked up in the reader's default database. Left unqualified there, the model survives a renamed or
+    copied file. ``database`` is where its tables are looked for without being told, None for the default database.
     """
-    texts = [key.sql for key in definition.keys] + [entry.sql for entry in definition.items]
-    mentioned = "\n".join(texts).casefold()
-    name = "src"
-    while name in mentioned:
-        name += "_"
-    return name
+    source, place = macro_parameter(definition), database_parameter(definition)
+
+    def tables(table_name: str) -> str:
+        before = f"""CASE WHEN {place} IS NULL THEN '' ELSE '"' || replace({place}, '"', '""') || '".' END"""
+        return f"query_table({before} || {literal(qualified(SCHEMA, table_name))})"
+
+    select = predict_select(definition, model, f"query_table({source})", tables, form)
+    parameters = [source, *threshold_default(definition), f"{place} := {literal(database)}"]
+    return f"CREATE MACRO {name}({', '.join(parameters)}) AS TABLE {select}"
+
+
+def threshold_default(definition: ModelDefinition) -> list[str]:
+    """Return the macro's parameter for the threshold, with its default, if it has one."""
+    return [f"{threshold_parameter(definition)} := 0.5"] if has_threshold(definition) else []
+
+
+def macro_comment(definition: ModelDefinition) -> str:
+    """Return what the macro's comment says."""
+    text = "Rows with prediction and model_level, by the best trial of each group"
+    if not has_threshold(definition):
+        return f"{text}."
+    of = f"{definition.target_name} = {definition.positive_class}"
+    return f"{text}; probability is that of {of}, which is predicted above threshold."
+
+
+def macro_parameter(definition: ModelDefinition) -> str:
+    """Return the name of the macro's parameter for the rows."""
+    return free_parameter(definition, "src")

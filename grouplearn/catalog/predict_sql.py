@@ -5,7 +5,7 @@ The names the SELECT introduces begin with ``__grouplearn`` so that they cannot 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from grouplearn.catalog.records import ItemColumn, ModelDefinition
@@ -13,13 +13,28 @@ from grouplearn.catalog.views import level_sql
 from grouplearn.learners import registry
 from grouplearn.learners.base import Task
 from grouplearn.plan.definition import ROW
+from grouplearn.plan.types import told_apart
 from grouplearn.sqltext import identifier, literal
 
-_ROWS, BEST, ROUTED, PARAMETERS, SCORED = (
-    f"__grouplearn_{part}" for part in ("rows", "best", "routed", "parameters", "scored")
+_ROWS, BEST, ROUTED, PARAMETERS, ENCODED, SCORED = (
+    f"__grouplearn_{part}" for part in ("rows", "best", "routed", "parameters", "encoded", "scored")
 )
+#: Level of the group of a row that has one.
+LEVEL = "__grouplearn_level"
 #: Group of a routed row, NULL when no group has a model for it.
 GROUP = "__grouplearn_group"
+#: Place of a row in its source. Joins lose the order of rows, so those that go through them are sorted by it at the end.
+NUMBER = "__grouplearn_number"
+NUMBERED_ROW = f"{ROW}.*, row_number() OVER () AS {NUMBER}"
+#: The numeric items of a routed row, in their order and not encoded: one list, for DuckDB plans columns one by one.
+NUMERIC = "__grouplearn_numeric"
+#: A sum of at most so many terms is written without parentheses.
+_FLAT = 16
+#: The columns of the source, where those of ours stand beside them.
+SHOWN = "COLUMNS(lambda c: NOT starts_with(c, '__grouplearn_'))"
+
+#: The SQL by which a SELECT finds one of the catalog tables, given its name.
+CatalogTables = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +43,11 @@ class Extra:
 
     name: str
     sql: str
+
+
+def sortable_row(extras: Sequence[Extra]) -> str:
+    """Return the row's columns, with its number where the predictions will be sorted by it."""
+    return f"{ROW}.*" if extras else NUMBERED_ROW
 
 
 def key_alias(number: int) -> str:
@@ -41,15 +61,26 @@ def item_alias(number: int) -> str:
 
 
 def rows_cte(definition: ModelDefinition, relation: str, carried: str, extras: Sequence[Extra] = ()) -> str:
-    """Return the CTE of source rows with their keys and items computed beside the column ``carried``."""
+    """Return the CTE of source rows with their keys and items computed beside the columns ``carried``."""
     # Fragments end with a line break: they are the user's text and may end in a line comment.
+    numbers = [_item_sql(entry) for entry in definition.items if entry.item.kind == "numeric"]
     columns = [
         carried,
-        *(f"({key.sql}\n) AS {key_alias(number)}" for number, key in enumerate(definition.keys)),
-        *(f"({entry.sql}\n) AS {item_alias(number)}" for number, entry in enumerate(definition.items)),
+        *(f"{told_apart(key.sql, key.type)} AS {key_alias(number)}" for number, key in enumerate(definition.keys)),
+        *([f"[{', '.join(numbers)}] AS {NUMERIC}"] if numbers else []),
+        *(
+            f"{_item_sql(entry)} AS {item_alias(number)}"
+            for number, entry in enumerate(definition.items)
+            if entry.item.kind != "numeric"
+        ),
         *(f"({extra.sql}\n) AS {identifier(extra.name)}" for extra in extras),
     ]
     return f"{_ROWS} AS (SELECT {', '.join(columns)} FROM {relation} AS {ROW})"
+
+
+def _item_sql(entry: ItemColumn) -> str:
+    # Categories are the texts of training, told apart whatever the collation of a column or of the session.
+    return told_apart(entry.sql, "VARCHAR" if entry.item.kind == "category" else "")
 
 
 def routed_cte(definition: ModelDefinition, best: str, otherwise: str = "NULL", kind: str = "") -> str:
@@ -87,142 +118,109 @@ def _missing_message(definition: ModelDefinition) -> str:
     return " || ".join([head, " || ', ' || ".join(parts) or "'()'"])
 
 
-def best_cte(model: str, catalog_tables: str) -> str:
+def best_cte(model: str, catalog_tables: CatalogTables) -> str:
     """Return the CTE of groups that have a model, with the parameters of their best trial."""
     return (
-        f"{BEST} AS (SELECT g.*, a.weights, a.intercept FROM {catalog_tables}.groups AS g"
-        f" JOIN {catalog_tables}.artifacts AS a"
+        f"{BEST} AS (SELECT g.*, a.weights, a.intercept FROM {catalog_tables('groups')} AS g"
+        f" JOIN {catalog_tables('artifacts')} AS a"
         " ON a.model = g.model AND a.group_id = g.group_id AND a.config = g.best"
         f" WHERE g.model = '{model}'::UUID AND a.model = '{model}'::UUID)"
     )
 
 
-def reachable(definition: ModelDefinition, model: str, catalog_tables: str) -> str:
+def reachable(definition: ModelDefinition, model: str, catalog_tables: CatalogTables) -> str:
     """Return NULL as SQL that raises when the catalog tables in reach are not those of the model.
 
     A macro's unqualified names follow the reader's default database, not the macro's own.
     """
     message = literal(
-        f'the tables of model "{definition.name}" are not in the default database: USE the database that holds it'
+        f'the tables of model "{definition.name}" are not in the default database: USE the database that holds it, or name it'
+        f" in {definition.name}_predict(..., {database_parameter(definition)} := 'its name')"
     )
-    tables = f"{catalog_tables}.models WHERE model = '{model}'::UUID"
+    tables = f"{catalog_tables('models')} WHERE model = '{model}'::UUID"
     return f"(SELECT CAST(CASE WHEN count(*) = 0 THEN error({message}) END AS INTEGER) FROM {tables})"
 
 
-def linear_select(
-    definition: ModelDefinition, model: str, relation: str, catalog_tables: str, extras: Sequence[Extra] = ()
-) -> str:
-    """Return the SELECT that predicts with a linear model in nothing but SQL.
+def free_parameter(definition: ModelDefinition, name: str) -> str:
+    """Return the name of a macro's parameter, with underscores until no fragment of the model mentions it.
 
-    Columns: those of ``relation``, or instead of them the group and the extras; ``prediction``,
-    ``probability`` or ``probabilities``, ``model_level``.
-    Numeric items are ``(coalesce(x, fill) - center) / scale``; every other item is a hash join of (group, value) with its
-    weights, so no list is carried per row.
+    DuckDB replaces every column of that name in the macro's body by the argument.
     """
-    outputs = range(len(definition.classes) if definition.task is Task.MULTICLASS else 1)
-    parameters, joins, terms = _parameters(definition, outputs), [], []
-    for number, entry in enumerate(definition.items):
-        if entry.item.kind != "numeric":
-            joins.append(_weights_join(definition, number, outputs))
-        terms.append([_term(entry, number, output) for output in outputs])
-    scores = [
-        f"{score_sql([f'p.b{output}', *(term[output] for term in terms)], definition.task)} AS __grouplearn_s{output}"
-        for output in outputs
-    ]
-    kept = ", ".join([f"r.{ROW}", f"r.{GROUP}", *(f"r.{identifier(extra.name)}" for extra in extras)])
-    scored = (
-        f"{SCORED} AS (SELECT {kept}, p.level AS __grouplearn_level, {', '.join(scores)}"
-        f" FROM {ROUTED} AS r LEFT JOIN {PARAMETERS} AS p ON p.group_id = r.{GROUP} {' '.join(joins)})"
-    )
-    ctes = [
-        rows_cte(definition, relation, ROW, extras),
-        best_cte(model, catalog_tables),
-        routed_cte(definition, BEST, reachable(definition, model, catalog_tables)),
-        parameters,
-        scored,
-    ]
-    return f"WITH {', '.join(ctes)} {linked(definition, extras)}"
+    texts = [key.sql for key in definition.keys] + [entry.sql for entry in definition.items]
+    mentioned = "\n".join(texts).casefold()
+    while name in mentioned:
+        name += "_"
+    return name
 
 
-def _weight_index(definition: ModelDefinition, output: int, start: str) -> str:
-    """Return the 1-based index into the flat weights; NULL for a class that the group does not have."""
-    if definition.task is not Task.MULTICLASS:
-        return f"{start} + 1"
-    return f"(list_position(classes, {output}) - 1) * len(features) + {start} + 1"
-
-
-def _parameters(definition: ModelDefinition, outputs: range) -> str:
-    columns = ["group_id", "level"]
-    for output in outputs:
-        place = f"list_position(classes, {output})" if definition.task is Task.MULTICLASS else "1"
-        columns.append(f"intercept[{place}] AS b{output}")
-    for number, entry in enumerate(definition.items):
-        at = number + 1
-        if entry.item.kind == "numeric":
-            columns.append(f"fills[{at}] AS f{number}, centers[{at}] AS c{number}, scales[{at}] AS d{number}")
-        if entry.item.encoder not in ("onehot", "hash"):
-            columns += [
-                f"weights[{_weight_index(definition, output, f'starts[{at}]')}] AS w{number}_{output}"
-                for output in outputs
-            ]
-    return f"{PARAMETERS} AS (SELECT {', '.join(columns)} FROM {BEST})"
-
-
-def _weights_join(definition: ModelDefinition, number: int, outputs: range) -> str:
-    item, at = definition.items[number].item, number + 1
-    count = str(item.buckets) if item.kind == "hash" else f"len(categories[{at}])"
-    value = f"range({count})" if item.kind == "hash" else f"categories[{at}]"
-    columns = ["group_id", f"unnest({value}) AS value"]
-    if item.encoder == "ordinal":
-        columns.append(f"unnest(range({count})) AS position")
-    else:
-        for output in outputs:
-            first = _weight_index(definition, output, f"starts[{at}]")
-            columns.append(f"unnest(weights[{first} : {first} + {count} - 1]) AS w{output}")
-    return (
-        f"LEFT JOIN (SELECT {', '.join(columns)} FROM {BEST}) AS j{number}"
-        f" ON j{number}.group_id = r.{GROUP} AND j{number}.value = r.{item_alias(number)}"
-    )
-
-
-def _term(entry: ItemColumn, number: int, output: int) -> str:
-    if entry.item.kind == "numeric":
-        x = f"r.{item_alias(number)}"
-        known = f"CASE WHEN isfinite({x}) THEN {x} {'' if entry.item.impute is None else f'ELSE p.f{number} '}END"
-        return f"({known} - p.c{number}) / p.d{number} * p.w{number}_{output}"
-    if entry.item.encoder == "ordinal":
-        return f"j{number}.position * p.w{number}_{output}"
-    return f"coalesce(j{number}.w{output}, 0)"
+def database_parameter(definition: ModelDefinition) -> str:
+    """Return the name of the macro's parameter for the database that has the model's tables."""
+    return free_parameter(definition, "database")
 
 
 def score_sql(terms: Sequence[str], task: Task) -> str:
     """Return a sum; one that is NaN, from opposite infinities, is no prediction (the softmax sees to it itself)."""
-    total = " + ".join(terms)
+    total = sum_sql(terms)
     return total if task is Task.MULTICLASS else f"nullif({total}, 'nan'::DOUBLE)"
 
 
+def sum_sql(terms: Sequence[str]) -> str:
+    """Return a sum as a balanced tree: DuckDB refuses an expression that is a thousand deep."""
+    if len(terms) <= _FLAT:
+        return " + ".join(terms)
+    half = len(terms) // 2
+    return f"({sum_sql(terms[:half])} + {sum_sql(terms[half:])})"
+
+
 def linked(definition: ModelDefinition, extras: Sequence[Extra]) -> str:
-    """Return the final SELECT: the inverse link on the scores, and the class."""
-    level = f"{level_sql(definition, '__grouplearn_level')} AS model_level"
+    """Return the final SELECT: the inverse link on the scores, and the class; without extras in the order of the source."""
+    select = _linked(definition, extras)
+    return select if extras else f"{select} ORDER BY {NUMBER}"
+
+
+def _linked(definition: ModelDefinition, extras: Sequence[Extra]) -> str:
+    level = f"{level_sql(definition, LEVEL)} AS model_level"
     # Beside extras the source's own columns are left out: one of them may be called prediction, too.
-    head = ", ".join([GROUP, *(identifier(extra.name) for extra in extras)] if extras else [f"{ROW}.*"])
+    head = ", ".join([GROUP, *(identifier(extra.name) for extra in extras)] if extras else [SHOWN])
     if definition.task is Task.REGRESSION:
         value = "exp(__grouplearn_s0)" if registry.learner(definition.learner).log_link else "__grouplearn_s0"
         return f"SELECT {head}, {value} AS prediction, {level} FROM {SCORED}"
     if definition.task is Task.BINARY:
         p = "__grouplearn_p"
         source = f"(SELECT *, 1 / (1 + exp(-__grouplearn_s0)) AS {p} FROM {SCORED})"
-        prediction = _binary_class(p, definition)
+        prediction = binary_class(p, definition, threshold_sql(definition, extras))
         return f"SELECT {head}, {prediction} AS prediction, {p} AS probability, {level} FROM {source}"
     return _softmax_select(definition, head, level, class_values(definition))
 
 
-def _binary_class(probability: str, definition: ModelDefinition) -> str:
+def has_threshold(definition: ModelDefinition) -> bool:
+    """Return whether the macro takes the probability above which a row is of the positive class."""
+    return definition.positive_class is not None and not definition.label_length
+
+
+def threshold_parameter(definition: ModelDefinition) -> str:
+    """Return the name of the macro's parameter for the threshold."""
+    return free_parameter(definition, "threshold")
+
+
+def threshold_sql(definition: ModelDefinition, extras: Sequence[Extra]) -> str:
+    """Return the threshold: the macro's parameter if it is from 0 to 1; what has extras is no macro, and has 0.5."""
+    if extras or not has_threshold(definition):
+        return "0.5"
+    given = threshold_parameter(definition)
+    message = f"'threshold is a probability from 0 to 1, got ' || coalesce(CAST({given} AS VARCHAR), 'NULL')"
+    return f"CASE WHEN {given} BETWEEN 0 AND 1 THEN CAST({given} AS DOUBLE) ELSE CAST(error({message}) AS DOUBLE) END"
+
+
+def binary_class(probability: str, definition: ModelDefinition, threshold: str) -> str:
+    """Return the class of two that a row with this probability is taken for."""
     if len(definition.classes) < 2:
         # Nothing could be told apart: every group has failed.
         return f"CAST(NULL AS {definition.label_type})"
     negative, positive = class_values(definition)
-    return f"CASE WHEN {probability} > 0.5 THEN {positive} WHEN {probability} <= 0.5 THEN {negative} END"
+    return (
+        f"CASE WHEN {probability} > {threshold} THEN {positive} WHEN {probability} <= {threshold} THEN {negative} END"
+    )
 
 
 def _softmax_select(definition: ModelDefinition, head: str, level: str, classes: Sequence[str]) -> str:

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from grouplearn.catalog.predict_items import array_sql, encoders_sql, groups_cte, joined, number_sql, position_join
+from grouplearn.catalog.predict_items import encoded_cte, encoders_sql, groups_cte, inputs_sql, position_join
 from grouplearn.catalog.predict_sql import (
     BEST,
+    ENCODED,
     GROUP,
+    LEVEL,
+    NUMBER,
+    NUMBERED_ROW,
     PARAMETERS,
     ROUTED,
     SCORED,
+    CatalogTables,
     Extra,
-    item_alias,
     linked,
     reachable,
     routed_cte,
@@ -26,17 +30,15 @@ from grouplearn.catalog.predict_sql import (
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.sql_forms import SqlForm
 from grouplearn.learners.base import Task
-from grouplearn.plan.definition import ROW
-from grouplearn.sqltext import identifier
 
-_NUMBER, _SLOTS, _SUMS = "__grouplearn_number", "__grouplearn_slots", "__grouplearn_sums"
+_SLOTS, _SUMS = "__grouplearn_slots", "__grouplearn_sums"
 
 
 def trees_select(
     definition: ModelDefinition,
     model: str,
     relation: str,
-    catalog_tables: str,
+    catalog_tables: CatalogTables,
     form: SqlForm,
     extras: Sequence[Extra] = (),
 ) -> str:
@@ -44,70 +46,53 @@ def trees_select(
 
     A row asks as many questions as lead to the deepest leaf: having come to one it stays there.
     """
-    carried = f"{ROW}, row_number() OVER () AS {_NUMBER}"
     ctes = [
-        rows_cte(definition, relation, carried, extras),
+        rows_cte(definition, relation, NUMBERED_ROW, extras),
         groups_cte(model, catalog_tables),
         routed_cte(definition, BEST, reachable(definition, model, catalog_tables), "MATERIALIZED "),
         _parameters(definition),
+        encoded_cte(definition, finite=False),
         _slots(definition),
         f"{_SUMS} AS ({_sums(definition, model, catalog_tables, form)})",
-        _scored(definition, extras),
+        _scored(definition),
     ]
     return f"WITH {', '.join(ctes)} {linked(definition, extras)}"
 
 
 def _parameters(definition: ModelDefinition) -> str:
-    columns = ["group_id", "level", *encoders_sql(definition)]
+    columns = ["group_id AS __grouplearn_id", f"level AS {LEVEL}", *encoders_sql(definition, finite=False)]
     return f"{PARAMETERS} AS (SELECT {', '.join(columns)} FROM {BEST})"
 
 
 def _slots(definition: ModelDefinition) -> str:
-    """Return the CTE of rows that have a model, each with the list of what the nodes ask for."""
-    values = joined(_slot(definition, number) for number in range(len(definition.items)))
+    """Return the CTE of rows, each with the list of what the nodes ask for."""
+    values = inputs_sql(definition, range(len(definition.items)), finite=False)
     joins = " ".join(
         position_join(number) for number, entry in enumerate(definition.items) if entry.item.kind == "category"
     )
-    return (
-        f"{_SLOTS} AS (SELECT r.{_NUMBER}, r.{GROUP}, {values} AS x FROM {ROUTED} AS r"
-        f" JOIN {PARAMETERS} AS p ON p.group_id = r.{GROUP} {joins})"
-    )
+    return f"{_SLOTS} AS (SELECT r.{NUMBER}, r.{GROUP}, {values} AS x FROM {ENCODED} AS r {joins})"
 
 
-def _slot(definition: ModelDefinition, number: int) -> tuple[bool, str]:
-    entry = definition.items[number]
-    match entry.item.kind:
-        case "category":
-            return False, f"j{number}.position"
-        case "hash":
-            return False, f"r.{item_alias(number)}"
-        case "array":
-            known = f"list_transform({array_sql(definition, number)}, lambda v: CASE WHEN NOT isnan(v) THEN v END)"
-            missing = f"list_transform(range({entry.item.buckets}), lambda v: CAST(NULL AS DOUBLE))"
-            return True, f"coalesce({known}, {missing})"
-    return False, number_sql(entry, number, finite=False)
-
-
-def _sums(definition: ModelDefinition, model: str, catalog_tables: str, form: SqlForm) -> str:
+def _sums(definition: ModelDefinition, model: str, catalog_tables: CatalogTables, form: SqlForm) -> str:
     """Return the sums of the leaves of each row, a column per output."""
     multiclass = definition.task is Task.MULTICLASS
-    output = "t.classes[(k.place - 1) % t.outputs + 1]" if multiclass else "0"
+    output = "t.classes[(k.place - 1) % len(t.classes) + 1]" if multiclass else "0"
     trees = (
-        f"SELECT t.group_id, t.outputs, t.roots, g.classes FROM {catalog_tables}.trees AS t"
+        f"SELECT t.group_id, t.roots, g.classes FROM {catalog_tables('trees')} AS t"
         f" JOIN {BEST} AS g ON g.group_id = t.group_id WHERE t.model = '{model}'::UUID"
     )
     # By a product DuckDB knows how many rows there will be, and looks nodes up by rows and not rows by nodes. Of a place
     # after the last tree of a group there is no node.
     walk = (
-        f"SELECT s.{_NUMBER}, s.x, {output} AS output, t.roots[k.place] AS node FROM {_SLOTS} AS s"
+        f"SELECT s.{NUMBER}, s.x, {output} AS output, t.roots[k.place] AS node FROM {_SLOTS} AS s"
         f" JOIN ({trees}) AS t ON t.group_id = s.{GROUP} CROSS JOIN range(1, {form.width + 1}) AS k(place)"
     )
-    nodes = f"(SELECT * FROM {catalog_tables}.nodes WHERE model = '{model}'::UUID) AS n ON n.node = w.node"
+    nodes = f"(SELECT * FROM {catalog_tables('nodes')} WHERE model = '{model}'::UUID) AS n ON n.node = w.node"
     for _ in range(form.depth):
-        walk = f"SELECT w.{_NUMBER}, w.x, w.output, {_NEXT} AS node FROM ({walk}) AS w JOIN {nodes}"
+        walk = f"SELECT w.{NUMBER}, w.x, w.output, {_NEXT} AS node FROM ({walk}) AS w JOIN {nodes}"
     outputs = range(len(definition.classes) if multiclass else 1)
     sums = [f"sum(n.value) FILTER (w.output = {each}) AS s{each}" for each in outputs]
-    return f"SELECT w.{_NUMBER}, {', '.join(sums)} FROM ({walk}) AS w JOIN {nodes} GROUP BY w.{_NUMBER}"
+    return f"SELECT w.{NUMBER}, {', '.join(sums)} FROM ({walk}) AS w JOIN {nodes} GROUP BY w.{NUMBER}"
 
 
 _NEXT = (
@@ -116,11 +101,11 @@ _NEXT = (
 )
 
 
-def _scored(definition: ModelDefinition, extras: Sequence[Extra]) -> str:
-    kept = ", ".join([f"r.{ROW}", f"r.{GROUP}", *(f"r.{identifier(extra.name)}" for extra in extras)])
+def _scored(definition: ModelDefinition) -> str:
     outputs = range(len(definition.classes) if definition.task is Task.MULTICLASS else 1)
     scores = ", ".join(f"{score_sql([f's.s{each}'], definition.task)} AS __grouplearn_s{each}" for each in outputs)
     return (
-        f"{SCORED} AS (SELECT {kept}, p.level AS __grouplearn_level, {scores} FROM {ROUTED} AS r"
-        f" LEFT JOIN {PARAMETERS} AS p ON p.group_id = r.{GROUP} LEFT JOIN {_SUMS} AS s ON s.{_NUMBER} = r.{_NUMBER})"
+        f"{SCORED} AS (SELECT r.*, p.{LEVEL}, {scores} FROM {ROUTED} AS r"
+        f" LEFT JOIN {PARAMETERS} AS p ON p.__grouplearn_id = r.{GROUP}"
+        f" LEFT JOIN {_SUMS} AS s ON s.{NUMBER} = r.{NUMBER})"
     )

@@ -18,10 +18,12 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from grouplearn.catalog.exact_rows import ExactRows
 from grouplearn.catalog.models import StoredModel, load_by_id
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import databases_with_models, table
 from grouplearn.catalog.scoring import Scorer, load_scorer
+from grouplearn.catalog.sessions import Sessions
 from grouplearn.errors import DataError, did_you_mean
 from grouplearn.sqltext import literal
 
@@ -37,6 +39,9 @@ ARROW_TYPE = pa.struct(
         ("predicted", pa.list_(pa.float64())),
     ]
 )
+#: What tells a connection's transactions apart. Their ids do, too, but the function for them is volatile: with it DuckDB
+#: predicts once for each field that is asked for, and refuses windows that are ordered by a prediction.
+TRANSACTION = "epoch_us(transaction_timestamp())"
 #: Models kept loaded per connection.
 _LOADED = 16
 
@@ -56,6 +61,7 @@ class Predictor:
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self.token = uuid.uuid4().hex
+        self.sessions = Sessions()
         self._connection = weakref.ref(connection)
         self._loaded: OrderedDict[str, Scorer] = OrderedDict()
         self._uncommitted: list[_Uncommitted] = []
@@ -67,22 +73,31 @@ class Predictor:
             same = [entry for entry in self._uncommitted if entry.transaction == transaction]
             self._uncommitted = [*same, _Uncommitted(transaction, model, definition, scorer)]
 
-    def predict(self, transaction: int, reference: str, rows: Any) -> Any:
-        """Return the predictions of a model for a struct array of rows; see ``scoring.PREDICTION``."""
+    def predict(
+        self, transaction: int, reference: str, rows: Any, session: int | None = None, exact: ExactRows | None = None
+    ) -> Any:
+        """Return the predictions of a model for a struct array of rows; see ``scoring.PREDICTION``.
+
+        ``session`` is the number of the session that asks, None where the connection's cursors are in it.
+        """
         connection = self._connection()
         if connection is None:
             raise DataError("predict was called on a connection that is closed")
         cursor = connection.cursor()
         try:
+            self.sessions.apply(session, cursor)
             with self._lock:
                 scorer = self._scorer(cursor, transaction, reference)
             # No row is NULL here. flatten() would look for NULL rows, and end the process at a column of type UNION.
             columns = [rows.field(place) for place in range(rows.type.num_fields)]
-            return scorer.score(cursor, pa.Table.from_arrays(columns, names=[each.name for each in rows.type]))
+            table = pa.Table.from_arrays(columns, names=[each.name for each in rows.type])
+            return scorer.score(cursor, table, exact)
         finally:
             cursor.close()
 
-    def predict_each(self, transaction: int, models: Any, rows: Any) -> Any:
+    def predict_each(
+        self, transaction: int, models: Any, rows: Any, session: int | None = None, exact: ExactRows | None = None
+    ) -> Any:
         """Return the predictions for rows each of which names its model; a NULL model or a NULL row gives NULL."""
         if not (pa.types.is_struct(rows.type) or pa.types.is_null(rows.type)):
             raise DataError("predict takes a row, that is a struct of columns: predict('model', t) ... FROM t")
@@ -92,7 +107,9 @@ class Predictor:
         parts, places = [], []
         for number in np.unique(wanted[wanted >= 0]):
             at = np.flatnonzero(wanted == number)
-            parts.append(self.predict(transaction, coded.dictionary[int(number)].as_py(), rows.take(pa.array(at))))
+            model = coded.dictionary[int(number)].as_py()
+            chosen = pa.array(at)
+            parts.append(self.predict(transaction, model, rows.take(chosen), session, exact and exact.take(chosen)))
             places.append(at)
         if not parts:
             return pa.nulls(len(rows), ARROW_TYPE)
@@ -106,8 +123,12 @@ class Predictor:
             known = entry.definition
             if reference == entry.id or _is_named(reference, known.catalog or "", known.schema, known.name):
                 return self._kept(entry.id) or self._keep(entry.id, entry.scorer())
-        model = find(cursor, reference)
-        return self._kept(model.id) or self._keep(model.id, load_scorer(cursor, model))
+        cursor.execute("BEGIN TRANSACTION")  # one moment's: others may train it anew between two queries
+        try:
+            model = find(cursor, reference)
+            return self._kept(model.id) or self._keep(model.id, load_scorer(cursor, model))
+        finally:
+            cursor.execute("ROLLBACK")
 
     def _kept(self, model: str) -> Scorer | None:
         if model in self._loaded:
@@ -136,10 +157,10 @@ def _is_named(reference: str, catalog: str, schema: str, name: str) -> bool:
 def find(con: duckdb.DuckDBPyConnection, reference: str) -> StoredModel:
     """Return the committed model that ``[catalog.][schema.]name`` or an identity means.
 
-    The search path of the user's connection is not visible here, so an unqualified name must be the only one of its kind
-    in the attached databases. Raises DataError when there is none, or more than one.
+    Of several models of an unqualified name, that in the connection's default schema is meant, else that in its default
+    database. Raises DataError when there is none, or more than one.
     """
-    found = _candidates(con, reference)
+    found = _nearest(con, _candidates(con, reference))
     if len(found) == 1 and (model := load_by_id(con, *found[0][:2])) is not None:
         return model
     if len(found) > 1:
@@ -162,6 +183,17 @@ def _candidates(con: duckdb.DuckDBPyConnection, reference: str) -> list[tuple[st
     models = _all_models(con)
     by_id = [entry for entry in models if entry[1] == reference]
     return by_id or [entry for entry in models if _is_named(reference, entry[0], *entry[2:])]
+
+
+def _nearest(con: duckdb.DuckDBPyConnection, found: list[tuple[str, str, str, str]]) -> list[tuple[str, str, str, str]]:
+    """Return those of several models that are in the default schema, or else in the default database; or all."""
+    if len(found) < 2:
+        return found
+    database, schema = con.execute("SELECT current_database(), current_schema()").fetchall()[0]
+    same = [entry for entry in found if entry[0] == database]
+    near = [entry for entry in same if entry[2] == schema] or same or found
+    # One identity means one model: in a database and in its copy it is the same.
+    return near[:1] if len({entry[1] for entry in near}) == 1 else near
 
 
 _predictors: weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, Predictor] = weakref.WeakKeyDictionary()
@@ -209,5 +241,5 @@ def remember(
     """Let ``predict`` use a model that the connection's current transaction wrote, until that transaction ends."""
     predictor = _predictors.get(connection)
     if predictor is not None:
-        transaction = connection.execute("SELECT current_transaction_id()").fetchall()[0][0]
+        transaction = connection.execute(f"SELECT {TRANSACTION}").fetchall()[0][0]
         predictor.remember(transaction, model, definition, scorer)

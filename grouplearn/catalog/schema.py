@@ -13,12 +13,17 @@ from grouplearn.sqltext import identifier, literal, qualified
 
 SCHEMA = "grouplearn"
 #: The version of the tables that this code reads and writes; a database has its own in ``grouplearn.schema_version``.
-VERSION = 2
+VERSION = 3
 #: The oldest version that is read as it is, and brought up to ``VERSION`` when a model is written.
 OLDEST = 1
 TABLES = (
     "models", "groups", "configs", "trials", "curves", "artifacts", "units", "errors", "trees", "nodes", "layers",
 )  # fmt: skip
+#: The version that brought a column, of those that the first had not; older tables and exports are read as if it were NULL.
+SINCE = {
+    "models": {"item_types": 3, "positive_class": 3, "weight_sql": 3, "null_label": 3, "refit": 3},
+    "trials": {"converged": 3},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +42,8 @@ class Location:
         return ".".join((self.catalog, self.schema, self.name))
 
 
-def table(catalog: str, name: str) -> str:
-    """Return the qualified name of a catalog table for statements that run now."""
+def table(catalog: str | None, name: str) -> str:
+    """Return the qualified name of a catalog table for statements that run now; without a database, for a view in its own."""
     return qualified(catalog, SCHEMA, name)
 
 
@@ -84,6 +89,18 @@ def version_of(con: duckdb.DuckDBPyConnection, catalog: str) -> int:
         return 0
     row = first_row(con, f"SELECT version FROM {table(catalog, 'schema_version')}")
     return int(row[0]) if row else 0
+
+
+def columns_lacking(name: str, version: int) -> list[str]:
+    """Return the columns that a catalog table of that version has not."""
+    return [column for column, since in SINCE.get(name, {}).items() if since > version]
+
+
+def selected(columns: str, name: str, version: int) -> str:
+    """Return a list of columns for SELECT from a catalog table of that version: NULL for those that it has not."""
+    lacking = columns_lacking(name, version)
+    parts = [column.strip() for column in columns.split(",")]
+    return ", ".join(f"NULL AS {part}" if part in lacking else part for part in parts)
 
 
 def _refuse_other_version(con: duckdb.DuckDBPyConnection, catalog: str, known: bool) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import uuid
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +17,9 @@ import pyarrow.compute as pc
 import scipy.sparse
 
 from grouplearn.catalog import artifacts, rows
+from grouplearn.catalog.exact_rows import ExactRows
 from grouplearn.catalog.models import StoredModel
-from grouplearn.catalog.predict_sql import GROUP, item_alias, routed_cte, rows_cte
+from grouplearn.catalog.predict_sql import GROUP, NUMERIC, item_alias, routed_cte, rows_cte
 from grouplearn.catalog.records import ModelDefinition, RunOutcome
 from grouplearn.catalog.schema import table
 from grouplearn.catalog.views import level_names
@@ -37,6 +40,10 @@ PREDICTION = (
     " model_level VARCHAR, group_id INTEGER, predicted DOUBLE[])"
 )
 _INDEX = "__grouplearn_index"
+_ELSEWHERE = (
+    "\n\nHint: predict() reads on a connection of its own, which knows no temporary tables and nothing that is not committed;"
+    " FROM <model>_predict(...) does"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +83,13 @@ class Scorer:
             )
         return learner_named(definition.learner)
 
-    def score(self, cursor: duckdb.DuckDBPyConnection, batch: Any) -> Any:
+    def score(self, cursor: duckdb.DuckDBPyConnection, batch: Any, exact: ExactRows | None = None) -> Any:
         """Return the predictions for the rows of an Arrow table as a struct array of type ``PREDICTION``, in order.
 
-        ``cursor`` evaluates keys and items; it must not be in the middle of another query.
+        ``exact`` are the rows again where Arrow changes their values. ``cursor`` evaluates keys and items; it must not be in
+        the middle of another query.
         """
-        group, columns = self._routed(cursor, batch)
+        group, columns = self._routed(cursor, batch, exact)
         numeric, codes, dictionaries = self._encodable(columns)
         outputs = np.full((len(group), self._width), np.nan)
         for number, at in _runs(group):
@@ -89,23 +97,38 @@ class Scorer:
                 outputs[at] = self._outputs(self._groups[number], numeric[at], codes[at], dictionaries)
         return self._answer(outputs, group)
 
-    def _routed(self, cursor: duckdb.DuckDBPyConnection, batch: Any) -> tuple[npt.NDArray[np.int64], list[Any]]:
-        """Return per row the group (-1: none) and the columns of the items."""
+    def _routed(
+        self, cursor: duckdb.DuckDBPyConnection, batch: Any, exact: ExactRows | None
+    ) -> tuple[npt.NDArray[np.int64], list[Any]]:
+        """Return per row the group (-1: none) and the columns of the items, where the numeric ones are one list."""
         definition = self.definition
         numbered = batch.append_column(_INDEX, pa.array(np.arange(batch.num_rows)))
-        items = "".join(f", {item_alias(number)}" for number in range(len(definition.items)))
-        ctes = [
-            rows_cte(definition, "__grouplearn_batch", _INDEX),
-            routed_cte(definition, "__grouplearn_routes"),
-        ]
-        cursor.register("__grouplearn_batch", numbered)
-        cursor.register("__grouplearn_routes", self._routes)
+        own = [item_alias(n) for n, entry in enumerate(definition.items) if entry.item.kind != "numeric"]
+        items = "".join(f", {name}" for name in ([NUMERIC] if len(own) < len(definition.items) else []) + own)
+        # In the extension temporary tables are the session's, for all threads that predict.
+        call = uuid.uuid4().hex
+        tables = {
+            f"__grouplearn_batch_{call}": exact.beside(numbered) if exact else numbered,
+            f"__grouplearn_routes_{call}": self._routes,
+        }
+        batch_name, routes_name = tables
+        source = exact.source(cursor, batch_name) if exact else batch_name
+        ctes = [rows_cte(definition, source, _INDEX), routed_cte(definition, routes_name)]
         sql = f"WITH {', '.join(ctes)} SELECT {_INDEX}, {GROUP}{items} FROM __grouplearn_routed ORDER BY {_INDEX}"
         try:
+            for name, values in tables.items():
+                cursor.register(name, values)
             found = cursor.sql(sql).to_arrow_table()
         except duckdb.BinderException as error:
             why = str(error).splitlines()[0].removeprefix("Binder Error: ")
             raise DataError(f'model "{definition.name}" cannot read these rows: {why}') from None
+        except duckdb.CatalogException as error:
+            why = str(error).splitlines()[0].removeprefix("Catalog Error: ")
+            raise DataError(f'model "{definition.name}" cannot read these rows: {why}{_ELSEWHERE}') from None
+        finally:
+            for name in tables:
+                with suppress(duckdb.Error):
+                    cursor.unregister(name)
         group = np.asarray(found.column(1).fill_null(-1), dtype=np.int64)
         return group, [found.column(place).combine_chunks() for place in range(2, found.num_columns)]
 
@@ -119,16 +142,19 @@ class Scorer:
     def _encodable(self, columns: Sequence[Any]) -> tuple[FloatArray, npt.NDArray[np.int32], list[list[str]]]:
         """Return the item columns in the layout of ``Dataset``: numeric, codes, dictionaries."""
         items = [entry.item for entry in self.definition.items]
+        numbers = [item.column for item in items if item.kind == "numeric"]
+        others = [item for item in items if item.kind != "numeric"]
         n_rows = len(columns[0]) if columns else 0
         n_numeric = max((item.column + item.numbers for item in items if item.numbers), default=0)
         n_codes = 1 + max((item.column for item in items if not item.numbers), default=-1)
         numeric = np.full((n_rows, n_numeric), np.nan)
         codes = np.full((n_rows, n_codes), -1, dtype=np.int32)
         dictionaries: list[list[str]] = [[] for _ in range(n_codes)]
-        for item, column in zip(items, columns, strict=True):
-            if item.kind == "numeric":
-                numeric[:, item.column] = np.asarray(column.cast(pa.float64()).fill_null(np.nan))
-            elif item.kind == "array":
+        if numbers:
+            values = columns[0].flatten().fill_null(np.nan).to_numpy(zero_copy_only=False)
+            numeric[:, numbers] = values.reshape(n_rows, len(numbers))
+        for item, column in zip(others, columns[1:] if numbers else columns, strict=True):
+            if item.kind == "array":
                 numeric[:, item.column : item.column + item.buckets] = self._arrays(item, column)
             elif item.kind == "hash":
                 codes[:, item.column] = np.asarray(column.cast(pa.int32()).fill_null(-1))

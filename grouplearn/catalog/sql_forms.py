@@ -13,8 +13,8 @@ import pyarrow as pa
 from grouplearn.catalog.records import GroupOutcome, ModelDefinition, RunOutcome
 from grouplearn.catalog.schema import first_row, table, version_of
 from grouplearn.data.encoders import FittedItem
-from grouplearn.learners.base import Artifact
-from grouplearn.learners.gbdt_trees import FeatureColumns, Nodes, count_leaves, nodes_of, parse_forests
+from grouplearn.learners.base import Artifact, Task
+from grouplearn.learners.gbdt_trees import LEAF, FeatureColumns, Nodes, count_leaves, nodes_of, parse_forests
 from grouplearn.learners.mlp_model import Networks
 
 #: Most nodes of all trees of a model: above it DuckDB would no longer look them up by their number alone.
@@ -82,7 +82,7 @@ def of_best(definition: ModelDefinition, best: Sequence[Best]) -> Prediction:
     reason = _always_function(definition)
     if reason:
         return _function(reason)
-    return _trees(best) if definition.learner == "gbdt" else _layers(best)
+    return _trees(definition, best) if definition.learner == "gbdt" else _layers(best)
 
 
 def _always_function(definition: ModelDefinition) -> str:
@@ -114,7 +114,7 @@ def feature_columns(fitted: Sequence[FittedItem]) -> FeatureColumns:
     return FeatureColumns(np.concatenate(slots), np.concatenate(categories))
 
 
-def _trees(best: Sequence[Best]) -> Prediction:
+def _trees(definition: ModelDefinition, best: Sequence[Best]) -> Prediction:
     count = sum(2 * count_leaves(each.artifact.text) for each in best)
     if count > MOST_NODES:
         return _function(f"its trees have {count:,} nodes, and SQL takes {MOST_NODES:,}")
@@ -122,16 +122,21 @@ def _trees(best: Sequence[Best]) -> Prediction:
     depth = max((int(forest.nodes.depth.max()) for forest in forests), default=0)
     if depth > MOST_DEPTH:
         return _function(f"its trees ask {depth} questions in a row, and SQL takes {MOST_DEPTH}")
-    form = SqlForm("trees", depth, max((max(forest.trees) for forest in forests), default=0))
-    return Prediction(form, (("trees", _roots(forests)), ("nodes", _nodes([forest.nodes for forest in forests]))))
+    several = definition.task is Task.MULTICLASS
+    roots = _roots(forests, several=several)
+    form = SqlForm("trees", depth, max(map(len, roots.column("roots")), default=0))
+    nodes = [forest.nodes for forest in forests]
+    nodes += [LEAF] if several and any(1 in forest.outputs for forest in forests) else []
+    return Prediction(form, (("trees", roots), ("nodes", _nodes(nodes))))
 
 
 @dataclass(frozen=True, slots=True)
 class _Forest:
-    """The trees of the best models of ``groups``, as many as ``trees`` says, and their nodes."""
+    """The trees of the best models of ``groups``, as many as ``trees`` says for ``outputs``, and their nodes."""
 
     groups: tuple[int, ...]
     trees: tuple[int, ...]
+    outputs: tuple[int, ...]
     nodes: Nodes
 
 
@@ -147,18 +152,28 @@ def _of_same_columns(best: Sequence[Best]) -> list[list[Best]]:
 def _forest(best: Sequence[Best]) -> _Forest:
     parsed = parse_forests([each.artifact.text for each in best])
     nodes = nodes_of(parsed, feature_columns(best[0].fitted))
-    return _Forest(tuple(each.group for each in best), tuple(parsed.trees.tolist()), nodes)
+    counts = (tuple(parsed.trees.tolist()), tuple(parsed.n_outputs.tolist()))
+    return _Forest(tuple(each.group for each in best), *counts, nodes)
 
 
-def _roots(forests: Sequence[_Forest]) -> Any:
+def _roots(forests: Sequence[_Forest], *, several: bool) -> Any:
+    """Return where the trees of each group begin; with ``several`` classes each of the group's has as many.
+
+    Of two classes LightGBM's trees are those of the second: the first has a leaf of value 0, the last of all nodes, and
+    then nothing.
+    """
     rows: list[dict[str, Any]] = []
-    first = 1
+    first, zero = 1, 1 + sum(len(forest.nodes.slot) for forest in forests)
     for forest in forests:
         nodes, ends = forest.nodes, np.cumsum(forest.trees).tolist()
-        for group, count, end in zip(forest.groups, forest.trees, ends, strict=True):
+        for group, count, n_outputs, end in zip(forest.groups, forest.trees, forest.outputs, ends, strict=True):
             own = slice(end - count, end)
-            roots, outputs = (nodes.roots[own] + first).tolist(), int(nodes.output[own].max()) + 1
-            rows.append({"group_id": group, "outputs": outputs, "roots": roots, "depth": int(nodes.depth[own].max())})
+            roots, outputs = (nodes.roots[own] + first).tolist(), n_outputs
+            if several and outputs == 1:
+                blank = [zero, *[None] * (count - 1)]
+                roots, outputs = [root for pair in zip(blank, roots, strict=True) for root in pair], 2
+            depth = int(nodes.depth[own].max())
+            rows.append({"group_id": group, "outputs": outputs, "roots": roots, "depth": depth})
         first += len(nodes.slot)
     small = pa.int32()
     fields = [("group_id", small), ("outputs", small), ("roots", pa.list_(small)), ("depth", small)]

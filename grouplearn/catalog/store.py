@@ -13,13 +13,13 @@ import duckdb
 
 from grouplearn.catalog import prediction, rows, views
 from grouplearn.catalog.models import StoredModel, load_definition
-from grouplearn.catalog.predict_macro import macro_parameter, predict_select
+from grouplearn.catalog.predict_macro import macro_comment, macro_sql
 from grouplearn.catalog.records import ModelDefinition, RunOutcome
 from grouplearn.catalog.schema import TABLES, Location, current_database, ensure_schema, has_schema, table
 from grouplearn.catalog.scoring import scorer_of
 from grouplearn.catalog.sql_forms import Prediction, SqlForm, prediction_of
 from grouplearn.errors import DataError, ModelExists
-from grouplearn.sqltext import identifier, literal, qualified
+from grouplearn.sqltext import identifier, literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,15 +149,14 @@ def create_objects(
     """Create the views and the macro of a model whose rows are in the catalog."""
     for suffix in _suffixes(definition):
         target = location.sql(suffix)
-        _create(con, f"CREATE VIEW {target} AS {views.view_sql(definition, model, location.catalog, suffix)}")
+        # Names of a view without a database are looked up in its own, whatever that is called later.
+        _create(con, f"CREATE VIEW {target} AS {views.view_sql(definition, model, None, suffix)}")
         con.execute(f"COMMENT ON VIEW {target} IS {literal(views.COMMENTS[suffix])}")
-    # A macro's names are looked up in the reader's default database. Left unqualified there, the model survives a
-    # renamed or copied file; in another database only the qualified name finds them.
     default = location.catalog.casefold() == current_database(con).casefold()
-    tables = "grouplearn" if default else qualified(location.catalog, "grouplearn")
-    parameter = macro_parameter(definition)
-    select = predict_select(definition, model, f"query_table({parameter})", tables, form)
-    _create(con, f"CREATE MACRO {location.sql('_predict')}({parameter}) AS TABLE {select}")
+    database = None if default else location.catalog
+    macro = location.sql("_predict")
+    _create(con, macro_sql(definition, model, macro, form, database))
+    con.execute(f"COMMENT ON MACRO TABLE {macro} IS {literal(macro_comment(definition))}")
 
 
 def _create(con: duckdb.DuckDBPyConnection, sql: str) -> None:
@@ -201,6 +200,7 @@ def rename(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str,
         conflict = exists(con, catalog, schema, new_name)
         if conflict is not None:
             raise ModelExists(conflict.message)
+    ensure_schema(con, catalog)
     _drop_objects(con, model)
     con.execute(
         f"UPDATE {table(catalog, 'models')} SET model_name = {literal(new_name)} WHERE model = '{model.id}'::UUID"

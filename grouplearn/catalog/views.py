@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import duckdb
+
 from grouplearn.catalog.records import ModelDefinition
-from grouplearn.catalog.schema import table
+from grouplearn.catalog.schema import first_row, table
 from grouplearn.sqltext import identifier, literal
 
 #: Suffixes of the views of a model; the model table itself has none.
@@ -31,8 +33,8 @@ def level_sql(definition: ModelDefinition, level: str) -> str:
     return f"([{names}])[{level} + 1]"
 
 
-def view_sql(definition: ModelDefinition, model: str, catalog: str, suffix: str) -> str:
-    """Return the query of one of the model's views, for the catalog tables of database ``catalog``."""
+def view_sql(definition: ModelDefinition, model: str, catalog: str | None, suffix: str) -> str:
+    """Return the query of one of the model's views, for the catalog tables of a database, None for the view's own."""
     makers = {
         "": _trials,
         "_weights": _weights,
@@ -75,7 +77,7 @@ def trial_columns(definition: ModelDefinition) -> list[tuple[str, str]]:
     return [*key_columns(definition, "g.keys"), ("model_level", level_sql(definition, "g.level")), *parameters]
 
 
-def joined(catalog: str) -> str:
+def joined(catalog: str | None) -> str:
     """Return FROM with the trials (t), their groups (g) and configs (c)."""
     return (
         f"FROM {table(catalog, 'trials')} AS t"
@@ -89,7 +91,7 @@ def where(model: str, *others: str) -> str:
     return " AND ".join(f"{alias}.model = '{model}'::UUID" for alias in ("t", "g", "c", *others))
 
 
-def _trials(definition: ModelDefinition, model: str, catalog: str) -> str:
+def _trials(definition: ModelDefinition, model: str, catalog: str | None) -> str:
     best = ("is_best", "t.is_best")
     columns = [*trial_columns(definition), *_result(definition), best, ("error", "t.error")]
     return f"SELECT {select_list(columns)} {joined(catalog)} WHERE {where(model)}"
@@ -101,17 +103,31 @@ def _result(definition: ModelDefinition) -> list[tuple[str, str]]:
         for place, metric in enumerate(definition.metrics, start=1)
         for part in ("train", "valid")
     ]
-    rows = [("n_rows", "g.n_rows"), ("status", "t.status")]
-    return [*rows, *metrics, ("epochs", "t.epochs"), ("seconds", "t.seconds")]
+    rows = [(name, f"g.{name}") for name in ("n_rows", "n_train", "n_valid", "n_skipped")]
+    return [
+        *rows,
+        ("status", "t.status"),
+        *metrics,
+        ("epochs", "t.epochs"),
+        ("converged", "t.converged"),
+        ("seconds", "t.seconds"),
+    ]
 
 
 def best_sql(
-    definition: ModelDefinition, model: str, catalog: str, *, validated: bool, groups: Sequence[int] | None = None
+    con: duckdb.DuckDBPyConnection,
+    definition: ModelDefinition,
+    model: str,
+    catalog: str,
+    *,
+    validated: bool,
+    groups: Sequence[int] | None = None,
 ) -> str:
     """Return the query of each group's best trial; a failed group comes last, with the reason of its first trial.
 
-    A summary to be read in a terminal: metrics of one kind of rows, the optimised one first, four digits. The model
-    table has the rest. ``groups`` are the numbers of those to show, None for all.
+    A summary to be read in a terminal: metrics of one kind of rows, the optimised one first, four digits; how many
+    rows were skipped, where some were. The model table has the rest. ``groups`` are the numbers of those to show, None for
+    all. Where there is something to heed, it has a column ``note``.
     """
     chosen = "" if groups is None else f" AND g.group_id IN ({', '.join(map(str, groups))})"
     part = "valid" if validated else "train"
@@ -120,22 +136,52 @@ def best_sql(
     metrics = [(f"{part}_{name}", f"CAST(printf('%.4g', t.{part}[{place}]) AS DOUBLE)") for place, name in places]
     columns = [
         *(column for column in trial_columns(definition) if column[0] != "model_level" or len(definition.sets) > 1),
-        ("n_rows", "g.n_rows"),
+        *((name, f"g.{name}") for name in _row_counts(con, model, catalog)),
         *metrics,
         ("status", "t.status"),
         ("error", "t.error"),
     ]
+    notes = _notes(definition, model, catalog, validated)
+    noted = first_row(con, f"SELECT 1 FROM ({notes}) WHERE note IS NOT NULL LIMIT 1") is not None
+    columns += [("note", "m.note")] if noted else []
     return (
         f"SELECT {select_list(columns)} FROM {table(catalog, 'groups')} AS g"
         f" JOIN {table(catalog, 'trials')} AS t"
         " ON t.model = g.model AND t.group_id = g.group_id AND t.config = coalesce(g.best, 0)"
         f" LEFT JOIN {table(catalog, 'configs')} AS c ON c.model = g.model AND c.config = g.best"
+        f"{f' LEFT JOIN ({notes}) AS m ON m.group_id = g.group_id' if noted else ''}"
         f" WHERE g.model = '{model}'::UUID AND t.model = '{model}'::UUID{chosen}"
         " ORDER BY t.status = 'failed', g.level, g.group_id"
     )
 
 
-def _weights(definition: ModelDefinition, model: str, catalog: str) -> str:
+def _row_counts(con: duckdb.DuckDBPyConnection, model: str, catalog: str) -> tuple[str, ...]:
+    """Return which numbers of rows a summary has; the model table has all."""
+    skips = f"SELECT count(*) FROM {table(catalog, 'groups')} WHERE model = '{model}'::UUID AND n_skipped > 0"
+    row = first_row(con, skips)
+    return ("n_rows", "n_skipped") if row and row[0] else ("n_rows",)
+
+
+def _notes(definition: ModelDefinition, model: str, catalog: str, validated: bool) -> str:
+    """Return the query of what is to be heeded in each group: trials that did not converge, a best one that none judged."""
+    place = definition.metrics.index(definition.metric) + 1
+    open_ended = "status = 'done' AND NOT converged"
+    limited = (
+        f"CASE WHEN count(*) FILTER ({open_ended}) > 0 THEN printf('%d of %d trials stopped at the limit of %d epochs,"
+        " not converged: raise epochs',"
+        f" count(*) FILTER ({open_ended}), count(*), max(epochs) FILTER ({open_ended})) END"
+    )
+    metric = definition.metric
+    told = literal(f"no trial has a valid_{metric}: the best is chosen by train_{metric}")
+    unjudged = f"CASE WHEN count(*) > 1 AND count(valid[{place}]) = 0 AND count(train[{place}]) > 0 THEN {told} END"
+    notes = ", ".join([limited, *([unjudged] if validated else [])])
+    return (
+        f"SELECT group_id, nullif(concat_ws('; ', {notes}), '') AS note FROM {table(catalog, 'trials')}"
+        f" WHERE model = '{model}'::UUID GROUP BY group_id"
+    )
+
+
+def _weights(definition: ModelDefinition, model: str, catalog: str | None) -> str:
     classes = ", ".join(literal(name) for name in definition.classes)
     of_class = f"([{classes}])[g.classes[o.output] + 1]"
     width = "len(g.features)"
@@ -152,7 +198,7 @@ def _weights(definition: ModelDefinition, model: str, catalog: str) -> str:
     )
 
 
-def _curves(definition: ModelDefinition, model: str, catalog: str) -> str:
+def _curves(definition: ModelDefinition, model: str, catalog: str | None) -> str:
     columns = [
         *trial_columns(definition),
         ("epoch", "p.epoch"),
@@ -166,7 +212,7 @@ def _curves(definition: ModelDefinition, model: str, catalog: str) -> str:
     )
 
 
-def _importance(definition: ModelDefinition, model: str, catalog: str) -> str:
+def _importance(definition: ModelDefinition, model: str, catalog: str | None) -> str:
     columns = [
         *trial_columns(definition),
         ("is_best", "t.is_best"),
@@ -185,14 +231,14 @@ def importances(definition: ModelDefinition) -> str:
     return f"list_transform(range(1, len(g.features) + 1), lambda j: list_sum({column}))"
 
 
-def with_importances(definition: ModelDefinition, model: str, catalog: str) -> str:
+def with_importances(definition: ModelDefinition, model: str, catalog: str | None) -> str:
     """Return FROM and WHERE for the trials (t) that have importances, their groups (g) and configs (c)."""
     if definition.linear:
         return f"{joined(catalog)} {_artifacts(catalog)} WHERE {where(model, 'a')}"
     return f"{joined(catalog)} WHERE {where(model)} AND t.importance IS NOT NULL"
 
 
-def _schedule(definition: ModelDefinition, model: str, catalog: str) -> str:
+def _schedule(definition: ModelDefinition, model: str, catalog: str | None) -> str:
     facts = ("unit", "configs", "fold", "kind", "epoch", "first_block", "last_block", "worker", "started", "ended")
     columns = [
         *key_columns(definition, "g.keys"),
@@ -206,7 +252,7 @@ def _schedule(definition: ModelDefinition, model: str, catalog: str) -> str:
     )
 
 
-def _artifacts(catalog: str) -> str:
+def _artifacts(catalog: str | None) -> str:
     return (
         f"JOIN {table(catalog, 'artifacts')} AS a"
         " ON a.model = t.model AND a.group_id = t.group_id AND a.config = t.config"

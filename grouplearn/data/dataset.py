@@ -70,8 +70,8 @@ class Dataset:
 
     ``numeric`` (n, p) float64, NaN missing; ``codes`` (n, c) int32, -1 missing, indexes into ``dictionaries[j]`` (sorted
     category texts; empty for hash items); ``y`` (n,) float64, (n, L) where a label is an array: the value, or the number
-    of the class in ``classes``, NaN missing; ``weight`` (n,); ``split`` (n,) int16: 1 held out and 0 training, or the fold
-    number under VALIDATE FOLDS.
+    of the class in ``classes``, NaN where the label is NULL, infinite where it is a NaN or infinite;
+    ``weight`` (n,); ``split`` (n,) int16: 1 held out and 0 training, or the fold number under VALIDATE FOLDS.
     Arrays of a dataset that ``files`` knows are read-only maps of files.
     """
 
@@ -107,6 +107,10 @@ class Dataset:
         if self.files is not None:
             for name in ARRAYS:
                 forget_pages(getattr(self, name)[start:stop])
+
+    def has_label(self) -> npt.NDArray[np.bool_]:
+        """Return which rows (n,) have a label."""
+        return has_label(self.y)
 
     def column(self, name: Literal["numeric", "codes"], column: int, rows: RowNumbers | slice) -> npt.NDArray[Any]:
         """Return a copy of a column of some rows, reading few rows at a time where they are kept in files."""
@@ -170,3 +174,9 @@ class DatasetFiles:
         """Return the part [start, stop) of these rows, counted from their first."""
         first, last, _ = slice(start, stop).indices(self.stop - self.start)
         return replace(self, start=self.start + first, stop=self.start + max(first, last))
+
+
+def has_label(y: FloatArray) -> npt.NDArray[np.bool_]:
+    """Return which of these labels are not NULL."""
+    missing = np.isnan(y)
+    return np.asarray(~missing if y.ndim == 1 else ~missing.all(axis=1))

@@ -17,6 +17,8 @@ from grouplearn.data.shard import Matrix
 DENSE_COLUMNS = 512
 #: Feature values made at a time: columns become rows while both fit the cache, and no second copy of all rows is made.
 _CACHED_VALUES = 1 << 16
+#: Numbers that differ by this share of the largest, a few units in its last place, are one number and its rounding.
+_ROUNDING = 4 * float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +75,25 @@ def _fit_numeric(item: Item, values: FloatArray) -> FittedItem:
     fill = _fill(item, known)
     if fill is not None and known.size < values.size:
         known = np.where(np.isfinite(values), values, fill)
-    if item.encoder == "zscore" and known.size:
-        # A constant column carries no information: scale 1 turns it into zeros instead of a division by zero.
-        spread = float(known.std())
-        return FittedItem(item, fill, float(known.mean()), spread if spread > 0 else 1.0)
-    if item.encoder == "minmax" and known.size:
-        low, high = float(known.min()), float(known.max())
-        return FittedItem(item, fill, low, high - low if high > low else 1.0)
-    return FittedItem(item, fill)
+    if item.encoder not in ("zscore", "minmax") or not known.size:
+        return FittedItem(item, fill)
+    low, high = float(known.min()), float(known.max())
+    # A constant column carries no information: scale 1 turns it into zeros instead of a division by zero or by rounding.
+    if high - low <= _ROUNDING * max(abs(low), abs(high)):
+        return FittedItem(item, fill, low)
+    if item.encoder == "minmax":
+        return FittedItem(item, fill, low, high - low)
+    return FittedItem(item, fill, *_mean_and_deviation(known))
+
+
+def _mean_and_deviation(values: FloatArray) -> tuple[float, float]:
+    """Return mean and standard deviation of shares of the range: a small spread keeps its digits, a large one overflows not."""
+    low = float(values.min())
+    span = float(values.max()) - low
+    if not span:
+        return low, 0.0
+    shares = (values - low) / span
+    return low + span * float(shares.mean()), span * float(shares.std())
 
 
 def _fill(item: Item, known: FloatArray) -> float | None:
@@ -88,7 +101,7 @@ def _fill(item: Item, known: FloatArray) -> float | None:
         return item.impute
     if not known.size:
         return 0.0
-    return float(known.mean() if item.impute == "mean" else np.median(known))
+    return float(np.median(known)) if item.impute == "median" else _mean_and_deviation(known)[0]
 
 
 def encode(

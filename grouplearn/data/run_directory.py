@@ -51,7 +51,7 @@ class RunDirectory:
         self.durable = False
         self._path: Path | None = None
         self._lock: Any = None
-        self._maps: list[mmap.mmap] = []
+        self._maps: dict[str, mmap.mmap] = {}
 
     @classmethod
     def beside(cls, database: str | None) -> RunDirectory:
@@ -146,9 +146,14 @@ class RunDirectory:
                 pages = mmap.mmap(file.fileno(), offset + n_bytes)
         except OSError as error:
             raise self._disk_error(error, path, n_bytes) from None
-        self._maps.append(pages)
+        self._maps[name] = pages
         array: npt.NDArray[Any] = np.ndarray(shape, kind, buffer=pages, offset=offset)
         return array
+
+    def discard(self, name: str) -> None:
+        """Remove the file of an array; it stays readable until it is dropped."""
+        self._maps.pop(name)
+        (self.path / f"{name}.npy").unlink()
 
     def _disk_error(self, error: OSError, path: Path, n_bytes: int) -> TrainingError:
         free = shutil.disk_usage(path.parent).free
@@ -160,7 +165,7 @@ class RunDirectory:
 
     def forget_pages(self) -> None:
         """Let the operating system take back the memory of what was written; the files keep it."""
-        for pages in self._maps:
+        for pages in self._maps.values():
             pages.madvise(mmap.MADV_DONTNEED)
 
     def remove(self) -> None:

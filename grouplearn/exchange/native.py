@@ -12,8 +12,11 @@ import pyarrow as pa
 
 from grouplearn.catalog.copying import read_rows
 from grouplearn.catalog.models import StoredModel
-from grouplearn.catalog.schema import TABLES, VERSION
+from grouplearn.catalog.schema import TABLES, VERSION, columns_lacking
 from grouplearn.exchange.directory import CannotExchange, read_file, read_manifest
+
+#: The oldest version of the catalog tables whose exports are read: the first that had all of these tables.
+OLDEST = 2
 
 
 def files(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Iterator[tuple[str, bytes]]:
@@ -30,12 +33,18 @@ def read(path: Path) -> dict[str, Any]:
     if manifest.get("format") != "native":
         message = f'directory "{path}" is an export in format {manifest.get("format")}, and IMPORT MODEL reads native'
         raise CannotExchange(message, "Export the model with (FORMAT native).")
-    if manifest.get("catalog_version") != VERSION:
-        message = (
-            f"the export has tables of version {manifest.get('catalog_version')}, and this version reads {VERSION}"
-        )
+    version = manifest.get("catalog_version", 0)
+    if version not in range(OLDEST, VERSION + 1):
+        message = f"the export has tables of version {version}, and this version reads {OLDEST} to {VERSION}"
         raise CannotExchange(message, "Export it again, or import it with the grouplearn that exported it.")
-    return {name: _parsed(name, read_file(path, manifest, _file(name))) for name in TABLES}
+    return {name: _completed(name, _parsed(name, read_file(path, manifest, _file(name))), version) for name in TABLES}
+
+
+def _completed(name: str, rows: Any, version: int) -> Any:
+    """Return the rows with the columns that tables of an earlier version lack, empty."""
+    for column in columns_lacking(name, version):
+        rows = rows.append_column(column, pa.nulls(rows.num_rows))
+    return rows
 
 
 def _parsed(name: str, content: bytes) -> Any:

@@ -54,7 +54,8 @@ def _scores(graph: Graph, definition: ModelDefinition, best: Best, x: str) -> st
     if definition.linear:
         return _affine(graph, x, artifact.tensors["weights"], artifact.tensors["intercept"])
     if definition.learner == "gbdt":
-        return tree_scores(graph, artifact.text, x)
+        outputs = len(best.group.classes) if definition.task is Task.MULTICLASS else 1
+        return tree_scores(graph, artifact.text, x, outputs)
     network = Networks.of(artifact)
     for place, (weights, bias) in enumerate(zip(network.weights, network.biases, strict=True)):
         x = _affine(graph, x if not place else _activated(graph, network.activation, x), weights[0], bias[0, 0])

@@ -13,8 +13,11 @@ from grouplearn.learners.gbdt_trees import Forest, IntArray, parse_forest
 _LESS_OR_EQUAL, _SUM = 0, 1
 
 
-def tree_scores(graph: Graph, text: bytes, x: str) -> str:
-    """Return the sums of the leaves (rows, outputs) of a LightGBM model over feature columns ``x``."""
+def tree_scores(graph: Graph, text: bytes, x: str, outputs: int) -> str:
+    """Return the sums of the leaves (rows, outputs) of a LightGBM model over feature columns ``x``.
+
+    Where the model has fewer outputs than ``outputs`` they are the last ones, and the others are 0.
+    """
     forest = parse_forest(text)
     if forest.zero_is_missing.any():
         raise CannotExchange("trees to which zero is missing have no ONNX form")
@@ -25,7 +28,7 @@ def tree_scores(graph: Graph, text: bytes, x: str) -> str:
         x, first = _with_sets(graph, x, forest, splits, width), width
         # Where the category is in the set the column has 0, and 1 elsewhere: 0 goes left, as in the set.
         feature[splits], threshold[splits] = first + np.arange(len(splits)), 0.5
-    return graph.add("TreeEnsemble", x, domain="ai.onnx.ml", **_attributes(forest, feature, threshold))
+    return graph.add("TreeEnsemble", x, domain="ai.onnx.ml", **_attributes(forest, outputs, feature, threshold))
 
 
 def graph_width(forest: Forest) -> int:
@@ -49,7 +52,7 @@ def _with_sets(graph: Graph, x: str, forest: Forest, splits: IntArray, width: in
     return graph.add("Concat", kept, *columns, axis=1)
 
 
-def _attributes(forest: Forest, feature: IntArray, threshold: Any) -> dict[str, Any]:
+def _attributes(forest: Forest, outputs: int, feature: IntArray, threshold: Any) -> dict[str, Any]:
     """Return the attributes of TreeEnsemble; a tree without a split gets one whose sides are the same leaf."""
     stumps = np.flatnonzero(forest.splits == 0)
     n_splits, first_leaf = len(feature), np.cumsum(forest.leaves) - forest.leaves
@@ -65,12 +68,12 @@ def _attributes(forest: Forest, feature: IntArray, threshold: Any) -> dict[str, 
     left, left_is_leaf = ways(forest.left)
     right, right_is_leaf = ways(forest.right)
     count, padding = n_splits + len(stumps), len(stumps)
-    trees = np.repeat(np.arange(forest.n_trees), forest.leaves)
+    target = np.repeat(forest.output + outputs - int(forest.n_outputs[0]), forest.leaves)
     tensor = onnx().numpy_helper.from_array
     return {
         "aggregate_function": _SUM,
         "post_transform": 0,
-        "n_targets": forest.n_outputs,
+        "n_targets": outputs,
         "tree_roots": roots.tolist(),
         "nodes_featureids": [*feature.tolist(), *[0] * padding],
         "nodes_splits": tensor(np.concatenate([threshold, np.zeros(padding)])),
@@ -80,6 +83,6 @@ def _attributes(forest: Forest, feature: IntArray, threshold: Any) -> dict[str, 
         "nodes_falsenodeids": right,
         "nodes_falseleafs": right_is_leaf,
         "nodes_missing_value_tracks_true": [*forest.missing_left.astype(int).tolist(), *[0] * padding],
-        "leaf_targetids": (trees % forest.n_outputs).tolist(),
+        "leaf_targetids": target.tolist(),
         "leaf_weights": tensor(forest.value),
     }

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import duckdb
 
 from grouplearn.catalog.models import StoredModel
-from grouplearn.catalog.predict_macro import macro_parameter, predict_select
+from grouplearn.catalog.predict_macro import macro_parameter, predict_select, threshold_default
 from grouplearn.catalog.schema import table
 from grouplearn.exchange.best import best_of
 from grouplearn.sqltext import identifier, literal, qualified
@@ -50,8 +51,10 @@ def _script(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Iterator[str]
     for part in ("models", "groups", *_OF_FORM[model.form.kind]):
         yield from _table(con, model, part, place)
     parameter = macro_parameter(definition)
-    select = predict_select(definition, model.id, f"query_table({parameter})", place, model.form)
-    yield f"CREATE MACRO {macro}({parameter}) AS TABLE {select};\nCOMMIT;\n"
+    parameters = ", ".join([parameter, *threshold_default(definition)])
+    tables = partial(qualified, f"{name}_model")
+    select = predict_select(definition, model.id, f"query_table({parameter})", tables, model.form)
+    yield f"CREATE MACRO {macro}({parameters}) AS TABLE {select};\nCOMMIT;\n"
 
 
 def _table(con: duckdb.DuckDBPyConnection, model: StoredModel, part: str, place: str) -> Iterator[str]:

@@ -31,6 +31,13 @@ _MAY_BE_OURS = re.compile(
     r"\b(?:train|models?|learners?|evaluate|calibrat(?:e|ion)|runs?|grouplearn_\w*)\b", re.IGNORECASE
 )
 
+_MAY_COMMIT = re.compile(r"\b(?:commit|end)\b", re.IGNORECASE)
+# A temporary macro is the connection's own, and predict() needs to know it.
+_MAY_BE_MACRO = re.compile(r"\b(?:macro|function)\b", re.IGNORECASE)
+# So does it the names of variables, before they are set: the text may go on with it. And ROLLBACK may make it forget them.
+_MAY_SET_VARIABLE = re.compile(r"\bvariable\b", re.IGNORECASE)
+_MAY_ROLL_BACK = re.compile(r"\b(?:rollback|abort)\b", re.IGNORECASE)
+
 # What reads the rows that execute() left; anything else finds the connection free after one of our statements.
 _READERS = frozenset(
     """abort complete df fetch_df fetch_df_chunk fetchall fetchdf fetchmany fetchnumpy fetchone interrupt query_progress tf
@@ -45,6 +52,18 @@ class StatementSession(Protocol):
 
     def answer(self, statement: OurStatement, text: str, parameters: Parameters = None) -> str:
         """Carry out one of our statements and return a SELECT whose rows are its result."""
+        ...
+
+    def settle(self) -> None:
+        """Tidy up after a transaction that has been committed."""
+        ...
+
+    def notice(self, text: str) -> None:
+        """Take note of SQL of DuckDB's that has run."""
+        ...
+
+    def expect_variables(self, text: str = "") -> None:
+        """Take note of the variables of the connection, and of those that a text is about to set."""
         ...
 
     def interrupt(self) -> None:
@@ -65,13 +84,16 @@ def connect(
     config: Mapping[str, Any] | None = None,
     *,
     progress: Progress | Literal["auto", False] | None = "auto",
+    storage_version: str | None = None,
 ) -> Connection:
     """Open a database as ``duckdb.connect`` does, and return a connection that also understands our statements.
 
+    ``storage_version`` (``'v1.5.0'``) is the oldest DuckDB that is to read a file made here; by default it is this one.
     ``progress`` is ``'auto'`` (a live bar where somebody can see it), ``None`` or ``False`` (none), or a
     :class:`~grouplearn.runtime.job.Progress` of your own.
     """
-    native = duckdb.connect(os.fspath(database), read_only=read_only, config=dict(config or {}))
+    chosen = {} if storage_version is None else {"storage_compatibility_version": storage_version}
+    native = duckdb.connect(os.fspath(database), read_only=read_only, config={**(config or {}), **chosen})
     return wrap(native, progress=progress)
 
 
@@ -102,6 +124,7 @@ class Connection:
         self._session = session_factory(connection)
         self._unread_answer = False
         self._has_executed = False
+        self._rolled_back = False
         #: The rows that ``fetchmany()`` fetches when it is not told how many (PEP 249).
         self.arraysize = 1
 
@@ -115,6 +138,7 @@ class Connection:
         scope = Scope.of_caller()
         if not _pieces(query):
             self._drop_unread_answer()
+            self._foresee(query)
             scope.call(self._duckdb.executemany, query, parameters)
             self._has_executed = True
             return self
@@ -146,11 +170,13 @@ class Connection:
     def relation(self, query: Any, parameters: Any, scope: Scope, alias: str = "") -> duckdb.DuckDBPyRelation | None:
         """:meth:`sql`, with ``FROM name`` looking for Python variables in ``scope`` instead of the caller."""
         self._drop_unread_answer()
+        self._foresee(query)
         pieces = _pieces(query)
         if pieces:
             self._duckdb.sql("SELECT 1")  # an unfinished result of execute() is an error here, as it is in DuckDB
             query, parameters = self._up_to_last(pieces, query, parameters, scope)
         relation: duckdb.DuckDBPyRelation | None = scope.call(self._duckdb.sql, query, alias=alias, params=parameters)
+        self._settle(query)
         return relation
 
     @property
@@ -181,11 +207,13 @@ class Connection:
     def commit(self) -> Connection:
         """Commit the transaction, if there is one."""
         self._duckdb.commit()
+        self._session.settle()
         return self
 
     def rollback(self) -> Connection:
         """Undo the transaction."""
         self._duckdb.rollback()
+        self._rolled_back = True
         return self
 
     def interrupt(self) -> None:
@@ -258,14 +286,28 @@ class Connection:
         return f"<grouplearn.Connection over {self._duckdb!r}>"
 
     def _run(self, query: Any, parameters: Any, scope: Scope) -> None:
+        self._foresee(query)
         pieces = _pieces(query)
         if pieces:
             # DuckDB drops an unfinished result when execute() is called again; our statements need that room, too.
             self._duckdb.execute("SELECT 1").fetchall()
             query, parameters = self._up_to_last(pieces, query, parameters, scope)
         scope.call(self._duckdb.execute, query, parameters)
+        self._settle(query)
         self._has_executed = True
         self._unread_answer = bool(pieces) and not isinstance(pieces[-1], str)
+
+    def _foresee(self, query: Any) -> None:
+        if isinstance(query, str) and (self._rolled_back or _MAY_SET_VARIABLE.search(query)):
+            self._rolled_back = False
+            self._session.expect_variables(query)
+
+    def _settle(self, query: Any) -> None:
+        if isinstance(query, str) and _MAY_COMMIT.search(query) is not None:
+            self._session.settle()
+        if isinstance(query, str) and _MAY_BE_MACRO.search(query):
+            self._session.notice(query)
+        self._rolled_back |= isinstance(query, str) and _MAY_ROLL_BACK.search(query) is not None
 
     def _drop_unread_answer(self) -> None:
         """Make ``execute('TRAIN ...')`` leave the connection free, as ``execute('CREATE TABLE ...')`` does in DuckDB."""
@@ -275,13 +317,19 @@ class Connection:
 
     def _up_to_last(self, pieces: list[Piece], text: str, parameters: Any, scope: Scope) -> tuple[str, Any]:
         """Run everything but the last piece of DuckDB's SQL; return that piece and its parameters."""
+        from grouplearn.parser.statements import Nested
+
         for piece in pieces[:-1]:
             if isinstance(piece, str):
                 scope.call(self._duckdb.execute, piece)
                 self._duckdb.complete()
+                self._settle(piece)
             else:
                 _refuse_parameters(piece)
-                self._answer(piece, text, None, scope)
+                answer = self._answer(piece, text, None, scope)
+                if isinstance(piece, Nested):  # what it does, its answer does
+                    scope.call(self._duckdb.execute, answer)
+                    self._duckdb.complete()
         last = pieces[-1]
         if isinstance(last, str):
             return last, parameters

@@ -123,13 +123,19 @@ class SqlMagics:
         if self._connection is None:
             self._connection = connect()
         with interruptible(self._connection.interrupt, at_once=True):
-            with self._connection.plans_as("text" if target else "html"):
+            with self._connection.plans_as("text" if target or self._in_terminal() else "html"):
                 relation = self._run(self._connection, text)
             if target is None:
                 last = [*statements(text)][-1:]
                 return None if relation is None or is_report(relation) else self._shown(relation, "".join(last))
             self._shell.user_ns[target] = relation
             return None
+
+    def _in_terminal(self) -> bool:
+        """Whether what is shown is text: a terminal prints the source of a page."""
+        from IPython.terminal.interactiveshell import TerminalInteractiveShell
+
+        return isinstance(self._shell, TerminalInteractiveShell)
 
     def _shown(self, relation: duckdb.DuckDBPyRelation, text: str) -> Any:
         if not _is_plan(text) or relation.columns != ["plan"]:
@@ -190,7 +196,7 @@ def _is_plan(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """EXPLAIN TRAIN as a notebook shows it."""
+    """EXPLAIN TRAIN as a notebook shows it: a page, or the lines of a text in a terminal."""
 
     page: str
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
@@ -17,7 +17,7 @@ from grouplearn.catalog.models import StoredModel, load_by_id
 from grouplearn.catalog.overview import Curve, Overview, drawn, identity_columns, identity_sql
 from grouplearn.catalog.schema import databases_with_models, table
 from grouplearn.errors import Error
-from grouplearn.frontends.drawing import ACCENT, GREY, aligned, shortened, sparkline
+from grouplearn.frontends.drawing import ACCENT, GREY, aligned, rounded, shortened, sparkline
 from grouplearn.frontends.output import is_number
 from grouplearn.plan.gantt import text
 from grouplearn.sqltext import identifier
@@ -29,6 +29,8 @@ _LONGEST = 200
 _NULL = '<span class="null">NULL</span>'
 #: What a result must have one of, besides the columns that say which trial a row is, to be shown as a model table.
 _FACTS = frozenset({"status", "is_best", "n_rows", "epochs"})
+#: How the rows of a group were used: of less interest than metrics, and so behind them.
+_COUNTS = frozenset({"n_train", "n_valid", "n_skipped"})
 #: The class is written twice to outweigh what a notebook says of all tables.
 STYLE = """
 .grouplearn-table { font-size: 13px; line-height: 1.35 }
@@ -48,19 +50,26 @@ STYLE = """
   background: #888 }
 .grouplearn-table .dot.done { background: #2e9e5b } .grouplearn-table .dot.stopped { background: #c98a00 }
 .grouplearn-table .dot.failed { background: #d9483b }
+.grouplearn-table .warning { border-left: 4px solid #d9483b; padding: 2px 10px; margin: 0 0 8px; overflow-wrap: anywhere }
+.grouplearn-table .warning p { margin: 2px 0 }
 .grouplearn-table .note { opacity: 0.7; margin: 4px 0 }
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """The rows that are shown, as text, and the pictures of their curves."""
+    """The rows that are shown, as text, and the pictures of their curves.
+
+    ``constant`` are the columns, by number, that have one value in all rows, of which there may be more than are shown.
+    """
 
     names: list[str]
     types: list[str]
     rows: list[tuple[str | None, ...]]
     curves: dict[int, str]
     has_more: bool
+    constant: frozenset[int] = frozenset()
+    failed: str = ""
 
 
 def find_model(connection: duckdb.DuckDBPyConnection, statement: str, columns: Sequence[str]) -> StoredModel | None:
@@ -106,9 +115,47 @@ def rendered(
         rows = first.project("CAST(COLUMNS(*) AS VARCHAR)").fetchall()
         curves = _curves(first, connection, stored)
         types = [str(kind) for kind in first.types]
-        cells = Cells(first.columns, types, rows[:SHOWN_ROWS], curves, len(rows) > SHOWN_ROWS)
+        more = len(rows) > SHOWN_ROWS
+        cells = Cells(first.columns, types, rows[:SHOWN_ROWS], curves, more)
+        if _is_whole(cells.names, stored):
+            constant = _constant(relation if more else None, cells)
+            cells = replace(cells, constant=constant, failed=failed_pooled(Overview(connection, stored)))
         return _page(cells, stored)
     return None
+
+
+def _is_whole(names: Sequence[str], stored: StoredModel) -> bool:
+    """Whether a result is all there is to say of trials, as of ``FROM m``, and not what a user chose of it."""
+    known = [*identity_columns(stored), "n_rows", "status", "error"]
+    present = [name.casefold() for name in names]
+    return present[: len(known) - 3] == [name.casefold() for name in known[:-3]] and set(known[-3:]) <= set(present)
+
+
+def _constant(relation: duckdb.DuckDBPyRelation | None, cells: Cells) -> frozenset[int]:
+    """Return the columns with one value in all rows; of one row those with NULL or nothing."""
+    if len(cells.rows) < 2:
+        return frozenset(place for row in cells.rows for place, value in enumerate(row) if value in (None, "0"))
+    shown = [place for place in range(len(cells.names)) if len({row[place] for row in cells.rows}) == 1]
+    if relation is None or not shown:
+        return frozenset(shown)
+    quoted = [identifier(cells.names[place]) for place in shown]
+    same = ", ".join(
+        f"min({name}) IS NOT DISTINCT FROM max({name}) AND count({name}) IN (0, count(*))" for name in quoted
+    )
+    (answers,) = relation.aggregate(same).fetchall()
+    return frozenset(place for place, answer in zip(shown, answers, strict=True) if answer)
+
+
+def failed_pooled(overview: Overview, most: int = 3) -> str:
+    """Return as HTML why models that others fall back on are missing; nothing where there are all of them."""
+    found = overview.failed_pooled(most + 1)
+    places = [(failure, level, keys) for failure in found[:most] for level, keys in failure.examples]
+    lines = [
+        f"<p><b>No model of {text(shortened(overview.label(keys, level), _LONGEST))}</b>: {text(failure.reason)}</p>"
+        for failure, level, keys in places
+    ]
+    more = "<p>There are more of them.</p>" if found[most:] else ""
+    return f'<div class="warning" role="alert">{"".join(lines)}{more}</div>' if found else ""
 
 
 def _curves(
@@ -140,26 +187,48 @@ def _sparkline(overview: Overview, curve: Curve) -> str:
 
 def _page(cells: Cells, stored: StoredModel) -> str:
     definition = stored.definition
-    # Curves come after the columns that say which trial a row is, so that wide tables do not hide them.
-    known = {name.casefold() for name in identity_columns(stored)}
-    place = max((place for place, name in enumerate(cells.names) if name.casefold() in known), default=-1) + 1
-    heads = [_head(name, kind, stored) for name, kind in zip(cells.names, cells.types, strict=True)]
-    columns = [
-        _column(name, kind, [row[number] for row in cells.rows])
-        for number, (name, kind) in enumerate(zip(cells.names, cells.types, strict=True))
-    ]
+    names = cells.names
+    order, place = _order(cells, stored)
+    shown = [_column(names[at], cells.types[at], [row[at] for row in cells.rows]) for at in order]
+    heads = [_head(names[at], cells.types[at], stored) for at in order]
     if any(cells.curves.values()):
         heads.insert(place, "<th>curve</th>")
-        columns.insert(place, [f"<td>{cells.curves.get(row, '')}</td>" for row in range(len(cells.rows))])
-    body = "\n".join(_row(cells, row, "".join(column[row] for column in columns)) for row in range(len(cells.rows)))
+        shown.insert(place, [f"<td>{cells.curves.get(row, '')}</td>" for row in range(len(cells.rows))])
+    body = "\n".join(_row(cells, row, "".join(column[row] for column in shown)) for row in range(len(cells.rows)))
     count = f"{len(cells.rows):,} row{'' if len(cells.rows) == 1 else 's'}"
     note = f"the first {count}" if cells.has_more else count
     about = f"{text(definition.name)}: {text(definition.learner)} of {text(definition.target_name)}; {note}"
-    about += _legend(cells.curves.values(), definition.metric)
+    about += _legend(cells.curves.values(), definition.metric) + _left_out(cells, order)
     return (
-        f'<div class="grouplearn-table"><style>{STYLE}</style><div class="scroll"><table><thead><tr>{"".join(heads)}</tr>'
-        f'</thead><tbody>\n{body}\n</tbody></table></div><p class="note">{about}</p></div>'
+        f'<div class="grouplearn-table"><style>{STYLE}</style>{cells.failed}<div class="scroll"><table><thead><tr>'
+        f'{"".join(heads)}</tr></thead><tbody>\n{body}\n</tbody></table></div><p class="note">{about}</p></div>'
     )
+
+
+def _order(cells: Cells, stored: StoredModel) -> tuple[list[int], int]:
+    """Return the columns that are shown, by number, and the place of the curves among them.
+
+    Of a whole model table the optimised metric comes after the groups, with the curves, and what is constant is left out.
+    """
+    known = {name.casefold() for name in identity_columns(stored)}
+    places = range(len(cells.names))
+    if not _is_whole(cells.names, stored):
+        # Curves come after the columns that say which trial a row is, so that wide tables do not hide them.
+        return list(places), max((at for at in places if cells.names[at].casefold() in known), default=-1) + 1
+    metric = stored.definition.metric
+    optimized = [at for part in ("valid", "train") for at in places if cells.names[at] == f"{part}_{metric}"]
+    judged = [at for at in optimized if any(row[at] is not None for row in cells.rows)]
+    first = [*range(len(stored.definition.keys)), *(judged or optimized)[:1]]
+    rest = [at for at in places if at not in first and at not in cells.constant]
+    rest.sort(key=lambda at: cells.names[at] in _COUNTS)
+    return [*first, *rest], len(first)
+
+
+def _left_out(cells: Cells, order: Sequence[int]) -> str:
+    """Say what the columns that are not shown have in all rows; those of which there is nothing to say are not named."""
+    values = [(cells.names[at], cells.rows[0][at]) for at in sorted(cells.constant - set(order))]
+    named = [f"{name} = {shortened(value, _LONGEST)}" for name, value in values if value is not None]
+    return text(f"; the same in every row: {', '.join(named)}") if named else ""
 
 
 def _legend(pictures: Iterable[str], metric: str) -> str:
@@ -190,8 +259,11 @@ def _column(name: str, kind: str, values: Sequence[str | None]) -> list[str]:
         return [_cell(value, text(short), "number", value or "") for value, short in zip(values, shown, strict=True)]
     if name == "status":
         return [_cell(value, f'<span class="dot {_state(value)}"></span>{text(value or "")}') for value in values]
+    side = "number" if is_number(kind) else ""
+    shown = [(rounded(value) if kind == "DOUBLE" else value) or "" for value in values]
     return [
-        _cell(value, text(shortened(value or "", _LONGEST)), "number" if is_number(kind) else "") for value in values
+        _cell(value, text(shortened(short, _LONGEST)), side, "" if short == value else value or "")
+        for value, short in zip(values, shown, strict=True)
     ]
 
 

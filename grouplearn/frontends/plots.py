@@ -13,9 +13,11 @@ if TYPE_CHECKING:
 
 #: Groups that have a curve of their own; where there are more, all are drawn as their median and range.
 MOST_CURVES = 12
+#: Colours of matplotlib's cycle; where there are more groups a legend would name one colour twice.
+_COLOURS = 10
 #: A bar narrower than this share of the time is drawn together with what follows it.
 _LEAST_SHARE = 1 / 600
-#: A bar wider than this share of the time has room for the name of its group.
+#: A bar wider than this share of the time has room for the name of its group, where no legend has it.
 _LABELLED_SHARE = 1 / 6
 
 
@@ -77,13 +79,21 @@ class Plots:
         shown = merged((bar for bar in bars if bar.worker < MOST_WORKERS), end * _LEAST_SHARE)
         if not shown:
             return _say(axes, "no schedule was recorded")
+        from matplotlib.patches import Patch
+
+        places = {group: place for place, group in enumerate(sorted({bar.group for bar in bars}))}
         for bar in shown:
-            drawn = axes.barh(bar.worker, bar.end - bar.start, left=bar.start, height=0.7, color=f"C{bar.group % 10}")
-            if bar.end - bar.start > end * _LABELLED_SHARE:
+            colour = f"C{places[bar.group] % _COLOURS}"
+            drawn = axes.barh(bar.worker, bar.end - bar.start, left=bar.start, height=0.7, color=colour)
+            if len(places) > _COLOURS and bar.end - bar.start > end * _LABELLED_SHARE:
                 axes.bar_label(drawn, [bar.label], label_type="center", color="black", fontsize="small")
         axes.set_xlim(0, end)
         axes.set_yticks(sorted({bar.worker for bar in shown}))
         axes.invert_yaxis()
+        if len(places) <= _COLOURS:
+            names = {bar.group: bar.name for bar in bars}
+            swatches = [Patch(color=f"C{place}", label=names[group]) for group, place in places.items()]
+            axes.legend(handles=swatches, fontsize="small", frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
         return axes
 
     def _draw_each(self, axes: Axes, trials: list[Trial], column: int) -> None:

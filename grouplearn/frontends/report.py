@@ -10,12 +10,13 @@ from collections.abc import Iterable, Sequence
 from importlib import resources
 from typing import Any
 
-from grouplearn.catalog.overview import Curve, Importance, Level, Overview, Trial, drawn
+from grouplearn.catalog.overview import Importance, Level, Overview, Trial, drawn
 from grouplearn.frontends import drawing
-from grouplearn.frontends.drawing import Line, aligned, number, shortened
+from grouplearn.frontends.drawing import Line, Range, aligned, number, shortened
+from grouplearn.frontends.model_table import failed_pooled
 from grouplearn.frontends.plots import MOST_CURVES
 from grouplearn.plan.amounts import counted, rounded_seconds
-from grouplearn.plan.gantt import MOST_WORKERS, gantt, text
+from grouplearn.plan.gantt import MOST_WORKERS, STYLE, gantt, legend, text
 
 #: Groups that are all listed; of more, so many of the best and of the worst.
 LISTED, ENDS = 200, 50
@@ -42,7 +43,7 @@ def report(overview: Overview) -> str:
     links = " ".join(f'<a href="#{anchor}">{title}</a>' for anchor, title, _ in there)
     body = "".join(f'<section id="{anchor}"><h2>{title}</h2>{content}</section>' for anchor, title, content in there)
     kind = f"{text(definition.learner)} of <b>{text(shortened(definition.target_name, _LONGEST))}</b>"
-    head = f"<h1>{text(definition.name)}</h1><p>{kind}, {_by(overview)}</p>{_tiles(overview)}"
+    head = f"<h1>{text(definition.name)}</h1><p>{kind}, {_by(overview)}</p>{failed_pooled(overview)}{_tiles(overview)}"
     foot = f"Trained {facts.trained_at:%Y-%m-%d %H:%M} UTC by grouplearn; identity {text(overview.stored.id)}."
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -54,7 +55,7 @@ def report(overview: Overview) -> str:
 
 
 def _css() -> str:
-    return (resources.files("grouplearn.frontends") / "report.css").read_text(encoding="utf-8")
+    return (resources.files("grouplearn.frontends") / "report.css").read_text(encoding="utf-8") + STYLE
 
 
 def _by(overview: Overview) -> str:
@@ -102,14 +103,45 @@ def _groups(overview: Overview) -> str:
     if len(best) < modelled:
         worst = overview.best(ENDS, worst=True)[::-1]
     left_out = modelled - len(best) - len(worst)
-    heads = [*_key_names(overview), _metric(overview), "rows", *_parameters(overview), "epochs", "status"]
-    values = aligned([trial.value for trial in (*best, *worst)])
-    rows = [_trial(overview, *each) for each in zip((*best, *worst), values, strict=True)]
+    keys = _key_names(overview)
+    trials = [*best, *worst]
+    values = aligned([trial.value for trial in trials])
+    varying, constant = _split(overview, overview.best(modelled) if worst else best)
+    heads = [*keys, _metric(overview), "rows", *varying]
+    rows = [
+        f"<tr>{''.join(_keys(overview, trial.keys, trial.level))}{_cell(value, 'number')}"
+        f"{_cell(f'{trial.rows:,}', 'number')}{''.join(_cell(*_fact(trial, name)) for name in varying)}</tr>"
+        for trial, value in zip(trials, values, strict=True)
+    ]
     if left_out:
         gap = f'<tr class="gap"><td colspan="{len(heads)}">{counted(left_out, "group")} in between</td></tr>'
         rows.insert(len(best), gap)
-    table = _table(heads, rows, range(len(_key_names(overview)), len(heads) - 1))
-    return f"{_left_out(overview, left_out) if left_out else ''}{_spread(overview)}{table}{_unjudged(overview)}"
+    table = _table(heads, rows, range(len(keys), len(heads) - ("status" in varying)))
+    same = f'<p class="dim">The same for all: {text(", ".join(constant))}.</p>' if constant else ""
+    return f"{_left_out(overview, left_out) if left_out else ''}{_spread(overview)}{table}{same}{_unjudged(overview)}"
+
+
+def _split(overview: Overview, trials: Sequence[Trial]) -> tuple[list[str], list[str]]:
+    """Return the columns in which trials differ, and in words those in which they are all the same."""
+    names = list(dict.fromkeys([*_parameters(overview), "epochs", "status"]))
+    values = {name: {_fact(trial, name)[0] for trial in trials} for name in names}
+    if len(trials) == 1:
+        return names, []
+    same = [
+        f"{name} {'NULL' if value is None else value}"
+        for name in names
+        if len(values[name]) == 1
+        for value in values[name]
+    ]
+    return [name for name in names if len(values[name]) > 1], same
+
+
+def _fact(trial: Trial, name: str) -> tuple[str | None, str]:
+    """Return a hyperparameter, the epochs or the status of a trial, and the kind of its cell."""
+    if name == "status":
+        return trial.status, ""
+    value = str(trial.epochs) if name == "epochs" else trial.parameters.get(name)
+    return drawing.rounded(value), "number"
 
 
 def _unjudged(overview: Overview) -> str:
@@ -145,13 +177,6 @@ def _parameters(overview: Overview) -> list[str]:
     return [column.name for column in overview.stored.definition.hyperparameters]
 
 
-def _trial(overview: Overview, trial: Trial, value: str) -> str:
-    cells = _keys(overview, trial.keys, trial.level)
-    cells += [_cell(value, "number"), _cell(f"{trial.rows:,}", "number")]
-    cells += [_cell(trial.parameters.get(name), "number") for name in _parameters(overview)]
-    return f"<tr>{''.join(cells)}{_cell(str(trial.epochs), 'number')}{_cell(trial.status)}</tr>"
-
-
 def _keys(overview: Overview, keys: Sequence[str | None], level: int) -> list[str]:
     used = overview.stored.definition.sets[level]
     if not keys:
@@ -168,7 +193,7 @@ def _levels(overview: Overview) -> str:
     if len(levels) < 2:
         return ""
     merged = _metric(overview) if levels[0].exact else f"mean {_metric(overview)}"
-    heads = ["models per", merged, "least", "median", "most", "groups", "with a model", "rows judged"]
+    heads = ["models per", merged, "least", "median", "most", "groups", "judged", "rows judged"]
     values = aligned([value for level in levels for value in (level.merged, level.low, level.median, level.high)])
     rows = [f"<tr>{''.join(_level(level, values[4 * n : 4 * n + 4]))}</tr>" for n, level in enumerate(levels)]
     return f"{_verdict(overview, levels)}{_table(heads, rows, range(1, 8))}{_caution(overview, levels)}"
@@ -182,7 +207,10 @@ def _level(level: Level, values: Sequence[str]) -> Iterable[str]:
 
 def _verdict(overview: Overview, levels: Sequence[Level]) -> str:
     """Say which level did better, where their numbers are of the same rows and mean the same."""
-    finest, coarsest = levels[0], levels[-1]
+    judged = [level for level in levels if level.modelled]
+    if len(judged) < 2:
+        return ""
+    finest, coarsest = judged[0], judged[-1]
     if overview.facts.part == "train" or not finest.exact or finest.rows != coarsest.rows:
         return ""
     if finest.merged is None or coarsest.merged is None:
@@ -192,7 +220,11 @@ def _verdict(overview: Overview, levels: Sequence[Level]) -> str:
     better = (finest.merged > coarsest.merged) == overview.stored.definition.greater_is_better
     who = "Models of their own do better" if better else "The coarsest models do better"
     one, other = number(finest.merged), number(coarsest.merged)
-    return f"<p>{who}: {text(_metric(overview))} {one} per {text(finest.name)}, {other} pooled, on the same rows.</p>"
+    return f"<p>{who}: {text(_metric(overview))} {one} {_pooled(finest)}, {other} {_pooled(coarsest)}, on the same rows.</p>"
+
+
+def _pooled(level: Level) -> str:
+    return "pooled" if level.name == "()" else f"per {text(level.name)}"
 
 
 def _caution(overview: Overview, levels: Sequence[Level]) -> str:
@@ -202,8 +234,12 @@ def _caution(overview: Overview, levels: Sequence[Level]) -> str:
         notes.append(
             f"The {metric} of all rows does not follow from those of groups: this is their mean, weighted by rows."
         )
-    if len({level.rows for level in levels}) > 1:
-        notes.append("Levels are judged on different rows: groups without a model or left out by HAVING are missing.")
+    rows = {level.rows for level in levels if level.modelled}
+    if len(rows) > 1:
+        notes.append(
+            "Levels are judged on different rows: some have groups that HAVING left out, that failed, or on whose rows"
+            f" the {overview.stored.definition.metric} is not defined."
+        )
     if overview.facts.part == "train":
         notes.append("No rows were held out: these are errors on the training rows, which favour finer levels.")
     return "".join(f'<p class="dim">{text(note)}</p>' for note in notes)
@@ -218,19 +254,41 @@ def _curves(overview: Overview) -> str:
         return '<p class="dim">None: the learner is solved in one step, or keeps no curve.</p>'
     trials = overview.best(MOST_CURVES) if facts.modelled <= MOST_CURVES else overview.largest(MOST_CURVES)
     found = overview.curves((trial.group, trial.config) for trial in trials)
-    pictures = [_curve(overview, trial, found.get((trial.group, trial.config), [])) for trial in trials]
+    curves: Sequence[_Drawn] = [(trial, *drawn(found.get((trial.group, trial.config), []))) for trial in trials]
+    name, curves = _of_one_scale(overview, curves)
+    shared = Range.shared(points for _, part, points in curves if part == facts.curve)
+    pictures = [_curve(overview, curve, shared) for curve in curves]
     few = f"The {len(pictures)} largest groups" if facts.modelled > MOST_CURVES else "Best trials"
     short = pictures.count("")
     missing = f" {counted(short, 'group')} had one epoch and no curve." if short else ""
-    note = f'<p class="dim">{few}: {text(overview.curve_name(facts.curve))}.{missing}</p>'
+    cut = shared is not None and not all(shared.holds(points) for _, part, points in curves if part == facts.curve)
+    beyond = " What lies far outside of most values is drawn at the edge." if cut else ""
+    note = f'<p class="dim">{few}: {text(name)}, on one scale.{beyond}{missing}</p>'
     return f'{_all_curves(overview)}{note}<div class="small">{"".join(pictures)}</div>'
 
 
-def _curve(overview: Overview, trial: Trial, curve: Curve) -> str:
-    part, points = drawn(curve)
+#: A trial, the part its curve is of, and the points.
+_Drawn = tuple[Trial, str, Sequence[tuple[int, float]]]
+
+
+def _of_one_scale(overview: Overview, curves: Sequence[_Drawn]) -> tuple[str, Sequence[_Drawn]]:
+    """Return what the curves show and their points: of training losses, which may be sums over rows, shares of the first."""
+    name, part = overview.curve_name(overview.facts.curve), overview.facts.curve
+    mine = [points for _, its_part, points in curves if its_part == part]
+    if part == "valid" or not all(points[0][1] > 0 for points in mine):
+        return name, curves
+    shares = [
+        (trial, its_part, [(x, y / points[0][1]) for x, y in points] if its_part == part else points)
+        for trial, its_part, points in curves
+    ]
+    return f"{name} as a share of its first", shares
+
+
+def _curve(overview: Overview, curve: _Drawn, shared: Range | None) -> str:
+    trial, part, points = curve
     label = overview.label(trial.keys, trial.level)
     other = "" if part == overview.facts.curve else f"<small>{text(overview.curve_name(part))}</small>"
-    picture = drawing.lines([Line(points)], label, "epoch", "")
+    picture = drawing.lines([Line(points)], label, "epoch", "", shared=None if other else shared)
     return f"<figure><h3>{text(shortened(label, _LONGEST))} {other}</h3>{picture}</figure>" if picture else ""
 
 
@@ -241,7 +299,7 @@ def _all_curves(overview: Overview) -> str:
     line = Line([(row[0], row[2]) for row in found], band=[(row[0], row[1], row[3]) for row in found])
     name = overview.curve_name(overview.facts.curve)
     name = name if overview.facts.curve == "valid" else f"{name} as a share of its first"
-    picture = drawing.lines([line], f"median {name}", "epoch", "", 480, 200)
+    picture = drawing.lines([line], f"median {name}", "epoch", "", 200)
     known, every = max((row[4] for row in found), default=0), overview.facts.modelled
     groups = f"{known:,} of {counted(every, 'group')}" if known < every else counted(every, "group")
     caption = (
@@ -318,7 +376,8 @@ def _schedule(overview: Overview) -> str:
     picture = gantt(bars, workers, "the schedule as it ran", end)
     note = f"{counted(len(bars), 'unit')} on {counted(workers, 'worker')} in {rounded_seconds(end)}{_busy(bars, workers, end)}."
     hidden = " Units too short to be seen are drawn together." if len(bars) > 50 * min(workers, MOST_WORKERS) else ""
-    return f'<figure class="wide scroll">{picture}</figure><figcaption>{note}{hidden} Colours tell groups apart.</figcaption>'
+    chart = f'<figure class="scroll">{picture}</figure>{legend(bars)}'
+    return f"{chart}<figcaption>{note}{hidden}</figcaption>"
 
 
 def _busy(bars: Sequence[Any], workers: int, end: float) -> str:

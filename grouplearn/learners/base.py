@@ -28,6 +28,13 @@ class Access(enum.Enum):
     SEQUENTIAL = "sequential"
     SAMPLING = "sampling"
 
+    @property
+    def words(self) -> str:
+        """What such a learner trains on, for a person."""
+        return {"algebraic": "sums over rows", "sequential": "batches of rows", "sampling": "all rows at once"}[
+            self.value
+        ]
+
 
 class Task(enum.Enum):
     """What is predicted. The label of a shard is the value itself, or the class number 0..n_classes-1."""
@@ -64,7 +71,10 @@ class Problem:
     ``n_outputs`` is the width of a score: 1 for regression and binary, ``n_classes`` for multiclass, times
     ``label_length`` where a label is an array of so many values.
     ``seed`` depends on the statement's seed and the group alone. ``categorical`` holds the column indexes of ordinal
-    codes (for learners that treat those natively). ``epochs`` is the most epochs that will be run.
+    codes (for learners that treat those natively). ``epochs`` is the most epochs that will be run. ``among_more``: the
+    group has two classes of a label that has more in other groups. It is learned as any two classes are; the finished model
+    then goes through ``as_multiclass``. ``n_unseen``: classes of held-out rows that no training row has, numbered after those
+    that are learned.
     """
 
     task: Task
@@ -74,6 +84,8 @@ class Problem:
     epochs: int = 1
     categorical: tuple[int, ...] = ()
     label_length: int = 1
+    among_more: bool = False
+    n_unseen: int = 0
 
     @property
     def n_outputs(self) -> int:
@@ -140,6 +152,12 @@ class Interrupted(Exception):
     """Raised inside a unit when the user cancelled the statement."""
 
 
+def of_both_classes(positive: FloatArray) -> FloatArray:
+    """Return the probabilities of two classes (n, 2·L), those of the first class first, from those of the second (n, L)."""
+    both: FloatArray = np.concatenate([1.0 - positive, positive], axis=1)
+    return both
+
+
 @runtime_checkable
 class Learner(Protocol):
     """What every learner declares and supplies. Functions are pure in state: they return a new State."""
@@ -186,6 +204,10 @@ class Learner(Protocol):
         """Return the predictions of a finished model, shape (n, n_outputs), as in ``scores``."""
         ...
 
+    def as_multiclass(self, artifact: Artifact) -> Artifact:
+        """Return a finished model of two classes as ``score`` takes it for one of more: softmax of 0 and its score."""
+        ...
+
     def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:
         """Return one non-negative number per feature column (linear: sum over outputs of |w|), or None."""
         ...
@@ -223,7 +245,7 @@ class Solved:
 
     ``weights`` (G, C, k, d) and ``intercept`` (G, C, k); ``loss`` (G, C) is the objective there, NaN where a model
     diverged; ``epochs`` (G, C) counts the passes over the rows that each took; ``curve`` (passes, G, C) is the objective
-    after each of them, NaN once a model was finished.
+    after each of them, NaN once a model was finished. ``converged`` (G, C): it ended because nothing was left to gain.
     """
 
     weights: FloatArray
@@ -231,6 +253,7 @@ class Solved:
     loss: FloatArray
     epochs: npt.NDArray[np.int64]
     curve: FloatArray
+    converged: npt.NDArray[np.bool_]
 
 
 @runtime_checkable
@@ -258,6 +281,10 @@ class StackLearner(AlgebraicLearner, Protocol):
 @runtime_checkable
 class MomentsLearner(StackLearner, Protocol):
     """Needs nothing but moments of rows: folds cost no further pass."""
+
+    def unclear(self, configs: Sequence[Config], sums: Tensors, stack: Stack) -> npt.NDArray[np.bool_]:
+        """Return which groups of a stack (G,) are to train alone: their ``sums`` do not say what their rows do."""
+        ...
 
     def solve_moments(self, problem: Problem, configs: Sequence[Config], sums: Tensors) -> Solved:
         """Return the models from moments whose leading axes, any number, are in the result's place of G.

@@ -34,6 +34,7 @@ def solve(learner: AlgebraicLearner, problem: Problem, configs: Sequence[Config]
         learner.losses(state).reshape(shape),
         epochs.reshape(shape),
         np.array(curve),
+        state.done.reshape(shape),
     )
 
 
@@ -63,9 +64,8 @@ def nothing(problem: Problem, configs: int) -> Solved:
     """Return the result of one group all of whose models diverged in their first pass."""
     outputs, unknown = problem.n_outputs, np.full((1, configs), np.nan)
     weights = np.full((1, configs, outputs, problem.n_features), np.nan)
-    return Solved(
-        weights, np.full((1, configs, outputs), np.nan), unknown, np.ones((1, configs), np.int64), unknown[None]
-    )
+    intercept, epochs = np.full((1, configs, outputs), np.nan), np.ones((1, configs), np.int64)
+    return Solved(weights, intercept, unknown, epochs, unknown[None], np.zeros((1, configs), np.bool_))
 
 
 def joined(parts: Sequence[Solved]) -> Solved:
@@ -80,6 +80,7 @@ def joined(parts: Sequence[Solved]) -> Solved:
         np.concatenate([part.loss for part in parts]),
         np.concatenate([part.epochs for part in parts]),
         np.concatenate(curves, axis=1),
+        np.concatenate([part.converged for part in parts]),
     )
 
 
@@ -91,7 +92,13 @@ def taken(solved: Solved, groups: npt.NDArray[np.intp]) -> Solved:
         solved.loss[groups],
         solved.epochs[groups],
         solved.curve[:, groups],
+        solved.converged[groups],
     )
+
+
+def of_configs(solved: Solved, configs: npt.NDArray[np.intp]) -> Solved:
+    """Return the results of some configs, in that order."""
+    return _turned(taken(_turned(solved), configs))
 
 
 def over_configs(parts: Sequence[Solved], places: Sequence[npt.NDArray[np.intp]]) -> Solved:
@@ -109,4 +116,5 @@ def _turned(solved: Solved) -> Solved:
         solved.loss.T,
         solved.epochs.T,
         solved.curve.swapaxes(1, 2),
+        solved.converged.T,
     )

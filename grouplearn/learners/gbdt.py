@@ -26,6 +26,7 @@ from grouplearn.learners.base import (
     Stop,
     Task,
     Value,
+    of_both_classes,
 )
 from grouplearn.learners.gbdt_boosting import Binned, Pace, boost_family
 from grouplearn.learners.gbdt_library import Booster, LightGBMError, call, library
@@ -120,9 +121,14 @@ class Gbdt:
         """Return the model of config ``index`` in LightGBM's text format."""
         return Artifact("lightgbm", text=state.tensors[f"model_{index}"].tobytes())
 
-    def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:  # noqa: ARG002
+    def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
         """Return values or probabilities, shape (n, n_outputs). The text must come from a source that is trusted."""
-        return _parsed(artifact.text).predict(x)
+        predicted = _parsed(artifact.text).predict(x)
+        return of_both_classes(predicted) if task is Task.MULTICLASS and predicted.shape[1] == 1 else predicted
+
+    def as_multiclass(self, artifact: Artifact) -> Artifact:
+        """Return the model as it is: its text says how many classes it has."""
+        return artifact
 
     def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:  # noqa: ARG002
         """Return the total gain of the splits on each feature."""

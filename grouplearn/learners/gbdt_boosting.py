@@ -43,7 +43,9 @@ class Binned:
     ) -> None:
         self.problem, self.metric, self.gang, self.train_rows = problem, metric, gang, shard
         self.valid = valid if valid is not None and valid.n_rows else None
-        native = _NATIVE_METRICS.get((problem.task, metric)) if self.valid else None
+        # Classes that it does not learn LightGBM does not take.
+        watched = self.valid is not None and not problem.n_unseen
+        native = _NATIVE_METRICS.get((problem.task, metric)) if watched else None
         if native == "auc" and self.valid and np.ptp(self.valid.y) == 0:
             native = None  # LightGBM calls the area under the curve of a single class 1
         self.native = native or "None"
@@ -82,8 +84,9 @@ class Binned:
             return booster.watched_metric()
         rows: Shard = self.valid  # type: ignore[assignment]
         scores = booster.running(1).reshape(rows.n_rows, 1, self.problem.n_outputs)
-        sums = metrics.measure(self.problem.task, self.problem.n_classes, scores, rows.y, rows.weight)
-        return float(metrics.finish(sums)[self.metric][0])
+        problem = self.problem
+        sums = metrics.measure(problem.task, problem.n_classes, scores, rows.y, rows.weight, problem.n_unseen)
+        return float(metrics.finish(sums, self.metric)[self.metric][0])
 
     @property
     def greater_is_better(self) -> bool:

@@ -19,15 +19,19 @@ def _parameter(name: str, default: Value, doc: str, low: float | None = None, **
 
 
 HYPERPARAMETERS = (
-    _parameter("num_iterations", 100, "boosting rounds, at most", 1),
-    _parameter("learning_rate", 0.1, "shrinkage of each tree", 0, open_low=True),
+    _parameter("num_iterations", 100, "boosting rounds (trees), at most", 1),
+    _parameter(
+        "learning_rate", 0.1, "share of each tree that counts; less learns slower, with more trees", 0, open_low=True
+    ),
     _parameter("num_leaves", 31, "most leaves of a tree", 2, high=131072),
     _parameter("max_depth", -1, "most levels of a tree; <= 0 for no limit", -1),
     _parameter("min_data_in_leaf", 20, "fewest rows in a leaf", 0),
-    _parameter("min_sum_hessian_in_leaf", 1e-3, "smallest sum of hessians in a leaf", 0),
+    _parameter(
+        "min_sum_hessian_in_leaf", 1e-3, "smallest sum of the loss's second derivatives (hessians) in a leaf", 0
+    ),
     _parameter("lambda_l1", 0.0, "L1 penalty on leaf values", 0),
     _parameter("lambda_l2", 0.0, "L2 penalty on leaf values", 0),
-    _parameter("min_gain_to_split", 0.0, "smallest gain of a split", 0),
+    _parameter("min_gain_to_split", 0.0, "least by which a split must lower the loss", 0),
     _parameter("max_delta_step", 0.0, "largest leaf value; <= 0 for no limit"),
     _parameter("path_smooth", 0.0, "smoothing of leaf values towards their parent", 0),
     _parameter("extra_trees", False, "draw one random threshold per feature"),
@@ -36,10 +40,18 @@ HYPERPARAMETERS = (
     _parameter("bagging_fraction", 1.0, "share of rows drawn for a tree", 0, open_low=True, high=1),
     _parameter("bagging_freq", 0, "draw rows anew every so many rounds; 0 for never", 0),
     _parameter(
-        "boosting", "gbdt", "gradient boosting, boosting with dropout, or forest", choices=("gbdt", "dart", "rf")
+        "boosting",
+        "gbdt",
+        "gradient boosting, boosting with dropout (dart), or random forest (rf)",
+        choices=("gbdt", "dart", "rf"),
     ),
-    _parameter("data_sample_strategy", "bagging", "how rows are drawn", choices=("bagging", "goss")),
-    _parameter("top_rate", 0.2, "goss: share of rows kept for their large gradients", 0, open_low=True, high=1),
+    _parameter(
+        "data_sample_strategy",
+        "bagging",
+        "rows are drawn at random, or by how wrong they are predicted (goss)",
+        choices=("bagging", "goss"),
+    ),
+    _parameter("top_rate", 0.2, "goss: share of rows kept, those predicted worst", 0, open_low=True, high=1),
     _parameter("other_rate", 0.1, "goss: share of the other rows drawn", 0, open_low=True, high=1),
     _parameter("drop_rate", 0.1, "dart: share of earlier trees dropped in a round", 0, high=1),
     _parameter("max_drop", 50, "dart: most trees dropped in a round; <= 0 for no limit"),
@@ -52,7 +64,7 @@ HYPERPARAMETERS = (
     _parameter("cat_smooth", 10.0, "smoothing of rare categories", 0),
     _parameter("max_cat_to_onehot", 4, "categories up to which one is split off at a time", 1),
     _parameter("boost_from_average", True, "start from the mean of the labels"),
-    _parameter("max_bin", 255, "most bins of a feature", 2, high=65535),
+    _parameter("max_bin", 255, "most intervals (bins) that a feature's values are put into", 2, high=65535),
     _parameter("min_data_in_bin", 3, "fewest rows in a bin", 1),
     _parameter("bin_construct_sample_cnt", 200000, "rows drawn to place the bins", 1),
 )

@@ -29,10 +29,10 @@ class Forest:
     ``trees`` counts the trees of each text, ``splits`` and ``leaves`` those of each tree. A child >= 0 is a split of the same
     tree, a child c < 0 its leaf -c - 1. ``decision`` has LightGBM's bits: categorical, missing goes left, and what is missing
     (bits 2 and 3: nothing, zero, NaN). ``sets`` are the categories that go left, per categorical split, which names its set by
-    ``threshold``. Tree i adds to output i modulo ``n_outputs``, of which each text has as many.
+    ``threshold``. ``n_outputs`` are the outputs of each text, to which its trees add in turn.
     """
 
-    n_outputs: int
+    n_outputs: IntArray
     trees: IntArray
     splits: IntArray
     leaves: IntArray
@@ -48,6 +48,11 @@ class Forest:
     def n_trees(self) -> int:
         """Number of trees."""
         return len(self.splits)
+
+    @property
+    def output(self) -> IntArray:
+        """The output of its text that each tree adds to."""
+        return _concatenated_ranges(self.trees) % np.repeat(self.n_outputs, self.trees)
 
     @property
     def tree(self) -> IntArray:
@@ -96,9 +101,10 @@ def parse_forest(text: bytes) -> Forest:
 
 
 def parse_forests(texts: Sequence[bytes]) -> Forest:
-    """Return the trees of the models of several groups, which have as many outputs, one after the other."""
+    """Return the trees of the models of several groups, one after the other."""
     lines: dict[str, list[str]] = defaultdict(list)
     per_text: list[int] = []
+    outputs: list[int] = []
     divisors: list[int] = []
     sets: list[tuple[IntArray, ...]] = []
     for text in texts:
@@ -107,13 +113,14 @@ def parse_forests(texts: Sequence[bytes]) -> Forest:
         for name, values in own.items():
             lines[name] += values
         per_text.append(len(own["num_leaves"]))
-        divisors.append(per_text[-1] // int(own["num_tree_per_iteration"][0]) if "average_output" in own else 1)
+        outputs.append(int(own["num_tree_per_iteration"][0]))
+        divisors.append(per_text[-1] // outputs[-1] if "average_output" in own else 1)
         blocks = source.split("\nTree=")[1:] if "cat_threshold" in own else [""] * per_text[-1]
         sets += map(_category_sets, blocks)
     leaves, decision = _integers(lines["num_leaves"]), _integers(lines["decision_type"])
     threshold = _numbers(lines["threshold"])
     return Forest(
-        int(lines["num_tree_per_iteration"][0]),
+        np.array(outputs),
         np.array(per_text),
         leaves - 1,
         leaves,
@@ -191,6 +198,21 @@ class Nodes:
     depth: IntArray
 
 
+#: One node: a leaf of value 0.
+LEAF = Nodes(
+    slot=np.array([-1]),
+    low=np.array([-np.inf]),
+    high=np.array([np.inf]),
+    inside=np.array([0]),
+    outside=np.array([0]),
+    missing=np.array([0]),
+    value=np.array([0.0]),
+    roots=np.array([0]),
+    output=np.array([0]),
+    depth=np.array([0]),
+)
+
+
 def nodes_of(forest: Forest, columns: FeatureColumns) -> Nodes:
     """Return the nodes of a forest: first splits and then leaves of each tree, then what some splits need besides."""
     sizes = forest.splits + forest.leaves
@@ -201,7 +223,7 @@ def nodes_of(forest: Forest, columns: FeatureColumns) -> Nodes:
     drafts.write_splits()
     drafts.write_sets(np.flatnonzero(forest.categorical & (columns.category[forest.feature] < 0)))
     drafts.divert_zeros(np.flatnonzero(forest.zero_is_missing & (columns.category[forest.feature] < 0)))
-    return drafts.finished(np.arange(forest.n_trees) % forest.n_outputs)
+    return drafts.finished(forest.output)
 
 
 def _concatenated_ranges(sizes: IntArray) -> IntArray:

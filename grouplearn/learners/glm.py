@@ -148,17 +148,33 @@ def solve(
     stack: Stack,
     watch: Watch,
 ) -> Solved:
-    """Return the models of a stack: ``packed`` solves the configs that may train in one pack, with l1 or without, apart."""
+    """Return the models of a stack: ``packed`` solves the configs that may train in one pack, with l1 or without, apart.
+
+    Configs that differ in nothing that the solver looks at (in learning_rate) are solved once: their models are the same.
+    """
     smooth = linear_model.column(configs, linear_model.L1) == 0
     alike: dict[tuple[object, ...], list[int]] = {}
     for place, config in enumerate(configs):
         alike.setdefault((bool(smooth[place]), *learner.pack_key(config)), []).append(place)
     parts = []
     for places in alike.values():
-        chosen = [configs[place] for place in places]
+        first, of = _distinct([configs[place] for place in places])
+        chosen = [configs[places[each]] for each in first]
         settings, make = _settings(problem, chosen), _packed(family, problem)
-        parts.append(packed.solve_safely(learner, problem, chosen, stack, settings, make, watch))
+        solved = packed.solve_safely(learner, problem, chosen, stack, settings, make, watch)
+        parts.append(epochwise.of_configs(solved, of))
     return epochwise.over_configs(parts, [np.array(places, np.intp) for places in alike.values()])
+
+
+def _distinct(configs: Sequence[Config]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Return the configs whose penalties or tolerance no config before has, and for every config which of these it is like."""
+    known: dict[tuple[float, ...], int] = {}
+    columns = [
+        linear_model.column(configs, each) for each in (linear_model.L1, linear_model.GLM_L2, linear_model.TOLERANCE)
+    ]
+    values = [tuple(row) for row in np.stack(columns, axis=1).tolist()]
+    of = np.array([known.setdefault(value, len(known)) for value in values], np.intp)
+    return np.unique(of, return_index=True)[1], of
 
 
 def _packed(family: Family, problem: Problem) -> Callable[[Stack, bool], packed.Family]:

@@ -120,6 +120,10 @@ class GlmLearner:
         """Return the predicted means or probabilities of a finished model, shape (n, n_outputs)."""
         return linear_model.score_artifact(task, artifact, x, self.log_link)
 
+    def as_multiclass(self, artifact: Artifact) -> Artifact:
+        """Return a model of two classes with weights and an intercept for each: 0 for the first one."""
+        return linear_model.as_multiclass(artifact)
+
     def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:
         """Return Σ over outputs of |w| per feature."""
         del n_features

@@ -99,7 +99,7 @@ def _proximal_step(model: Model, tensors: Tensors) -> tuple[FloatArray, FloatArr
     accuracy = np.maximum(
         1e-3 * np.abs(violation).max(axis=1, initial=0.0), 1e-14 * np.abs(linear).max(axis=1, initial=0.0)
     )
-    target, _ = quadratic.minimise(curvature, linear, penalty, point, accuracy, _MODEL_ROUNDS)
+    target, _ = quadratic.minimise(curvature, linear, penalty, point, accuracy[:, None], _MODEL_ROUNDS)
     direction = target - point
     slope = (gradient * direction).sum(axis=1) + (penalty * (np.abs(target) - np.abs(point))).sum(axis=1)
     return target, slope, -slope - 0.5 * (direction * curvature.times(direction)).sum(axis=1)

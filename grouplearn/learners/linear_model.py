@@ -11,7 +11,12 @@ from grouplearn.data.shard import FloatArray, Matrix
 from grouplearn.learners.base import Artifact, Config, Hyperparameter, Learner, Solved, State, Task
 
 L1 = Hyperparameter(
-    "l1", "float", 0.0, "weight of the penalty l1·‖w‖₁ (the intercept is not penalised)", "Tibshirani 1996", low=0.0
+    "l1",
+    "float",
+    0.0,
+    "weight of the penalty l1·‖w‖₁: the more, the more weights are 0 (never the intercept's)",
+    "Tibshirani 1996",
+    low=0.0,
 )
 FIT_INTERCEPT = Hyperparameter("fit_intercept", "bool", True, "whether the model has an intercept", "scikit-learn")
 
@@ -19,21 +24,34 @@ LEARNING_RATE = Hyperparameter(
     "learning_rate",
     "float",
     1.0,
-    "length of the first trial step, in units of the first model's minimum; the converged model does not depend on it, "
-    "and small groups that train side by side do not use it",
-    "kingpin table 3",
+    "length of the first step, as a share of the way to where a first estimate expects the best weights. It changes how "
+    "soon training converges, not the model that it converges to, and nothing in small groups: search l1 and l2 instead",
+    "Nocedal & Wright 2006, section 7.2",
     low=0.0,
     open_low=True,
 )
-GLM_L2 = Hyperparameter("l2", "float", 1.0, "weight of the penalty ½·l2·‖w‖²", "scikit-learn: C = 1/l2", low=0.0)
+GLM_L2 = Hyperparameter(
+    "l2",
+    "float",
+    1.0,
+    "weight of the penalty ½·l2·‖w‖²: the more, the smaller the weights",
+    "scikit-learn: C = 1/l2",
+    low=0.0,
+)
 HISTORY = Hyperparameter(
-    "history", "int", 10, "number of past steps kept by L-BFGS", "kingpin section 5", low=1.0, high=100.0
+    "history",
+    "int",
+    10,
+    "past steps that the solver (L-BFGS) keeps; more often take fewer epochs, and more memory",
+    "Nocedal & Wright 2006, section 7.2",
+    low=1.0,
+    high=100.0,
 )
 TOLERANCE = Hyperparameter(
     "tolerance",
     "float",
     1e-8,
-    "fall of the objective that the next step must promise, relative to the objective, for training to go on",
+    "training ends when the next step would lower the objective by less than this share of it",
     "Nocedal & Wright 2006, section 7.2",
     low=0.0,
     open_low=True,
@@ -86,6 +104,12 @@ def artifact_of(state: State, index: int) -> Artifact:
         "tensors",
         {"weights": state.tensors["weights"][index].copy(), "intercept": state.tensors["intercept"][index].copy()},
     )
+
+
+def as_multiclass(artifact: Artifact) -> Artifact:
+    """Return a model of two classes with weights and an intercept for each: 0 for the first one."""
+    both = {name: np.concatenate([np.zeros_like(value), value]) for name, value in artifact.tensors.items()}
+    return Artifact("tensors", both)
 
 
 def score_artifact(task: Task, artifact: Artifact, x: Matrix, log_link: bool = False) -> FloatArray:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
-from grouplearn.learners import linear_model, moments, ridge
+from grouplearn.learners import categorical, factored, linear_model, moments, ridge, sparse_moments
 from grouplearn.learners.base import (
     Access,
     Artifact,
@@ -24,12 +25,19 @@ from grouplearn.learners.base import (
 )
 from grouplearn.learners.requirement import Requirement
 
-L2 = Hyperparameter("l2", "float", 0.0, "weight of the penalty ½·l2·‖w‖² (ridge)", "Hoerl & Kennard 1970", low=0.0)
+L2 = Hyperparameter(
+    "l2",
+    "float",
+    0.0,
+    "weight of the penalty ½·l2·‖w‖² (ridge): the more, the smaller the weights",
+    "Hoerl & Kennard 1970",
+    low=0.0,
+)
 TOLERANCE = Hyperparameter(
     "tolerance",
     "float",
     1e-11,
-    "largest violation of the optimality conditions with l1 > 0, relative to the largest correlation with the label",
+    "with l1 > 0: how exactly the best weights are found, as a share of l1; smaller is more exact",
     "Friedman, Hastie & Tibshirani 2010",
     low=0.0,
     open_low=True,
@@ -41,7 +49,8 @@ class LinearRegression:
 
     The pass gathers Σw, the means and the centred second moments of (x, y). Then, on columns scaled to unit length:
     without penalties the pseudo-inverse (of all least squares solutions the one with the smallest ‖w‖ on the features
-    as written, as LAPACK's least squares on centred features); with l2 alone a Cholesky solve; with l1 the exact
+    as written, as LAPACK's least squares on centred features; ``factored`` says which directions count);
+    with l2 alone a Cholesky solve; with l1 the exact
     active-set method of ``quadratic.minimise``. scikit-learn: Ridge(alpha=l2); Lasso(alpha=l1/n).
     """
 
@@ -90,17 +99,26 @@ class LinearRegression:
     def accumulate(self, problem: Problem, configs: Sequence[Config], state: State, block: Shard) -> Tensors:
         """Return the moments of one block; see ``moments.block_moments``."""
         del problem, configs, state
-        return moments.block_moments(block.x, block.y[:, None], block.weight, gram=True)
+        if not isinstance(block.x, np.ndarray):
+            return sparse_moments.of_block(block.x, block.y, block.weight)
+        sums = moments.block_moments(block.x, block.y[:, None], block.weight, gram=True)
+        return factored.of_block(sums, block.x, block.y, block.weight)
 
     def merge(self, left: Tensors, right: Tensors) -> Tensors:
         """Return the moments of both."""
-        return moments.merge_moments(left, right)
+        if sparse_moments.is_sparse(left):
+            return sparse_moments.merged(left, right)
+        return factored.merged(moments.merge_moments(left, right), left, right)
 
     def step(self, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors) -> State:
         """Return the solved models of all configs, all of them done; Diverged if the sums overflow."""
         del problem
         moments.require_finite(sums)
-        weights, intercept, loss = _models(configs, {name: value[None] for name, value in sums.items()})
+        if sparse_moments.is_sparse(sums):
+            weights, intercept, loss = _sparse_models(configs, sums)
+        else:
+            whole = {name: np.asarray(value)[None] for name, value in sums.items()}
+            weights, intercept, loss = _models(configs, whole)
         tensors = {"weights": weights[0][:, None], "intercept": intercept[0][:, None], "loss": loss[0]}
         return State({**state.tensors, **tensors}, np.ones(len(configs), dtype=bool))
 
@@ -117,8 +135,14 @@ class LinearRegression:
             raise Interrupted
         sums = moments.stack_moments(stack.x, stack.y[:, :, None], stack.weight)
         solved = self.solve_moments(problem, configs, sums)
+        solved.loss[self.unclear(configs, sums, stack)] = np.nan
         report(stack.n_groups * len(configs))
         return solved
+
+    def unclear(self, configs: Sequence[Config], sums: Tensors, stack: Stack) -> npt.NDArray[np.bool_]:
+        """Return which groups have directions that only a pass over their rows can tell from none."""
+        del configs  # a group's models must not depend on what else is in the pack
+        return factored.unclear(sums, stack.x, stack.weight)
 
     def solve_moments(self, problem: Problem, configs: Sequence[Config], sums: Tensors) -> Solved:
         """Return the models from moments with any leading axes; see ``base.MomentsLearner``."""
@@ -139,6 +163,7 @@ class LinearRegression:
             loss.reshape(*leading, len(configs)),
             np.ones((*leading, len(configs)), np.int64),
             loss.reshape(1, *leading, len(configs)),
+            np.ones((*leading, len(configs)), np.bool_),
         )
 
     def losses(self, state: State) -> FloatArray:
@@ -159,6 +184,10 @@ class LinearRegression:
     def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
         """Return the predicted values of a finished model, shape (n, 1)."""
         return linear_model.score_artifact(task, artifact, x)
+
+    def as_multiclass(self, artifact: Artifact) -> Artifact:
+        """Return a model of two classes with weights and an intercept for each: 0 for the first one."""
+        return linear_model.as_multiclass(artifact)
 
     def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:
         """Return |w| per feature."""
@@ -187,7 +216,45 @@ def _solve(configs: Sequence[Config], sums: Tensors) -> tuple[FloatArray, FloatA
     residual = linear[:, None, :] - scaled @ gram
     explained = (scaled @ linear[:, :, None])[:, :, 0] + np.einsum("gcd,gcd->gc", scaled, residual)
     penalty = l1 * np.abs(weights).sum(axis=2) + 0.5 * l2 * (weights**2).sum(axis=2)
-    return weights, 0.5 * np.maximum(sums["target_gram"][:, 0] - explained, 0.0) + penalty
+    loss = 0.5 * np.maximum(sums["target_gram"][:, 0] - explained, 0.0) + penalty
+    if "factor" in sums:  # of one group, whose Gram matrix has lost digits
+        group = {name: value[0] for name, value in sums.items()}
+        for config in np.flatnonzero((l1 == 0) & factored.matters(l2, group)):
+            weights[0, config], loss[0, config] = factored.solve(group, float(l2[config]))
+    return weights, loss
+
+
+def _sparse_models(configs: Sequence[Config], sums: Tensors) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """As ``_models``, from moments of sparse rows."""
+    weights, loss = np.zeros((1, len(configs), sums["mean"].size)), np.zeros((1, len(configs)))
+    with_intercept = linear_model.column(configs, linear_model.FIT_INTERCEPT) > 0
+    for chosen, centred in ((with_intercept, True), (~with_intercept, False)):
+        if chosen.any():
+            index = np.flatnonzero(chosen)
+            about = sums if centred else sparse_moments.about_zero(sums)
+            weights[:, index], loss[:, index] = _solve_sparse([configs[int(i)] for i in index], about)
+    # One product at a time: of several, the last bits depend on how many there are.
+    offset = sums["target_mean"] - np.array([[each @ sums["mean"] for each in weights[0]]])
+    return weights, np.where(with_intercept, offset, 0.0), loss
+
+
+def _solve_sparse(configs: Sequence[Config], sums: Tensors) -> tuple[FloatArray, FloatArray]:
+    """As ``_solve``: without l1 most columns are eliminated where they are those of a category."""
+    l1, l2 = linear_model.column(configs, linear_model.L1), linear_model.column(configs, L2)
+    parted = categorical.parted(sums) if (l1 == 0).any() else None
+    weights, loss = np.zeros((1, len(configs), sums["mean"].size)), np.zeros((1, len(configs)))
+    left = np.arange(len(configs)) if parted is None else np.flatnonzero(l1 > 0)
+    if parted is not None:
+        products, beyond, linear = sparse_moments.products(sums), sparse_moments.beyond(sums), sums["cross"][:, 0]
+        for config in np.flatnonzero(l1 == 0):
+            found = parted.solve(float(l2[config]))
+            quadratic = found @ (products @ found) - sums["total"] * (beyond @ found) ** 2
+            unexplained = max(float(sums["target_gram"][0, 0] - 2.0 * (found @ linear) + quadratic), 0.0)
+            weights[0, config], loss[0, config] = found, 0.5 * unexplained + 0.5 * l2[config] * (found @ found)
+    if left.size:
+        whole = {name: np.asarray(value)[None] for name, value in sparse_moments.dense(sums).items()}
+        weights[:, left], loss[:, left] = _solve([configs[int(each)] for each in left], whole)
+    return weights, loss
 
 
 def _models(configs: Sequence[Config], sums: Tensors) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -198,7 +265,7 @@ def _models(configs: Sequence[Config], sums: Tensors) -> tuple[FloatArray, Float
     for chosen, centred in ((with_intercept, True), (~with_intercept, False)):
         if chosen.any():
             index = np.flatnonzero(chosen)
-            about = sums if centred else moments.about_zero(sums)
+            about = sums if centred else factored.about_zero(sums, moments.about_zero(sums))
             weights[:, index], loss[:, index] = _solve([configs[int(i)] for i in index], about)
     # ȳ − x̄'w, and 0 without intercept.
     offset = sums["target_mean"] - (weights @ sums["mean"][:, :, None])[:, :, 0]

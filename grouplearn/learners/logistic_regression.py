@@ -83,7 +83,7 @@ class LogisticRegression(GlmLearner):
     """
 
     name: ClassVar[str] = "logistic_regression"
-    summary: ClassVar[str] = "binary and multinomial logistic regression by L-BFGS, proximal for L1"
+    summary: ClassVar[str] = "binary and multinomial logistic regression, with L1 and L2 penalties, by L-BFGS"
     tasks: ClassVar[frozenset[Task]] = frozenset({Task.BINARY, Task.MULTICLASS})
     log_link: ClassVar[bool] = False
     family: ClassVar[glm.Family] = _LogLoss()

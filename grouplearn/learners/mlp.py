@@ -29,7 +29,7 @@ from grouplearn.learners.base import (
     Task,
     Value,
 )
-from grouplearn.learners.mlp_model import ACTIVATIONS, Networks
+from grouplearn.learners.mlp_model import ACTIVATIONS, Networks, as_multiclass
 from grouplearn.learners.mlp_network import layers_of, torch_on_one_thread
 from grouplearn.learners.mlp_stack import Lane, padded_rows, run_lanes
 from grouplearn.learners.requirement import Requirement
@@ -81,10 +81,10 @@ class Mlp:
         Hyperparameter("optimizer", "str", "adam", "how a batch moves the weights", _TORCH, choices=_OPTIMIZERS),
         Hyperparameter("learning_rate", "float", 1e-3, "step size", _TORCH, low=0.0, open_low=True),
         Hyperparameter("momentum", "float", 0.0, "momentum of sgd; adam has its own", _TORCH, low=0.0, high=1.0),
-        Hyperparameter("l1", "float", 0.0, "weight of the penalty ‖w‖₁", "objective Σ wᵢ·lossᵢ + l1·‖w‖₁", low=0.0),
-        Hyperparameter("l2", "float", 0.0, "weight of the penalty ½‖w‖²", "objective Σ wᵢ·lossᵢ + ½·l2·‖w‖²", low=0.0),
+        Hyperparameter("l1", "float", 0.0, "weight of the penalty l1·‖w‖₁", "Tibshirani 1996", low=0.0),
+        Hyperparameter("l2", "float", 0.0, "weight of the penalty ½·l2·‖w‖²", "Hoerl & Kennard 1970", low=0.0),
         Hyperparameter("batch_size", "int", 32, "rows per step", _TORCH, low=1),
-        Hyperparameter("precision", "str", "single", "of weights and sums in training", _TORCH, choices=_PRECISIONS),
+        Hyperparameter("precision", "str", "single", "of the numbers in training; double is slower", _TORCH, choices=_PRECISIONS),
     )  # fmt: skip
     default_epochs: ClassVar[int | None] = 10
     linear: ClassVar[bool] = False
@@ -210,6 +210,10 @@ class Mlp:
     def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
         """Return the predictions (n, n_outputs) in double precision, with numpy alone."""
         return Networks.of(artifact).predict(task, x)[:, 0]
+
+    def as_multiclass(self, artifact: Artifact) -> Artifact:
+        """Return a network of two classes with a last unit for each: the weights and the bias of the first one are 0."""
+        return as_multiclass(artifact)
 
     def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:  # noqa: ARG002
         """Return None: the weights of a network do not rank its features."""

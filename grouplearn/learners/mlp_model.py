@@ -59,6 +59,14 @@ class Networks:
         return x
 
 
+def as_multiclass(artifact: Artifact) -> Artifact:
+    """Return a network of two classes with a last unit for each: the weights and the bias of the first one are 0."""
+    last = len(Networks.of(artifact).weights) - 1
+    units = {name: artifact.tensors[name] for name in (f"weight_{last}", f"bias_{last}")}
+    both = {name: np.concatenate([np.zeros_like(value), value]) for name, value in units.items()}
+    return Artifact("tensors", {**artifact.tensors, **both})
+
+
 def _runs(x: Matrix) -> Iterator[tuple[int, FloatArray]]:
     """Yield where each run of rows begins, and its rows, dense."""
     for start in range(0, x.shape[0], _CACHED_ROWS):

@@ -101,6 +101,12 @@ class _Batches:
         return cls(*(np.concatenate(each) for each in (rows, lengths, blocks, numbers)))
 
 
+def _batches_of(lane: Lane, size: int, padded: int) -> int:
+    """Return how many batches an epoch of a lane has."""
+    width = min(size, padded)
+    return sum(-(-(stop - start) // width) for start, stop in itertools.pairwise(lane.rows.bounds))
+
+
 @dataclass(frozen=True, slots=True)
 class _Order:
     """The steps of an epoch: at step t the first ``active[t]`` lanes have batch t of theirs."""
@@ -115,15 +121,16 @@ class _Order:
         size = int(lanes[0].configs[0]["batch_size"])  # type: ignore[arg-type]
         longest = max(stop - start for lane in lanes for start, stop in itertools.pairwise(lane.rows.bounds))
         padded = padded_rows(size, longest)
-        counts = [lane.rows.n_rows for lane in lanes]
+        # Ranked before anything is counted: rows are stacked, and numbered, in the order of the lanes.
+        ranked = sorted(lanes, key=lambda lane: -_batches_of(lane, size, padded))
+        counts = [lane.rows.n_rows for lane in ranked]
         firsts, blank = np.cumsum([0, *counts]).tolist(), sum(counts)
-        batches = [
-            _Batches.of(lane, epoch, size, padded, first, blank) for lane, first in zip(lanes, firsts, strict=False)
-        ]
-        ranked = sorted(range(len(lanes)), key=lambda place: -len(batches[place].lengths))
-        ends = np.array([len(batches[place].lengths) for place in ranked])
+        batches = tuple(
+            _Batches.of(lane, epoch, size, padded, first, blank) for lane, first in zip(ranked, firsts, strict=False)
+        )
+        ends = np.array([len(each.lengths) for each in batches])
         active = (ends[None, :] > np.arange(ends[0])[:, None]).sum(axis=1)
-        return cls(tuple(lanes[place] for place in ranked), tuple(batches[place] for place in ranked), padded, active)
+        return cls(tuple(ranked), batches, padded, active)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,16 @@
 
 A model is one configuration of one group. Layers work on (models, units, rows) arrays; a step is written out by hand, in
 memory that is set aside once, because at 32 rows the calls cost more than the arithmetic.
+
+On every processor a batched product gives an item the same bits wherever it stands in a batch of any size, under two
+conditions that are met here: the batch is of two items or more, as BLAS has other kernels for one, so a single model is
+multiplied beside another whose result nobody reads; and every item of operands and result begins on a boundary of vector
+instructions, for which results have more rows than are read.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -18,6 +24,8 @@ from grouplearn.learners.mlp_network import Layer, layers_of, torch_on_one_threa
 
 #: Adam's constants, as in Kingma & Ba (2015), algorithm 1.
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
+#: Fewest models of a batched product, and what the sizes of its items are multiples of.
+_LEAST, _ALIGNED = 2, 16
 
 
 def column(configs: Sequence[Config], name: str) -> FloatArray:
@@ -77,7 +85,10 @@ class Rates:
 
 
 class Models:
-    """The networks of several groups during one pass over their rows: parameters and moments (m, p), and room to work."""
+    """The networks of several groups during one pass over their rows: parameters and moments (m, p), and room to work.
+
+    ``weighing`` are the parameters of ``_LEAST`` models at least.
+    """
 
     def __init__(
         self, problem: Problem, configs: Sequence[Config], part: Mapping[str, npt.NDArray[Any]], rows: int
@@ -89,7 +100,11 @@ class Models:
         self.parameters, self.first, self.second = (
             torch.from_numpy(part[name]).clone() for name in ("parameters", "first_moment", "second_moment")
         )
-        self.dtype, m = self.parameters.dtype, len(configs)
+        self.dtype, m = self.parameters.dtype, max(_LEAST, len(configs))
+        self.weighing = self.parameters
+        if len(configs) < m:
+            self.weighing = torch.zeros(m, self.parameters.shape[1], dtype=self.dtype)
+            self.parameters = self.weighing[: len(configs)].copy_(self.parameters)
         self.gradient, self.scratch = torch.zeros_like(self.parameters), torch.zeros_like(self.parameters)
         self.momentum = torch.tensor(column(configs, "momentum"), dtype=self.dtype)[:, None]
         self.dropout = torch.tensor(column(configs, "dropout"), dtype=self.dtype)[:, None, None]
@@ -100,10 +115,21 @@ class Models:
         self.inputs = room(rows, problem.n_features)
         self.pre = [room(layer.outputs, rows) for layer in self.layers[:-1]]
         self.post = [room(layer.outputs, rows) for layer in self.layers[:-1]]
-        self.delta = [room(layer.outputs, rows) for layer in self.layers]
-        self.products = [room(layer.outputs, layer.inputs) for layer in self.layers]
-        self.sums = [room(1, layer.outputs) for layer in self.layers]
-        self.ones = torch.ones(1, 1, rows, dtype=self.dtype).expand(m, 1, rows)
+        # Behind the last model's is room for what a product reads beyond the outputs of a layer.
+        tails = [torch.zeros((m * layer.outputs + _ALIGNED) * rows, dtype=self.dtype) for layer in self.layers]
+        self.delta = [
+            tail[: m * layer.outputs * rows].view(m, layer.outputs, rows)
+            for layer, tail in zip(self.layers, tails, strict=True)
+        ]
+        self.products = [room(_filled(layer.outputs, layer.inputs), layer.inputs) for layer in self.layers]
+        self.sums = [room(1, _filled(layer.outputs, 1)) for layer in self.layers]
+        self.ones = torch.ones(m, 1, rows, dtype=self.dtype)
+
+
+def _filled(rows: int, columns: int) -> int:
+    """Return the fewest rows, ``rows`` at least, whose ``columns`` make an aligned item."""
+    step = _ALIGNED // math.gcd(_ALIGNED, columns)
+    return -(-rows // step) * step
 
 
 class Batch(NamedTuple):
@@ -127,35 +153,46 @@ class Batch(NamedTuple):
 class Steps:
     """The steps that the first ``n`` models take together; ``lane_of`` (n,) is whose rows each learns from.
 
-    With None all models learn from the rows of one lane.
+    With None all models learn from the rows of one lane. Where there are fewer models than a product takes, those that fill
+    it up are worked in vain: their parameters stay as they are.
     """
 
     def __init__(self, models: Models, penalty: Penalty, n: int, lane_of: Any) -> None:
         torch = torch_on_one_thread()
-        self.models, self.torch, self.lane_of = models, torch, lane_of
+        self.models, self.torch, self.lane_of, self.n = models, torch, lane_of, n
+        wide = max(n, _LEAST)
         self.penalty = penalty.first(n)
         self.parameters, self.gradient, self.scratch = (
             each[:n] for each in (models.parameters, models.gradient, models.scratch)
         )
         self.first, self.second, self.momentum = models.first[:n], models.second[:n], models.momentum[:n]
         self.scratch_rows, self.second_rows = self.scratch.numpy(), self.second.numpy()
-        self.inputs, self.ones = models.inputs[:n], models.ones[:n]
+        self.inputs, self.ones = models.inputs[:wide], models.ones[:wide]
         self.pre, self.post, self.delta = (
-            [each[:n] for each in some] for some in (models.pre, models.post, models.delta)
+            [each[:wide] for each in some] for some in (models.pre, models.post, models.delta)
         )
-        self.weights = [layer.weight_of(self.parameters) for layer in models.layers]
+        self.own_pre, self.own_post, self.own_delta = (
+            [each[:n] for each in some] for some in (self.pre, self.post, self.delta)
+        )
+        self.weights = [layer.weight_of(models.weighing[:wide]) for layer in models.layers]
         self.turned = [weight.transpose(1, 2) for weight in self.weights]
-        self.biases = [layer.bias_of(self.parameters).transpose(1, 2) for layer in models.layers]
+        self.own_turned = [weight[:n] for weight in self.turned]
+        self.biases = [layer.bias_of(models.weighing[:wide]).transpose(1, 2) for layer in models.layers]
         self.weight_gradients = [layer.weight_of(self.gradient) for layer in models.layers]
         self.bias_gradients = [layer.bias_of(self.gradient) for layer in models.layers]
-        self.products, self.sums = ([each[:n] for each in some] for some in (models.products, models.sums))
+        self.products, self.sums = ([each[:wide] for each in some] for some in (models.products, models.sums))
+        # Rows of delta beyond a layer's outputs are the next model's: the products of these are not read.
+        self.filled = [
+            tuple(_first_rows(each, result.shape[1]) for result in (product, total.transpose(1, 2)))
+            for each, product, total in zip(self.delta, self.products, self.sums, strict=True)
+        ]
         self.activate, self.slope = _activation(torch, models.activation)
         self.link = _link(torch, models.task)
 
     def take(self, batch: Batch) -> None:
         """Move every model by one batch."""
         inputs = self._forward(batch)
-        delta = self.delta[-1]
+        delta = self.own_delta[-1]
         self.link(batch.scores, delta)
         delta.sub_(batch.target).mul_(batch.weight)
         self._backward(inputs, batch.masks)
@@ -171,34 +208,39 @@ class Steps:
             x = torch.index_select(batch.x, 0, self.lane_of, out=self.inputs)
         inputs = [x]
         below = x.transpose(1, 2)
+        scores = batch.scores if self.n == len(self.inputs) else self.delta[-1]
         for depth, weight in enumerate(self.weights):
-            out = self.pre[depth] if depth < last else batch.scores
+            out = self.pre[depth] if depth < last else scores
             torch.baddbmm(self.biases[depth], weight, below, out=out)
             if depth < last:
-                below = self.activate(out, self.post[depth])
+                self.activate(self.own_pre[depth], self.own_post[depth])
+                below = self.post[depth]
                 if batch.masks:
                     below = below * batch.masks[depth]
                 inputs.append(below.transpose(1, 2))
+        if scores is not batch.scores:
+            batch.scores.copy_(self.own_delta[-1])
         return inputs
 
     def _backward(self, inputs: Sequence[Any], masks: Sequence[Any]) -> None:
         """Set the gradient of Σ weight · loss."""
-        torch = self.torch
+        torch, n = self.torch, self.n
         for depth in reversed(range(len(inputs))):
-            delta = self.delta[depth]
-            # A batched product is one call of BLAS only where the result is contiguous. The sum is a product written so
-            # that BLAS takes one kernel for a single model and for many.
-            self.weight_gradients[depth].copy_(torch.bmm(delta, inputs[depth], out=self.products[depth]))
-            self.bias_gradients[depth].copy_(torch.bmm(self.ones, delta.transpose(1, 2), out=self.sums[depth]))
+            outputs, (rows, summed) = self.delta[depth].shape[1], self.filled[depth]
+            # A batched product is one call of BLAS only where the result is contiguous.
+            torch.bmm(rows, inputs[depth], out=self.products[depth])
+            torch.bmm(self.ones, summed.transpose(1, 2), out=self.sums[depth])
+            self.weight_gradients[depth].copy_(self.products[depth][:n, :outputs])
+            self.bias_gradients[depth].copy_(self.sums[depth][:n, :, :outputs])
             if depth:
-                back = self.delta[depth - 1]
-                if delta.shape[1] == 1:
-                    torch.mul(self.turned[depth], delta, out=back)
+                back = self.own_delta[depth - 1]
+                if outputs == 1:
+                    torch.mul(self.own_turned[depth], self.own_delta[depth], out=back)
                 else:
-                    torch.bmm(self.turned[depth], delta, out=back)
+                    torch.bmm(self.turned[depth], self.delta[depth], out=self.delta[depth - 1])
                 if masks:
                     back.mul_(masks[depth - 1])
-                self.slope(back, self.pre[depth - 1], self.post[depth - 1])
+                self.slope(back, self.own_pre[depth - 1], self.own_post[depth - 1])
 
     def _penalize(self, out: Any) -> None:
         """Add the penalty's (sub)gradient; leave twice the penalty itself in ``out``."""
@@ -223,6 +265,12 @@ class Steps:
         else:
             self.first.mul_(self.momentum).add_(self.gradient)
             self.parameters.addcmul_(self.first, root, value=-1)
+
+
+def _first_rows(values: Any, rows: int) -> Any:
+    """Return (n, rows, k) of ``values`` (n, r, k): where an item has fewer rows, also those of the items after it."""
+    n, _, k = values.shape
+    return values.as_strided((n, rows, k), values.stride())
 
 
 def losses(task: Task, scores: Any, target: Any) -> Any:

@@ -6,6 +6,8 @@ beside its spread keeps its digits.
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
@@ -15,10 +17,6 @@ from grouplearn.learners.base import Diverged, Tensors
 
 #: A column whose weighted variance is below this share of its squared mean is constant up to rounding.
 _CONSTANT = 1e-24
-
-
-#: A centred sum below this share of what it was the difference of is rounding.
-_CANCELLED = 1e-13
 #: Overflow is reported once, by ``require_finite``, not as a warning per operation.
 _quiet = np.errstate(over="ignore", invalid="ignore")
 
@@ -95,63 +93,39 @@ def merge_moments(left: Tensors, right: Tensors) -> Tensors:
         "mean": left["mean"] + mean_shift * share[..., None],
         "target_mean": left["target_mean"] + target_shift * share[..., None],
     }
-    between = _between(left["total"] * share, mean_shift, target_shift)
-    return {**merged, **{name: left[name] + right[name] + between[name] for name in between if name in left}}
+    between = _between(left["total"] * share, mean_shift, target_shift, gram="gram" in left)
+    return {**merged, **{name: left[name] + right[name] + value for name, value in between.items()}}
 
 
-def _between(harmonic: FloatArray, shift: FloatArray, target_shift: FloatArray) -> dict[str, FloatArray]:
+def _between(harmonic: FloatArray, shift: FloatArray, target_shift: FloatArray, gram: bool) -> dict[str, FloatArray]:
     """Return what two parts add to centred second moments beyond their own, because their means differ."""
     scaled, scaled_target = harmonic[..., None] * shift, harmonic[..., None] * target_shift
     return {
         "square": scaled * shift,
         "cross": _outer(scaled, target_shift),
         "target_gram": _outer(scaled_target, target_shift),
-        "gram": _outer(scaled, shift),
+        **({"gram": _outer(scaled, shift)} if gram else {}),
     }
-
-
-@_quiet
-def without(total: Tensors, part: Tensors) -> Tensors:
-    """Return the moments of the rows that are in ``total`` but not in ``part``: the inverse of ``merge_moments``.
-
-    A column whose spread in the rest is rounding beside its spread in ``total`` is taken to be constant there.
-    """
-    rest = total["total"] - part["total"]
-    share = part["total"] / rest
-    mean = total["mean"] + (total["mean"] - part["mean"]) * share[..., None]
-    target_mean = total["target_mean"] + (total["target_mean"] - part["target_mean"]) * share[..., None]
-    shifts = part["mean"] - mean, part["target_mean"] - target_mean
-    between = _between(rest * part["total"] / total["total"], *shifts)
-    left = {name: total[name] - part[name] - between[name] for name in between if name in total}
-    varies = left["square"] > _CANCELLED * total["square"]
-    left["square"] = np.where(varies, left["square"], 0.0)
-    left["cross"] *= varies[..., None]
-    if "gram" in left:
-        left["gram"] *= varies[..., :, None] & varies[..., None, :]
-    return {"total": rest, "mean": mean, "target_mean": target_mean, **left}
 
 
 def leave_one_out(folds: Tensors) -> Tensors:
     """Return moments (G, F + 1, ...) from those of the F folds (G, F, ...): all but fold f for each f, then all rows.
 
-    One pass over the rows thus serves every fold. A fold without rows has total 0 and is left out of nothing.
+    One pass over the rows thus serves every fold. The rest of a fold is what is before it merged with what is after it: the
+    sums of all less its own would keep no digits of a column that is far larger in that fold. A fold without rows has total 0.
     """
     n_folds = folds["total"].shape[1]
     parts = [{name: value[:, fold] for name, value in folds.items()} for fold in range(n_folds)]
-    everything: Tensors = parts[0]
-    for part in parts[1:]:
-        everything = _merged_where(everything, part)
-    rest = [_without_where(everything, part) for part in parts]
-    return {name: np.stack([each[name] for each in (*rest, everything)], axis=1) for name in everything}
+    before = [*itertools.accumulate(parts, _merged_where)]
+    after = [*itertools.accumulate(reversed(parts), lambda later, part: _merged_where(part, later))][::-1]
+    between = [_merged_where(left, right) for left, right in zip(before, after[2:], strict=False)]
+    rest = [after[1], *between, before[-2]] if n_folds > 1 else []
+    return {name: np.stack([each[name] for each in (*rest, before[-1])], axis=1) for name in parts[0]}
 
 
 def _merged_where(left: Tensors, right: Tensors) -> Tensors:
     """Return the merged moments, where an empty side changes nothing."""
     return _choose(left["total"] > 0, _choose(right["total"] > 0, merge_moments(left, right), left), right)
-
-
-def _without_where(total: Tensors, part: Tensors) -> Tensors:
-    return _choose(part["total"] > 0, without(total, part), total)
 
 
 def _choose(first: npt.NDArray[np.bool_], one: Tensors, other: Tensors) -> Tensors:

@@ -25,6 +25,7 @@ from grouplearn.learners.base import (
     State,
     Task,
     Value,
+    of_both_classes,
 )
 from grouplearn.learners.network_module import Recipe, built, load_tensors, module_tensors, predicted
 from grouplearn.learners.network_training import Trainee
@@ -163,9 +164,14 @@ class Network:
         made_from = json.loads(artifact.tensors[_MADE_FROM].tobytes())
         hyperparameters = made_from.pop("hyperparameters")
         config = {name: tuple(value) if isinstance(value, list) else value for name, value in hyperparameters.items()}
-        problem = Problem(**{**made_from, "task": task})
+        problem = Problem(**{**made_from, "task": Task(made_from["task"])})
         own = {name.removeprefix("module/"): value for name, value in artifact.tensors.items() if name != _MADE_FROM}
-        return self._predicted(problem, config, own, x)
+        found = self._predicted(problem, config, own, x)
+        return of_both_classes(found) if task is Task.MULTICLASS and problem.task is Task.BINARY else found
+
+    def as_multiclass(self, artifact: Artifact) -> Artifact:
+        """Return the model as it is: it says how many classes it has."""
+        return artifact
 
     def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:  # noqa: ARG002
         """Return None: the weights of a network do not rank its features."""

@@ -109,6 +109,7 @@ def rotate(stack: Stack, fit_intercept: bool) -> tuple[Rotated, BoolArray]:
     spectrum, basis = np.linalg.eigh(gram)
     largest = spectrum.max(axis=1, initial=0.0)
     known = spectrum > _NO_INFORMATION * max(1, spectrum.shape[1]) * largest[:, None]
+    safe &= _loses_nothing(gram, known)
     size = np.sqrt(np.where(largest > 0, largest / total, 1.0))
     basis = basis * (known / size[:, None])[:, None, :] * varies[:, :, None]
     rotated = np.zeros((*x.shape[:2], x.shape[2] + int(fit_intercept)))
@@ -120,6 +121,22 @@ def rotate(stack: Stack, fit_intercept: bool) -> tuple[Rotated, BoolArray]:
     return Rotated(rotated, mean, basis, spectrum, size), safe
 
 
+def _loses_nothing(gram: FloatArray, known: BoolArray) -> BoolArray:
+    """Return for which groups (G,) every direction of unit-spread columns is among the ``known`` of the columns as written.
+
+    A day beside a time in seconds has nothing that is its own on the scale of the seconds, and much on its own scale.
+    """
+    square = np.einsum("gii->gi", gram)
+    doubtful = np.flatnonzero(known.sum(axis=1) < (square > 0).sum(axis=1))
+    loses_nothing = np.ones(len(gram), np.bool_)
+    if doubtful.size:
+        root = np.sqrt(np.where(square[doubtful] > 0, square[doubtful], 1.0))
+        share = np.linalg.eigvalsh(gram[doubtful] / (root[:, :, None] * root[:, None, :]))
+        informative = share > _NO_INFORMATION * share.shape[1] * share[:, -1:]
+        loses_nothing[doubtful] = informative.sum(axis=1) <= known[doubtful].sum(axis=1)
+    return loses_nothing
+
+
 def solve_safely(
     learner: AlgebraicLearner,
     problem: Problem,
@@ -129,25 +146,24 @@ def solve_safely(
     family: Callable[[Stack, bool], Family],
     watch: lanes.Watch,
 ) -> Solved:
-    """Return the models of every group; where columns differ too much in scale for a rotation, epoch by epoch."""
+    """Return the models of every group; where columns differ too much in scale for a rotation, on columns of unit spread."""
     # A model that overflows ends as NaN, without warnings.
     with np.errstate(all="ignore"):
         if settings.l1.any():
-            return _sparse(learner, problem, configs, stack, settings, family, watch)
+            return _scaled(learner, problem, configs, stack, settings, family, watch)
         rotated, safe = rotate(stack, settings.fit_intercept)
         solved = solve(stack, rotated, family(stack, settings.fit_intercept), settings, watch)
-    odd = np.flatnonzero(~safe)
-    if not odd.size:
-        return solved
-    others = epochwise.solve_alike(
-        learner, problem, configs, Stack(stack.x[odd], stack.y[odd], stack.weight[odd]), watch
-    )
+        odd = np.flatnonzero(~safe)
+        if not odd.size:
+            return solved
+        rest = Stack(stack.x[odd], stack.y[odd], stack.weight[odd])
+        others = _scaled(learner, problem, configs, rest, settings, family, watch)
     place = np.arange(stack.n_groups)
     place[odd] = stack.n_groups + np.arange(odd.size)
     return epochwise.taken(epochwise.joined([solved, others]), place)
 
 
-def _sparse(
+def _scaled(
     learner: AlgebraicLearner,
     problem: Problem,
     configs: Sequence[Config],
@@ -156,7 +172,7 @@ def _sparse(
     family: Callable[[Stack, bool], Family],
     watch: lanes.Watch,
 ) -> Solved:
-    """Return the models with l1: those with few parameters and rows by Hessians, the others epoch by epoch."""
+    """Return models on columns of unit spread: those with few parameters and rows by Hessians, the others epoch by epoch."""
     parameters = problem.n_outputs * (problem.n_features + 1)
     finite = bool(np.isfinite(np.square(stack.x).sum()))
     if parameters > _NEWTON_PARAMETERS or stack.x.shape[1] > _HESSIAN_ROWS or not finite:
@@ -166,12 +182,12 @@ def _sparse(
     for first in range(0, stack.n_groups, run):
         groups = slice(first, first + run)
         part = Stack(stack.x[groups], stack.y[groups], stack.weight[groups])
-        parts.append(solve_sparse(part, family(part, settings.fit_intercept), settings, watch))
+        parts.append(solve_scaled(part, family(part, settings.fit_intercept), settings, watch))
     return epochwise.joined(parts)
 
 
-def solve_sparse(stack: Stack, family: Family, settings: Settings, watch: lanes.Watch) -> Solved:
-    """Return the models with l1 of every group, by proximal Newton steps on columns of unit spread."""
+def solve_scaled(stack: Stack, family: Family, settings: Settings, watch: lanes.Watch) -> Solved:
+    """Return the models of every group, with l1 or without, by proximal Newton steps on columns of unit spread."""
     total = stack.weight.sum(axis=1)
     centre = (stack.weight[:, None, :] @ stack.x)[:, 0, :] / total[:, None]
     mean = centre if settings.fit_intercept else np.zeros_like(centre)
@@ -200,7 +216,7 @@ def solve_sparse(stack: Stack, family: Family, settings: Settings, watch: lanes.
     record = proximal.train(problem, start.reshape(len(x), -1), record, watch)
     record = record.in_order(np.argsort(order))
     basis = np.eye(mean.shape[1]) * inverse[:, None, :]
-    return _solved(mean, basis, outputs, record)
+    return _solved(mean, basis, outputs, record, settings.epochs)
 
 
 def solve(stack: Stack, rotated: Rotated, family: Family, settings: Settings, watch: lanes.Watch) -> Solved:
@@ -211,7 +227,7 @@ def solve(stack: Stack, rotated: Rotated, family: Family, settings: Settings, wa
     record = _proven(task, record, order, watch)
     if task.mixing is not None:
         record = _mixed(task.mixing, record)
-    return _solved(rotated.mean, rotated.basis, task.rows.outputs, record)
+    return _solved(rotated.mean, rotated.basis, task.rows.outputs, record, settings.epochs)
 
 
 def _task(stack: Stack, rotated: Rotated, family: Family, settings: Settings) -> lanes.Task:
@@ -364,8 +380,8 @@ def _chunks(task: lanes.Task, width: int, groups: lanes.IndexArray) -> Iterator[
         yield groups[first : first + run]
 
 
-def _solved(mean: FloatArray, basis: FloatArray, outputs: int, record: lanes.Record) -> Solved:
-    """Return the record on the features as written: weights = basis · coordinates."""
+def _solved(mean: FloatArray, basis: FloatArray, outputs: int, record: lanes.Record, limit: int) -> Solved:
+    """Return the record on the features as written: weights = basis · coordinates. ``limit`` is that of epochs."""
     groups, configs = record.value.shape
     features = mean.shape[1]
     point = record.point.reshape(groups, configs, outputs, -1)
@@ -380,4 +396,6 @@ def _solved(mean: FloatArray, basis: FloatArray, outputs: int, record: lanes.Rec
         record.value,
         record.epochs,
         record.curve[:passes],
+        # What ended before the limit of epochs had no step left that leads down.
+        record.converged | (record.epochs < limit),
     )

@@ -75,7 +75,7 @@ class PoissonRegression(GlmLearner):
     """
 
     name: ClassVar[str] = "poisson_regression"
-    summary: ClassVar[str] = "regression of counts and rates (log link) by L-BFGS, proximal for L1"
+    summary: ClassVar[str] = "regression of counts and rates (log link), with L1 and L2 penalties, by L-BFGS"
     tasks: ClassVar[frozenset[Task]] = frozenset({Task.REGRESSION})
     log_link: ClassVar[bool] = True
     family: ClassVar[glm.Family] = _HalfDeviance()

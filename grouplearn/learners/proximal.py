@@ -114,7 +114,7 @@ def _aim(problem: Problem, models: _Models, index: IndexArray) -> None:
     linear = bent.times(point) - gradient
     violation = np.abs(quadratic.subgradient(point, gradient, penalty)).max(axis=1, initial=0.0)
     accuracy = np.maximum(1e-3 * violation, 1e-14 * np.abs(linear).max(axis=1, initial=0.0))
-    target, _ = quadratic.minimise(bent, linear, penalty, point, accuracy, _MODEL_ROUNDS)
+    target, _ = quadratic.minimise(bent, linear, penalty, point, accuracy[:, None], _MODEL_ROUNDS)
     step = target - point
     slope = (gradient * step).sum(axis=1) + (penalty * (np.abs(target) - np.abs(point))).sum(axis=1)
     models.step[index], models.slope[index] = step, slope

@@ -20,6 +20,8 @@ IndexArray = npt.NDArray[np.intp]
 _RIDGE = 1e-13
 #: A coordinate enters a face once the violation inside it is below this share of the violation outside.
 _SETTLED = 1e-3
+#: Share of the terms of a gradient that is its rounding.
+_ROUNDING = 4 * float(np.finfo(np.float64).eps)
 
 
 class Quadratic(Protocol):
@@ -27,6 +29,10 @@ class Quadratic(Protocol):
 
     def times(self, z: FloatArray) -> FloatArray:
         """Return B z, shape (c, p)."""
+        ...
+
+    def terms(self, z: FloatArray) -> FloatArray:
+        """Return the size of the terms that B z sums, shape (c, p): what its rounding is a share of."""
         ...
 
     def majoriser(self) -> FloatArray:
@@ -52,6 +58,11 @@ class Dense:
         """Return B z, shape (c, p)."""
         product: FloatArray = (self.matrix @ z[:, :, None])[:, :, 0]
         return product
+
+    def terms(self, z: FloatArray) -> FloatArray:
+        """Return |B| |z|, shape (c, p)."""
+        sizes: FloatArray = (np.abs(self.matrix) @ np.abs(z)[:, :, None])[:, :, 0]
+        return sizes
 
     def majoriser(self) -> FloatArray:
         """Return row sums of |B|: by Gershgorin, diag(Σₖ|Bⱼₖ|) − B is positive semidefinite."""
@@ -89,6 +100,13 @@ class LowRank:
         inner = solve_each(self.core, self.rows @ z[:, :, None])
         product: FloatArray = self.scale[:, None] * z - (inner.transpose(0, 2, 1) @ self.rows)[:, 0, :]
         return product
+
+    def terms(self, z: FloatArray) -> FloatArray:
+        """Return σ|z| + |W'| |K⁻¹Wz|, shape (c, p)."""
+        inner = np.abs(solve_each(self.core, self.rows @ z[:, :, None]))
+        low_rank = (inner.transpose(0, 2, 1) @ np.abs(self.rows))[:, 0, :]
+        sizes: FloatArray = self.scale[:, None] * np.abs(z) + low_rank
+        return sizes
 
     def majoriser(self) -> FloatArray:
         """Return (σ + excess) in every coordinate."""
@@ -144,7 +162,7 @@ def minimise(
     A face is the set of points with given signs. A round solves two faces exactly: the one a majorised proximal step
     lands on, where many coordinates enter or leave at once, and that of feature-sign search (Lee, Battle, Raina & Ng
     2007), where one does, unless it is the same; each minimum is cut back to its face. The lowest point is kept, so the
-    objective never rises and finitely many rounds are enough. ``tolerance`` (c,) bounds the largest entry of the
+    objective never rises and finitely many rounds are enough. ``tolerance`` (c, p) or (c, 1) bounds the entries of the
     minimum-norm subgradient; a config that rounding keeps from reaching it stops where it no longer descends.
     """
     if not penalty.any():
@@ -155,7 +173,7 @@ def minimise(
     for _ in range(rounds):
         product = quadratic.times(z[active])
         violation = subgradient(z[active], product - linear[active], penalty[active])
-        converged[active] = np.abs(violation).max(axis=1, initial=0.0) <= tolerance[active]
+        converged[active] = (np.abs(violation) <= tolerance[active]).all(axis=1)
         going = np.flatnonzero(~converged[active])
         if going.size < active.size:
             active, quadratic, product = active[going], quadratic.take(going), product[going]
@@ -170,7 +188,7 @@ def minimise(
 def _round(
     quadratic: Quadratic, linear: FloatArray, penalty: FloatArray, z: FloatArray, product: FloatArray
 ) -> tuple[FloatArray, BoolArray]:
-    """Return the next point and whether it is lower than ``z``."""
+    """Return the next point and whether it is lower than ``z`` by more than rounding."""
     gradient = product - linear
     bound = quadratic.majoriser()
     moved = z - gradient / bound
@@ -184,11 +202,12 @@ def _round(
         for points in _face(part, linear[other], penalty[other], z[other], signs[other]):
             candidates.append(z.copy())
             candidates[-1][other] = points
-    values = np.stack([_value(quadratic, linear, penalty, candidate) for candidate in candidates])
-    values = np.where(np.isfinite(values), values, np.inf)
-    choice = values.argmin(axis=0)
+    rounding = _ROUNDING * (quadratic.terms(z) + np.abs(linear) + penalty)
+    rises = np.stack([_rise(quadratic, gradient, penalty, z, candidate, rounding) for candidate in candidates])
+    rises = np.where(np.isfinite(rises), rises, np.inf)
+    choice = rises.argmin(axis=0)
     chosen = np.arange(len(z))
-    return np.stack(candidates)[choice, chosen], values[choice, chosen] < values[0]
+    return np.stack(candidates)[choice, chosen], rises[choice, chosen] < 0
 
 
 def _one_enters(z: FloatArray, gradient: FloatArray, penalty: FloatArray) -> FloatArray:
@@ -236,7 +255,20 @@ def _line_minimum(flip_at: FloatArray, jump: FloatArray, descent: FloatArray, gr
     return length
 
 
-def _value(quadratic: Quadratic, linear: FloatArray, penalty: FloatArray, z: FloatArray) -> FloatArray:
-    smooth = 0.5 * np.einsum("ij,ij->i", z, quadratic.times(z)) - np.einsum("ij,ij->i", linear, z)
-    value: FloatArray = smooth + np.einsum("ij,ij->i", penalty, np.abs(z))
-    return value
+def _rise(
+    quadratic: Quadratic,
+    gradient: FloatArray,
+    penalty: FloatArray,
+    z: FloatArray,
+    other: FloatArray,
+    rounding: FloatArray,
+) -> FloatArray:
+    """Return by how much ``other`` lies above ``z`` at most, shape (c,), where gradients are off by ``rounding``.
+
+    Two values of the objective have no digits left for a small penalty where one column explains nearly everything.
+    """
+    step = other - z
+    smooth = np.einsum("ij,ij->i", gradient + 0.5 * quadratic.times(step), step)
+    penalties = np.einsum("ij,ij->i", penalty, np.abs(other) - np.abs(z))
+    rise: FloatArray = smooth + penalties + np.einsum("ij,ij->i", rounding, np.abs(step))
+    return rise

@@ -82,12 +82,11 @@ def elastic_net(
     solution = np.zeros((groups, len(l1), size))
     point = np.zeros((groups, size))
     diagonal: npt.NDArray[np.intp] = np.arange(size)
-    largest = np.abs(linear).max(axis=1, initial=0.0)
     for config in np.lexsort((-l2, -l1)):
         matrix = gram.copy()
         matrix[:, diagonal, diagonal] += l2[config] * inverse**2
-        point, _ = quadratic.minimise(
-            quadratic.Dense(matrix), linear, l1[config] * inverse, point, tolerance[config] * largest
-        )
+        penalty = l1[config] * inverse
+        # A share of each column's own penalty: beside a huge column, the whole penalty of another is a small correlation.
+        point, _ = quadratic.minimise(quadratic.Dense(matrix), linear, penalty, point, tolerance[config] * penalty)
         solution[:, config] = point
     return solution

@@ -30,6 +30,12 @@ class Cursor:
         self.closing = self._match_brackets()
         self._numbers = number_parameters(text, self.tokens)
 
+    def within(self, low: int, high: int) -> "Cursor":
+        """Return a cursor over ``tokens[low:high]`` alone; parameters keep their numbers."""
+        inner = Cursor(self.text, self.tokens[low].start, self.tokens[high - 1].end)
+        inner._numbers = self._numbers
+        return inner
+
     def _match_brackets(self) -> dict[int, int]:
         closing: dict[int, int] = {}
         opened: list[int] = []

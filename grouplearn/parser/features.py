@@ -99,7 +99,7 @@ def _arguments(
     arguments = [cursor.sql(*item) for item in ranges]
     if encoder.value == "hash":
         options = _hash_options(cursor, encoder, arguments, options)
-    elif encoder.value == "impute" and len(ranges) > 1 and _is_literal(cursor, *ranges[-1]):
+    elif encoder.value == "impute" and len(ranges) > 1 and not any(each.name.value == "method" for each in options):
         method = arguments.pop()
         options = [Option(Name("method", method.span), method), *options]
     return tuple(arguments), options
@@ -165,15 +165,3 @@ def _reject_repeated(cursor: Cursor, options: list[Option]) -> None:
         if option.name.value in seen:
             cursor.fail(f'the option "{option.name.value}" is given twice', option.name.span)
         seen.add(option.name.value)
-
-
-def _is_literal(cursor: Cursor, low: int, high: int) -> bool:
-    """Whether the tokens are one constant: a string, a number with or without sign, a parameter, TRUE, FALSE, NULL."""
-    tokens = cursor.tokens[low:high]
-    signed = len(tokens) == 2 and tokens[0].is_symbol("-", "+") and tokens[1].kind is Kind.NUMBER
-    constant = tokens[0].kind in (Kind.STRING, Kind.NUMBER, Kind.PARAMETER) or tokens[0].word in (
-        "TRUE",
-        "FALSE",
-        "NULL",
-    )
-    return signed or (len(tokens) == 1 and constant)

@@ -85,7 +85,20 @@ ENCODERS = frozenset({"zscore", "minmax", "impute", "onehot", "ordinal", "hash"}
 """Functions of a FEATURES item that are fitted on the training rows."""
 
 SOFT_CLAUSES = frozenset(
-    {"PREDICT", "TARGET", "LABEL", "FEATURES", "OVER", "VALIDATE", "OPTIMIZE", "KEEP", "OPTIONS", "PARTITION", "WITHIN"}
+    {
+        "PREDICT",
+        "TARGET",
+        "LABEL",
+        "FEATURES",
+        "OVER",
+        "VALIDATE",
+        "OPTIMIZE",
+        "KEEP",
+        "OPTIONS",
+        "PARTITION",
+        "WITHIN",
+        "REFIT",
+    }
 )
 """Clause keywords that are not reserved, so they may also be names."""
 
@@ -102,9 +115,11 @@ CLAUSES = (
     "HAVING",
     "OVER",
     "VALIDATE",
+    "REFIT",
     "OPTIMIZE",
     "KEEP",
     "ON MISSING GROUP",
+    "ON NULL LABEL",
     "WITH",
     "OPTIONS",
 )

@@ -1,5 +1,6 @@
 """The statements about models and settings: EXPLAIN, CALIBRATE, SHOW, DESCRIBE, DROP, ALTER, EVALUATE, SET."""
 
+from collections.abc import Callable
 from typing import NoReturn
 
 from grouplearn.errors import Span
@@ -23,6 +24,7 @@ from grouplearn.parser.statements import (
     ShowRuns,
     Sql,
     StopTrial,
+    TrainModel,
 )
 from grouplearn.parser.tokens import Kind, unquote
 from grouplearn.parser.train import parse_amount, parse_options, parse_train
@@ -32,7 +34,7 @@ FORMATS: tuple[PlanFormat, ...] = ("text", "json", "html")
 _OPTIONS = "The options are ANALYZE and FORMAT text, json or html."
 
 
-def parse_explain(cursor: Cursor) -> ExplainTrain:
+def parse_explain(cursor: Cursor, train: Callable[[Cursor], TrainModel] = parse_train) -> ExplainTrain:
     """``EXPLAIN [ANALYZE] [(FORMAT text|json|html)] TRAIN ...`` or ``EXPLAIN (ANALYZE, FORMAT html) TRAIN ...``."""
     cursor.advance()
     analyze = cursor.accept("ANALYZE") or cursor.accept("ANALYSE")
@@ -44,7 +46,7 @@ def parse_explain(cursor: Cursor) -> ExplainTrain:
                 analyze = _parse_analyze(cursor, start, stop, analyze)
             else:
                 chosen = _parse_format(cursor, start, stop, chosen)
-    return ExplainTrain(parse_train(cursor), chosen, analyze)
+    return ExplainTrain(train(cursor), chosen, analyze)
 
 
 def _parse_analyze(cursor: Cursor, low: int, high: int, given: bool) -> bool:
@@ -114,13 +116,15 @@ def parse_describe(cursor: Cursor) -> DescribeModel | DescribeLearner:
 
 
 def parse_drop(cursor: Cursor) -> DropModel:
-    """``DROP MODEL [IF EXISTS] name``."""
+    """``DROP MODEL [IF EXISTS] name, ...``."""
     cursor.advance()
     cursor.expect("MODEL")
     if_exists = cursor.accept("IF", "EXISTS")
-    statement = DropModel(cursor.qualified_name("a model name"), if_exists)
+    names = [cursor.qualified_name("a model name")]
+    while cursor.accept_symbol(","):
+        names.append(cursor.qualified_name("a model name"))
     cursor.expect_end()
-    return statement
+    return DropModel(tuple(names), if_exists)
 
 
 def parse_alter(cursor: Cursor) -> RenameModel | StopTrial | AddTrial:

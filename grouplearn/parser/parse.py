@@ -18,6 +18,7 @@ from grouplearn.parser.manage import (
     parse_show,
     reject_later,
 )
+from grouplearn.parser.nested import parse_nested
 from grouplearn.parser.runs import parse_drop_run, parse_resume, parse_retry
 from grouplearn.parser.split import HEAD_LENGTH, Piece, split
 from grouplearn.parser.statements import OurStatement, Passthrough, Statement
@@ -42,6 +43,8 @@ def parse(text: str) -> tuple[Statement, ...]:
         parser = _parser_for(piece.head)
         if parser is not None:
             statements.append(parser(Cursor(text, piece.start, piece.stop)))
+        elif piece.head and (nested := parse_nested(text, piece.start, piece.stop)) is not None:
+            statements.append(nested)
         elif piece.head:
             statements.append(_passthrough(text, piece if statements else piece._replace(start=blank_start)))
         elif statements and isinstance(statements[-1], Passthrough):

@@ -22,6 +22,7 @@ from grouplearn.parser.statements import (
     InList,
     Keep,
     Name,
+    Nested,
     Option,
     Passthrough,
     QualifiedName,
@@ -34,6 +35,7 @@ from grouplearn.parser.statements import (
     ShowLearners,
     ShowModels,
     ShowRuns,
+    Sql,
     Statement,
     StopTrial,
     Target,
@@ -65,6 +67,11 @@ def _(statement: Passthrough) -> str:
 
 
 @render.register
+def _(statement: Nested) -> str:
+    return "\n".join(part.text if isinstance(part, Sql) else render(part) for part in statement.parts)
+
+
+@render.register
 def _(statement: ShowModels) -> str:  # noqa: ARG001
     return "SHOW MODELS"
 
@@ -86,12 +93,12 @@ def _(statement: DescribeLearner) -> str:
 
 @render.register
 def _(statement: DropModel) -> str:
-    return f"DROP MODEL {'IF EXISTS ' if statement.if_exists else ''}{_qualified(statement.name)}"
+    return f"DROP MODEL {'IF EXISTS ' if statement.if_exists else ''}{', '.join(map(_qualified, statement.names))}"
 
 
 @render.register
 def _(statement: ResumeModel) -> str:
-    return f"RESUME MODEL {_with(statement)}"
+    return f"RESUME {'OR REPLACE ' if statement.replace else ''}MODEL {_with(statement)}"
 
 
 @render.register
@@ -210,6 +217,8 @@ def _clauses(train: TrainModel) -> list[str]:
         clauses.append(_search(train.search))
     if train.validation:
         clauses.append(_validation(train.validation))
+    if train.refit:
+        clauses.append("REFIT")
     if train.metric:
         clauses.append(f"OPTIMIZE {_own(train.metric)}")
     if train.keep:
@@ -218,6 +227,8 @@ def _clauses(train: TrainModel) -> list[str]:
         clauses.append(f"WITHIN {train.within.amount.text} {train.within.unit.value}S")
     if train.missing_group:
         clauses.append(f"ON MISSING GROUP {train.missing_group.upper()}")
+    if train.null_label:
+        clauses.append(f"ON NULL LABEL {train.null_label.upper()}")
     if train.options:
         clauses.append(f"WITH ({', '.join(_option(option, '=') for option in train.options)})")
     return clauses

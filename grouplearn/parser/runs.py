@@ -8,9 +8,11 @@ from grouplearn.parser.train import parse_options
 
 
 def parse_resume(cursor: Cursor) -> ResumeModel:
-    """``RESUME MODEL name [WITH (workers = n, executor = '...')]``."""
-    cursor.expect("RESUME", "MODEL")
-    return ResumeModel(*_parse_model_with(cursor, "For example WITH (workers = 2)."))
+    """``RESUME [OR REPLACE] MODEL name [WITH (workers = n, executor = '...')]``."""
+    cursor.expect("RESUME")
+    replace = cursor.accept("OR", "REPLACE")
+    cursor.expect("MODEL")
+    return ResumeModel(*_parse_model_with(cursor, "For example WITH (workers = 2)."), replace)
 
 
 def parse_retry(cursor: Cursor) -> RetryFailed:

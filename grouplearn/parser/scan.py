@@ -18,7 +18,7 @@ from grouplearn.parser.keywords import CLAUSES, FOREIGN_CLAUSES, INFIX, PREFIX, 
 from grouplearn.parser.statements import Sql
 from grouplearn.parser.tokens import Kind, Token
 
-_FIRST_WORDS = {clause.split()[0]: clause for clause in CLAUSES if clause != "ON MISSING GROUP"}
+_FIRST_WORDS = {clause.split()[0]: clause for clause in CLAUSES if not clause.startswith("ON ")}
 _LOOKALIKES = frozenset({"WITHOUT", "WITHIN", "WHEN", "OUTER", "INTERVAL"})
 _SIMILAR = 0.7
 _FOREIGN_TO_FEW = FOREIGN_CLAUSES | {"GROUP", "HAVING"}
@@ -72,7 +72,8 @@ def starts_clause(cursor: Cursor, position: int, wants_operand: bool) -> bool:
     if word == "WITH":
         return after.word not in ("ORDINALITY", "TIME")
     if word == "ON":
-        return after.word == "MISSING" and tokens[min(position + 2, len(tokens) - 1)].word == "GROUP"
+        second = tokens[min(position + 2, len(tokens) - 1)].word
+        return (after.word, second) in (("MISSING", "GROUP"), ("NULL", "LABEL"))
     if word == "AS":
         return after.word in ("SELECT", "WITH") or after.is_symbol("(")
     if word not in SOFT_CLAUSES or wants_operand:

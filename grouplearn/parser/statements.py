@@ -56,11 +56,15 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Sql:
-    """A fragment of SQL kept as source text (comments and spacing included), judged by DuckDB."""
+    """A fragment of SQL kept as source text (comments and spacing included), judged by DuckDB.
+
+    ``searched`` is where its words may stand when that is more than ``span``: in a WITH clause before the statement, too.
+    """
 
     text: str
     span: Span = field(default=NO_SPAN, compare=False)
     parameters: tuple[Parameter, ...] = ()
+    searched: Span | None = field(default=None, compare=False)
 
     def bound(self, values: Mapping[str, Any]) -> Sql:
         """Return the fragment with every parameter replaced by its value as a SQL literal."""
@@ -70,7 +74,7 @@ class Sql:
             start, end = parameter.start + shift, parameter.end + shift
             text = text[:start] + value + text[end:]
             shift += len(value) - (parameter.end - parameter.start)
-        return Sql(text, self.span)
+        return Sql(text, self.span, searched=self.searched)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,9 +216,11 @@ class TrainModel:
     having: Sql | None = None
     search: Search | None = None
     validation: Validation | None = None
+    refit: Name | None = None
     metric: Name | None = None
     keep: Keep | None = None
     missing_group: Literal["parent", "null", "error"] | None = None
+    null_label: Literal["skip", "error"] | None = None
     options: tuple[Option, ...] = ()
     within: Within | None = None
 
@@ -266,18 +272,19 @@ class DescribeLearner:
 
 @dataclass(frozen=True, slots=True)
 class DropModel:
-    """``DROP MODEL [IF EXISTS] name``."""
+    """``DROP MODEL [IF EXISTS] name, ...``."""
 
-    name: QualifiedName
+    names: tuple[QualifiedName, ...]
     if_exists: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ResumeModel:
-    """``RESUME MODEL name [WITH (workers = n, executor = '...')]``: go on with an unfinished run."""
+    """``RESUME [OR REPLACE] MODEL name [WITH (workers = n, executor = '...')]``: go on with an unfinished run."""
 
     name: QualifiedName
     options: tuple[Option, ...] = ()
+    replace: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,6 +371,16 @@ class SetOption:
     value: Sql | None
 
 
+Listing = ShowModels | ShowLearners | ShowRuns | DescribeModel | DescribeLearner | EvaluateModel
+
+
+@dataclass(frozen=True, slots=True)
+class Nested:
+    """A statement of DuckDB's with statements of ours where queries may stand: ``FROM (SHOW MODELS)``."""
+
+    parts: tuple[Sql | Listing, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Passthrough:
     """A statement that is DuckDB's, byte for byte, its terminating ``;`` included when there was one."""
@@ -393,5 +410,6 @@ OurStatement = (
     | ExportModel
     | ImportModel
     | SetOption
+    | Nested
 )
 Statement = OurStatement | Passthrough

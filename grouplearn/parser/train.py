@@ -25,7 +25,7 @@ from grouplearn.parser.statements import (
     Validation,
     Within,
 )
-from grouplearn.parser.tokens import Kind, Token
+from grouplearn.parser.tokens import Kind
 
 
 def parse_train(cursor: Cursor) -> TrainModel:
@@ -56,11 +56,10 @@ def _parse_clauses(cursor: Cursor) -> dict[str, Any]:
     found: dict[str, Any] = {}
     written: dict[str, str] = {}
     while cursor.peek().kind is not Kind.END:
-        token = cursor.peek()
-        if token.word not in _PARSERS:
+        keyword = _keyword(cursor)
+        if keyword not in _PARSERS:
             reject_unknown_clause(cursor)
-        field, parse = _PARSERS[token.word]
-        keyword = _keyword(token)
+        field, parse = _PARSERS[keyword]
         if field in found:
             _reject_repeated(cursor, keyword, written[field])
         written[field] = keyword
@@ -69,10 +68,13 @@ def _parse_clauses(cursor: Cursor) -> dict[str, Any]:
     return found
 
 
-def _keyword(token: Token) -> str:
+def _keyword(cursor: Cursor) -> str:
+    token = cursor.peek()
     if token.word in ("GROUP", "PARTITION"):
         return f"{token.word} BY"
-    return "ON MISSING GROUP" if token.word == "ON" else token.word
+    if token.word != "ON":
+        return token.word
+    return "ON NULL LABEL" if cursor.peek(1).word == "NULL" else "ON MISSING GROUP"
 
 
 def _reject_repeated(cursor: Cursor, keyword: str, first: str) -> None:
@@ -173,6 +175,10 @@ def parse_amount(cursor: Cursor, what: str) -> Sql:
     return cursor.sql(low, low + 1)
 
 
+def _parse_refit(cursor: Cursor) -> Name:
+    return Name("REFIT", cursor.tokens[cursor.index - 1].span)
+
+
 def _parse_optimize(cursor: Cursor) -> Name:
     return cursor.own_name("a metric")
 
@@ -194,6 +200,16 @@ def _parse_missing_group(cursor: Cursor) -> str:
     if cursor.peek().word not in _MISSING:
         hint = cursor.suggest(cursor.peek(), _MISSING)
         cursor.unexpected("PARENT, NULL or ERROR after ON MISSING GROUP", hint)
+    return cursor.advance().word.lower()
+
+
+_NULL_LABEL = ("SKIP", "ERROR")
+
+
+def _parse_null_label(cursor: Cursor) -> str:
+    cursor.expect("NULL", "LABEL")
+    if cursor.peek().word not in _NULL_LABEL:
+        cursor.unexpected("SKIP or ERROR after ON NULL LABEL", cursor.suggest(cursor.peek(), _NULL_LABEL))
     return cursor.advance().word.lower()
 
 
@@ -250,14 +266,16 @@ _PARSERS: dict[str, tuple[str, Callable[[Cursor], Any]]] = {
     "FROM": ("source", _parse_from),
     "AS": ("source", _parse_as),
     "WHERE": ("where", _parse_where),
-    "GROUP": ("group_by", _parse_group_by),
-    "PARTITION": ("group_by", _parse_group_by),
+    "GROUP BY": ("group_by", _parse_group_by),
+    "PARTITION BY": ("group_by", _parse_group_by),
     "HAVING": ("having", _parse_having),
     "OVER": ("search", _parse_over),
     "VALIDATE": ("validation", _parse_validate),
+    "REFIT": ("refit", _parse_refit),
     "OPTIMIZE": ("metric", _parse_optimize),
     "KEEP": ("keep", _parse_keep),
-    "ON": ("missing_group", _parse_missing_group),
+    "ON MISSING GROUP": ("missing_group", _parse_missing_group),
+    "ON NULL LABEL": ("null_label", _parse_null_label),
     "WITH": ("options", _parse_options),
     "OPTIONS": ("options", _parse_options),
     "WITHIN": ("within", _parse_within),

@@ -100,14 +100,14 @@ def model_task_parallel(work: Workload, learner: Coefficients, machine: Machine)
 
 def data_parallel(work: Workload, learner: Coefficients, machine: Machine) -> Parts:
     """Compute and memory as over groups; every update is a ring all-reduce: ``network = f_net(n) + s h Σ steps_i 2 m (p - 1)``
-    bytes, ``idle = s h Σ steps_i 2 (p - 1) latency``: linear in configs, passes, batches and groups (kingpin 3.3).
+    bytes, ``idle = s h Σ steps_i [2 (p - 1) latency + exchange]``: linear in configs, passes, batches and groups (kingpin 3.3).
 
     Bytes and messages of the ring: Patarasu & Yuan 2009.
     """
     updates = work.configs * work.passes * sum(work.steps)
     rounds = 2 * (work.workers - 1)
     network = _fetch(work, machine, work.n) + updates * rounds * work.model_bytes / machine.network
-    idle = updates * rounds * machine.latency
+    idle = updates * rounds * machine.latency + (updates * machine.exchange if work.workers > 1 else 0.0)
     return Parts(_compute(work, learner), _memory(work, machine), 0.0, network, idle)
 
 

@@ -101,6 +101,8 @@ def sized(items: Sequence[BoundItem], lengths: Sequence[int]) -> tuple[BoundItem
 
     Before: x, image of 3 values, z in columns 0, 1, 2. After: in columns 0, 1 (to 3), 4.
     """
+    if all(bound.array is None for bound in items):
+        return tuple(items)
     placed, at = [], 0
     for bound, length in zip(items, lengths, strict=True):
         item = bound.stored.item

@@ -11,7 +11,7 @@ from grouplearn import sqltext
 from grouplearn.errors import did_you_mean
 from grouplearn.learners import registry
 from grouplearn.learners.base import ArrayLabelLearner, Learner, Task
-from grouplearn.learners.metrics import METRICS, metrics_for
+from grouplearn.learners.metrics import METRICS, every_metric
 from grouplearn.parser.statements import (
     Name,
     Sql,
@@ -28,7 +28,8 @@ from grouplearn.plan.expressions import Replay, columns_used, samples
 from grouplearn.plan.features import BoundItem, FeatureBinder
 from grouplearn.plan.judge import Column, Judge
 from grouplearn.plan.options import RunOptions, bind_options, has_rounds
-from grouplearn.plan.rowwise import refuse_aggregates, refuse_windows
+from grouplearn.plan.refit import refits
+from grouplearn.plan.rowwise import refuse_aggregates, refuse_places, refuse_windows
 from grouplearn.plan.searching import SearchBinder, bind_within, searched
 
 #: Share of each group held out when several configurations compete and VALIDATE is absent (kingpin 5).
@@ -83,8 +84,12 @@ class _Binder:
         holdout = holdout_given or self._default_holdout(2 if search else len(configs), options)
         self._check_weight(options)
         refuse_windows(self._judge, [item.extract for item in items])
-        refuse_aggregates(self._judge, self._source, self._per_row(target, items, options))
+        per_row = self._per_row(target, items, options)
+        refuse_aggregates(self._judge, self._source, per_row)
+        if "rowid" not in self._folded:
+            refuse_places(self._judge, [*per_row, *(key.extract for key in keys)])
         self._check_early_stopping(holdout, options)
+        refit = refits(self._judge, statement, holdout, options, search)
         self._refuse_idle_options(target)
         registry.check_installed(self._learner)
         return BoundTrain(
@@ -94,7 +99,9 @@ class _Binder:
             name=statement.name.name,
             learner=self._learner,
             source=self._source,
+            columns=columns,
             target=target,
+            weight_sql=None if options.weight is None else self._replay.stored(options.weight),
             keys=keys,
             sets=statement.group_by.sets if statement.group_by else ((),),
             items=items,
@@ -103,7 +110,8 @@ class _Binder:
             hyperparameters=self._hyperparameter_columns(fixed),
             holdout=holdout,
             metric=self._metric(target),
-            keep_best=self._keep(),
+            keep_best=1 if refit else self._keep(),
+            refit=refit,
             options=options,
         )
 
@@ -166,6 +174,9 @@ class _Binder:
                 raise self._judge.error("GROUP BY takes one expression per key", fragment.span)
             if fragment.text.strip().isdigit():
                 raise self._judge.error("GROUP BY takes expressions, not positions", fragment.span)
+            if "UNION(" in described[0].type:
+                message = f"a key of type {described[0].type} has no text from which it could be read again"
+                raise self._judge.error(message, fragment.span, "Group by a member of it: union_extract(x, 'name').")
             alias = group_by.aliases[position] if position < len(group_by.aliases) else None
             stored = self._replay.stored(fragment)
             if stored.strip().casefold() == target.stored.strip().casefold():
@@ -220,7 +231,8 @@ class _Binder:
         weighable = target.classification and target.array is None
         kind = "a number" if target.array is None else "an array"
         reasons = {
-            "class_weight": None if weighable else f"class_weight is for classes, and the label is {kind}",
+            name: None if weighable else f"{name} is for classes, and the label is {kind}"
+            for name in ("class_weight", "positive_class")
         }
         for option in self._statement.options:
             reason = reasons.get(option.name.value.casefold())
@@ -246,15 +258,15 @@ class _Binder:
     def _items(
         self, columns: tuple[Column, ...], target: BoundTarget, keys: tuple[BoundKey, ...], options: RunOptions
     ) -> tuple[BoundItem, ...]:
-        binder = FeatureBinder(self._judge, self._source, self._replay, self._learner)
-        if self._statement.features is not None:
-            return binder.bind(self._statement.features)
         taken = [target.extract, *(key.extract for key in keys)]
         if isinstance(self._statement.validation, ValidateWhere):
             taken.append(self._statement.validation.predicate)
         if options.weight:
             taken.append(options.weight)
         used = frozenset().union(*(columns_used(self._judge.connection, fragment, self._folded) for fragment in taken))
+        binder = FeatureBinder(self._judge, self._source, self._replay, self._learner, target.extract, used)
+        if self._statement.features is not None:
+            return binder.bind(self._statement.features)
         kept = tuple(column for column in columns if column.name.casefold() not in used)
         if not kept:
             hint = "Name them in FEATURES (...)."
@@ -290,7 +302,7 @@ class _Binder:
         if chosen is None:
             return None
         tasks = (Task.BINARY, Task.MULTICLASS) if target.classification else (Task.REGRESSION,)
-        known = (name for task in tasks for name in metrics_for(task, arrays=target.array is not None))
+        known = (name for task in tasks for name in every_metric(task, arrays=target.array is not None))
         allowed = tuple(dict.fromkeys(known))
         name = chosen.value.casefold()
         if name in allowed:

@@ -10,6 +10,7 @@ from grouplearn.parser.statements import Sql, TrainModel
 from grouplearn.plan.arrays import ArrayType
 from grouplearn.plan.definition import HyperparameterColumn, KeyColumn
 from grouplearn.plan.features import BoundItem
+from grouplearn.plan.judge import Column
 from grouplearn.plan.options import RunOptions
 from grouplearn.search.procedures import SearchPlan
 
@@ -46,12 +47,19 @@ class Holdout:
     share: float = 0.0
     folds: int = 0
 
+    @property
+    def drawn(self) -> bool:
+        """Whether rows are drawn at random."""
+        return self.kind in ("sample", "folds")
+
 
 @dataclass(frozen=True, slots=True)
 class BoundTrain:
     """Everything that is known before the first row: the extract, the label, the configurations, how to run.
 
-    Where a procedure searches, ``configs`` are those it begins with.
+    Where a procedure searches, ``configs`` are those it begins with. ``columns`` are those of FROM.
+    ``weight_sql`` is the weight of a row over the columns of a source, None for 1.
+    ``refit``: the best configuration of each group trains again, on all rows.
     """
 
     statement: TrainModel
@@ -60,7 +68,9 @@ class BoundTrain:
     name: str
     learner: Learner
     source: tuple[str | Sql, ...]
+    columns: tuple[Column, ...]
     target: BoundTarget
+    weight_sql: str | None
     keys: tuple[BoundKey, ...]
     sets: tuple[tuple[int, ...], ...]
     items: tuple[BoundItem, ...]
@@ -70,4 +80,5 @@ class BoundTrain:
     holdout: Holdout
     metric: str | None
     keep_best: int | None
+    refit: bool
     options: RunOptions

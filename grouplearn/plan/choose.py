@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from grouplearn.learners.base import Access, DataParallelLearner
+from grouplearn.learners.base import Access
 from grouplearn.plan import legality, memory, searching
 from grouplearn.plan.amounts import amount_of_bytes, counted, rounded_seconds, share, two_digits
 from grouplearn.plan.physical import RAY_REPAYS_SECONDS, PhysicalPlan
@@ -77,8 +77,6 @@ def eligible(physical: PhysicalPlan, ray_installed: bool) -> tuple[str, ...]:
     """Return the operators among which ``choose`` picks: the one that is asked for, or all that run the learner where the
     statement runs and make the models of one worker."""
     asked, access = physical.bound.options.operator, physical.bound.learner.access
-    if asked == "mop":  # whose place data_parallel may take
-        return (asked, "data_parallel")
     if asked != "auto":
         return (asked,)
     place, _ = executor(physical, ray_installed)
@@ -115,7 +113,7 @@ def choose(
         best, why = _asked(physical, candidates, place)
         places = legality.runtimes(best.operator, access)
         if place not in places:
-            place, reason = places[0], f"{best.operator} of {access.value} learners runs nowhere else"
+            place, reason = places[0], f"{best.operator} of a learner that trains on {access.words} runs nowhere else"
     else:
         fitting = [each for each in candidates if each.operator not in refused]
         best = min(fitting, key=_rank) if fitting else _smallest(candidates, physical, place)
@@ -138,22 +136,22 @@ def choose(
 
 
 def _asked(physical: PhysicalPlan, candidates: Sequence[Candidate], executor: str) -> tuple[Candidate, str]:
-    """Return the operator that is asked for, or what takes its place where packs are too few to hop (cerebro 5.7)."""
-    by_name = {each.operator: each for each in candidates}
-    asked = by_name[physical.bound.options.operator]
+    """Return the operator that is asked for; of packs too few to hop (cerebro 5.7) say so, and what takes less time."""
+    asked = next(each for each in candidates if each.operator == physical.bound.options.operator)
     if asked.operator != "mop" or asked.units >= physical.workers or physical.recorded is not None:
         return asked, _AS_ASKED
-    fewer = f"{counted(asked.units, 'pack')} cannot keep {physical.workers} workers busy"
-    together = by_name["data_parallel"]
-    learner = physical.bound.learner
-    if executor not in legality.runtimes(together.operator, learner.access):
-        return asked, f"as asked; {fewer}, and data_parallel, which could, does not run here"
-    if not isinstance(learner, DataParallelLearner):
-        return asked, f"as asked; {fewer}, and {learner.name} cannot train one model on several workers"
-    takes = f"data_parallel takes {rounded_seconds(together.makespan)} and mop {rounded_seconds(asked.makespan)}"
-    if together.makespan < asked.makespan:
-        return together, f"instead of mop, as {fewer}: {takes}"
-    return asked, f"as asked; {fewer}, but {takes}"
+    why = f"{_AS_ASKED}; {counted(asked.units, 'pack')} cannot keep {physical.workers} workers busy"
+    access = physical.bound.learner.access
+    quickest = min((each for each in candidates if executor in legality.runtimes(each.operator, access)), key=_rank)
+    if quickest is asked:
+        return asked, why
+    takes = f"{quickest.operator} takes {rounded_seconds(quickest.makespan)} and mop {rounded_seconds(asked.makespan)}"
+    return asked, f"{why}: {takes}"
+
+
+def fits(physical: PhysicalPlan, candidate: Candidate) -> bool:
+    """Whether an operator fits into the memory there is."""
+    return _needed(candidate) <= _limit(physical)
 
 
 def _limit(physical: PhysicalPlan) -> int:

@@ -45,8 +45,9 @@ class Coefficients:
 class Machine:
     """Bytes per second, and seconds: what moving data and starting work cost besides the arithmetic.
 
-    ``load`` is seconds per load of a group and ``encode`` per value of it; ``ray_start`` and ``ray_unit`` are not measured
-    by CALIBRATE, which starts no cluster.
+    ``load`` is seconds per load of a group and ``encode`` per value of it; ``exchange`` is what a round takes in which the
+    workers of a gang wait for each other, be it for a batch's gradients or for a leaf's histograms. This, ``ray_start`` and
+    ``ray_unit`` are not measured by CALIBRATE, which starts no cluster.
     """
 
     load: float = 7e-4
@@ -55,6 +56,7 @@ class Machine:
     disk: float = 1.0e9
     network: float = 1.5e9
     latency: float = 1e-5
+    exchange: float = 4e-4
     local_unit: float = 2e-5
     ray_unit: float = 3.5e-3
     ray_start: float = 3.0
@@ -76,6 +78,7 @@ UNITS: Mapping[str, str] = MappingProxyType(
         "disk": "bytes/s",
         "network": "bytes/s",
         "latency": "s per message",
+        "exchange": "s per round",
         "local_unit": "s per unit",
         "ray_unit": "s per unit",
         "ray_start": "s",
@@ -112,7 +115,11 @@ class Rates:
     def said(self, learner: str) -> str:
         """Return where the coefficients of a learner come from, in words."""
         date = self.calibrated.get(learner)
-        source = f"calibrated on this machine on {date}" if date else "defaults; CALIBRATE measures this machine"
+        source = (
+            f"calibrated on this machine on {date}"
+            if date
+            else "defaults, within a factor of about 5; CALIBRATE measures this machine"
+        )
         factor = self.of(learner).correction
         return source if factor == 1.0 else f"{source}; times {factor:.2g} after EXPLAIN ANALYZE"
 

@@ -24,13 +24,15 @@ class KeyColumn:
 
 @dataclass(frozen=True, slots=True)
 class ItemColumn:
-    """One scalar feature item and its SQL over the source's columns.
+    """One scalar feature item, its SQL over the source's columns, and the type its expression had in training.
 
-    The SQL yields DOUBLE for ``numeric``, VARCHAR for ``category``, and the bucket number (INTEGER) for ``hash``.
+    The SQL yields DOUBLE for ``numeric``, VARCHAR for ``category``, and the bucket number (INTEGER) for ``hash``; of the
+    last two it casts values to that type. ``type`` is None in models of earlier versions, where it casts none.
     """
 
     item: Item
     sql: str
+    type: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,8 @@ class ModelDefinition:
     """A bound TRAIN statement, complete enough to predict without it.
 
     ``keys`` and ``sets`` are the GROUP BY (``sets`` finest first; ``((),)`` without GROUP BY). ``classes`` are label values
-    as text, in class order, castable to ``label_type``; empty for regression. ``positive`` is the number of the positive class.
+    as text, in class order, castable to ``label_type``; empty for regression. ``weight_sql`` is
+    the weight of a row over the source's columns, None for 1.
     ``catalog`` is the database's name at training time (None: the current one); it is not stored.
     """
 
@@ -72,6 +75,9 @@ class ModelDefinition:
     missing_group: Literal["parent", "null", "error"] = "parent"
     seed: int = 0
     keep_best: int | None = None
+    null_label: Literal["skip", "error"] = "skip"
+    weight_sql: str | None = None
+    refit: bool = False
 
     @property
     def label_length(self) -> int:
@@ -79,6 +85,6 @@ class ModelDefinition:
         return label_length(self.label_type)
 
     @property
-    def positive(self) -> int:
-        """Binary models: the class that ``probability`` speaks of."""
-        return 1
+    def positive_class(self) -> str | None:
+        """The class of two that ``probability`` speaks of, as text: the second one; None for other labels."""
+        return self.classes[1] if self.task is Task.BINARY and len(self.classes) == 2 else None

@@ -43,6 +43,10 @@ def logical_plan(physical: PhysicalPlan) -> Node:
         node = Node(f"Filter: {on_one_line(statement.where.text, _TEXT)}", node)
     node = Node(f"{node.line}, {counted(physical.stats.n_rows, 'row')}", node.source)
     node = Node(f"Features: {_features(physical)}", node)
+    for done, counts in (("Skip", physical.unused.skipped), ("Fail groups of", physical.unused.failing)):
+        if counts:
+            rows = (f"{counted(number, 'row')} {reason}" for reason, number in counts)
+            node = Node(f"{done}: {', '.join(rows)}", node)
     if bound.keys:
         node = Node(f"Group: by {_keys(bound)}{_levels(bound)}", node)
     if statement.having:
@@ -50,10 +54,10 @@ def logical_plan(physical: PhysicalPlan) -> Node:
     node = Node(f"Validate: {_holdout(bound)}", node)
     if statement.search:
         node = Node(f"Search: {statement.search.method}, {counted(len(bound.configs), 'configuration')}", node)
-    learner = f"{bound.learner.name} ({bound.learner.access.value})"
-    return Node(
-        f"Train {on_one_line(bound.name, _TEXT)}: {learner}, {_label(physical)}, optimize {physical.metric}", node
-    )
+    if bound.refit:
+        node = Node("Refit: the best configuration of each group, on all rows", node)
+    what = f"{bound.learner.name}, {_label(physical)}, optimize {physical.metric}"
+    return Node(f"Train {on_one_line(bound.name, _TEXT)}: {what}", node)
 
 
 def physical_plan(physical: PhysicalPlan, choice: Choice) -> Node:
@@ -135,9 +139,14 @@ def _rounds(physical: PhysicalPlan, configs: int) -> str:
         return ""
     name, trials = search.method.upper(), search.most_trials(configs)
     more = f" then up to {counted(trials, 'trial')} per group," if trials > configs else ""
-    if not search.continues:
+    if search.method == "tpe":
         return f";{more} as {name} proposes"
-    return f";{more} {name} runs about {search.most_epochs(configs):,} of {trials * search.epochs:,} epochs per group"
+    whole = trials * search.budget
+    if search.resource == "rows":
+        least = f"at least 1/{search.budget} of the rows"
+        work = f"as much as {counted(round(search.most_budget(configs) / search.budget), 'training')} on all rows"
+        return f"; {name} trains on {least}, the best on more: {work} per group"
+    return f";{more} {name} runs about {search.most_budget(configs):,} of {whole:,} epochs per group"
 
 
 def money(candidate: Candidate, physical: PhysicalPlan, workers: int) -> float | None:
@@ -153,11 +162,11 @@ def choices(physical: PhysicalPlan, choice: Choice) -> list[str]:
         f"{choice.executor}: {choice.reason}",
         f"{counted(choice.workers, 'worker')}: {choice.why_workers}",
         *(f"not {operator}: {why}" for operator, why in choice.refused),
-        f"coefficients of {physical.bound.learner.name}: {physical.rates.said(physical.bound.learner.name)}",
+        f"estimates of {physical.bound.learner.name}: {physical.rates.said(physical.bound.learner.name)}",
     ]
 
 
-OPERATOR_COLUMNS = ("operator", "makespan", "idle", "network", "memory", "loads", "units")
+OPERATOR_COLUMNS = ("operator", "run time", "idle", "network", "memory", "loads", "units")
 
 
 def operator_table(physical: PhysicalPlan, choice: Choice) -> list[tuple[str, ...]]:
@@ -189,12 +198,20 @@ def operator_table(physical: PhysicalPlan, choice: Choice) -> list[tuple[str, ..
 
 def unit_label(physical: PhysicalPlan, unit: Unit) -> str:
     """Return a unit in words, for a chart."""
-    keys = physical.stats.groups[unit.group].keys
-    named = ", ".join("NULL" if key is None else on_one_line(key, 40) for key in keys)
-    group = f"group {named}" if keys else "all rows"
-    others = f" and {counted(len(unit.others), 'other')}" if unit.others else ""
     fold = f", fold {unit.fold}" if unit.fold >= 0 else ""
-    return f"unit {unit.id}: {group}{others}, {counted(len(unit.configs), 'configuration')}{fold}"
+    return f"unit {unit.id}: {unit_groups(physical, unit)}, {counted(len(unit.configs), 'configuration')}{fold}"
+
+
+def unit_groups(physical: PhysicalPlan, unit: Unit) -> str:
+    """Return the groups of a unit in words: what is rolled up is "all"."""
+    group = physical.stats.groups[unit.group]
+    used = physical.bound.sets[group.level]
+    named = [
+        "all" if place not in used else "NULL" if key is None else on_one_line(key, 40)
+        for place, key in enumerate(group.keys)
+    ]
+    others = f" and {counted(len(unit.others), 'other')}" if unit.others else ""
+    return f"group {', '.join(named)}{others}" if used else f"all rows{others}"
 
 
 def is_dense(physical: PhysicalPlan) -> bool:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from grouplearn.plan import explain
 from grouplearn.plan.amounts import counted, on_one_line
 from grouplearn.plan.choose import Choice
-from grouplearn.plan.gantt import Bar, gantt, text
+from grouplearn.plan.gantt import STYLE as GANTT_STYLE
+from grouplearn.plan.gantt import Bar, gantt, legend, text
 from grouplearn.plan.measured import Measured, comparison
 from grouplearn.plan.physical import PhysicalPlan
 
@@ -17,9 +18,9 @@ _STYLE = """
 .grouplearn-plan h4 { margin: 1.1em 0 0.3em; font-size: 13px }
 .grouplearn-plan pre { margin: 0; padding: 6px 10px; border-left: 3px solid rgba(128, 128, 128, 0.4); overflow-x: auto;
   font-family: monospace; font-size: 12px; background: none; color: inherit }
+.grouplearn-plan .scroll { overflow-x: auto }
 .grouplearn-plan table { border-collapse: collapse; margin: 0; font-size: inherit; color: inherit }
-.grouplearn-plan svg { display: block }
-.grouplearn-plan th, .grouplearn-plan td { padding: 2px 12px 2px 0; text-align: right; font-weight: normal;
+.grouplearn-plan th, .grouplearn-plan td { padding: 2px 12px 2px 0; text-align: right; font-weight: normal; white-space: nowrap;
   background: none; border: 0 }
 .grouplearn-plan th { opacity: 0.65 }
 .grouplearn-plan td:first-child, .grouplearn-plan th:first-child { text-align: left }
@@ -27,6 +28,7 @@ _STYLE = """
 .grouplearn-plan tr.refused td { opacity: 0.5 }
 .grouplearn-plan ul { margin: 0; padding-left: 18px }
 .grouplearn-plan p { margin: 0.3em 0 }
+@media screen and (max-width: 600px) { .grouplearn-plan pre { white-space: pre-wrap; overflow-wrap: anywhere } }
 """
 
 
@@ -52,11 +54,12 @@ def explain_html(physical: PhysicalPlan, choice: Choice, bars: Sequence[Bar], me
         "<h4>Physical plan</h4>",
         _lines(explain.physical_plan(physical, choice).lines()),
     ]
-    return f'<div class="grouplearn-plan"><style>{_STYLE}</style>{"".join(parts)}</div>'
+    return f'<div class="grouplearn-plan"><style>{_STYLE}{GANTT_STYLE}</style>{"".join(parts)}</div>'
 
 
 def _chart(title: str, bars: Sequence[Bar], workers: int, name: str, end: float) -> list[str]:
-    return [f"<h4>{title}</h4>", gantt(bars, workers, name, end) if bars else "<p>No unit.</p>"]
+    chart = f'<div class="scroll">{gantt(bars, workers, name, end)}</div>{legend(bars)}' if bars else "<p>No unit.</p>"
+    return [f"<h4>{title}</h4>", chart]
 
 
 def _measured(measured: Measured, workers: int, end: float) -> list[str]:
@@ -73,7 +76,7 @@ def _measured(measured: Measured, workers: int, end: float) -> list[str]:
 def _operators(rows: Sequence[Sequence[str]]) -> str:
     classes = {"<- chosen": "chosen", "cannot": "refused"}
     body = "".join(_row("td", row[:-1], classes.get(row[-1], "")) for row in rows[1:])
-    return f"<table>{_row('th', rows[0][:-1], '')}{body}</table>"
+    return f'<div class="scroll"><table>{_row("th", rows[0][:-1], "")}{body}</table></div>'
 
 
 def _row(tag: str, cells: Sequence[str], kind: str) -> str:

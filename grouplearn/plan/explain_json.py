@@ -41,7 +41,7 @@ def _facts(physical: PhysicalPlan) -> dict[str, Any]:
     return {
         "model": bound.name,
         "learner": bound.learner.name,
-        "access": bound.learner.access.value,
+        "access": bound.learner.access.words,
         "task": physical.task.value,
         "label": bound.target.name,
         "classes": list(physical.stats.classes),
@@ -54,6 +54,8 @@ def _facts(physical: PhysicalPlan) -> dict[str, Any]:
             "median": statistics.median(sizes) if sizes else 0,
             "most": max(sizes, default=0),
         },
+        "rows_skipped": dict(physical.unused.skipped),
+        "rows_failing": dict(physical.unused.failing),
         "features": len(bound.items),
         "columns": physical.width,
         "configurations": len(bound.configs),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,10 +11,15 @@ from typing import Any
 import duckdb
 
 from grouplearn import sqltext
-from grouplearn.errors import BindError, Span
+from grouplearn.errors import Span
 from grouplearn.parser.statements import Sql
 from grouplearn.plan.definition import ROW
 from grouplearn.plan.judge import Column, Judge
+
+#: What a node of DuckDB's tree says of itself that is no part of what it means.
+_PLACES = frozenset({"query_location", "query_location_length", "alias"})
+#: A column alone, as we write it where the statement says only ``*``.
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
 
 
 def _parsed(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any] | None:
@@ -41,6 +47,12 @@ def columns_used(connection: duckdb.DuckDBPyConnection, fragment: Sql, columns: 
     tree = _parsed(connection, f"SELECT {fragment.text}")
     parts = (part.casefold() for node in _column_references(tree) for part in node["column_names"])
     return frozenset(parts) & columns
+
+
+def first_column(connection: duckdb.DuckDBPyConnection, fragment: Sql) -> str | None:
+    """Return a column that the expression mentions, as it is named there; None for an expression without any."""
+    node = next(_column_references(_parsed(connection, f"SELECT {fragment.text}")), None)
+    return None if node is None else ".".join(node["column_names"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +98,18 @@ def _outside_subqueries(node: Any) -> Iterator[dict[str, Any]]:
             yield from _outside_subqueries(child)
 
 
+def _told(node: Any) -> Any:
+    """Return a tree without the places and aliases of its nodes, names of columns folded to lower case."""
+    if isinstance(node, list):
+        return [_told(child) for child in node]
+    if not isinstance(node, dict):
+        return node
+    kept = {name: _told(child) for name, child in node.items() if name not in _PLACES}
+    if node.get("class") == "COLUMN_REF":
+        kept["column_names"] = [name.casefold() for name in node["column_names"]]
+    return kept
+
+
 def _tables(node: Any) -> frozenset[str]:
     """Return the names by which columns of a FROM clause may be qualified, folded; of its subqueries, too."""
     names = (each.get("alias") or each.get("table_name") for each in _nodes(node) if "query_location" in each)
@@ -111,6 +135,8 @@ class Replay:
 
     def stored(self, fragment: Sql) -> str:
         """Return the expression as it is replayed; raises BindError when its column cannot be told from another."""
+        if _QUOTED.fullmatch(fragment.text):
+            return fragment.text
         tree = _parsed(self._judge.connection, f"SELECT {fragment.text}")
         if tree is None or not self._unqualify(tree["statements"][0]["node"]["select_list"], None, fragment.span):
             return fragment.text
@@ -118,20 +144,29 @@ class Replay:
         text: str = self._judge.connection.execute(query, [json.dumps(tree)]).fetchall()[0][0]
         return text.removeprefix("SELECT ")
 
+    def meaning(self, fragment: Sql) -> Any:
+        """Return what is equal for expressions that differ in brackets, quotes, case and names of tables alone."""
+        return _told(_parsed(self._judge.connection, f"SELECT {self.stored(fragment)}"))
+
+    def refuse_ambiguous_among(self, names: Iterable[str], span: Span) -> None:
+        """As ``refuse_ambiguous``, of many names by one question where none is ambiguous."""
+        several = {name.casefold(): name for name in names}
+        listed = ", ".join(map(sqltext.identifier, several.values()))
+        if self._judge.tried("SELECT", listed, *self._source)[1]:
+            for name in several.values():
+                self.refuse_ambiguous(name, span)
+        self._apart.update(several)
+
     def refuse_ambiguous(self, name: str, span: Span) -> None:
         """Raise BindError when FROM has several columns of that name, so that a prediction could read the wrong one."""
         if name.casefold() in self._apart:
             return
-        try:
-            self._judge.describe("SELECT", sqltext.identifier(name), *self._source)
-        except BindError as error:
-            if "mbiguous" not in str(error):
-                return
+        if "mbiguous" in self._judge.tried("SELECT", sqltext.identifier(name), *self._source)[1]:
             message = f'FROM has more than one column "{name}", and the rows to predict could have only one of them'
             hint = (
                 f"Give each a name of its own: FROM (SELECT a.{name} AS a_{name}, b.{name} AS b_{name}, ... FROM ...)."
             )
-            raise self._judge.error(message, span, hint) from None
+            raise self._judge.error(message, span, hint)
         self._apart.add(name.casefold())
 
     def _unqualify(self, node: Any, inner: frozenset[str] | None, span: Span) -> bool:

@@ -17,6 +17,7 @@ from grouplearn.data.arrays import LengthError
 from grouplearn.data.dataset import Dataset, DatasetFiles, Group
 from grouplearn.data.memory import memory_limit, rows_stay_in_memory
 from grouplearn.data.run_directory import RunDirectory
+from grouplearn.errors import did_you_mean
 from grouplearn.parser.statements import Sql
 from grouplearn.plan import arrays, types
 from grouplearn.plan.bind import grouping
@@ -25,7 +26,8 @@ from grouplearn.plan.features import AUTO_ONEHOT_LIMIT
 from grouplearn.plan.holdout import hold_out
 from grouplearn.plan.judge import Judge
 from grouplearn.plan.row_order import Keys
-from grouplearn.plan.sorted_rows import Layout, SortedRows
+from grouplearn.plan.sorted_rows import EXACT, ROUNDED, Layout, SortedRows
+from grouplearn.plan.split_hash import SplitHash
 
 #: A label with more distinct values than this is not a class label.
 MAX_CLASSES = 1000
@@ -64,9 +66,23 @@ def statistics(judge: Judge, bound: BoundTrain) -> Statistics:
     """Count the groups, list the classes and check the limits that depend on values."""
     groups = _group_counts(judge, bound)
     lengths, label_length = arrays.measured_lengths(judge, bound)
-    classes = _classes(judge, bound) if bound.target.classification else ()
+    classes = _positive_last(judge, bound, _classes(judge, bound)) if bound.target.classification else ()
     n_rows, categories = _category_counts(judge, bound)
     return Statistics(groups, classes, categories, n_rows, lengths, label_length)
+
+
+def refuse_nothing(judge: Judge, bound: BoundTrain, groups: Sequence[GroupCount]) -> None:
+    """Raise BindError where there is no row to train on, or no group."""
+    if any(group.n_rows for group in groups):
+        return
+    statement = bound.statement
+    n_rows = judge.rows("SELECT count(*)", *bound.source)[0][0]
+    if n_rows and statement.having:
+        message = f"HAVING holds for no group of the {n_rows:,} rows, so that nothing could be trained"
+        raise judge.error(message, statement.having.span)
+    message = "WHERE holds for no row of FROM" if statement.where else "FROM has no rows"
+    span = statement.where.span if statement.where else statement.source.span
+    raise judge.error(f"{message}, so that nothing could be trained", span)
 
 
 def _group_counts(judge: Judge, bound: BoundTrain) -> tuple[GroupCount, ...]:
@@ -101,9 +117,26 @@ def _grouping_mask(members: Sequence[int], n_keys: int) -> int:
     return sum(1 << (n_keys - 1 - key) for key in range(n_keys) if key not in members)
 
 
+def _positive_last(judge: Judge, bound: BoundTrain, classes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the two classes with the positive one last, as the statement has it."""
+    chosen = bound.options.positive_class
+    if chosen is None:
+        return classes
+    span = next(
+        option.value.span for option in bound.statement.options if option.name.value.casefold() == "positive_class"
+    )
+    if chosen not in classes:
+        message = f'positive_class is "{chosen}", which is no class of the label\nClasses: {", ".join(classes)}'
+        raise judge.error(message, span, did_you_mean(chosen, classes))
+    if len(classes) > 2:
+        message = f"positive_class is for labels with two classes, and this one has {len(classes)}"
+        raise judge.error(message, span, "Compare the label with the class: PREDICT label = 'class' AS name.")
+    return (*(each for each in classes if each != chosen), chosen)
+
+
 def _classes(judge: Judge, bound: BoundTrain) -> tuple[str, ...]:
     finite = "AND isfinite(t)" if types.is_floating(bound.target.type) else ""
-    before, after = arrays.each_class(bound.target.array) if bound.target.array else ("(", ")")
+    before, after = arrays.each_class(bound.target.array) if bound.target.array else _told_apart(bound.target.type)
     rows = judge.rows(
         f"SELECT {'t'.join(types.as_text(bound.target.type))} FROM (SELECT DISTINCT {before}",
         bound.target.extract,
@@ -116,6 +149,11 @@ def _classes(judge: Judge, bound: BoundTrain) -> tuple[str, ...]:
         hint = "Use WITH (task = 'regression') or linear_regression, or predict an expression such as y > 15."
         raise judge.error(message, bound.target.extract.span, hint)
     return tuple(row[0] for row in rows)
+
+
+def _told_apart(type_name: str) -> tuple[str, str]:
+    before, _, after = types.told_apart("\0", type_name).partition("\0")
+    return before, after
 
 
 def _category_counts(judge: Judge, bound: BoundTrain) -> tuple[int, tuple[int, ...]]:
@@ -167,9 +205,11 @@ def extract(
         raise judge.error(message, bound.statement.source.span, "FROM needs the same rows each time.") from None
     _refuse_other_rows(judge, bound, stats, rows)
     rows.finish(files.forget_pages if files else None)
-    hold_out(rows.split, bound.holdout, rows.offsets, rows.leaves)
+    hold_out(rows.split, bound.holdout, rows.offsets, rows.leaves, rows.hashes, rows.y)
     _refuse_one_sided(judge, bound, rows)
     if files:
+        files.discard(ROUNDED)
+        files.discard(EXACT)
         files.forget_pages()
     return _dataset(rows, stats, files), _groups(bound, stats, rows)
 
@@ -208,6 +248,7 @@ def _layout(bound: BoundTrain, stats: Statistics) -> Layout:
         classes=stats.classes if bound.target.classification else None,
         weighted=bound.options.weight is not None,
         marked=bound.holdout.kind == "where",
+        drawn=bound.holdout.drawn,
     )
 
 
@@ -228,17 +269,22 @@ def _extract_query(bound: BoundTrain, in_order: bool) -> list[str | Sql]:
     content = ", ".join(name for name, _ in columns)
     # The hash is of DOUBLE, so that the same numbers have the same order in every type; half the bytes come out where they do.
     narrow = ", ".join(f"x{n}::FLOAT AS x{n}" for n, item in enumerate(bound.items) if item.fits_float)
-    every = f"* REPLACE ({narrow})" if narrow else "*"
-    pieces: list[str | Sql] = [
-        f"SELECT {every}, {ROW_HASH.format(seed=bound.options.seed, content=content)} AS h FROM (SELECT"
-    ]
+    # Columns of FROM by position: of a join, two may have one name.
+    given = ", ".join(f"c{number}" for number in range(len(bound.columns) if bound.holdout.drawn else 0))
+    every = f"*{f' EXCLUDE ({given})' if given else ''}{f' REPLACE ({narrow})' if narrow else ''}"
+    hashes = f"{ROW_HASH.format(seed=bound.options.seed, content=content)} AS h"
+    if given:
+        split = SplitHash.of(bound.columns, bound.options.seed)
+        hashes += f", {split.rounded} AS s, {split.exact} AS t"
+    pieces: list[str | Sql] = [f"SELECT {every}, {hashes} FROM (SELECT{' *,' if given else ''}"]
     for number, (name, expression) in enumerate(columns):
         pieces += [*([","] if number else []), *expression, f"AS {name}"]
-    if not in_order:
-        return [*pieces, *bound.source, ")"]
-    keys = "".join(f"k{number} NULLS FIRST, " for number in range(len(bound.keys)))
-    # Rows of one group and one hash are put in order by SortedRows: only keys and a number are compared here.
-    return [*pieces, *bound.source, f") ORDER BY {keys}h"]
+    pieces += [*bound.source, f") AS rows({given}, {content})" if given else ")"]
+    if in_order:
+        keys = "".join(f"k{number} NULLS FIRST, " for number in range(len(bound.keys)))
+        # Rows of one group and one hash are put in order by SortedRows: only keys and a number are compared here.
+        pieces.append(f"ORDER BY {keys}h")
+    return pieces
 
 
 def _key_text(key: BoundKey) -> tuple[str | Sql, ...]:
@@ -274,7 +320,7 @@ def _refuse_other_rows(judge: Judge, bound: BoundTrain, stats: Statistics, rows:
         span = group_by.text.span if group_by else bound.statement.source.span
         hint = (
             "A key needs the same value each time, and equal values one text: no random(), epoch(x) for an INTERVAL, "
-            "lower(x) for a collation; and rows from a table or TABLESAMPLE ... REPEATABLE (seed)."
+            "lower(x) or x COLLATE POSIX for a collation; and rows from a table or TABLESAMPLE ... REPEATABLE (seed)."
         )
     else:
         message = f"FROM has {stats.n_rows:,} rows, but reading the features, the label and the keys gave {n_rows:,}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
@@ -17,15 +17,19 @@ from grouplearn.parser.statements import Feature, Sql
 from grouplearn.plan import types
 from grouplearn.plan.arrays import ArrayType, array_type, reading
 from grouplearn.plan.definition import ItemColumn
-from grouplearn.plan.expressions import Replay, star
+from grouplearn.plan.expressions import Replay, first_column, star
 from grouplearn.plan.judge import Column, Judge
 
 #: A text column without an encoder is one-hot encoded up to this many distinct values.
 AUTO_ONEHOT_LIMIT = 100
+#: More items than this are refused: what DuckDB plans grows with their square.
+MAX_ITEMS = 10_000
 #: A hash item has at most this many buckets.
 MAX_BUCKETS = 1 << 22
 
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
+#: Only where this is found may an expression be several columns.
+_STARRED = re.compile(r"\*|columns", re.IGNORECASE)
 _OPTIONS: dict[str, tuple[str, ...]] = {
     "zscore": ("scope", "impute"),
     "minmax": ("scope", "impute"),
@@ -68,9 +72,21 @@ class _Scalar:
 
 
 class FeatureBinder:
-    """Binds FEATURES items against the columns of the source."""
+    """Binds FEATURES items against the columns of the source.
 
-    def __init__(self, judge: Judge, source: Sequence[str | Sql], replay: Replay, learner: Learner) -> None:
+    Columns that are ``used`` otherwise (folded names) are none of those that a star stands for; ``label`` is no feature.
+    """
+
+    def __init__(
+        self,
+        judge: Judge,
+        source: Sequence[str | Sql],
+        replay: Replay,
+        learner: Learner,
+        label: Sql,
+        used: frozenset[str],
+    ) -> None:
+        self._label, self._used = replay.meaning(label), used
         self._learner = learner
         self._judge = judge
         self._source = tuple(source)
@@ -82,43 +98,68 @@ class FeatureBinder:
 
     def bind(self, features: Sequence[Feature]) -> tuple[BoundItem, ...]:
         """Return the items of explicit FEATURES."""
+        arguments = [argument for feature in features for argument in feature.arguments]
+        described = iter(self._described(arguments))
         for feature in features:
             for argument in feature.arguments:
-                for scalar in self._scalars(feature, argument):
+                for scalar in self._scalars(feature, argument, next(described)):
                     self._add(feature, scalar)
         return tuple(self._items)
+
+    def _described(self, arguments: Sequence[Sql]) -> Iterator[Sequence[Column]]:
+        """Yield the columns of each argument: by one question where nothing is wrong and each is one column."""
+        listed: list[str | Sql] = []
+        for argument in arguments:
+            listed += [",", argument] if listed else [argument]
+        together, _ = self._judge.tried("SELECT", *listed, *self._source)
+        if len(together) == len(arguments):
+            yield from ((column,) for column in together)
+        else:
+            yield from (self._judge.describe("SELECT", argument, *self._source) for argument in arguments)
 
     def bind_columns(self, columns: Sequence[Column], span: Span) -> tuple[BoundItem, ...]:
         """Return the items of the default FEATURES: these columns as they are."""
         self._by_default = True
-        for column in columns:
-            name = self._column("", column, span)
+        for column, name in zip(columns, self._columns("", columns, span), strict=True):
             self._add(Feature((name,), span=span), _Scalar(column.name, column.type, name))
         return tuple(self._items)
 
-    def _scalars(self, feature: Feature, argument: Sql) -> list[_Scalar]:
-        columns = self._judge.describe("SELECT", argument, *self._source)
-        several = star(self._judge.connection, argument)
+    def _scalars(self, feature: Feature, argument: Sql, columns: Sequence[Column]) -> list[_Scalar]:
+        several = star(self._judge.connection, argument) if _STARRED.search(argument.text) else None
         if several and several.as_is:
-            return [
-                _Scalar(column.name, column.type, self._column(several.table, column, argument.span))
-                for column in columns
-            ]
+            kept = [column for column in columns if column.name.casefold() not in self._used]
+            if not kept:
+                hint = "The label, GROUP BY keys, the weight and what VALIDATE looks at are none. Name features one by one."
+                raise self._judge.error("no column is left to be a feature", argument.span, hint)
+            named = self._columns(several.table, kept, argument.span)
+            return [_Scalar(column.name, column.type, name) for column, name in zip(kept, named, strict=True)]
         if several or len(columns) != 1:
             hint = "Write the expressions one by one; only *, t.* and COLUMNS(...) alone may stand for several columns."
             message = f"this item gives {len(columns)} columns"
             if several:
                 message = "this item changes the columns that it stands for"
             raise self._judge.error(message, argument.span, hint)
+        if self._replay.meaning(argument) == self._label:
+            hint = "A model would learn to copy it. Leave it out; FEATURES (*) does so by itself."
+            raise self._judge.error("this feature is the label", argument.span, hint)
         name = feature.alias.value if feature.alias and len(feature.arguments) == 1 else _name(argument.text.strip())
         return [_Scalar(name, columns[0].type, argument)]
 
-    def _column(self, table: str, column: Column, span: Span) -> Sql:
-        """Return a column that the statement does not name itself."""
+    def _columns(self, table: str, columns: Sequence[Column], span: Span) -> list[Sql]:
+        """Return columns that the statement does not name itself."""
+        self._refuse_more(len(columns), span)
+        names = [sqltext.identifier(column.name) for column in columns]
         if table:
-            return Sql(f"{sqltext.identifier(table)}.{sqltext.identifier(column.name)}", span)
-        self._replay.refuse_ambiguous(column.name, span)
-        return Sql(sqltext.identifier(column.name), span)
+            return [Sql(f"{sqltext.identifier(table)}.{name}", span) for name in names]
+        self._replay.refuse_ambiguous_among([column.name for column in columns], span)
+        return [Sql(name, span) for name in names]
+
+    def _refuse_more(self, count: int, span: Span) -> None:
+        """Raise BindError when with so many more items there would be too many."""
+        if len(self._items) + count > MAX_ITEMS:
+            message = f"FEATURES takes {MAX_ITEMS:,} items, and here are {len(self._items) + count:,}"
+            hint = "An array counts as one item: gbdt, mlp and registered networks take columns such as DOUBLE[]."
+            raise self._judge.error(message, span, hint)
 
     def _add(self, feature: Feature, scalar: _Scalar) -> None:
         encoder = feature.encoder.value.casefold() if feature.encoder else None
@@ -158,9 +199,22 @@ class FeatureBinder:
                 names = ", ".join(allowed) or "none"
                 message = f'unknown option "{option.name.value}" of {encoder}\nOptions: {names}'
                 raise self._judge.error(message, option.name.span, did_you_mean(name, allowed))
+            if name in ("impute", "method"):
+                self._refuse_column(option.value)
             value, _ = self._judge.constant(option.value)
             values[name] = self._checked(name, value, option.value.span)
         return values
+
+    def _refuse_column(self, fill: Sql) -> None:
+        """Raise BindError for what replaces missing values and is not the same in every row."""
+        column = first_column(self._judge.connection, fill)
+        if column is None:
+            return
+        message = f"missing values are replaced by 'mean', 'median' or a number, and \"{column}\" is a column"
+        hint = f"Write impute(a), impute({column}) for two columns, or coalesce(a, {column}) for one."
+        if column.casefold() in ("mean", "median"):
+            hint = f"Write '{column}' with single quotes."
+        raise self._judge.error(message, fill.span, hint)
 
     def _checked(self, name: str, value: Any, span: Span) -> Any:
         if name == "scope" and value not in ("group", "all"):
@@ -186,11 +240,11 @@ class FeatureBinder:
             impute=fill,
             scope=options.get("scope", "group"),
         )
-        self._append(item, scalar, span, "CAST((\n", "\n) AS DOUBLE)")
+        self._append(item, scalar, span, ("CAST((\n", "\n) AS DOUBLE)"))
 
     def _add_array(self, scalar: _Scalar, array: ArrayType, span: Span) -> None:
         item = Item(name=self._unique(scalar.name), kind="array", column=self._next("numeric"), encoder="array")
-        self._append(item, scalar, span, *reading(array), array=array)
+        self._append(item, scalar, span, reading(array), array=array)
 
     def _add_category(
         self, encoder: str, scalar: _Scalar, options: dict[str, Any], span: Span, automatic: bool = False
@@ -207,28 +261,33 @@ class FeatureBinder:
             scope=options.get("scope", "group"),
             buckets=options.get("buckets", 0),
         )
-        before, after = "CAST((\n", "\n) AS VARCHAR)"
+        head, tail = "", ""
         if kind == "hash":
             # md5 gives the same bucket in every DuckDB version and client; DuckDB's own hash() does not promise that.
-            before, after = f"CAST(md5_number_lower({before}", f"{after}) % {item.buckets} AS INTEGER)"
-        self._append(item, scalar, span, before, after, automatic)
+            head, tail = "CAST(md5_number_lower(", f") % {item.buckets} AS INTEGER)"
+        (before, after), (first, last) = types.as_text(scalar.type), types.as_text_of(scalar.type)
+        replayed = (head + first, last + tail)
+        self._append(item, scalar, span, (head + before, after + tail), replayed, automatic=automatic)
 
     def _append(
         self,
         item: Item,
         scalar: _Scalar,
         span: Span,
-        before: str,
-        after: str,
+        around: tuple[str, str],
+        replayed: tuple[str, str] | None = None,
+        *,
         automatic: bool = False,
         array: ArrayType | None = None,
     ) -> None:
-        stored = before + self._replay.stored(scalar.sql) + after
-        extract = Sql(before + scalar.sql.text + after, scalar.sql.span)
+        """Add an item: ``around`` is what stands before and after its expression, ``replayed`` where it predicts."""
+        stored = self._replay.stored(scalar.sql).join(replayed or around)
+        extract = Sql(scalar.sql.text.join(around), scalar.sql.span)
         place = scalar.sql.span or span
+        self._refuse_more(1, place)
         fits_float = item.kind == "numeric" and types.fits_float(scalar.type)
         self._items.append(
-            BoundItem(ItemColumn(item, stored), extract, place, scalar.sql, automatic, array, fits_float)
+            BoundItem(ItemColumn(item, stored, scalar.type), extract, place, scalar.sql, automatic, array, fits_float)
         )
 
     def _unique(self, name: str) -> str:

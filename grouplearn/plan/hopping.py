@@ -18,7 +18,7 @@ def settle(judge: Judge, options: tuple[Option, ...], run: dict[str, Any]) -> No
     if "replay" in given and run.get("operator", "auto") == "auto":
         run["operator"] = "mop"
     if "replay" in given and "scheduler" in given:
-        message = "scheduler and replay contradict each other: the visits that are repeated were scheduled before"
+        message = "scheduler and replay contradict each other: replay repeats a schedule that there is"
         raise judge.error(message, given["scheduler"].name.span, "Leave out one of them.")
     own = next((name for name in _OWN if name in given), None)
     if own is not None and run.get("operator", "auto") != "mop":

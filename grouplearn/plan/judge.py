@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import duckdb
 
-from grouplearn.errors import BindError, Error, Span, cells
+from grouplearn.errors import BindError, Error, Span, TrainingError, cells
 from grouplearn.parser.statements import Sql
 
 #: A query as literal text and user fragments; each fragment gets lines of its own so that DuckDB's line number finds it.
@@ -20,6 +20,8 @@ _LOCATION = re.compile(r"\n\nLINE (\d+): (.*)\n( *)(\^+)", re.DOTALL)
 _NAME = re.compile(r'^Referenced \w+ "([^"]+)"')
 _KIND = re.compile(r"^(\w+(?: \w+)?) Error: ")
 
+_OUT_OF_MEMORY = "DuckDB had not enough memory to read the rows, so nothing was trained"
+_LESS_MEMORY = "Give it more with a higher memory_limit, or let fewer threads share it: SET threads = 2."
 _AGGREGATE = "an aggregate has no value of its own for each row"
 _AGGREGATE_HINT = "Aggregate in a subquery: (SELECT max(x) FROM ...), or in FROM (SELECT ..., max(x) OVER (...) ...)."
 
@@ -48,7 +50,34 @@ class Judge:
 
     def describe(self, *pieces: str | Sql) -> tuple[Column, ...]:
         """Return the columns of the query without running it."""
-        return tuple(Column(row[0], row[1]) for row in self.rows("DESCRIBE", *pieces))
+        columns, refused = self._tried(pieces)
+        if refused is None:
+            return columns
+        try:
+            # Run as a statement, the error says where it is.
+            described = self.connection.execute(_assemble(("DESCRIBE", *pieces))).fetchall()
+        except duckdb.Error as error:
+            # What DuckDB makes several statements of (PIVOT) is run when it is asked for, and has aborted a transaction.
+            self.refuse(refused if "transaction is aborted" in str(error) else error, ("DESCRIBE", *pieces))
+        return tuple(Column(row[0], row[1]) for row in described)
+
+    def tried(self, *pieces: str | Sql) -> tuple[tuple[Column, ...], str]:
+        """Return the columns of the query and no text, or none and why DuckDB refuses it.
+
+        A statement that DuckDB refuses aborts the transaction; a question that is only asked here does not.
+        """
+        columns, refused = self._tried(pieces)
+        return columns, "" if refused is None else str(refused)
+
+    def _tried(self, pieces: Pieces) -> tuple[tuple[Column, ...], duckdb.Error | None]:
+        try:
+            query = self.connection.sql(_assemble(pieces))
+            found = zip(query.columns, query.types, strict=True)
+            return tuple(Column(name, str(kind)) for name, kind in found), None
+        except duckdb.InterruptException:
+            raise
+        except duckdb.Error as error:
+            return (), error
 
     def constant(self, fragment: Sql) -> tuple[Any, str]:
         """Return the value and DuckDB type of a constant expression."""
@@ -60,6 +89,8 @@ class Judge:
         if isinstance(error, duckdb.InterruptException):
             raise error
         message = str(error)
+        if "Out of Memory Error: " in message:
+            raise TrainingError(_OUT_OF_MEMORY, hint=_LESS_MEMORY) from None
         location = _LOCATION.search(message)
         head = _KIND.sub("", message[: location.start()] if location else message).strip()
         lines = [line for line in head.splitlines() if line.strip()]
@@ -76,8 +107,9 @@ class Judge:
         before, token = _around_caret(location)
         within = fragment.span
         # What stands before the token tells it from the same word elsewhere, in a string say.
-        found = self.text.find(before + token, within.start, within.end)
-        found = found + len(before) if found >= 0 else self.text.find(token, within.start, within.end)
+        wide = fragment.searched or within
+        found = self.text.find(before + token, wide.start, wide.end)
+        found = found + len(before) if found >= 0 else self.text.find(token, wide.start, wide.end)
         return Span(found, found + len(token)) if token and found >= 0 else within
 
     def _named_span(self, head: str, pieces: Pieces) -> Span | None:

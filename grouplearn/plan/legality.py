@@ -37,7 +37,7 @@ RULES: tuple[Rule, ...] = (
         "mop",
         frozenset({Access.ALGEBRAIC, Access.SAMPLING}),
         (),
-        "only the state of a learner that takes the rows one after the other can hop between shards",
+        "only a network, which trains batch by batch, can go from worker to worker between batches",
     ),
     Rule(
         "switching",
@@ -70,7 +70,7 @@ def changes_models(operator: str, access: Access) -> bool:
 
 def depends_on(operator: str) -> str:
     """Return what the models of an operator that changes them depend on."""
-    return "the order of the visits" if operator == "mop" else "the number of workers"
+    return "the order in which they see the rows" if operator == "mop" else "the number of workers"
 
 
 def runtimes(operator: str, access: Access) -> tuple[str, ...]:
@@ -85,9 +85,10 @@ def refusal(operator: str, access: Access, executor: str) -> str | None:
     if rule is None or executor in rule.runtimes or (executor == "auto" and rule.runtimes):
         return None
     if not rule.runtimes:
-        return f"operator {operator} does not run {access.value} learners, because {rule.reason}"
+        return f"operator {operator} does not run learners that train on {access.words}, because {rule.reason}"
     places = " or ".join(f"'{name}'" for name in rule.runtimes)
-    return f"operator {operator} runs {access.value} learners with executor = {places} only, because {rule.reason}"
+    what = f"learners that train on {access.words}"
+    return f"operator {operator} runs {what} with executor = {places} only, because {rule.reason}"
 
 
 def _rule(operator: str, access: Access) -> Rule | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from grouplearn.plan.amounts import amount_of_bytes, counted, rounded_seconds, share
 from grouplearn.plan.choose import Choice
 from grouplearn.plan.coefficients import Coefficients, corrected, pilot_ratio
-from grouplearn.plan.explain import unit_label
+from grouplearn.plan.explain import unit_groups, unit_label
 from grouplearn.plan.gantt import Bar
 from grouplearn.plan.physical import PhysicalPlan
 
@@ -82,7 +82,7 @@ def comparison(measured: Measured) -> list[tuple[str, str, str]]:
     """Return what is compared, as texts: name, estimate, measurement."""
     sides = (measured.estimated, measured.measured)
     rows = [
-        ("makespan", [rounded_seconds(side.makespan) for side in sides]),
+        ("run time", [rounded_seconds(side.makespan) for side in sides]),
         ("idle", [share(side.idle) for side in sides]),
         ("workers with work", [f"{side.workers:,}" for side in sides]),
         ("units", [f"{side.units:,}" for side in sides]),
@@ -117,12 +117,13 @@ def _bar(physical: PhysicalPlan, row: Ran) -> Bar:
     if row.unit >= len(physical.units):
         return Bar(row.worker, row.started, row.ended, 0, f"unit {row.unit}")
     unit = physical.units[row.unit]
-    return Bar(row.worker, row.started, row.ended, unit.group, unit_label(physical, unit), row.kind)
+    label, name = unit_label(physical, unit), unit_groups(physical, unit)
+    return Bar(row.worker, row.started, row.ended, unit.group, label, row.kind, name)
 
 
 def _verdict(learner: str, ratio: float | None, units: int) -> str:
     if ratio is None:
-        return f"{counted(units, 'unit')} this short say nothing about the coefficients of {learner}"
+        return f"{counted(units, 'unit')} this short say nothing about the estimates of {learner}"
     return (
         f"{learner} took {ratio:.2g} times its estimate (median of {counted(units, 'unit')}); "
         "later estimates of it are corrected"

@@ -49,6 +49,7 @@ class RunOptions:
     min_rows: int = 2
     task: Task | None = None
     class_weight: Any = None
+    positive_class: str | None = None
     weight: Sql | None = None
     memory_limit: int | None = None
     node_price: float | None = None
@@ -119,6 +120,12 @@ def _task(value: Any) -> Task | None:
     return Task.REGRESSION if name == "regression" else Task.MULTICLASS
 
 
+def _class(value: Any) -> str:
+    if value is None:
+        raise ValueError("must be a class of the label, got NULL")
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _class_weight(value: Any) -> Any:
     if isinstance(value, str) and value.lower() == "balanced":
         return "balanced"
@@ -137,21 +144,25 @@ RUN_OPTIONS: Mapping[str, RunOption] = {
     "epochs": RunOption("most passes over the data", _whole(1)),
     "seed": RunOption("seed of splits, shuffles and initial weights", _whole(0, _MOST_SEED), setting=True),
     "early_stopping": RunOption("epochs without a better validation metric after which a trial stops", _whole(1)),
-    "executor": RunOption("where units run", _one_of(*EXECUTORS), setting=True),
+    "executor": RunOption("where models train: 'local', 'ray' or 'auto'", _one_of(*EXECUTORS), setting=True),
     "workers": RunOption("number of workers", _whole(1), setting=True),
-    "operator": RunOption("how units are laid out over workers", _one_of(*OPERATORS), setting=True),
-    "scheduler": RunOption("who decides where packs hop under operator mop", _one_of(*SCHEDULERS)),
-    "replicas": RunOption("workers that have the rows of each shard under operator mop", _whole(1)),
-    "replay": RunOption("model whose run is repeated, visit by visit", _model_name),
+    "operator": RunOption("how the work is divided among workers, see Operators", _one_of(*OPERATORS), setting=True),
+    "scheduler": RunOption("operator mop: who decides which networks go to which worker next", _one_of(*SCHEDULERS)),
+    "replicas": RunOption("operator mop: how many workers hold the same part of a group's rows", _whole(1)),
+    "replay": RunOption("operator mop: model whose run is repeated, in the same order of rows", _model_name),
     "trials": RunOption("configurations tried, where OVER does not list them all", _whole(1, MAX_CONFIGS)),
-    "reduction_factor": RunOption("HYPERBAND and ASHA: one trial in this many goes on", _whole(2)),
+    "reduction_factor": RunOption("HYPERBAND and ASHA: of each round one trial in this many goes on", _whole(2)),
     "min_epochs": RunOption("ASHA: epochs of a trial before it is first judged", _whole(1)),
     "parallel_trials": RunOption("ASHA: trials in training at a time", _whole(1, MAX_CONFIGS)),
     "interval": RunOption("PBT: epochs after which losers go on from copies of winners", _whole(1)),
     "search_scope": RunOption("whether each group decides about its trials, or all together", _one_of(*SCOPES)),
-    "min_rows": RunOption("fewest training rows of a group; smaller groups fail", _whole(1)),
+    "min_rows": RunOption("fewest training rows of a group, 2 unless said; smaller groups fail", _whole(1)),
     "task": RunOption("classification or regression, where the learner does both", _task),
     "class_weight": RunOption("'balanced' or weights by class", _class_weight),
+    "positive_class": RunOption(
+        "of two classes the one that probability is of, and f1, precision and recall; the greater one unless said",
+        _class,
+    ),
     "weight": RunOption("row weight, an expression over the columns of FROM", lambda value: value),
     "memory_limit": RunOption("memory that all workers together may take, such as '8GB'", check_size, setting=True),
     "durable": RunOption(

@@ -27,6 +27,7 @@ from grouplearn.plan.bound import BoundTrain
 from grouplearn.plan.coefficients import Rates
 from grouplearn.plan.definition import ModelDefinition
 from grouplearn.plan.extract import Statistics
+from grouplearn.plan.unused import Unused
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.workload import Hops, Visits, Workload
 
@@ -53,6 +54,8 @@ RAY_REPAYS_SECONDS = 120.0
 class PhysicalPlan:
     """What will run: the label's task, epochs, the units, and the number of workers; ``recorded`` visits are repeated.
 
+    ``unused`` rows are counted for EXPLAIN alone.
+
     Units depend on the statement and the data alone: operators and workers differ in where and when they run, so the
     models are the same.
     """
@@ -67,6 +70,7 @@ class PhysicalPlan:
     units: tuple[Unit, ...]
     rates: Rates = field(default_factory=Rates)
     recorded: Visits | None = None
+    unused: Unused = field(default_factory=Unused)
 
     def workload(self, workers: int) -> Workload:
         """Return what operators need to know of the work."""
@@ -201,12 +205,13 @@ def pack_configs(
     )
 
 
-def solves(bound: BoundTrain, stats: Statistics, task: Task, width: int) -> bool:
+def solves(bound: BoundTrain, task: Task, width: int) -> bool:
     """Whether small groups train in batched solves, where nobody looks at every epoch of every trial."""
     if looks_at_epochs(bound) or not isinstance(bound.learner, StackLearner):
         return False
-    outputs = len(stats.classes) if task is Task.MULTICLASS else 0
-    return width <= DENSE_COLUMNS and bound.learner.gathers(Problem(task, width, outputs), bound.configs)
+    # A group may have two classes of a label with more: it trains as it would alone. The others tell when they train.
+    fewest = Task.BINARY if task is Task.MULTICLASS else task
+    return width <= DENSE_COLUMNS and bound.learner.gathers(Problem(fewest, width), bound.configs)
 
 
 def looks_at_epochs(bound: BoundTrain) -> bool:
@@ -224,7 +229,7 @@ def gather_small_groups(bound: BoundTrain, stats: Statistics, task: Task, width:
     if isinstance(bound.learner, SideBySideLearner) and width <= DENSE_COLUMNS:
         whole = bound.options.operator in WHOLE_OPERATORS
         return stand_abreast([group.n_rows for group in stats.groups], width, whole)
-    if not solves(bound, stats, task, width):
+    if not solves(bound, task, width):
         return tuple((number,) for number in range(len(stats.groups)))
     by_size: dict[int, list[int]] = {}
     large: list[tuple[int, ...]] = []
@@ -304,7 +309,7 @@ def _units(
     outputs = len(stats.classes) if task is Task.MULTICLASS else 1
     together = bound.holdout.folds if folds_in_one_pass(bound, width) else 0
     folds = (-1,) if together else (*range(bound.holdout.folds), -1)
-    stored, solved = _stored(bound, width), solves(bound, stats, task, width)
+    stored, solved = _stored(bound, width), solves(bound, task, width)
     units: list[Unit] = []
 
     @functools.cache  # of many thousand groups, many have the same number of rows
@@ -360,8 +365,11 @@ def definition(physical: PhysicalPlan, statement: str) -> ModelDefinition:
         configs=bound.configs,
         metric=physical.metric,
         greater_is_better=METRICS[physical.metric].greater_is_better,
-        metrics=metrics_for(physical.task, arrays=bound.target.array is not None),
+        metrics=metrics_for(physical.task, bound.target.array is not None, physical.metric),
         missing_group=bound.statement.missing_group or "parent",
         seed=bound.options.seed,
         keep_best=bound.keep_best,
+        null_label=bound.statement.null_label or "skip",
+        weight_sql=bound.weight_sql,
+        refit=bound.refit or bound.holdout.kind == "folds",
     )

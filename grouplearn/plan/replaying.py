@@ -37,7 +37,7 @@ def check_same(judge: Judge, bound: BoundTrain, earlier: Earlier) -> None:
     name = f'model "{earlier.name}"'
     problem = None
     if earlier.operator != "mop":
-        problem = f"{name} was trained by operator {earlier.operator}, which has no visits to repeat"
+        problem = f"{name} was trained by operator {earlier.operator}, which has no schedule to repeat"
     elif earlier.learner != bound.learner.name:
         problem = f"{name} is a model of {earlier.learner}, and this one is of {bound.learner.name}"
     elif earlier.seed != bound.options.seed:

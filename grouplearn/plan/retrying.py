@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from grouplearn import sqltext
 from grouplearn.data.dataset import Group
@@ -17,21 +17,13 @@ from grouplearn.plan.judge import Judge
 from grouplearn.schedule.messages import Unit
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """A unit that trains part of what a planned one would, and the planned one's number."""
-
-    unit: Unit
-    planned: int
-
-
-def cut(units: Sequence[Unit], wanted: Mapping[int, Collection[int]]) -> tuple[Cut, ...]:
+def cut(units: Sequence[Unit], wanted: Mapping[int, Collection[int]]) -> tuple[Unit, ...]:
     """Return the units that train the ``wanted`` configs of each group, and nothing else.
 
     Groups that stood side by side stay so where the same of their configs are wanted. Before: a unit of groups 0, 1, 2 and
     configs 0, 1, and ``{0: {0, 1}, 2: {0, 1}}``. After: one of groups 0, 2 and configs 0, 1.
     """
-    found: list[Cut] = []
+    found: list[Unit] = []
     numbers = itertools.count(1 + max((unit.id for unit in units), default=-1))
     for unit in units:
         groups_of: dict[tuple[int, ...], list[int]] = {}
@@ -42,8 +34,9 @@ def cut(units: Sequence[Unit], wanted: Mapping[int, Collection[int]]) -> tuple[C
         for place, (configs, (first, *others)) in enumerate(groups_of.items()):
             share = (1 + len(others)) * len(configs) / (len(unit.groups) * len(unit.configs))
             number = next(numbers) if place else unit.id
-            part = replace(unit, id=number, group=first, others=tuple(others), configs=configs, cost=unit.cost * share)
-            found.append(Cut(part, unit.id))
+            found.append(
+                replace(unit, id=number, group=first, others=tuple(others), configs=configs, cost=unit.cost * share)
+            )
     return tuple(found)
 
 
@@ -94,8 +87,10 @@ def changed(stored: ModelDefinition, now: ModelDefinition) -> str | None:
     if not set(now.classes) <= set(stored.classes):
         new = sorted(set(now.classes) - set(stored.classes))
         return f"the label has classes that the model does not know: {', '.join(new[:3])}"
+    # Models of earlier versions say nothing of types: their expressions are the statement's, but not what casts them.
+    typed = all(entry.type is not None for entry in stored.items)
     compared = (
-        ("features", tuple(map(_told, stored.items)), tuple(map(_told, now.items))),
+        ("features", [_told(entry, typed) for entry in stored.items], [_told(entry, typed) for entry in now.items]),
         ("keys", stored.keys, now.keys),
         ("label", (stored.target_sql, stored.label_type), (now.target_sql, now.label_type)),
         ("configurations", _points(stored), _points(now)),
@@ -103,9 +98,10 @@ def changed(stored: ModelDefinition, now: ModelDefinition) -> str | None:
     return next((f"its {what} are no longer those of the model" for what, old, new in compared if old != new), None)
 
 
-def _told(entry: ItemColumn) -> tuple[object, ...]:
+def _told(entry: ItemColumn, typed: bool) -> tuple[object, ...]:
     item = entry.item
-    return item.name, item.kind, item.column, item.encoder, item.impute, item.scope, item.buckets, entry.sql
+    told = (item.name, item.kind, item.column, item.encoder, item.impute, item.scope, item.buckets)
+    return (*told, entry.sql) if typed else told
 
 
 def _points(definition: ModelDefinition) -> list[tuple[object, ...]]:

@@ -34,9 +34,7 @@ class RowOrder:
         """Return the order of rows by their key texts, NULLs first, and then by ``hashes``."""
         coded = [_coded(key) for key in keys]
         group = _groups([codes for codes, _ in coded], len(hashes))
-        order = np.argsort(hashes)
-        small = group.astype(np.uint16) if group.max(initial=0) < _COUNTED_GROUPS else group
-        order = order[np.argsort(small[order], kind="stable")]
+        order = grouped(group, np.argsort(hashes))
         group, hashes = group[order], hashes[order]
         first = np.ones(len(order), dtype=np.bool_)
         first[1:] = group[1:] != group[:-1]
@@ -48,6 +46,12 @@ class RowOrder:
         columns = [[texts[code] for code in codes[order[firsts]].tolist()] for codes, texts in coded]
         leaves = tuple(zip(*columns, strict=True)) if keys else ((),) * firsts.size
         return cls(place, leaves, firsts, tied)
+
+
+def grouped(group: IntArray, order: IntArray) -> IntArray:
+    """Return the rows of ``order`` group by group, in their order within each."""
+    small = group.astype(np.uint16) if group.max(initial=0) < _COUNTED_GROUPS else group
+    return order[np.argsort(small[order], kind="stable")]
 
 
 def _coded(key: pa.ChunkedArray) -> tuple[IntArray, list[str | None]]:

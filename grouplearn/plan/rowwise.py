@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from grouplearn.errors import BindError
 from grouplearn.parser.statements import Sql
-from grouplearn.plan.expressions import looks_at_other_rows
+from grouplearn.plan.expressions import columns_used, looks_at_other_rows
 from grouplearn.plan.judge import Judge
 
 
@@ -15,27 +15,33 @@ def refuse_aggregates(judge: Judge, source: Sequence[str | Sql], fragments: Sequ
     if _fits_rows(judge, source, fragments):
         return
     for fragment in fragments:
-        try:
-            judge.describe("SELECT *,", fragment, *source)
-        except BindError as error:
-            raise judge.error(error.message, fragment.span, error.hint) from None
+        if judge.tried("SELECT *,", fragment, *source)[1]:
+            try:
+                judge.describe("SELECT *,", fragment, *source)
+            except BindError as error:
+                raise judge.error(error.message, fragment.span, error.hint) from None
 
 
 def _fits_rows(judge: Judge, source: Sequence[str | Sql], fragments: Sequence[Sql]) -> bool:
     listed: list[str | Sql] = []
     for fragment in fragments:
         listed += [",", fragment]
-    try:
-        judge.describe("SELECT *", *listed, *source)
-    except BindError:
-        return False
-    return True
+    return not judge.tried("SELECT *", *listed, *source)[1]
 
 
 def refuse_windows(judge: Judge, fragments: Sequence[Sql]) -> None:
     """Raise BindError at the first window function: a prediction sees one row, or some, never those it was trained on."""
     for fragment in fragments:
-        if looks_at_other_rows(judge.connection, fragment):
+        if "over" in fragment.text.casefold() and looks_at_other_rows(judge.connection, fragment):
             message = "a window function reads other rows, and a prediction has only its own"
             hint = "Compute it in FROM (SELECT *, lag(x) OVER (...) AS previous FROM ...), and predict from rows that have it."
+            raise judge.error(message, fragment.span, hint)
+
+
+def refuse_places(judge: Judge, fragments: Sequence[Sql]) -> None:
+    """Raise BindError at the first ``rowid``: the place of a row in a table says nothing about rows of another one."""
+    for fragment in fragments:
+        if "rowid" in fragment.text.casefold() and columns_used(judge.connection, fragment, frozenset({"rowid"})):
+            message = "rowid is the place of a row in its table, which tells nothing about the rows to predict"
+            hint = "Name a column for the order of rows where it matters: FROM (SELECT *, row_number() OVER (ORDER BY ...) ...)."
             raise judge.error(message, fragment.span, hint)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 from grouplearn import sqltext
 from grouplearn.errors import Span
@@ -92,6 +92,10 @@ class SearchBinder:
         options, method = self._options, search.method
         self._check_procedure(statement, search)
         epochs = options.epochs or self._learner.default_epochs or 1
+        resource: Literal["epochs", "rows"] = "epochs"
+        if method in ("hyperband", "asha") and self._learner.access is Access.ALGEBRAIC:
+            self._refuse_min_epochs(statement, method)
+            resource, epochs = "rows", procedures.parts(options.reduction_factor)
         if options.min_epochs > epochs:
             place = _span_of(statement, "min_epochs") or search.span
             raise self._judge.error(f"min_epochs is more than the {epochs} epochs of a trial", place)
@@ -105,14 +109,24 @@ class SearchBinder:
             dimensions=dimensions,
             base=base,
             trials=min(trials, whole) if method == "hyperband" else trials,
-            epochs=epochs,
+            budget=epochs,
             seed=options.seed,
             factor=options.reduction_factor,
             least=options.min_epochs,
             slots=options.parallel_trials,
             interval=options.interval or max(1, epochs // 10),
             shared=options.search_scope == "all",
+            resource=resource,
         )
+
+    def _refuse_min_epochs(self, statement: TrainModel, method: str) -> None:
+        place = _span_of(statement, "min_epochs")
+        if place is not None:
+            message = (
+                f"{method.upper()} judges trials of {self._learner.name} that have converged on part of the rows, "
+            )
+            message += "and min_epochs is for trials that are judged between epochs"
+            raise self._judge.error(message, place, "Leave it out, or use a network, such as mlp.")
 
     def _check_procedure(self, statement: TrainModel, search: Search) -> None:
         """Raise where the procedure cannot search over this learner or judge its trials."""
@@ -162,7 +176,7 @@ class SearchBinder:
                 f"PBT changes hyperparameters in the middle of training, and {learner.name} minimises one objective"
             )
             raise self._judge.error(
-                message, span, "Use OVER HYPERBAND, ASHA, TPE, RANDOM or GRID, or a learner by SGD."
+                message, span, "Use OVER HYPERBAND, ASHA, TPE, RANDOM or GRID, or a network, such as mlp."
             )
 
     def _refuse_idle(self, statement: TrainModel) -> None:

@@ -23,6 +23,8 @@ from grouplearn.plan.row_order import IntArray, Keys, RowOrder
 
 #: Values transposed at a time: columns of Arrow become rows of a dataset while both fit the cache.
 _TRANSPOSED_VALUES = 1 << 18
+#: Arrays that nobody needs once the split is drawn, by name.
+ROUNDED, EXACT = "split_rounded", "split_exact"
 #: Values looked at together where whole arrays would not fit in memory.
 _CHUNK_VALUES = 1 << 20
 
@@ -40,7 +42,8 @@ class Layout:
     """What the columns of a batch are: keys ``k0, k1, ...``, items ``x0, x1, ...``, the label ``y``, the hash ``h``.
 
     ``classes`` are the texts that a class label takes (None: the label is a number). ``weighted``: there is a column
-    ``w``. ``marked``: there is a column ``v``, true in rows held out. ``label_length`` is that of labels that are arrays.
+    ``w``. ``marked``: there is a column ``v``, true in rows held out. ``drawn``: there are columns ``s`` and ``t``, the
+    rounded and the exact hash that a split is drawn by. ``label_length`` is that of labels that are arrays.
     """
 
     n_keys: int
@@ -48,6 +51,7 @@ class Layout:
     classes: tuple[str, ...] | None
     weighted: bool
     marked: bool
+    drawn: bool = False
     label_length: int = 0
 
     @property
@@ -104,6 +108,9 @@ class SortedRows:
         self.y: FloatArray = new("y", (n_rows, *label), np.float64)
         self.weight: FloatArray = new("weight", (n_rows,), np.float64)
         self.split: npt.NDArray[np.int16] = new("split", (n_rows,), np.int16)
+        drawn = (n_rows if layout.drawn else 0,)
+        #: The rounded and the exact hash of each row of FROM.
+        self.hashes = (new(ROUNDED, drawn, np.uint64), new(EXACT, drawn, np.uint64))
         self._texts = {item.column: _Texts() for item in layout.items if item.kind == "category"}
         self._taking = Lock()  # a batch, or a number for a text: by one thread at a time
         self.n_read = 0
@@ -150,13 +157,18 @@ class SortedRows:
         self.y[rows] = self._labels(batch.column("y"))
         self.weight[rows] = _floats(batch.column("w")) if self._layout.weighted else 1.0
         self.split[rows] = batch.column("v").to_numpy(zero_copy_only=False) if self._layout.marked else 0
+        for name, hashes in zip("st", self.hashes if self._layout.drawn else (), strict=False):
+            hashes[rows] = batch.column(name).to_numpy()
 
     def _labels(self, label: Any) -> FloatArray:
         classes, length = self._layout.classes, self._layout.label_length
         if length:
             values = arrays.numbers(label, length, byte_scale=1.0)
             return values if classes is None else arrays.class_numbers(values, classes)
-        return _floats(label if classes is None else _class_numbers(label, classes))
+        found = _floats(label if classes is None else _class_numbers(label, classes))
+        # A label that is no number, as is told from none at all.
+        odd = np.isnan(found) & label.is_valid().to_numpy(zero_copy_only=False)
+        return np.where(odd, np.inf, found) if odd.any() else found
 
     def finish(self, forget_pages: Callable[[], None] | None = None) -> None:
         """Number category texts by their place in the sorted dictionary, and put equal hashes in order.
@@ -251,7 +263,8 @@ class SortedRows:
     def _sort(self, rows: slice) -> None:
         """Sort rows by their bits: any order will do that content alone decides."""
         order = np.lexsort([column for bits in self._bits() for column in np.atleast_2d(bits[rows].T)])
-        for array in (self.numeric, self.codes, self.y, self.weight, self.split):
+        hashes = self.hashes if self._layout.drawn else ()
+        for array in (self.numeric, self.codes, self.y, self.weight, self.split, *hashes):
             array[rows] = array[rows][order]
 
     def _bits(self) -> Sequence[npt.NDArray[Any]]:

@@ -51,7 +51,8 @@ def bind_added(
             raise judge.error(message, statement.span, "Give it, or continue a trial: FROM TRIAL n.")
         return _consistent(judge, statement, learner, {**plan.base, **given}), None
     if not plan.continues:
-        message = f"OVER {plan.method.upper()} trains every trial in one go, so none can be continued"
+        how = "in one go" if plan.resource == "epochs" else "anew on more rows"
+        message = f"OVER {plan.method.upper()} trains every trial {how}, so none can be continued"
         raise judge.error(message, statement.parent.span, "Leave FROM TRIAL out.")
     parent = bind_trial(judge, statement.parent, trials)
     if parent not in going:

@@ -8,6 +8,16 @@ from typing import Literal
 _NUMERIC = re.compile(r"^(U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|BIGNUM|FLOAT|DOUBLE|DECIMAL\(.*\)|BOOLEAN)$")
 _CATEGORY = re.compile(r"^(VARCHAR|ENUM\(.*\)|UUID|CHAR)$", re.DOTALL)
 _FITS_FLOAT = re.compile(r"^(FLOAT|U?TINYINT|U?SMALLINT|BOOLEAN)$")
+_WHOLE = r"(?:U?(?:TINY|SMALL|BIG|HUGE)INT|U?INTEGER|BIGNUM)"
+#: The types that a category is cast to where it is replayed: any other is read as a text, and a text is one already.
+_CAST = re.compile(
+    rf"^({_WHOLE}|BOOLEAN|DECIMAL\(.*\)|FLOAT|DOUBLE|DATE|TIME.*|INTERVAL|UUID|BLOB|BIT)$",
+)
+#: What a cast may round to, and the type in which what it rounded differs from what it was.
+_ROUNDED = (
+    (re.compile(rf"^({_WHOLE}|BOOLEAN|DECIMAL\(.*\))$"), "DOUBLE"),
+    (re.compile(r"^(DATE|TIMESTAMP_M?S)$"), "TIMESTAMP"),
+)
 _NESTED = re.compile(r"(\]$|^(STRUCT|MAP|UNION|LIST)\b)")
 
 Kind = Literal["numeric", "category", "other"]
@@ -43,9 +53,36 @@ def fits_float(type_name: str) -> bool:
 def as_text(type_name: str) -> tuple[str, str]:
     """Return what stands before and after an expression to make it a text; equal values have equal texts.
 
-    DuckDB takes 0.0 and -0.0 for one value, with two texts; -0.0 + 0 is 0.0.
+    DuckDB takes 0.0 and -0.0 for one value, with two texts; -0.0 + 0 is 0.0. A moment reads as it does in UTC, whatever the
+    time zone of the session.
     """
-    return "CAST((", ") + 0 AS VARCHAR)" if is_floating(type_name) else ") AS VARCHAR)"
+    if is_floating(type_name):
+        return "CAST((\n", "\n) + 0 AS VARCHAR)"
+    if type_name == "TIMESTAMP WITH TIME ZONE":
+        return "replace(CAST((\n", "\n) AT TIME ZONE 'UTC' AS VARCHAR) || '+00', 'infinity+00', 'infinity')"
+    return "CAST((\n", "\n) AS VARCHAR)"
+
+
+def as_text_of(type_name: str) -> tuple[str, str]:
+    """As ``as_text``, of an expression that may have another type by now: its value is cast to ``type_name`` first.
+
+    1.0 of DOUBLE is the 1 of an INTEGER; 1.5, which a cast would round to 2, is none of its values and NULL, as is what
+    cannot be cast.
+    """
+    before, after = as_text(type_name)
+    if not _CAST.match(type_name):
+        return before, after
+    wide = next((wide for narrow, wide in _ROUNDED if narrow.match(type_name)), None)
+    if wide is None:
+        return f"{before}TRY_CAST((\n", f"\n) AS {type_name}){after}"
+    same = f"coalesce(TRY_CAST(TRY_CAST(v AS {type_name}) AS {wide}) = TRY_CAST(v AS {wide}), true)"
+    kept = f"CASE WHEN {same} THEN {before}TRY_CAST(v AS {type_name}){after} END"
+    return "list_transform([(\n", f"\n)], lambda v: {kept})[1]"
+
+
+def told_apart(sql: str, type_name: str) -> str:
+    """Return an expression in parentheses, other texts being other values whatever the collation of a column or a session."""
+    return f"(({sql}\n) COLLATE POSIX)" if type_name == "VARCHAR" else f"({sql}\n)"
 
 
 def is_classless(type_name: str) -> bool:

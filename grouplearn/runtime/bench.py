@@ -12,6 +12,7 @@ import numpy as np
 from grouplearn.data.dataset import Dataset
 from grouplearn.data.shard import RowNumbers
 from grouplearn.learners.base import Gang, Interrupted
+from grouplearn.runtime.chosen_rows import count
 from grouplearn.runtime.evaluation import evaluate
 from grouplearn.runtime.fit import Pack, Training, fit_together
 from grouplearn.runtime.gather import train_gathered
@@ -41,6 +42,7 @@ from grouplearn.runtime.unit import (
     train_unit,
 )
 from grouplearn.schedule.messages import Blocks, Step, Unit
+from grouplearn.schedule.partition import cut_evenly
 
 #: Steps of several workers at the same time.
 GANG_KINDS = ("boost", "descend")
@@ -198,7 +200,7 @@ class Bench:
         unit = step.unit
         try:
             with np.errstate(all="ignore"):
-                part = self.part(step, decided, Blocks(0, decided.n_blocks))
+                part = self.part(_with_own_blocks(step, decided), decided, Blocks(0, decided.n_blocks))
                 pack = pack_of(self._job, unit, unit.configs, part, throttled.add, watch.cancelled)
                 training = fit_together(pack, gang)
                 if step.rank:
@@ -233,7 +235,7 @@ class Bench:
         unit, wanted = step.unit, decided.clipped(step.blocks)
         runs = [decided.clipped(run) for run in self._runs[unit.group]]
         around = [run for run in runs if run.first <= wanted.first and wanted.last <= run.last]
-        run = around[0] if around and len(wanted) else wanted
+        run = around[0] if around and len(wanted) and held_out is None else wanted
         pieces = run if held_out is None else held_out
         key = (unit.group, unit.fold, run, pieces)
         if key not in self._parts:
@@ -270,6 +272,14 @@ class Bench:
             fetched,
             self._take_loaded(),
         )
+
+
+def _with_own_blocks(step: Step, decided: Outline) -> Step:
+    """Return a member's step on its part of the blocks that there are: schedules count blocks by rows not all of which train."""
+    if decided.n_blocks < step.size:
+        blocks, workers = count(decided.n_blocks, "block"), count(step.size, "worker")
+        raise ValueError(f"{workers} cannot train one model together on {blocks} of training rows; hint: fewer workers")
+    return replace(step, blocks=cut_evenly(decided.n_blocks, step.size)[step.rank])
 
 
 def failed_step(step: Step, result: UnitResult, worker: int = 0, at: float = 0.0) -> StepAnswer:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data import encoders, shard
 from grouplearn.data.arrays import block_rows
-from grouplearn.data.dataset import Dataset, FloatArray, Group
+from grouplearn.data.dataset import Dataset, FloatArray, Group, has_label
 from grouplearn.data.encoders import FittedItem
 from grouplearn.data.shard import Matrix, RowNumbers
-from grouplearn.learners.base import Learner
+from grouplearn.learners.base import Learner, Task
 from grouplearn.runtime.job import Job
+from grouplearn.runtime.sampled_rows import group_seed, sample, share_of
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -30,26 +31,50 @@ class GroupFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ChosenRows:
-    """A group's rows that train and that are held out, each with the cuts of its blocks, and the fitted encoders."""
+    """A group's rows that train and that are held out, each with the cuts of its blocks, and the fitted encoders.
+
+    ``n_skipped`` rows are neither: they have no label, or weight 0.
+    """
 
     learner: Learner
     train: Rows
     valid: Rows
     fitted: tuple[FittedItem, ...]
     dense_columns: int
+    n_skipped: int
 
     @classmethod
     def of(cls, job: Job, group: Group, fold: int) -> ChosenRows:
-        """Choose the rows, cut them into blocks and fit the encoders; raises GroupFailed."""
+        """Choose the rows, cut them into blocks and fit the encoders; raises GroupFailed.
+
+        A part of the training rows has the encoders of all of them, so that all trials of a group have the same features.
+        """
         learner = job.trainer
         train, valid = _usable_rows(job, group, fold)
         fitted = _fit(job, train)
         dense_columns = max(_dense_columns(fitted, part.size, learner) for part in (train, valid))
-        cuts = (*range(0, train.size, block_rows(job.items)), int(train.size))
-        n_blocks = len(cuts) - 1
-        pieces = tuple(piece * int(valid.size) // n_blocks for piece in range(n_blocks + 1))
-        data = job.dataset
-        return cls(learner, Rows(data, train, cuts), Rows(data, valid, pieces), fitted, dense_columns)
+        whole, held_out = (Rows(job.dataset, rows, (0, int(rows.size))) for rows in (train, valid))
+        skipped = group.n_rows - int(train.size + valid.size)
+        chosen = cls(learner, whole, held_out, fitted, dense_columns, skipped)
+        share = share_of(job.share, group.n_rows)
+        return (chosen if share == 1 else chosen._sampled(job, group, share))._cut(block_rows(job.items))
+
+    def _sampled(self, job: Job, group: Group, share: float) -> ChosenRows:
+        """Return part of the training rows, of those that the learner can handle: no class may be lost."""
+        rows, data = self.train, self.train.dataset
+        numbers = range(data.numeric.shape[1])
+        if not all(np.isfinite(data.column("numeric", number, rows.numbers)).all() for number in numbers):
+            rows = self.scanned(rows)
+        classes = None if job.task is Task.REGRESSION else rows.y
+        drawn = sample(rows.numbers, classes, share, group_seed(job.seed, group))
+        return replace(self, train=replace(rows, numbers=drawn))
+
+    def _cut(self, size: int) -> ChosenRows:
+        """Cut the training rows into blocks, the held-out rows into as many pieces."""
+        train, valid = int(self.train.numbers.size), int(self.valid.numbers.size)
+        cuts = (*range(0, train, size), train)
+        pieces = tuple(piece * valid // (len(cuts) - 1) for piece in range(len(cuts)))
+        return replace(self, train=replace(self.train, cuts=cuts), valid=replace(self.valid, cuts=pieces))
 
     def encoded(self, rows: Rows) -> tuple[Rows, Matrix]:
         """Return the rows with their features, all at once, without those that the learner cannot handle."""
@@ -134,13 +159,6 @@ class Rows:
         skipped = self.n_skipped + int((~kept).sum())
         return Rows(self.dataset, self.numbers[kept], cuts, skipped)
 
-    def of_classes(self, classes: FloatArray) -> BoolArray:
-        """Return which rows are of these classes; all of them in regression."""
-        if not classes.size:
-            return np.ones(self.numbers.size, dtype=np.bool_)
-        known = [_by_row(np.isin(labels, classes)) for labels, _ in self.labelled()]
-        return np.concatenate([np.empty(0, dtype=np.bool_), *known])
-
 
 def _usable_rows(job: Job, group: Group, fold: int) -> tuple[RowNumbers, RowNumbers]:
     """Return the dataset rows with a positive weight that train and that are held out, after the checks of all rows."""
@@ -149,18 +167,18 @@ def _usable_rows(job: Job, group: Group, fold: int) -> tuple[RowNumbers, RowNumb
         raise GroupFailed("the group has no rows")
     if n_rows < job.min_rows:
         raise GroupFailed(f"the group has {count(n_rows, 'row')}, fewer than min_rows = {job.min_rows}")
-    found, faults = _Found.room_for(n_rows), np.zeros(3, dtype=np.int64)
+    found, faults = _Found.room_for(n_rows), np.zeros(4, dtype=np.int64)
     for rows in _runs(group.ranges):
         label, weight = data.y[rows], data.weight[rows]
-        faults += [(~_by_row(np.isfinite(label))).sum(), (~np.isfinite(weight)).sum(), (weight < 0).sum()]
-        found.add(rows, weight > 0, _held_out(job, data.split[rows], fold))
+        known = has_label(label)
+        odd = known & ~_by_row(np.isfinite(label))
+        faults += [(~known).sum(), odd.sum(), (known & ~np.isfinite(weight)).sum(), (known & (weight < 0)).sum()]
+        found.add(rows, known & (weight > 0), _held_out(job, data.split[rows], fold))
         forget(data, rows)
-    _refuse("the label is NULL or not finite", faults[0], n_rows, "filter such rows in WHERE")
-    _refuse("the weight is NULL, NaN or infinite", faults[1], n_rows, "a weight is a number >= 0")
-    _refuse("the weight is negative", faults[2], n_rows, "a weight is a number >= 0")
+    _refuse_faults(job, faults, n_rows)
     train, valid = found.train[: found.n_train], found.valid[: found.n_valid]
     if not train.size + valid.size:
-        raise GroupFailed(f"the weight is 0 in each of the {count(n_rows, 'row')}")
+        raise GroupFailed(f"the weight is 0 in each of the {count(n_rows - int(faults[0]), 'row')}")
     if not train.size:
         raise GroupFailed(f"no row is left to train on: VALIDATE holds out all {count(valid.size, 'row')}")
     return train, valid
@@ -204,6 +222,21 @@ def _runs(ranges: Sequence[tuple[int, int]]) -> Iterator[RowNumbers]:
         yield np.concatenate(waiting)
 
 
+def _refuse_faults(job: Job, faults: npt.NDArray[np.int64], n_rows: int) -> None:
+    """Raise GroupFailed for rows without a label, with one that is not finite, and with a weight that is none."""
+    unlabelled, odd, broken, negative = faults.tolist()
+    if unlabelled == n_rows:
+        raise GroupFailed(f"the label is NULL in each of the {count(n_rows, 'row')}")
+    if job.null_label == "error":
+        _refuse("the label is NULL", unlabelled, n_rows, "ON NULL LABEL SKIP leaves such rows out")
+    elif n_rows - unlabelled < job.min_rows:
+        labelled = count(n_rows - unlabelled, "row")
+        raise GroupFailed(f"the group has {labelled} with a label, fewer than min_rows = {job.min_rows}")
+    _refuse("the label is NaN or infinite", odd, n_rows, "filter such rows in WHERE")
+    _refuse("the weight is NULL, NaN or infinite", broken, n_rows, "a weight is a number >= 0")
+    _refuse("the weight is negative", negative, n_rows, "a weight is a number >= 0")
+
+
 def _refuse(what: str, faults: int, n_rows: int, hint: str) -> None:
     if faults:
         raise GroupFailed(f"{what} in {faults} of {count(n_rows, 'row')}; hint: {hint}")
@@ -213,7 +246,7 @@ def _held_out(job: Job, split: npt.NDArray[np.int16], fold: int) -> BoolArray:
     if job.folds > 0:
         held_out: BoolArray = split == fold if fold != FINAL else np.zeros(split.shape, dtype=np.bool_)
         return held_out
-    return np.asarray(split == 1)
+    return np.asarray((split == 1) & job.holds_out)
 
 
 def _fit(job: Job, rows: RowNumbers) -> tuple[FittedItem, ...]:

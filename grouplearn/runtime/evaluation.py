@@ -26,7 +26,7 @@ from grouplearn.runtime.fit import (
     settle,
     waited_values,
 )
-from grouplearn.runtime.job import TrialResult
+from grouplearn.runtime.job import NOT_BEGUN, TrialResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +75,15 @@ def conclude(
     settled = settle(pack, training, _waited(pack, training, evaluation))
     places = _places(pack, training, settled)
     train, valid = (_finished(pack, sums) for sums in (evaluation.train, evaluation.valid))
-    trials = []
+    models = [_model(pack, settled, index) for index in range(len(numbers))]
+    alike, trials = _first_alike(models), []
     for index, (number, fit) in enumerate(zip(numbers, settled.fits, strict=True)):
-        model, place = _model(pack, settled, index), places.get(index)
+        model, place = models[index], places.get(alike[index])
         measured, after = ({} if place is None else _column(finished, place) for finished in (train, valid))
-        trial = TrialResult(number, "done", None, fit.epochs, seconds / len(numbers), measured, after)
+        converged = bool(training.state.done[index]) if pack.learner.access is Access.ALGEBRAIC else None
+        trial = TrialResult(
+            number, "done", None, fit.epochs, seconds / len(numbers), measured, after, converged=converged
+        )
         trial = _trial(pack, fit, model, trial, keep_model)
         trials.append(_as_far_as_it_came(pack, settled, index, trial))
     return tuple(trials)
@@ -91,7 +95,7 @@ def _as_far_as_it_came(pack: Pack, training: Training, index: int, trial: TrialR
         return trial
     if not training.state.done[index] and training.epochs < pack.prepared.problem.epochs:
         if not trial.epochs:
-            return TrialResult(trial.config, "stopped", seconds=trial.seconds)
+            return TrialResult(trial.config, "stopped", NOT_BEGUN, seconds=trial.seconds)
         trial = replace(trial, status="stopped")
     return replace(trial, carried=take_out(training, index)) if pack.carries else trial
 
@@ -150,11 +154,11 @@ def _places(pack: Pack, training: Training, settled: Training) -> dict[int, int]
     return places
 
 
-def _finished(pack: Pack, sums: BlockSums[MetricSums], only: str | None = None) -> dict[str, FloatArray]:
+def _finished(pack: Pack, sums: BlockSums[MetricSums], *only: str) -> dict[str, FloatArray]:
     if not sums.subtrees:
         return {}
     total = sums.total(pack.prepared.n_blocks, metrics.merge)
-    return {} if total is None else metrics.finish(total, only)
+    return {} if total is None else metrics.finish(total, *(only or pack.metrics))
 
 
 def _column(finished: dict[str, FloatArray], place: int) -> dict[str, float]:
@@ -181,6 +185,18 @@ def _model(pack: Pack, training: Training, index: int) -> _Model:
     return _Model(artifact)
 
 
+def _first_alike(models: Sequence[_Model]) -> list[int]:
+    """Return the first config whose model has the same bits: the last bits of scores depend on where a model stands."""
+    first: dict[object, int] = {}
+    return [first.setdefault(_bits(model.artifact) or index, index) for index, model in enumerate(models)]
+
+
+def _bits(artifact: Artifact | None) -> tuple[object, ...]:
+    if artifact is None:
+        return ()
+    return (artifact.text, *((name, value.tobytes()) for name, value in sorted(artifact.tensors.items())))
+
+
 def _trial(pack: Pack, fit: Fit, model: _Model, measured: TrialResult, keep_model: bool) -> TrialResult:
     """Complete the trial of one config; of a fold only its validation metrics are kept."""
     beyond = [name for found in (measured.train, measured.valid) for name, value in found.items() if math.isinf(value)]
@@ -189,15 +205,16 @@ def _trial(pack: Pack, fit: Fit, model: _Model, measured: TrialResult, keep_mode
             None, f"the squares of the label or of its predictions overflow ({beyond[0]}); scale the label down"
         )
     if model.artifact is None:
-        measured = replace(measured, status="failed", reason=model.reason, train={}, valid={})
+        measured = replace(measured, status="failed", reason=model.reason, converged=None, train={}, valid={})
     if not keep_model:
         return measured
     if model.artifact is None:
         return replace(measured, curve=tuple(fit.curve))
-    importance = pack.learner.importance(model.artifact, pack.prepared.problem.n_features)
+    problem = pack.prepared.problem
+    importance = pack.learner.importance(model.artifact, problem.n_features)
     return replace(
         measured,
         curve=tuple(fit.curve),
-        artifact=model.artifact,
+        artifact=pack.learner.as_multiclass(model.artifact) if problem.among_more else model.artifact,
         importance=None if importance is None else tuple(importance.tolist()),
     )

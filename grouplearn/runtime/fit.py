@@ -36,7 +36,6 @@ from grouplearn.learners.metrics import MetricSums
 from grouplearn.runtime.block_sums import BlockSums
 from grouplearn.runtime.job import CurvePoint
 from grouplearn.runtime.prepare import Prepared
-from grouplearn.schedule.messages import Blocks
 
 Scores = Callable[[Matrix], FloatArray]
 
@@ -48,9 +47,9 @@ _FEWEST_MEASURED = 256
 class Pack:
     """What is trained: ``configs`` of one learner on one prepared group (or part of it), and when to stop.
 
-    Sequential learners visit the group's blocks from ``first_block`` on, and then those before it. Training begins at
-    ``start`` if there is one, and begins no further epoch once ``expired()``. With ``carries`` its results can be gone on
-    from. ``keep`` is told between epochs how to find out what was reached, and writes it down when it is time.
+    Training begins at ``start`` if there is one, and begins no further epoch once ``expired()``. With ``carries`` its
+    results can be gone on from. ``keep`` is told between epochs how to find out what was reached, and writes it down when
+    it is time. ``metrics`` are those of the finished models.
     """
 
     learner: Learner
@@ -60,11 +59,11 @@ class Pack:
     patience: int | None
     report: Callable[[int], None]
     cancelled: Callable[[], bool]
-    first_block: int = 0
     start: Training | None = None
     carries: bool = False
     expired: Callable[[], bool] = lambda: False
     keep: Callable[[Callable[[], Training]], None] = lambda _: None
+    metrics: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Raise Interrupted when the run was cancelled."""
@@ -123,7 +122,7 @@ def fit_pack(pack: Pack) -> Training:
         case Access.ALGEBRAIC:
             return _fit_algebraic(pack)
         case Access.SEQUENTIAL:
-            return _fit_sequential(pack, lambda training: _all_blocks(pack, training))
+            return _fit_sequential(pack, lambda training: visit(pack, training))
         case Access.SAMPLING:
             return fit_sampling(pack)
 
@@ -224,7 +223,7 @@ def judge_blocks(pack: Pack, training: Training) -> BlockSums[MetricSums]:
     if valid is None or not training.waiting:
         return BlockSums()
     state = training.state if training.ended is None else training.ended
-    return measure(pack, valid, pack_scores(pack, state, training.waiting), by_row=pack.metric == "auc")
+    return measure(pack, valid, pack_scores(pack, state, training.waiting), by_row=metrics.METRICS[pack.metric].by_row)
 
 
 def pack_scores(pack: Pack, state: State, chosen: Sequence[int]) -> Scores:
@@ -241,7 +240,7 @@ def pack_scores(pack: Pack, state: State, chosen: Sequence[int]) -> Scores:
 def measure(pack: Pack, rows: Shard | StoredShard, scores: Scores, by_row: bool = True) -> BlockSums[MetricSums]:
     """Return the metric sums of ``rows`` by block; a block of more than ``BLOCK_ROWS`` label values is passed a run at a time.
 
-    Only auc needs what sums keep of each row: without ``by_row`` it is left out, and does not move between workers.
+    Only areas need what sums keep of each row: without ``by_row`` it is left out, and does not move between workers.
     """
     problem = pack.prepared.problem
     sums: BlockSums[MetricSums] = BlockSums()
@@ -250,7 +249,7 @@ def measure(pack: Pack, rows: Shard | StoredShard, scores: Scores, by_row: bool 
         most = max(_FEWEST_MEASURED, shard.BLOCK_ROWS // problem.label_length)
         for run in (each.read() for each in block.blocks(most)):
             pack.check()
-            own = metrics.measure(problem.task, problem.n_classes, scores(run.x), run.y, run.weight)
+            own = metrics.measure(problem.task, problem.n_classes, scores(run.x), run.y, run.weight, problem.n_unseen)
             own = own if by_row else own.without_rows()
             total = own if total is None else metrics.merge(total, own)
         sums = sums.merged(BlockSums.of(block.first, total), metrics.merge)
@@ -286,17 +285,6 @@ def _fit_algebraic(pack: Pack) -> Training:
                 return settled
         training = _kept(pack, update(pack, training, EpochSums(_learner_sums(pack, training.state), metric)))
     return judged_now(pack, training)
-
-
-def _all_blocks(pack: Pack, training: Training) -> Training:
-    """Visit a whole group from its first block to visit on; the run it is cut into is that of a split group."""
-    prepared = pack.prepared
-    # A schedule may count blocks by rows that are not all used: past the end a pass begins at block 0.
-    first = pack.first_block if pack.first_block < prepared.n_blocks else 0
-    for blocks in (Blocks(first, prepared.n_blocks), Blocks(0, first)):
-        if len(blocks):
-            training = visit(replace(pack, prepared=prepared.part(blocks)), training)
-    return training
 
 
 def _fit_sequential(pack: Pack, epoch: Callable[[Training], Training]) -> Training:

@@ -193,7 +193,7 @@ class Foreman:
         self._workers.difference_update(workers)
         if units:
             self._observer.units_lost(tuple(units.values()))
-        orders = self._tell(*(WorkerLost(worker, kept) for worker in workers))
+        orders = self._tell(*(WorkerLost(worker, kept, replaced=True) for worker in workers))
         for worker in workers:  # what the schedule gave to one before it heard that it is gone, too
             self._running.pop(worker, None)
         return orders

@@ -8,12 +8,20 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray, Stack
 from grouplearn.learners import linear_model
-from grouplearn.learners.base import Config, Interrupted, MomentsLearner, SideBySideLearner, Solved, StackLearner
-from grouplearn.learners.metrics import metrics_for
-from grouplearn.learners.stack_metrics import measure_stack
+from grouplearn.learners.base import (
+    Config,
+    Interrupted,
+    MomentsLearner,
+    Problem,
+    SideBySideLearner,
+    Solved,
+    StackLearner,
+)
+from grouplearn.learners.stack_metrics import first_alike, measure_stack
 from grouplearn.runtime.abreast import train_abreast
 from grouplearn.runtime.folds import solve_folds
 from grouplearn.runtime.job import GroupFacts, Job, TrialResult, UnitResult
@@ -60,7 +68,7 @@ def _train_folds(
     try:
         if prepared is not None:
             with np.errstate(all="ignore"):
-                solved, valid = solve_folds(learner, table.configs, prepared)
+                solved, valid = solve_folds(learner, table.configs, prepared, job.measured)
             others = (*others, *table.add_folded(prepared, solved, valid))
             report((1 + unit.folds) * solved.epochs.size)
     except Interrupted:  # raised inside a thread that does not look up
@@ -79,7 +87,7 @@ def _solve(
     cancelled: Callable[[], bool],
 ) -> Solved | None:
     learner = job.trainer
-    if not isinstance(learner, StackLearner):
+    if not isinstance(learner, StackLearner) or not learner.gathers(stack.problem, configs):
         return None
     try:
         with np.errstate(all="ignore"):
@@ -97,7 +105,16 @@ def _taken(solved: Solved, groups: np.ndarray) -> Solved:
         solved.loss[groups],
         solved.epochs[groups],
         solved.curve[:, groups],
+        solved.converged[groups],
     )
+
+
+def _models(members: npt.NDArray[np.intp], problem: Problem, solved: Solved) -> Models:
+    """Return the models of a stack as they are kept; see ``Learner.as_multiclass``."""
+    weights, intercept = solved.weights, solved.intercept
+    if problem.among_more:
+        weights, intercept = (np.concatenate([np.zeros_like(each), each], axis=2) for each in (weights, intercept))
+    return Models(members, weights, intercept)
 
 
 @dataclass
@@ -107,14 +124,16 @@ class _Table:
     job: Job
     unit: Unit
     reasons: dict[tuple[int, int], str] = field(default_factory=dict)
+    notes: dict[tuple[int, int], str] = field(default_factory=dict)
     models: list[Models] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         shape = len(self.unit.groups), len(self.unit.configs)
-        names = metrics_for(self.job.task)
+        names = self.job.measured
         self.configs = tuple(self.job.configs[number] for number in self.unit.configs)
         self.facts: list[GroupFacts | None] = [None] * shape[0]
         self.epochs = np.zeros(shape, dtype=np.int32)
+        self.converged = np.zeros(shape, dtype=np.bool_)
         self.train = {name: np.full(shape, np.nan) for name in names} if self.unit.fold == FINAL else {}
         self.valid = {name: np.full(shape, np.nan) for name in names}
         self.losses: list[list[FloatArray]] = [[np.empty(0)] * shape[1] for _ in range(shape[0])]
@@ -134,6 +153,7 @@ class _Table:
             return broken
         members = np.array(stack.members)
         self.epochs[members] = solved.epochs
+        self.converged[members] = solved.converged
         for place, group_facts in zip(stack.members, stack.facts, strict=True):
             self.facts[place] = group_facts
         if self.train:
@@ -142,7 +162,7 @@ class _Table:
             self._measure(self.valid, stack, stack.valid, solved)
         self._draw(stack.members, solved)
         if self.unit.fold == FINAL:
-            self.models.append(Models(members, solved.weights, solved.intercept))
+            self.models.append(_models(members, stack.problem, solved))
         return broken
 
     def _draw(self, members: Sequence[int], solved: Solved) -> None:
@@ -180,9 +200,10 @@ class _Table:
         problem = prepared.problem
         with np.errstate(all="ignore"):
             scores = linear_model.stack_scores(self.job.trainer, problem.task, rows.x, solved)
-            found = measure_stack(problem.task, problem.n_classes, scores, rows.y, rows.weight)
+            found = measure_stack(problem, scores, rows.y, rows.weight, self.job.measured)
+        alike = first_alike(solved)
         for name, values in found.items():
-            into[name][np.array(prepared.members)] = values
+            into[name][np.array(prepared.members)] = np.take_along_axis(values, alike, axis=1)
 
     def train_alone(
         self,
@@ -201,7 +222,10 @@ class _Table:
     def _take(self, place: int, config: int, trial: TrialResult) -> None:
         if trial.status == "failed":
             self.reasons[place, config] = trial.reason or "failed"
+        elif trial.reason is not None:
+            self.notes[place, config] = trial.reason
         self.epochs[place, config] = trial.epochs
+        self.converged[place, config] = bool(trial.converged)
         self.losses[place][config] = np.array([point.train_loss for point in trial.curve])
         for into, values in ((self.train, trial.train), (self.valid, trial.valid)):
             for name in into:
@@ -228,7 +252,9 @@ class _Table:
             configs=self.unit.configs,
             facts=tuple(self.facts),
             reasons=self.reasons,
+            notes=self.notes,
             epochs=self.epochs,
+            converged=self.converged,
             seconds=seconds / max(1, self.epochs.size),
             train=self.train,
             valid=self.valid,

@@ -14,6 +14,7 @@ from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.encoders import FittedItem
 from grouplearn.learners import registry
 from grouplearn.learners.base import Artifact, Config, Learner, Task
+from grouplearn.learners.metrics import metrics_for
 from grouplearn.learners.network import Network
 from grouplearn.schedule.messages import Blocks, Operator, StepKind, Unit
 
@@ -44,14 +45,16 @@ class Job:
     """Everything a worker needs to train any unit of one TRAIN: it never sees the database.
 
     ``fitted`` holds the items with ``scope = 'all'``, fitted before the run. ``folds`` is 0 without VALIDATE FOLDS.
-    ``class_weight``: None, ``'balanced'``, or weights by class number. ``first_blocks``: by unit, the block at which a
-    sequential learner begins its passes over a whole group (0 where nothing is said). ``network`` is the registered network
-    that the statement was bound with, None for a built-in learner; ``label_length`` that of labels that are arrays.
+    Unless it ``holds_out`` rows, all of them train.
+    ``null_label``: what a row without a label does: ``skip`` (it is left out), or ``error`` (its group fails).
+    ``class_weight``: None, ``'balanced'``, or weights by class number. ``network`` is the registered network that the
+    statement was bound with, None for a built-in learner; ``label_length`` that of labels that are arrays.
 
     A round of a search: trials (group, config) in ``starts`` go on from there, a unit in ``goals`` trains until its configs
-    have had that many epochs, and with ``carries`` results bring what trials go on from. From ``deadline`` (seconds as
+    have had that many epochs, and with ``carries`` results bring what trials go on from; or trials train on the ``share`` of
+    their training rows. From ``deadline`` (seconds as
     ``time.time`` counts them) on no epoch begins: trials stop with what they have reached. ``states`` is the directory that
-    keeps how far units have come, None for nowhere.
+    keeps how far units have come, None for nowhere. ``metrics`` are those of every trial, where they are not the usual ones.
     """
 
     learner: str
@@ -65,17 +68,25 @@ class Job:
     epochs: int = 1
     patience: int | None = None
     folds: int = 0
+    holds_out: bool = True
     min_rows: int = 1
+    null_label: Literal["skip", "error"] = "skip"
     class_weight: Literal["balanced"] | Mapping[int, float] | None = None
     fitted: Mapping[int, FittedItem] = field(default_factory=dict)
-    first_blocks: Mapping[int, int] = field(default_factory=dict)
     starts: Mapping[tuple[int, int], Carried] = field(default_factory=dict)
     goals: Mapping[int, int] = field(default_factory=dict)
     carries: bool = False
+    share: float = 1.0
     deadline: float | None = None
     network: Network | None = None
     label_length: int = 1
     states: str | None = None
+    metrics: tuple[str, ...] = ()
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """The metrics of every trial."""
+        return self.metrics or metrics_for(self.task, self.label_length > 1, self.metric)
 
     @property
     def trainer(self) -> Learner:
@@ -87,11 +98,17 @@ class Job:
         return self.deadline is not None and time.time() >= self.deadline
 
 
+#: Why a trial that was stopped has no model, or none that was compared with others.
+NOT_BEGUN = "the time that WITHIN gives was up before its first epoch ended"
+NOT_VALIDATED = "the time that WITHIN gives was up before it was validated on any fold"
+
+
 @dataclass(frozen=True, slots=True)
 class TrialResult:
     """The outcome of one config in a unit; metrics by name (``train`` is empty in a fold's unit).
 
-    ``stopped``: it was to have more epochs; it has a model unless it had none at all.
+    ``stopped``: it was to have more epochs or folds; it has a model unless it had no epoch at all, and then a ``reason``.
+    ``converged``: it ended because nothing was left to gain; None where a learner has no such end.
     """
 
     config: int
@@ -105,6 +122,7 @@ class TrialResult:
     artifact: Artifact | None = None
     importance: tuple[float, ...] | None = None
     carried: Carried | None = None
+    converged: bool | None = None
 
     @property
     def usable(self) -> bool:

@@ -70,7 +70,10 @@ class _Broken:
 
 
 class _Crew:
-    """Worker threads and the calling thread that instructs them; all observers are called from the latter."""
+    """Worker threads and the calling thread that instructs them; all observers are called from the latter.
+
+    A worker's thread begins with its first order: of many workers for little work, most never have one.
+    """
 
     def __init__(self, job: Job, operator: Operator, workers: int, observer: Observer) -> None:
         self._job, self._operator, self._observer = job, operator, observer
@@ -78,10 +81,7 @@ class _Crew:
         self._stop = threading.Event()
         self._news: queue.SimpleQueue[UnitResult | StepAnswer | _Epochs | _Broken] = queue.SimpleQueue()
         self._orders: list[queue.SimpleQueue[Instruction]] = [queue.SimpleQueue() for _ in range(workers)]
-        self._threads = [
-            threading.Thread(target=self._work, args=(worker,), name=f"grouplearn-{worker}", daemon=True)
-            for worker in range(workers)
-        ]
+        self._threads: dict[int, threading.Thread] = {}
         self._results: dict[int, UnitResult] = {}
         self._outlines, self._products, self._log = _Outlines(job), _Products(), StepLog()
         self._finished = False
@@ -89,14 +89,13 @@ class _Crew:
 
     def run(self, cancelled: Callable[[], bool]) -> tuple[UnitResult, ...]:
         try:
-            for worker, thread in enumerate(self._threads):
-                thread.start()
+            for worker in range(len(self._orders)):
                 self._execute(self._operator.on(WorkerReady(worker)))
             while not self._finished:
                 if cancelled():
                     raise Interrupted
                 if not self._running:
-                    workers = len(self._threads)
+                    workers = len(self._orders)
                     raise RuntimeError(
                         f"operator {self._operator.name} waits, but no worker of {workers} does anything"
                     )
@@ -138,7 +137,14 @@ class _Crew:
             else:
                 _refuse_gangs(instruction)
                 self._running += isinstance(instruction, Run | RunStep)
-                self._orders[instruction.worker].put(instruction)
+                self._order(instruction.worker, instruction)
+
+    def _order(self, worker: int, instruction: Instruction) -> None:
+        self._orders[worker].put(instruction)
+        if worker not in self._threads:
+            name = f"grouplearn-{worker}"
+            self._threads[worker] = threading.Thread(target=self._work, args=(worker,), name=name, daemon=True)
+            self._threads[worker].start()
 
     def _work(self, worker: int) -> None:
         """Follow orders until told to stop; what goes wrong here goes wrong in the calling thread."""
@@ -184,11 +190,12 @@ class _Crew:
         self._stop.set()
         for orders in self._orders:
             orders.put(Finish())
-        _join(self._threads, NOTICE_SECONDS)
-        for thread in self._threads:
+        threads = tuple(self._threads.values())
+        _join(threads, NOTICE_SECONDS)
+        for thread in threads:
             if thread.is_alive() and thread.ident is not None:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Interrupted))
-        _join(self._threads, STOP_SECONDS)
+        _join(threads, STOP_SECONDS)
 
 
 class _Outlines:

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.dataset import Group
-from grouplearn.runtime.job import GroupFacts, Job, TrialResult, UnitResult
+from grouplearn.learners.metrics import first_best
+from grouplearn.runtime.job import NOT_VALIDATED, GroupFacts, Job, TrialResult, UnitResult
 from grouplearn.runtime.packed import Packed, beside, mean_known
 
 
@@ -70,17 +71,26 @@ def merge(
 
 
 def with_folds(final: Packed, *folds: Packed) -> Packed:
-    """Return the final fits with the means of the folds' validation metrics."""
+    """Return the final fits with the means of the folds' validation metrics, as ``trial_with_folds`` has them."""
     if not folds:
         return final
-    broken = [fold.done() for fold in folds]
-    reasons = dict(final.reasons)
-    for group, config in np.argwhere(~np.any(broken, axis=0)).tolist():
-        first = folds[0].reasons[group, config]
-        reasons.setdefault((group, config), f"all {len(folds)} folds failed; the first: {first}")
+    done = np.array([fold.done() for fold in folds])
+    reasons, notes = dict(final.reasons), dict(final.notes)
+    for group, config in np.argwhere(~done.all(axis=0)).tolist():
+        place, failed = (group, config), ~done[:, group, config]
+        first = folds[int(failed.argmax())].reasons[place]
+        if failed.all():
+            reasons.setdefault(place, f"all {len(folds)} folds failed; the first: {first}")
+        elif place not in reasons:
+            notes[place] = _some_failed(int(failed.sum()), len(folds), first)
     seconds = final.seconds + sum(fold.seconds for fold in folds)
     means = mean_known([fold.valid for fold in folds])
-    return replace(final, valid=means, reasons=reasons, seconds=seconds)
+    means = {name: np.where(done.all(axis=0), values, np.nan) for name, values in means.items()}
+    return replace(final, valid=means, reasons=reasons, notes=notes, seconds=seconds)
+
+
+def _some_failed(failed: int, folds: int, first: str | None) -> str:
+    return f"not validated: {failed} of {folds} folds failed; the first: {first}"
 
 
 def best_places(pack: Packed, metric: str, greater_is_better: bool) -> npt.NDArray[np.intp]:
@@ -91,9 +101,9 @@ def best_places(pack: Packed, metric: str, greater_is_better: bool) -> npt.NDArr
     for metrics in (pack.valid, pack.train):
         if metric not in metrics:
             continue
-        values = np.where(done, metrics[metric] * (-1.0 if greater_is_better else 1.0), np.nan)
+        values = np.where(done, metrics[metric], np.nan)
         known = ~np.isnan(values).all(axis=1) & undecided
-        best[known] = np.nanargmin(values[known], axis=1)
+        best[known] = first_best(values[known], greater_is_better)
         undecided &= ~known
     return best
 
@@ -115,18 +125,25 @@ def _outcome(job: Job, group: Group, results: Sequence[UnitResult], greater_is_b
 
 
 def trial_with_folds(final: TrialResult, folds: Sequence[TrialResult]) -> TrialResult:
-    """Return the final fit of a trial with the means of its folds' validation metrics."""
+    """Return the final fit of a trial with the means of its folds' validation metrics.
+
+    A mean over some of the folds would be that of the easier ones: where one failed there is none, and the reason says so.
+    """
     if not folds:
         return final
     seconds = final.seconds + sum(fold.seconds for fold in folds)
     done = [fold for fold in folds if fold.status == "done" or (fold.status == "stopped" and fold.epochs)]
-    if not final.usable:
+    if not final.usable or (not done and final.status == "stopped"):
         return replace(final, seconds=seconds)
-    if not done and final.status == "stopped":
-        return replace(final, seconds=seconds)
+    if not done and any(fold.status == "stopped" for fold in folds):
+        return replace(final, status="stopped", reason=NOT_VALIDATED, seconds=seconds)
     if not done:
         reason = f"all {len(folds)} folds failed; the first: {folds[0].reason}"
         return TrialResult(final.config, "failed", reason, seconds=seconds)
+    failed = [fold for fold in folds if fold.status == "failed"]
+    if failed:
+        reason = _some_failed(len(failed), len(folds), failed[0].reason)
+        return replace(final, valid={}, reason=reason, seconds=seconds)
     names = dict.fromkeys(name for fold in done for name in fold.valid)
     means = {name: _mean([fold.valid.get(name, math.nan) for fold in done]) for name in names}
     return replace(final, valid=means, seconds=seconds)
@@ -140,15 +157,15 @@ def _mean(values: Sequence[float]) -> float:
 def best_config(trials: Sequence[TrialResult], metric: str, greater_is_better: bool) -> int | None:
     """Return the config with the best validation metric, or training metric where no trial has a validation metric.
 
-    Ties go to the lowest config number. NaN never beats a number; where every metric is NaN (R² of a constant label,
-    say) the first trial that has a model is taken. None when no trial has one.
+    Ties, as ``first_best`` has them, go to trials that are done, then to the lowest config number. NaN never beats a number;
+    where every metric is NaN (R² of a constant label, say) the first trial that has a model is taken. None when no trial has
+    one.
     """
-    done = sorted((trial for trial in trials if trial.usable), key=lambda trial: trial.config)
-    sign = -1.0 if greater_is_better else 1.0
+    done = sorted((trial for trial in trials if trial.usable), key=lambda trial: (trial.status != "done", trial.config))
     for metrics in ({trial.config: trial.valid for trial in done}, {trial.config: trial.train for trial in done}):
         values = _known(metrics, metric)
         if values:
-            return min(values, key=lambda config: (sign * values[config], config))
+            return list(values)[int(first_best(np.array(list(values.values())), greater_is_better))]
     return done[0].config if done else None
 
 

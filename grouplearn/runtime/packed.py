@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,7 @@ class Packed:
 
     ``train`` and ``valid`` are metrics by name, NaN where there is none; the validation metric of a curve is known for its
     last epoch alone. ``seconds`` is each trial's equal share. ``facts`` (G) is None for a group that was not prepared.
+    ``notes`` are what is to be said of trials that did not fail.
     """
 
     groups: tuple[int, ...]
@@ -47,11 +48,13 @@ class Packed:
     facts: tuple[GroupFacts | None, ...]
     reasons: Mapping[tuple[int, int], str]
     epochs: IntArray
+    converged: npt.NDArray[np.bool_]
     seconds: float
     train: Mapping[str, FloatArray]
     valid: Mapping[str, FloatArray]
     curves: Curves
     models: tuple[Models, ...]
+    notes: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -85,7 +88,9 @@ class Packed:
         trial = TrialResult(
             config=number,
             status="done",
+            reason=self.notes.get((group, place)),
             epochs=int(self.epochs[group, place]),
+            converged=bool(self.converged[group, place]),
             seconds=self.seconds,
             train=_known(self.train, group, place),
             valid=_known(self.valid, group, place),
@@ -114,6 +119,7 @@ def failed_pack(unit: Unit, reason: str, seconds: float) -> Packed:
         facts=(None,) * shape[0],
         reasons=dict.fromkeys(np.ndindex(shape), reason),
         epochs=np.zeros(shape, dtype=np.int32),
+        converged=np.zeros(shape, dtype=np.bool_),
         seconds=seconds / max(1, shape[0] * shape[1]),
         train={},
         valid={},
@@ -142,16 +148,22 @@ def beside(parts: Sequence[Packed]) -> Packed:
     order = np.argsort(numbers, kind="stable")
     place_of = {int(old): new for new, old in enumerate(order)}
     starts = np.cumsum([0, *(len(part.configs) for part in parts)])
+
+    def placed(texts: Sequence[Mapping[tuple[int, int], str]]) -> dict[tuple[int, int], str]:
+        return {
+            (group, place_of[int(start) + place]): text
+            for start, each in zip(starts, texts, strict=False)
+            for (group, place), text in each.items()
+        }
+
     return Packed(
         groups=parts[0].groups,
         configs=tuple(numbers[int(old)] for old in order),
         facts=parts[0].facts,
-        reasons={
-            (group, place_of[int(start) + place]): reason
-            for start, part in zip(starts, parts, strict=False)
-            for (group, place), reason in part.reasons.items()
-        },
+        reasons=placed([part.reasons for part in parts]),
+        notes=placed([part.notes for part in parts]),
         epochs=np.concatenate([part.epochs for part in parts], axis=1)[:, order],
+        converged=np.concatenate([part.converged for part in parts], axis=1)[:, order],
         seconds=float(np.mean([part.seconds for part in parts])),
         train=_joined([part.train for part in parts], order),
         valid=_joined([part.valid for part in parts], order),

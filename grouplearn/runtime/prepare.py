@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -15,6 +13,7 @@ from grouplearn.data.shard import RowNumbers, Shard, StoredShard, Totals
 from grouplearn.learners.base import Access, Learner, Problem, Task
 from grouplearn.runtime.chosen_rows import FINAL, ChosenRows, GroupFailed, Rows, count, encode_rows
 from grouplearn.runtime.job import GroupFacts, Job
+from grouplearn.runtime.sampled_rows import group_seed
 from grouplearn.schedule.messages import Blocks
 
 __all__ = [
@@ -29,6 +28,9 @@ __all__ = [
     "stays_stored",
     "stored_blocks",
 ]
+
+
+_NONE: FloatArray = np.empty(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ class Outline:
 
     ``train_rows`` and ``valid_rows`` are the dataset rows that are used, in order; block b has the training rows
     ``train_cuts[b]`` to ``train_cuts[b + 1]`` of them and the held-out rows between those of ``valid_cuts``.
-    ``class_factors`` are the class weights by position in ``classes``.
+    ``class_factors`` are the class weights by position in ``classes``; ``unseen`` are the classes that only held-out rows have.
     """
 
     train_rows: RowNumbers
@@ -75,6 +77,7 @@ class Outline:
     train_cuts: tuple[int, ...]
     valid_cuts: tuple[int, ...]
     classes: FloatArray
+    unseen: FloatArray
     class_factors: FloatArray | None
     dense_columns: int
     totals: Totals
@@ -100,9 +103,10 @@ def prepare(job: Job, group: Group, fold: int = FINAL) -> Prepared:
     split k, and ``FINAL`` trains on every row. Encoders with scope 'group' are fitted on the training rows alone.
 
     The usable training rows are cut into blocks of ``BLOCK_ROWS``, the held-out rows into as many pieces. Rows with
-    weight 0 are as if not there. Left out then (so that blocks may be shorter) and counted in ``n_skipped``: rows with a
-    missing or infinite feature value where the learner cannot handle one, and validation rows of a class that the
-    training rows do not have (no model could predict it).
+    weight 0 and (unless ``null_label`` says otherwise) without a label are as if not there. Left out then (so that blocks
+    may be shorter): rows with a missing or infinite feature value where the learner cannot handle one. All of them count in
+    ``n_skipped``. Validation rows of a class that the training rows do not have are numbered after those that they have: no
+    model predicts them, and metrics count them as wrong.
     """
     if not stays_stored(job, group):
         return _prepared(job, group, ChosenRows.of(job, group, fold))
@@ -127,7 +131,7 @@ def outline(job: Job, group: Group, fold: int = FINAL) -> Outline:
     train = chosen.scanned(chosen.train)
     decided = _Decided.of(job, train)
     valid = chosen.scanned(chosen.valid)
-    valid = valid.only(valid.of_classes(decided.classes))
+    unseen = _unseen(decided.classes, valid)
     facts = decided.facts(chosen, train, valid)
 
     def labelled() -> Iterator[tuple[FloatArray, FloatArray]]:
@@ -140,10 +144,11 @@ def outline(job: Job, group: Group, fold: int = FINAL) -> Outline:
         train_cuts=train.cuts,
         valid_cuts=valid.cuts,
         classes=decided.classes,
+        unseen=unseen,
         class_factors=decided.class_factors,
         dense_columns=chosen.dense_columns,
         totals=Totals.of_runs(labelled),
-        problem=problem_of(job, group, chosen.learner, facts),
+        problem=replace(problem_of(job, group, chosen.learner, facts), n_unseen=unseen.size),
         facts=facts,
     )
 
@@ -167,7 +172,7 @@ def stored_blocks(job: Job, outline: Outline, blocks: Blocks, held_out: Blocks) 
 
     def make(numbers: RowNumbers) -> Shard:
         y, weight = data.y[numbers], data.weight[numbers]
-        return Shard(encode_rows(fitted, data, numbers, columns), _numbered(y, outline.classes), weight)
+        return Shard(encode_rows(fitted, data, numbers, columns), _numbered(y, outline.classes, outline.unseen), weight)
 
     def weighted(numbers: RowNumbers) -> Shard:
         return _class_weighted(make(numbers), outline)
@@ -210,28 +215,21 @@ def _encoded_run(
     dictionaries = job.dataset.dictionaries
     x = encoders.encode(outline.facts.fitted, data.numeric, data.codes, dictionaries, outline.dense_columns)
     own_cuts = tuple(bound - bounds[0] for bound in bounds)
-    return Shard(x, _numbered(data.y, outline.classes), data.weight, own_cuts, blocks.first)
+    return Shard(x, _numbered(data.y, outline.classes, outline.unseen), data.weight, own_cuts, blocks.first)
 
 
 def _prepared(job: Job, group: Group, chosen: ChosenRows) -> Prepared:
     train, train_x = chosen.encoded(chosen.train)
     decided = _Decided.of(job, train)
     valid, valid_x = chosen.encoded(chosen.valid)
-    known = valid.of_classes(decided.classes)
-    valid, valid_x = valid.only(known), valid_x if known.all() else valid_x[known]
+    unseen = _unseen(decided.classes, valid)
     facts = decided.facts(chosen, train, valid)
     y, weight = train.y, train.weight
     judged = Shard(train_x, _numbered(y, decided.classes), weight, train.cuts)
     rows = judged if decided.class_factors is None else replace(judged, weight=decided.weighted(y, weight))
-    holdout = Shard(valid_x, _numbered(valid.y, decided.classes), valid.weight, valid.cuts)
-    problem = problem_of(job, group, chosen.learner, facts)
+    holdout = Shard(valid_x, _numbered(valid.y, decided.classes, unseen), valid.weight, valid.cuts)
+    problem = replace(problem_of(job, group, chosen.learner, facts), n_unseen=unseen.size)
     return Prepared(rows, holdout if valid.numbers.size else None, judged, problem, facts, rows.n_blocks)
-
-
-def group_seed(seed: int, group: Group) -> int:
-    """Return 31 bits of BLAKE2b(seed, level, keys): other groups, workers and order play no part."""
-    text = json.dumps([seed, group.level, group.keys])
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "big") >> 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,13 +263,27 @@ class _Decided:
             classes=tuple(int(each) for each in self.classes),
             n_train=int(train.numbers.size),
             n_valid=int(valid.numbers.size),
-            n_skipped=train.n_skipped + valid.n_skipped,
+            n_skipped=chosen.n_skipped + train.n_skipped + valid.n_skipped,
         )
 
 
-def _numbered(y: FloatArray, classes: FloatArray) -> FloatArray:
-    """Return the labels: values, or the position of the class in ``classes``."""
-    return np.searchsorted(classes, y).astype(np.float64) if classes.size else y
+def _numbered(y: FloatArray, classes: FloatArray, unseen: FloatArray = _NONE) -> FloatArray:
+    """Return the labels: values, or the position of the class in ``classes``, and after these in ``unseen``."""
+    if not classes.size:
+        return y
+    place = np.searchsorted(classes, y).astype(np.float64)
+    if unseen.size:
+        other = ~np.isin(y, classes)
+        place[other] = classes.size + np.searchsorted(unseen, y[other])
+    return place
+
+
+def _unseen(classes: FloatArray, valid: Rows) -> FloatArray:
+    """Return the class numbers, ascending, that only held-out rows have."""
+    if not classes.size:
+        return _NONE
+    labels = [np.unique(labels) for labels, _ in valid.labelled()]
+    return np.setdiff1d(np.concatenate([_NONE, *labels]), classes)
 
 
 def _classes(job: Job, train: Rows) -> FloatArray:
@@ -302,12 +314,15 @@ def problem_of(job: Job, group: Group, learner: Learner, facts: GroupFacts) -> P
     """Return what a pack is to learn on a prepared group."""
     starts = np.cumsum([0, *(each.width for each in facts.fitted)])
     ordinal = [each.item.encoder == "ordinal" for each in facts.fitted]
+    n_classes = len(facts.classes)
+    among_more = job.task is Task.MULTICLASS and n_classes == 2
     return Problem(
-        task=job.task,
+        task=Task.BINARY if among_more else job.task,
         n_features=len(facts.features),
-        n_classes=len(facts.classes),
+        n_classes=n_classes,
         seed=group_seed(job.seed, group),
         epochs=1 if learner.default_epochs is None else job.epochs,
         label_length=job.label_length,
         categorical=tuple(int(start) for start, is_ordinal in zip(starts, ordinal, strict=False) if is_ordinal),
+        among_more=among_more,
     )

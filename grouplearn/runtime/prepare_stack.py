@@ -6,7 +6,7 @@ import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -141,7 +141,7 @@ def _stack_of(members: Sequence[tuple[int, Prepared]]) -> PreparedStack:
     held_out = [prepared.valid.read() for prepared in every if prepared.valid is not None]
     return PreparedStack(
         members=tuple(place for place, _ in members),
-        problem=every[0].problem,
+        problem=replace(every[0].problem, n_unseen=max(prepared.problem.n_unseen for prepared in every)),
         train=train,
         row_weight=train.weight if _same_weights(every) else Stack.of(weighed).weight,
         valid=Stack.of(held_out) if held_out else None,
@@ -172,7 +172,7 @@ class _Rows:
         )  # fmt: skip
         of = np.repeat(np.arange(len(groups)), [group.n_rows for group in groups])
         split = job.dataset.split[numbers]
-        held_out = (split == fold) & (fold != FINAL) if job.folds else split == 1
+        held_out = (split == fold) & (fold != FINAL) if job.folds else (split == 1) & job.holds_out
         return cls(groups, numbers, of, np.asarray(held_out))
 
     def unusual(self, job: Job) -> BoolArray:

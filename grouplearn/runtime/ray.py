@@ -30,6 +30,8 @@ from grouplearn.schedule.messages import Operator
 
 #: The run is given up when Ray died this often without a unit or a step done in between.
 DEATHS = 3
+#: Seconds of silence that mean nothing on a busy machine: the driver gives signs of life twice a second.
+LEAST_SILENCE = 3.0
 _STEPS = "steps-"
 
 
@@ -103,7 +105,8 @@ class RayRuntime:
             child.connect(cancelled)
             child.send(self._begin(sent, foreman, workers, number))
             try:
-                _converse(child, number, foreman, cancelled)
+                child.revive()
+                _converse(child, number, foreman, self._cluster.worker_timeout, cancelled)
                 fit = True
             except BaseException as error:
                 fit = not isinstance(error, ChildLost) and child.abort(number)
@@ -157,11 +160,12 @@ def _prepared(job: Job) -> Iterator[_Sent]:
             yield _Sent(said, job.dataset.files, False, network, passing_path)
 
 
-def _converse(child: Child, number: int, foreman: Foreman, cancelled: Callable[[], bool]) -> None:
-    """Take news and give orders until the last unit is done."""
+def _converse(child: Child, number: int, foreman: Foreman, timeout: float, cancelled: Callable[[], bool]) -> None:
+    """Take news and give orders until the last unit is done; raises ChildLost, also when the child is silent too long."""
     while not foreman.finished:
         if cancelled():
             raise Interrupted
+        child.watch(max(timeout, LEAST_SILENCE))
         match child.receive():
             case News(run) as news if run == number:
                 orders = foreman.take(news)

@@ -15,13 +15,15 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NoReturn
 
 from grouplearn.errors import TrainingError
-from grouplearn.runtime.ray_cluster import Connection, connect, start_private
-from grouplearn.runtime.ray_pipe import Begin, Broken, Connected, Idle, News, Orders, Pipe, PipeClosed, Stop
-from grouplearn.runtime.ray_processes import end_session
+from grouplearn.runtime.ray_cluster import CONTROL, Connection, connect, start_private
+from grouplearn.runtime.ray_pipe import PULSE, Begin, Broken, Connected, Idle, News, Orders, Pipe, PipeClosed, Stop
+from grouplearn.runtime.ray_processes import end_session, processes_named
 from grouplearn.runtime.ray_rows import Rows
 from grouplearn.runtime.ray_run import ClusterLost, RayRun
 from grouplearn.runtime.ray_worker import Errand
@@ -69,8 +71,8 @@ class _User:
 class Driver:
     """Connects, and carries out one run after the other."""
 
-    def __init__(self, pipe: Pipe, directory: str, address: str) -> None:
-        self._pipe, self._directory, self._address = pipe, directory, address
+    def __init__(self, pipe: Pipe, directory: str, address: str, started: threading.Event) -> None:
+        self._pipe, self._directory, self._address, self._started = pipe, directory, address, started
         self._actors: list[Any] = []
 
     def serve(self) -> None:
@@ -80,6 +82,7 @@ class Driver:
         except TrainingError as error:
             self._pipe.send(Connected(Broken(-1, error.message, error.hint)))
             return
+        self._started.set()
         self._pipe.send(Connected())
         while connection.alive:
             message = self._pipe.receive(WATCH_SECONDS)
@@ -134,12 +137,31 @@ def _leave(directory: str) -> NoReturn:
     os._exit(0)
 
 
-def _guard(end: int, user: int, directory: str) -> None:
-    """Leave when the user's process does, whatever the driver is doing then."""
-    poll = select.poll()
+class _Starting:
+    """Looks whether a control process ends while Ray starts: Ray itself would wait for it for half a minute."""
+
+    def __init__(self) -> None:
+        self._seen: set[int] = set()
+
+    def failed(self) -> bool:
+        """Whether one that was there is gone."""
+        living = set(processes_named(os.getpid(), CONTROL))
+        gone = self._seen - living
+        self._seen |= living
+        return bool(gone)
+
+
+def _guard(end: int, user: int, directory: str, started: threading.Event) -> None:
+    """Leave when the user's process does, whatever the driver is doing then; until then give signs of life."""
+    poll, starting = select.poll(), _Starting()
     poll.register(end, 0)  # closing is always told
     while not poll.poll(WATCH_SECONDS * 1000) and os.getppid() == user:
-        pass
+        if not started.is_set() and starting.failed() and not started.is_set():
+            sys.stderr.write("one of its processes ended while it started\n")
+            sys.stderr.flush()
+            break
+        with suppress(OSError):
+            Path(directory, PULSE).touch()
     _leave(directory)
 
 
@@ -147,10 +169,11 @@ def main(end: int, user: int, directory: str, address: str) -> None:
     """Serve the user's process ``user`` at the other end of the socket ``end``."""
     connected = socket.socket(fileno=end)
     connected.set_inheritable(False)  # Ray's processes must not hold it open
-    guard = threading.Thread(target=_guard, args=(connected.fileno(), user, directory), daemon=True)
+    started = threading.Event()
+    guard = threading.Thread(target=_guard, args=(connected.fileno(), user, directory, started), daemon=True)
     guard.start()
     try:
-        Driver(Pipe(connected), directory, address).serve()
+        Driver(Pipe(connected), directory, address, started).serve()
     except (ClusterLost, PipeClosed):
         pass
     except BaseException:

@@ -14,6 +14,8 @@ from grouplearn.errors import TrainingError
 
 #: Rows and products are files, so the object store of a private cluster holds results on their way back, and little else.
 STORE_BYTES = 256 << 20
+#: The processes of a private cluster that must live.
+CONTROL = ("gcs_server", "raylet")
 #: How long a cluster may take to answer whether it sees a file.
 PROBE_SECONDS = 20.0
 #: How long a machine may take to accept a connection.
@@ -103,7 +105,7 @@ def start_private(directory: str) -> Connection:
         message = f"Ray could not be started: {type(error).__name__}: {error}"
         raise TrainingError(message, hint="WITH (executor = 'local')") from error
     running = ray._private.worker._global_node.all_processes
-    return Connection(ray, True, tuple(running[name][0].process for name in ("gcs_server", "raylet")))
+    return Connection(ray, True, tuple(running[name][0].process for name in CONTROL))
 
 
 def connect(address: str) -> Connection:

@@ -24,6 +24,8 @@ from grouplearn.schedule.messages import Discard, Finish, Instruction, Load, Rel
 
 #: How long the other side may take to make room for what is sent.
 FRAME_SECONDS = 60.0
+#: The file in the child's directory that it touches as long as it runs.
+PULSE = "pulse"
 _SIZE = 8
 _CHUNK = 1 << 20
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,6 +23,16 @@ def of_session(session: int) -> list[int]:
             state, _, _, owner = status.read_text().rsplit(")", 1)[1].split()[:4]
             if int(owner) == session and state not in "ZX":
                 found.append(int(status.parent.name))
+    return found
+
+
+def processes_named(session: int, names: Sequence[str]) -> list[int]:
+    """Return the processes of a session that live and whose program has one of these names."""
+    found = []
+    for process in of_session(session):
+        with suppress(OSError):
+            if (_PROC / str(process) / "comm").read_text().strip() in names:
+                found.append(process)
     return found
 
 

@@ -11,6 +11,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from grouplearn.errors import TrainingError
@@ -335,6 +336,24 @@ class RayRun:
             self._call(first, "follow", conclude)
             self._tell_members(gang, None)
 
+    def _give_up(self, number: int) -> None:
+        """Where a worker waits for a member of its gang that failed by itself, nobody having died, that is the unit's end."""
+        gang = self._gangs.of(number)
+        if gang is None or gang.failure is None or not all(self._lives(member) for member in gang.steps):
+            return
+        self._gangs.end(gang)
+        self._tell_members(gang, gang.failure)
+
+    def _lives(self, number: int) -> bool:
+        """Whether the process of a worker is there; on other machines Ray tells soon enough."""
+        worker = self._workers.get(number)
+        if worker is None or worker.address is None or not self._connection.private:
+            return worker is not None
+        try:
+            return "Z" not in Path(f"/proc/{worker.address.process}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return not Path("/proc/self/stat").exists()
+
     def _tell_members(self, gang: Members, failure: StepAnswer | None) -> None:
         """Tell that members are done; unless one failed, the first one still has the result to make."""
         for member, made in gang.made.items():
@@ -355,6 +374,8 @@ class RayRun:
         }
         for number in silent | self._gangs.overdue:
             if number in self._workers:  # it may have been ended with its gang
+                if number not in silent:
+                    self._give_up(number)
                 self._lose(number)
         asked = {call.worker for call in self._calls.values() if call.kind == "progress"}
         busy = [

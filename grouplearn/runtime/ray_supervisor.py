@@ -20,7 +20,7 @@ from typing import Any
 
 from grouplearn.errors import TrainingError
 from grouplearn.learners.base import Interrupted
-from grouplearn.runtime.ray_pipe import Connected, Idle, Pipe, PipeClosed, Stop
+from grouplearn.runtime.ray_pipe import PULSE, Connected, Idle, Pipe, PipeClosed, Stop
 from grouplearn.runtime.ray_processes import end_leftovers, end_session
 
 #: How often it is looked whether the run was cancelled.
@@ -45,6 +45,7 @@ class Child:
         self.address = address
         self.runs = itertools.count()
         self._connected = False
+        self._pulse, self._heard = 0, time.monotonic()
         self._home, self._lock = _new_home()
         self._log = (self._home / _LOG).open("w+b")
         ours, theirs = socket.socketpair()
@@ -97,6 +98,19 @@ class Child:
                     message = f"the Ray cluster at {self.address} gave no answer within {seconds:g} s"
                     raise TrainingError(message, hint="RESET grouplearn_address")
                 raise TrainingError(f"Ray did not start within {seconds:g} s", hint="WITH (executor = 'local')")
+
+    def watch(self, timeout: float) -> None:
+        """Raise ChildLost when it has given no sign of life for ``timeout`` seconds: it was stopped, or is stuck."""
+        with suppress(OSError):
+            pulse = (self._home / PULSE).stat().st_mtime_ns
+            if pulse != self._pulse:
+                self._pulse, self._heard = pulse, time.monotonic()
+        if time.monotonic() - self._heard > timeout:
+            raise ChildLost(f"its driver gave no sign of life for {timeout:g} s")
+
+    def revive(self) -> None:
+        """Let the time without a sign of life begin now: nobody has looked for a while."""
+        self._heard = time.monotonic()
 
     def send(self, message: Any) -> None:
         """Send a message; raises ChildLost."""

@@ -63,7 +63,7 @@ class Costs:
     ``share`` is the part of a group's rows that lies in some of its blocks, ``row_bytes`` the bytes of all its rows;
     ``state_bytes`` and ``sums_bytes`` are those of a unit's pack. ``overhead`` is what a step takes besides its share of
     the unit's work (seconds). Moving n bytes takes ``latency`` + n / ``bandwidth`` seconds (bytes per second). Of a group's
-    rows a worker holds at most ``most_rows_held`` bytes at a time.
+    rows a worker holds at most ``most_rows_held`` bytes at a time. ``groups`` is how many groups one stands for.
     """
 
     share: Callable[[int, Blocks], float] = lambda _group, _blocks: 1.0
@@ -72,13 +72,19 @@ class Costs:
     sums_bytes: Callable[[Unit], float] = lambda _unit: 0.0
     exchange: Callable[[Step], Exchange] = lambda _step: Exchange()
     overhead: Callable[[Step], float] = lambda _step: 0.0
-    most_rows_held: float = math.inf
+    most_rows_held: Callable[[int], float] = lambda _group: math.inf
+    groups: Callable[[int], int] = lambda _group: 1
     bandwidth: float = math.inf
     latency: float = 0.0
+    exchange_latency: float = 0.0
 
     def seconds(self, n_bytes: float, rounds: float = 1.0) -> float:
         """Return how long it takes to move ``n_bytes`` in ``rounds`` rounds."""
         return rounds * self.latency + n_bytes / self.bandwidth
+
+    def exchange_seconds(self, exchange: Exchange) -> float:
+        """Return how long a gang exchanges: each round takes ``exchange_latency`` more, as all wait for the last."""
+        return self.seconds(exchange.n_bytes, exchange.rounds) + exchange.rounds * self.exchange_latency
 
     def product_bytes(self, step: Step) -> float:
         """Return the bytes of what a step makes for other steps."""
@@ -187,10 +193,10 @@ class _Clock:
         seconds = self._load_seconds(load.group) * share
         n_bytes = self._costs.row_bytes(load.group) * share
         self._free[load.worker] = self._start(load.worker) + seconds
-        self._memory.load(load.worker, load.group, min(n_bytes, self._costs.most_rows_held))
+        self._memory.load(load.worker, load.group, min(n_bytes, self._costs.most_rows_held(load.group)))
         self.busy += seconds
         self.network_bytes += n_bytes
-        self.loads += 1
+        self.loads += self._costs.groups(load.group)
 
     def _run_step(self, worker: int, step: Step) -> None:
         if step.size > 1:
@@ -212,7 +218,7 @@ class _Clock:
         exchanges = [self._costs.exchange(each.step) for each in gang]
         self.network_bytes += sum(each.n_bytes for each in exchanges)
         seconds = max(
-            each.step.cost + self._costs.overhead(each.step) + self._costs.seconds(exchange.n_bytes, exchange.rounds)
+            each.step.cost + self._costs.overhead(each.step) + self._costs.exchange_seconds(exchange)
             for each, exchange in zip(gang, exchanges, strict=True)
         )
         for each in gang:

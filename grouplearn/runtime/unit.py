@@ -14,7 +14,7 @@ from grouplearn.learners.base import Diverged, Interrupted
 from grouplearn.runtime.carry import put_together
 from grouplearn.runtime.evaluation import conclude, evaluate
 from grouplearn.runtime.fit import Pack, Training, fit_pack
-from grouplearn.runtime.job import Job, TrialResult, UnitResult
+from grouplearn.runtime.job import NOT_BEGUN, Job, TrialResult, UnitResult
 from grouplearn.runtime.packed import failed_pack
 from grouplearn.runtime.prepare import FINAL, GroupFailed, Prepared, prepare
 from grouplearn.runtime.states import Keeper
@@ -43,7 +43,7 @@ def train_unit(
     """
     started = time.perf_counter()
     if job.expired():
-        return UnitResult(unit, tuple(TrialResult(config, "stopped") for config in unit.configs))
+        return UnitResult(unit, tuple(TrialResult(config, "stopped", NOT_BEGUN) for config in unit.configs))
     try:
         with np.errstate(all="ignore"):  # divergence is told by the numbers, not by warnings
             prepared = prepare(job, group_of(job, unit.group), unit.fold) if prepared is None else prepared
@@ -147,7 +147,6 @@ def pack_of(
 ) -> Pack:
     """Return the configs ``numbers`` of a unit as a pack on ``prepared`` rows."""
     configs = tuple(job.configs[number] for number in numbers)
-    first = job.first_blocks.get(unit.id, 0)
     if unit.id in job.goals:
         prepared = replace(prepared, problem=replace(prepared.problem, epochs=job.goals[unit.id]))
     carried = [job.starts[unit.group, number] for number in numbers if (unit.group, number) in job.starts]
@@ -159,10 +158,10 @@ def pack_of(
         job.patience,
         report,
         cancelled,
-        first,
         put_together(carried) if carried else None,
         job.carries,
         job.expired,
+        metrics=job.measured,
     )
 
 

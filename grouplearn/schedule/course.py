@@ -230,7 +230,7 @@ class Algebraic(Course):
 
 
 class Sequential(Course):
-    """One shard after the other, always from block ``first`` and round; one worker at a time, to which the state hops.
+    """One shard after the other, in the order of their blocks; one worker at a time, to which the state hops.
 
     ``evaluate_epochs``: every epoch ends with the metrics' sums of all shards and an ``update``, which notes them in the
     state and says whether there is ``more``; otherwise the last ``train`` of an epoch says so.
@@ -242,11 +242,10 @@ class Sequential(Course):
         shards: Mapping[int, Blocks],
         epochs: int,
         products: Products,
-        first: int,
         evaluate_epochs: bool = False,
     ) -> None:
         super().__init__(unit, shards, epochs, products)
-        self._visits = visits(shards, first)
+        self._visits = visits(shards)
         self._evaluate_epochs = evaluate_epochs
 
     def _first_place(self) -> int:

@@ -23,7 +23,7 @@ class Crew:
         self._copies: dict[int, int] = {}
         self._holder: list[int | None] = [None] * places
         self._places: dict[int, list[int]] = {}
-        self._joined = 0
+        self._joined, self._awaited = 0, 0
         self._orphans: list[int] = []
         self._loaded: dict[int, dict[int, dict[Blocks, None]]] = {}
 
@@ -37,8 +37,8 @@ class Crew:
 
     @property
     def complete(self) -> bool:
-        """Whether somebody holds every place."""
-        return self._joined >= len(self._holder) and not self._orphans
+        """Whether somebody holds every place, and nobody is on the way who would take one over."""
+        return self._joined >= len(self._holder) and not self._orphans and not self._awaited
 
     def holder(self, place: int) -> int | None:
         """Return the worker that holds a place; None while nobody does."""
@@ -73,6 +73,7 @@ class Crew:
         require(worker not in self, f"worker {worker} joined twice")
         self._places[worker] = []
         self._joined += 1
+        self._awaited = max(0, self._awaited - 1)
         fresh, all_joined = self._joined - 1, self._joined >= len(self._holder)
         if self._orphans or all_joined:
             free = [place for place in range(len(self._holder)) if self._holder[place] is None]
@@ -85,9 +86,10 @@ class Crew:
         if self._replicas is not None and not self._places[worker]:
             self._copies[worker] = len(self._copies) % len(self._holder)
 
-    def lose(self, worker: int) -> None:
-        """A worker is gone; others take its places."""
+    def lose(self, worker: int, replaced: bool = False) -> None:
+        """A worker is gone; others take its places. ``replaced``: another one will join for it."""
         require(worker in self, f"worker {worker} was not there to be lost")
+        self._awaited += replaced
         places = self._places.pop(worker)
         self._copies.pop(worker, None)
         for loaded in self._loaded.values():

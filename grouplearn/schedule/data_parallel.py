@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from grouplearn.schedule.gap import make_course
 from grouplearn.schedule.jobs import Jobs
 from grouplearn.schedule.messages import Blocks, StepKind, Unit
-from grouplearn.schedule.partition import cut_evenly
+from grouplearn.schedule.partition import blocks_of, cut_evenly
 from grouplearn.schedule.placed import Placed
 from grouplearn.schedule.task_parallel import Task, tasks_by_group
 from grouplearn.schedule.workload import Workload
@@ -29,12 +29,14 @@ class DataParallel(Placed):
         whole: list[Task] = []
         shards: dict[int, dict[int, Blocks]] = {}
         for group, task in tasks.items():
-            cuts = cut_evenly(workload.blocks_of(task.units[0]), workload.workers)
-            if len(cuts) == 1 or task.units[0].stays_whole:
+            unit = task.units[0]
+            rows = workload.rows_of(unit) if workload.access == "algebraic" else workload.shared_rows_of(unit)
+            cuts = cut_evenly(blocks_of(rows, workload.block_rows), workload.workers)
+            if len(cuts) == 1 or unit.stays_whole:
                 whole.append(task)
             else:
                 shards[group] = dict(enumerate(cuts))
         split = [unit for group in shards for unit in tasks[group].units]
-        course = make_course(split, workload, eager=True) if workload.access == "algebraic" else None
+        course = make_course(workload, eager=True) if workload.access == "algebraic" else None
         gang: StepKind = "descend" if workload.access == "sequential" else "boost"
         super().__init__(workload, Jobs([whole], split, shards, course, gang, one_by_one=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from grouplearn.schedule.course import Algebraic, Course, Sequential
 from grouplearn.schedule.jobs import Jobs, MakeCourse
@@ -18,7 +19,6 @@ from grouplearn.schedule.partition import (
 from grouplearn.schedule.placed import Placed
 from grouplearn.schedule.products import Products
 from grouplearn.schedule.task_parallel import Task, tasks_by_group
-from grouplearn.schedule.visiting import first_blocks
 from grouplearn.schedule.workload import Workload
 
 
@@ -39,7 +39,7 @@ class Gap(Placed):
         shards = placement.shards()
         whole = [[tasks[item] for item, blocks in placed if blocks is None] for placed in placement.workers]
         split = [unit for group in shards for unit in tasks[group].units]
-        course = None if workload.access == "sampling" else make_course(units, workload)
+        course = None if workload.access == "sampling" else make_course(workload)
         isolated = workload.access == "sequential" and workload.group_isolation
         super().__init__(workload, Jobs(whole, split, shards, course, "boost", steal, isolated))
 
@@ -54,7 +54,8 @@ def place(units: Iterable[Unit], workload: Workload) -> Placement:
     items = {unit.group: Item(unit.group, workload.rows_of(unit), not unit.stays_whole) for unit in units}
     in_order = [items[group] for group in sorted(items)]
     if workload.access == "sampling":
-        return constrained_wrap_around(in_order, workload.workers, workload.block_rows)
+        shared = [replace(items[unit.group], rows=workload.shared_rows_of(unit)) for unit in units]
+        return constrained_wrap_around(dict.fromkeys(shared), workload.workers, workload.block_rows)
     relaxed = workload.access == "algebraic" or not workload.group_isolation
     cut = wrap_around(in_order, workload.workers, workload.block_rows, relaxed)
     if workload.access == "sequential" or not cut.shards():
@@ -85,13 +86,12 @@ def _makespan(placement: Placement, tasks: Mapping[int, Task], workload: Workloa
     return max(map(busy, placement.workers))
 
 
-def make_course(units: Iterable[Unit], workload: Workload, eager: bool = False) -> MakeCourse:
+def make_course(workload: Workload, eager: bool = False) -> MakeCourse:
     """Return what makes the course of a split unit by the workload's access pattern."""
-    first = first_blocks(units, workload.blocks_of) if workload.access == "sequential" else {}
 
     def course(unit: Unit, shards: Mapping[int, Blocks], products: Products) -> Course:
         if workload.access == "sequential":
-            return Sequential(unit, shards, workload.epochs, products, first[unit.id], workload.evaluate_epochs)
+            return Sequential(unit, shards, workload.epochs, products, workload.evaluate_epochs)
         return Algebraic(unit, shards, workload.epochs, products, eager)
 
     return course

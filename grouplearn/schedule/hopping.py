@@ -23,7 +23,7 @@ class Hopping(Sequential):
     def __init__(
         self, unit: Unit, shards: Mapping[int, Blocks], epochs: int, products: Products, evaluate_epochs: bool = False
     ) -> None:
-        super().__init__(unit, shards, epochs, products, 0, evaluate_epochs)
+        super().__init__(unit, shards, epochs, products, evaluate_epochs)
         self._orders: dict[int, list[int]] = {}
         self._epoch = 0
         self.left = set(shards)
@@ -76,7 +76,7 @@ class Routed(Sequential):
         route: Callable[[int], Route],
         evaluate_epochs: bool = False,
     ) -> None:
-        super().__init__(unit, shards, epochs, products, 0, evaluate_epochs)
+        super().__init__(unit, shards, epochs, products, evaluate_epochs)
         self._route_of = route
 
     def _route(self, epoch: int) -> Route:

@@ -127,11 +127,12 @@ class WorkerLost:
     """A worker is gone with its rows and products; what it was running must run elsewhere.
 
     A step that runs on another worker has what it took; where it has not, that worker counts as lost too. ``kept``: its
-    products are still there, as they lie elsewhere.
+    products are still there, as they lie elsewhere. ``replaced``: another worker is on its way, for which gangs wait.
     """
 
     worker: int
     kept: bool = False
+    replaced: bool = False
 
 
 Event = WorkerReady | UnitDone | StepDone | WorkerLost

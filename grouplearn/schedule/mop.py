@@ -19,7 +19,7 @@ from grouplearn.schedule.planned_hops import PlannedHops
 from grouplearn.schedule.products import Products
 from grouplearn.schedule.random_hops import RandomHops
 from grouplearn.schedule.task_parallel import Task, tasks_by_group
-from grouplearn.schedule.visiting import first_blocks, visits
+from grouplearn.schedule.visiting import visits
 from grouplearn.schedule.workload import Workload
 
 Shards = Mapping[int, Mapping[int, Blocks]]
@@ -50,7 +50,7 @@ class Mop(Placed):
         whole = [[tasks[item] for item, _ in placed if item not in shards] for placed in placement.workers]
         split = [unit for group in shards for unit in tasks[group].units]
         repeats = workload.hops.recorded is not None
-        course, lines = _repeated(units, workload) if repeats else _scheduled(units, split, shards, workload)
+        course, lines = _repeated(workload) if repeats else _scheduled(split, shards, workload)
         jobs = Jobs(whole, split, shards, course, steal=True, replicas=workload.hops.replicas)
         super().__init__(workload, jobs, lines(jobs.groups_at))
 
@@ -74,11 +74,8 @@ def _hopped_before(placement: Placement, tasks: Mapping[int, Task], workload: Wo
 MakeLines = Callable[[Mapping[int, Sequence[int]]], Lines]
 
 
-def _scheduled(
-    units: Sequence[Unit], split: Sequence[Unit], shards: Shards, workload: Workload
-) -> tuple[MakeCourse, MakeLines]:
+def _scheduled(split: Sequence[Unit], shards: Shards, workload: Workload) -> tuple[MakeCourse, MakeLines]:
     """Return the courses and lines of units whose visits the scheduler picks."""
-    first = first_blocks(units, workload.blocks_of)
     hops = workload.hops
     plan = None if hops.scheduler == "randomized" else planned(hops.scheduler, _seconds(split, shards, workload))
     routes = {} if plan is None else _routes(plan, split, shards)
@@ -86,7 +83,7 @@ def _scheduled(
     def course(unit: Unit, places: Mapping[int, Blocks], products: Products) -> Course:
         every, evaluate = workload.epochs, workload.evaluate_epochs
         if any(each < 0 for each in places):  # a whole group on its worker
-            return Sequential(unit, places, every, products, first[unit.id], evaluate)
+            return Sequential(unit, places, every, products, evaluate)
         if plan is None:
             return Hopping(unit, places, every, products, evaluate)
         return Routed(unit, places, every, products, lambda _epoch: routes[unit.id], evaluate)
@@ -97,16 +94,15 @@ def _scheduled(
     return course, lambda _groups_at: PlannedHops(visits_in_order)
 
 
-def _repeated(units: Sequence[Unit], workload: Workload) -> tuple[MakeCourse, MakeLines]:
+def _repeated(workload: Workload) -> tuple[MakeCourse, MakeLines]:
     """Return the courses and lines of units that repeat the visits of an earlier run, wherever the rows are now."""
-    first = first_blocks(units, workload.blocks_of)
     recorded = workload.hops.recorded or {}
 
     def course(unit: Unit, places: Mapping[int, Blocks], products: Products) -> Course:
         @functools.cache
         def route(epoch: int) -> Route:
             runs = recorded.get(unit.id, {}).get(epoch)
-            return visits(places, first[unit.id]) if runs is None else _cut((*runs, *_missing(runs, places)), places)
+            return visits(places) if runs is None else _cut((*runs, *_missing(runs, places)), places)
 
         return Routed(unit, places, workload.epochs, products, route, workload.evaluate_epochs)
 

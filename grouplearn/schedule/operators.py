@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from grouplearn.schedule.data_parallel import DataParallel
 from grouplearn.schedule.gap import Gap
@@ -20,6 +20,13 @@ OPERATORS: Mapping[str, Callable[[Iterable[Unit], Workload], Operator]] = {
     DataParallel.name: DataParallel,
     Switching.name: Switching,
 }
+#: Operators that run a unit as a whole.
+_WHOLE = frozenset([GroupTaskParallel.name, ModelTaskParallel.name])
+
+
+def most_workers(name: str, units: Sequence[Unit], workers: int) -> int:
+    """Return how many of ``workers`` can have something to do; the others need not be started."""
+    return max(1, min(workers, len(units))) if name in _WHOLE else workers
 
 
 def operator(name: str, units: Iterable[Unit], workload: Workload) -> Operator:

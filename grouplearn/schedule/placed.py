@@ -105,8 +105,8 @@ class Placed:
                 self._unit_done(worker, unit)
             case StepDone(worker, step, more, failed):
                 self._step_done(worker, step, more, failed)
-            case WorkerLost(worker, kept):
-                self._lost(worker, kept)
+            case WorkerLost(worker, kept, replaced):
+                self._lost(worker, kept, replaced)
         self._out += self._products.discarded()
         self._admit()
         for worker in (event.worker, *sorted(self._awake - {event.worker})):
@@ -286,8 +286,8 @@ class Placed:
         if not self._left[group] and not self._busy[group]:
             self._out += self._crew.release(group)
 
-    def _lost(self, worker: int, kept: bool) -> None:
-        self._crew.lose(worker)
+    def _lost(self, worker: int, kept: bool, replaced: bool) -> None:
+        self._crew.lose(worker, replaced)
         if not kept:
             self._products.lose(worker)
         running = self._running.get(worker)

@@ -41,7 +41,8 @@ class Workload:
     without it, the packs of a group may be on different shards at the same time. ``evaluate_epochs`` (sequential): metrics
     after every epoch, for early stopping. ``hops`` is for operator mop. ``split_seconds`` (algebraic) is what a unit that goes
     by steps costs each worker that has rows of it, besides its share of the work, and ``split_row_seconds`` what each of
-    these rows and configs adds. Raises ValueError for fewer than one worker, epoch or row per block.
+    these rows and configs adds. ``training_rows``, where they are known, are the rows by group number that train in any fold:
+    what the members of a gang share. Raises ValueError for fewer than one worker, epoch or row per block.
     """
 
     access: AccessPattern
@@ -54,6 +55,7 @@ class Workload:
     hops: Hops = Hops()
     split_seconds: float = 0.0
     split_row_seconds: float = 0.0
+    training_rows: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for what, number in (("worker", self.workers), ("epoch", self.epochs), ("row per block", self.block_rows)):
@@ -67,6 +69,10 @@ class Workload:
     def blocks_of(self, unit: Unit) -> int:
         """Return the blocks of the rows of ``unit``."""
         return blocks_of(self.rows_of(unit), self.block_rows)
+
+    def shared_rows_of(self, unit: Unit) -> int:
+        """Return the rows of ``unit`` that members of a gang can share."""
+        return sum((self.training_rows or self.rows)[group] for group in unit.groups)
 
     def cost(self, unit: Unit, kind: StepKind, blocks: Blocks | None) -> float:
         """Return the estimated seconds of a step: its share of the unit's passes and rows, so that all add up to the unit."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from grouplearn.learners.base import Config
-from grouplearn.search.procedure import WORST, Go, Procedure
+from grouplearn.search.procedure import WORST, Go, Judgment, Procedure
 from grouplearn.search.procedures import SearchPlan
 from grouplearn.search.yardstick import Yardstick
 
@@ -19,12 +19,14 @@ MOST_OF_AT_LEAST = 6
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The next round: by group and configuration, the epochs to reach and whose state a new trial continues.
+    """The next round: by group and configuration, the budget to reach and whose state a new trial continues.
 
     ``keys`` are the trials that have a value at the barrier before it: those of the round and those that need no training.
+    Those ``waiting`` are not in it and may be in a later one.
     """
 
     goes: Mapping[Key, tuple[int, int | None]] = field(default_factory=dict)
+    waiting: frozenset[Key] = frozenset()
 
     @property
     def keys(self) -> tuple[Key, ...]:
@@ -34,20 +36,26 @@ class Verdict:
 
 @dataclass
 class _Seat:
-    """A procedure, the groups it decides for, and the number of the configuration of each of its trials."""
+    """A procedure, the groups it decides for, and the number of the configuration of each of its trials.
+
+    What its rungs judged is ``unheard`` until some trial has a value: where none has, configurations are not to blame.
+    """
 
     procedure: Procedure
     groups: tuple[int, ...]
     numbers: dict[int, int] = field(default_factory=dict)
     going: tuple[Go, ...] = ()
+    unheard: list[Judgment] = field(default_factory=list)
+    heard: bool = False
 
 
 class Jury:
     """Asks every procedure at every barrier; ``configs`` are all configurations so far.
 
     Where groups decide for themselves (``plan.shared`` is False) and trials that lose stop for good, a configuration that
-    has lost in most groups, ``1 - 1/(2η)`` of at least six, stops in the others too, unless it leads there. With random
-    decisions it would lose in ``1 - 1/η`` of them.
+    has lost at a rung in most groups, ``1 - 1/(2η)`` of at least six that judged it there, stops in the others too, unless it
+    leads there. With random decisions it would lose in ``1 - 1/η`` of them. A group that has no values judges nothing. Where
+    trials of a group are worth the same, its seed in ``seeds`` decides.
     """
 
     def __init__(
@@ -56,14 +64,19 @@ class Jury:
         configs: Sequence[Config],
         groups: Sequence[int],
         alike: Callable[[Config, Config], bool],
+        seeds: Mapping[int, int] | None = None,
     ) -> None:
         self._plan = plan
         self._configs: list[Config] = []
         self._known: dict[Hashable, int] = {}
         members = [tuple(groups)] if plan.shared else [(group,) for group in groups]
-        self._seats = [_Seat(plan.procedure(configs, alike), each) for each in members if each]
+        lots = {} if seeds is None or plan.shared else seeds
+        self._seats = [_Seat(plan.procedure(configs, alike, lots.get(each[0])), each) for each in members if each]
         self._yardstick = Yardstick()
         self._dropped: set[Key] = set()
+        self._latest: dict[Key, float] = {}
+        self._judgments: Counter[tuple[int, int]] = Counter()  # of a configuration at a rung
+        self._losses: Counter[tuple[int, int]] = Counter()
         self._added: dict[Key, tuple[int, int | None]] = {}
         self._groups = tuple(groups)
         for number, config in enumerate(configs):
@@ -87,21 +100,30 @@ class Jury:
     def add(self, config: Config, parent: int | None) -> None:
         """Have all groups train a further configuration to its end, beside what the procedures say."""
         number = self._number(-1 - len(self._configs), config, parent)
-        self._added |= {(group, number): (self._plan.epochs, parent) for group in self._groups}
+        self._added |= {(group, number): (self._plan.budget, parent) for group in self._groups}
 
     def on(self, values: Mapping[Key, float | None], failed_groups: frozenset[int]) -> Verdict:
         """Take the values of a round's trials (None: it has no model) and return the next round."""
         self._yardstick.see(values)
-        before = {key for seat in self._seats for key in self._keys(seat)}
+        self._latest.update({key: value for key, value in values.items() if value is not None})
         for seat in self._seats:
             if not seat.going:
                 continue
             seat.groups = tuple(group for group in seat.groups if group not in failed_groups)
             told = {go.trial: self._value(seat, seat.numbers[go.trial], values) for go in seat.going}
             self._seat(seat, seat.procedure.on(told) if seat.groups else ())
+            if seat.groups:
+                self._hear(seat, any(value > WORST for value in told.values()))
         if self._plan.prunes and not self._plan.shared:
-            self._drop_common_losers(before, values)
+            self._drop_common_losers()
+        for seat in self._seats:
+            self._pass_over_the_dropped(seat)
         return self._verdict()
+
+    def _pass_over_the_dropped(self, seat: _Seat) -> None:
+        """A round of trials none of which may train is over at once: they have no value."""
+        while seat.going and self._dropped.issuperset(self._keys(seat)):
+            self._seat(seat, seat.procedure.on({go.trial: WORST for go in seat.going}))
 
     def _seat(self, seat: _Seat, goes: tuple[Go, ...]) -> None:
         for go in goes:
@@ -130,25 +152,48 @@ class Jury:
     def _keys(self, seat: _Seat) -> list[Key]:
         return [(group, seat.numbers[go.trial]) for go in seat.going for group in seat.groups]
 
+    def _waiting(self, seat: _Seat) -> list[Key]:
+        return [(group, seat.numbers[trial]) for trial in seat.procedure.waiting for group in seat.groups]
+
     def _verdict(self) -> Verdict:
         goes: dict[Key, tuple[int, int | None]] = {}
         for seat in self._seats:
             for go in seat.going:
                 parent = None if go.parent is None else seat.numbers[go.parent]
                 for group in seat.groups:
-                    goes.setdefault((group, seat.numbers[go.trial]), (go.epochs, parent))
+                    goes.setdefault((group, seat.numbers[go.trial]), (go.budget, parent))
         added, self._added = self._added, {}
-        return Verdict({key: go for key, go in {**goes, **added}.items() if key not in self._dropped})
+        goes = {key: go for key, go in {**goes, **added}.items() if key not in self._dropped}
+        waiting = frozenset(key for seat in self._seats for key in self._waiting(seat)) - self._dropped
+        return Verdict(goes, waiting - goes.keys())
 
-    def _drop_common_losers(self, before: set[Key], values: Mapping[Key, float | None]) -> None:
-        """Stop what has lost in most groups in those where it goes on without leading."""
-        going = {key for seat in self._seats for key in self._keys(seat)}
-        judged = Counter(number for _, number in before)
-        lost = Counter(number for group, number in before if (group, number) not in going)
+    def _hear(self, seat: _Seat, has_values: bool) -> None:
+        """Count what a seat's rungs said, if its group says anything about configurations."""
+        seat.heard |= has_values
+        seat.unheard += seat.procedure.judged
+        if not seat.heard:
+            return
+        for judgment in seat.unheard:
+            number = seat.numbers[judgment.trial]
+            if self._dropped.issuperset((group, number) for group in seat.groups):
+                continue  # it was stopped from outside, and lost to nothing
+            at = (number, judgment.rung)
+            self._judgments[at] += 1
+            self._losses[at] += not judgment.passed
+        seat.unheard.clear()
+
+    def _drop_common_losers(self) -> None:
+        """Stop what has lost in most groups in those where it goes on, or may, without leading."""
         most = 1 - 1 / (2 * self._plan.factor)
-        losers = {n for n in judged if judged[n] >= MOST_OF_AT_LEAST and most * judged[n] <= lost[n] < judged[n]}
+        losers = {
+            number
+            for (number, rung), judged in self._judgments.items()
+            if judged >= MOST_OF_AT_LEAST and self._losses[number, rung] >= most * judged
+        }
+        if not losers:
+            return
         for seat in self._seats:
-            own = {key: values.get(key) for key in self._keys(seat)}
-            known = {key: value for key, value in own.items() if value is not None}
-            leader = max(known, key=lambda key: known[key]) if known else None
-            self._dropped |= {key for key in own if key[1] in losers and key != leader}
+            going = {*self._keys(seat), *self._waiting(seat)}
+            known = {key: self._latest[key] for key in going if key in self._latest}
+            best = max(known.values(), default=None)
+            self._dropped |= {key for key in going if key[1] in losers and (best is None or known.get(key) != best)}

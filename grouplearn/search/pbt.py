@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from grouplearn.learners.base import Config
-from grouplearn.search.procedure import Go, ranked
+from grouplearn.search.procedure import Go, Judgment, ranked
 from grouplearn.search.space import Choices, Dimension, Range, drawn
 
 #: Share of the population that is replaced, and that is copied (truncation selection, Jaderberg et al. 2017, 4.1.1).
@@ -36,7 +36,7 @@ class Pbt:
         self._dimensions, self._most, self._interval, self._alike = dimensions, epochs, interval, alike
         self._population: dict[int, Config] = dict(enumerate(configs))
         self._generator = np.random.Generator(np.random.PCG64(seed))
-        self._epochs = min(interval, epochs)
+        self._epochs, self._seed = min(interval, epochs), seed
         self._next = len(configs)
 
     def begin(self) -> tuple[Go, ...]:
@@ -45,11 +45,21 @@ class Pbt:
 
     def on(self, values: Mapping[int, float]) -> tuple[Go, ...]:
         """Replace the worst by changed copies of the best, and go on; the last barrier ends the search."""
-        best = ranked(values)
+        best = ranked(values, self._seed)
         if self._epochs >= self._most or not best:
             return ()
         self._epochs = min(self._epochs + self._interval, self._most)
         return self._round(self._replaced(best))
+
+    @property
+    def waiting(self) -> frozenset[int]:
+        """A trial goes on at once or never."""
+        return frozenset()
+
+    @property
+    def judged(self) -> tuple[Judgment, ...]:
+        """There are no rungs."""
+        return ()
 
     def _replaced(self, best: Sequence[int]) -> dict[int, int]:
         """Change the population; return the parents of its new members."""

@@ -2,7 +2,8 @@
 
 The template is Cerebro's (Nakandala et al. 2020, 4.2): all trials of a round train up to a barrier, the procedure sees how
 they do there, and says which go on, which begin and which continue from a copy of another's state. What it leaves out has
-stopped. A procedure has no clock and does no input or output; for one seed and the same results it says the same.
+stopped, unless it says that it waits. A budget is epochs, or parts of the training rows. A procedure has no clock and does no
+input or output; for one seed and the same results it says the same.
 """
 
 from __future__ import annotations
@@ -20,15 +21,24 @@ WORST = -math.inf
 
 @dataclass(frozen=True, slots=True)
 class Go:
-    """A trial of the next round: it trains until it has had ``epochs`` epochs, all its rounds together.
+    """A trial of the next round: it trains until it has had ``budget``, all its rounds together.
 
     A new trial begins from nothing, or from a copy of the state that its ``parent`` has reached.
     """
 
     trial: int
     config: Config
-    epochs: int
+    budget: int
     parent: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Judgment:
+    """What a rung says of a trial for good: it ``passed``, also the last one, or it lost to others."""
+
+    trial: int
+    rung: int
+    passed: bool
 
 
 class Procedure(Protocol):
@@ -45,7 +55,26 @@ class Procedure(Protocol):
         """
         ...
 
+    @property
+    def waiting(self) -> frozenset[int]:
+        """The trials that are not in the next round and may be in a later one: what they have reached must be kept."""
+        ...
 
-def ranked(values: Mapping[int, float]) -> list[int]:
-    """Return the trials that have a model, best first, ties by trial."""
-    return sorted((trial for trial in values if values[trial] > WORST), key=lambda trial: (-values[trial], trial))
+    @property
+    def judged(self) -> tuple[Judgment, ...]:
+        """What the last barrier said of trials for good; nothing where there are no rungs."""
+        ...
+
+
+def ranked(values: Mapping[int, float], seed: int) -> list[int]:
+    """Return the trials that have a model, best first; ties by lot, as numbers say nothing about trials."""
+    models = (trial for trial in values if values[trial] > WORST)
+    return sorted(models, key=lambda trial: (-values[trial], _lot(seed, trial), trial))
+
+
+def _lot(seed: int, trial: int) -> int:
+    """Return 64 bits that differ from trial to trial (SplitMix64)."""
+    mixed = (seed + (trial + 1) * 0x9E3779B97F4A7C15) % 2**64
+    mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB % 2**64
+    return mixed ^ (mixed >> 31)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from grouplearn.search.tpe import Tpe
 ONE_SHOT = ("grid", "random")
 PROCEDURES = ("hyperband", "asha", "pbt", "tpe")
 METHODS = (*ONE_SHOT, *PROCEDURES)
+#: The least part of the rows that a rung trains on, as a number of such parts.
+MOST_PARTS = 27
 
 #: Trials of a search that does not say; Hyperband's follow from its brackets.
 DEFAULT_TRIALS = {"random": 10, "asha": 27, "pbt": 10, "tpe": 30}
@@ -27,9 +30,13 @@ DEFAULT_TRIALS = {"random": 10, "asha": 27, "pbt": 10, "tpe": 30}
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """A search procedure with its numbers: ``epochs`` is the most that a trial may have, ``trials`` the most there are.
+    """A search procedure with its numbers: ``budget`` is the most that a trial may have, ``trials`` the most there are.
 
-    ``factor`` is η; ``least`` the epochs of ASHA's first rung and ``slots`` how many of its trials train at a time;
+    Rungs are at parts of the budget. Where its ``resource`` is ``epochs``, a trial goes on from one rung to the next; where it
+    is ``rows``, it trains to its end at each, on so many of ``budget`` parts of the training rows: epochs of a solver tell
+    configurations apart only once it has converged (Li et al. 2018, 4.3).
+
+    ``factor`` is η; ``least`` the budget of ASHA's first rung and ``slots`` how many of its trials train at a time;
     ``interval`` the epochs between two barriers of PBT. ``shared``: one decision for all groups instead of one per group.
     """
 
@@ -37,13 +44,14 @@ class SearchPlan:
     dimensions: tuple[Dimension, ...]
     base: Config
     trials: int
-    epochs: int
+    budget: int
     seed: int
     factor: int = 3
     least: int = 1
     slots: int = 9
     interval: int = 1
     shared: bool = False
+    resource: Literal["epochs", "rows"] = "epochs"
 
     @property
     def searched(self) -> tuple[str, ...]:
@@ -55,7 +63,7 @@ class SearchPlan:
     @property
     def continues(self) -> bool:
         """Whether trials go on from one round to the next; otherwise each trains to its end in one."""
-        return self.method != "tpe"
+        return self.method != "tpe" and self.resource == "epochs"
 
     @property
     def prunes(self) -> bool:
@@ -70,34 +78,59 @@ class SearchPlan:
         order = np.random.Generator(np.random.PCG64(self.seed)).permutation(len(configs))
         return tuple(configs[place] for place in order)
 
-    def procedure(self, configs: Sequence[Config], alike: Callable[[Config, Config], bool]) -> Procedure:
-        """Return a fresh state machine that begins with ``configs``; ``alike``: whether a state fits both of two configs."""
+    def procedure(
+        self, configs: Sequence[Config], alike: Callable[[Config, Config], bool], seed: int | None = None
+    ) -> Procedure:
+        """Return a fresh state machine that begins with ``configs``.
+
+        ``alike``: whether a state fits both of two configs. ``seed`` draws the lots that break ties.
+        """
+        lots = self.seed if seed is None else seed
         match self.method:
             case "hyperband":
-                return Hyperband(configs, self.epochs, self.factor)
+                return Hyperband(configs, self.budget, self.factor, lots)
             case "asha":
-                return Asha(configs, self.epochs, self.factor, self.least, self.slots)
+                return Asha(configs, self._rungs, self.factor, self.slots, lots, whole=self.resource == "rows")
             case "pbt":
-                return Pbt(configs, self.dimensions, self.epochs, self.interval, self.seed, alike)
+                return Pbt(configs, self.dimensions, self.budget, self.interval, self.seed, alike)
             case "tpe":
-                return Tpe(self.dimensions, self.base, self.trials, self.epochs, self.seed)
+                return Tpe(self.dimensions, self.base, self.trials, self.budget, self.seed)
         raise ValueError(f"there is no search procedure {self.method}")
 
-    def most_epochs(self, configs: int) -> int:
-        """Return about how many epochs a group takes, summed over its trials; ``configs`` are known at first."""
+    @property
+    def _rungs(self) -> tuple[int, ...]:
+        return asha.rungs(self.budget, self.factor, self.least)
+
+    def most_budget(self, configs: int) -> int:
+        """Return about what budget a group takes, summed over its trials; ``configs`` are known at first."""
+        anew = self.resource == "rows"
         match self.method:
             case "hyperband":
-                return hyperband.most_epochs(configs, self.epochs, self.factor)
+                return hyperband.most_budget(configs, self.budget, self.factor, anew)
             case "asha":
-                return asha.most_epochs(configs, self.epochs, self.factor, self.least)
+                return asha.most_budget(configs, self._rungs, self.factor, anew)
             case "pbt":
-                return configs * self.epochs
+                return configs * self.budget
             case _:
-                return self.trials * self.epochs
+                return self.trials * self.budget
+
+    def most_trainings(self, configs: int) -> int:
+        """Return about how many times trials of a group train, each to its end, where rungs are parts of the rows."""
+        if self.method == "hyperband":
+            return hyperband.most_trainings(configs, self.budget, self.factor)
+        return asha.most_trainings(configs, self._rungs, self.factor)
 
     def most_trials(self, configs: int) -> int:
         """Return about how many trials a group has."""
         if self.method == "pbt":
-            barriers = -(-self.epochs // self.interval) - 1
+            barriers = -(-self.budget // self.interval) - 1
             return configs + (max(1, configs // 5) * barriers if configs > 1 else 0)
         return self.trials if self.method == "tpe" else configs
+
+
+def parts(factor: int) -> int:
+    """Return how many parts the rows are cut into where they are the resource: the largest power of η up to ``MOST_PARTS``."""
+    power = factor
+    while power * factor <= MOST_PARTS:
+        power *= factor
+    return power

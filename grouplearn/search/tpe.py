@@ -8,7 +8,7 @@ from typing import Any
 
 from grouplearn.errors import MissingDependency
 from grouplearn.learners.base import Config
-from grouplearn.search.procedure import WORST, Go
+from grouplearn.search.procedure import WORST, Go, Judgment
 from grouplearn.search.space import Choices, Dimension
 
 #: Configurations drawn at random before the first estimate: optuna's own default.
@@ -45,6 +45,16 @@ class Tpe:
             else:
                 self._study.tell(self._asked.pop(trial), value)
         return (self._ask(),) if len(self._study.trials) < self._trials else ()
+
+    @property
+    def waiting(self) -> frozenset[int]:
+        """Each trial trains to its end at once."""
+        return frozenset()
+
+    @property
+    def judged(self) -> tuple[Judgment, ...]:
+        """There are no rungs."""
+        return ()
 
     def _ask(self) -> Go:
         asked = self._study.ask(self._distributions())

@@ -19,7 +19,7 @@ FEATURES (
 FROM departures
 WHERE arr_delay IS NOT NULL
 GROUP BY carrier
-OVER GRID (learning_rate IN (1, 0.5, 0.1), l1 IN (1, 0.5, 0.1, 0.05))
+OVER GRID (l1 IN (0, 0.1, 1), l2 IN (0.1, 1, 10, 100))
 VALIDATE WHERE month = 12
 OPTIMIZE auc;
 
@@ -37,19 +37,19 @@ FEATURES (
 FROM departures
 WHERE arr_delay IS NOT NULL
 GROUP BY carrier
-OVER GRID (learning_rate IN (1, 0.5, 0.1), l1 IN (1, 0.5, 0.1, 0.05))
+OVER GRID (l1 IN (0, 0.1, 1), l2 IN (0.1, 1, 10, 100))
 VALIDATE WHERE month = 12
 OPTIMIZE auc;
 
 -- The model is a table.
-SELECT name, round(valid_auc, 3) AS auc, round(valid_log_loss, 3) AS log_loss, learning_rate, l1, n_rows
+SELECT name, round(valid_auc, 3) AS auc, round(valid_log_loss, 3) AS log_loss, l1, l2, n_rows
 FROM delays JOIN airlines USING (carrier)
 WHERE is_best
 ORDER BY auc DESC;
 
 -- So are its weights.
 SELECT feature, round(avg(weight), 2) AS mean_weight, round(min(weight), 2) AS least, round(max(weight), 2) AS most
-FROM delays_weights JOIN delays USING (carrier, learning_rate, l1)
+FROM delays_weights JOIN delays USING (carrier, l1, l2)
 WHERE is_best
 GROUP BY feature
 ORDER BY abs(mean_weight) DESC;
@@ -96,7 +96,7 @@ FEATURES (
 )
 FROM departures
 WHERE arr_delay IS NOT NULL
-OVER GRID (learning_rate IN (1, 0.5, 0.1), l1 IN (1, 0.5, 0.1, 0.05))
+OVER GRID (l1 IN (0, 0.1, 1), l2 IN (0.1, 1, 10, 100))
 VALIDATE WHERE month = 12
 OPTIMIZE auc;
 

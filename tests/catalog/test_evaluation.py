@@ -5,11 +5,13 @@ import pytest
 import sklearn.metrics as reference
 from handmade import definition, outcome, rollup_outcome
 
+import grouplearn
 from grouplearn.catalog import store
 from grouplearn.catalog.evaluation import evaluate_sql
 from grouplearn.catalog.models import load_definition
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.learners.base import Task
+from grouplearn.learners.metrics import every_metric
 
 
 def stored(con, name: str):
@@ -51,6 +53,7 @@ def test_regression(con, linear):
         assert result["rmse"] == pytest.approx(reference.root_mean_squared_error(y, p))
         assert result["mae"] == pytest.approx(reference.mean_absolute_error(y, p))
         assert result["r2"] == pytest.approx(reference.r2_score(y, p))
+        assert result["mape"] == pytest.approx(reference.mean_absolute_percentage_error(y, p))
 
 
 @pytest.mark.parametrize("linear", [True, False])
@@ -63,6 +66,11 @@ def test_binary(con, linear):
         assert result["auc"] == pytest.approx(reference.roc_auc_score(y, p))
         assert result["accuracy"] == pytest.approx(reference.accuracy_score(y, guess))
         assert result["f1"] == pytest.approx(reference.f1_score(y, guess))
+        assert result["precision"] == pytest.approx(reference.precision_score(y, guess, zero_division=0.0))
+        assert result["recall"] == pytest.approx(reference.recall_score(y, guess))
+        assert result["balanced_accuracy"] == pytest.approx(reference.balanced_accuracy_score(y, guess))
+        assert result["pr_auc"] == pytest.approx(reference.average_precision_score(y, p))
+        assert result["brier"] == pytest.approx(reference.brier_score_loss(y, p))
     assert ties > 40
 
 
@@ -74,12 +82,26 @@ def test_multiclass(con, linear):
         y, guess = [row[0] for row in found], [row[2] for row in found]
         p = np.array([row[1] for row in found])
         assert len(set(y)) == 3
+        hits = np.array([[label == name for name in model.classes] for label in y])
+        known = np.flatnonzero((p > 0).any(axis=0))
         assert result["accuracy"] == pytest.approx(reference.accuracy_score(y, guess))
-        assert result["f1"] == pytest.approx(reference.f1_score(y, guess, average="macro"))
-        areas = [
-            reference.roc_auc_score(np.array(y) == name, p[:, number]) for number, name in enumerate(model.classes)
-        ]
-        assert result["auc"] == pytest.approx(np.mean(areas))
+        assert result["balanced_accuracy"] == pytest.approx(reference.balanced_accuracy_score(y, guess))
+        squares = ((p - hits) ** 2).sum(axis=1).mean()
+        if len(known) == 2:
+            # Of a group with two classes the metrics are those of the second one: any other is the rest.
+            second, said = hits[:, known[1]], np.array(guess) == model.classes[known[1]]
+            assert result["f1"] == pytest.approx(reference.f1_score(second, said))
+            assert result["auc"] == pytest.approx(reference.roc_auc_score(second, p[:, known[1]]))
+            assert result["pr_auc"] == pytest.approx(reference.average_precision_score(second, p[:, known[1]]))
+            assert result["brier"] == pytest.approx(reference.brier_score_loss(second, p[:, known[1]]))
+        else:
+            assert result["f1"] == pytest.approx(reference.f1_score(y, guess, average="macro"))
+            for name, score in (("precision", reference.precision_score), ("recall", reference.recall_score)):
+                assert result[name] == pytest.approx(score(y, guess, average="macro", zero_division=0.0))
+            areas = [reference.roc_auc_score(hits[:, number], p[:, number]) for number in known]
+            assert result["auc"] == pytest.approx(np.mean(areas))
+            assert result["pr_auc"] == pytest.approx(reference.average_precision_score(hits, p))
+            assert result["brier"] == pytest.approx(squares)
         own = p[np.arange(len(y)), [model.classes.index(name) for name in y]]
         eps = np.finfo(float).eps
         assert result["log_loss"] == pytest.approx(-np.log(np.clip(own, eps, 1 - eps)).mean())
@@ -112,5 +134,24 @@ def test_degenerate_groups_have_null_metrics(con):
     rows = con.sql(evaluate_sql(stored(con, "nothing"), "t", None)).to_arrow_table().to_pylist()
     assert rows == [
         {"carrier": None, "dest": None, "model_level": None, "n_rows": 400, "n_skipped": 400,
-         "log_loss": None, "auc": None, "accuracy": None, "f1": None}
+         **dict.fromkeys(every_metric(Task.BINARY))}
     ]  # fmt: skip
+
+
+def test_label_is_compared_as_its_type() -> None:
+    with grouplearn.connect(progress=False) as con:
+        con.execute("SET TimeZone = 'UTC'")
+        con.execute(
+            "CREATE TABLE t AS SELECT i % 3 AS code, TIMESTAMPTZ '2024-03-01 00:00:00+00' + INTERVAL (i % 3) HOUR AS moment,"
+            " 10.0 * (i % 3) AS x FROM range(60) AS r(i)"
+        )
+        for label in ("code", "moment"):
+            con.execute(
+                f"TRAIN MODEL {label}s USING gbdt PREDICT {label} FEATURES (x) FROM t"
+                " WITH (task = 'classification', num_iterations = 5)"
+            )
+        con.execute("SET TimeZone = 'Asia/Tokyo'")
+        con.execute("CREATE TABLE other AS SELECT * REPLACE (code::DOUBLE AS code) FROM t")
+        for label in ("code", "moment"):
+            (row,) = con.execute(f"EVALUATE MODEL {label}s ON other").fetch_arrow_table().to_pylist()
+            assert (row["n_skipped"], row["accuracy"]) == (0, 1.0)

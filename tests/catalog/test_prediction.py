@@ -406,8 +406,13 @@ def test_function_errors_are_understandable(con):
         con.sql("SELECT predict('m', {'other': i}) FROM t").fetchall()
     con.execute("CREATE SCHEMA s")
     write(con, definition(schema="s"), rollup_outcome(model))
+    assert con.sql("SELECT count(predict_value('m', t)) > 0 FROM t").fetchall() == [
+        (True,)
+    ]  # that of the default schema
+    con.execute("CREATE SCHEMA neither; SET search_path = 'neither'")
     with pytest.raises(duckdb.Error, match=r'model "m" is ambiguous: memory\.main\.m, memory\.s\.m'):
-        con.sql("SELECT predict('m', t) FROM t").fetchall()
+        con.sql("SELECT predict('m', t) FROM main.t").fetchall()
+    con.execute("SET search_path = 'main'")
     assert con.sql("SELECT count(predict_value('s.m', t)) > 0 FROM t").fetchall() == [(True,)]
 
 

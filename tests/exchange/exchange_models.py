@@ -12,8 +12,8 @@ ROWS = """
     ALTER TABLE t ADD COLUMN y DOUBLE;
     UPDATE t SET y = coalesce(nullif(x, 'nan'::DOUBLE), 2) * z / 3 + coalesce(hash(cat) % 5, 2) + g;
     ALTER TABLE t ADD COLUMN kind VARCHAR;
-    UPDATE t SET kind = CASE WHEN y < 1 THEN 'low' WHEN y < 4 THEN 'mi''d' ELSE 'high' END WHERE g < 2;
-    UPDATE t SET kind = CASE WHEN y < 1 THEN 'low' ELSE 'high' END WHERE g = 2;
+    UPDATE t SET kind = CASE WHEN y < 1 THEN 'low' WHEN y < 4 THEN 'mi''d' ELSE 'high' END WHERE g > 0;
+    UPDATE t SET kind = CASE WHEN y < 1 THEN 'low' ELSE 'mi''d' END WHERE g = 0;
     ALTER TABLE t ADD COLUMN id INT; UPDATE t SET id = rowid;
     CREATE TABLE fresh AS SELECT * FROM t WHERE id % 3 = 0 UNION ALL BY NAME
       SELECT 9000 AS id, 99 AS g, 'A''" ,' AS "od d", 1.0 AS x, 2 AS z, 'never seen' AS cat UNION ALL BY NAME

@@ -79,7 +79,7 @@ def test_import_replaces_keeps_or_refuses(con: grouplearn.Connection, tmp_path: 
     assert by_macro(con, "copy_value") == by_macro(con, "ridge_value")
     assert by_function(con, "copy_value") == by_function(con, "ridge_value")
     con.execute("ROLLBACK")
-    assert "copy_value" not in [row[2] for row in con.execute("SHOW MODELS").fetchall()]
+    assert "copy_value" not in [row[0] for row in con.execute("SHOW MODELS").fetchall()]
 
 
 def test_rollback_undoes_an_import(con: grouplearn.Connection, tmp_path: Path) -> None:
@@ -241,7 +241,8 @@ def test_overwrite_replaces_exports_and_nothing_else(con: grouplearn.Connection,
         ("x" * 300, "File name too long"),
         ("/dev/null", "no directory|not a directory"),
         ("nowhere/deep", "there is no directory"),
-        ("", "a directory is a text"),
+        ("", "the name of the directory is empty"),
+        ("s3://bucket/m", "is an address"),
     ],
 )
 def test_places_that_cannot_be_are_errors_of_ours(con: grouplearn.Connection, path: str, message: str) -> None:

@@ -16,6 +16,9 @@ from grouplearn.parser.statements import OurStatement, TrainModel
 
 
 class FakeSession:
+    def expect_variables(self, text: str = "") -> None:
+        pass
+
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self.connection = connection
         self.asked: list[tuple[OurStatement, str, Parameters]] = []
@@ -36,6 +39,8 @@ class FakeSession:
     def _stopped(self) -> bool:
         self.waiting.set()
         return self.stop.wait(10)
+
+    def settle(self) -> None: ...
 
     def interrupt(self) -> None:
         self.stop.set()

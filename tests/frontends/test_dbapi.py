@@ -334,3 +334,13 @@ def test_pep_249_types_and_constructors() -> None:
         moment.date(),
         moment.time(),
     )
+
+
+def test_a_file_can_be_made_for_an_older_duckdb(tmp_path: Any) -> None:
+    with grouplearn.connect(tmp_path / "old.duckdb", progress=False, storage_version="v1.5.0") as con:
+        con.execute("CREATE TABLE t AS SELECT i AS x, i AS y FROM range(9) AS r(i)")
+        con.execute("TRAIN MODEL m USING linear_regression PREDICT y FROM t")
+        made = con.execute(
+            "SELECT tags['storage_version'] FROM duckdb_databases() WHERE database_name = 'old'"
+        ).fetchall()
+    assert made[0][0].startswith("v1.5.0")

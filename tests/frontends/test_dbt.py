@@ -77,7 +77,7 @@ def test_a_dbt_project_trains(environment: dict[str, str], tmp_path: Path) -> No
 
 def check_tables(path: Path) -> None:
     with grouplearn.connect(path, progress=None) as con:
-        models = {row[2]: row[7] for row in con.execute("SHOW MODELS").fetchall()}
+        models = {row[0]: row[1] for row in con.execute("SELECT model, trials FROM (SHOW MODELS)").fetchall()}
         assert models == {"demand": 6, "by_hook": 1, "by_session": 3}
         assert con.execute("SELECT count(*), max(abs(units - prediction)) < 1e-9 FROM forecast").fetchall() == [
             (300, True)

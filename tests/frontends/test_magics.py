@@ -8,10 +8,11 @@ import duckdb
 import nbformat
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
+from IPython.terminal.interactiveshell import TerminalInteractiveShell
 from nbclient import NotebookClient
 
 import grouplearn
-from grouplearn.frontends.magics import parameters_in
+from grouplearn.frontends.magics import SqlMagics, parameters_in
 
 SETUP = "CREATE TABLE t AS SELECT (i % 3)::INTEGER AS g, i * 0.5 AS x, i * 1.5 + 1 AS y FROM range(300) AS r(i)"
 TRAIN = "TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM t GROUP BY g OVER GRID (l2 IN (0, 1))"
@@ -281,3 +282,11 @@ def test_a_header_names_a_connection_and_a_variable(ipython: InteractiveShell, t
 
 def test_parameters_are_found_outside_strings_and_comments() -> None:
     assert parameters_in("SELECT 'é$a', $b, $$ $c $$, $b /* $d */ + $e1 -- $f\n + $1") == ["b", "e1"]
+
+
+def test_a_terminal_is_shown_the_text_of_a_plan() -> None:
+    magics = SqlMagics(TerminalInteractiveShell(simple_prompt=True))
+    magics.run("", "CREATE TABLE t AS SELECT i AS x, i AS y FROM range(9) AS r(i)")
+    plan = repr(magics.run("EXPLAIN TRAIN MODEL m USING linear_regression PREDICT y FROM t"))
+    assert plan.startswith("Logical plan\n")
+    assert "<html" not in plan

@@ -17,7 +17,19 @@ import pytest
 import grouplearn
 from grouplearn.catalog.overview import Overview, drawn
 from grouplearn.frontends import report_command
-from grouplearn.frontends.drawing import GREY, Line, aligned, histogram, lines, number, sparkline, thinned
+from grouplearn.frontends.drawing import (
+    GREY,
+    Line,
+    Range,
+    aligned,
+    bars,
+    histogram,
+    lines,
+    number,
+    rounded,
+    sparkline,
+    thinned,
+)
 from grouplearn.frontends.model_table import relation_html, rendered
 
 NASTY = '<script>alert(1)</script> & "o\'hara" ]]>\x01'
@@ -131,7 +143,7 @@ def test_levels_are_judged_on_the_rows_they_held_out(con: grouplearn.Connection)
 def test_metrics_that_do_not_follow_from_groups_are_not_called_exact(con: grouplearn.Connection) -> None:
     (level,) = overview_of(con, "late").by_level()
     rows = con.execute(
-        "SELECT valid_auc, n_valid FROM late JOIN grouplearn.groups AS g ON g.keys[1] = region"
+        "SELECT valid_auc, g.n_valid FROM late JOIN grouplearn.groups AS g ON g.keys[1] = region"
         " WHERE is_best AND g.model = (SELECT model FROM grouplearn.models WHERE model_name = 'late')"
     ).fetchall()
     assert not level.exact
@@ -211,6 +223,7 @@ def test_plots_are_drawn_from_the_catalog(con: grouplearn.Connection) -> None:
     _, axes = pyplot.subplots()
     assert late.schedule(ax=axes) is axes
     assert len(axes.patches) >= 1
+    assert any("region = north" in entry.get_text() for entry in axes.get_legend().get_texts())
     assert con.model("<odd> name").plot.curves().texts[0].get_text().startswith("no learning curves")
     pyplot.close("all")
 
@@ -399,4 +412,138 @@ def test_axes_have_round_numbers() -> None:
 def test_numbers_have_four_digits() -> None:
     assert [number(value) for value in (0.123456, 1234.5, 0, 1.2e-9, None, math.nan)] == [
         "0.1235", "1,234", "0", "1.2e-09", "-", "-",
+    ]  # fmt: skip
+
+
+def test_the_last_interval_of_a_histogram_holds_the_greatest_value() -> None:
+    page = histogram([0.76, 0.87, 0.91, 0.92, 0.93, 0.97, 1.0, 1.0], "auc", "auc (held-out)", "groups")
+    edges = re.findall(r'text-anchor="middle">([\d.]+)<', page)
+    assert (edges[0], edges[-1]) == ("0.75", "1")
+    assert re.findall(r"<title>(\d+)</title>", page) == ["1", "0", "1", "3", "3"]
+
+
+def test_marks_of_an_axis_differ() -> None:
+    page = lines([Line([(1, 434.2001), (2, 434.2004)])], "loss", "epoch", "")
+    marks = re.findall(r'text-anchor="end">([\d.]+)<', page)
+    assert len(marks) == len(set(marks)) > 1
+
+
+def test_small_curves_share_a_scale_that_one_diverging_group_does_not_flatten() -> None:
+    curves = [[(1, 0.5), (15, 0.2)], [(1, 0.4), (9, 0.3)]] * 6
+    assert Range.shared(curves) == Range((1, 0.2), (15, 0.5))
+    assert Range.shared([]) is None
+    wide = Range.shared([*curves, [(1, 0.5), (9, 1e9)]])
+    assert wide is not None
+    assert (wide.high, wide.holds(curves[0]), wide.holds([(9, 1e9)])) == ((15, 0.5), True, False)
+    pictures = [lines([Line(curve)], "", "epoch", "", shared=wide) for curve in (*curves, [(1, 0.5), (9, 1e9)])]
+    assert len({tuple(re.findall(r'text-anchor="end">([\d.]+)<', picture)) for picture in pictures}) == 1
+    heights = [float(y) for picture in pictures for y in re.findall(r"points.*?,([\d.]+)\"", picture)]
+    assert all(0 <= y <= 170 for y in heights)
+
+
+def test_long_labels_stand_above_their_bars_uncut() -> None:
+    long = "wind_speed_in_miles_per_hour_at_departure"
+    assert f">{long}<title>" in bars([(long, 0.7, 0, 0, "70%"), ("b", 0.3, 0, 0, "30%")], "importance")
+    assert 'text-anchor="end">b<' in bars([("b", 0.3, 0, 0, "30%")], "importance")
+
+
+@pytest.fixture(scope="module")
+def failing() -> Iterator[grouplearn.Connection]:
+    """Two models whose pooled ones fail, or are judged on fewer rows."""
+    with grouplearn.connect(progress=None) as con:
+        con.execute(
+            "CREATE TABLE t AS SELECT i % 3 AS g, i * 7919 % 101 / 101 AS x, x + i % 5 > 2.3 AS y, i % 4 = 0 AS held"
+            " FROM range(300) AS r(i)"
+        )
+        con.execute("INSERT INTO t SELECT 9, 0.5, NULL, false")
+        con.execute(
+            "TRAIN MODEL m USING logistic_regression PREDICT y FEATURES (x) FROM t GROUP BY ROLLUP (g)"
+            " OVER GRID (l2 IN (0.1, 1), fit_intercept IN (true)) VALIDATE WHERE held ON NULL LABEL ERROR OPTIMIZE log_loss"
+        )
+        yield con
+
+
+def test_a_failed_pooled_model_stands_at_the_top_with_its_reason(failing: grouplearn.Connection) -> None:
+    page = failing.model("m").report()
+    WellFormed(page)
+    top = page[: page.index('class="tiles"')]
+    assert "<b>No model of all rows</b>: the label is NULL in 1 of 301 rows" in top
+    assert "Levels are judged on different rows" not in page  # the other level has none
+    table = relation_html(failing.sql("FROM m")) or ""
+    WellFormed(table)
+    assert table.index("No model of all rows") < table.index("<table>")
+
+
+def test_levels_on_different_rows_say_so_and_on_the_same_do_not(failing: grouplearn.Connection) -> None:
+    train = "TRAIN OR REPLACE MODEL levels USING linear_regression PREDICT x FEATURES (held) FROM t {} GROUP BY ROLLUP (g) {}"
+    for condition, having, differ in (("", "", False), ("", "HAVING max(g) <> 1", True), ("WHERE g < 9", "", False)):
+        failing.execute(train.format(condition, having) + " VALIDATE WHERE held")
+        page = failing.model("levels").report()
+        assert ("judged on different rows" in page) == differ, (condition, having)
+
+
+def heads(page: str) -> list[str]:
+    return re.findall(r"<th[^>]*>(\w+)", page)
+
+
+def test_a_model_table_begins_with_the_metric_and_has_no_constant_columns(failing: grouplearn.Connection) -> None:
+    page = relation_html(failing.sql("FROM m WHERE status = 'done'")) or ""
+    assert heads(page)[:3] == ["g", "valid_log_loss", "curve"]
+    assert not {"fit_intercept", "model_level", "n_skipped", "status", "error"} & set(heads(page))
+    assert "the same in every row: model_level = g, fit_intercept = true" in page
+    chosen = (
+        relation_html(
+            failing.sql("SELECT g, l2, fit_intercept, model_level, status, valid_log_loss FROM m WHERE status = 'done'")
+        )
+        or ""
+    )
+    assert heads(chosen) == [
+        "g",
+        "l2",
+        "fit_intercept",
+        "model_level",
+        "curve",
+        "status",
+        "valid_log_loss",
+    ]  # as the user chose
+
+
+def test_counts_come_behind_metrics_and_a_metric_that_nothing_has_is_not_first(failing: grouplearn.Connection) -> None:
+    names = heads(relation_html(failing.sql("FROM m")) or "")
+    assert names.index("n_train") > names.index("valid_auc")
+    failing.execute("TRAIN OR REPLACE MODEL alone USING linear_regression PREDICT x FEATURES (held) FROM t")
+    assert heads(relation_html(failing.sql("FROM alone")) or "")[0] == "train_rmse"
+
+
+def test_what_is_constant_is_so_in_all_rows_and_not_in_those_shown() -> None:
+    with grouplearn.connect(progress=None) as con:
+        con.execute("CREATE TABLE t AS SELECT i // 8 AS g, i % 7 AS x, i % 5 AS y FROM range(480) AS r(i)")
+        con.execute("INSERT INTO t SELECT 99, i, i FROM range(20) AS r(i)")
+        con.execute("TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM t GROUP BY g")
+        page = relation_html(con.sql("FROM m ORDER BY g")) or ""
+    assert "n_rows" in heads(page)  # 8 in each of the first 50
+    assert "status" not in heads(page)
+
+
+def test_a_report_leaves_out_what_is_the_same_for_all(failing: grouplearn.Connection) -> None:
+    page = failing.model("m").report()
+    table = page[page.index('<section id="groups">') : page.index('<section id="levels">')]
+    assert heads(table)[:3] == ["g", "log_loss", "rows"]
+    assert not {"fit_intercept", "status"} & set(heads(table))
+    assert "The same for all: " in table
+    assert "fit_intercept true" in table
+
+
+def test_the_schedule_has_a_legend(failing: grouplearn.Connection) -> None:
+    page = failing.model("m").report()
+    schedule = page[page.index('<section id="schedule">') :]
+    (names,) = re.findall(r'<p class="grouplearn-legend">(.*?)</p>', schedule)
+    shown = set(re.findall(r'fill="(hsl[^"]*)"', schedule))
+    assert shown <= set(re.findall(r"background: (hsl[^;]*);", names))
+    assert "g = 0" in names
+
+
+def test_values_with_many_digits_are_rounded_with_a_hint() -> None:
+    assert [rounded(value) for value in ("0.03886303977238025", "0.1", "1e-05", "3.5e-06", "7.123456789e-06", None)] == [
+        "0.03886", "0.1", "1e-05", "3.5e-06", "7.123e-06", None,
     ]  # fmt: skip

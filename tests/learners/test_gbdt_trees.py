@@ -114,6 +114,15 @@ def test_forests_of_groups_together_are_what_each_is_alone(objective: str) -> No
         np.testing.assert_array_equal(walk(kept, x), walk(alone, x))
 
 
+def test_forests_of_different_outputs_together_are_what_each_is_alone() -> None:
+    boosters = [trained(3, "binary", {}, 0.1), trained(4, "multiclass", {}, 0.1), trained(5, "binary", {}, 0.1)]
+    together = parse_forests([booster.model_to_string().encode() for booster in boosters])
+    assert together.n_outputs.tolist() == [1, 3, 1]
+    assert nodes_of(together, FeatureColumns(np.arange(4), np.full(4, -1))).output.tolist() == (
+        [0] * 4 + [0, 1, 2] * 4 + [0] * 4
+    )
+
+
 @pytest.mark.parametrize("zero_as_missing", [False, True])
 def test_columns_of_categories_become_one_slot(zero_as_missing: bool) -> None:
     rng = np.random.default_rng(0)

@@ -8,7 +8,7 @@ import scipy.sparse
 import sklearn.linear_model as sk
 
 from grouplearn.data.shard import Shard
-from grouplearn.learners import ridge
+from grouplearn.learners import moments, ridge
 from grouplearn.learners.base import AlgebraicLearner, Diverged, Problem, State, Task
 from grouplearn.learners.linear_regression import LinearRegression
 
@@ -124,6 +124,54 @@ def test_lasso_meets_the_optimality_conditions_on_nearly_collinear_columns():
         slope = x.T @ (y - x @ weights - state.tensors["intercept"][index, 0])
         assert (np.abs(slope) <= config["l1"] + 1e-6).all()
         np.testing.assert_allclose(slope[weights != 0], config["l1"] * np.sign(weights[weights != 0]), atol=1e-6)
+
+
+def _beside_a_constant(offset):
+    """Return rows whose label is nearly all explained by a constant column."""
+    rng = np.random.default_rng(2)
+    x = np.column_stack([rng.normal(size=100), np.full(100, 3.0)])
+    return x, 2 * x[:, 0] + rng.normal(size=100) + offset
+
+
+def _beside_a_large_column(scale):
+    """Return rows whose label is nearly all explained by a column of large values."""
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(100, 2)) * [1.0, scale]
+    return x, 2 * x[:, 0] + x[:, 1] + rng.normal(size=100)
+
+
+@pytest.mark.parametrize("l1", [0.5, 2, 20, 100, 150])
+@pytest.mark.parametrize("offset", [3e6, 1e9])
+def test_a_column_beside_a_dominating_constant_is_penalised(offset, l1):
+    x, y = _beside_a_constant(offset)
+    weights = fit(Shard(x, y, np.ones(100)), [{"l1": l1, "fit_intercept": False}]).tensors["weights"][0, 0]
+    reference = sk.Lasso(alpha=l1 / 100, fit_intercept=False, tol=1e-14, max_iter=100_000).fit(x, y)
+    np.testing.assert_allclose(weights[0], reference.coef_[0], rtol=1e-6)
+    slope = x.T @ (y - x @ weights)
+    np.testing.assert_allclose(slope, l1, rtol=0, atol=1e-12 * offset)
+
+
+@pytest.mark.parametrize("scale", [1e6, 1e8, 1e10])
+def test_a_column_beside_a_dominating_one_is_penalised_at_every_l1(scale):
+    x, y = _beside_a_large_column(scale)
+    configs = [{"l1": l1} for l1 in (0.5, 2, 20, 100, 150)]
+    together = fit(Shard(x, y, np.ones(100)), configs)
+    for index, config in enumerate(configs):
+        for state, place in ((together, index), (fit(Shard(x, y, np.ones(100)), [config]), 0)):
+            weights, intercept = state.tensors["weights"][place, 0], state.tensors["intercept"][place, 0]
+            slope = (x[:, 0] - x[:, 0].mean()) @ (y - x @ weights - intercept)
+            np.testing.assert_allclose(slope, config["l1"], rtol=0, atol=1e-12 * scale)
+
+
+def test_a_stack_penalises_columns_beside_dominating_ones():
+    rows = [_beside_a_constant(3e6), _beside_a_constant(1e9), _beside_a_large_column(1e8)]
+    x, y = (np.stack(each) for each in zip(*rows, strict=True))
+    configs = [{"l1": l1, "fit_intercept": False} for l1 in (0.5, 2, 20, 100, 150)]
+    sums = moments.stack_moments(x, y[:, :, None], np.ones(y.shape))
+    solved = LEARNER.solve_moments(Problem(Task.REGRESSION, 2), configs, sums)
+    for group, (each, label) in enumerate(rows):
+        alone = fit(Shard(each, label, np.ones(100)), configs).tensors["weights"]
+        np.testing.assert_allclose(solved.weights[group], alone, rtol=1e-6)
 
 
 @pytest.mark.parametrize("n", [100, 6])

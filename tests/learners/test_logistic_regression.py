@@ -360,6 +360,6 @@ def test_the_models_own_minimiser_meets_the_optimality_conditions(condition):
     penalty = np.outer(np.geomspace(1e-4, 1.1, configs) * largest, np.r_[0, np.ones(size - 1)])
     dense = quadratic.Dense(np.repeat(matrix[None], configs, axis=0))
     tolerance = np.full(configs, 1e-9 * largest)
-    z, reached = quadratic.minimise(dense, linear, penalty, np.zeros((configs, size)), tolerance)
+    z, reached = quadratic.minimise(dense, linear, penalty, np.zeros((configs, size)), tolerance[:, None])
     assert reached.all()
     assert (np.abs(quadratic.subgradient(z, z @ matrix - linear, penalty)) <= 2 * tolerance[:, None]).all()

@@ -8,9 +8,19 @@ import sklearn.metrics as sk
 
 from grouplearn.data import spilled
 from grouplearn.data.dataset import mapped_file
-from grouplearn.learners import metrics
-from grouplearn.learners.base import Task
-from grouplearn.learners.metrics import METRICS, default_metric, finish, measure, merge, metrics_for
+from grouplearn.learners import metrics, ranking
+from grouplearn.learners.base import Problem, Task
+from grouplearn.learners.metrics import (
+    METRICS,
+    default_metric,
+    every_metric,
+    finish,
+    first_best,
+    measure,
+    merge,
+    metrics_for,
+)
+from grouplearn.learners.stack_metrics import measure_stack
 
 CONFIGS = 3
 
@@ -48,6 +58,7 @@ def by_scikit_learn(task, scores, y, weight):
             "rmse": sk.root_mean_squared_error(y, values, sample_weight=weight),
             "mae": sk.mean_absolute_error(y, values, sample_weight=weight),
             "r2": sk.r2_score(y, values, sample_weight=weight),
+            "mape": sk.mean_absolute_percentage_error(y, values, sample_weight=weight),
         }
     if task is Task.BINARY:
         predicted, chances, average = scores[:, 0] > 0.5, scores[:, 0], "binary"
@@ -60,7 +71,26 @@ def by_scikit_learn(task, scores, y, weight):
         "auc": _auc(y, chances, weight, options),
         "accuracy": sk.accuracy_score(y, predicted, sample_weight=weight),
         "f1": sk.f1_score(y, predicted, sample_weight=weight, average=average, zero_division=0.0),
+        "precision": sk.precision_score(y, predicted, sample_weight=weight, average=average, zero_division=0.0),
+        "recall": sk.recall_score(y, predicted, sample_weight=weight, average=average, zero_division=0.0),
+        "balanced_accuracy": sk.balanced_accuracy_score(y, predicted, sample_weight=weight),
+        "pr_auc": _precision(y, chances, weight),
+        "brier": _brier(y, chances, weight),
     }
+
+
+def _precision(y, chances, weight):
+    if chances.ndim == 1:
+        return sk.average_precision_score(y, chances, sample_weight=weight)
+    each = [sk.average_precision_score(y == k, chances[:, k], sample_weight=weight) for k in range(chances.shape[1])]
+    return np.mean(each)
+
+
+def _brier(y, chances, weight):
+    if chances.ndim == 1:
+        return sk.brier_score_loss(y, chances, sample_weight=weight)
+    indicators = y[:, None] == np.arange(chances.shape[1])
+    return np.average(((chances - indicators) ** 2).sum(axis=1), weights=weight)
 
 
 def _auc(y, chances, weight, options):
@@ -81,10 +111,10 @@ def in_parts(task, scores, y, weight, rows):
 def test_metrics_are_those_of_scikit_learn(task, rows):
     scores, y, weight = ROWS[task]()
     actual = in_parts(task, scores, y, weight, rows)
-    assert tuple(actual) == metrics_for(task)
+    assert tuple(actual) == every_metric(task)
     for config in range(CONFIGS):
         expected = by_scikit_learn(task, scores[:, config], y, weight)
-        for name in metrics_for(task):
+        for name in every_metric(task):
             np.testing.assert_allclose(actual[name][config], expected[name], rtol=1e-10, err_msg=name)
 
 
@@ -95,6 +125,71 @@ def test_multiclass_auc_is_scikit_learns_one_vs_rest():
         np.testing.assert_allclose(
             actual[config], sk.roc_auc_score(y, scores[:, config], multi_class="ovr"), rtol=1e-10
         )
+
+
+@pytest.mark.parametrize("rows", [10_000, 61])
+def test_classes_that_training_has_not_count_as_wrong(rows):
+    scores, y, weight = multiclass_rows(k=3)
+    y[::7], y[::11] = 3, 4
+    padded = np.concatenate([scores, np.zeros((len(y), CONFIGS, 2))], axis=2)
+    parts = [slice(start, start + rows) for start in range(0, len(y), rows)]
+    sums = [measure(Task.MULTICLASS, 3, scores[part], y[part], weight[part], n_unseen=2) for part in parts]
+    found = finish(functools.reduce(merge, sums))
+    for config in range(CONFIGS):
+        chances, predicted = padded[:, config], scores[:, config].argmax(axis=1)
+        expected = {
+            "accuracy": sk.accuracy_score(y, predicted, sample_weight=weight),
+            "f1": sk.f1_score(y, predicted, sample_weight=weight, average="macro", zero_division=0.0),
+            "precision": sk.precision_score(y, predicted, sample_weight=weight, average="macro", zero_division=0.0),
+            "recall": sk.recall_score(y, predicted, sample_weight=weight, average="macro", zero_division=0.0),
+            "balanced_accuracy": sk.balanced_accuracy_score(y, predicted, sample_weight=weight),
+            "auc": np.mean([sk.roc_auc_score(y == k, chances[:, k], sample_weight=weight) for k in range(5)]),
+            "pr_auc": _precision(y, chances, weight),
+            "brier": _brier(y, chances, weight),
+            "log_loss": np.average(
+                -np.log(np.clip(chances[np.arange(len(y)), y.astype(int)], 2**-52, 1)), weights=weight
+            ),
+        }
+        for name in every_metric(Task.MULTICLASS):
+            np.testing.assert_allclose(found[name][config], expected[name], rtol=1e-10, err_msg=name)
+
+
+def test_of_two_classes_a_third_is_one_of_the_rest():
+    scores, y, weight = binary_rows()
+    y[::9] = 2
+    found = finish(measure(Task.BINARY, 2, scores, y, weight, n_unseen=1))
+    for config in range(CONFIGS):
+        chances, predicted = scores[:, config, 0], scores[:, config, 0] > 0.5
+        for name, score in [("f1", sk.f1_score), ("precision", sk.precision_score), ("recall", sk.recall_score)]:
+            np.testing.assert_allclose(found[name][config], score(y == 1, predicted, sample_weight=weight))
+        np.testing.assert_allclose(found["auc"][config], sk.roc_auc_score(y == 1, chances, sample_weight=weight))
+        np.testing.assert_allclose(found["pr_auc"][config], _precision(y == 1, chances, weight))
+        np.testing.assert_allclose(
+            found["accuracy"][config], sk.accuracy_score(y, predicted.astype(int), sample_weight=weight)
+        )
+        np.testing.assert_allclose(found["brier"][config], sk.brier_score_loss(y == 1, chances, sample_weight=weight))
+    side_by_side = measure_stack(
+        Problem(Task.BINARY, 1, 2, n_unseen=1), scores[None], y[None], weight[None], every_metric(Task.BINARY)
+    )
+    for name, values in side_by_side.items():
+        np.testing.assert_allclose(values[0], found[name], err_msg=name)
+
+
+def test_a_config_that_diverged_takes_no_area_from_the_others():
+    scores, y, weight = multiclass_rows()
+    alone = finish(measure(Task.MULTICLASS, 4, scores[:, 1:], y, weight))["auc"]
+    scores[:, 0] = np.nan
+    found = finish(measure(Task.MULTICLASS, 4, scores, y, weight))["auc"]
+    assert np.isnan(found[0])
+    np.testing.assert_array_equal(found[1:], alone)
+
+
+def test_the_first_of_those_that_are_tied_is_best():
+    values = np.array(
+        [[0.3, 0.2 + 1e-12, 0.2], [np.nan, np.inf, np.inf], [np.nan, np.nan, np.nan], [0.2 + 1e-8, 0.2, 0.2]]
+    )
+    assert first_best(values, greater_is_better=False).tolist() == [1, 1, 0, 1]
+    assert first_best(-values, greater_is_better=True).tolist() == [1, 1, 0, 1]
 
 
 def test_certain_and_wrong_probabilities_are_clipped():
@@ -158,8 +253,11 @@ def test_a_diverged_config_leaves_the_others_alone():
 
 
 def test_every_metric_belongs_to_a_task_and_has_a_direction():
-    assert set(METRICS) == {"log_loss", "auc", "accuracy", "f1", "rmse", "mae", "r2"}
-    assert {name for name, metric in METRICS.items() if metric.greater_is_better} == {"auc", "accuracy", "f1", "r2"}
+    assert metrics_for(Task.BINARY) == ("log_loss", "auc", "accuracy", "f1")
+    assert metrics_for(Task.REGRESSION, False, "mape") == ("rmse", "mae", "r2", "mape")
+    assert not {"auc", "pr_auc"} & set(every_metric(Task.MULTICLASS, arrays=True))
+    smaller = {name for name, metric in METRICS.items() if not metric.greater_is_better}
+    assert smaller == {"log_loss", "brier", "rmse", "mae", "mape"}
     assert all(metric.name == name and metric.mergeable for name, metric in METRICS.items())
     assert [default_metric(task) for task in (Task.REGRESSION, Task.BINARY, Task.MULTICLASS)] == [
         "rmse",
@@ -181,7 +279,7 @@ def test_many_rows_have_the_same_metrics_a_piece_at_a_time(monkeypatch: pytest.M
         return functools.reduce(metrics.merge, parts)
 
     expected = metrics.finish(measured())
-    monkeypatch.setattr(metrics, "_PART", 512)
+    monkeypatch.setattr(ranking, "_PART", 512)
     monkeypatch.setattr(spilled, "SPILLED_BYTES", 1 << 14)
     sums = measured()
     assert any(mapped_file(part) is not None for part in sums.by_row["scores"].parts)
@@ -190,3 +288,24 @@ def test_many_rows_have_the_same_metrics_a_piece_at_a_time(monkeypatch: pytest.M
     assert {name: value.tobytes() for name, value in found.items()} == {
         name: value.tobytes() for name, value in expected.items()
     }
+
+
+NEARLY = np.nextafter(0.1, 1)
+
+
+@pytest.mark.parametrize("rows", [700, 9])
+@pytest.mark.parametrize("other", [0.1, NEARLY], ids=["constant", "rounded"])
+@pytest.mark.parametrize(("predicted", "expected"), [(0.1, 1.0), (0.1 + 1e-16, 1.0), (0.1 + 1e-9, 0.0), (7.0, 0.0)])
+def test_r2_of_a_label_that_is_constant_but_for_rounding(rows, other, predicted, expected):
+    y, weight = np.where(np.arange(700) % 3, 0.1, other), np.random.default_rng(0).uniform(0.1, 3, 700)
+    scores = np.full((700, CONFIGS, 1), predicted)
+    for weights in (weight, np.ones(700), weight * (np.arange(700) % 2)):
+        np.testing.assert_array_equal(in_parts(Task.REGRESSION, scores, y, weights, rows)["r2"], expected)
+        found = measure_stack(Problem(Task.REGRESSION, 1), scores[None], y[None], weights[None], ("r2",))["r2"]
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_a_label_that_varies_in_its_last_digits_is_not_constant():
+    y = np.array([1e15, 1e15 + 1, 1e15 + 2, 1e15 + 3])
+    found = finish(measure(Task.REGRESSION, 0, np.full((4, 1, 1), 1e15), y, np.ones(4)))["r2"]
+    np.testing.assert_allclose(found, sk.r2_score(y, np.full(4, 1e15)))

@@ -155,7 +155,7 @@ def test_every_config_of_a_pack_equals_a_plain_torch_loop(task, variant):
 
 @pytest.mark.parametrize("task", Task)
 @pytest.mark.parametrize("activation", MODULES)
-@pytest.mark.parametrize("hidden", [(), (9,), (13, 6), (32,)])
+@pytest.mark.parametrize("hidden", [(), (9,), (13, 6), (32,), (17, 1, 11)])
 def test_a_pack_of_n_gives_the_bits_of_n_packs_of_one(task, activation, hidden):
     problem, shard = problem_of(task), shard_of(task, n=45)
     configs = [

@@ -17,7 +17,10 @@ from native_builds import built
 from overlay import overlay
 
 HERE = Path(__file__).parent
-SCRIPTS = sorted((HERE.parent / "slt").glob("*.slt"))
+#: Scripts with statements inside others, which DuckDB's own parser is asked for here, with predict() where a window is
+#: ordered, which the extension's volatile function cannot be, and with a list of the functions that are ours.
+OTHERWISE = ("nested", "metrics", "predict_places", "positive_class")
+SCRIPTS = sorted(path for path in (HERE.parent / "slt").glob("*.slt") if path.stem not in OTHERWISE)
 VERSION = importlib.metadata.version("duckdb")
 #: The DuckDB of the newest shell that PyPI has.
 DUCKDB_1 = "1.5.6"

@@ -174,7 +174,7 @@ statements = st.one_of(
     st.just(ShowLearners()),
     st.builds(DescribeModel, qualified),
     st.builds(DescribeLearner, names),
-    st.builds(DropModel, qualified, st.booleans()),
+    st.builds(DropModel, st.lists(qualified, min_size=1, max_size=3).map(tuple), st.booleans()),
     st.builds(RenameModel, qualified, names),
     st.builds(EvaluateModel, qualified, sources, st.none() | expressions),
     st.builds(SetOption, st.sampled_from(["grouplearn_x", "grouplearn_y z;"]).map(Name), st.none() | expressions),
@@ -198,9 +198,11 @@ CLAUSES = [
     "HAVING count(*) > 1",
     "OVER GRID (a IN (1))",
     "VALIDATE WHERE keep",
+    "REFIT",
     "OPTIMIZE auc",
     "KEEP BEST 3",
     "ON MISSING GROUP NULL",
+    "ON NULL LABEL ERROR",
     "WITH (seed = 1)",
 ]
 

@@ -23,7 +23,7 @@ from grouplearn.schedule.task_parallel import GroupTaskParallel
 
 #: One second per row, pass and config, and per update; a byte takes a second on any way.
 LEARNER = Coefficients(gradient=0.5, row=0.0, update=1.0, step=0.0, read=0.0, config=0.0, group=0.0)
-MACHINE = Machine(memory=1.0, disk=1.0, network=1.0, latency=1.0)
+MACHINE = Machine(memory=1.0, disk=1.0, network=1.0, latency=1.0, exchange=0.5)
 #: n = 10, n_max = 6, s = 3, h = 2, p = 2; rows of 2 values and 1 byte, models of 5 bytes.
 WORK = Workload((6, 4), (1, 1), (1, 1), 3, 2, 2, width=2, outputs=1, row_bytes=1, model_bytes=5)
 
@@ -44,8 +44,8 @@ def test_model_task_parallel_by_hand() -> None:
 
 def test_data_parallel_by_hand() -> None:
     parts = data_parallel(WORK, LEARNER, MACHINE)
-    # s h Σ steps = 12 all-reduces of 2 (p - 1) m = 10 bytes and 2 (p - 1) messages
-    assert parts == Parts(compute=72.0, memory=60.0, disk=0.0, network=10.0 + 120.0, idle=24.0)
+    # s h Σ steps = 12 all-reduces of 2 (p - 1) m = 10 bytes, 2 (p - 1) messages and one wait for all
+    assert parts == Parts(compute=72.0, memory=60.0, disk=0.0, network=10.0 + 120.0, idle=24.0 + 6.0)
 
 
 def test_gap_by_hand() -> None:

@@ -32,7 +32,7 @@ def test_what_is_stored_is_loaded() -> None:
     assert rates.of("mlp") == replace(DEFAULTS["mlp"], correction=1.5)
     assert rates.machine.network == 7e8
     assert rates.said("gbdt") == "calibrated on this machine on 2026-01-31"
-    assert rates.said("mlp") == "defaults; CALIBRATE measures this machine; times 1.5 after EXPLAIN ANALYZE"
+    assert rates.said("mlp").endswith("CALIBRATE measures this machine; times 1.5 after EXPLAIN ANALYZE")
     assert calibration.forget() is True
     assert calibration.load() == Rates()
 
@@ -119,7 +119,7 @@ def test_calibrate_measures_and_later_plans_use_it(monkeypatch: pytest.MonkeyPat
         assert any("calibrated on this machine on 20" in line for (line,) in lines)
         con.execute("RESET CALIBRATION")
         lines = con.execute("EXPLAIN TRAIN MODEL m USING linear_regression PREDICT y FROM t").fetchall()
-        assert any("defaults; CALIBRATE" in line for (line,) in lines)
+        assert any("defaults, within" in line for (line,) in lines)
 
 
 def test_calibrate_covers_the_machine_and_every_learner(monkeypatch: pytest.MonkeyPatch) -> None:

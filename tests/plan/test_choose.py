@@ -86,7 +86,10 @@ def test_illegal_operators_are_not_chosen(con: duckdb.DuckDBPyConnection) -> Non
     physical = plan_of(con, "gbdt", executor="local")
     choice = choose(physical, [candidate("group_task_parallel", 9.0), candidate("data_parallel", 1.0)], True)
     assert choice.operator == "group_task_parallel"
-    assert "data_parallel runs sampling learners with executor = 'ray' only" in dict(choice.refused)["data_parallel"]
+    assert (
+        "data_parallel runs learners that train on all rows at once with executor = 'ray' only"
+        in dict(choice.refused)["data_parallel"]
+    )
 
 
 def test_the_table_of_legality() -> None:
@@ -94,7 +97,7 @@ def test_the_table_of_legality() -> None:
     assert legality.runtimes("data_parallel", Access.SEQUENTIAL) == ("ray",)
     assert legality.refusal("data_parallel", Access.SEQUENTIAL, "auto") is None
     assert legality.refusal("data_parallel", Access.SEQUENTIAL, "local") == (
-        "operator data_parallel runs sequential learners with executor = 'ray' only, "
+        "operator data_parallel runs learners that train on batches of rows with executor = 'ray' only, "
         "because its workers are processes that talk to each other in every batch or tree"
     )
 
@@ -108,7 +111,7 @@ def test_an_illegal_combination_is_refused_at_its_place(
     with pytest.raises(duckdb.Error) as caught:
         planned(con, f"{text} WITH (operator = 'model_task_parallel')")
     assert str(caught.value).splitlines() == [
-        "operator model_task_parallel does not run sampling learners, because this is a test",
+        "operator model_task_parallel does not run learners that train on all rows at once, because this is a test",
         "",
         f"LINE 1: {text} WITH (operator = 'model_task_parallel')",
         " " * len(f"LINE 1: {text} WITH (operator = ") + "^" * len("'model_task_parallel'"),

@@ -124,7 +124,7 @@ class Scripted:
         yield from self._end(unit, epoch, ring, state)
 
     def _sequential(self, unit: Unit) -> Script:
-        ring = self._ring(unit)
+        ring = list(zip(self.workers, self.parts, strict=True))
         state = self._step(unit, "init", 0, None, ())
         (done,) = yield [(ring[0][0], state)]
         epoch = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -71,6 +72,19 @@ def alone(a_job: Job, unit: Unit = UNIT) -> tuple[UnitResult, ...]:
     return tuple(train_unit(a_job, unit.of(group), None, lambda _: None, lambda: False) for group in unit.groups)
 
 
+def assert_close(ours: Sequence[UnitResult], theirs: Sequence[UnitResult], tolerance: float) -> None:
+    for mine, other in zip(ours, theirs, strict=True):
+        for one, another in zip(mine.trials, other.trials, strict=True):
+            assert (one.config, one.status, one.epochs) == (another.config, another.status, another.epochs)
+            if one.artifact is None or another.artifact is None:
+                assert one.reason == another.reason != ""
+                continue
+            for name, value in another.artifact.tensors.items():
+                scale = max(1.0, float(np.abs(value).max()))
+                np.testing.assert_allclose(one.artifact.tensors[name], value, rtol=0, atol=tolerance * scale)
+            assert one.valid == pytest.approx(another.valid, rel=100 * tolerance, abs=100 * tolerance, nan_ok=True)
+
+
 @pytest.fixture
 def never_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object) -> UnitResult:
@@ -108,15 +122,23 @@ def test_side_by_side_gives_the_bits_of_alone(task: Task, variant: str) -> None:
 def test_batches_that_are_filled_up_further_differ_by_rounding(task: Task, precision: str, tolerance: float) -> None:
     """A batch of more rows than a group has is filled up to 32 rows alone, and beside a larger group to 64."""
     a_job = configured(some_groups(task), batch_size=100, precision=precision)
-    for ours, theirs in zip(together(a_job), alone(a_job), strict=True):
-        for one, other in zip(ours.trials, theirs.trials, strict=True):
-            assert (one.config, one.status, one.epochs) == (other.config, other.status, other.epochs)
-            assert one.artifact is not None
-            assert other.artifact is not None
-            for name, value in other.artifact.tensors.items():
-                scale = max(1.0, float(np.abs(value).max()))
-                np.testing.assert_allclose(one.artifact.tensors[name], value, rtol=0, atol=tolerance * scale)
-            assert one.valid == pytest.approx(other.valid, rel=100 * tolerance, abs=100 * tolerance, nan_ok=True)
+    assert_close(together(a_job), alone(a_job), tolerance)
+
+
+@pytest.mark.usefixtures("never_alone")
+@pytest.mark.parametrize("lost", ["held out", "without a weight", "without a feature"])
+def test_groups_whose_training_rows_rank_otherwise_than_all_rows_learn_from_their_own(lost: str) -> None:
+    """The longest groups train on the fewest rows."""
+    a_job = some_groups()
+    data, left = a_job.dataset, dict(zip(range(len(SIZES)), (6, 3, 2, 9, 4, 11, 17), strict=True))
+    kept = np.concatenate([np.arange(size) < left[group] for group, size in enumerate(SIZES)])
+    y = (data.numeric[:, 0] > 0) ^ (np.repeat(np.arange(len(SIZES)), SIZES) % 2 == 1)  # neighbours learn the opposite
+    numeric = np.where(kept[:, None] | (lost != "without a feature"), data.numeric, np.nan)
+    split = (~kept & (lost == "held out")).astype(np.int16)
+    weight = np.where(kept | (lost != "without a weight"), data.weight, 0.0)
+    data = replace(data, y=y.astype(float), numeric=numeric, split=split, weight=weight)
+    a_job = configured(replace(a_job, dataset=data), precision="double")
+    assert_close(together(a_job), alone(a_job), 1e-12)
 
 
 @pytest.mark.usefixtures("never_alone")
@@ -165,7 +187,7 @@ def test_bad_groups_fail_with_their_own_reasons_and_disturb_no_other() -> None:
     a_job = some_groups()
     y, numeric = a_job.dataset.y.copy(), a_job.dataset.numeric.copy()
     y[:30] = 1.0
-    y[31] = np.nan
+    y[31] = np.inf
     numeric[113:154] *= 1e300
     a_job = replace(
         a_job,

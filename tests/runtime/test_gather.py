@@ -11,7 +11,7 @@ from runtime_jobs import Watcher, job
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.errors import Cancelled
 from grouplearn.learners import metrics
-from grouplearn.learners.base import Task
+from grouplearn.learners.base import Problem, Task
 from grouplearn.learners.logistic_regression import LogisticRegression
 from grouplearn.learners.stack_metrics import measure_stack
 from grouplearn.runtime.gather import train_gathered
@@ -125,11 +125,11 @@ def test_a_bad_group_fails_alone_with_its_own_reason() -> None:
     a_job = small_groups()
     y = a_job.dataset.y.copy()
     y[:40] = 1.0
-    y[45] = np.nan
+    y[45] = np.inf
     a_job = replace(a_job, dataset=replace(a_job.dataset, y=y))
     results = gathered(a_job)
     assert {trial.reason for trial in results[0].trials} == {"the label is b in all of the group's 34 training rows"}
-    assert "not finite" in (results[1].trials[0].reason or "")
+    assert "NaN or infinite" in (results[1].trials[0].reason or "")
     assert {trial.status for trial in results[3].trials} == {"done"}
 
 
@@ -177,9 +177,10 @@ def weighty(n_configs: int = 3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return random.uniform(size=(4, 9, n_configs)).round(1), random.integers(0, 3, (4, 9)).astype(float), weight
 
 
+@pytest.mark.parametrize("n_unseen", [0, 2])
 @pytest.mark.parametrize("weights", ["any", "one"])
 @pytest.mark.parametrize("task", list(Task))
-def test_metrics_of_a_stack_are_those_of_each_group(task: Task, weights: str) -> None:
+def test_metrics_of_a_stack_are_those_of_each_group(task: Task, weights: str, n_unseen: int) -> None:
     scores, y, weight = weighty()
     if weights == "one":
         weight = (weight > 0).astype(float)
@@ -188,10 +189,13 @@ def test_metrics_of_a_stack_are_those_of_each_group(task: Task, weights: str) ->
         y[2] = 1.0
     k = 3 if task is Task.MULTICLASS else 1
     stacked = np.stack([scores + step for step in range(k)], axis=3) % 1.0 if k > 1 else scores[..., None]
-    found = measure_stack(task, max(2, k), stacked, y, weight)
+    if n_unseen:
+        y[0, 2], y[0, 5], y[1, 1], y[3, 0] = max(2, k), max(2, k) + 1, max(2, k) + 1, max(2, k)
+    problem = Problem(task, 1, max(2, k), n_unseen=n_unseen)
+    found = measure_stack(problem, stacked, y, weight, metrics.every_metric(task))
     for group in range(4):
         rows = weight[group] > 0
-        sums = metrics.measure(task, max(2, k), stacked[group, rows], y[group, rows], weight[group, rows])
+        sums = metrics.measure(task, max(2, k), stacked[group, rows], y[group, rows], weight[group, rows], n_unseen)
         expected = metrics.finish(sums)
         assert found.keys() == expected.keys()
         for name, values in expected.items():

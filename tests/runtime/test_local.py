@@ -13,6 +13,7 @@ import pytest
 from promptness import STOPS_WITHIN_SECONDS
 from runtime_jobs import Watcher, job, models, units
 
+import grouplearn
 from grouplearn.data.dataset import Group
 from grouplearn.errors import Cancelled, MissingDependency
 from grouplearn.learners import registry
@@ -58,18 +59,52 @@ def test_results_come_in_unit_order_with_times_and_workers() -> None:
         assert worker != next_worker or ended <= started, "a worker ran two units at once"
 
 
+def test_workers_without_work_have_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[str] = []
+    start = threading.Thread.start
+
+    def noted(self: threading.Thread) -> None:
+        begun.append(self.name)
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", noted)
+    a_job = job(groups=2)
+    results = LocalRuntime().run(a_job, GroupTaskParallel(units(a_job)), 3000, Watcher(), never)
+    assert len(results) == 2
+    assert len(begun) == 2
+
+
+@pytest.mark.parametrize("search", ["", "OVER HYPERBAND (learning_rate IN (0.1, 0.2, 0.3))"])
+def test_more_workers_than_units_are_not_asked_for(monkeypatch: pytest.MonkeyPatch, search: str) -> None:
+    """On Ray each of them would be a process."""
+    asked: list[int] = []
+    run = LocalRuntime.run
+
+    def noted(self: LocalRuntime, a_job: Any, operator: Any, workers: int, *others: Any) -> Any:
+        asked.append(workers)
+        return run(self, a_job, operator, workers, *others)
+
+    monkeypatch.setattr(LocalRuntime, "run", noted)
+    with grouplearn.connect(progress=False) as con:
+        con.execute("CREATE TABLE t AS SELECT i % 2 AS g, i % 7 AS x, hash(i) % 2 = 0 AS y FROM range(60) r(i)")
+        options = "operator = 'group_task_parallel', executor = 'local', workers = 3000, epochs = 2"
+        con.execute(f"TRAIN MODEL m USING mlp PREDICT y FEATURES (x) FROM t GROUP BY g {search} WITH ({options})")
+    assert asked
+    assert max(asked) <= 20
+
+
 def test_a_failing_group_fails_alone() -> None:
     a_job = job(groups=3)
     label = a_job.dataset.y.copy()
     label[60:120] = 1.0
     label[130] = np.nan
     groups = (*a_job.groups, Group(3, 0, ("empty",), ()))
-    a_job = replace(a_job, groups=groups, dataset=replace(a_job.dataset, y=label))
+    a_job = replace(a_job, groups=groups, dataset=replace(a_job.dataset, y=label), null_label="error")
     results = LocalRuntime().run(a_job, GroupTaskParallel(units(a_job)), 1, Watcher(), never)
     assert [{trial.reason for trial in result.trials} for result in results] == [
         {None},
         {"the label is true in all of the group's 40 training rows"},
-        {"the label is NULL or not finite in 1 of 60 rows; hint: filter such rows in WHERE"},
+        {"the label is NULL in 1 of 60 rows; hint: ON NULL LABEL SKIP leaves such rows out"},
         {"the group has no rows"},
     ]
 

@@ -30,6 +30,10 @@ def failed(config: int, reason: str = "diverged") -> TrialResult:
         ([done(0, 0.3), done(1, 0.2), done(2, 0.4)], False, 1),
         ([done(0, 0.3), done(1, 0.2), done(2, 0.4)], True, 2),
         ([done(2, 0.2), done(1, 0.2)], False, 1),
+        ([done(0, 0.2 + 1e-12), done(1, 0.2)], False, 0),
+        ([done(0, 0.8 - 1e-12), done(1, 0.8)], True, 0),
+        ([done(0, 0.2 + 1e-8), done(1, 0.2)], False, 1),
+        ([done(0, math.inf), done(1, math.inf)], False, 0),
         ([done(0, NAN), done(1, 9.0)], False, 1),
         ([done(0, train=0.3), done(1, train=0.2)], False, 1),
         ([done(0, NAN, train=0.3), done(1, NAN, train=0.2)], False, 1),
@@ -54,11 +58,18 @@ def merged(*by_fold: list[TrialResult]) -> GroupOutcome:
 
 def test_validation_metrics_are_means_over_folds_that_have_one() -> None:
     final = [done(0, artifact=MODEL), done(1, artifact=MODEL)]
-    outcome = merged(final, [done(0, 0.1), done(1, 0.4)], [done(0, 0.3), failed(1)], [done(0, NAN), done(1, 0.2)])
+    outcome = merged(final, [done(0, 0.1), done(1, 0.4)], [done(0, 0.3), done(1, NAN)], [done(0, NAN), done(1, 0.2)])
     assert [trial.valid["log_loss"] for trial in outcome.trials] == pytest.approx([0.2, 0.3])
     assert [trial.artifact for trial in outcome.trials] == [MODEL, MODEL]
     assert [trial.seconds for trial in outcome.trials] == [4.0, 4.0]
     assert (outcome.best, outcome.facts) == (0, FACTS)
+
+
+def test_a_trial_with_a_failed_fold_is_not_validated() -> None:
+    final = [done(0, artifact=MODEL), done(1, artifact=MODEL)]
+    outcome = merged(final, [done(0, 0.3), done(1, 0.1)], [done(0, 0.3), failed(1)])
+    assert (outcome.trials[1].status, outcome.trials[1].valid, outcome.best) == ("done", {}, 0)
+    assert outcome.trials[1].reason == "not validated: 1 of 2 folds failed; the first: diverged"
 
 
 def test_a_trial_fails_with_its_final_fit_or_with_all_its_folds() -> None:

@@ -79,11 +79,11 @@ def test_classes_of_the_group_are_renumbered() -> None:
     data = dataset(np.arange(6.0)[:, None], [1, 3, 1, 3, 0, 3], split=[0, 0, 0, 0, 1, 1], classes=("a", "b", "c", "d"))
     prepared = ready(one_group(data, Task.MULTICLASS))
     assert prepared.facts.classes == (1, 3)
-    assert (prepared.problem.n_classes, prepared.problem.n_outputs) == (2, 2)
+    assert (prepared.problem.task, prepared.problem.n_classes, prepared.problem.n_outputs) == (Task.BINARY, 2, 1)
     assert prepared.train.y.tolist() == [0, 1, 0, 1]
     assert prepared.valid is not None
-    assert prepared.valid.y.tolist() == [1], "a class that no training row has cannot be predicted"
-    assert prepared.facts.n_skipped == 1
+    assert prepared.valid.y.tolist() == [2, 1], "a class that no training row has comes after those that are learned"
+    assert (prepared.problem.n_unseen, prepared.facts.n_skipped) == (1, 0)
 
 
 def test_balanced_class_weights_are_those_of_scikit_learn() -> None:
@@ -157,8 +157,12 @@ def test_reasons_name_what_is_wrong_with_the_group() -> None:
     binary = {"classes": ("false", "true")}
     assert reason(one_group(dataset(np.ones((0, 1)), []))) == "the group has no rows"
     assert reason(one_group(dataset(x, label), min_rows=9)) == "the group has 4 rows, fewer than min_rows = 9"
-    assert reason(one_group(dataset(x, [0, NAN, NAN, 1]))) == f"the label is NULL or not finite in 2 of 4 rows; {where}"
-    assert reason(one_group(dataset(x, [0, 1, -INF, 1]))) == f"the label is NULL or not finite in 1 of 4 rows; {where}"
+    unlabelled = one_group(dataset(x, [0, NAN, NAN, 1]), null_label="error")
+    assert reason(unlabelled) == "the label is NULL in 2 of 4 rows; hint: ON NULL LABEL SKIP leaves such rows out"
+    assert reason(one_group(dataset(x, [NAN] * 4))) == "the label is NULL in each of the 4 rows"
+    few = one_group(dataset(x, [0, NAN, NAN, 1]), min_rows=3)
+    assert reason(few) == "the group has 2 rows with a label, fewer than min_rows = 3"
+    assert reason(one_group(dataset(x, [0, 1, -INF, NAN]))) == f"the label is NaN or infinite in 1 of 4 rows; {where}"
     nan_weight = one_group(dataset(x, label, weight=[1, NAN, 1, 1]))
     assert reason(nan_weight) == f"the weight is NULL, NaN or infinite in 1 of 4 rows; {number}"
     assert (

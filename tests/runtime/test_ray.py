@@ -21,13 +21,18 @@ from runtime_jobs import Watcher, job, models, units
 from grouplearn.data.run_directory import RunDirectory
 from grouplearn.errors import Cancelled, MissingDependency
 from grouplearn.runtime import ray_run
+from grouplearn.runtime.bench import failed_step
 from grouplearn.runtime.choose import runtime
 from grouplearn.runtime.job import Job, UnitResult
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.runtime.ray import RayRuntime
+from grouplearn.runtime.ray_gang import GRACE_SECONDS, Gangs
 from grouplearn.runtime.ray_processes import of_session
 from grouplearn.runtime.ray_rows import shared_files
 from grouplearn.runtime.ray_supervisor import CHILDREN
+from grouplearn.runtime.ray_worker import Address
+from grouplearn.runtime.unit import failed_unit
+from grouplearn.schedule.messages import Step, Unit
 from grouplearn.schedule.task_parallel import ModelTaskParallel
 
 
@@ -213,3 +218,24 @@ def test_a_busy_worker_is_asked_how_far_it_is_once_in_a_while(monkeypatch: pytes
             run._calls = {"unit": run._calls["unit"]}  # it has answered
         now += ray_run.POLL_SECONDS
     assert next(asked) == 5 + 1
+
+
+@pytest.mark.parametrize("dead", [False, True])
+def test_a_member_that_fails_by_itself_tells_its_reason(monkeypatch: pytest.MonkeyPatch, dead: bool) -> None:
+    """The other one waits for it inside a library and is ended; where somebody died, all begin again instead."""
+    unit, lost = Unit(4, 0, (0,)), []
+    steps = [Step(rank, unit, "boost", rank=rank, size=2) for rank in range(2)]
+    run = object.__new__(ray_run.RayRun)
+    run._begin = SimpleNamespace(cluster=SimpleNamespace(worker_timeout=60.0))
+    run._connection = SimpleNamespace(private=True)
+    run._gangs, run._calls, run._happened = Gangs(), {}, []
+    processes = [os.getpid(), 2**22 + 1 if dead else os.getpid()]
+    run._workers = {n: ray_run.Hired(None, address=Address("here", process)) for n, process in enumerate(processes)}
+    for number, step in enumerate(steps):
+        gang = run._gangs.add(number, step)
+    gang.note(0, failed_step(steps[0], failed_unit(unit, "no useful features")))
+    gang.failed_since = time.monotonic() - GRACE_SECONDS - 1
+    monkeypatch.setattr(ray_run.RayRun, "_lose", lambda _, number: lost.append(number))
+    run._look_after_workers()
+    assert lost == [1]
+    assert [(each.answer.step, each.answer.failed) for each in run._happened] == ([] if dead else [(steps[0], True)])

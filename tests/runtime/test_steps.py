@@ -139,20 +139,13 @@ def plan(a_job: Job) -> list[Unit]:
     return [Unit(i, 1, pack, fold) for i, (fold, pack) in enumerate((f, p) for f in folds for p in packs)]
 
 
-def whole(a_job: Job, units: list[Unit], first_blocks: dict[int, int] | None = None) -> list[Any]:
-    a_job = replace(a_job, first_blocks=first_blocks or {})
+def whole(a_job: Job, units: list[Unit]) -> list[Any]:
     return [train_unit(a_job, unit, None, lambda _: None, lambda: False) for unit in units]
 
 
 def split(a_job: Job, units: list[Unit], n_parts: int, shape: Any = "chain", workers: int = 1) -> list[UnitResult]:
     operator = Scripted(a_job, units, runs(n_blocks(a_job), n_parts), shape)
     return list(LocalRuntime().run(a_job, operator, max(workers, operator.workers_needed), Watcher(), lambda: False))
-
-
-def first_blocks(a_job: Job, units: list[Unit], n_parts: int) -> dict[int, int]:
-    """Where Scripted lets the units of sequential learners begin."""
-    parts = runs(n_blocks(a_job), n_parts)
-    return {unit.id: parts[unit.id % n_parts].first for unit in units}
 
 
 def assert_same(ours: list[UnitResult], theirs: list[UnitResult]) -> None:
@@ -166,7 +159,7 @@ def assert_same(ours: list[UnitResult], theirs: list[UnitResult]) -> None:
 def test_split_is_whole_bit_by_bit(case: str, n_parts: int) -> None:
     a_job = CASES[case]
     units = plan(a_job)
-    known = whole(a_job, units, first_blocks(a_job, units, n_parts))
+    known = whole(a_job, units)
     assert {trial.status for result in known for trial in result.trials} == {"done"}
     results = split(a_job, units, n_parts)
     assert_same(results, known)
@@ -259,7 +252,7 @@ def test_blocks_are_cut_before_rows_with_missing_features_are_left_out() -> None
 def test_any_number_of_threads_gives_the_same_bits(case: str, workers: int) -> None:
     a_job = CASES[case]
     units = plan(a_job)
-    assert_same(split(a_job, units, workers), whole(a_job, units, first_blocks(a_job, units, workers)))
+    assert_same(split(a_job, units, workers), whole(a_job, units))
 
 
 def test_a_group_that_cannot_be_trained_fails_with_its_reason_and_the_next_unit_runs() -> None:

@@ -88,6 +88,9 @@ class Descent:
     def score(self, task: Task, artifact: Artifact, x: Any) -> Any:
         return x @ artifact.tensors["weights"].T
 
+    def as_multiclass(self, artifact: Artifact) -> Artifact:
+        return artifact
+
     def importance(self, artifact: Artifact, n_features: int) -> Any:
         return np.abs(artifact.tensors["weights"][0])
 

@@ -162,7 +162,7 @@ class Cluster:
         assert len(set(blocks)) == len(blocks), "a block was added twice"
         return state, tuple(blocks)
 
-    def lose(self, worker: int, kept: bool = False) -> None:
+    def lose(self, worker: int, kept: bool = False, replaced: bool = False) -> None:
         """Lose a worker, with what it made unless that is ``kept`` elsewhere."""
         self.alive.remove(worker)
         del self.loaded[worker]
@@ -174,7 +174,7 @@ class Cluster:
             if what.size > 1:
                 peers = [each for each in self.running.values() if isinstance(each, Step) and each.size > 1]
                 self.broken_gangs |= {peer.id for peer in peers if peer.unit == what.unit}
-        self.execute(self.machine.on(WorkerLost(worker, kept)))
+        self.execute(self.machine.on(WorkerLost(worker, kept, replaced)))
 
     def execute(self, instructions: tuple[Instruction, ...]) -> None:
         self.log += instructions
@@ -278,7 +278,8 @@ def play(cluster: Cluster, seed: int, workers: int, losses: int = 0, kept: float
             case "complete":
                 cluster.complete(chance.choice(sorted(cluster.running)))
             case "lose":
-                cluster.lose(chance.choice(sorted(cluster.alive)), chance.random() < kept)
+                replaced = chance.random() < 0.5
+                cluster.lose(chance.choice(sorted(cluster.alive)), chance.random() < kept, replaced)
                 losses -= 1
-                due += chance.random() < 0.5
+                due += replaced
     raise AssertionError("the schedule does not end")

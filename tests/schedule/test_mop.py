@@ -15,7 +15,6 @@ from grouplearn.schedule.messages import Blocks, Load, RunStep, Step, StepDone, 
 from grouplearn.schedule.mop import Mop
 from grouplearn.schedule.open_shop import planned
 from grouplearn.schedule.promises import BrokenSchedule
-from grouplearn.schedule.visiting import first_blocks
 from grouplearn.schedule.workload import Hops, Scheduler, Workload
 
 BLOCK = 10
@@ -146,12 +145,8 @@ def test_recorded_visits_are_repeated_on_any_number_of_workers(
     hops = replace(case.workload.hops, recorded=recorded(first))
     repeated = replace(case, workload=replace(case.workload, workers=workers, hops=hops), seed=case.seed + 1)
     before, after = trained(case, first), trained(repeated, repeated.played(again))
-    start = first_blocks(case.units, case.workload.blocks_of)
     for unit in case.units:
-        blocks = range(case.workload.blocks_of(unit))
-        alone = tuple(
-            itertools.product(range(case.epochs(unit)), (*blocks[start[unit.id] :], *blocks[: start[unit.id]]))
-        )
+        alone = tuple(itertools.product(range(case.epochs(unit)), range(case.workload.blocks_of(unit))))
         # A unit that stayed whole is one that visits its blocks in order.
         assert after.get(unit.id, alone) == before.get(unit.id, alone)
 

@@ -32,7 +32,6 @@ from grouplearn.schedule.placed import Placed
 from grouplearn.schedule.products import Products
 from grouplearn.schedule.promises import BrokenSchedule
 from grouplearn.schedule.task_parallel import Task
-from grouplearn.schedule.visiting import first_blocks
 from grouplearn.schedule.workload import AccessPattern, Workload
 
 BLOCK = 10
@@ -96,14 +95,11 @@ def models(case: Case, cluster: Cluster) -> None:
     assert cluster.finishes == 1
     assert not cluster.products
     assert not any(cluster.loaded.values())
-    first = first_blocks(case.units, case.workload.blocks_of)
     for unit in case.units:
         result = cluster.results[unit.id]
         if isinstance(result, State):
             blocks = range(case.workload.blocks_of(unit))
-            start = first[unit.id] if case.workload.access == "sequential" else 0
-            order = [*blocks[start:], *blocks[:start]]
-            assert result.seen == tuple(itertools.product(range(case.epochs(unit)), order))
+            assert result.seen == tuple(itertools.product(range(case.epochs(unit)), blocks))
 
 
 @pytest.mark.parametrize("name", IN_ORDER)
@@ -136,10 +132,10 @@ def test_where_products_are_kept_no_step_is_run_twice_but_what_was_in_flight(
     in_flight: list[Step] = []
     lose = cluster.lose
 
-    def noted(worker: int, kept: bool = False) -> None:
+    def noted(worker: int, kept: bool = False, replaced: bool = False) -> None:
         what = cluster.running.get(worker)
         in_flight.extend([what] if isinstance(what, Step) else [])
-        lose(worker, kept)
+        lose(worker, kept, replaced)
 
     cluster.lose = noted  # type: ignore[method-assign]
     play(cluster, case.seed, case.workload.workers, losses, kept=1.0)
@@ -268,15 +264,13 @@ def test_sums_travel_and_the_last_worker_updates() -> None:
     assert Discard((2, 3)) in cluster.log
 
 
-def test_states_hop_in_the_order_that_the_pack_says() -> None:
+def test_states_hop_in_the_order_of_their_blocks() -> None:
     units = [Unit(number, 0, (number,)) for number in range(2)]
     workload = Workload("sequential", (60,), 3, 2, BLOCK, group_isolation=False)
     cluster = play(Cluster(operator("gap", units, workload), Rules(workload.blocks_of, 2, sequential=True)), 1, 3)
     trains = [each for each in cluster.log if isinstance(each, RunStep) and each.step.kind == "train"]
     hops = {unit.id: [(each.worker, each.step.blocks) for each in trains if each.step.unit == unit] for unit in units}
-    assert hops[0] == [(0, Blocks(0, 2)), (1, Blocks(2, 4)), (2, Blocks(4, 6))] * 2
-    # Pack 1 of 2 begins at block 3: the shard of worker 1 is visited in two pieces.
-    assert hops[1] == [(1, Blocks(3, 4)), (2, Blocks(4, 6)), (0, Blocks(0, 2)), (1, Blocks(2, 3))] * 2
+    assert hops[0] == hops[1] == [(0, Blocks(0, 2)), (1, Blocks(2, 4)), (2, Blocks(4, 6))] * 2
 
 
 def test_two_gangs_do_not_wait_for_each_other() -> None:
@@ -286,6 +280,28 @@ def test_two_gangs_do_not_wait_for_each_other() -> None:
     assert len(cluster.running) == 3
     cluster = ready("gap", [*units, Unit(3, 3, (0,))], replace(workload, rows=(40, 40, 40, 1), workers=6))
     assert sorted(worker for worker, what in cluster.running.items() if isinstance(what, Step)) == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("name", ["data_parallel", "gap"])
+@pytest.mark.parametrize("gone", [(1,), (2, 0), (0, 1, 2)])
+def test_a_gang_forms_again_at_its_size(name: str, gone: tuple[int, ...]) -> None:
+    """Where a member is lost, a runtime ends the others, too; and others come for all of them, one after the other."""
+    cluster = ready(name, [Unit(0, 0, (0,))], Workload("sampling", (90,), 3, 1, BLOCK))
+    begun = [step for step in cluster.running.values() if isinstance(step, Step)]
+    assert [(step.rank, step.size) for step in begun] == [(0, 3), (1, 3), (2, 3)]
+    for worker in gone:
+        cluster.lose(worker, replaced=True)
+    for worker in sorted(cluster.running):
+        cluster.complete(worker)
+    for worker in range(3, 3 + len(gone)):
+        assert not cluster.running, "who is there waits for who is to come"
+        cluster.join(worker)
+    again = [step for step in cluster.running.values() if isinstance(step, Step)]
+    assert sorted((step.rank, step.size, step.blocks) for step in again if step.blocks) == [
+        (0, 3, Blocks(0, 3)),
+        (1, 3, Blocks(3, 6)),
+        (2, 3, Blocks(6, 9)),
+    ]
 
 
 def test_workers_wait_for_a_gang_that_is_next_and_do_whole_units_before_one_that_is_not() -> None:
@@ -338,20 +354,19 @@ def test_a_lost_state_sends_the_unit_back_to_the_last_one_made_elsewhere() -> No
 
 
 def test_a_state_made_elsewhere_is_kept_while_one_worker_makes_several() -> None:
-    # Every epoch begins and ends at place 0, so that its worker makes two states in a row.
     unit, products = Unit(0, 0, (0,)), Products()
-    course = Sequential(unit, {0: Blocks(0, 2), 1: Blocks(2, 4)}, 2, products, first=1)
+    course = Sequential(unit, {0: Blocks(0, 2), 1: Blocks(2, 4)}, 2, products)
     (ready,) = course.begin()
-    for number, worker in enumerate((0, 0, 1, 0, 0)):  # the first state; blocks 1, 2 and 3, 0; block 1 again
+    for number, worker in enumerate((0, 0, 1, 0)):  # the first state; blocks 0 and 1, 2 and 3; 0 and 1 again
         assert ready.place == worker
         step = Step(number, unit, ready.kind, ready.epoch, ready.blocks, course.takes())
         course.started(ready, step)
         products.made(step.id, worker)
         (ready,) = course.done(step, worker, ready.place, more=True)
-    assert (ready.epoch, ready.blocks, course.takes()) == (1, Blocks(2, 4), (4,))
+    assert (ready.epoch, ready.blocks, course.takes()) == (1, Blocks(2, 4), (3,))
     products.lose(0)
     (ready,) = course.lost(None)
-    assert (ready.epoch, ready.blocks, course.takes()) == (0, Blocks(0, 1), (2,))
+    assert (ready.epoch, ready.blocks, course.takes()) == (1, Blocks(0, 2), (2,))
 
 
 def test_a_worker_whose_gang_is_not_next_for_all_does_something_else() -> None:

@@ -1,7 +1,9 @@
 """ASHA's promotions on synthetic curves."""
 
+import pytest
+
 from grouplearn.search.asha import Asha, rungs
-from grouplearn.search.procedure import WORST
+from grouplearn.search.procedure import WORST, Judgment
 
 
 def history(search: Asha, value) -> list[dict[int, int]]:
@@ -9,8 +11,8 @@ def history(search: Asha, value) -> list[dict[int, int]]:
     rounds = []
     goes = search.begin()
     while goes:
-        rounds.append({go.trial: go.epochs for go in goes})
-        goes = search.on({go.trial: value(go.trial, go.epochs) for go in goes})
+        rounds.append({go.trial: go.budget for go in goes})
+        goes = search.on({go.trial: value(go.trial, go.budget) for go in goes})
     return rounds
 
 
@@ -23,7 +25,7 @@ def test_rungs_end_at_the_whole_budget() -> None:
 
 def test_one_slot_promotes_as_soon_as_a_third_is_known() -> None:
     """By hand: with one slot and trial number as value, a trial is promoted when it is the best of each three."""
-    rounds = history(Asha([{"x": n} for n in range(9)], 9, 3, 1, 1), lambda trial, _: float(trial))
+    rounds = history(Asha([{"x": n} for n in range(9)], rungs(9, 3, 1), 3, 1), lambda trial, _: float(trial))
     assert rounds == [
         {0: 1}, {1: 1}, {2: 1}, {2: 3},  # of three, the best is promoted
         {3: 1},  # 3 is now the best third of four, and free
@@ -34,7 +36,7 @@ def test_one_slot_promotes_as_soon_as_a_third_is_known() -> None:
 
 
 def test_rising_values_are_the_worst_case_and_falling_ones_the_best() -> None:
-    falling = history(Asha([{"x": n} for n in range(27)], 9, 3, 1, 1), lambda trial, _: -float(trial))
+    falling = history(Asha([{"x": n} for n in range(27)], rungs(9, 3, 1), 3, 1), lambda trial, _: -float(trial))
     epochs: dict[int, int] = {}
     for each in falling:
         epochs |= each
@@ -44,17 +46,65 @@ def test_rising_values_are_the_worst_case_and_falling_ones_the_best() -> None:
 
 def test_a_round_ends_when_the_first_trial_reaches_its_rung() -> None:
     """Three slots: the promoted trial needs two more epochs, new ones one, and no one is trained past its rung."""
-    rounds = history(Asha([{"x": n} for n in range(6)], 9, 3, 1, 3), lambda trial, _: -float(trial))
+    rounds = history(Asha([{"x": n} for n in range(6)], rungs(9, 3, 1), 3, 3), lambda trial, _: -float(trial))
     assert rounds[0] == {0: 1, 1: 1, 2: 1}
     assert rounds[1] == {0: 2, 3: 1, 4: 1}
     assert all(sorted(each.values())[-1] <= 9 for each in rounds)
 
 
 def test_one_trial_has_the_whole_budget_in_the_end() -> None:
-    rounds = history(Asha([{"x": n} for n in range(4)], 9, 3, 1, 4), lambda trial, _: -float(trial))
+    rounds = history(Asha([{"x": n} for n in range(4)], rungs(9, 3, 1), 3, 4), lambda trial, _: -float(trial))
     assert rounds[-1] == {0: 9}
 
 
+def test_trials_that_train_anew_reach_their_rung_in_one_round() -> None:
+    rounds = history(
+        Asha([{"x": n} for n in range(6)], rungs(9, 3, 1), 3, 3, whole=True), lambda trial, _: -float(trial)
+    )
+    assert {budget for each in rounds for budget in each.values()} == {1, 3, 9}
+    assert rounds[1] == {0: 3, 3: 1, 4: 1}
+
+
 def test_a_trial_without_a_model_frees_its_slot() -> None:
-    rounds = history(Asha([{"x": n} for n in range(4)], 9, 3, 1, 1), lambda trial, _: WORST)
+    rounds = history(Asha([{"x": n} for n in range(4)], rungs(9, 3, 1), 3, 1), lambda trial, _: WORST)
     assert rounds == [{0: 1}, {1: 1}, {2: 1}, {3: 1}]
+
+
+def test_what_waits_may_be_promoted_and_nothing_else_is() -> None:
+    """Whatever is promoted was in training or waiting at the barrier before, whichever order the values come in."""
+    for step in (1, 5, 7, 11):  # orders of the values of 27 trials
+        search = Asha([{"x": n} for n in range(27)], rungs(9, 3, 1), 3, 4)
+        goes, begun, kept, waiting = search.begin(), set(), set(), frozenset()
+        while goes:
+            now = {go.trial for go in goes}
+            assert begun & now <= kept
+            begun |= now
+            goes = search.on({go.trial: float(go.trial * step % 27) for go in goes})
+            kept, waiting = now | waiting, search.waiting
+            assert len(waiting) <= 9 + 3
+        assert not search.waiting
+
+
+def test_when_the_best_fails_the_next_best_has_the_whole_budget() -> None:
+    rounds = history(
+        Asha([{"x": n} for n in range(3)], rungs(9, 3, 1), 3, 3),
+        lambda trial, epochs: WORST if trial == 0 and epochs > 1 else -float(trial),
+    )
+    assert rounds == [{0: 1, 1: 1, 2: 1}, {0: 3}, {1: 3}, {1: 9}]
+
+
+@pytest.mark.parametrize("step", [1, 2, 4, 5, 7, 8])
+@pytest.mark.parametrize("slots", [1, 3, 9])
+def test_every_trial_loses_once_or_had_the_whole_budget(step: int, slots: int) -> None:
+    search = Asha([{"x": n} for n in range(9)], rungs(9, 3, 1), 3, slots)
+    judged: list[Judgment] = []
+    reached: dict[int, int] = {}
+    goes = search.begin()
+    while goes:
+        reached |= {go.trial: go.budget for go in goes}
+        goes = search.on({go.trial: float(go.trial * step % 9) for go in goes})
+        judged += search.judged
+    for trial in range(9):
+        of_trial = sorted((each.rung, each.passed) for each in judged if each.trial == trial)
+        rung = {1: 0, 3: 1, 9: 2}[reached[trial]]
+        assert of_trial == [(below, True) for below in range(rung)] + [(rung, rung == 2)]

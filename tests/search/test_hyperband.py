@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from grouplearn.search.hyperband import Hyperband, brackets, brackets_of, most_epochs
+from grouplearn.search.hyperband import Hyperband, brackets, brackets_of, most_budget
 from grouplearn.search.procedure import WORST
 
 #: Li et al. 2018, table 1: (n_i, r_i) of every bracket for R = 81, η = 3.
@@ -18,7 +18,7 @@ PUBLISHED = (
 
 
 def test_the_brackets_are_those_of_the_paper() -> None:
-    assert tuple(tuple((rung.trials, rung.epochs) for rung in bracket) for bracket in brackets(81, 3)) == PUBLISHED
+    assert tuple(tuple((rung.trials, rung.budget) for rung in bracket) for bracket in brackets(81, 3)) == PUBLISHED
 
 
 def finished(search: Hyperband, value) -> tuple[dict[int, int], int]:
@@ -28,9 +28,9 @@ def finished(search: Hyperband, value) -> tuple[dict[int, int], int]:
     goes = search.begin()
     while goes:
         for go in goes:
-            run += go.epochs - reached.get(go.trial, 0)
-            reached[go.trial] = go.epochs
-        goes = search.on({go.trial: value(go.trial, go.epochs) for go in goes})
+            run += go.budget - reached.get(go.trial, 0)
+            reached[go.trial] = go.budget
+        goes = search.on({go.trial: value(go.trial, go.budget) for go in goes})
     return reached, run
 
 
@@ -45,7 +45,23 @@ def test_each_bracket_keeps_the_best_of_its_own() -> None:
         members = range(start, start + bracket[0][0])
         for n, epochs in bracket:
             assert sorted(trial for trial in members if reached[trial] >= epochs) == list(range(start, start + n))
-    assert run == most_epochs(143, 81, 3)
+    assert run == most_budget(143, 81, 3)
+
+
+def test_lots_decide_where_values_are_equal() -> None:
+    def winners(seed: int) -> list[int]:
+        search, reached = Hyperband([{"x": n} for n in range(17)], 9, 3, seed), {}
+        goes = search.begin()
+        while goes:
+            reached |= {go.trial: go.budget for go in goes}
+            goes = search.on({go.trial: 1.0 for go in goes})
+        return sorted(trial for trial, budget in reached.items() if budget == 9)
+
+    assert winners(1) == winners(1)
+    won = [winner for seed in range(100) for winner in winners(seed) if winner < 9]  # the first bracket's
+    assert len(won) == 100
+    assert set(won) == set(range(9))
+    assert max(map(won.count, won)) < 30
 
 
 def test_a_trial_that_has_no_model_never_goes_on() -> None:
@@ -60,6 +76,6 @@ def test_fewer_trials_shrink_all_brackets(trials: int, epochs: int, factor: int)
     found = brackets_of(trials, epochs, factor)
     assert sum(bracket[0].trials for bracket in found) == min(trials, whole)
     for bracket in found:
-        assert bracket[-1].epochs == epochs
-        assert all(one.epochs <= next_.epochs for one, next_ in itertools.pairwise(bracket))
+        assert bracket[-1].budget == epochs
+        assert all(one.budget <= next_.budget for one, next_ in itertools.pairwise(bracket))
         assert all(one.trials >= next_.trials for one, next_ in itertools.pairwise(bracket))

@@ -51,6 +51,40 @@ def test_what_loses_in_most_groups_stops_in_the_others_unless_it_leads() -> None
     assert going[0] == [3, 4]  # 3 leads here
 
 
+def race(bench: Jury, values, failed: frozenset[int] = frozenset()) -> dict[tuple[int, int], int]:
+    """Run a search to its end on ``values(group, config, epochs)``; return the epochs that each trial reached."""
+    reached: dict[tuple[int, int], int] = {}
+    verdict = bench.begin()
+    while verdict.goes:
+        reached |= {key: epochs for key, (epochs, _) in verdict.goes.items()}
+        told = {key: None if key[0] in failed else values(*key, epochs) for key, (epochs, _) in verdict.goes.items()}
+        verdict = bench.on(told, failed)
+    return reached
+
+
+@pytest.mark.parametrize("method", ["hyperband", "asha"])
+@pytest.mark.parametrize("told_of", [True, False])  # groups without rows that train, or without any metric
+def test_groups_that_say_nothing_do_not_vote(method: str, told_of: bool) -> None:
+    of = plan(method, slots=3)
+
+    def values(group: int, config: int, epochs: int) -> float | None:
+        return float(config * 5 % 9) + epochs / 100 if group == 3 else None
+
+    alone = race(jury(of, [3]), values)
+    among = race(jury(of, range(8)), values, frozenset({0, 1, 2, 4, 5, 6, 7} if told_of else ()))
+    assert {key: epochs for key, epochs in among.items() if key[0] == 3} == alone
+
+
+def test_healthy_groups_agree_in_spite_of_failed_ones() -> None:
+    """Six groups say that configuration 5 loses, two cannot say anything, and the ninth, which it does not lead, hears it."""
+    of = SearchPlan("asha", (Range("x", 0.0, 1.0),), {}, 6, 9, 0, slots=6)
+    bench = jury(of, range(9))
+    values = {(g, c): 6.0 - c if g < 8 else 6.0 - c % 5 - c / 9 for g, c in bench.begin().keys}
+    values |= {(g, c): None for g in (6, 7) for c in range(6)}
+    going = [config for group, config in bench.on(values, frozenset({6})).keys if group == 8]
+    assert going == [0]
+
+
 def test_few_groups_do_not_speak_for_the_others() -> None:
     of = SearchPlan("asha", (Range("x", 0.0, 1.0),), {}, 6, 9, 0, slots=6)
     bench = jury(of, range(5))
@@ -96,6 +130,23 @@ def test_users_stop_and_add() -> None:
     assert bench.configs[added] == {"x": 0.5}
     assert verdict.goes[0, added] == (9, 0)
     assert verdict.goes[1, added] == (9, 0)
+
+
+def test_what_a_user_stops_while_it_waits_does_not_end_the_search() -> None:
+    of = SearchPlan("asha", (Range("x", 0.0, 1.0),), {}, 6, 9, 0, slots=2)
+    bench = jury(of, [0])
+    values = {0: 5.0, 1: 4.0, 2: 3.0, 3: 2.0, 4: 1.0, 5: 0.0}
+    verdict = bench.begin()
+    assert sorted(verdict.keys) == [(0, 0), (0, 1)]
+    verdict = bench.on({key: values[key[1]] for key in verdict.keys}, frozenset())
+    assert (0, 0) in verdict.waiting  # the best of two, and a third of six are two
+    bench.stop(0)
+    reached = 0
+    while verdict.goes:
+        verdict = bench.on({key: values[key[1]] for key in verdict.keys}, frozenset())
+        assert (0, 0) not in {*verdict.keys, *verdict.waiting}
+        reached = max([reached, *(epochs for epochs, _ in verdict.goes.values())])
+    assert reached == 9
 
 
 def test_the_yardstick_counts_what_has_no_model_as_worse_than_the_worst() -> None:

@@ -23,10 +23,10 @@ def population(seed: int = 0, alike=lambda one, other: True) -> Pbt:
 def test_the_worst_fifth_continues_copies_of_the_best_fifth() -> None:
     search = population()
     first = search.begin()
-    assert [(go.trial, go.epochs, go.parent) for go in first] == [(n, 3, None) for n in range(10)]
+    assert [(go.trial, go.budget, go.parent) for go in first] == [(n, 3, None) for n in range(10)]
     second = search.on({go.trial: float(go.trial) for go in first})
     assert [go.trial for go in second] == [2, 3, 4, 5, 6, 7, 8, 9, 10, 11]
-    assert {go.epochs for go in second} == {6}
+    assert {go.budget for go in second} == {6}
     copies = [go for go in second if go.trial >= 10]
     assert all(go.parent in (8, 9) for go in copies)
     assert all(go.parent is None and go.config == first[go.trial].config for go in second if go.trial < 10)
@@ -36,7 +36,7 @@ def test_it_ends_at_the_last_barrier() -> None:
     search = population()
     goes, barriers = search.begin(), []
     while goes:
-        barriers.append(goes[0].epochs)
+        barriers.append(goes[0].budget)
         goes = search.on({go.trial: float(go.trial) for go in goes})
     assert barriers == [3, 6, 9, 12]
 

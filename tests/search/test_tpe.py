@@ -49,7 +49,7 @@ def test_it_ends_after_its_trials_and_depends_on_the_seed() -> None:
     assert len(ours(1, 3)) == 3
     assert [go.trial for go in ours(1, 14)] == list(range(14))
     assert ours(1, 14) == ours(1, 14) != ours(2, 14)
-    assert {go.epochs for go in ours(1, 14)} == {5}
+    assert {go.budget for go in ours(1, 14)} == {5}
 
 
 def test_failed_trials_are_told_and_counted() -> None:

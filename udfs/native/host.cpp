@@ -51,13 +51,14 @@ void Loan::Lend(T &ours, const T &users) {
 	std::memcpy(place, &users, sizeof(T));
 }
 
-Loan::Loan(duckdb::ClientContext &user, duckdb::ClientContext &ours) : ours(ours) {
+Loan::Loan(duckdb::ClientContext &user, duckdb::ClientContext &ours, Transaction whose) : ours(ours) {
 	kept.reserve(16);
-	Lend(ours.transaction.current_transaction, user.transaction.current_transaction);
+	if (whose == Transaction::USERS) {
+		LendTransaction(user);
+	}
 	auto &our_data = *ours.client_data.get(), &users_data = *user.client_data.get();
 	Lend(our_data.temporary_objects, users_data.temporary_objects);
 	Lend(our_data.catalog_search_path, users_data.catalog_search_path);
-	Lend(our_data.random_engine, users_data.random_engine);
 #if GROUPLEARN_DUCKDB_1_4
 	Lend(ours.config.set_variables, user.config.set_variables);
 #else
@@ -66,10 +67,17 @@ Loan::Loan(duckdb::ClientContext &user, duckdb::ClientContext &ours) : ours(ours
 	Lend(ours.config.user_variables, user.config.user_variables);
 #if GROUPLEARN_DUCKDB_2
 	Lend(our_data.default_database, users_data.default_database);
-	ours.transaction.invalidation_policy = duckdb::TransactionInvalidationPolicy::SYNTACTIC_ERRORS_DO_NOT_INVALIDATE;
 #endif
 	// Not its replacement scans: Python's look for variables in the frame of the thread that runs, which may be any.
 	ours.config.use_replacement_scans = user.config.use_replacement_scans;
+}
+
+void Loan::LendTransaction(duckdb::ClientContext &user) {
+	Lend(ours.transaction.current_transaction, user.transaction.current_transaction);
+	Lend(ours.client_data.get()->random_engine, user.client_data.get()->random_engine);
+#if GROUPLEARN_DUCKDB_2
+	ours.transaction.invalidation_policy = duckdb::TransactionInvalidationPolicy::SYNTACTIC_ERRORS_DO_NOT_INVALIDATE;
+#endif
 	// The transaction is the statement's: what runs on our side neither commits it nor rolls it back.
 	ours.transaction.auto_commit = false;
 }

@@ -73,12 +73,14 @@ public:
 	duckdb_connection handle = nullptr;
 };
 
-//! Lends a user's context to a connection of ours: same transaction, temporary objects, search path, settings and variables.
+//! Lends a user's context to a connection of ours: same transaction (unless it is in use by a query that runs, in several
+//! threads at once), temporary objects, search path, settings and variables.
 //! The lent members are the user's own, seen through a second object; nothing is copied or changed, and they are given back
 //! before anything of ours is destroyed. The user's thread is inside our function meanwhile.
 class Loan {
 public:
-	Loan(duckdb::ClientContext &user, duckdb::ClientContext &ours);
+	enum class Transaction : bool { OURS, USERS };
+	Loan(duckdb::ClientContext &user, duckdb::ClientContext &ours, Transaction whose = Transaction::USERS);
 	~Loan();
 	Loan(const Loan &) = delete;
 
@@ -89,6 +91,8 @@ private:
 	};
 	template <class T>
 	void Lend(T &ours, const T &users);
+
+	void LendTransaction(duckdb::ClientContext &user);
 
 	duckdb::ClientContext &ours;
 	std::vector<Kept> kept;

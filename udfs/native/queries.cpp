@@ -120,6 +120,11 @@ private:
 	Microseconds length = SHORTEST;
 };
 
+//! Lets types that Arrow has no word for, such as BIT and HUGEINT, arrive as what they are.
+void SetExact(duckdb_arrow_options options) {
+	reinterpret_cast<duckdb::CClientArrowOptionsWrapper *>(options)->properties.arrow_lossless_conversion = true;
+}
+
 } // namespace
 
 std::string PackChunk(duckdb_arrow_options options, duckdb_data_chunk chunk, std::vector<duckdb_logical_type> &types,
@@ -138,6 +143,7 @@ std::string PackArguments(const Connection &connection, duckdb_data_chunk argume
                           std::string &schema) {
 	Options options;
 	duckdb_connection_get_arrow_options(connection.handle, &options.handle);
+	SetExact(options.handle);
 	Types types;
 	for (idx_t column = 0; column < names.size(); column++) {
 		types.handles.push_back(duckdb_vector_get_column_type(duckdb_data_chunk_get_vector(arguments, column)));
@@ -159,8 +165,8 @@ duckdb_data_chunk UnpackChunk(const Connection &connection, Reader &schema, std:
 	return chunk;
 }
 
-Server::Server(Channel &channel, duckdb::ClientContext &user, Connection &users)
-    : channel(channel), user(user), users(users) {
+Server::Server(Channel &channel, duckdb::ClientContext &user, Connection &users, bool in_session)
+    : channel(channel), user(user), users(users), in_session(in_session) {
 }
 
 Frame Server::Serve() {
@@ -190,8 +196,7 @@ void Server::Handle(const Frame &frame) {
 	case Kind::APPEND:
 		return Append(request);
 	case Kind::OPEN:
-		others[request.Number<uint32_t>()].reset(new Connection(*user.db.get()));
-		return;
+		return Open(request.Number<uint32_t>());
 	case Kind::CLOSE:
 		others.erase(request.Number<uint32_t>());
 		return;
@@ -200,8 +205,16 @@ void Server::Handle(const Frame &frame) {
 	}
 }
 
+void Server::Open(uint32_t number) {
+	std::unique_ptr<Other> other(new Other(user));
+	if (in_session) {
+		other->loan.reset(new Loan(user, other->connection.Context(), Loan::Transaction::OURS));
+	}
+	others[number] = std::move(other);
+}
+
 Connection &Server::At(uint32_t number) {
-	return number ? *others.at(number) : users;
+	return number ? others.at(number)->connection : users;
 }
 
 void Server::Query(Reader &request) {
@@ -251,8 +264,7 @@ void Server::SendRows(Connection &connection, duckdb_result *result, bool exact)
 	Options options;
 	options.handle = duckdb_result_get_arrow_options(result);
 	if (exact) {
-		auto wrapper = reinterpret_cast<duckdb::CClientArrowOptionsWrapper *>(options.handle);
-		wrapper->properties.arrow_lossless_conversion = true;
+		SetExact(options.handle);
 	}
 	Types types;
 	std::vector<const char *> names;

@@ -10,8 +10,9 @@ namespace grouplearn {
 //! Answers the requests of one channel until it has its answer.
 class Server {
 public:
-	//! ``users`` is the connection that is number 0; the process may open others, which are not the user's.
-	Server(Channel &channel, duckdb::ClientContext &user, Connection &users);
+	//! ``users`` is the connection that is number 0; the process may open others, which are not the user's: with ``in_session``
+	//! they have the session's settings, variables, search path and temporary objects, and transactions of their own.
+	Server(Channel &channel, duckdb::ClientContext &user, Connection &users, bool in_session = false);
 
 	//! Returns the first frame that is no request. Throws Failure where the process ends or says that it failed.
 	Frame Serve();
@@ -23,12 +24,21 @@ private:
 	void SendRows(Connection &connection, duckdb_result *result, bool exact);
 	void PassOnInterrupt(Connection &connection);
 	void Append(Reader &request);
+	void Open(uint32_t number);
 	Connection &At(uint32_t number);
+
+	struct Other {
+		explicit Other(duckdb::ClientContext &user) : connection(*user.db.get()) {
+		}
+		Connection connection;
+		std::unique_ptr<Loan> loan; // given back before the connection is closed
+	};
 
 	Channel &channel;
 	duckdb::ClientContext &user;
 	Connection &users;
-	std::map<uint32_t, std::unique_ptr<Connection>> others;
+	bool in_session;
+	std::map<uint32_t, std::unique_ptr<Other>> others;
 };
 
 //! Rows of a chunk as a BATCH body; fills the SCHEMA body.

@@ -142,6 +142,19 @@ class RemoteQuery:
         self._connection = connection
         self._query = query
 
+    @property
+    def columns(self) -> list[str]:
+        """The names of its columns."""
+        return [row[0] for row in self._described()]
+
+    @property
+    def types(self) -> list[str]:
+        """The SQL types of its columns."""
+        return [row[1] for row in self._described()]
+
+    def _described(self) -> list[tuple[Any, ...]]:
+        return self._connection.execute(f"DESCRIBE {self._query}").fetchall()
+
     def to_arrow_table(self) -> pa.Table:
         """Run the query and return its rows."""
         schema, batches = self._connection._rows(self._query, None, 0)

@@ -1,0 +1,115 @@
+"""What an expression means depends on the session that reads it: ``predict`` runs on a cursor, which is made to agree."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+from grouplearn.sqltext import identifier, literal
+
+#: Settings of a session that change what an expression returns, or what its names mean.
+_NAMES = (
+    "search_path",
+    "TimeZone",
+    "Calendar",
+    "default_collation",
+    "default_null_order",
+    "default_order",
+    "integer_division",
+    "ieee_floating_point_ops",
+    "scalar_subquery_error_on_multiple_rows",
+)
+#: The settings as ``Sessions.keep`` takes them, in SQL that DuckDB folds into a constant.
+SETTINGS = f"[{', '.join(f'CAST(current_setting({literal(name)}) AS VARCHAR)' for name in _NAMES)}]"
+#: What an unknown variable is: there is no need to set it.
+_UNSET = '"NULL"'
+_SETS = re.compile(r'\bVARIABLE\s+("(?:[^"]|"")+"|\w+)', re.IGNORECASE)
+_NAME = r'(?:TABLE\s+)?(?:IF\s+(?:NOT\s+)?EXISTS\s+)?(?:[\w"]+\s*\.\s*)*"?(\w+)"?'
+_CREATES = re.compile(rf"\s*CREATE\s+(?:OR\s+REPLACE\s+)?TEMP(?:ORARY)?\s+(?:MACRO|FUNCTION)\s+{_NAME}", re.IGNORECASE)
+_DROPS = re.compile(rf"\s*DROP\s+(?:MACRO|FUNCTION)\s+{_NAME}", re.IGNORECASE)
+#: Sessions remembered at a time: those of statements that run, each known by its content.
+_REMEMBERED = 64
+
+
+@dataclass(frozen=True, slots=True)
+class SessionState:
+    """The settings of a session in order of their names here, and its variables: name, type and value as text."""
+
+    settings: tuple[str | None, ...]
+    variables: tuple[tuple[str, str, str | None], ...]
+
+    def apply(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Let a cursor read expressions as the session does."""
+        own = cursor.execute(f"SELECT {SETTINGS}").fetchall()[0][0]
+        for name, value, current in zip(_NAMES, self.settings, own, strict=True):
+            if value != current and value is not None:
+                cursor.execute(f"SET {name} = {literal(value)}")
+        for name, kind, text in self.variables:
+            cursor.execute(f"SET VARIABLE {identifier(name)} = CAST({literal(text)} AS {kind})")
+
+
+class Sessions:
+    """The sessions for which a connection predicts, by number; any thread may ask."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[int, SessionState] = OrderedDict()
+        self._macros: dict[str, str] = {}
+        self._variables: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def keep(self, settings: Sequence[str | None], variables: Sequence[dict[str, Any]] | None) -> int:
+        """Return the number of a session with these settings and variables."""
+        known = [(each["name"], each["type"], each["value"]) for each in variables or ()]
+        state = SessionState(tuple(settings), tuple(each for each in known if each[1] != _UNSET))
+        number = hash(state)
+        with self._lock:
+            self._known[number] = state
+            self._known.move_to_end(number)
+            while len(self._known) > _REMEMBERED:
+                self._known.popitem(last=False)
+        return number
+
+    def expect(self, names: Iterable[str]) -> None:
+        """Hand over variables of these names from now on."""
+        self._variables.update((name.casefold(), name) for name in names)
+
+    def variables_sql(self) -> str:
+        """Return the variables as ``keep`` takes them, in SQL that DuckDB folds into a constant.
+
+        A query of ``duckdb_variables()`` would find their names by itself, but DuckDB copies what ``unnest`` takes, and
+        cannot copy subqueries.
+        """
+        packed = []
+        for name in map(literal, self._variables.values()):
+            value = f"getvariable({name})"
+            packed.append(f"struct_pack(name := {name}, type := typeof({value}), value := CAST({value} AS VARCHAR))")
+        return f"CAST([{', '.join(packed)}] AS STRUCT(name VARCHAR, type VARCHAR, value VARCHAR)[])"
+
+    def notice(self, connection: duckdb.DuckDBPyConnection, text: str) -> None:
+        """Remember what a text that has run creates of temporary macros: DuckDB does not tell their defaults."""
+        for statement in connection.extract_statements(text):
+            if created := _CREATES.match(statement.query):
+                self._macros[created[1].casefold()] = statement.query
+            elif dropped := _DROPS.match(statement.query):
+                self._macros.pop(dropped[1].casefold(), None)
+
+    def apply(self, number: int | None, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Let a cursor read expressions as the session of that number does; None: it does so already."""
+        with self._lock:
+            state = None if number is None else self._known[number]
+        if state is None:
+            return
+        for macro in tuple(self._macros.values()):
+            cursor.execute(macro)
+        state.apply(cursor)
+
+
+def set_variables(text: str) -> list[str]:
+    """Return the names that follow the word VARIABLE in a text: all the variables that it sets, and maybe more."""
+    return [name[1:-1].replace('""', '"') if name[0] == '"' else name for name in _SETS.findall(text)]

@@ -1,0 +1,199 @@
+"""Our statements inside a statement of DuckDB's, and after a WITH clause.
+
+``FROM (SHOW MODELS)``, ``CREATE TABLE e AS EVALUATE MODEL m ON t``, ``INSERT INTO e EVALUATE ...``: what answers with rows
+stands where a query may. ``WITH c AS (...) TRAIN MODEL ... FROM c``: the clause becomes part of the source, which is all that
+a stored statement has of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+from grouplearn.errors import Span
+from grouplearn.parser.cursor import Cursor
+from grouplearn.parser.manage import parse_describe, parse_evaluate, parse_explain, parse_show
+from grouplearn.parser.statements import (
+    EvaluateModel,
+    Listing,
+    Nested,
+    OurStatement,
+    Parameter,
+    Sql,
+    TrainModel,
+)
+from grouplearn.parser.tokens import Token, lex
+from grouplearn.parser.train import parse_train
+
+#: A statement without one of these words goes to DuckDB after a look at its text alone.
+_MAY_HAVE_OURS = re.compile(r"\b(?:show|desc|describe|evaluate|train|create)\b", re.IGNORECASE)
+
+
+def parse_nested(text: str, start: int, stop: int) -> OurStatement | None:
+    """Return the statement ``text[start:stop]``, which does not begin as ours does, or None when nothing in it is ours."""
+    if _MAY_HAVE_OURS.search(text, start, stop) is None:
+        return None
+    tokens = [*lex(text, start, stop)]
+    if (begun := _begun_after_with(tokens)) is not None:
+        return begun(Cursor(text, start, stop))
+    places = [*_candidates(tokens)]
+    return _parse_places(Cursor(text, start, stop), places) if places else None
+
+
+# --- WITH c AS (...) TRAIN ------------------------------------------------------------------------------------------
+
+
+def _begun_after_with(tokens: Sequence[Token]) -> Callable[[Cursor], OurStatement] | None:
+    """Return what reads ``[EXPLAIN] WITH ... TRAIN`` or ``WITH ... EVALUATE``, if it is one of these."""
+    explained = bool(tokens) and tokens[0].word == "EXPLAIN"
+    first = next((n for n, token in enumerate(tokens) if token.word == "WITH"), 0) if explained else 0
+    after = _after_ctes(tokens, first)
+    words = [token.word for token in tokens[after:]] if after else []
+    without_replace = words[:1] + words[3:] if words[1:3] == ["OR", "REPLACE"] else words
+    match without_replace[:2]:
+        case ["TRAIN" | "CREATE", "MODEL"]:
+            return partial(parse_explain, train=_parse_train) if explained else _parse_train
+        case ["EVALUATE", "MODEL"] if not explained:
+            return _parse_evaluate
+    return None
+
+
+def _after_ctes(tokens: Sequence[Token], first: int) -> int | None:
+    """Return the position after ``WITH name AS (...), ...``: of the first word outside brackets that stands after one."""
+    if len(tokens) < 2 or tokens[first].word != "WITH":
+        return None
+    depth = 0
+    for position, token in enumerate(tokens[first + 1 :], start=first + 1):
+        depth += token.is_symbol("(", "[", "{") - token.is_symbol(")", "]", "}")
+        closed = tokens[position - 1].is_symbol(")") and depth == 0
+        if closed and token.word not in ("", "AS", "USING"):
+            return position
+    return None
+
+
+def _parse_train(cursor: Cursor) -> TrainModel:
+    """Read ``WITH c AS (...), ... TRAIN ...``; the clause becomes part of the source."""
+    ctes = _parse_ctes(cursor)
+    statement = parse_train(cursor)
+    return replace(statement, source=_source_with(ctes, statement.source))
+
+
+def _parse_evaluate(cursor: Cursor) -> EvaluateModel:
+    ctes = _parse_ctes(cursor)
+    statement = parse_evaluate(cursor)
+    return replace(statement, source=_source_with(ctes, statement.source))
+
+
+def _parse_ctes(cursor: Cursor) -> Sql:
+    low = cursor.index
+    cursor.index = _after_ctes(cursor.tokens, low) or low
+    return cursor.sql(low, cursor.index)
+
+
+def _source_with(ctes: Sql, source: Sql) -> Sql:
+    """Return ``(WITH ... SELECT * FROM source) AS alias``; the alias is what its columns may be qualified with."""
+    before = f"({ctes.text}\nSELECT * FROM "
+    parameters = (*_moved(ctes, 1), *_moved(source, len(before)))
+    searched = Span(ctes.span.start, source.span.end)
+    return Sql(f"{before}{source.text}){_alias(source.text)}", source.span, parameters, searched)
+
+
+def _moved(fragment: Sql, by: int) -> Iterator[Parameter]:
+    for parameter in fragment.parameters:
+        yield Parameter(parameter.name, parameter.start + by, parameter.end + by)
+
+
+def _alias(source: str) -> str:
+    """Return `` AS name`` for a source that is one table with a name; several tables have several."""
+    tokens = [*lex(source)]
+    names = [token for token in tokens if token.is_identifier]
+    others = [token for token in tokens if not token.is_identifier and not token.is_symbol(".")]
+    words = [token for token in names if token.word == "AS"]
+    dots = sum(token.is_symbol(".") for token in tokens)
+    alone = not others and names and len(names) - len(words) - dots in (1, 2)
+    return f" AS {names[-1].text}" if alone else ""
+
+
+# --- FROM (SHOW MODELS) ---------------------------------------------------------------------------------------------
+
+
+def _is_train(tokens: Sequence[Token]) -> bool:
+    words = [token.word for token in tokens]
+    if words[:1] not in (["TRAIN"], ["CREATE"]):
+        return False
+    rest = words[3:] if words[1:3] == ["OR", "REPLACE"] else words[1:]
+    return rest[:1] == ["MODEL"] and "USING" in rest
+
+
+def _is_evaluate(tokens: Sequence[Token]) -> bool:
+    return [token.word for token in tokens[:2]] == ["EVALUATE", "MODEL"] and "ON" in [token.word for token in tokens]
+
+
+def _candidates(tokens: Sequence[Token]) -> Iterator[int]:
+    """Yield where a statement of ours begins inside the statement: after an opening bracket, CREATE ... AS, INSERT ..."""
+    first = tokens[0].word if tokens else ""
+    depth = 0
+    for position, token in enumerate(tokens):
+        before = tokens[position - 1]
+        bare = first == "INSERT" or (first == "CREATE" and before.word == "AS")
+        if position and (before.is_symbol("(") or (bare and depth == 0)) and _is_ours(tokens[position:]):
+            yield position
+        depth += token.is_symbol("(", "[", "{") - token.is_symbol(")", "]", "}")
+
+
+def _is_ours(tokens: Sequence[Token]) -> bool:
+    words = [token.word for token in tokens[:2]]
+    ends = len(tokens) == 2 or (len(tokens) > 2 and tokens[2].is_symbol(")"))
+    match words:
+        case ["SHOW", "MODELS" | "LEARNERS" | "RUNS"]:
+            return ends
+        case ["DESCRIBE" | "DESC", "MODEL" | "LEARNER"]:
+            return len(tokens) > 2 and tokens[2].is_identifier
+    return _is_evaluate(tokens) or _is_train(tokens)
+
+
+def _parse_places(cursor: Cursor, places: Sequence[int]) -> Nested:
+    """Read the statements of ours that begin at ``places``; what is between them stays DuckDB's."""
+    parts: list[Sql | Listing] = []
+    copied, end = 0, len(cursor.tokens) - 1
+    for place in places:
+        if place < copied:  # inside of the one before
+            continue
+        bracketed = cursor.tokens[place - 1].is_symbol("(")
+        stop = cursor.closing[place - 1] if bracketed else end
+        _refuse(cursor, place, stop)
+        parts += [cursor.sql(copied, place), _parse_listing(cursor.within(place, stop))]
+        copied = stop
+    if copied < end:
+        parts.append(cursor.sql(copied, end))
+    return Nested(tuple(parts))
+
+
+def _parse_listing(cursor: Cursor) -> Listing:
+    match cursor.peek().word:
+        case "SHOW":
+            return parse_show(cursor)
+        case "EVALUATE":
+            return parse_evaluate(cursor)
+    return parse_describe(cursor)
+
+
+_KEPT = {"VIEW": "a view", "MACRO": "a macro", "FUNCTION": "a macro"}
+
+
+def _refuse(cursor: Cursor, place: int, stop: int) -> None:
+    """Raise for a statement that changes the database, and where a query is kept to be run later."""
+    tokens = cursor.tokens
+    if _is_train(tokens[place:stop]):
+        hint = "Run it by itself; then FROM m WHERE is_best, m being the model, has what it answers."
+        cursor.fail(f"{tokens[place].word} MODEL cannot stand inside another statement", tokens[place], hint)
+    words = [token.word for token in tokens[:place]]
+    kept = next((_KEPT[word] for word in words[1:5] if word in _KEPT), None) if words[0] == "CREATE" else None
+    kept = "a prepared statement" if words[0] == "PREPARE" else kept
+    if kept is not None:
+        message = (
+            f"{kept} cannot keep {tokens[place].word} {tokens[place + 1].word}, whose query changes with the models"
+        )
+        cursor.fail(message, cursor.span(place, place + 2), "CREATE TABLE ... AS keeps the rows as they are now.")

@@ -1,0 +1,13 @@
+ALTER TABLE grouplearn.models ADD COLUMN item_types VARCHAR[];
+ALTER TABLE grouplearn.models ADD COLUMN positive_class VARCHAR;
+ALTER TABLE grouplearn.models ADD COLUMN weight_sql VARCHAR;
+ALTER TABLE grouplearn.models ADD COLUMN null_label VARCHAR;
+ALTER TABLE grouplearn.models ADD COLUMN refit BOOLEAN;
+ALTER TABLE grouplearn.trials ADD COLUMN converged BOOLEAN;
+COMMENT ON COLUMN grouplearn.models.item_types IS 'The SQL type that each FEATURES item had in training; its values are cast to it before they are encoded. NULL in models of earlier versions.';
+COMMENT ON COLUMN grouplearn.models.positive_class IS 'Two classes: the label value that probability speaks of, as text; NULL for other labels.';
+COMMENT ON COLUMN grouplearn.models.weight_sql IS 'The weight of a row over the columns of the source; NULL for 1.';
+COMMENT ON COLUMN grouplearn.models.null_label IS 'What a row without a label does: skip (it is left out and counted) or error (its group fails).';
+COMMENT ON COLUMN grouplearn.models.refit IS 'Whether the best trial of each group was trained again on all rows, those held out included.';
+COMMENT ON COLUMN grouplearn.trials.converged IS 'Whether training ended before the limit of epochs because nothing was left to gain; NULL where a learner has no such end.';
+UPDATE grouplearn.schema_version SET version = 3;

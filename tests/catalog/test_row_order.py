@@ -1,0 +1,56 @@
+"""Predictions come in the order of the rows, at more rows than one thread reads at a time, whatever form they take in SQL."""
+
+import duckdb
+import numpy as np
+import pytest
+
+import grouplearn
+
+#: More than two row groups of DuckDB, each of which may be read by another thread.
+ROWS = 300_000
+MODELS = {
+    "linear": "USING linear_regression PREDICT y FEATURES (x, onehot(c)) FROM few GROUP BY ROLLUP (g)",
+    "forest": "USING gbdt PREDICT y FEATURES (x) FROM few GROUP BY g OVER GRID (num_iterations IN (2))",
+    "single_forest": "USING gbdt PREDICT y FEATURES (x) FROM few OVER GRID (num_iterations IN (2))",
+    "layers": "USING mlp PREDICT x > 1 AS up FEATURES (x) FROM few GROUP BY g WITH (epochs = 1)",
+}
+SOURCES = {
+    "table": "many",
+    "view": "odd",
+    "query": "(SELECT * FROM many ORDER BY hash(i))",
+    "parquet": "parquet",
+}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    """Return a database file with the models and the sources of their predictions."""
+    folder = tmp_path_factory.mktemp("order")
+    with grouplearn.connect(str(folder / "order.db")) as con:
+        con.execute(
+            f"CREATE TABLE many AS SELECT i, i % 7 AS g, hash(i) % 100 / 50 AS x, 'c' || i % 5 AS c, i % 7 + x AS y"
+            f" FROM range({ROWS}) AS r(i)"
+        )
+        con.execute("CREATE TABLE few AS FROM many LIMIT 700; CREATE VIEW odd AS FROM many WHERE i % 2 = 1")
+        con.execute(f"COPY many TO '{folder}/many.parquet' (ROW_GROUP_SIZE 20000)")
+        con.execute(f"CREATE VIEW parquet AS FROM '{folder}/many.parquet'")
+        for name, statement in MODELS.items():
+            con.execute(f"TRAIN MODEL {name} {statement} VALIDATE NONE")
+    return folder / "order.db"
+
+
+@pytest.fixture(scope="module")
+def con(path):
+    """Return a plain DuckDB connection that reads the models and the sources."""
+    with duckdb.connect(str(path), read_only=True) as connection:
+        yield connection
+
+
+@pytest.mark.parametrize(("source", "threads"), [("table", 1), *((source, 8) for source in SOURCES), ("table", 2)])
+@pytest.mark.parametrize("model", MODELS)
+def test_predictions_keep_the_order_of_rows(con, model, source, threads):
+    con.execute(f"SET threads = {threads}; CREATE OR REPLACE TEMP VIEW source AS FROM {SOURCES[source]}")
+    wanted = con.sql("SELECT i FROM source").fetchnumpy()["i"]
+    found = con.sql(f"SELECT i, g, prediction FROM {model}_predict(source)").fetchnumpy()
+    np.testing.assert_array_equal(found["i"], wanted)
+    assert not np.ma.is_masked(found["prediction"])

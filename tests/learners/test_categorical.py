@@ -1,0 +1,66 @@
+"""One-hot columns by the thousand: the same weights as by solving all columns at once."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from grouplearn.data.shard import Shard
+from grouplearn.learners import categorical
+from grouplearn.learners.base import Problem, Task
+from grouplearn.learners.linear_regression import LinearRegression
+
+LINEAR = LinearRegression()
+CATEGORIES = 520
+
+
+def rows(seed: int = 5) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Numbers around a run of indicators, one of which is never set, and some rows without any."""
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(0, CATEGORIES, 3000)
+    codes[:10] = 7
+    indicators = np.zeros((3000, CATEGORIES + 1))
+    indicators[np.arange(3000), codes] = 1.0
+    numbers = rng.normal(loc=[0.0, 50.0, 1e3], size=(3000, 3))
+    x = np.column_stack([numbers[:, :1], indicators, numbers[:, 1:], indicators[:, 0]])
+    return x, x[:, 0] + codes % 9 + rng.normal(size=3000), rng.uniform(0.5, 2.0, 3000)
+
+
+def reference(x: np.ndarray, y: np.ndarray, weight: np.ndarray, l2: float, centred: bool) -> tuple[np.ndarray, float]:
+    mean = np.average(x, axis=0, weights=weight) if centred else np.zeros(x.shape[1])
+    label = np.average(y, weights=weight) if centred else 0.0
+    root = np.sqrt(weight)
+    a = np.vstack([(x - mean) * root[:, None], np.sqrt(l2) * np.eye(x.shape[1])])
+    b = np.concatenate([(y - label) * root, np.zeros(x.shape[1])])
+    weights = np.linalg.lstsq(a, b, rcond=1e-12)[0]
+    return weights, 0.5 * float(((b - a @ weights) ** 2).sum())
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("l2", [0.0, 0.5])
+def test_weights_are_those_of_all_columns_at_once(l2: float, intercept: bool) -> None:
+    x, y, weight = rows()
+    problem, configs = Problem(Task.REGRESSION, x.shape[1]), [{"l2": l2, "fit_intercept": intercept}]
+    state = LINEAR.init(problem, configs)
+    halves = (slice(0, 1700), slice(1700, None))
+    parts = [
+        LINEAR.accumulate(problem, configs, state, Shard(scipy.sparse.csr_matrix(x[half]), y[half], weight[half]))
+        for half in halves
+    ]
+    state = LINEAR.step(problem, configs, state, LINEAR.merge(*parts))
+    weights, loss = reference(x, y, weight, l2, intercept)
+    np.testing.assert_allclose(state.tensors["weights"][0, 0], weights, rtol=1e-6, atol=1e-6)
+    assert state.tensors["loss"][0] == pytest.approx(loss, rel=1e-6)
+
+
+def test_columns_that_are_set_together_are_solved_as_others() -> None:
+    rng = np.random.default_rng(1)
+    x, weight = rng.normal(size=(700, 520)) * (rng.uniform(size=(700, 520)) < 0.1), np.ones(700)
+    y = x[:, 0] + rng.normal(size=700)
+    problem, configs = Problem(Task.REGRESSION, 520), [{"l2": 1.0}, {"l1": 0.5}]
+    state = LINEAR.init(problem, configs)
+    sums = LINEAR.accumulate(problem, configs, state, Shard(scipy.sparse.csr_matrix(x), y, weight))
+    assert categorical.parted(sums) is None
+    weights, loss = reference(x, y, weight, 1.0, centred=True)
+    state = LINEAR.step(problem, configs, state, sums)
+    np.testing.assert_allclose(state.tensors["weights"][0, 0], weights, rtol=1e-6, atol=1e-6)
+    assert state.tensors["loss"][0] == pytest.approx(loss, rel=1e-6)

@@ -1,0 +1,128 @@
+"""Groups with other classes: a group's models do not depend on which classes other groups have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from torch import nn
+
+import grouplearn
+
+ROWS = """
+CREATE TABLE t AS
+WITH r AS (
+  SELECT i, g, (hash(i, g) % 2000) / 1000 - 1 AS x, (hash(i, g, 1) % 2000) / 1000 - 1 AS z, hash(i, g, 2) % 7 = 0 AS wrong
+  FROM range(160) AS r(i), range(4) AS s(g) WHERE i < 120 + 10 * g
+)
+SELECT g, i, x, z, i % 5 = 0 AS held, 1 + i % 3 AS w, CASE g
+  WHEN 0 THEN CASE WHEN (x > 0) <> wrong THEN 'b' ELSE 'a' END
+  WHEN 1 THEN CASE WHEN (x > 0.3) <> wrong THEN 'c' WHEN z > 0 THEN 'b' ELSE 'a' END
+  WHEN 2 THEN CASE WHEN (z > 0) <> wrong THEN 'c' ELSE 'a' END
+  ELSE CASE WHEN (x + z > 0) <> wrong THEN 'c' ELSE 'b' END END AS y
+FROM r
+"""
+#: Learner: features, what follows FROM and GROUP BY, and how close the models are: what is not our arithmetic has a tolerance.
+STATEMENTS = {
+    "logistic_regression": ("x, zscore(z)", "OVER GRID (l2 IN (1, 0.1), l1 IN (0, 1))", 1e-9),
+    "gbdt": ("x, z", "OVER GRID (num_iterations IN (5, 9), num_leaves IN (4, 7))", 0.0),
+    "mlp": ("x, z", "OVER GRID (hidden_layers IN ([3], [2, 2]), learning_rate IN (0.05, 0.01))", 1e-4),
+    "plain": ("x, z", "OVER GRID (learning_rate IN (0.05, 0.01))", 1e-4),
+}
+HOLDOUTS = ["VALIDATE WHERE held OPTIMIZE f1", "VALIDATE FOLDS 2 OPTIMIZE auc"]
+
+
+def linear(problem: Any, config: Any) -> nn.Module:
+    return nn.Linear(problem.n_features, problem.n_outputs)
+
+
+@pytest.fixture(scope="module")
+def con() -> Iterator[grouplearn.Connection]:
+    grouplearn.register("plain", linear, tasks="classification")
+    with grouplearn.connect(progress=False) as connection:
+        connection.execute(ROWS)
+        for group in (0, 3):
+            connection.execute(f"CREATE TABLE t{group} AS FROM t WHERE g = {group}")
+        yield connection
+    grouplearn.unregister("plain")
+
+
+def trained(con: grouplearn.Connection, learner: str, rest: str, source: str, name: str = "m") -> None:
+    features, over, _ = STATEMENTS[learner]
+    epochs = "" if learner == "gbdt" else "epochs = 8, "
+    con.execute(
+        f"TRAIN OR REPLACE MODEL {name} USING {learner} PREDICT y FEATURES ({features}) FROM {source} GROUP BY g {over} {rest}"
+        f" WITH ({epochs}weight = w, min_rows = 1)"
+    )
+
+
+def rows_of(con: grouplearn.Connection, sql: str) -> list[tuple[Any, ...]]:
+    return con.execute(sql).fetchall()
+
+
+def assert_close(left: list[tuple[Any, ...]], right: list[tuple[Any, ...]], tolerance: float) -> None:
+    assert len(left) == len(right)
+    for one, other in zip(left, right, strict=True):
+        for a, b in zip(one, other, strict=True):
+            if isinstance(a, float) and isinstance(b, float):
+                assert a == pytest.approx(b, rel=tolerance, abs=tolerance), (one, other)
+            else:
+                assert a == b, (one, other)
+
+
+@pytest.mark.parametrize("rest", HOLDOUTS)
+@pytest.mark.parametrize("learner", STATEMENTS)
+def test_a_group_of_two_classes_is_what_it_is_alone(con: grouplearn.Connection, learner: str, rest: str) -> None:
+    tolerance = STATEMENTS[learner][2]
+    trained(con, learner, rest, "t")
+    for group in (0, 3):
+        alone = f"t{group}"
+        trained(con, learner, rest, alone, "alone")
+        columns = "EXCLUDE (seconds) FROM {0} WHERE g = {1} ORDER BY ALL"
+        assert_close(
+            rows_of(con, f"SELECT * {columns.format('m', group)}"),
+            rows_of(con, f"SELECT * {columns.format('alone', group)}"),
+            tolerance,
+        )
+        predicted = "SELECT i, prediction, {0} FROM {1}_predict({2}) ORDER BY i"
+        expected = rows_of(con, predicted.format("probability", "alone", alone))
+        second = {0: "b", 3: "c"}[group]
+        assert_close(
+            rows_of(con, predicted.format(f"probabilities['{second}']", "m", alone)), expected, tolerance + 1e-9
+        )
+        by_function = f"SELECT i, p.prediction, p.probabilities['{second}'] FROM (SELECT i, predict('m', s) AS p FROM"
+        assert_close(rows_of(con, f"{by_function} {alone} AS s) ORDER BY i"), expected, tolerance + 1e-9)
+
+
+UNSEEN = """
+CREATE TABLE IF NOT EXISTS u AS
+WITH r AS (SELECT i, g, (hash(i, g) % 200) / 100 - 1 AS x, round(hash(i, g, 1) % 200 / 100 - 1, 1) AS z
+           FROM range(150) AS r(i), range(4) AS s(g))
+SELECT g, i, x, z, i % 3 = 0 AS held, 1 + i % 4 / 2 AS w,
+  CASE WHEN held AND g IN (1, 3) AND i % 5 = 0 THEN 'new' || i % 2 ELSE
+  CASE WHEN x + z / 2 > 0.4 AND g IN (0, 1) THEN 'c' WHEN z + x / 3 > 0 THEN 'b' ELSE 'a' END END AS y
+FROM r
+"""
+CLASSES = ["log_loss", "auc", "accuracy", "f1", "precision", "recall", "balanced_accuracy", "pr_auc", "brier"]
+
+
+@pytest.mark.parametrize("metric", CLASSES)
+@pytest.mark.parametrize("learner", ["logistic_regression", "gbdt"])
+def test_evaluate_says_what_the_model_table_says(con: grouplearn.Connection, learner: str, metric: str) -> None:
+    """Groups of two and three classes, with held-out rows of classes that no training row has, and with weights."""
+    con.execute(UNSEEN)
+    con.execute(
+        f"TRAIN OR REPLACE MODEL seen USING {learner} PREDICT y FEATURES (x, z) FROM u GROUP BY g VALIDATE WHERE held"
+        f" OPTIMIZE {metric} WITH (weight = w)"
+    )
+    for part, where in (("valid", "held"), ("train", "NOT held")):
+        found = rows_of(con, f"SELECT g, {part}_{metric} FROM seen ORDER BY g")
+        assert len(found) == 4
+        con.execute(f"EVALUATE MODEL seen ON u WHERE {where}")
+        names = [column[0] for column in con.description]
+        result = [dict(zip(names, row, strict=True)) for row in con.fetchall()]
+        assert_close([(row["g"], row[metric]) for row in result], found, 1e-6)
+        assert [row["weight"] for row in result] == [
+            row[1] for row in rows_of(con, f"SELECT g, sum(w) FROM u WHERE {where} GROUP BY g ORDER BY g")
+        ]
