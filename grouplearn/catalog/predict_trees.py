@@ -31,7 +31,9 @@ from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.sql_forms import SqlForm
 from grouplearn.learners.base import Task
 
-_SLOTS, _SUMS = "__grouplearn_slots", "__grouplearn_sums"
+_SLOTS, _UNIT, _SUMS = "__grouplearn_slots", "__grouplearn_unit", "__grouplearn_sums"
+#: Binary digits of the greatest leaf in units, and of what a unit may be.
+_DIGITS, _LEAST = 100, 1000
 
 
 def trees_select(
@@ -53,6 +55,7 @@ def trees_select(
         _parameters(definition),
         encoded_cte(definition, finite=False),
         _slots(definition),
+        _unit(model, catalog_tables),
         f"{_SUMS} AS ({_sums(definition, model, catalog_tables, form)})",
         _scored(definition),
     ]
@@ -73,6 +76,17 @@ def _slots(definition: ModelDefinition) -> str:
     return f"{_SLOTS} AS (SELECT r.{NUMBER}, r.{GROUP}, {values} AS x FROM {ENCODED} AS r {joins})"
 
 
+def _unit(model: str, catalog_tables: CatalogTables) -> str:
+    """Return the CTE of how many units are 1: leaves are summed in whole units of a power of 2.
+
+    Whole numbers have the same sum in any order, which depends on threads: two equal rows must not be told apart by an ulp.
+    A unit is so small that nothing is lost of leaves within 2 ** 47 of the greatest, and the sums of 2 ** 26 trees fit.
+    """
+    power = f"least({_DIGITS} - ceil(log2(max(abs(value)) FILTER (value <> 0))), {_LEAST})"
+    nodes = f"{catalog_tables('nodes')} WHERE model = '{model}'::UUID"
+    return f"{_UNIT} AS (SELECT CAST(coalesce(2 ** {power}, 1) AS DOUBLE) AS many FROM {nodes})"
+
+
 def _sums(definition: ModelDefinition, model: str, catalog_tables: CatalogTables, form: SqlForm) -> str:
     """Return the sums of the leaves of each row, a column per output."""
     multiclass = definition.task is Task.MULTICLASS
@@ -91,8 +105,10 @@ def _sums(definition: ModelDefinition, model: str, catalog_tables: CatalogTables
     for _ in range(form.depth):
         walk = f"SELECT w.{NUMBER}, w.x, w.output, {_NEXT} AS node FROM ({walk}) AS w JOIN {nodes}"
     outputs = range(len(definition.classes) if multiclass else 1)
-    sums = [f"sum(n.value) FILTER (w.output = {each}) AS s{each}" for each in outputs]
-    return f"SELECT w.{NUMBER}, {', '.join(sums)} FROM ({walk}) AS w JOIN {nodes} GROUP BY w.{NUMBER}"
+    sums = [f"sum(n.units) FILTER (w.output = {each}) / (SELECT many FROM {_UNIT}) AS s{each}" for each in outputs]
+    units = f"SELECT node, CAST(value * many AS HUGEINT) AS units FROM {catalog_tables('nodes')}, {_UNIT}"
+    leaves = f"({units} WHERE model = '{model}'::UUID) AS n ON n.node = w.node"
+    return f"SELECT w.{NUMBER}, {', '.join(sums)} FROM ({walk}) AS w JOIN {leaves} GROUP BY w.{NUMBER}"
 
 
 _NEXT = (

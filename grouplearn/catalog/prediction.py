@@ -59,7 +59,8 @@ class _Uncommitted:
 class Predictor:
     """Finds, loads and applies models for the function ``predict`` on one connection; any thread may call it."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+    def __init__(self, connection: duckdb.DuckDBPyConnection, transaction_sql: str = TRANSACTION) -> None:
+        self.transaction_sql = transaction_sql  #: what callers of ``predict`` give for their transaction
         self.token = uuid.uuid4().hex
         self.sessions = Sessions()
         self._connection = weakref.ref(connection)
@@ -241,5 +242,5 @@ def remember(
     """Let ``predict`` use a model that the connection's current transaction wrote, until that transaction ends."""
     predictor = _predictors.get(connection)
     if predictor is not None:
-        transaction = connection.execute(f"SELECT {TRANSACTION}").fetchall()[0][0]
+        transaction = connection.execute(f"SELECT {predictor.transaction_sql}").fetchall()[0][0]
         predictor.remember(transaction, model, definition, scorer)

@@ -98,7 +98,6 @@ def test_rollback_undoes_and_commit_keeps(run, ours, tmp_path):
     assert last_line(run("-csv", database, "-c", COUNT).stdout) == "3"
 
 
-@pytest.mark.xfail(strict=False, reason="the extension's predict() does not see a model of the transaction that asks")
 def test_uncommitted_rows_and_temporary_tables(run):
     done = run(
         "-csv",

@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import pexpect
-import pytest
 from native_builds import COUNT, TABLE, TRAIN, built, wait_until
 from promptness import STOPS_WITHIN_SECONDS
 
@@ -161,7 +160,6 @@ def test_several_statements_on_one_line(terminal):
     terminal.expect("42")
 
 
-@pytest.mark.xfail(strict=False, reason="the extension's predict() does not see a model of the transaction that asks")
 def test_a_transaction(terminal):
     ask(terminal, f"{TABLE} BEGIN; CREATE TEMP TABLE mine AS FROM t LIMIT 30;", "")
     ask(terminal, TRAIN.replace("FROM t", "FROM mine"), "0,10,")

@@ -48,7 +48,8 @@ class Instance:
     here: _Here = field(default_factory=_Here)
 
     def __post_init__(self) -> None:
-        self.predictor = prediction.Predictor(cast("duckdb.DuckDBPyConnection", self.here))
+        connection = cast("duckdb.DuckDBPyConnection", self.here)
+        self.predictor = prediction.Predictor(connection, "current_transaction_id()")  # the extension's TransactionId
 
 
 class Line:
