@@ -14,7 +14,7 @@ from random_statements import Statement, cases
 from random_tables import Table, create
 from references import encoded, fitted
 from rules import of_group
-from trying import trying
+from trying import trying, wanted
 
 import grouplearn
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 @pytest.mark.parametrize("learner", TOLERANCE)
 def test_each_group_is_what_a_reference_makes_of_it(learner: str, tmp_path: Path) -> None:
-    @trying(8)
+    @trying(wanted(8))
     @given(case=cases((learner,)))
     def check(case: tuple[Table, Statement]) -> None:
         table, statement = case
@@ -35,7 +35,9 @@ def test_each_group_is_what_a_reference_makes_of_it(learner: str, tmp_path: Path
         if learner in GRIDS:
             statement = replace(statement, grid=GRIDS[learner])
         else:
-            statement = replace(statement, grid=statement.grid or "num_leaves IN (4)")
+            # LightGBM has a bin of its own for 0, and the scaled mean is 0 but for rounding, of either sign.
+            unscaled = tuple(re.sub(r"zscore\((impute\(\w+\))\)", r"\1", text) for text in statement.features)
+            statement = replace(statement, grid=statement.grid or "num_leaves IN (4)", features=unscaled)
         with grouplearn.connect(progress=False) as con:
             create(con, table)
             con.execute(statement.train())

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from random_statements import Statement, cases
 from random_tables import Table, create
 from rules import RULES, Rule
-from trying import trying
+from trying import trying, wanted
 
 import grouplearn
 
@@ -36,4 +36,4 @@ def keeps(rule: Rule, learners: tuple[str, ...], folder: Path, examples: int, sh
 @pytest.mark.parametrize("name", RULES)
 def test_rule(name: str, tmp_path: Path) -> None:
     listed = RULES[name]
-    keeps(listed.check, listed.learners, tmp_path, listed.examples)
+    keeps(listed.check, listed.learners, tmp_path, wanted(listed.examples))
