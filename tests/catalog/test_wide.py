@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import grouplearn
@@ -75,13 +77,12 @@ def test_many_texts() -> None:
         assert macro == pytest.approx(function, abs=1e-9)
 
 
-def test_five_thousand_columns() -> None:
+def test_ten_thousand_columns() -> None:
+    rng = np.random.default_rng(0)
+    rows = pa.table({f"c{n}": rng.random(4) for n in range(10_000)} | {"y": [True, False, True, False]})
     with grouplearn.connect(":memory:", progress=False) as con:
-        con.execute(_table(5_000, 4))
-        con.execute(
-            "TRAIN MODEL m USING logistic_regression PREDICT y = 1 AS one FEATURES (* EXCLUDE (g, y)) FROM w"
-            " WITH (epochs = 1)"
-        )
+        con.register("w", rows)
+        con.execute("TRAIN MODEL m USING logistic_regression PREDICT y FROM w WITH (epochs = 1)")
         assert con.execute("SELECT count(probability) FROM m_predict(w)").fetchall() == [(4,)]
 
 
