@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import Any
 
@@ -143,6 +144,12 @@ def whole(a_job: Job, units: list[Unit]) -> list[Any]:
     return [train_unit(a_job, unit, None, lambda _: None, lambda: False) for unit in units]
 
 
+@functools.cache
+def whole_case(case: str) -> list[Any]:
+    """Return the results of a case trained whole, which several tests compare with."""
+    return whole(CASES[case], plan(CASES[case]))
+
+
 def split(a_job: Job, units: list[Unit], n_parts: int, shape: Any = "chain", workers: int = 1) -> list[UnitResult]:
     operator = Scripted(a_job, units, runs(n_blocks(a_job), n_parts), shape)
     return list(LocalRuntime().run(a_job, operator, max(workers, operator.workers_needed), Watcher(), lambda: False))
@@ -159,7 +166,7 @@ def assert_same(ours: list[UnitResult], theirs: list[UnitResult]) -> None:
 def test_split_is_whole_bit_by_bit(case: str, n_parts: int) -> None:
     a_job = CASES[case]
     units = plan(a_job)
-    known = whole(a_job, units)
+    known = whole_case(case)
     assert {trial.status for result in known for trial in result.trials} == {"done"}
     results = split(a_job, units, n_parts)
     assert_same(results, known)
@@ -174,7 +181,7 @@ def test_split_is_whole_bit_by_bit(case: str, n_parts: int) -> None:
 @pytest.mark.parametrize("case", ["linear, folds", "binary, patience", "multinomial"])
 def test_partial_sums_may_be_made_at_the_same_time(case: str) -> None:
     a_job = CASES[case]
-    assert_same(split(a_job, plan(a_job), 4, "star"), whole(a_job, plan(a_job)))
+    assert_same(split(a_job, plan(a_job), 4, "star"), whole_case(case))
 
 
 @pytest.mark.parametrize("case", ["linear", "binary, balanced"])
@@ -202,7 +209,7 @@ def test_blocks_of_full_size_give_the_same_bits(monkeypatch: pytest.MonkeyPatch)
 
 def test_early_stopping_is_part_of_the_cases() -> None:
     for case in ("binary, patience", "mlp, binary, patience"):
-        trials = whole(CASES[case], plan(CASES[case]))[0].trials
+        trials = whole_case(case)[0].trials
         assert min(len(trial.curve) for trial in trials) < CASES[case].epochs, case
         assert any(trial.epochs < len(trial.curve) for trial in trials), case
 
