@@ -74,11 +74,14 @@ def _categories(column: tuple[Any, ...], fits: np.ndarray, encoder: str) -> Matr
 
 def _number(number: np.ndarray, encoder: str | None, imputed: str | None, median: str | None, fits: np.ndarray) -> Any:
     there = number[fits & np.isfinite(number)]
-    if imputed and len(there):
-        number = np.where(np.isfinite(number), number, np.median(there) if median else there.mean())
+    if imputed:
+        fill = 0.0 if not len(there) else np.median(there) if median else there.mean()
+        number = np.where(np.isfinite(number), number, fill)
     there = number[fits & np.isfinite(number)]
     if encoder == "zscore" and len(there):
-        return (number - there.mean()) / (there.std() if np.ptp(there) > 0 else 1)
+        # What differs by rounding alone is constant: a constant's mean need not be the constant.
+        varies = np.ptp(there) > 1e-12 * np.abs(there).max()
+        return (number - there.mean()) / (there.std() if varies else 1)
     if encoder == "minmax" and len(there):
         return (number - there.min()) / (np.ptp(there) or 1)
     return number
