@@ -1,11 +1,12 @@
 """What models read of a row, as SQL: encoded numbers, positions of categories, the values of arrays.
 
-However many items are numbers, they are one list and few expressions: what DuckDB plans grows faster than their number.
+Numbers take one of two forms. Few are columns, with their parameters as columns beside them, which is several times as fast
+as anything with lists. Many are one list and few expressions, for what DuckDB plans grows faster than their number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from itertools import groupby
 
 from grouplearn.catalog.predict_sql import BEST, ENCODED, GROUP, NUMERIC, PARAMETERS, ROUTED, CatalogTables, item_alias
@@ -14,9 +15,17 @@ from grouplearn.data.arrays import BYTE_SCALE
 from grouplearn.plan.arrays import reads_bytes
 from grouplearn.sqltext import literal
 
+#: Most numeric items that are columns. So many are planned in 30 ms, and as a list in 5 ms; 256 would take a quarter of a
+#: second, which is long for a table of some rows.
+MOST_COLUMNS = 64
 _NAN = "'nan'::DOUBLE"
-#: The encoded numbers of a row.
+#: The encoded numbers of a row, where they are one list.
 _ENCODED_NUMBERS = "__grouplearn_encoded_numbers"
+
+
+def listed(definition: ModelDefinition) -> bool:
+    """Return whether the numeric items of a model are one list, and not columns."""
+    return sum(entry.item.kind == "numeric" for entry in definition.items) > MOST_COLUMNS
 
 
 def groups_cte(model: str, catalog_tables: CatalogTables) -> str:
@@ -25,27 +34,53 @@ def groups_cte(model: str, catalog_tables: CatalogTables) -> str:
 
 
 def encoders_sql(definition: ModelDefinition, finite: bool, groups: str = "") -> list[str]:
-    """Return the columns of what :func:`encoded_cte` needs of a group, each a list over the numeric items.
+    """Return the columns of what :func:`encoded_cte` needs of a group: lists over the numeric items, or for each of them.
 
     ``groups`` qualifies the columns of the groups.
     """
-    places = [number + 1 for number, entry in enumerate(definition.items) if entry.item.kind == "numeric"]
+    numeric = [number for number, entry in enumerate(definition.items) if entry.item.kind == "numeric"]
+    if not listed(definition):
+        return [
+            f"{groups}{values}[{number + 1}] AS {_parameter(values, number)}"
+            for number in numeric
+            for values, needed in _NEEDED.items()
+            if needed(definition.items[number])
+        ]
+    places = [number + 1 for number in numeric]
     columns = []
-    if _imputes(definition):
+    if _any(definition, "fills"):
         fills = _chosen(f"{groups}fills", places)
         fills = f"list_transform({fills}, lambda v: coalesce(v, {_NAN}))" if finite else fills
-        columns.append(f"{fills} AS __grouplearn_fills")
-    if _scales(definition):
-        columns += [f"{_chosen(groups + name, places)} AS __grouplearn_{name}" for name in ("centers", "scales")]
+        columns.append(f"{fills} AS {_parameter('fills')}")
+    if _any(definition, "centers"):
+        columns += [f"{_chosen(groups + name, places)} AS {_parameter(name)}" for name in ("centers", "scales")]
     return columns
 
 
-def _imputes(definition: ModelDefinition) -> bool:
-    return any(entry.item.impute is not None for entry in definition.items)
+def _parameter(values: str, number: int | None = None) -> str:
+    """Return the column of a group's parameters of all numeric items, or of one."""
+    return f"__grouplearn_{values}{'' if number is None else number}"
 
 
-def _scales(definition: ModelDefinition) -> bool:
-    return any(entry.item.encoder in ("zscore", "minmax") for entry in definition.items)
+def _scales(entry: ItemColumn) -> bool:
+    return entry.item.encoder in ("zscore", "minmax")
+
+
+#: What is known of each item of a group, and whether an item's encoding needs it.
+_NEEDED: dict[str, Callable[[ItemColumn], bool]] = {
+    "fills": lambda entry: entry.item.impute is not None,
+    "centers": _scales,
+    "scales": _scales,
+}
+
+
+def _needs(entry: ItemColumn) -> bool:
+    """Return whether an item's encoding needs anything of its group."""
+    return any(needed(entry) for needed in _NEEDED.values())
+
+
+def _any(definition: ModelDefinition, values: str) -> bool:
+    return any(_NEEDED[values](entry) for entry in definition.items)
 
 
 def _chosen(values: str, places: Sequence[int]) -> str:
@@ -63,28 +98,47 @@ def encoded_cte(definition: ModelDefinition, finite: bool) -> str:
     A missing number is NaN where ``finite``, and so is an infinite one, which makes NaN of all that is computed with it;
     otherwise it is NULL, as trees want it.
     """
-    numbers = ""
-    if any(entry.item.kind == "numeric" for entry in definition.items):
-        numbers = f", {_encoded(definition, finite)} AS {_ENCODED_NUMBERS}"
+    if not listed(definition):
+        encoded = [
+            f"{_encoded_number(entry, number, finite)} AS {_encoded_alias(number)}"
+            for number, entry in enumerate(definition.items)
+            if entry.item.kind == "numeric"
+        ]
+    else:
+        encoded = [f"{_encoded_list(definition, finite)} AS {_ENCODED_NUMBERS}"]
     return (
-        f"{ENCODED} AS (SELECT r.*, p.*{numbers} FROM {ROUTED} AS r"
+        f"{ENCODED} AS (SELECT {', '.join(['r.*', 'p.*', *encoded])} FROM {ROUTED} AS r"
         f" LEFT JOIN {PARAMETERS} AS p ON p.__grouplearn_id = r.{GROUP})"
     )
 
 
-def _encoded(definition: ModelDefinition, finite: bool) -> str:
-    fill = "p.__grouplearn_fills[i]"
+def _encoded_alias(number: int) -> str:
+    """Return the name of the column of an item's encoded number."""
+    return f"__grouplearn_encoded{number}"
+
+
+def _encoded_number(entry: ItemColumn, number: int, finite: bool) -> str:
+    fill, center, scale = (
+        f"p.{_parameter(values, number)}" if needed(entry) else "" for values, needed in _NEEDED.items()
+    )
+    return _encoded(f"r.{item_alias(number)}", fill, center, scale, finite)
+
+
+def _encoded_list(definition: ModelDefinition, finite: bool) -> str:
+    fill, center, scale = (f"p.{_parameter(values)}[i]" if _any(definition, values) else "" for values in _NEEDED)
+    sql = _encoded("v", fill, center, scale, finite)
+    sql = _not_null(sql) if finite and (fill or center) else sql
+    return f"list_transform(r.{NUMERIC}, lambda v{', i' if fill or center else ''}: {sql})"
+
+
+def _encoded(value: str, fill: str, center: str, scale: str, finite: bool) -> str:
+    """Return a number, imputed where there is a ``fill``, and centred and scaled where there are those."""
     if finite:
-        sql = f"CASE WHEN isfinite(v) THEN v ELSE {fill if _imputes(definition) else _NAN} END"
+        sql = f"CASE WHEN isfinite({value}) THEN {value} ELSE {fill or _NAN} END"
     else:
-        sql = "CASE WHEN NOT isnan(v) THEN v END"
-        sql = f"CASE WHEN isfinite(v) THEN v ELSE coalesce({fill}, {sql}) END" if _imputes(definition) else sql
-    if _scales(definition):
-        sql = f"({sql} - p.__grouplearn_centers[i]) / p.__grouplearn_scales[i]"
-    if "p." not in sql:
-        return f"list_transform(r.{NUMERIC}, lambda v: {sql})"
-    # A row without a group has no parameters, and list_dot_product takes no NULL.
-    return f"list_transform(r.{NUMERIC}, lambda v, i: {f'coalesce({sql}, {_NAN})' if finite else sql})"
+        sql = f"CASE WHEN NOT isnan({value}) THEN {value} END"
+        sql = f"CASE WHEN isfinite({value}) THEN {value} ELSE coalesce({fill}, {sql}) END" if fill else sql
+    return f"({sql} - {center}) / {scale}" if center else sql
 
 
 def inputs_sql(definition: ModelDefinition, numbers: Sequence[int], finite: bool) -> str:
@@ -92,24 +146,48 @@ def inputs_sql(definition: ModelDefinition, numbers: Sequence[int], finite: bool
 
     A category is its position, which :func:`position_join` finds.
     """
-    kinds = [entry.item.kind for entry in definition.items]
-    pieces: list[str] = []
-    for kind, run in groupby(numbers, key=lambda number: (kinds[number], kinds[number] == "array" and number)):
-        pieces += _piece(definition, kind[0], list(run), finite)
+    pieces = [
+        _piece(definition, list(run), finite) for _, run in groupby(numbers, lambda number: _form(definition, number))
+    ]
     return pieces[0] if len(pieces) == 1 else f"flatten([{', '.join(pieces)}])" if pieces else ""
 
 
-def _piece(definition: ModelDefinition, kind: str, run: Sequence[int], finite: bool) -> list[str]:
-    """Return the values of items of one kind, one after the other."""
-    if kind == "array":
-        return [_array_values(definition, run[0], finite)]
+def _form(definition: ModelDefinition, number: int) -> Hashable:
+    """Return what items that follow each other have in common if they are one list together."""
+    kind = definition.items[number].item.kind
+    return number if kind == "array" else kind == "numeric" and listed(definition)
+
+
+def _piece(definition: ModelDefinition, run: Sequence[int], finite: bool) -> str:
+    """Return the list of the values of items of one form, one after the other."""
+    kinds = [entry.item.kind for entry in definition.items]
+    if kinds[run[0]] == "array":
+        return _array_values(definition, run[0], finite)
+    if kinds[run[0]] == "numeric" and listed(definition):
+        first = kinds[: run[0]].count("numeric") + 1
+        whole = len(run) == kinds.count("numeric")
+        return f"r.{_ENCODED_NUMBERS}" + ("" if whole else f"[{first}:{first + len(run) - 1}]")
+    values = [value_sql(definition, number) for number in run]
+    if finite:
+        known = [kinds[number] == "numeric" and not _needs(definition.items[number]) for number in run]
+        values = [value if never else _not_null(value) for value, never in zip(values, known, strict=True)]
+    return f"CAST([{', '.join(values)}] AS DOUBLE[])"
+
+
+def _not_null(sql: str) -> str:
+    """Return a number that is NaN where it is NULL, for list_dot_product takes no NULL.
+
+    A row without a group has no parameters, a group may have no fill, and a category may be unknown.
+    """
+    return f"coalesce({sql}, {_NAN})"
+
+
+def value_sql(definition: ModelDefinition, number: int) -> str:
+    """Return what one item is in a row ``r``, maybe NULL; not of an array, and not of a number where they are ``listed``."""
+    kind = definition.items[number].item.kind
     if kind == "numeric":
-        first = sum(entry.item.kind == "numeric" for entry in definition.items[: run[0]]) + 1
-        whole = len(run) == sum(entry.item.kind == "numeric" for entry in definition.items)
-        return [f"r.{_ENCODED_NUMBERS}" + ("" if whole else f"[{first}:{first + len(run) - 1}]")]
-    values = [f"j{number}.position" if kind == "category" else f"r.{item_alias(number)}" for number in run]
-    values = [f"coalesce({value}, {_NAN})" for value in values] if finite else values
-    return [f"CAST([{', '.join(values)}] AS DOUBLE[])"]
+        return f"r.{_encoded_alias(number)}"
+    return f"j{number}.position" if kind == "category" else f"r.{item_alias(number)}"
 
 
 def _array_values(definition: ModelDefinition, number: int, finite: bool) -> str:

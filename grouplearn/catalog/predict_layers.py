@@ -10,6 +10,7 @@ from grouplearn.catalog.predict_items import (
     groups_cte,
     inputs_sql,
     is_number,
+    listed,
     numbers,
     picked_sql,
     position_join,
@@ -52,7 +53,7 @@ def layers_select(
     """
     layers = f"SELECT * FROM {catalog_tables('layers')} WHERE model = '{model}'::UUID"
     ctes = [
-        rows_cte(definition, relation, sortable_row(extras), extras),
+        rows_cte(definition, relation, sortable_row(extras), extras, listed(definition)),
         groups_cte(model, catalog_tables),
         routed_cte(definition, BEST, reachable(definition, model, catalog_tables)),
         f"{_LAYERS} AS ({layers})",

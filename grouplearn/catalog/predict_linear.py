@@ -1,4 +1,4 @@
-"""Prediction by linear models as one SELECT: numbers as a scalar product of lists, categories by joins with their weights."""
+"""Prediction by linear models as one SELECT: numbers as a sum or a scalar product, categories by joins with their weights."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from grouplearn.catalog.predict_items import (
     encoders_sql,
     inputs_sql,
     is_number,
+    listed,
     numbers,
     picked_sql,
     position_join,
+    value_sql,
 )
 from grouplearn.catalog.predict_sql import (
     BEST,
@@ -47,7 +49,7 @@ def linear_select(
     """
     outputs = range(len(definition.classes) if definition.task is Task.MULTICLASS else 1)
     ctes = [
-        rows_cte(definition, relation, sortable_row(extras), extras),
+        rows_cte(definition, relation, sortable_row(extras), extras, listed(definition)),
         best_cte(model, catalog_tables),
         routed_cte(definition, BEST, reachable(definition, model, catalog_tables)),
         _parameters(definition, outputs),
@@ -62,11 +64,23 @@ def _parameters(definition: ModelDefinition, outputs: range) -> str:
     for output in outputs:
         place, known, weights = _place(definition, output), _known(definition, output), _weights(definition, output)
         columns.append(f"intercept[{place}] AS __grouplearn_b{output}")
-        if numbers(definition):
+        if _summed(definition, outputs):
+            columns += [f"weights[starts[{number + 1}] + 1] AS {_weight(number)}" for number in numbers(definition)]
+        elif numbers(definition):
             # Of a class that the group does not have flatten would make a list without values.
             picked = picked_sql(definition, numbers(definition), weights, "")
             columns.append(f"CASE WHEN {known} THEN {picked} END AS __grouplearn_w{output}")
     return f"{PARAMETERS} AS (SELECT {', '.join(columns)} FROM {BEST})"
+
+
+def _summed(definition: ModelDefinition, outputs: range) -> bool:
+    """Return whether numbers are multiplied one by one; as lists a second output costs them no further column."""
+    return len(outputs) == 1 and not listed(definition)
+
+
+def _weight(number: int) -> str:
+    """Return the column of the weight of an item that is one number."""
+    return f"__grouplearn_w0_{number}"
 
 
 def _place(definition: ModelDefinition, output: int) -> str:
@@ -93,17 +107,19 @@ def _scored(definition: ModelDefinition, outputs: range) -> str:
             joins.append(position_join(number))
         elif not is_number(entry):
             joins.append(_weights_join(definition, number, outputs))
-    inputs = inputs_sql(definition, numbers(definition), finite=True)
     scores = [
-        f"{score_sql(_terms(definition, inputs, output), definition.task)} AS __grouplearn_s{output}"
+        f"{score_sql(_terms(definition, outputs, output), definition.task)} AS __grouplearn_s{output}"
         for output in outputs
     ]
     return f"{SCORED} AS (SELECT r.*, {', '.join(scores)} FROM {ENCODED} AS r {' '.join(joins)})"
 
 
-def _terms(definition: ModelDefinition, inputs: str, output: int) -> list[str]:
+def _terms(definition: ModelDefinition, outputs: range, output: int) -> list[str]:
     terms = [f"r.__grouplearn_b{output}"]
-    if inputs:
+    if _summed(definition, outputs):
+        terms += [f"{value_sql(definition, number)} * r.{_weight(number)}" for number in numbers(definition)]
+    elif numbers(definition):
+        inputs = inputs_sql(definition, numbers(definition), finite=True)
         terms.append(f"list_dot_product({inputs}, r.__grouplearn_w{output})")
     return terms + [
         f"coalesce(j{number}.w{output}, 0)" for number, entry in enumerate(definition.items) if not is_number(entry)

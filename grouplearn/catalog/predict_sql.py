@@ -26,7 +26,7 @@ GROUP = "__grouplearn_group"
 #: Place of a row in its source. Joins lose the order of rows, so those that go through them are sorted by it at the end.
 NUMBER = "__grouplearn_number"
 NUMBERED_ROW = f"{ROW}.*, row_number() OVER () AS {NUMBER}"
-#: The numeric items of a routed row, in their order and not encoded: one list, for DuckDB plans columns one by one.
+#: The numeric items of a routed row, in their order and not encoded, where they are one list.
 NUMERIC = "__grouplearn_numeric"
 #: A sum of at most so many terms is written without parentheses.
 _FLAT = 16
@@ -60,10 +60,15 @@ def item_alias(number: int) -> str:
     return f"__grouplearn_item{number}"
 
 
-def rows_cte(definition: ModelDefinition, relation: str, carried: str, extras: Sequence[Extra] = ()) -> str:
-    """Return the CTE of source rows with their keys and items computed beside the columns ``carried``."""
+def rows_cte(
+    definition: ModelDefinition, relation: str, carried: str, extras: Sequence[Extra] = (), listed: bool = True
+) -> str:
+    """Return the CTE of source rows with their keys and items computed beside the columns ``carried``.
+
+    The numeric items are one list if ``listed``, and else columns like the others.
+    """
     # Fragments end with a line break: they are the user's text and may end in a line comment.
-    numbers = [_item_sql(entry) for entry in definition.items if entry.item.kind == "numeric"]
+    numbers = [_item_sql(entry) for entry in definition.items if listed and entry.item.kind == "numeric"]
     columns = [
         carried,
         *(f"{told_apart(key.sql, key.type)} AS {key_alias(number)}" for number, key in enumerate(definition.keys)),
@@ -71,7 +76,7 @@ def rows_cte(definition: ModelDefinition, relation: str, carried: str, extras: S
         *(
             f"{_item_sql(entry)} AS {item_alias(number)}"
             for number, entry in enumerate(definition.items)
-            if entry.item.kind != "numeric"
+            if not (listed and entry.item.kind == "numeric")
         ),
         *(f"({extra.sql}\n) AS {identifier(extra.name)}" for extra in extras),
     ]
@@ -230,13 +235,15 @@ def _softmax_select(definition: ModelDefinition, head: str, level: str, classes:
     # exp(s - max) cannot overflow; a class that the group does not know has no score and probability 0.
     powers = ", ".join(f"coalesce(exp(__grouplearn_s{number} - __grouplearn_highest), 0)" for number in numbers)
     powered = f"SELECT *, [{powers}] AS __grouplearn_powers FROM ({shifted})"
+    # What a lambda computes, it computes for every element.
+    totalled = f"SELECT *, list_sum(__grouplearn_powers) AS __grouplearn_total FROM ({powered})"
     known = "isfinite(__grouplearn_highest)"
     place = "list_position(__grouplearn_powers, list_max(__grouplearn_powers))"
     prediction = f"CASE WHEN {known} THEN ([{', '.join(classes)}])[{place}] END"
     texts = ", ".join(literal(name) for name in definition.classes)
-    shares = "list_transform(__grouplearn_powers, lambda power: power / list_sum(__grouplearn_powers))"
+    shares = "list_transform(__grouplearn_powers, lambda power: power / __grouplearn_total)"
     probabilities = f"CASE WHEN {known} THEN map([{texts}], {shares}) END"
-    return f"SELECT {head}, {prediction} AS prediction, {probabilities} AS probabilities, {level} FROM ({powered})"
+    return f"SELECT {head}, {prediction} AS prediction, {probabilities} AS probabilities, {level} FROM ({totalled})"
 
 
 def class_values(definition: ModelDefinition) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from grouplearn.catalog.predict_items import encoded_cte, encoders_sql, groups_cte, inputs_sql, position_join
+from grouplearn.catalog.predict_items import encoded_cte, encoders_sql, groups_cte, inputs_sql, listed, position_join
 from grouplearn.catalog.predict_sql import (
     BEST,
     ENCODED,
@@ -49,7 +49,7 @@ def trees_select(
     A row asks as many questions as lead to the deepest leaf: having come to one it stays there.
     """
     ctes = [
-        rows_cte(definition, relation, NUMBERED_ROW, extras),
+        rows_cte(definition, relation, NUMBERED_ROW, extras, listed(definition)),
         groups_cte(model, catalog_tables),
         routed_cte(definition, BEST, reachable(definition, model, catalog_tables), "MATERIALIZED "),
         _parameters(definition),

@@ -10,6 +10,8 @@ import pyarrow as pa
 import pytest
 
 import grouplearn
+from grouplearn.catalog.models import load_definition
+from grouplearn.catalog.predict_items import MOST_COLUMNS, listed
 
 #: Beyond DuckDB's limit of 1,000 nested expressions.
 _WIDE = 1_100
@@ -97,3 +99,57 @@ def test_more_columns_are_refused() -> None:
             "                                                     ^^^^^^^^^^^^^\n\n"
             "Hint: An array counts as one item: gbdt, mlp and registered networks take columns such as DOUBLE[]."
         )
+
+
+_ITEMS = (
+    "onehot(c), c0, zscore(c1), ordinal(d), impute(c2, 'mean'), minmax(c3, impute := 'median'),"
+    " * EXCLUDE (i, g, y, c, d, c0, c1, c2, c3)"
+)
+_EITHER_FORM = {
+    "sums": f"linear_regression PREDICT y FEATURES ({_ITEMS})",
+    "plain": "linear_regression PREDICT y FEATURES (* EXCLUDE (i, g, y, c, d))",
+    "scaled": "logistic_regression PREDICT y > 1 AS up FEATURES (zscore(* EXCLUDE (i, g, y, c, d)))",
+    "imputed": "logistic_regression PREDICT y FEATURES (zscore(* EXCLUDE (i, g, y, c, d), impute := 'mean'), ordinal(d))",
+    "classes": f"logistic_regression PREDICT y FEATURES ({_ITEMS})",
+    "counts": "poisson_regression PREDICT y FEATURES (minmax(* EXCLUDE (i, g, y, c, d)))",
+    "layers": f"mlp PREDICT y > 1 AS up FEATURES ({_ITEMS})",
+    "trees": f"gbdt PREDICT y FEATURES ({_ITEMS})",
+}
+
+
+@pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize("name", _EITHER_FORM)
+def test_numbers_are_columns_or_a_list(name: str, more: int) -> None:
+    """With one number more the macro takes its other form: of rows that lack values, groups or known categories, too."""
+    width = MOST_COLUMNS + more
+    values = [f"hash(i * {width} + {n}) % 1000 / 1000 AS c{n}" for n in range(width)]
+    holes = ", ".join(
+        f"CASE (i + {n}) % 97 WHEN 3 THEN NULL WHEN 4 THEN 'inf'::DOUBLE WHEN 5 THEN 'nan'::DOUBLE ELSE c{n} END AS c{n}"
+        for n in range(0, width, 9)
+    )
+    options = {"trees": "num_iterations = 3, min_data_in_leaf = 5", "layers": "hidden_layers = [3, 2], epochs = 2"}
+    with grouplearn.connect(":memory:", progress=False) as con:
+        con.execute(
+            "CREATE TABLE w AS SELECT i, i % 3 AS g, hash(i) % 3 AS y, 'c' || i % 4 AS c, 'd' || i % 5 AS d,"
+            f" {', '.join(values)} FROM range(300) AS r(i)"
+        )
+        con.execute(
+            f"CREATE TABLE odd AS SELECT * REPLACE (i % 5 AS g, 'c' || i % 6 AS c, 'd' || i % 7 AS d, {holes}) FROM w"
+        )
+        con.execute(
+            f"TRAIN MODEL m USING {_EITHER_FORM[name]} FROM w GROUP BY {'ROLLUP (g)' if name != 'plain' else 'g'}"
+            f" VALIDATE NONE WITH ({options.get(name, 'l2 = 1')})"
+        )
+        assert listed(load_definition(con.native, "memory", "main", "m").definition) == bool(more)
+        shown = [column[0] for column in con.execute("FROM m_predict(odd) LIMIT 0").description]
+        number = next(each for each in ("probability", "probabilities", "prediction") if each in shown)
+        field = "value" if number == "prediction" else number
+        found = con.execute(f"SELECT i, {number}, model_level FROM m_predict(odd)").fetchall()
+        wanted = con.execute(f"SELECT i, p.{field}, p.model_level FROM (SELECT i, predict('m', odd) AS p FROM odd)")
+        expected = wanted.fetchall()
+    assert [row[0] for row in found] == list(range(300))
+    assert [row[2] for row in found] == [row[2] for row in expected]
+    for (_, one, _), (_, other, _) in zip(found, expected, strict=True):
+        assert one == (None if other is None else pytest.approx(other, abs=1e-9))
+    missing = sum(row[1] is None for row in found)
+    assert missing == 0 if name == "trees" else 0 < missing < 250
