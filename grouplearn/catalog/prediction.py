@@ -11,7 +11,7 @@ import uuid
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import duckdb
@@ -56,6 +56,18 @@ class _Uncommitted:
     scorer: Callable[[], Scorer]
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The identities of the models that a transaction has asked for, by session and reference.
+
+    A statement calls ``predict`` for every 2,048 rows, and to find a model takes as long as to apply it. It is also the same
+    model to the end of the statement, whatever others commit meanwhile.
+    """
+
+    transaction: int | None = None
+    models: dict[tuple[int | None, str], str] = field(default_factory=dict)
+
+
 class Predictor:
     """Finds, loads and applies models for the function ``predict`` on one connection; any thread may call it."""
 
@@ -66,6 +78,7 @@ class Predictor:
         self._connection = weakref.ref(connection)
         self._loaded: OrderedDict[str, Scorer] = OrderedDict()
         self._uncommitted: list[_Uncommitted] = []
+        self._found = _Found()
         self._lock = threading.RLock()
 
     def remember(self, transaction: int, model: str, definition: ModelDefinition, scorer: Callable[[], Scorer]) -> None:
@@ -88,7 +101,7 @@ class Predictor:
         try:
             self.sessions.apply(session, cursor)
             with self._lock:
-                scorer = self._scorer(cursor, transaction, reference)
+                scorer = self._scorer(cursor, transaction, reference, session)
             # No row is NULL here. flatten() would look for NULL rows, and end the process at a column of type UNION.
             columns = [rows.field(place) for place in range(rows.type.num_fields)]
             table = pa.Table.from_arrays(columns, names=[each.name for each in rows.type])
@@ -118,15 +131,23 @@ class Predictor:
         position[np.concatenate(places)] = np.arange(sum(map(len, places)))
         return pa.concat_arrays(parts).take(pa.array(position, mask=position < 0))
 
-    def _scorer(self, cursor: duckdb.DuckDBPyConnection, transaction: int, reference: str) -> Scorer:
+    def _scorer(
+        self, cursor: duckdb.DuckDBPyConnection, transaction: int, reference: str, session: int | None
+    ) -> Scorer:
         self._uncommitted = [entry for entry in self._uncommitted if entry.transaction == transaction]
         for entry in reversed(self._uncommitted):
             known = entry.definition
             if reference == entry.id or _is_named(reference, known.catalog or "", known.schema, known.name):
                 return self._kept(entry.id) or self._keep(entry.id, entry.scorer())
+        if self._found.transaction != transaction:
+            self._found = _Found(transaction)
+        if (found := self._found.models.get((session, reference))) and (scorer := self._kept(found)):
+            return scorer
         cursor.execute("BEGIN TRANSACTION")  # one moment's: others may train it anew between two queries
         try:
             model = find(cursor, reference)
+            if session is not None:  # whose default schema is not known may change it before the transaction ends
+                self._found.models[session, reference] = model.id
             return self._kept(model.id) or self._keep(model.id, load_scorer(cursor, model))
         finally:
             cursor.execute("ROLLBACK")

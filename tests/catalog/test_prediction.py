@@ -21,6 +21,7 @@ from handmade import (
 )
 
 from grouplearn.catalog import functions, store
+from grouplearn.catalog import prediction as predicting
 from grouplearn.catalog.models import load_definition
 from grouplearn.catalog.records import (
     GroupOutcome,
@@ -457,6 +458,7 @@ def test_function_from_several_threads_and_cursors(con):
 CLEAN_EXIT = """
 import duckdb
 from grouplearn.catalog import functions, store
+from grouplearn.catalog import prediction as predicting
 import sys; sys.path.insert(0, sys.argv[1])
 from handmade import *
 con = duckdb.connect()
@@ -527,3 +529,43 @@ def test_scorer_without_the_catalog_equals_the_stored_one(con):
     rows = con.sql("FROM t").to_arrow_table()
     stored = load_scorer(con, load_definition(con, "memory", "main", "m")).score(con, rows)
     assert scorer_of(model, run).score(con, rows).equals(stored)
+
+
+def test_a_statement_finds_its_model_once_and_the_next_one_anew(con, monkeypatch):
+    """Whatever keeps a statement: a prepared one and a relation see what was committed since, and a transaction its own."""
+    con.execute("CREATE TABLE many AS SELECT t.* FROM t, range(30)")
+    con.execute("CREATE TABLE other AS FROM t")
+    searches = []
+    find = predicting.find
+    monkeypatch.setattr(predicting, "find", lambda *args: searches.append(args[1]) or find(*args))
+    con.execute("SET threads = 1")
+
+    def trained(shift: int, name: str = "m", schema: str = "main") -> float:
+        model = definition(name=name, schema=schema)
+        run = outcome([group_outcome(model, group, group.id + shift) for group in rollup_groups()])
+        store.write(con, model, run, replace=True)
+        macro = f"{schema}.{name}_predict"
+        return con.sql(f"SELECT sum(prediction) FROM {macro}(many)").fetchall()[0][0]
+
+    first = trained(0)
+    query = "SELECT sum(predict_value('m', many)) FROM many"
+    con.execute(f"PREPARE asked AS {query}")
+    relation = con.sql(query)
+    kept = [lambda: con.sql(query), lambda: con.execute("EXECUTE asked"), lambda: relation]
+    for shift in (0, 10, 20):
+        wanted = trained(shift)
+        for ask in kept:
+            searches.clear()
+            assert ask().fetchall() == [(pytest.approx(wanted),)]
+            assert searches == ["m"]
+    con.execute("BEGIN")
+    assert con.sql(query).fetchall() == [(pytest.approx(wanted),)]
+    con.execute("ROLLBACK")
+    con.execute("CREATE SCHEMA s")
+    elsewhere = trained(5, schema="s")
+    con.execute("BEGIN")
+    assert con.sql(query).fetchall() == [(pytest.approx(wanted),)]
+    con.execute("SET search_path = 's,main'")
+    assert con.sql(query).fetchall() == [(pytest.approx(elsewhere),)]
+    con.execute("ROLLBACK")
+    assert first != wanted != elsewhere
