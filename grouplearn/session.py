@@ -13,9 +13,10 @@ import duckdb
 
 from grouplearn import altering, answers, durable, planning, resuming, retrying, sqltext, training, transferring
 from grouplearn.catalog import functions, models, store
-from grouplearn.catalog.evaluation import evaluate_sql
+from grouplearn.catalog.evaluation import evaluate_sql, source_rows
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.schema import Location, table
+from grouplearn.catalog.unreadable import doubtful, unreadable
 from grouplearn.catalog.views import best_sql
 from grouplearn.data.run_directory import RunDirectory
 from grouplearn.databases import Databases
@@ -415,14 +416,19 @@ class Session:
             hint = f"Compare them in SQL: FROM {model.definition.name}_predict(...)."
             raise judge.error(message, statement.name.span, hint)
         where = ("WHERE", statement.where) if statement.where else ()
-        judge.describe("SELECT * FROM", statement.source, *where)
+        columns = judge.describe("SELECT * FROM", statement.source, *where)
         condition = statement.where.text if statement.where else None
+        rows = source_rows(statement.source.text, condition)
         query = evaluate_sql(model, statement.source.text, condition, weighted=_has_weight(model, statement, judge))
         try:
             judge.describe(query)
+            numbers = doubtful(self._connection, model.definition, rows, columns)
+            reason = unreadable(self._connection, rows, numbers)
         except BindError as error:
-            message = f'model "{model.definition.name}" cannot read these rows: {error.message}'
-            raise judge.error(message, statement.source.span) from None
+            reason = error.message
+        if reason is not None:
+            message = f'model "{model.definition.name}" cannot read these rows: {reason}'
+            raise judge.error(message, statement.source.span)
         return query
 
     def _set(self, statement: SetOption, judge: Judge) -> str:

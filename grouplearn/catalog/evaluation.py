@@ -32,11 +32,10 @@ def evaluate_sql(model: StoredModel, source: str, where: str | None = None, *, w
     and enter no metric. ``weighted``: rows have the model's weight, whose sum is then a column ``weight``.
     """
     definition, catalog = model.definition, model.location.catalog
-    condition = f" WHERE ({where}\n)" if where else ""
     regression = definition.task is Task.REGRESSION
     target = Extra(_TARGET, f"CAST(({definition.target_sql}\n) AS DOUBLE)" if regression else _label(definition))
     weight = Extra(_WEIGHT, f"CAST(({definition.weight_sql}\n) AS DOUBLE)" if weighted else "1.0::DOUBLE")
-    rows = f"(SELECT * FROM {source}\n{condition})"
+    rows = source_rows(source, where)
     predicted = predict_select(definition, model.id, rows, partial(table, catalog), model.form, (target, weight))
     measured = _value_metrics() if regression else class_metrics(definition)
     others = (name for name in every_metric(definition.task) if name not in definition.metrics)
@@ -58,6 +57,12 @@ def evaluate_sql(model: StoredModel, source: str, where: str | None = None, *, w
         f" SELECT {select_list(columns)} FROM measured AS m LEFT JOIN {groups} AS g ON g.group_id = m.id"
         " ORDER BY g.level, m.id"
     )
+
+
+def source_rows(source: str, where: str | None) -> str:
+    """Return the query of the rows of ``source`` for which ``where`` holds, in parentheses."""
+    condition = f" WHERE ({where}\n)" if where else ""
+    return f"(SELECT * FROM {source}\n{condition})"
 
 
 def _label(definition: ModelDefinition) -> str:

@@ -12,8 +12,8 @@ from grouplearn.catalog.records import ItemColumn, ModelDefinition
 from grouplearn.catalog.views import level_sql
 from grouplearn.learners import registry
 from grouplearn.learners.base import Task
-from grouplearn.plan.definition import ROW
-from grouplearn.plan.types import told_apart
+from grouplearn.plan.definition import ROW, KeyColumn
+from grouplearn.plan.types import exactly, is_nested, told_apart
 from grouplearn.sqltext import identifier, literal
 
 _ROWS, BEST, ROUTED, PARAMETERS, ENCODED, SCORED = (
@@ -71,7 +71,7 @@ def rows_cte(
     numbers = [_item_sql(entry) for entry in definition.items if listed and entry.item.kind == "numeric"]
     columns = [
         carried,
-        *(f"{told_apart(key.sql, key.type)} AS {key_alias(number)}" for number, key in enumerate(definition.keys)),
+        *(f"{_key_sql(key)} AS {key_alias(number)}" for number, key in enumerate(definition.keys)),
         *([f"[{', '.join(numbers)}] AS {NUMERIC}"] if numbers else []),
         *(
             f"{_item_sql(entry)} AS {item_alias(number)}"
@@ -81,6 +81,11 @@ def rows_cte(
         *(f"({extra.sql}\n) AS {identifier(extra.name)}" for extra in extras),
     ]
     return f"{_ROWS} AS (SELECT {', '.join(columns)} FROM {relation} AS {ROW})"
+
+
+def _key_sql(key: KeyColumn) -> str:
+    text = f"CAST(({key.sql}\n) AS VARCHAR)" if key.type == "VARCHAR" else key.sql
+    return told_apart(text, key.type)
 
 
 def _item_sql(entry: ItemColumn) -> str:
@@ -108,9 +113,18 @@ def _group_of_level(definition: ModelDefinition, best: str, level: int) -> tuple
     if not keys:
         return f"(SELECT group_id FROM {best} WHERE level = {level})", ""
     values = "".join(f", CAST(keys[{key + 1}] AS {definition.keys[key].type}) AS k{key}" for key in keys)
-    same = " AND ".join(f"l{level}.k{key} IS NOT DISTINCT FROM r.{key_alias(key)}" for key in keys)
+    found = {key: _key_value(definition.keys[key], key) for key in keys}
+    same = " AND ".join(f"l{level}.k{key} IS NOT DISTINCT FROM {value}" for key, value in found.items())
     source = f"(SELECT group_id{values} FROM {best} WHERE level = {level})"
-    return f"l{level}.group_id", f"LEFT JOIN {source} AS l{level} ON {same}"
+    # A NULL key is a group, and a key that is no value of its type is none.
+    odd = " OR ".join(f"({value} IS NULL AND r.{key_alias(key)} IS NOT NULL)" for key, value in found.items())
+    return f"CASE WHEN NOT ({odd}) THEN l{level}.group_id END", f"LEFT JOIN {source} AS l{level} ON {same}"
+
+
+def _key_value(key: KeyColumn, number: int) -> str:
+    """Return a row's key as a value of the type that it had in training, NULL for what is none."""
+    name = f"r.{key_alias(number)}"
+    return name if is_nested(key.type) or key.type == "VARCHAR" else exactly(name, key.type)
 
 
 def _missing_message(definition: ModelDefinition) -> str:
@@ -214,7 +228,8 @@ def threshold_sql(definition: ModelDefinition, extras: Sequence[Extra]) -> str:
         return "0.5"
     given = threshold_parameter(definition)
     message = f"'threshold is a probability from 0 to 1, got ' || coalesce(CAST({given} AS VARCHAR), 'NULL')"
-    return f"CASE WHEN {given} BETWEEN 0 AND 1 THEN CAST({given} AS DOUBLE) ELSE CAST(error({message}) AS DOUBLE) END"
+    number = f"TRY_CAST({given} AS DOUBLE)"
+    return f"CASE WHEN {number} BETWEEN 0 AND 1 THEN {number} ELSE CAST(error({message}) AS DOUBLE) END"
 
 
 def binary_class(probability: str, definition: ModelDefinition, threshold: str) -> str:

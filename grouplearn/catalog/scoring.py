@@ -22,6 +22,7 @@ from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.predict_sql import GROUP, NUMERIC, item_alias, routed_cte, rows_cte
 from grouplearn.catalog.records import ModelDefinition, RunOutcome
 from grouplearn.catalog.schema import table
+from grouplearn.catalog.unreadable import features, unreadable
 from grouplearn.catalog.views import level_names
 from grouplearn.data import arrays
 from grouplearn.data.dataset import FloatArray, Item
@@ -125,6 +126,10 @@ class Scorer:
         except duckdb.CatalogException as error:
             why = str(error).splitlines()[0].removeprefix("Catalog Error: ")
             raise DataError(f'model "{definition.name}" cannot read these rows: {why}{_ELSEWHERE}') from None
+        except duckdb.ConversionException as error:
+            why = str(error).splitlines()[0].removeprefix("Conversion Error: ")
+            why = unreadable(cursor, source, features(definition)) or why
+            raise DataError(f'model "{definition.name}" cannot read these rows: {why}') from None
         finally:
             for name in tables:
                 with suppress(duckdb.Error):

@@ -72,12 +72,21 @@ def as_text_of(type_name: str) -> tuple[str, str]:
     before, after = as_text(type_name)
     if not _CAST.match(type_name):
         return before, after
-    wide = next((wide for narrow, wide in _ROUNDED if narrow.match(type_name)), None)
-    if wide is None:
+    if _wide(type_name) is None:
         return f"{before}TRY_CAST((\n", f"\n) AS {type_name}){after}"
-    same = f"coalesce(TRY_CAST(TRY_CAST(v AS {type_name}) AS {wide}) = TRY_CAST(v AS {wide}), true)"
-    kept = f"CASE WHEN {same} THEN {before}TRY_CAST(v AS {type_name}){after} END"
-    return "list_transform([(\n", f"\n)], lambda v: {kept})[1]"
+    return "list_transform([(\n", f"\n)], lambda v: {before}{exactly('v', type_name)}{after})[1]"
+
+
+def exactly(value: str, type_name: str) -> str:
+    """Return a value, which is a name, cast to a type; NULL where the type has none that is equal to it."""
+    cast, wide = f"TRY_CAST({value} AS {type_name})", _wide(type_name)
+    if wide is None:
+        return cast
+    return f"CASE WHEN coalesce(TRY_CAST({cast} AS {wide}) = TRY_CAST({value} AS {wide}), true) THEN {cast} END"
+
+
+def _wide(type_name: str) -> str | None:
+    return next((wide for narrow, wide in _ROUNDED if narrow.match(type_name)), None)
 
 
 def told_apart(sql: str, type_name: str) -> str:
