@@ -8,6 +8,8 @@ import duckdb
 
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import first_row, table
+from grouplearn.learners import registry
+from grouplearn.learners.base import Task
 from grouplearn.sqltext import identifier, literal
 
 #: Suffixes of the views of a model; the model table itself has none.
@@ -163,22 +165,42 @@ def _row_counts(con: duckdb.DuckDBPyConnection, model: str, catalog: str) -> tup
 
 
 def _notes(definition: ModelDefinition, model: str, catalog: str, validated: bool) -> str:
-    """Return the query of what is to be heeded in each group: trials that did not converge, a best one that none judged."""
+    """Return the query of what is to be heeded in each group: trials that did not converge, a best one unjudged or poor."""
     place = definition.metrics.index(definition.metric) + 1
     open_ended = "status = 'done' AND NOT converged"
-    limited = (
-        f"CASE WHEN count(*) FILTER ({open_ended}) > 0 THEN printf('%d of %d trials stopped at the limit of %d epochs,"
-        " not converged: raise epochs',"
-        f" count(*) FILTER ({open_ended}), count(*), max(epochs) FILTER ({open_ended})) END"
-    )
+    known = definition.learner in registry.names()
+    if known and registry.learner(definition.learner).default_epochs is None:
+        text, values = "%d of %d trials have not converged: raise l1 or tolerance", ""
+    else:
+        text = "%d of %d trials stopped at the limit of %d epochs, not converged: raise epochs"
+        values = f", max(epochs) FILTER ({open_ended})"
+    counts = f"count(*) FILTER ({open_ended})"
+    limited = f"CASE WHEN {counts} > 0 THEN printf('{text}', {counts}, count(*){values}) END"
     metric = definition.metric
     told = literal(f"no trial has a valid_{metric}: the best is chosen by train_{metric}")
     unjudged = f"CASE WHEN count(*) > 1 AND count(valid[{place}]) = 0 AND count(train[{place}]) > 0 THEN {told} END"
-    notes = ", ".join([limited, *([unjudged] if validated else [])])
+    notes = ", ".join([limited, *([unjudged] if validated else []), *_poor(definition)])
     return (
         f"SELECT group_id, nullif(concat_ws('; ', {notes}), '') AS note FROM {table(catalog, 'trials')}"
         f" WHERE model = '{model}'::UUID GROUP BY group_id"
     )
+
+
+def _poor(definition: ModelDefinition) -> list[str]:
+    """Return what is said of a best trial far worse on its own rows than a constant: its training went astray.
+
+    The squared error is more than twice that about the mean, or the log loss more than twice that of equal probabilities.
+    """
+    regression = definition.task is Task.REGRESSION
+    metric, limit = ("r2", "< -1") if regression else ("log_loss", f"> 2 * ln({len(definition.classes)})")
+    if definition.linear or metric not in definition.metrics:
+        return []
+    measured = f"train[{definition.metrics.index(metric) + 1}]"
+    told = literal(
+        "the best trial is worse on its own rows than a constant: bring features to one scale (zscore), lower"
+        " learning_rate, or raise epochs"
+    )
+    return [f"CASE WHEN count(*) FILTER (is_best AND {measured} {limit}) > 0 THEN {told} END"]
 
 
 def _weights(definition: ModelDefinition, model: str, catalog: str | None) -> str:

@@ -23,6 +23,7 @@ from grouplearn.learners.base import (
     Tensors,
     Value,
 )
+from grouplearn.learners.quadratic import BoolArray
 from grouplearn.learners.requirement import Requirement
 
 L2 = Hyperparameter(
@@ -111,16 +112,16 @@ class LinearRegression:
         return factored.merged(moments.merge_moments(left, right), left, right)
 
     def step(self, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors) -> State:
-        """Return the solved models of all configs, all of them done; Diverged if the sums overflow."""
+        """Return the solved models of all configs, done where nothing is left to gain; Diverged if the sums overflow."""
         del problem
         moments.require_finite(sums)
         if sparse_moments.is_sparse(sums):
-            weights, intercept, loss = _sparse_models(configs, sums)
+            weights, intercept, loss, converged = _sparse_models(configs, sums)
         else:
             whole = {name: np.asarray(value)[None] for name, value in sums.items()}
-            weights, intercept, loss = _models(configs, whole)
+            weights, intercept, loss, converged = _models(configs, whole)
         tensors = {"weights": weights[0][:, None], "intercept": intercept[0][:, None], "loss": loss[0]}
-        return State({**state.tensors, **tensors}, np.ones(len(configs), dtype=bool))
+        return State({**state.tensors, **tensors}, converged[0])
 
     def solve(
         self,
@@ -151,19 +152,19 @@ class LinearRegression:
         flat = {name: value.reshape(-1, *value.shape[len(leading) :]) for name, value in sums.items()}
         shape = (len(flat["mean"]), len(configs))
         weights, intercept = np.full((*shape, flat["mean"].shape[1]), np.nan), np.full(shape, np.nan)
-        loss = np.full(shape, np.nan)
+        loss, converged = np.full(shape, np.nan), np.ones(shape, np.bool_)
         usable = np.flatnonzero(moments.finite(flat) & (flat["total"] > 0))
         if usable.size:
             whole = usable.size == len(flat["mean"])
             part = flat if whole else {name: value[usable] for name, value in flat.items()}
-            weights[usable], intercept[usable], loss[usable] = _models(configs, part)
+            weights[usable], intercept[usable], loss[usable], converged[usable] = _models(configs, part)
         return Solved(
             weights.reshape(*leading, len(configs), 1, -1),
             intercept.reshape(*leading, len(configs), 1),
             loss.reshape(*leading, len(configs)),
             np.ones((*leading, len(configs)), np.int64),
             loss.reshape(1, *leading, len(configs)),
-            np.ones((*leading, len(configs)), np.bool_),
+            converged.reshape(*leading, len(configs)),
         )
 
     def losses(self, state: State) -> FloatArray:
@@ -195,8 +196,11 @@ class LinearRegression:
         return linear_model.absolute_weights(artifact)
 
 
-def _solve(configs: Sequence[Config], sums: Tensors) -> tuple[FloatArray, FloatArray]:
-    """Return weights (G, C, d) and objectives (G, C); ``sums`` (G, ...) are centred, or about zero without intercept."""
+def _solve(configs: Sequence[Config], sums: Tensors) -> tuple[FloatArray, FloatArray, BoolArray]:
+    """Return weights (G, C, d), objectives and whether nothing is left to gain (G, C).
+
+    ``sums`` (G, ...) are centred, or about zero without intercept.
+    """
     l1, l2 = linear_model.column(configs, linear_model.L1), linear_model.column(configs, L2)
     tolerance = linear_model.column(configs, TOLERANCE)
     inverse = moments.inverse_spread(sums["square"], sums["mean"], sums["total"])
@@ -205,13 +209,15 @@ def _solve(configs: Sequence[Config], sums: Tensors) -> tuple[FloatArray, FloatA
     np.einsum("gii->gi", gram)[:] = 1.0
     linear = sums["cross"][:, :, 0] * inverse
     scaled = np.zeros((len(linear), len(configs), linear.shape[1]))
+    converged = np.ones(scaled.shape[:2], np.bool_)
     plain, smooth, sparse = ((l1 == 0) & (l2 == 0), (l1 == 0) & (l2 > 0), l1 > 0)
     if plain.any():
         scaled[:, plain] = ridge.least_squares(gram, linear, inverse)[:, None]
     if smooth.any():
         scaled[:, smooth] = ridge.ridge(gram, linear, inverse, l2[smooth])
     if sparse.any():
-        scaled[:, sparse] = ridge.elastic_net(gram, linear, inverse, l1[sparse], l2[sparse], tolerance[sparse])
+        found = ridge.elastic_net(gram, linear, inverse, l1[sparse], l2[sparse], tolerance[sparse])
+        scaled[:, sparse], converged[:, sparse] = found
     weights = scaled * inverse[:, None, :]
     residual = linear[:, None, :] - scaled @ gram
     explained = (scaled @ linear[:, :, None])[:, :, 0] + np.einsum("gcd,gcd->gc", scaled, residual)
@@ -221,28 +227,31 @@ def _solve(configs: Sequence[Config], sums: Tensors) -> tuple[FloatArray, FloatA
         group = {name: value[0] for name, value in sums.items()}
         for config in np.flatnonzero((l1 == 0) & factored.matters(l2, group)):
             weights[0, config], loss[0, config] = factored.solve(group, float(l2[config]))
-    return weights, loss
+    return weights, loss, converged
 
 
-def _sparse_models(configs: Sequence[Config], sums: Tensors) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _sparse_models(configs: Sequence[Config], sums: Tensors) -> tuple[FloatArray, FloatArray, FloatArray, BoolArray]:
     """As ``_models``, from moments of sparse rows."""
     weights, loss = np.zeros((1, len(configs), sums["mean"].size)), np.zeros((1, len(configs)))
+    converged = np.ones(loss.shape, np.bool_)
     with_intercept = linear_model.column(configs, linear_model.FIT_INTERCEPT) > 0
     for chosen, centred in ((with_intercept, True), (~with_intercept, False)):
         if chosen.any():
             index = np.flatnonzero(chosen)
             about = sums if centred else sparse_moments.about_zero(sums)
-            weights[:, index], loss[:, index] = _solve_sparse([configs[int(i)] for i in index], about)
+            found = _solve_sparse([configs[int(i)] for i in index], about)
+            weights[:, index], loss[:, index], converged[:, index] = found
     # One product at a time: of several, the last bits depend on how many there are.
     offset = sums["target_mean"] - np.array([[each @ sums["mean"] for each in weights[0]]])
-    return weights, np.where(with_intercept, offset, 0.0), loss
+    return weights, np.where(with_intercept, offset, 0.0), loss, converged
 
 
-def _solve_sparse(configs: Sequence[Config], sums: Tensors) -> tuple[FloatArray, FloatArray]:
+def _solve_sparse(configs: Sequence[Config], sums: Tensors) -> tuple[FloatArray, FloatArray, BoolArray]:
     """As ``_solve``: without l1 most columns are eliminated where they are those of a category."""
     l1, l2 = linear_model.column(configs, linear_model.L1), linear_model.column(configs, L2)
     parted = categorical.parted(sums) if (l1 == 0).any() else None
     weights, loss = np.zeros((1, len(configs), sums["mean"].size)), np.zeros((1, len(configs)))
+    converged = np.ones(loss.shape, np.bool_)
     left = np.arange(len(configs)) if parted is None else np.flatnonzero(l1 > 0)
     if parted is not None:
         products, beyond, linear = sparse_moments.products(sums), sparse_moments.beyond(sums), sums["cross"][:, 0]
@@ -253,20 +262,24 @@ def _solve_sparse(configs: Sequence[Config], sums: Tensors) -> tuple[FloatArray,
             weights[0, config], loss[0, config] = found, 0.5 * unexplained + 0.5 * l2[config] * (found @ found)
     if left.size:
         whole = {name: np.asarray(value)[None] for name, value in sparse_moments.dense(sums).items()}
-        weights[:, left], loss[:, left] = _solve([configs[int(each)] for each in left], whole)
-    return weights, loss
+        weights[:, left], loss[:, left], converged[:, left] = _solve([configs[int(each)] for each in left], whole)
+    return weights, loss, converged
 
 
-def _models(configs: Sequence[Config], sums: Tensors) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return weights (G, C, d), intercepts (G, C) and objectives (G, C) of finite moments (G, ...)."""
+def _models(configs: Sequence[Config], sums: Tensors) -> tuple[FloatArray, FloatArray, FloatArray, BoolArray]:
+    """Return weights (G, C, d), intercepts, objectives and whether nothing is left to gain (G, C).
+
+    The moments (G, ...) are finite.
+    """
     shape = (len(sums["mean"]), len(configs))
     weights, loss = np.zeros((*shape, sums["mean"].shape[1])), np.zeros(shape)
+    converged = np.ones(shape, np.bool_)
     with_intercept = linear_model.column(configs, linear_model.FIT_INTERCEPT) > 0
     for chosen, centred in ((with_intercept, True), (~with_intercept, False)):
         if chosen.any():
             index = np.flatnonzero(chosen)
             about = sums if centred else factored.about_zero(sums, moments.about_zero(sums))
-            weights[:, index], loss[:, index] = _solve([configs[int(i)] for i in index], about)
+            weights[:, index], loss[:, index], converged[:, index] = _solve([configs[int(i)] for i in index], about)
     # ȳ − x̄'w, and 0 without intercept.
     offset = sums["target_mean"] - (weights @ sums["mean"][:, :, None])[:, :, 0]
-    return weights, np.where(with_intercept, offset, 0.0), loss
+    return weights, np.where(with_intercept, offset, 0.0), loss, converged

@@ -157,13 +157,14 @@ def minimise(
     tolerance: FloatArray,
     rounds: int = 1000,
 ) -> tuple[FloatArray, BoolArray]:
-    """Return argmin ½ z'Bz − r'z + Σ λⱼ|zⱼ| per config, shape (c, p), and whether it reached ``tolerance``.
+    """Return argmin ½ z'Bz − r'z + Σ λⱼ|zⱼ| per config, shape (c, p), and whether nothing is left to gain.
 
     A face is the set of points with given signs. A round solves two faces exactly: the one a majorised proximal step
     lands on, where many coordinates enter or leave at once, and that of feature-sign search (Lee, Battle, Raina & Ng
     2007), where one does, unless it is the same; each minimum is cut back to its face. The lowest point is kept, so the
     objective never rises and finitely many rounds are enough. ``tolerance`` (c, p) or (c, 1) bounds the entries of the
-    minimum-norm subgradient; a config that rounding keeps from reaching it stops where it no longer descends.
+    minimum-norm subgradient; a config that rounding keeps from reaching it stops where it no longer descends. Only one that
+    could go on after so many ``rounds`` has something left to gain.
     """
     if not penalty.any():
         free = np.ones(start.shape, dtype=bool)
@@ -181,6 +182,7 @@ def minimise(
             break
         z[active], lower = _round(quadratic, linear[active], penalty[active], z[active], product)
         if not lower.all():
+            converged[active[~lower]] = True
             active, quadratic = active[lower], quadratic.take(np.flatnonzero(lower))
     return z, converged
 

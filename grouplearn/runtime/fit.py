@@ -269,7 +269,8 @@ def _learner_sums(pack: Pack, state: State) -> BlockSums[Tensors]:
 def diverged(learner: Learner) -> str:
     """Return the reason of a trial whose objective became infinite."""
     names = {parameter.name for parameter in learner.hyperparameters}
-    hint = "lower learning_rate" if "learning_rate" in names else "bring the features to one scale, as zscore(...) does"
+    lower = "lower learning_rate, or " if "learning_rate" in names else ""
+    hint = f"{lower}bring the features to one scale, as zscore(...) does"
     return f"diverged: the objective became infinite; hint: {hint}"
 
 

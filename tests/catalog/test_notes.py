@@ -1,6 +1,9 @@
 """What TRAIN's answer says beside the numbers."""
 
+import pytest
+
 import grouplearn
+from grouplearn.learners import ridge
 
 
 def answer(con: grouplearn.Connection, train: str) -> list[dict[str, object]]:
@@ -30,3 +33,26 @@ def test_held_out_rows_that_judge_no_trial() -> None:
         )
         (row,) = answer(con, train)
         assert row["note"] == "no trial has a valid_auc: the best is chosen by train_auc"
+
+
+def test_what_has_no_epochs_is_not_told_to_raise_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ridge, "_LEAST_ROUNDS", 1)
+    monkeypatch.setattr(ridge, "_ROUNDS_OF_COLUMNS", 0)
+    with grouplearn.connect(progress=False) as con:
+        rows = answer(
+            con, "TRAIN MODEL m USING linear_regression PREDICT y::INT FROM t GROUP BY g OVER GRID (l1 IN (0.1, 1e6))"
+        )
+        assert [row["note"] for row in rows] == ["1 of 2 trials have not converged: raise l1 or tolerance"] * 2
+        found = con.execute("SELECT DISTINCT status, converged FROM m WHERE l1 < 1").fetchall()
+        assert found == [("done", False)]
+
+
+@pytest.mark.parametrize(("target", "far_off"), [("a * 5", "a * 1e12"), ("y", "a * 1e12")], ids=["a number", "a class"])
+def test_a_network_that_went_astray_is_said_to_be_poor(target: str, far_off: str) -> None:
+    with grouplearn.connect(progress=False) as con:
+        train = "TRAIN OR REPLACE MODEL m USING mlp PREDICT {} AS z FEATURES ({}) FROM t GROUP BY g WITH (epochs = 20)"
+        rows = answer(con, train.format(target, far_off))
+        told = "worse on its own rows than a constant: bring features to one scale (zscore), lower learning_rate"
+        assert all(told in str(row["note"]) for row in rows)
+        (row, _) = con.execute(train.format(target, f"zscore({far_off})")).fetch_arrow_table().to_pylist()
+        assert "note" not in row

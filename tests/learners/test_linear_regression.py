@@ -284,3 +284,32 @@ def test_a_penalty_that_is_lost_in_rounding_gives_the_smallest_weights():
     np.testing.assert_allclose(
         weights[1], np.linalg.solve(x.T @ x + 1e-3 * np.eye(4), x.T @ (x @ weights[0])), rtol=1e-9
     )
+
+
+def _wider_than_long() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(50, 60))
+    return x, x @ rng.normal(size=60) + rng.normal(size=50)
+
+
+def test_a_small_l1_of_few_rows_is_solved_to_the_end():
+    x, y = _wider_than_long()
+    state = fit(Shard(x, y, np.ones(50)), [{"l1": 0.01}])
+    weights, intercept = state.tensors["weights"][0, 0], state.tensors["intercept"][0, 0]
+    pull = (x - x.mean(axis=0)).T @ (y - x @ weights - intercept)
+    assert state.done.all()
+    np.testing.assert_allclose(pull[weights != 0], 0.01 * np.sign(weights[weights != 0]), atol=1e-9)
+    assert (np.abs(pull) <= 0.01 + 1e-9).all()
+
+
+def test_what_has_something_left_to_gain_has_not_converged(monkeypatch):
+    monkeypatch.setattr(ridge, "_LEAST_ROUNDS", 5)
+    monkeypatch.setattr(ridge, "_ROUNDS_OF_COLUMNS", 0)
+    x, y = _wider_than_long()
+    configs = [{"l1": 0.01}, {"l1": 1e6}, {"l2": 1.0}]
+    for features in (x, scipy.sparse.csr_array(np.where(np.abs(x) > 0.1, x, 0.0))):
+        state = fit(Shard(features, y, np.ones(50)), configs)
+        assert state.done.tolist() == [False, True, True]
+    sums = moments.stack_moments(x[None], y[None, :, None], np.ones((1, 50)))
+    solved = LEARNER.solve_moments(Problem(Task.REGRESSION, 60), configs, sums)
+    assert solved.converged.tolist() == [[False, True, True]]

@@ -150,7 +150,8 @@ def test_a_config_that_diverges_fails_alone(descent: type[Descent]) -> None:
     assert good.artifact is not None
     assert good.artifact.tensors["weights"] == pytest.approx(2.0)
     assert wild.status == "failed"
-    assert wild.reason == "diverged: the objective became infinite; hint: lower learning_rate"
+    hint = "lower learning_rate, or bring the features to one scale, as zscore(...) does"
+    assert wild.reason == f"diverged: the objective became infinite; hint: {hint}"
     assert wild.artifact is None
 
 
