@@ -31,6 +31,7 @@ from grouplearn.plan.options import RunOptions, bind_options, has_rounds
 from grouplearn.plan.refit import refits
 from grouplearn.plan.rowwise import refuse_aggregates, refuse_places, refuse_windows
 from grouplearn.plan.searching import SearchBinder, bind_within, searched
+from grouplearn.plan.volatile import Volatility
 
 #: Share of each group held out when several configurations compete and VALIDATE is absent (kingpin 5).
 DEFAULT_HOLDOUT = 0.1
@@ -73,13 +74,23 @@ class _Binder:
         options = replace(options, within=bind_within(self._judge, statement.within))
         self._refuse_query_sample()
         columns = self._judge.describe("SELECT *", *self._source)
+        volatility = Volatility(self._judge)
+        volatility.refuse_source(statement.source)
+        volatility.refuse([each for each in (statement.where, statement.having) if each])
         self._folded = frozenset(column.name.casefold() for column in columns)
         self._replay = Replay(self._judge, self._source, columns)
         target = self._target(options)
         keys = self._keys(target)
         self._having()
         holdout_given = self._given_holdout()
+        volatility.refuse(
+            [target.extract, *(key.extract for key in keys), *([options.weight] if options.weight else [])]
+        )
+        if isinstance(statement.validation, ValidateWhere):
+            hint = "VALIDATE SAMPLE 20% draws rows at random, the same ones for one seed."
+            volatility.refuse([statement.validation.predicate], hint)
         items = self._items(columns, target, keys, options)
+        volatility.refuse([item.source for item in items])
         configs, search = SearchBinder(self._judge, self._learner, options).bind(statement, fixed)
         holdout = holdout_given or self._default_holdout(2 if search else len(configs), options)
         self._check_weight(options)
@@ -118,7 +129,7 @@ class _Binder:
     def _refuse_query_sample(self) -> None:
         source = self._statement.source
         if samples(self._judge.connection, source):
-            hint = "Write FROM table TABLESAMPLE 10% REPEATABLE (seed), or FROM (SELECT ... USING SAMPLE ...)."
+            hint = "Write FROM table TABLESAMPLE reservoir(10%) REPEATABLE (seed), or keep the sample in a table first."
             raise self._judge.error("USING SAMPLE is a clause of a whole query, not of FROM", source.span, hint)
 
     # --- the label -------------------------------------------------------------------------------------------------
@@ -204,7 +215,7 @@ class _Binder:
             case ValidateNone():
                 return Holdout("none")
             case ValidateWhere(predicate):
-                self._judge.describe("SELECT CAST((", predicate, ") AS BOOLEAN)", *self._source)
+                self._refuse_other_than_condition(predicate)
                 return Holdout("where", predicate=predicate)
             case ValidateSample(percent):
                 value, _ = self._judge.constant(percent)
@@ -221,6 +232,15 @@ class _Binder:
                         f"VALIDATE FOLDS takes a whole number from 2 to 1000, got {sqltext.shown(value)}", folds.span
                     )
                 return Holdout("folds", folds=value)
+
+    def _refuse_other_than_condition(self, predicate: Sql) -> None:
+        found = self._judge.describe("SELECT (", predicate, ")", *self._source)
+        if len(found) == 1 and found[0].type in ("BOOLEAN", '"NULL"'):
+            return
+        told = f"this has type {found[0].type}" if len(found) == 1 else f"this gives {len(found)} columns"
+        number = len(found) == 1 and types.kind(found[0].type) == "numeric"
+        hint = f"Write {predicate.text.strip()} <> 0." if number else "Compare it with a value."
+        raise self._judge.error(f"VALIDATE WHERE takes a condition, and {told}", predicate.span, hint)
 
     def _default_holdout(self, configs: int, options: RunOptions) -> Holdout:
         compares = configs > 1 or options.early_stopping is not None

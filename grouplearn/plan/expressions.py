@@ -88,6 +88,22 @@ def samples(connection: duckdb.DuckDBPyConnection, source: Sql) -> bool:
     return tree is not None and tree["statements"][0]["node"].get("sample") is not None
 
 
+def calls(connection: duckdb.DuckDBPyConnection, fragment: Sql, name: str) -> bool:
+    """Whether an expression or a FROM clause, in which the name stands before a bracket, calls that function."""
+    tree = _any_tree(connection, fragment)
+    return tree is None or any(str(node.get("function_name")).casefold() == name for node in _nodes(tree))
+
+
+def samples_anew(connection: duckdb.DuckDBPyConnection, fragment: Sql) -> bool:
+    """Whether an expression or a FROM clause samples rows without a seed."""
+    tree = _any_tree(connection, fragment)
+    return any((node.get("sample") or {}).get("repeatable") is False for node in _nodes(tree))
+
+
+def _any_tree(connection: duckdb.DuckDBPyConnection, fragment: Sql) -> dict[str, Any] | None:
+    return _parsed(connection, f"SELECT {fragment.text}") or _parsed(connection, f"SELECT 1 FROM {fragment.text}")
+
+
 def _outside_subqueries(node: Any) -> Iterator[dict[str, Any]]:
     if isinstance(node, dict) and node.get("class") != "SUBQUERY":
         yield node

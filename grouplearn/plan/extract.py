@@ -315,13 +315,12 @@ def _refuse_other_rows(judge: Judge, bound: BoundTrain, stats: Statistics, rows:
         }
         if n_rows == 0 or all(read.get(keys) == count for keys, count in counted.items()):
             return
+        for key in bound.keys:
+            _refuse_many_texts(judge, bound, key)
         message = "counted and read, the groups are not the same"
         group_by = bound.statement.group_by
         span = group_by.text.span if group_by else bound.statement.source.span
-        hint = (
-            "A key needs the same value each time, and equal values one text: no random(), epoch(x) for an INTERVAL, "
-            "lower(x) or x COLLATE POSIX for a collation; and rows from a table or TABLESAMPLE ... REPEATABLE (seed)."
-        )
+        hint = "A key needs the same value each time, and equal values one text; keep the rows in a table first."
     else:
         message = f"FROM has {stats.n_rows:,} rows, but reading the features, the label and the keys gave {n_rows:,}"
         span = bound.statement.source.span
@@ -330,6 +329,27 @@ def _refuse_other_rows(judge: Judge, bound: BoundTrain, stats: Statistics, rows:
             "one value per row (no aggregate, no unnest)."
         )
     raise judge.error(message, span, hint)
+
+
+def _refuse_many_texts(judge: Judge, bound: BoundTrain, key: BoundKey) -> None:
+    """Raise BindError for a key that has several texts for one value: it is a group's name, and which it were is chance."""
+    name = key.extract.text.strip()
+    if key.stored.type == "VARCHAR":
+        why = "the collation of the key takes texts for equal that are written differently"
+        hint = f"For a group per text GROUP BY {name} COLLATE POSIX, for one group of them all GROUP BY lower({name})."
+    elif key.stored.type == "INTERVAL":
+        why = "intervals may be equal that are written differently"
+        hint = f"Group by their length in seconds: GROUP BY epoch({name})."
+    else:
+        return
+    before, after = types.as_text(key.stored.type)
+    text = (f"(({before}", key.extract, f"{after}) COLLATE POSIX)")
+    # Each group has one or more of the texts: two are shown.
+    several = ("FROM (SELECT (", key.extract, ") AS k,", *text, "AS t", *bound.source, ") GROUP BY k")
+    found = judge.rows("SELECT min(t), max(t)", *several, "HAVING count(DISTINCT t) > 1 ORDER BY ALL LIMIT 1")
+    if found:
+        first, second = found[0]
+        raise judge.error(f"{why}: '{first}' and '{second}' are one group", key.extract.span, hint)
 
 
 def _dataset(rows: SortedRows, stats: Statistics, files: RunDirectory | None) -> Dataset:
