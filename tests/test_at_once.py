@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_files import three_groups
 
 import grouplearn
 from grouplearn import databases
@@ -22,12 +23,7 @@ TRAIN = "TRAIN {}MODEL {} USING linear_regression PREDICT y FEATURES (x) FROM t 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    file = tmp_path / "d.duckdb"
-    with grouplearn.connect(file, progress=False) as con:
-        con.execute(
-            "CREATE TABLE t AS SELECT i % 3 AS g, hash(i) % 100 / 10 AS x, x + hash(i, 1) % 7 AS y FROM range(60) r(i)"
-        )
-    return file
+    return three_groups(tmp_path, rows=60)
 
 
 def at_once(connections: list[grouplearn.Connection], statements: list[str]) -> list[Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from dying_runs import dies
+from small_files import three_groups
 
 import grouplearn
 from grouplearn import durable
@@ -20,12 +21,7 @@ WEIGHTS = "FROM m_weights ORDER BY ALL"
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    file = tmp_path / "d.duckdb"
-    with grouplearn.connect(file, progress=False) as con:
-        con.execute(
-            "CREATE TABLE t AS SELECT i % 3 AS g, hash(i) % 100 / 10 AS x, x + hash(i, 1) % 7 AS y FROM range(300) r(i)"
-        )
-    return file
+    return three_groups(tmp_path, rows=300)
 
 
 @pytest.fixture

@@ -38,6 +38,8 @@ _MAY_BE_MACRO = re.compile(r"\b(?:macro|function)\b", re.IGNORECASE)
 _MAY_SET_VARIABLE = re.compile(r"\bvariable\b", re.IGNORECASE)
 _MAY_ROLL_BACK = re.compile(r"\b(?:rollback|abort)\b", re.IGNORECASE)
 
+_PREDICTS_QUERY = re.compile(r"(\w+)_predict\s*\(\s*\(", re.IGNORECASE)
+
 # What reads the rows that execute() left; anything else finds the connection free after one of our statements.
 _READERS = frozenset(
     """abort complete df fetch_df fetch_df_chunk fetchall fetchdf fetchmany fetchnumpy fetchone interrupt query_progress tf
@@ -175,7 +177,10 @@ class Connection:
         if pieces:
             self._duckdb.sql("SELECT 1")  # an unfinished result of execute() is an error here, as it is in DuckDB
             query, parameters = self._up_to_last(pieces, query, parameters, scope)
-        relation: duckdb.DuckDBPyRelation | None = scope.call(self._duckdb.sql, query, alias=alias, params=parameters)
+        with _told_what_is_allowed(query):
+            relation: duckdb.DuckDBPyRelation | None = scope.call(
+                self._duckdb.sql, query, alias=alias, params=parameters
+            )
         self._settle(query)
         return relation
 
@@ -292,7 +297,8 @@ class Connection:
             # DuckDB drops an unfinished result when execute() is called again; our statements need that room, too.
             self._duckdb.execute("SELECT 1").fetchall()
             query, parameters = self._up_to_last(pieces, query, parameters, scope)
-        scope.call(self._duckdb.execute, query, parameters)
+        with _told_what_is_allowed(query):
+            scope.call(self._duckdb.execute, query, parameters)
         self._settle(query)
         self._has_executed = True
         self._unread_answer = bool(pieces) and not isinstance(pieces[-1], str)
@@ -340,6 +346,20 @@ class Connection:
             scope = scope.with_outer_frames()
         with frames_registered(self._duckdb, text, scope), interruptible(self.interrupt, at_once=False):
             return self._session.answer(statement, text, parameters)
+
+
+@contextmanager
+def _told_what_is_allowed(query: Any) -> Iterator[None]:
+    """Add a hint where a model's macro is given a query: DuckDB says only that it may not be one."""
+    try:
+        yield
+    except duckdb.BinderException as error:
+        macro = _PREDICTS_QUERY.search(query) if isinstance(query, str) else None
+        if macro is None or "cannot contain subqueries" not in str(error):
+            raise
+        name = f"{macro[1]}_predict"
+        hint = f"{name} takes the name of a table, view or CTE: WITH r AS (SELECT ...) FROM {name}(r)."
+        raise duckdb.BinderException(f"{error}\n\nHint: {hint}") from None
 
 
 def _without_advice(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from grouplearn.learners.base import Config
-from grouplearn.search.procedure import Go, Judgment, ranked
+from grouplearn.search.procedure import Go, WithoutRungs, ranked
 from grouplearn.search.space import Choices, Dimension, Range, drawn
 
 #: Share of the population that is replaced, and that is copied (truncation selection, Jaderberg et al. 2017, 4.1.1).
@@ -16,7 +16,7 @@ QUANTILE = 0.2
 FACTORS, RESAMPLE = (0.8, 1.2), 0.25
 
 
-class Pbt:
+class Pbt(WithoutRungs):
     """Population based training (Jaderberg et al. 2017): after every ``interval`` epochs the worst fifth stops.
 
     Each of these is followed by a new trial that continues a copy of a random one of the best fifth. Its numbers are those of
@@ -50,16 +50,6 @@ class Pbt:
             return ()
         self._epochs = min(self._epochs + self._interval, self._most)
         return self._round(self._replaced(best))
-
-    @property
-    def waiting(self) -> frozenset[int]:
-        """A trial goes on at once or never."""
-        return frozenset()
-
-    @property
-    def judged(self) -> tuple[Judgment, ...]:
-        """There are no rungs."""
-        return ()
 
     def _replaced(self, best: Sequence[int]) -> dict[int, int]:
         """Change the population; return the parents of its new members."""

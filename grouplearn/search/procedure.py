@@ -66,6 +66,20 @@ class Procedure(Protocol):
         ...
 
 
+class WithoutRungs:
+    """Of procedures whose trials go on at once or never."""
+
+    @property
+    def waiting(self) -> frozenset[int]:
+        """No trial waits."""
+        return frozenset()
+
+    @property
+    def judged(self) -> tuple[Judgment, ...]:
+        """There are no rungs."""
+        return ()
+
+
 def ranked(values: Mapping[int, float], seed: int) -> list[int]:
     """Return the trials that have a model, best first; ties by lot, as numbers say nothing about trials."""
     models = (trial for trial in values if values[trial] > WORST)

@@ -8,7 +8,7 @@ from typing import Any
 
 from grouplearn.errors import MissingDependency
 from grouplearn.learners.base import Config
-from grouplearn.search.procedure import WORST, Go, Judgment
+from grouplearn.search.procedure import WORST, Go, WithoutRungs
 from grouplearn.search.space import Choices, Dimension
 
 #: Configurations drawn at random before the first estimate: optuna's own default.
@@ -17,7 +17,7 @@ STARTUP = 10
 _SEEDS = 2**32
 
 
-class Tpe:
+class Tpe(WithoutRungs):
     """Proposes ``trials`` configurations one after the other (Bergstra et al. 2011), each trained to the end.
 
     The first ten are drawn at random, whatever becomes of them, so they make one round. For one seed the configurations are
@@ -45,16 +45,6 @@ class Tpe:
             else:
                 self._study.tell(self._asked.pop(trial), value)
         return (self._ask(),) if len(self._study.trials) < self._trials else ()
-
-    @property
-    def waiting(self) -> frozenset[int]:
-        """Each trial trains to its end at once."""
-        return frozenset()
-
-    @property
-    def judged(self) -> tuple[Judgment, ...]:
-        """There are no rungs."""
-        return ()
 
     def _ask(self) -> Go:
         asked = self._study.ask(self._distributions())
