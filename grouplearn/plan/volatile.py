@@ -26,6 +26,8 @@ class Volatility:
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
+        #: Functions of users, by name: to ask for one takes as long as to ask for all.
+        self._asked: dict[str, bool] = {}
 
     def refuse(self, fragments: Iterable[Sql], hint: str = _IN_A_TABLE) -> None:
         """Raise BindError at the first volatile function or sample without a seed."""
@@ -64,20 +66,20 @@ class Volatility:
 
     def _volatile(self, text: str) -> list[str]:
         called = dict.fromkeys(name.casefold() for name in _CALL.findall(text))
-        return [name for name in called if self._is_volatile(name, frozenset())]
+        return [name for name in called if self._is_volatile(name)]
 
-    def _is_volatile(self, name: str, around: frozenset[str]) -> bool:
-        known = _functions_of_duckdb().get(name)
-        if known is not None or name in around:
-            return bool(known)
+    def _is_volatile(self, name: str) -> bool:
+        known = _functions_of_duckdb().get(name, self._asked.get(name))
+        if known is not None:
+            return known
+        self._asked[name] = False  # a macro that calls itself calls nothing else by that
         query = (
             "SELECT coalesce(stability = 'VOLATILE', false), coalesce(macro_definition, '') FROM duckdb_functions()"
             f" WHERE lower(function_name) = {sqltext.literal(name)}"
         )
-        return any(
-            volatile or any(self._is_volatile(inner.casefold(), around | {name}) for inner in _CALL.findall(definition))
-            for volatile, definition in self._judge.rows(query)
-        )
+        found = self._judge.rows(query)
+        self._asked[name] = any(volatile or self._volatile(definition) for volatile, definition in found)
+        return self._asked[name]
 
     def _span(self, fragment: Sql, name: str) -> Span:
         text = self._judge.text[fragment.span.start : fragment.span.end]
