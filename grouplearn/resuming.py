@@ -13,7 +13,7 @@ from grouplearn.catalog import models, store
 from grouplearn.catalog.views import best_sql
 from grouplearn.data import checksums
 from grouplearn.data.checksums import Damaged
-from grouplearn.data.run_directory import RunDirectory, remove_run, size
+from grouplearn.data.run_directory import RunDirectory, remove_run
 from grouplearn.durable import Manifest, Run, Unreadable
 from grouplearn.errors import Cancelled, ModelExists, TrainingError, did_you_mean
 from grouplearn.finishing import finish, is_stored
@@ -44,7 +44,7 @@ _RUN_COLUMNS = {
     "units": "BIGINT",
     "trained_seconds": "DOUBLE",
     "began": "TIMESTAMP",
-    "size": "VARCHAR",
+    "bytes": "BIGINT",
 }
 
 
@@ -230,6 +230,10 @@ def _time(began: float) -> str:
     return datetime.datetime.fromtimestamp(began).isoformat(" ", "seconds")
 
 
+def _utc(began: float) -> str:
+    return datetime.datetime.fromtimestamp(began, datetime.UTC).replace(tzinfo=None).isoformat(" ", "seconds")
+
+
 def _reopened(run: Run, statement: ResumeModel, judge: Judge) -> RunDirectory:
     try:
         return RunDirectory.reopened(run.path)
@@ -286,7 +290,7 @@ def show(at: Workplace) -> str:
 
 
 def _unreadable_row(run: Unreadable) -> tuple[Any, ...]:
-    return (run.id, None, run.flaw, None, None, None, _time(run.began), size(run.n_bytes))
+    return (run.id, None, run.flaw, None, None, None, _utc(run.began), run.n_bytes)
 
 
 def _row(run: Run, stored: bool) -> tuple[Any, ...]:
@@ -297,9 +301,9 @@ def _row(run: Run, stored: bool) -> tuple[Any, ...]:
         "running" if run.alive else "uncommitted" if stored else "unfinished",
         sum(len(segment.results) for segment in found),
         None if run.manifest.search else len(run.manifest.units),
-        round(max((segment.seconds for segment in found), default=0.0), 1),
-        _time(run.manifest.began),
-        size(run.n_bytes),
+        max((segment.seconds for segment in found), default=0.0),
+        _utc(run.manifest.began),
+        run.n_bytes,
     )
 
 

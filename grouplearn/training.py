@@ -23,7 +23,6 @@ from grouplearn.learners.metrics import METRICS
 from grouplearn.learners.network import Network
 from grouplearn.plan import calibration
 from grouplearn.plan import choose as choosing
-from grouplearn.plan.amounts import two_digits
 from grouplearn.plan.bound import BoundTrain
 from grouplearn.plan.choose import Choice
 from grouplearn.plan.coefficients import DEFAULTS, UNITS, UNKNOWN, Coefficients, Machine
@@ -336,7 +335,7 @@ def _coefficient_rows(
             subject,
             field.name,
             getattr(default, field.name),
-            two_digits(getattr(measured, field.name)),
+            getattr(measured, field.name),
             UNITS[field.name],
         )
         for field in fields(measured)

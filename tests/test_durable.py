@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -141,12 +140,16 @@ def test_a_process_that_was_killed(path: Path) -> None:
     ((shown, model, status, done, units, seconds, began, on_disk),) = answer(path, "SHOW RUNS")
     assert (shown, model, status, units) == (run.id, "m", "unfinished", 6)
     assert 1 <= done <= 6
-    assert 0 <= seconds < (datetime.datetime.now() - began).total_seconds() < 600
-    assert re.fullmatch(r"[0-9.]+ [kM]B", on_disk)
+    assert 0 <= seconds < (now_utc() - began).total_seconds() < 600
+    assert on_disk > 1000
     assert len(answer(path, "RESUME MODEL m")) == GROUPS
     assert answer(path, MODELS) == models
     assert answer(path, "SHOW RUNS") == []
     assert not runs_of(str(path)).exists()
+
+
+def now_utc() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC).replace(tzinfo=None)
 
 
 def wait_for(condition: Any, process: subprocess.Popen[bytes]) -> None:
@@ -398,8 +401,8 @@ def test_runs_that_cannot_be_read_are_shown_and_dropped(
     harm(run.path / "manifest")
     ((shown, model, status, done, units, seconds, when, on_disk),) = answer(path, "SHOW RUNS")
     assert (shown, model, status, done, units, seconds) == (run.id, None, flaw, None, None, None)
-    assert (datetime.datetime.now() - when).total_seconds() < 600
-    assert on_disk.endswith("kB")
+    assert 0 <= (now_utc() - when).total_seconds() < 600
+    assert on_disk > 1000
     with pytest.raises(BindError, match=rf"\nRuns that cannot be resumed: {run.id} \({flaw}\)\n"):
         answer(path, "RESUME MODEL m")
     assert answer(path, f"DROP RUN '{run.id}'") == [(f"run {run.id} is dropped",)]
@@ -448,6 +451,6 @@ def test_what_cannot_be_durable_is_refused() -> None:
             con.execute("TRAIN MODEL m USING linear_regression PREDICT a FROM t WITH (durable = true)")
         con.execute("SHOW RUNS")
         assert [str(column[1]) for column in con.description] == [
-            *("VARCHAR", "VARCHAR", "VARCHAR", "BIGINT", "BIGINT", "DOUBLE", "TIMESTAMP", "VARCHAR"),
+            *("VARCHAR", "VARCHAR", "VARCHAR", "BIGINT", "BIGINT", "DOUBLE", "TIMESTAMP", "BIGINT"),
         ]
         assert con.fetchall() == []

@@ -131,8 +131,8 @@ def _value(text: str | None, kind: str) -> Value:
 def show_models_sql(con: duckdb.DuckDBPyConnection) -> str:
     """Return a SELECT of all models in the attached databases, with the same columns when there are none.
 
-    ``best`` and ``median`` are of the metric over the groups' best trials, on held-out rows where there are any, with four
-    digits; ``failed`` counts trials. A narrow terminal leaves out columns from the middle.
+    ``best`` and ``median`` are of the metric over the groups' best trials, on held-out rows where there are any; ``failed``
+    counts trials. A narrow terminal leaves out columns from the middle.
     """
     parts = [_models_of(catalog) for catalog in databases_with_models(con)]
     # A first branch without rows fixes names and types.
@@ -142,9 +142,9 @@ def show_models_sql(con: duckdb.DuckDBPyConnection) -> str:
 
 _SHOWN = {
     "model": "VARCHAR",
-    "learner": "VARCHAR",
     "target": "VARCHAR",
     "groups": "BIGINT",
+    "learner": "VARCHAR",
     "configs": "BIGINT",
     "trials": "BIGINT",
     "seconds": "DOUBLE",
@@ -162,9 +162,6 @@ def _models_of(catalog: str) -> str:
     def count(name: str, where: str = "true") -> str:
         return f"(SELECT count(*) FROM {table(catalog, name)} AS x WHERE x.model = m.model AND {where})"
 
-    def digits(value: str) -> str:
-        return f"CAST(printf('%.4g', {value}) AS DOUBLE)"
-
     values = (
         "SELECT t.model, CASE WHEN len(t.valid) > 0 THEN t.valid[d.place] ELSE t.train[d.place] END AS value"
         f" FROM {table(catalog, 'trials')} AS t JOIN (SELECT model, list_position(metrics, metric) AS place"
@@ -174,11 +171,11 @@ def _models_of(catalog: str) -> str:
         f"SELECT model, min(value) AS low, max(value) AS high, median(value) AS middle FROM ({values}) GROUP BY model"
     )
     failed = count("trials", literal("failed") + " = x.status")
-    best = digits("CASE WHEN m.greater_is_better THEN v.high ELSE v.low END")
+    best = "CASE WHEN m.greater_is_better THEN v.high ELSE v.low END"
     return (
-        f"SELECT m.model_name, m.learner, m.target_name, {count('groups')}, {count('configs')},"
-        f" {count('trials')}, round(m.seconds, 2), date_trunc('second', m.trained_at),"
-        f" {literal(catalog)}, m.schema_name, {failed}, m.metric, {best}, {digits('v.middle')}"
+        f"SELECT m.model_name, m.target_name, {count('groups')}, m.learner, {count('configs')},"
+        f" {count('trials')}, m.seconds, date_trunc('second', m.trained_at),"
+        f" {literal(catalog)}, m.schema_name, {failed}, m.metric, {best}, v.middle"
         f" FROM {table(catalog, 'models')} AS m LEFT JOIN ({summary}) AS v ON v.model = m.model"
     )
 
@@ -214,7 +211,7 @@ def describe_sql(model: StoredModel) -> str:
         ("failed trials", one("trials", "count(*) FILTER (status = 'failed')")),
         ("operator", one("models", "any_value(operator)")),
         ("executor", one("models", "any_value(executor || ', workers: ' || workers)")),
-        ("seconds", one("models", "any_value(round(seconds, 3))")),
+        ("seconds", one("models", "any_value(seconds)")),
         ("trained at", one("models", "any_value(trained_at)")),
         ("statement", literal(definition.statement)),
     ]

@@ -127,15 +127,14 @@ def best_sql(
 ) -> str:
     """Return the query of each group's best trial; a failed group comes last, with the reason of its first trial.
 
-    A summary to be read in a terminal: metrics of one kind of rows, the optimised one first, four digits; how many
-    rows were skipped, where some were. The model table has the rest. ``groups`` are the numbers of those to show, None for
+    A summary that fits into a terminal: metrics of one kind of rows, the optimised one first; how many rows were
+    skipped, where some were. The model table has the rest. ``groups`` are the numbers of those to show, None for
     all. Where there is something to heed, it has a column ``note``.
     """
     chosen = "" if groups is None else f" AND g.group_id IN ({', '.join(map(str, groups))})"
     part = "valid" if validated else "train"
     places = sorted(enumerate(definition.metrics, start=1), key=lambda each: each[1] != definition.metric)
-    # printf gives four digits whatever the size of the metric; round() would turn small errors into 0.
-    metrics = [(f"{part}_{name}", f"CAST(printf('%.4g', t.{part}[{place}]) AS DOUBLE)") for place, name in places]
+    metrics = [(f"{part}_{name}", f"t.{part}[{place}]") for place, name in places]
     columns = [
         *(column for column in trial_columns(definition) if column[0] != "model_level" or len(definition.sets) > 1),
         *((name, f"g.{name}") for name in _row_counts(con, model, catalog)),

@@ -17,7 +17,7 @@ import duckdb
 
 from grouplearn.errors import Error
 from grouplearn.frontends import output
-from grouplearn.frontends.dbapi import Connection
+from grouplearn.frontends.dbapi import Connection, pieces_of
 from grouplearn.frontends.interrupts import interruptible
 from grouplearn.frontends.scope import Scope
 
@@ -121,15 +121,17 @@ class Console:
     def _show(self, text: str) -> None:
         relation = relation_of(self.connection, text, None, Scope({}, {}))
         if relation is not None and not is_report(relation):
-            self.show(relation, is_plan=_EXPLAIN.match(text) is not None)
+            self.show(relation, text)
 
-    def show(self, relation: duckdb.DuckDBPyRelation, is_plan: bool = False) -> None:
-        """Print the rows of ``relation`` in the current mode, as wide as the terminal."""
+    def show(self, relation: duckdb.DuckDBPyRelation, statement: str) -> None:
+        """Print the rows of a statement in the current mode, as wide as the terminal; numbers of ours, in a box, rounded."""
         layout = self.layout
         if layout.max_width is None and sys.stdout.isatty():
             width = shutil.get_terminal_size().columns
             layout = output.Format(layout.mode, layout.max_rows, width)
-        output.print_relation(relation, layout, is_plan)
+        if layout.mode in output.BOXES and is_answer(statement):
+            relation = output.for_people(relation)
+        output.print_relation(relation, layout, is_plan=_EXPLAIN.match(statement) is not None)
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
@@ -169,6 +171,14 @@ def explained(error: BaseException) -> str:
     if isinstance(error, UnicodeDecodeError):
         return f"The script is not UTF-8 text: byte {error.object[error.start]:#04x} at position {error.start}"
     return str(error)
+
+
+def is_answer(text: str) -> bool:
+    """Whether the last statement is one of ours; a query that has one inside is the user's own."""
+    from grouplearn.parser.statements import Nested
+
+    last = pieces_of(text)[-1:]
+    return bool(last) and not isinstance(last[0], str | Nested)
 
 
 def is_report(relation: duckdb.DuckDBPyRelation) -> bool:

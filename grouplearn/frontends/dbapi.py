@@ -138,7 +138,7 @@ class Connection:
     def executemany(self, query: Any, parameters: Any = None) -> Connection:
         """Run a statement once for each of a list of parameter sets."""
         scope = Scope.of_caller()
-        if not _pieces(query):
+        if not pieces_of(query):
             self._drop_unread_answer()
             self._foresee(query)
             scope.call(self._duckdb.executemany, query, parameters)
@@ -173,7 +173,7 @@ class Connection:
         """:meth:`sql`, with ``FROM name`` looking for Python variables in ``scope`` instead of the caller."""
         self._drop_unread_answer()
         self._foresee(query)
-        pieces = _pieces(query)
+        pieces = pieces_of(query)
         if pieces:
             self._duckdb.sql("SELECT 1")  # an unfinished result of execute() is an error here, as it is in DuckDB
             query, parameters = self._up_to_last(pieces, query, parameters, scope)
@@ -292,7 +292,7 @@ class Connection:
 
     def _run(self, query: Any, parameters: Any, scope: Scope) -> None:
         self._foresee(query)
-        pieces = _pieces(query)
+        pieces = pieces_of(query)
         if pieces:
             # DuckDB drops an unfinished result when execute() is called again; our statements need that room, too.
             self._duckdb.execute("SELECT 1").fetchall()
@@ -369,7 +369,7 @@ def _without_advice(function: Callable[..., Any], *arguments: Any) -> Any:
         return function(*arguments)
 
 
-def _pieces(query: Any) -> list[Piece]:
+def pieces_of(query: Any) -> list[Piece]:
     """Split a text into our statements and, between them, DuckDB's SQL exactly as it was written.
 
     The list is empty when nothing in it is ours: then the query goes to DuckDB as it is.

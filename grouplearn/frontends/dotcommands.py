@@ -89,7 +89,7 @@ def _schema(console: Console, arguments: Sequence[str]) -> None:
 def _models(console: Console, _: Sequence[str]) -> None:
     relation = console.connection.relation("SHOW MODELS", None, Scope({}, {}))
     if relation is not None:
-        console.show(relation)
+        console.show(relation, "SHOW MODELS")
 
 
 def _mode(console: Console, arguments: Sequence[str]) -> None:

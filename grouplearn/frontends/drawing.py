@@ -45,7 +45,7 @@ def rounded(value: str | None) -> str | None:
     """Return the text of a DOUBLE with four digits where it has many, ``0.03886303977238025``; other texts as they are."""
     if value is None or not re.fullmatch(r"-?\d+\.\d{6,}(?:e[-+]?\d+)?", value):
         return value
-    return f"{float(value):.4g}"
+    return number(float(value))
 
 
 def aligned(values: Sequence[float | None]) -> list[str]:

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from grouplearn.errors import Cancelled, Error, ProgrammingError
-from grouplearn.frontends.console import is_report, relation_of, statements
+from grouplearn.frontends.console import is_answer, is_report, relation_of, statements
 from grouplearn.frontends.dbapi import Connection, connect, wrap
-from grouplearn.frontends.drawing import shortened
+from grouplearn.frontends.drawing import rounded, shortened
 from grouplearn.frontends.interrupts import interruptible
 from grouplearn.frontends.model import Model
 from grouplearn.frontends.model_table import SHOWN_ROWS, find_model, ordered, relation_html, rendered
-from grouplearn.frontends.output import is_number
+from grouplearn.frontends.output import for_people, is_number, measures
 from grouplearn.frontends.scope import Scope
 
 if TYPE_CHECKING:
@@ -212,6 +212,7 @@ class Answer:
     """A result as a notebook shows it: the first rows; ``relation`` has them all.
 
     Of a model table, ``model`` is the :class:`~grouplearn.frontends.model.Model`, with its plots: ``_.model.plot.curves()``.
+    ``rounded`` are the columns that are shown with four digits, all of them as a hint.
     """
 
     relation: duckdb.DuckDBPyRelation
@@ -222,6 +223,7 @@ class Answer:
     has_more: bool
     model: Model | None = None
     page: str | None = None
+    rounded: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, relation: duckdb.DuckDBPyRelation, connection: Connection | None = None, statement: str = "") -> Answer:
@@ -236,7 +238,10 @@ class Answer:
         rows = first.project("CAST(COLUMNS(*) AS VARCHAR)").fetchall()
         types = [str(kind) for kind in relation.types]
         has_more = len(rows) > SHOWN_ROWS
-        return cls(relation, str(first), relation.columns, types, rows[:SHOWN_ROWS], has_more, model, page)
+        ours = is_answer(statement)
+        text = str(for_people(first) if ours else first)
+        short = frozenset(measures(relation.columns, types) if ours else ())
+        return cls(relation, text, relation.columns, types, rows[:SHOWN_ROWS], has_more, model, page, short)
 
     def df(self) -> Any:
         """Return every row as a pandas DataFrame."""
@@ -262,13 +267,16 @@ class Answer:
 
     def _row(self, row: tuple[str | None, ...]) -> str:
         most = _DESCRIPTION_CHARACTERS if self.names == ["property", "value"] else _CELL_CHARACTERS
-        return f"<tr>{''.join(_cell(value, kind, most) for value, kind in zip(row, self.types, strict=True))}</tr>"
+        columns = zip(self.names, row, self.types, strict=True)
+        return f"<tr>{''.join(_cell(value, kind, most, name in self.rounded) for name, value, kind in columns)}</tr>"
 
 
-def _cell(value: str | None, kind: str, most: int) -> str:
-    shown = '<span style="opacity: 0.5">NULL</span>' if value is None else html.escape(shortened(value, most))
+def _cell(value: str | None, kind: str, most: int, is_rounded: bool) -> str:
+    short = rounded(value) if is_rounded else value
+    shown = '<span style="opacity: 0.5">NULL</span>' if short is None else html.escape(shortened(short, most))
     side = "right" if is_number(kind) else "left"
-    return f'<td style="text-align: {side}; padding: 2px 8px; white-space: pre">{shown}</td>'
+    hint = "" if short == value else f' title="{html.escape(value or "")}"'
+    return f'<td style="text-align: {side}; padding: 2px 8px; white-space: pre"{hint}>{shown}</td>'
 
 
 _CELL_CHARACTERS, _DESCRIPTION_CHARACTERS = 200, 4000

@@ -14,6 +14,8 @@ from typing import Any, TextIO
 
 import duckdb
 
+from grouplearn.sqltext import identifier
+
 Row = tuple[str | None, ...]
 
 
@@ -36,6 +38,27 @@ def print_relation(relation: duckdb.DuckDBPyRelation, layout: Format, is_plan: b
         relation.show(max_rows=layout.max_rows, max_width=layout.max_width)
     else:
         MODES[layout.mode](relation, sys.stdout)
+
+
+def for_people(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    """Return the answer of a statement of ours with its :func:`measures` in four digits; it is whole for everybody else."""
+    rounded = measures(relation.columns, [str(kind) for kind in relation.types])
+    shown = (_FOUR_DIGITS if name in rounded else "{0}" for name in relation.columns)
+    columns = (form.format(identifier(name)) for form, name in zip(shown, relation.columns, strict=True))
+    return relation.project(", ".join(columns)) if rounded else relation
+
+
+#: round() alone would turn small errors into 0, and '%.4g' alone digits before the point into 0.
+_FOUR_DIGITS = "CASE WHEN abs({0}) < 1000 THEN CAST(printf('%.4g', {0}) AS DOUBLE) ELSE round({0}) END AS {0}"
+
+
+def measures(names: Sequence[str], types: Sequence[str]) -> list[str]:
+    """Return the DOUBLE columns of an answer of ours, but for keys and hyperparameters: those tell trials apart.
+
+    They stand before ``n_rows`` in every answer that has them.
+    """
+    first = names.index("n_rows") if "n_rows" in names else 0
+    return [name for name, kind in zip(names[first:], types[first:], strict=True) if kind == "DOUBLE"]
 
 
 def _texts(relation: duckdb.DuckDBPyRelation) -> Iterator[Row]:
@@ -182,3 +205,5 @@ MODES: dict[str, Callable[[duckdb.DuckDBPyRelation, TextIO], None]] = {
     "markdown": _write_markdown,
 }
 MODE_NAMES = ("duckbox", *MODES)
+#: What only a person reads.
+BOXES = ("duckbox", "box")

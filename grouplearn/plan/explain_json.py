@@ -8,7 +8,6 @@ from dataclasses import asdict
 from typing import Any
 
 from grouplearn.plan import cost, explain
-from grouplearn.plan.amounts import two_digits
 from grouplearn.plan.analytical import CLOSED_FORMS, Workload
 from grouplearn.plan.choose import Candidate, Choice
 from grouplearn.plan.measured import Measured, Part
@@ -16,7 +15,7 @@ from grouplearn.plan.physical import PhysicalPlan
 
 
 def explain_json(physical: PhysicalPlan, choice: Choice, measured: Measured | None = None) -> str:
-    """Return the facts of the plan; seconds, bytes and shares are numbers of two digits."""
+    """Return the facts of the plan; numbers are whole, for programs: the text of the plan has them as a person says them."""
     document = {
         **_facts(physical),
         "logical_plan": [line.strip() for line in explain.logical_plan(physical).lines()],
@@ -31,7 +30,7 @@ def explain_json(physical: PhysicalPlan, choice: Choice, measured: Measured | No
     }
     if measured is not None:
         document["estimated"], document["measured"] = _part(measured.estimated), _part(measured.measured)
-        document["measured_over_estimated"] = None if measured.ratio is None else two_digits(measured.ratio)
+        document["measured_over_estimated"] = measured.ratio
     return json.dumps(document, indent=2)
 
 
@@ -71,12 +70,12 @@ def _operator(candidate: Candidate, physical: PhysicalPlan, choice: Choice) -> d
         "refused": dict(choice.refused).get(candidate.operator),
         "units": candidate.units,
         "loads": candidate.loads,
-        "makespan_seconds": two_digits(candidate.makespan),
-        "idle_share": round(candidate.idle, 2),
-        "network_bytes": int(two_digits(candidate.network_bytes)),
-        "peak_bytes_per_worker": int(two_digits(candidate.peak_bytes)),
+        "makespan_seconds": candidate.makespan,
+        "idle_share": candidate.idle,
+        "network_bytes": candidate.network_bytes,
+        "peak_bytes_per_worker": candidate.peak_bytes,
         "workers_used": candidate.used,
-        "cost": None if price is None else two_digits(price),
+        "cost": price,
         "closed_form_seconds": _closed_form(candidate, physical, choice.simulated),
     }
 
@@ -88,8 +87,7 @@ def _closed_form(candidate: Candidate, physical: PhysicalPlan, workers: int) -> 
         return None
     known = physical.rates.of(physical.bound.learner.name)
     parts = form(workload(physical, workers), known, physical.rates.machine)
-    seconds = asdict(parts) | {"total": parts.total(workers)}
-    return {name: two_digits(value) for name, value in seconds.items()}
+    return asdict(parts) | {"total": parts.total(workers)}
 
 
 def workload(physical: PhysicalPlan, workers: int) -> Workload:
@@ -116,11 +114,11 @@ def workload(physical: PhysicalPlan, workers: int) -> Workload:
 
 def _part(part: Part) -> dict[str, float]:
     return {
-        "makespan_seconds": two_digits(part.makespan),
-        "idle_share": round(part.idle, 2),
+        "makespan_seconds": part.makespan,
+        "idle_share": part.idle,
         "workers_used": part.workers,
         "units": part.units,
-        "work_seconds": two_digits(part.work),
-        "median_unit_seconds": two_digits(part.median),
-        "longest_unit_seconds": two_digits(part.worst),
+        "work_seconds": part.work,
+        "median_unit_seconds": part.median,
+        "longest_unit_seconds": part.worst,
     }

@@ -267,3 +267,13 @@ def test_another_version_is_refused_by_the_extension_itself(shell):
     assert re.search(
         "this build of grouplearn is for DuckDB v2.0.0, and this is v|can only load extensions built for", done
     )
+
+
+def test_numbers_have_all_their_digits(run, ours):
+    seen = "SELECT valid_rmse AS rmse FROM m WHERE is_best ORDER BY g;"
+    train = TRAIN.replace("PREDICT y", "PREDICT y * hash(x) % 7").replace("VALIDATE NONE", "VALIDATE SAMPLE 20%")
+    done = run("-jsonlines", stdin=f"{TABLE} {train} SELECT 'then'; {seen} SELECT 'then'; {ours('SHOW MODELS;')}")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    answer, stored, (shown,) = [rows[:3], rows[4:7], rows[8:]]
+    assert [row["valid_rmse"] for row in answer] == [row["rmse"] for row in stored]
+    assert shown["best"] == min(row["rmse"] for row in stored) != round(shown["best"], 8)

@@ -140,7 +140,7 @@ def test_every_kind_of_statement(terminal, ours, tmp_path):
     ask(terminal, TABLE, "")
     ask(terminal, f"EXPLAIN {TRAIN}", "Logical plan")
     ask(terminal, f"EXPLAIN ANALYZE {TRAIN}", "Measured")
-    ask(terminal, ours("SHOW MODELS;"), "m,linear_regression")
+    ask(terminal, ours("SHOW MODELS;"), "m,y,3,linear_regression")
     ask(terminal, ours("SHOW LEARNERS;"), "elastic_net|linear_regression")
     ask(terminal, "DESCRIBE MODEL m;", "rmse")
     ask(terminal, "EVALUATE MODEL m ON t;", "2,g,100,")
