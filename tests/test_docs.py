@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 import grouplearn
+from grouplearn.catalog.scoring import PREDICTION
 from grouplearn.frontends.console import Console, Failed
 from grouplearn.parser.keywords import ENCODERS
 from grouplearn.schedule.operators import OPERATORS
@@ -130,6 +131,16 @@ def test_every_operator_and_encoder_is_in_the_reference() -> None:
     text = (DOCS / "reference.md").read_text(encoding="utf-8")
     assert [name for name in OPERATORS if f"| `{name}` |" not in text] == []
     assert [name for name in ENCODERS if f"| `{name}(x" not in text] == []
+
+
+def test_every_field_of_a_prediction_is_in_the_reference() -> None:
+    text = (DOCS / "reference.md").read_text(encoding="utf-8")
+    with grouplearn.connect(progress=None) as con:
+        fields = con.execute(
+            f"SELECT column_name, column_type FROM (DESCRIBE SELECT unnest(NULL::{PREDICTION}))"
+        ).fetchall()
+    assert len(fields) == 7
+    assert [name for name, kind in fields if f"| `{name}` | {kind} |" not in text] == []
 
 
 def test_the_statements_of_the_reference_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

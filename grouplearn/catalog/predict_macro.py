@@ -90,10 +90,10 @@ def threshold_default(definition: ModelDefinition) -> list[str]:
 def macro_comment(definition: ModelDefinition) -> str:
     """Return what the macro's comment says."""
     text = "Rows with prediction and model_level, by the best trial of each group"
-    if not has_threshold(definition):
-        return f"{text}."
-    of = f"{definition.target_name} = {definition.positive_class}"
-    return f"{text}; probability is that of {of}, which is predicted above threshold."
+    if has_threshold(definition):
+        of = f"{definition.target_name} = {definition.positive_class}"
+        text += f"; probability is that of {of}, which is predicted above threshold"
+    return f"{text}. Where the rows have a column of the name prediction, that of the model is prediction_1."
 
 
 def macro_parameter(definition: ModelDefinition) -> str:

@@ -151,7 +151,7 @@ def create_objects(
         target = location.sql(suffix)
         # Names of a view without a database are looked up in its own, whatever that is called later.
         _create(con, f"CREATE VIEW {target} AS {views.view_sql(definition, model, None, suffix)}")
-        con.execute(f"COMMENT ON VIEW {target} IS {literal(views.COMMENTS[suffix])}")
+        con.execute(f"COMMENT ON VIEW {target} IS {literal(views.comment(definition, suffix))}")
     default = location.catalog.casefold() == current_database(con).casefold()
     database = None if default else location.catalog
     macro = location.sql("_predict")

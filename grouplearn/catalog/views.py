@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import duckdb
 
@@ -15,13 +15,17 @@ from grouplearn.sqltext import identifier, literal
 #: Suffixes of the views of a model; the model table itself has none.
 SUFFIXES = ("", "_weights", "_curves", "_importance", "_schedule")
 
-COMMENTS = {
+_COMMENTS = {
     "": "One row per group and configuration of the model.",
     "_weights": "Weights of the linear model, on the encoded features; the intercept is feature (intercept).",
     "_curves": "One row per trial and epoch.",
     "_importance": "Importance of every feature column in every trial.",
     "_schedule": "The schedule as it ran: one row per unit and group, or per step of a unit whose group was split.",
 }
+
+
+#: A query in two parts: names and SQL of its columns, in which a name may occur twice, and FROM with all that follows.
+View = tuple[list[tuple[str, str]], str]
 
 
 def level_names(definition: ModelDefinition) -> tuple[str, ...]:
@@ -37,14 +41,18 @@ def level_sql(definition: ModelDefinition, level: str) -> str:
 
 def view_sql(definition: ModelDefinition, model: str, catalog: str | None, suffix: str) -> str:
     """Return the query of one of the model's views, for the catalog tables of a database, None for the view's own."""
-    makers = {
-        "": _trials,
-        "_weights": _weights,
-        "_curves": _curves,
-        "_importance": _importance,
-        "_schedule": _schedule,
-    }
-    return makers[suffix](definition, model, catalog)
+    columns, rows = _MAKERS[suffix](definition, model, catalog)
+    return f"SELECT {select_list(columns)} {rows}"
+
+
+def comment(definition: ModelDefinition, suffix: str) -> str:
+    """Return what one of the model's views is, and which of its columns have a number in their name."""
+    columns, _ = _MAKERS[suffix](definition, "", None)
+    names = [name for name, _ in columns]
+    numbered = ", ".join(shown for name, shown in zip(names, distinct(names), strict=True) if name != shown)
+    return _COMMENTS[suffix] + (
+        f" The name without its number is that of another column: {numbered}." if numbered else ""
+    )
 
 
 def key_columns(definition: ModelDefinition, keys: str) -> list[tuple[str, str]]:
@@ -93,10 +101,10 @@ def where(model: str, *others: str) -> str:
     return " AND ".join(f"{alias}.model = '{model}'::UUID" for alias in ("t", "g", "c", *others))
 
 
-def _trials(definition: ModelDefinition, model: str, catalog: str | None) -> str:
+def _trials(definition: ModelDefinition, model: str, catalog: str | None) -> View:
     best = ("is_best", "t.is_best")
     columns = [*trial_columns(definition), *_result(definition), best, ("error", "t.error")]
-    return f"SELECT {select_list(columns)} {joined(catalog)} WHERE {where(model)}"
+    return columns, f"{joined(catalog)} WHERE {where(model)}"
 
 
 def _result(definition: ModelDefinition) -> list[tuple[str, str]]:
@@ -202,7 +210,7 @@ def _poor(definition: ModelDefinition) -> list[str]:
     return [f"CASE WHEN count(*) FILTER (is_best AND {measured} {limit}) > 0 THEN {told} END"]
 
 
-def _weights(definition: ModelDefinition, model: str, catalog: str | None) -> str:
+def _weights(definition: ModelDefinition, model: str, catalog: str | None) -> View:
     classes = ", ".join(literal(name) for name in definition.classes)
     of_class = f"([{classes}])[g.classes[o.output] + 1]"
     width = "len(g.features)"
@@ -213,34 +221,29 @@ def _weights(definition: ModelDefinition, model: str, catalog: str | None) -> st
         ("feature", "unnest(list_append(g.features, '(intercept)'))"),
         ("weight", f"unnest(list_append({weights}, a.intercept[o.output]))"),
     ]
-    return (
-        f"SELECT {select_list(columns)} {joined(catalog)} {_artifacts(catalog)},"
-        f" unnest(range(1, len(a.intercept) + 1)) AS o(output) WHERE {where(model, 'a')}"
-    )
+    outputs = "unnest(range(1, len(a.intercept) + 1)) AS o(output)"
+    return columns, f"{joined(catalog)} {_artifacts(catalog)}, {outputs} WHERE {where(model, 'a')}"
 
 
-def _curves(definition: ModelDefinition, model: str, catalog: str | None) -> str:
+def _curves(definition: ModelDefinition, model: str, catalog: str | None) -> View:
     columns = [
         *trial_columns(definition),
         ("epoch", "p.epoch"),
         ("train_loss", "p.train_loss"),
         (f"valid_{definition.metric}", "p.valid_metric"),
     ]
-    return (
-        f"SELECT {select_list(columns)} {joined(catalog)}"
-        f" JOIN {table(catalog, 'curves')} AS p"
-        f" ON p.model = t.model AND p.group_id = t.group_id AND p.config = t.config WHERE {where(model, 'p')}"
-    )
+    same = "p.model = t.model AND p.group_id = t.group_id AND p.config = t.config"
+    return columns, f"{joined(catalog)} JOIN {table(catalog, 'curves')} AS p ON {same} WHERE {where(model, 'p')}"
 
 
-def _importance(definition: ModelDefinition, model: str, catalog: str | None) -> str:
+def _importance(definition: ModelDefinition, model: str, catalog: str | None) -> View:
     columns = [
         *trial_columns(definition),
         ("is_best", "t.is_best"),
         ("feature", "unnest(g.features)"),
         ("importance", f"unnest({importances(definition)})"),
     ]
-    return f"SELECT {select_list(columns)} {with_importances(definition, model, catalog)}"
+    return columns, with_importances(definition, model, catalog)
 
 
 def importances(definition: ModelDefinition) -> str:
@@ -259,15 +262,15 @@ def with_importances(definition: ModelDefinition, model: str, catalog: str | Non
     return f"{joined(catalog)} WHERE {where(model)} AND t.importance IS NOT NULL"
 
 
-def _schedule(definition: ModelDefinition, model: str, catalog: str | None) -> str:
+def _schedule(definition: ModelDefinition, model: str, catalog: str | None) -> View:
     facts = ("unit", "configs", "fold", "kind", "epoch", "first_block", "last_block", "worker", "started", "ended")
     columns = [
         *key_columns(definition, "g.keys"),
         ("model_level", level_sql(definition, "g.level")),
         *((name, f"u.{name}") for name in (*facts, "loaded", "fetched")),
     ]
-    return (
-        f"SELECT {select_list(columns)} FROM {table(catalog, 'units')} AS u"
+    return columns, (
+        f"FROM {table(catalog, 'units')} AS u"
         f" JOIN {table(catalog, 'groups')} AS g ON g.model = u.model AND g.group_id = u.group_id"
         f" WHERE u.model = '{model}'::UUID AND g.model = '{model}'::UUID ORDER BY u.started, u.unit"
     )
@@ -278,3 +281,12 @@ def _artifacts(catalog: str | None) -> str:
         f"JOIN {table(catalog, 'artifacts')} AS a"
         " ON a.model = t.model AND a.group_id = t.group_id AND a.config = t.config"
     )
+
+
+_MAKERS: dict[str, Callable[[ModelDefinition, str, str | None], View]] = {
+    "": _trials,
+    "_weights": _weights,
+    "_curves": _curves,
+    "_importance": _importance,
+    "_schedule": _schedule,
+}

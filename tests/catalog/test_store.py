@@ -274,7 +274,7 @@ def test_show_models_has_the_same_columns_without_any(con):
     write(con, definition(), rollup_outcome(definition()))
     shown = con.sql(models.show_models_sql(con))
     assert (shown.columns, shown.types) == (empty.columns, empty.types)
-    assert shown.fetchall()[0][:6] == ("m", "linear_regression", "label", 6, 2, 12)
+    assert shown.fetchall()[0][:6] == ("m", "label", 6, "linear_regression", 2, 12)
 
 
 def test_a_database_named_like_our_schema_is_refused(tmp_path):

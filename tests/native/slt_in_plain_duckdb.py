@@ -65,7 +65,9 @@ def show(value, digits):
         return "NULL"
     if isinstance(value, bool):
         return str(value).lower()
-    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):  # the residuals of an exact fit
+        return "0" if abs(value) < 1e-13 else f"{value:.{digits}g}"
+    return str(value)
 
 
 def without_kind(text):
