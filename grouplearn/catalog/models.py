@@ -131,8 +131,8 @@ def _value(text: str | None, kind: str) -> Value:
 def show_models_sql(con: duckdb.DuckDBPyConnection) -> str:
     """Return a SELECT of all models in the attached databases, with the same columns when there are none.
 
-    ``best`` and ``median`` are of the metric over the groups' best trials, on held-out rows where there are any; ``failed``
-    counts trials. A narrow terminal leaves out columns from the middle.
+    ``best`` and ``median`` are of the metric over the groups' best trials, on held-out rows where the model has any, in which
+    case groups without any do not count; ``failed`` counts trials. A narrow terminal leaves out columns from the middle.
     """
     parts = [_models_of(catalog) for catalog in databases_with_models(con)]
     # A first branch without rows fixes names and types.
@@ -163,7 +163,8 @@ def _models_of(catalog: str) -> str:
         return f"(SELECT count(*) FROM {table(catalog, name)} AS x WHERE x.model = m.model AND {where})"
 
     values = (
-        "SELECT t.model, CASE WHEN len(t.valid) > 0 THEN t.valid[d.place] ELSE t.train[d.place] END AS value"
+        "SELECT t.model, CASE WHEN max(len(t.valid)) OVER (PARTITION BY t.model) > 0 THEN t.valid[d.place]"
+        " ELSE t.train[d.place] END AS value"
         f" FROM {table(catalog, 'trials')} AS t JOIN (SELECT model, list_position(metrics, metric) AS place"
         f" FROM {table(catalog, 'models')}) AS d ON d.model = t.model WHERE t.is_best"
     )

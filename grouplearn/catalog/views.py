@@ -183,13 +183,29 @@ def _notes(definition: ModelDefinition, model: str, catalog: str, validated: boo
         values = f", max(epochs) FILTER ({open_ended})"
     counts = f"count(*) FILTER ({open_ended})"
     limited = f"CASE WHEN {counts} > 0 THEN printf('{text}', {counts}, count(*){values}) END"
-    metric = definition.metric
-    told = literal(f"no trial has a valid_{metric}: the best is chosen by train_{metric}")
-    unjudged = f"CASE WHEN count(*) > 1 AND count(valid[{place}]) = 0 AND count(train[{place}]) > 0 THEN {told} END"
-    notes = ", ".join([limited, *([unjudged] if validated else []), *_poor(definition)])
+    unjudged = [_unjudged(definition.metric, place)] if validated else []
+    notes = ", ".join([limited, *unjudged, *_poor(definition)])
     return (
-        f"SELECT group_id, nullif(concat_ws('; ', {notes}), '') AS note FROM {table(catalog, 'trials')}"
-        f" WHERE model = '{model}'::UUID GROUP BY group_id"
+        f"SELECT t.group_id, nullif(concat_ws('; ', {notes}), '') AS note FROM {table(catalog, 'trials')} AS t"
+        f" JOIN {table(catalog, 'groups')} AS g ON g.model = t.model AND g.group_id = t.group_id"
+        f" WHERE t.model = '{model}'::UUID AND g.model = '{model}'::UUID GROUP BY t.group_id"
+    )
+
+
+def _unjudged(metric: str, place: int) -> str:
+    """Return the SQL of the note on a group whose trials have no held-out metric; NULL where there is nothing to say."""
+    alone = literal(
+        f"no row is held out: there is no valid_{metric}, and train_{metric} is of the rows that were learned from"
+    )
+    several = literal(f"no row is held out: the best is chosen by train_{metric}, of the rows that were learned from")
+    chosen = literal(f"no trial has a valid_{metric}: the best is chosen by train_{metric}")
+    # Under FOLDS no row is held out for good: where folds could not be judged there are metrics that are NULL, or an error.
+    nothing_held = (
+        "max(g.n_valid) = 0 AND max(len(valid)) = 0 AND count(*) FILTER (status <> 'failed' AND error IS NULL) > 0"
+    )
+    return (
+        f"CASE WHEN count(valid[{place}]) > 0 OR count(train[{place}]) = 0 THEN NULL"
+        f" WHEN {nothing_held} THEN if(count(*) > 1, {several}, {alone}) WHEN count(*) > 1 THEN {chosen} END"
     )
 
 

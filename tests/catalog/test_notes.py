@@ -56,3 +56,54 @@ def test_a_network_that_went_astray_is_said_to_be_poor(target: str, far_off: str
         assert all(told in str(row["note"]) for row in rows)
         (row, _) = con.execute(train.format(target, f"zscore({far_off})")).fetch_arrow_table().to_pylist()
         assert "note" not in row
+
+
+def notes_of(con: grouplearn.Connection, train: str) -> list[object]:
+    return [row.get("note") for row in con.execute(train).arrow().to_pylist()]
+
+
+def test_groups_without_held_out_rows() -> None:
+    with grouplearn.connect(progress=False) as con:
+        con.execute(
+            "CREATE TABLE t AS SELECT i % 3 AS g, hash(i) % 1000 / 1000 AS a, hash(i * 3) % 1000 / 1000 AS y,"
+            " i % 3 = 0 AND i > 200 AS late FROM range(300) AS r(i)"
+        )
+        train = "TRAIN OR REPLACE MODEL m USING linear_regression PREDICT y FEATURES (a) FROM t GROUP BY ROLLUP (g)"
+        alone = "no row is held out: there is no valid_rmse, and train_rmse is of the rows that were learned from"
+        assert notes_of(con, f"{train} VALIDATE WHERE late") == [None, alone, alone, None]
+        held = con.execute("SELECT n_valid, valid_rmse IS NULL, train_rmse > 0 FROM m WHERE g > 0").fetchall()
+        assert held == [(0, True, True)] * 2
+        (best, middle) = con.execute("SELECT best, median FROM (SHOW MODELS)").fetchall()[0]
+        values = con.execute("SELECT min(valid_rmse), median(valid_rmse) FROM m").fetchall()
+        assert values == [(best, middle)]
+
+        grid = f"{train} OVER GRID (l2 IN (0, 100))"
+        several = "no row is held out: the best is chosen by train_rmse, of the rows that were learned from"
+        assert notes_of(con, f"{grid} VALIDATE WHERE late") == [None, several, several, None]
+        best_of = "SELECT bool_and(is_best = (l2 = 0)) FROM m WHERE g > 0"
+        assert con.execute(best_of).fetchall() == [(True,)]
+        # tiny groups have no row to spare
+        assert notes_of(con, f"{train.replace('FROM t', 'FROM t WHERE a < 0.5')} VALIDATE SAMPLE 20%") == [None] * 4
+        con.execute("CREATE TABLE tiny AS FROM t WHERE g > 0 UNION ALL FROM (FROM t WHERE g = 0 LIMIT 3)")
+        found = notes_of(con, f"{train.replace('FROM t', 'FROM tiny')} VALIDATE SAMPLE 10%")
+        assert found == [alone, None, None, None]
+        # what has a reason of its own, or no held-out rows by design
+        assert notes_of(con, f"{train} VALIDATE NONE") == [None] * 4
+        assert notes_of(con, f"{grid} VALIDATE FOLDS 3") == [None] * 4
+
+
+def test_folds_that_judge_nothing_are_not_without_held_out_rows() -> None:
+    with grouplearn.connect(progress=False) as con:
+        con.execute("CREATE TABLE t AS SELECT hash(i) % 1000 / 1000 AS a, i = 7 AS y FROM range(60) AS r(i)")
+        train = "TRAIN MODEL m USING logistic_regression PREDICT y FEATURES (a) FROM t VALIDATE FOLDS 3 OPTIMIZE auc"
+        assert notes_of(con, train) == [None]
+        assert con.execute("SELECT n_valid, valid_auc FROM m").fetchall() == [(0, None)]
+
+
+def test_failed_groups_have_an_error_and_no_note() -> None:
+    with grouplearn.connect(progress=False) as con:
+        con.execute(
+            "CREATE TABLE t AS SELECT i % 2 AS g, i AS a, if(i % 2 = 1, NULL, i * 2) AS y FROM range(60) AS r(i)"
+        )
+        train = "TRAIN MODEL m USING linear_regression PREDICT y FEATURES (a) FROM t GROUP BY g VALIDATE WHERE i > 70"
+        assert notes_of(con, train.replace("i > 70", "a > 50")) == [None, None]
