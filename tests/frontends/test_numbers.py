@@ -180,3 +180,28 @@ def test_a_notebook_shows_four_digits_and_keeps_all(console: Console, asked: tup
         assert f">{value}<" not in page
         assert str(value) not in repr(answer)
         assert column == "seconds" or f" {four(value)} │" in repr(answer)  # a text of this width leaves seconds out
+
+
+def test_no_time_of_ours_has_a_time_zone(console: Console) -> None:
+    """DuckDB cannot give Python a TIMESTAMPTZ without a package that we do not ask for."""
+    con = console.connection
+    views = [f"FROM demand{suffix}" for suffix in ("", "_weights", "_curves", "_importance", "_schedule")]
+    listings = ["SHOW MODELS", "SHOW RUNS", "SHOW LEARNERS", "DESCRIBE MODEL demand", "EVALUATE MODEL demand ON sales"]
+    kinds = {str(kind) for statement in (*views, *listings, TRAIN) for kind in con.sql(statement).types}
+    kinds |= {
+        kind
+        for (kind,) in con.execute("SELECT data_type FROM duckdb_columns() WHERE schema_name = 'grouplearn'").fetchall()
+    }
+    assert "TIMESTAMP" in kinds
+    assert not [kind for kind in kinds if "TIME ZONE" in kind]
+
+
+def test_groups_by_a_time_with_its_zone_are_trained(console: Console) -> None:
+    con = console.connection
+    con.execute("CREATE OR REPLACE TABLE zoned AS SELECT *, make_timestamptz(region::BIGINT) AS moment FROM sales")
+    train = (
+        "TRAIN OR REPLACE MODEL zones USING linear_regression PREDICT units FEATURES (price) FROM zoned GROUP BY moment"
+    )
+    assert con.execute(train).arrow().num_rows == 2
+    assert con.execute("SELECT typeof(moment) FROM zones LIMIT 1").fetchall() == [("TIMESTAMP WITH TIME ZONE",)]
+    con.execute("DROP MODEL zones")
