@@ -17,9 +17,8 @@ from native_builds import built
 from overlay import overlay
 
 HERE = Path(__file__).parent
-#: Scripts with statements inside others, which DuckDB's own parser is asked for here, with predict() where a window is
-#: ordered, which the extension's volatile function cannot be, and with a list of the functions that are ours.
-OTHERWISE = ("nested", "metrics", "predict_places", "positive_class")
+#: Scripts with statements inside others, which DuckDB's own parser is asked for here.
+OTHERWISE = ("nested", "metrics")
 SCRIPTS = sorted(path for path in (HERE.parent / "slt").glob("*.slt") if path.stem not in OTHERWISE)
 VERSION = importlib.metadata.version("duckdb")
 #: The DuckDB of the newest shell that PyPI has.

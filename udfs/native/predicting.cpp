@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "carrying.hpp"
+#include "duckdb/function/scalar_function.hpp"
 #include "queries.hpp"
 
 namespace grouplearn {
@@ -85,6 +86,19 @@ duckdb_logical_type PredictionType() {
 	return type;
 }
 
+//! Within a query an answer stays, so that a row is predicted once for all fields asked for and a window can be ordered by it;
+//! a model of the same name may be another one in the next, so that none is kept in a prepared statement. The C API has
+//! words only for functions whose answer always stays or never does.
+void KeepWithinQuery(duckdb::ScalarFunction &function) {
+#if GROUPLEARN_DUCKDB_1_4
+	function.stability = duckdb::FunctionStability::CONSISTENT_WITHIN_QUERY;
+	function.errors = duckdb::FunctionErrors::CAN_THROW_RUNTIME_ERROR;
+#else
+	function.SetStability(duckdb::FunctionStability::CONSISTENT_WITHIN_QUERY);
+	function.SetErrorMode(duckdb::FunctionErrors::CAN_THROW_RUNTIME_ERROR);
+#endif
+}
+
 bool Register(duckdb_connection connection, const char *name, Instance &instance, Part part) {
 	auto function = duckdb_create_scalar_function();
 	auto text = duckdb_create_logical_type(DUCKDB_TYPE_VARCHAR), any = duckdb_create_logical_type(DUCKDB_TYPE_ANY);
@@ -94,7 +108,7 @@ bool Register(duckdb_connection connection, const char *name, Instance &instance
 	duckdb_scalar_function_add_parameter(function, any);
 	duckdb_scalar_function_set_return_type(function, returned);
 	duckdb_scalar_function_set_special_handling(function); // a NULL row is answered by the process, too
-	duckdb_scalar_function_set_volatile(function);         // a model of the same name may be another one next time
+	KeepWithinQuery(*reinterpret_cast<duckdb::ScalarFunction *>(function));
 	duckdb_scalar_function_set_bind(function, SetBindContext);
 #if !GROUPLEARN_DUCKDB_1_4
 	duckdb_scalar_function_set_init(function, StartLine);
