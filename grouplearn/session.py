@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -71,6 +71,11 @@ from grouplearn.search.procedures import PROCEDURES
 from grouplearn.steering import IN_TRAINING, Place
 from grouplearn.workplace import Workplace
 
+#: First words of DuckDB's statements that answer with rows, and of those that may change something: these are explained, not
+#: run, to see what is wrong with them.
+_QUERIES = ("FROM", "SELECT")
+_CHANGES = ("WITH", "CREATE", "INSERT", "COPY", "UPDATE", "DELETE", "MERGE")
+
 
 @dataclass(frozen=True, slots=True)
 class _Trained:
@@ -112,11 +117,19 @@ class Session:
 
         For a statement of DuckDB's with ours inside, that is the statement with queries in their places.
         """
+        return self._answer(*self._begun(statement, text, parameters))
+
+    def answers(self, statement: Nested, text: str, parameters: Parameters = None) -> list[str]:
+        """Return ``answer``, and after it the queries that are in the places of ours."""
+        pieces = self._pieces(*self._begun(statement, text, parameters))
+        return [_joined(pieces), *(piece for piece in pieces if isinstance(piece, str))]
+
+    def _begun(self, statement: OurStatement, text: str, parameters: Parameters) -> tuple[Any, Judge]:
         self._cancelled.clear()
         tidy(self._connection)
         if "getvariable" in text.casefold():
             self.expect_variables()
-        return self._answer(bind_parameters(statement, parameters), Judge(self._connection, text))
+        return bind_parameters(statement, parameters), Judge(self._connection, text)
 
     def _answer(self, statement: OurStatement, judge: Judge) -> str:
         handlers: Mapping[type, Callable[[Any, Judge], str]] = {
@@ -317,11 +330,17 @@ class Session:
         return models.show_models_sql(self._connection)
 
     def _nested(self, statement: Nested, judge: Judge) -> str:
+        return _joined(self._pieces(statement, judge))
+
+    def _pieces(self, statement: Nested, judge: Judge) -> list[str | Sql]:
+        """Return the statement with queries in the places of ours; DuckDB's errors have their places in the user's text."""
         pieces = [part if isinstance(part, Sql) else f"{self._answer(part, judge)}\n" for part in statement.parts]
-        first = statement.parts[0]
-        if isinstance(first, Sql) and first.text.lstrip("( \n").upper().startswith(("FROM", "SELECT", "WITH")):
-            judge.describe(*pieces)  # an error has its place in what the user wrote
-        return "\n".join(piece.text if isinstance(piece, Sql) else piece for piece in pieces)
+        begun = _joined(pieces).lstrip("( \n").upper()
+        if begun.startswith(_QUERIES):
+            judge.describe(*pieces)
+        elif begun.startswith(_CHANGES):
+            judge.rows("EXPLAIN", *pieces)
+        return pieces
 
     def _show_learners(self, statement: ShowLearners, judge: Judge) -> str:  # noqa: ARG002
         learners = [registry.learner(name) for name in registry.names()]
@@ -439,6 +458,10 @@ class Session:
         setting, value = check_setting(judge, statement.name, statement.value)
         self._settings[setting] = value
         return answers.notice(f"{name} is {value}")
+
+
+def _joined(pieces: Sequence[str | Sql]) -> str:
+    return "\n".join(piece if isinstance(piece, str) else piece.text for piece in pieces)
 
 
 def _has_weight(model: StoredModel, statement: EvaluateModel, judge: Judge) -> bool:

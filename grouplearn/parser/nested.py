@@ -154,21 +154,28 @@ def _is_ours(tokens: Sequence[Token]) -> bool:
     return _is_evaluate(tokens) or _is_train(tokens)
 
 
-def _parse_places(cursor: Cursor, places: Sequence[int]) -> Nested:
-    """Read the statements of ours that begin at ``places``; what is between them stays DuckDB's."""
+def _parse_places(cursor: Cursor, candidates: Sequence[int]) -> Nested:
+    """Read the statements of ours that begin at ``candidates``; what is between them stays DuckDB's."""
     parts: list[Sql | Listing] = []
     copied, end = 0, len(cursor.tokens) - 1
-    for place in places:
-        if place < copied:  # inside of the one before
-            continue
-        bracketed = cursor.tokens[place - 1].is_symbol("(")
-        stop = cursor.closing[place - 1] if bracketed else end
+    for place, stop in _places(cursor, candidates):
         _refuse(cursor, place, stop)
         parts += [cursor.sql(copied, place), _parse_listing(cursor.within(place, stop))]
         copied = stop
     if copied < end:
         parts.append(cursor.sql(copied, end))
     return Nested(tuple(parts))
+
+
+def _places(cursor: Cursor, candidates: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield where statements of ours begin and end: at the bracket that closes them, or with the whole."""
+    end = 0
+    for place in candidates:
+        if place < end:  # inside of the one before
+            continue
+        bracketed = cursor.tokens[place - 1].is_symbol("(")
+        end = cursor.closing[place - 1] if bracketed else len(cursor.tokens) - 1
+        yield place, end
 
 
 def _parse_listing(cursor: Cursor) -> Listing:

@@ -57,11 +57,14 @@ def parse(text: str) -> tuple[Statement, ...]:
 
 
 def parse_piece(text: str, start: int, stop: int) -> OurStatement:
-    """Return the one statement ``text[start:stop]``, which is ours; spans are offsets into ``text``."""
+    """Return the one statement ``text[start:stop]``, which is ours or has ours in it; spans are offsets into ``text``."""
     parser = _parser_for(tuple(islice(lex(text, start, stop), HEAD_LENGTH)))
-    if parser is None:
+    if parser is not None:
+        return parser(Cursor(text, start, stop))
+    nested = parse_nested(text, start, stop)
+    if nested is None:
         raise ParseError("this is not a statement of grouplearn's", text=text, span=Span(start, stop))
-    return parser(Cursor(text, start, stop))
+    return nested
 
 
 def is_complete(text: str) -> bool:

@@ -8,14 +8,17 @@ import pytest
 
 from grouplearn.frontends.native.build import BuildError, compiler
 from grouplearn.frontends.native.locate import sources
+from grouplearn.parser.cursor import Cursor
+from grouplearn.parser.nested import _begun_after_with, _candidates, _places
 from grouplearn.parser.parse import _parser_for
-from grouplearn.parser.split import split
-from grouplearn.parser.tokens import Kind, lex
+from grouplearn.parser.split import Piece, split
+from grouplearn.parser.tokens import Kind, Token, lex
 
 PRINTER = """
 #include <cstdio>
 #include <iostream>
 #include <iterator>
+#include "nested.cpp"
 #include "statements.cpp"
 int main() {
 	std::string all((std::istreambuf_iterator<char>(std::cin)), std::istreambuf_iterator<char>());
@@ -25,6 +28,9 @@ int main() {
 			printf("%zu %zu %d", piece.stop, piece.end, piece.ours);
 			for (auto &name : piece.parameters) {
 				printf(" %s", name.c_str());
+			}
+			for (auto &place : piece.places) {
+				printf(" %zu-%zu", place.start, place.stop);
 			}
 			printf("\\n");
 		}
@@ -64,6 +70,17 @@ TEXTS = [
     "WITH train AS (SELECT 1) FROM train; FROM model; SELECT a FROM t WHERE train > 1",
     "TRAIN ?, ?; TRAIN $a + $b$c$ + $1x, $a; TRAIN ?2, ?1, ?22a; SELECT ?; TRAIN $größe, $, $$ ? $$, '?', x$y, $a1 -- ?",
     "PREPARE p AS TRAIN MODEL m; EXECUTE p; COPY model TO 'x'",
+    "FROM (SHOW MODELS); COPY (show /* all */ models -- of them\n) TO 'x'; WITH c AS (SHOW RUNS), d AS (SHOW LEARNERS) FROM c, d",
+    "CREATE TABLE e AS EVALUATE MODEL m ON (FROM t) -- comment\n; INSERT INTO x EVALUATE MODEL größe ON t WHERE y = ?;FROM m",
+    "WITH c AS (SELECT (1), [2]), d(x) AS MATERIALIZED (FROM c) TRAIN MODEL m; WITH c AS (TABLE t) SELECT train MODEL",
+    "EXPLAIN (FORMAT json) WITH c AS (FROM t) TRAIN MODEL m; WITH c AS (FROM t) EVALUATE MODEL m ON c; EXPLAIN WITH c AS (FROM t)"
+    " EVALUATE MODEL m ON c; WITH c AS (FROM t) CREATE OR REPLACE MODEL m; WITH c AS (FROM t) FROM model",
+    "FROM (DESCRIBE MODEL m), (DESC LEARNER \"x\"), (DESCRIBE model), (DESCRIBE model.t), (SHOW MODELS LIKE 'a'), (SHOW TABLES)",
+    "FROM (EVALUATE MODEL m ON (SELECT * FROM (SHOW MODELS))) JOIN (EVALUATE MODEL n ON t) ON (a = ?); SELECT f(evaluate, model)",
+    "CREATE VIEW v AS FROM (SHOW MODELS); CREATE TABLE x (train MODEL); CREATE TABLE x AS TRAIN MODEL m USING y",
+    "SELECT 'FROM (SHOW MODELS)', $$(SHOW MODELS)$$, \"(SHOW MODELS)\" /* (SHOW MODELS) */ FROM show -- (SHOW MODELS)",
+    "WITH evaluate AS (SELECT 1 AS model), train AS (FROM evaluate) SELECT model ON, evaluate.model FROM train",
+    "PREPARE p AS FROM (SHOW MODELS); EXPLAIN FROM (SHOW MODELS); UPDATE t SET x = (FROM (SHOW MODELS)); (SHOW RUNS)",
 ]
 
 
@@ -82,7 +99,10 @@ def printer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def scripts() -> list[str]:
     found = [path.read_text() for path in (Path(__file__).parents[1] / "slt").glob("*.slt")]
-    return [text for script in found for text in re.split("^====$", script, flags=re.MULTILINE)]
+    records = [text for script in found for text in re.split("^====$", script, flags=re.MULTILINE)]
+    return [
+        re.sub("^#.*\n", "", re.split("^----$", text, flags=re.MULTILINE)[0], flags=re.MULTILINE) for text in records
+    ]
 
 
 def test_they_agree(printer: Path) -> None:
@@ -95,12 +115,33 @@ def test_they_agree(printer: Path) -> None:
             (
                 str(len(text[: piece.stop].encode())),
                 str(len(text[: piece.end].encode())),
-                str(int(_parser_for(piece.head) is not None)),
+                str(int(_parser_for(piece.head) is not None or _begun_after_with(tokens_of(text, piece)) is not None)),
                 *parameters(text[piece.start : piece.stop]),
+                *places(text, piece),
             )
             for piece in split(text)
         ]
         assert [tuple(line.split()) for line in lines.splitlines()] == expected, text
+
+
+def tokens_of(text: str, piece: Piece) -> list[Token]:
+    return [*lex(text, piece.start, piece.stop)]
+
+
+def places(text: str, piece: Piece) -> list[str]:
+    """Return where statements of ours are inside of one of DuckDB's, as byte offsets."""
+    tokens = tokens_of(text, piece)
+    if _parser_for(piece.head) is not None or _begun_after_with(tokens) is not None:
+        return []
+    found = [*_candidates(tokens)]
+    if not found:
+        return []
+    cursor = Cursor(text, piece.start, piece.stop)
+    ends = [
+        (tokens[start].start, tokens[stop].start if stop < len(tokens) else piece.stop)
+        for start, stop in _places(cursor, found)
+    ]
+    return ["-".join(str(len(text[:offset].encode())) for offset in each) for each in ends]
 
 
 def parameters(text: str) -> list[str]:

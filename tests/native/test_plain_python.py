@@ -17,9 +17,7 @@ from native_builds import built
 from overlay import overlay
 
 HERE = Path(__file__).parent
-#: Scripts with statements inside others, which DuckDB's own parser is asked for here.
-OTHERWISE = ("nested", "metrics")
-SCRIPTS = sorted(path for path in (HERE.parent / "slt").glob("*.slt") if path.stem not in OTHERWISE)
+SCRIPTS = sorted((HERE.parent / "slt").glob("*.slt"))
 VERSION = importlib.metadata.version("duckdb")
 #: The DuckDB of the newest shell that PyPI has.
 DUCKDB_1 = "1.5.6"

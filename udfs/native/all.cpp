@@ -2,6 +2,7 @@
 #include "channel.cpp"
 #include "python.cpp"
 #include "statements.cpp"
+#include "nested.cpp"
 #include "host.cpp"
 #include "arrow_frames.cpp"
 #include "queries.cpp"

@@ -19,7 +19,7 @@ void ShowInterrupt(const Failure &failure) {
 
 } // namespace
 
-std::string Carry(duckdb::ClientContext &user, const Instance &instance, const Request &request) {
+std::vector<std::string> Carry(duckdb::ClientContext &user, const Instance &instance, const Request &request) {
 	Writer writer;
 	writer.Number(instance.serial).Number<uint64_t>(TransactionId(user));
 	writer.Number(request.lines).Number(request.start).Number(request.stop).Text(request.text);
@@ -30,7 +30,13 @@ std::string Carry(duckdb::ClientContext &user, const Instance &instance, const R
 	Connection ours(*user.db.get());
 	Loan loan(user, ours.Context());
 	try {
-		return Server(channel, user, ours).Serve().body;
+		auto answer = Server(channel, user, ours).Serve();
+		Reader reader(answer.body);
+		std::vector<std::string> queries(reader.Number<uint64_t>());
+		for (auto &query : queries) {
+			query = reader.Text();
+		}
+		return queries;
 	} catch (const Failure &failure) {
 		ShowInterrupt(failure);
 		throw;

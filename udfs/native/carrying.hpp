@@ -17,8 +17,9 @@ struct Request {
 	std::string values;
 };
 
-//! Carries a statement out and returns the query whose rows are its answer. Throws Failure.
-std::string Carry(duckdb::ClientContext &user, const Instance &instance, const Request &request);
+//! Carries a statement out and returns the query whose rows are its answer. For a statement of DuckDB's with ours inside that is
+//! itself with queries in their places, and after it come these queries. Throws Failure.
+std::vector<std::string> Carry(duckdb::ClientContext &user, const Instance &instance, const Request &request);
 
 //! Keeps the context that binds a scalar function of ours as the function's bind data.
 void SetBindContext(duckdb_bind_info info);

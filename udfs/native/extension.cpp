@@ -72,30 +72,34 @@ Request Written(duckdb_data_chunk arguments, idx_t column) {
 	        std::string(duckdb_string_t_data(&text), duckdb_string_t_length(text)), "", ""};
 }
 
-//! grouplearn_statement(token, lines, start, stop, text): carries one of our statements out, and keeps its answer.
+//! grouplearn_statement(token, lines, start, stop, text): carries one of our statements out, and keeps its answer; and those of
+//! statements inside it, by the numbers after the token.
 void RunStatement(duckdb_function_info info, duckdb_data_chunk arguments, duckdb_vector result) {
 	auto &instance = *static_cast<Instance *>(duckdb_scalar_function_get_extra_info(info));
 	try {
 		RefuseOtherCalls(arguments);
 		auto token = Argument<uint64_t>(arguments, 0);
-		TheAnswers().Keep(token, Carry(BoundContext(info), instance, Written(arguments, 1)));
+		uint64_t place = token;
+		for (auto &sql : Carry(BoundContext(info), instance, Written(arguments, 1))) {
+			TheAnswers().Keep(place++, std::move(sql));
+		}
 		static_cast<uint64_t *>(duckdb_vector_get_data(result))[0] = token;
 	} catch (const Failure &failure) {
 		Raise(failure);
 	}
 }
 
-//! grouplearn_statement_with(lines, start, stop, text, values): carries one of our statements out and returns the query whose
-//! rows are its answer.
+//! grouplearn_statement_with(which, lines, start, stop, text, values): carries one of our statements out and returns the query
+//! whose rows are its answer (0), or that of a statement inside it.
 void RunStatementWith(duckdb_function_info info, duckdb_data_chunk arguments, duckdb_vector result) {
 	auto &user = BoundContext(info);
 	auto &instance = *static_cast<Instance *>(duckdb_scalar_function_get_extra_info(info));
 	try {
 		RefuseOtherCalls(arguments);
-		auto request = Written(arguments, 0);
+		auto request = Written(arguments, 1);
 		Connection ours(*user.db.get());
-		request.values = PackArguments(ours, arguments, {"lines", "start", "stop", "text", "values"}, request.schema);
-		auto sql = Carry(user, instance, request);
+		request.values = PackArguments(ours, arguments, {"which", "lines", "start", "stop", "text", "values"}, request.schema);
+		auto sql = Carry(user, instance, request).at(Argument<uint64_t>(arguments, 0));
 		duckdb_vector_assign_string_element_len(result, 0, sql.data(), sql.size());
 	} catch (const Failure &failure) {
 		Raise(failure);
@@ -136,7 +140,7 @@ bool RegisterStatements(duckdb_connection connection, Instance &instance) {
 	AddParameter(statement, DUCKDB_TYPE_UBIGINT, 4);
 	AddParameter(statement, DUCKDB_TYPE_VARCHAR);
 	auto with = Function("grouplearn_statement_with", DUCKDB_TYPE_VARCHAR, RunStatementWith);
-	AddParameter(with, DUCKDB_TYPE_UBIGINT, 3);
+	AddParameter(with, DUCKDB_TYPE_UBIGINT, 4);
 	AddParameter(with, DUCKDB_TYPE_VARCHAR);
 	AddParameter(with, DUCKDB_TYPE_ANY);
 	for (auto function : {statement, with}) {

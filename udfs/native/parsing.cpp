@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 
 #include "duckdb/main/config.hpp"
 #include "duckdb/main/database.hpp"
@@ -13,6 +14,7 @@
 #include "duckdb/parser/peg/dialect_extension.hpp"
 #endif
 #include "statements.hpp"
+#include "tokens.hpp"
 
 // The one function outside of the headers that a ParserOverrideResult needs; the database's own does the same.
 duckdb::ErrorData::ErrorData() : initialized(false), type(duckdb::ExceptionType::INVALID) {
@@ -86,37 +88,110 @@ std::string InPlace(const std::string &text, size_t begin, size_t end) {
 	return placed;
 }
 
-//! The two statements that one of ours becomes: one that sends it and returns nothing, one whose rows are its answer. Nothing
-//! is sent while a text is parsed, prepared or explained. Of the text around it the lines it is on are sent along.
-//!
-//! Parameters are given to the last statement of a text, so with them it is one: the database plans it when it has their
-//! values, and planning it sends ours and is given the query of its answer.
-std::string Rewritten(const std::string &text, const Piece &piece) {
-	static std::atomic<uint64_t> tokens {0};
+//! Tells apart the answers that are kept.
+std::atomic<uint64_t> tokens {0};
+
+std::string Unsigned(uint64_t number) {
+	return std::to_string(number) + "::UBIGINT";
+}
+
+//! The arguments that say where a statement is and what it says. Of the text around it the lines it is on are sent along.
+std::string Written(const std::string &text, const Piece &piece) {
 	auto line = text.rfind('\n', piece.start);
 	auto from = line == std::string::npos ? 0 : line + 1;
 	auto to = std::min(text.find('\n', piece.stop), text.size());
 	auto lines = std::count(text.begin(), text.begin() + from, '\n');
-	auto written = std::to_string(lines) + "::UBIGINT, " + std::to_string(piece.start - from) + "::UBIGINT, " +
-	               std::to_string(piece.stop - from) + "::UBIGINT, " + Literal(text.substr(from, to - from));
+	return Unsigned(lines) + ", " + Unsigned(piece.start - from) + ", " + Unsigned(piece.stop - from) + ", " +
+	       Literal(text.substr(from, to - from));
+}
+
+std::string Sent(uint64_t token, const std::string &written) {
+	return "SET VARIABLE grouplearn = grouplearn_statement(" + Unsigned(token) + ", " + written + ")";
+}
+
+std::string SentWith(size_t which, const std::string &written, const std::vector<std::string> &parameters) {
+	return "FROM query(grouplearn_statement_with(" + Unsigned(which) + ", " + written + ", " + Values(parameters) + "))";
+}
+
+std::string Answer(uint64_t token) {
+	return "FROM query(grouplearn_answer(" + Unsigned(token) + "))";
+}
+
+//! The two statements that one of ours becomes: one that sends it and returns nothing, one whose rows are its answer. Nothing
+//! is sent while a text is parsed, prepared or explained.
+//!
+//! Parameters are given to the last statement of a text, so with them it is one: the database plans it when it has their
+//! values, and planning it sends ours and is given the query of its answer.
+void ParseOne(Connection &connection, const std::string &text, const Piece &piece, Parsed &into) {
+	auto written = Written(text, piece);
 	if (!piece.parameters.empty()) {
-		return "FROM query(grouplearn_statement_with(" + written + ", " + Values(piece.parameters) + "))";
+		return Parse(connection, SentWith(0, written, piece.parameters), into);
 	}
-	auto token = std::to_string(++tokens) + "::UBIGINT";
-	return "SET VARIABLE grouplearn = grouplearn_statement(" + token + ", " + written +
-	       "); FROM query(grouplearn_answer(" + token + "))";
+	auto token = ++tokens;
+	Parse(connection, Sent(token, written) + "; " + Answer(token), into);
+}
+
+//! A statement of DuckDB's in its place, with ``answers(place)`` for each of ours in it. Where it has parameters they are all
+//! written with their names: those of ours are moved into one value.
+template <class Answers>
+std::string Around(const std::string &text, const Piece &piece, Answers answers) {
+	auto around = InPlace(text, piece.begin, piece.start);
+	std::vector<std::string> parameters;
+	Lexer lexer(text);
+	Token token;
+	size_t place = 0, copied = piece.start;
+	for (lexer.at = piece.start; lexer.Next(token) && lexer.began < piece.stop;) {
+		if (place < piece.places.size() && lexer.began >= piece.places[place].stop) {
+			place++;
+		}
+		bool ours = place < piece.places.size() && lexer.began >= piece.places[place].start;
+		if (ours && lexer.began == piece.places[place].start) {
+			around += text.substr(copied, lexer.began - copied) + answers(place);
+			copied = piece.places[place].stop;
+		}
+		if (token.kind != TokenKind::PARAMETER) {
+			continue;
+		}
+		auto name = NoteParameter(token.text, parameters);
+		if (!ours) {
+			around += text.substr(copied, lexer.began - copied) + "$" + name;
+			copied = lexer.at;
+		}
+	}
+	return around + text.substr(copied, piece.stop - copied);
+}
+
+//! A statement of DuckDB's stays one, with queries in the places of ours: of their answers, which it is sent for before. Only
+//! PREPARE is sent for now, whatever it has: it cannot keep a query.
+void ParseAround(Connection &connection, const std::string &text, const Piece &piece, Parsed &into) {
+	auto written = Written(text, piece);
+	Parsed statements;
+	try {
+		if (piece.parameters.empty() || piece.prepares) {
+			auto token = tokens.fetch_add(1 + piece.places.size()) + 1;
+			Parse(connection, Sent(token, written), statements);
+			Parse(connection, Around(text, piece, [&](size_t place) { return Answer(token + 1 + place); }), statements);
+		} else {
+			auto answer = [&](size_t place) { return SentWith(1 + place, written, piece.parameters); };
+			Parse(connection, Around(text, piece, answer), statements);
+		}
+	} catch (const Failure &) { // carried out, it says what is wrong in the user's own words
+		return ParseOne(connection, text, piece, into);
+	}
+	std::move(statements.begin(), statements.end(), std::back_inserter(into));
 }
 
 Parsed ParseOurs(Instance &instance, const std::string &text, const std::vector<Piece> &pieces) {
 	Connection connection(*instance.database);
 	Parsed statements;
 	for (size_t place = 0; place < pieces.size();) {
-		if (pieces[place].ours) {
-			Parse(connection, Rewritten(text, pieces[place++]), statements);
+		if (pieces[place].HasOurs()) {
+			auto parse = pieces[place].ours ? ParseOne : ParseAround;
+			parse(connection, text, pieces[place++], statements);
 			continue;
 		}
 		auto first = place;
-		while (place < pieces.size() && !pieces[place].ours) {
+		while (place < pieces.size() && !pieces[place].HasOurs()) {
 			place++;
 		}
 		Parse(connection, InPlace(text, pieces[first].begin, pieces[place - 1].end), statements);
@@ -146,7 +221,7 @@ duckdb::ParserOverrideResult Override(duckdb::ParserExtensionInfo *info, const s
 		return Others(known, text, options);
 	}
 	auto pieces = Split(text);
-	if (std::none_of(pieces.begin(), pieces.end(), [](const Piece &piece) { return piece.ours; })) {
+	if (std::none_of(pieces.begin(), pieces.end(), [](const Piece &piece) { return piece.HasOurs(); })) {
 		return Others(known, text, options);
 	}
 	try {

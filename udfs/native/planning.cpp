@@ -14,6 +14,7 @@
 #include "duckdb/planner/operator_extension.hpp"
 #include "parsing.hpp"
 #include "statements.hpp"
+#include "tokens.hpp"
 
 namespace grouplearn {
 namespace {
@@ -59,9 +60,21 @@ void Delete(void *object) {
 	delete static_cast<T *>(object);
 }
 
+//! What runs in our connection must not change the variables that the user's has lent it.
+void RefuseSet(const std::string &text, const Piece &piece) {
+	Lexer lexer(text);
+	lexer.at = piece.start;
+	Token token;
+	if (!piece.ours && lexer.Next(token) && IsWord(token, {"SET"})) {
+		throw Failure {"Not implemented", "with DuckDB 1.4 no statement of grouplearn's can stand inside SET\n\nHint: CREATE TABLE "
+		                                  "... AS keeps its rows, or use DuckDB 1.5."};
+	}
+}
+
 Request Only(const std::string &text) {
 	for (auto &piece : Split(text)) {
-		if (piece.ours) {
+		if (piece.HasOurs()) {
+			RefuseSet(text, piece);
 			return {0, piece.start, piece.stop, text, "", ""};
 		}
 	}
@@ -97,7 +110,7 @@ void BindRows(duckdb_bind_info info) {
 	duckdb_table_function_get_client_context(info, &wrapped);
 	auto &user = Unwrapped(wrapped);
 	try {
-		auto rows = Read(user, Carry(user, *given.instance, Only(given.has_text ? given.text : Argument(info))));
+		auto rows = Read(user, Carry(user, *given.instance, Only(given.has_text ? given.text : Argument(info)))[0]);
 		for (idx_t column = 0; column < duckdb_column_count(&rows->result); column++) {
 			auto type = duckdb_column_logical_type(&rows->result, column);
 			duckdb_bind_add_result_column(info, duckdb_column_name(&rows->result, column), type);
@@ -177,7 +190,7 @@ static_assert(sizeof(PlanResult) == sizeof(duckdb::ParserExtensionPlanResult), "
 duckdb::ParserExtensionParseResult ParseOurs(duckdb::ParserExtensionInfo *, const std::string &text) {
 	if (MayHaveOurs(text)) {
 		for (auto &piece : Split(text)) {
-			if (piece.ours) {
+			if (piece.HasOurs()) {
 				return duckdb::ParserExtensionParseResult(
 				    duckdb::unique_ptr<duckdb::ParserExtensionParseData>(new Ours(text)));
 			}
@@ -213,8 +226,12 @@ NotBound BindOurs(duckdb::ClientContext &, duckdb::Binder &, duckdb::OperatorExt
 	}
 	auto text = statement.query.substr(statement.stmt_location, statement.stmt_length);
 	for (auto &piece : Split(text)) {
+		auto places = piece.places;
 		if (piece.ours) {
-			auto ours = text.substr(piece.start, piece.stop - piece.start);
+			places.push_back({piece.start, piece.stop});
+		}
+		for (auto &place : places) {
+			auto ours = text.substr(place.start, place.stop - place.start);
 			Raise(Failure {"Binder", "DuckDB 1.4 takes " + ours + " for a statement of its own\n\nHint: Write FROM grouplearn('" +
 			                             ours + "'), or use DuckDB 1.5."});
 		}

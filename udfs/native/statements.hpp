@@ -6,6 +6,12 @@
 
 namespace grouplearn {
 
+//! A statement of ours inside of another: ``text[start:stop]``, up to the bracket that closes it or to the end.
+struct Place {
+	size_t start;
+	size_t stop;
+};
+
 //! One statement of a text: ``start`` is where its first token is, ``stop`` its ``;`` or the end, ``end`` is after the ``;``.
 struct Piece {
 	size_t begin;
@@ -16,6 +22,14 @@ struct Piece {
 	bool blank;
 	//! The names of its parameters, without repeats: ``?`` is numbered from 1, ``?2`` is ``2``, ``$name`` is ``name``.
 	std::vector<std::string> parameters;
+	//! Where statements of ours are in one that is not ours.
+	std::vector<Place> places;
+	//! Whether it is PREPARE with such statements in it.
+	bool prepares = false;
+
+	bool HasOurs() const {
+		return ours || !places.empty();
+	}
 };
 
 //! Whether a statement of ours can be in a text: each has one of a few words. Nothing is cut or copied for that.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -17,6 +18,7 @@ from grouplearn.frontends.native.frames import Body, Channel, Kind, blob, text
 from grouplearn.frontends.native.remote import RemoteConnection, python_rows
 from grouplearn.frontends.progress import choose_progress
 from grouplearn.parser.parse import parse_piece
+from grouplearn.parser.statements import Nested
 from grouplearn.runtime.job import Progress
 from grouplearn.session import Session
 
@@ -83,12 +85,14 @@ class Line:
         instance = self._instances.setdefault(body.number(), Instance())
         transaction = body.number()
         if kind is Kind.STATEMENT:
-            self._channel.send(Kind.ANSWER, self._statement(instance, body).encode())
+            queries = self._statement(instance, body)
+            self._channel.send(Kind.ANSWER, struct.pack("=Q", len(queries)), *map(text, queries))
         else:
             predictions = self._predict(instance, transaction, body)
             self._channel.send(Kind.PREDICTED, blob(packed_schema(predictions.schema)), *packed_batch(predictions))
 
-    def _statement(self, instance: Instance, body: Body) -> str:
+    def _statement(self, instance: Instance, body: Body) -> list[str]:
+        """Return the query of the answer; of a statement of DuckDB's it is followed by those of ours inside it."""
         lines, start, stop, line = body.number(), body.number(), body.number(), body.blob()
         before, within = (len(str(line[:place], "utf-8")) + lines for place in (start, stop))
         written = "\n" * lines + str(line, "utf-8")
@@ -99,7 +103,9 @@ class Line:
         self._progress = choose_progress()
         self._session = Session(connection, self._progress, instance.settings)
         try:
-            return self._session.answer(statement, written, values)
+            if isinstance(statement, Nested):
+                return self._session.answers(statement, written, values)
+            return [self._session.answer(statement, written, values)]
         finally:
             self._session.close()
             self._session = self._progress = None
