@@ -71,18 +71,14 @@ def _candidates(
     first = "group_task_parallel"
     small = miniature(physical, workers)
 
-    @functools.cache  # of a bundle of groups, for every operator
-    def load_seconds(group: int) -> float:
-        return sum(map(physical.load_seconds, small.groups(group)))
-
     def candidate(name: str) -> Candidate:
         its = small if name != "mop" else miniature(planned_for(physical, name, workers), workers)
-        return _candidate(its, name, workers, load_seconds, cancelled)
+        return _candidate(its, name, workers, cancelled)
 
     if every or first not in names or len(names) == 1:
         return [candidate(name) for name in names]
     whole = candidate(first)
-    loads = sum(physical.load_seconds(group) for group in {unit.group for unit in physical.units})
+    loads = sum(small.load_seconds(group) for group in {unit.group for unit in small.physical.units})
     least = (physical.serial_seconds + loads) / workers
     if two_digits(whole.makespan) <= two_digits(least) and choosing.fits(physical, whole):
         return [whole]
@@ -93,7 +89,8 @@ def estimate(physical: PhysicalPlan, choice: Choice) -> float:
     """Return the estimated seconds of the run: the simulated makespan, or all the work where one thread does it."""
     if choosing.threads(physical, choice) == choice.workers:
         return choice.chosen.makespan
-    loads = sum(physical.load_seconds(unit.group) for unit in physical.units)
+    found = physical.alike
+    loads = sum(physical.load_seconds(groups[0]) * len(tasks.first) for tasks in found for groups in tasks.groups)
     return physical.serial_seconds + loads * choice.chosen.loads / max(1, choice.chosen.units)
 
 
@@ -130,16 +127,14 @@ def plan_ahead(physical: PhysicalPlan, name: str, workers: int, cancelled: Calla
 
 
 def _simulated(small: Miniature, name: str, workers: int, load_seconds: Callable[[int], float]) -> Timeline:
-    scheduled = operator(name, small.physical.units, small.workload(workers))
-    return simulate(scheduled, workers, load_seconds, costs=costs_of(small.physical, small.groups))
+    scheduled = operator(name, small.physical.units, small.physical.workload(workers))
+    return simulate(scheduled, workers, load_seconds, costs=costs_of(small))
 
 
-def costs_of(physical: PhysicalPlan, groups: Callable[[int], tuple[int, ...]] = lambda group: (group,)) -> Costs:
-    """Return what moving rows, states and sums takes: of one statement's packs, by the planner's coefficients.
-
-    ``groups`` are those that a group stands for.
-    """
-    learner, machine, sizes = physical.bound.learner, physical.rates.machine, physical.stats.groups
+def costs_of(small: Miniature) -> Costs:
+    """Return what moving rows, states and sums takes: of one statement's packs, by the planner's coefficients."""
+    physical = small.physical
+    learner, machine, sizes = physical.bound.learner, physical.rates.machine, physical.stats.rows
     width, outputs = physical.stored, physical.outputs
 
     @functools.cache
@@ -148,7 +143,7 @@ def costs_of(physical: PhysicalPlan, groups: Callable[[int], tuple[int, ...]] = 
         return cost.state_bytes(learner, configs, width, outputs), cost.sums_bytes(learner, configs, width, outputs)
 
     def share(group: int, blocks: Blocks) -> float:
-        rows = sizes[group].n_rows
+        rows = sizes[group]
         return rows_in(blocks, rows, physical.block_rows) / rows if rows else 1.0
 
     def exchange(step: Step) -> Exchange:
@@ -159,25 +154,22 @@ def costs_of(physical: PhysicalPlan, groups: Callable[[int], tuple[int, ...]] = 
         if learner.access is Access.SAMPLING:
             leaves = max(cost.leaves_of(config) for config in configs)
             return Exchange(float(sums * passes * leaves), float(passes * leaves * len(configs)))
-        rows = sizes[step.unit.group].n_rows
+        rows = sizes[step.unit.group]
         batches = max(cost.steps_per_pass(learner, config, rows) for config in configs)
         return Exchange(float(state * batches * passes), float(batches * passes * len(configs)))
 
     def overhead(step: Step) -> float:
-        kept = sizes[step.unit.group].n_rows * len(step.unit.configs) if step.kind == "evaluate" else 0
+        kept = sizes[step.unit.group] * len(step.unit.configs) if step.kind == "evaluate" else 0
         rows_kept = kept if step.blocks is None else kept * share(step.unit.group, step.blocks)
         return physical.step_seconds + physical.kept_row_seconds * rows_kept
 
-    most = float(cost.row_bytes(width) * physical.block_rows) if _read_in_blocks(physical) else math.inf
-
-    def row_bytes(group: int) -> float:
-        return float(cost.row_bytes(width) * sizes[group].n_rows)
-
+    row_bytes = cost.row_bytes(width)
+    most = float(row_bytes * physical.block_rows) if _read_in_blocks(physical) else math.inf
     return Costs(
         share=share,
-        row_bytes=lambda group: sum(map(row_bytes, groups(group))),
-        most_rows_held=lambda group: min(most, max(map(row_bytes, groups(group)))),
-        groups=lambda group: len(groups(group)),
+        row_bytes=lambda group: float(row_bytes * sizes[group]),
+        most_rows_held=lambda group: min(most, float(row_bytes * small.largest_of(group))),
+        groups=small.tasks_of,
         state_bytes=lambda unit: float(of_pack(unit.configs)[0]),
         sums_bytes=lambda unit: float(of_pack(unit.configs)[1]),
         exchange=exchange,
@@ -193,13 +185,7 @@ def _read_in_blocks(physical: PhysicalPlan) -> bool:
     return physical.bound.learner.access is Access.ALGEBRAIC and not fits_in_memory(physical.bound, physical.stats)
 
 
-def _candidate(
-    small: Miniature,
-    name: str,
-    workers: int,
-    load_seconds: Callable[[int], float],
-    cancelled: Callable[[], bool],
-) -> Candidate:
+def _candidate(small: Miniature, name: str, workers: int, cancelled: Callable[[], bool]) -> Candidate:
     """Return what the planner chooses by; the one place that reads a simulated run."""
     plan_ahead(small.physical, name, workers, cancelled)
 
@@ -207,7 +193,7 @@ def _candidate(
         # Called for every load of every simulated worker: the place to look up now and then.
         if cancelled():
             raise Cancelled("planning was interrupted; nothing was stored")
-        return load_seconds(group)
+        return small.load_seconds(group)
 
     if small.epochs == small.physical.epochs:
         timeline = _simulated(small, name, workers, load)

@@ -119,7 +119,7 @@ def _manifest(
         definition=definition,
         job=job,
         rows=rows,
-        units=() if physical.bound.search else physical.units,
+        units=() if physical.bound.search else tuple(physical.units),
         workload=physical.workload(threads(physical, choice)),
         operator=choice.operator,
         executor=choice.executor,

@@ -107,7 +107,7 @@ def run(
         planning.plan_ahead(physical, choice.operator, workers, cancelled)
         workload = physical.workload(workers)
         scheduled = Scheduled(
-            choice.operator, choice.executor, physical.units, workload, Cluster.of(physical.bound.options)
+            choice.operator, choice.executor, tuple(physical.units), workload, Cluster.of(physical.bound.options)
         )
         merged = _merged(scheduled, job, physical.bound.refit, watching, cancelled, ledger)
     finally:

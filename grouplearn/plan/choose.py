@@ -68,7 +68,7 @@ def threads(physical: PhysicalPlan, choice: Choice) -> int:
     """
     if choice.executor != "local" or physical.bound.options.workers is not None:
         return choice.workers
-    rows = sum(physical.stats.groups[group].n_rows for unit in physical.units for group in unit.groups)
+    rows = sum(int(tasks.rows.sum()) * len(tasks.first) for tasks in physical.alike)
     values = rows * len(physical.bound.items) / max(1, len(physical.units))
     return choice.workers if values >= THREADED_FROM[physical.bound.learner.access] else 1
 
@@ -248,9 +248,14 @@ def _waits(grouped: Candidate, best: Candidate) -> bool:
 
 
 def _skewed(physical: PhysicalPlan, grouped: Candidate) -> str:
-    sizes = [group.n_rows for group in physical.stats.groups]
+    sizes = physical.stats.rows
     largest = max(range(len(sizes)), key=lambda number: (sizes[number], -number))
-    busy = physical.load_seconds(largest) + sum(unit.cost for unit in physical.units if largest in unit.groups)
+    busy = physical.load_seconds(largest) + sum(
+        float(tasks.seconds[number].sum())
+        for tasks in physical.alike
+        for number, groups in enumerate(tasks.groups)
+        if largest in groups
+    )
     rows = share(sizes[largest] / max(1, physical.stats.n_rows))
     others = "the other waits" if physical.workers == 2 else "others wait"
     return (

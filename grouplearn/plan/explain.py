@@ -62,7 +62,7 @@ def logical_plan(physical: PhysicalPlan) -> Node:
 
 def physical_plan(physical: PhysicalPlan, choice: Choice) -> Node:
     """Return what will be done, from the stored trials down to the extract."""
-    bound, sizes = physical.bound, _sizes(physical)
+    bound, sizes = physical.bound, physical.stats.rows
     rows = sum(sizes)
     amount = amount_of_bytes(rows * cost.row_bytes(physical.stored))
     node = Node(f"Extract: sorted by {_keys(bound)}" if bound.keys else "Extract: all rows")
@@ -113,7 +113,7 @@ def _bar(count: int, most: int) -> str:
 
 def packs(physical: PhysicalPlan) -> list[tuple[int, ...]]:
     """Return the packs of each group: which configurations train together."""
-    return list(dict.fromkeys(unit.configs for unit in physical.units))
+    return list(dict.fromkeys(unit.configs for tasks in physical.alike for unit in tasks.first))
 
 
 def trials(physical: PhysicalPlan) -> str:
@@ -219,10 +219,6 @@ def is_dense(physical: PhysicalPlan) -> bool:
     return physical.width <= DENSE_COLUMNS
 
 
-def _sizes(physical: PhysicalPlan) -> list[int]:
-    return [group.n_rows for group in physical.stats.groups]
-
-
 def _features(physical: PhysicalPlan) -> str:
     items = [item.stored.item for item in physical.bound.items]
     named = ", ".join(item.name if item.encoder == "none" else f"{item.encoder}({item.name})" for item in items)
@@ -258,9 +254,9 @@ def _holdout(bound: BoundTrain) -> str:
 
 
 def _units(physical: PhysicalPlan) -> str:
-    units = physical.units
-    gathered = [unit for unit in units if unit.others]
+    found, every = physical.alike, len(physical.units)
+    gathered = sum(int(tasks.side_by_side.sum()) * len(tasks.first) for tasks in found)
     if not gathered:
-        return f"{len(units):,}"
-    groups = sum(len(unit.groups) for unit in {unit.groups: unit for unit in gathered}.values())
-    return f"{len(units):,}, {counted(groups, 'small group')} side by side in {len(gathered):,} {plural(len(gathered), 'unit')}"
+        return f"{every:,}"
+    groups = sum(len(groups) for tasks in found for groups in tasks.groups if len(groups) > 1)
+    return f"{every:,}, {counted(groups, 'small group')} side by side in {gathered:,} {plural(gathered, 'unit')}"

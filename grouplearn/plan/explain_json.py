@@ -36,7 +36,7 @@ def explain_json(physical: PhysicalPlan, choice: Choice, measured: Measured | No
 
 def _facts(physical: PhysicalPlan) -> dict[str, Any]:
     bound = physical.bound
-    sizes = [group.n_rows for group in physical.stats.groups]
+    sizes = physical.stats.rows
     return {
         "model": bound.name,
         "learner": bound.learner.name,
@@ -96,7 +96,7 @@ def workload(physical: PhysicalPlan, workers: int) -> Workload:
     typical = physical.rates.of(bound.learner.name).typical_epochs
     passes = [cost.passes_of(config, physical.epochs) for config in configs]
     most = max(passes, default=1) if typical is None else typical
-    rows = tuple(group.n_rows for group in physical.stats.groups)
+    rows = physical.stats.rows
     first = configs[0]
     return Workload(
         rows=rows,

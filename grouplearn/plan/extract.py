@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 import numpy as np
@@ -38,8 +39,7 @@ _CORES = os.cpu_count() or 1
 BATCH_BYTES, MOST_BATCH_ROWS = 1 << 25, 1 << 17
 
 
-@dataclass(frozen=True, slots=True)
-class GroupCount:
+class GroupCount(NamedTuple):
     """One group of the statement, after HAVING: its grouping set, key texts and number of rows."""
 
     level: int
@@ -47,7 +47,7 @@ class GroupCount:
     n_rows: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: ``rows`` is kept
 class Statistics:
     """What is known about the rows before they are read: groups in order, the classes, distinct texts per category item.
 
@@ -60,6 +60,11 @@ class Statistics:
     n_rows: int
     lengths: tuple[int, ...] = ()
     label_length: int = 0
+
+    @functools.cached_property
+    def rows(self) -> tuple[int, ...]:
+        """The rows of each group."""
+        return tuple(group.n_rows for group in self.groups)
 
 
 def statistics(judge: Judge, bound: BoundTrain) -> Statistics:
@@ -100,7 +105,7 @@ def _group_counts(judge: Judge, bound: BoundTrain) -> tuple[GroupCount, ...]:
     pieces += [*bound.source, *grouping(bound.statement), f") ORDER BY {', '.join([mask, *names])}"]
     level_of = {_grouping_mask(members, len(keys)): level for level, members in enumerate(bound.sets)}
     rows = judge.rows(*pieces)
-    counts = [GroupCount(level_of[row[1]] if keys else 0, tuple(row[2:]), row[0]) for row in rows]
+    counts = [GroupCount(level_of[row[1]] if keys else 0, row[2:], row[0]) for row in rows]
     return tuple(sorted(counts, key=lambda count: count.level))
 
 

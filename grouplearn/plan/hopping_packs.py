@@ -24,7 +24,9 @@ def planned_for(physical: PhysicalPlan, operator: str, workers: int) -> Physical
     if operator != "mop" or physical.recorded is not None:
         return physical
     shards = hopping_shards(physical.units, physical.workload(workers))
-    wanted = max(map(len, shards.values()), default=1)
+    if not shards:
+        return physical
+    wanted = max(map(len, shards.values()))
     packs = tuple(dict.fromkeys(unit.configs for unit in physical.units if unit.group in shards))
     cut = [unit for unit in repacked(physical, cut_packs(packs, wanted)).units if unit.group in shards]
     whole = [unit for unit in physical.units if unit.group not in shards]

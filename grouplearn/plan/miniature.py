@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
 
 from grouplearn.learners.base import Access
 from grouplearn.plan import cost
+from grouplearn.plan.extract import GroupCount
 from grouplearn.plan.physical import PhysicalPlan
+from grouplearn.plan.units import Alike
 from grouplearn.schedule.messages import Unit
-from grouplearn.schedule.workload import Workload
 
-#: Most tasks that are simulated one by one, and how many there are for each worker at least.
-MOST_TASKS, TASKS_PER_WORKER = 1000, 8
+#: Most tasks that are simulated one by one, about how many units they have, and how many tasks each worker gets at least.
+MOST_TASKS, MOST_UNITS, TASKS_PER_WORKER = 1000, 4000, 8
 #: About how many steps of split groups are simulated, and the fewest epochs: further ones take as long as the last.
 MOST_STEPS, FEWEST_EPOCHS = 1000, 4
 
 
 @dataclass(frozen=True, slots=True)
 class Miniature:
-    """``physical`` with fewer units than the plan has, ``n_units``.
+    """``physical`` with fewer units than the plan has, ``n_units``; a group of it may be a bundle, with the rows of all.
 
-    The groups of a bundle are in ``members``, by the group that stands for them.
+    ``tasks`` says how many of the plan's tasks each group stands for, and ``largest`` how many rows the largest of them
+    has; both are empty where every group is one of the plan.
 
     Where ``epochs`` are fewer than the plan's, what they take is known from two numbers of epochs, this and half of it.
     """
@@ -31,19 +35,21 @@ class Miniature:
     physical: PhysicalPlan
     epochs: int
     n_units: int
-    members: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    tasks: tuple[int, ...] = ()
+    largest: tuple[int, ...] = ()
 
-    def groups(self, group: int) -> tuple[int, ...]:
-        """Return the groups that one stands for."""
-        return self.members.get(group, (group,))
+    def tasks_of(self, group: int) -> int:
+        """Return how many tasks a group stands for."""
+        return self.tasks[group] if self.tasks else 1
 
-    def workload(self, workers: int) -> Workload:
-        """Return what operators need to know, with the rows of a bundle as those of its first group."""
-        whole = self.physical.workload(workers)
-        rows = list(whole.rows)
-        for group, members in self.members.items():
-            rows[group] = sum(whole.rows[each] for each in members)
-        return replace(whole, rows=tuple(rows))
+    def largest_of(self, group: int) -> int:
+        """Return the rows of the largest task that a group stands for."""
+        return self.largest[group] if self.largest else self.physical.stats.rows[group]
+
+    def load_seconds(self, group: int) -> float:
+        """Return the estimated time to make the rows ready of all that a group stands for."""
+        further = (self.tasks_of(group) - 1) * self.physical.rates.machine.load
+        return self.physical.load_seconds(group) + further
 
     def shortened(self, epochs: int) -> Miniature:
         """Return the plan of fewer epochs, and so of as much less work."""
@@ -55,29 +61,31 @@ class Miniature:
 def miniature(physical: PhysicalPlan, workers: int) -> Miniature:
     """Return a plan of which no more is simulated than says how long the whole takes."""
     physical = _of_typical_epochs(physical)
-    workload = physical.workload(workers)
-    options = physical.bound.options
-    if physical.recorded is not None or options.scheduler == "exact":
+    if physical.recorded is not None or physical.bound.options.scheduler == "exact":
         return Miniature(physical, physical.epochs, len(physical.units))
-    tasks: dict[int, list[Unit]] = defaultdict(list)
-    for unit in physical.units:
-        tasks[unit.group].append(unit)
-    split = [units for units in tasks.values() if _splits(units, workload)]
-    cut = sum(len(units) * min(workers, workload.blocks_of(units[0])) for units in split)
+    found = physical.alike
+    split = [~tasks.whole & (tasks.rows > physical.block_rows) for tasks in found]
+    cut = sum(_steps(tasks, mask, workers, physical.block_rows) for tasks, mask in zip(found, split, strict=True))
     epochs = min(physical.epochs, max(FEWEST_EPOCHS, MOST_STEPS // (2 * cut))) if cut else physical.epochs
     if physical.bound.learner.access is Access.SAMPLING:
         epochs = physical.epochs  # a gang's step is all epochs
-    most = max(MOST_TASKS, TASKS_PER_WORKER * workers)
-    if len(tasks) <= most:
+    n_tasks = sum(len(tasks.groups) for tasks in found)
+    fewest = TASKS_PER_WORKER * workers
+    most = max(fewest, min(MOST_TASKS, MOST_UNITS * n_tasks // max(1, len(physical.units))))
+    if n_tasks <= most:
         return Miniature(physical, epochs, len(physical.units))
-    kept = [unit for units in split for unit in units]
-    members: dict[int, tuple[int, ...]] = {}
-    cut_groups = {units[0].group for units in split}
-    for bundle in _bundles([units for group, units in tasks.items() if group not in cut_groups], most):
-        members[bundle[0][0].group] = tuple(unit[0].group for unit in bundle)
-        kept += _joined(bundle)
-    units = tuple(replace(unit, id=number) for number, unit in enumerate(kept))
-    return Miniature(replace(physical, units=units), epochs, len(physical.units), members)
+    bundles = [
+        (tasks, [place]) for tasks, mask in zip(found, split, strict=True) for place in np.flatnonzero(mask).tolist()
+    ]
+    for tasks, mask in zip(found, split, strict=True):
+        bundles += ((tasks, places) for places in _bundles(tasks, mask, most // len(found)))
+    return _bundled(physical, epochs, bundles)
+
+
+def _steps(tasks: Alike, split: npt.NDArray[np.bool_], workers: int, block_rows: int) -> int:
+    """Return about how many steps of an epoch the tasks take that are split."""
+    blocks = -(-tasks.rows[split] // block_rows)
+    return len(tasks.first) * int(np.minimum(workers, blocks).sum())
 
 
 def _of_typical_epochs(physical: PhysicalPlan) -> PhysicalPlan:
@@ -88,30 +96,38 @@ def _of_typical_epochs(physical: PhysicalPlan) -> PhysicalPlan:
     return replace(physical, epochs=max(1, passes)) if sums else physical
 
 
-def _splits(units: Sequence[Unit], workload: Workload) -> bool:
-    first = units[0]
-    return not first.stays_whole and workload.rows[first.group] > workload.block_rows
+def _bundles(tasks: Alike, split: npt.NDArray[np.bool_], most: int) -> list[list[int]]:
+    """Return the tasks that stay whole, those of about equal cost together: the largest stand alone."""
+    (whole,) = np.nonzero(~split)
+    by_cost = whole[np.argsort(-tasks.seconds[whole, 0], kind="stable")].tolist()
+    alone = max(1, most // 2)
+    rest = by_cost[alone:]
+    size = max(1, math.ceil(len(rest) / alone))
+    return [*([task] for task in by_cost[:alone]), *(rest[start : start + size] for start in range(0, len(rest), size))]
 
 
-def _bundles(tasks: Sequence[list[Unit]], most: int) -> list[list[list[Unit]]]:
-    """Return tasks of the same packs and folds, of about equal cost, together: the largest stand alone."""
-    alike: dict[tuple[tuple[tuple[int, ...], int, int], ...], list[list[Unit]]] = defaultdict(list)
-    for units in tasks:
-        alike[tuple((unit.configs, unit.fold, unit.folds) for unit in units)].append(units)
-    found: list[list[list[Unit]]] = []
-    for same in alike.values():
-        by_cost = sorted(same, key=lambda units: (-units[0].cost, units[0].id))
-        alone = max(1, most // (2 * len(alike)))
-        found += ([units] for units in by_cost[:alone])
-        rest = by_cost[alone:]
-        size = math.ceil(len(rest) / alone)
-        found += (rest[start : start + size] for start in range(0, len(rest), max(1, size)))
-    return found
+def _bundled(physical: PhysicalPlan, epochs: int, bundles: Sequence[tuple[Alike, list[int]]]) -> Miniature:
+    """Return the plan of one group per bundle."""
+    stats = physical.stats
+    units: list[Unit] = []
+    groups: list[GroupCount] = []
+    for number, (tasks, places) in enumerate(bundles):
+        joined = (
+            replace(unit, group=number, id=first) for first, unit in enumerate(_joined(tasks, places), len(units))
+        )
+        units.extend(joined)
+        first = stats.groups[tasks.groups[places[0]][0]]
+        groups.append(first._replace(n_rows=int(tasks.rows[places].sum())))
+    small = replace(physical, units=tuple(units), stats=replace(stats, groups=tuple(groups)))
+    counts = tuple(len(places) for _, places in bundles)
+    largest = tuple(int(tasks.rows[places].max()) for tasks, places in bundles)
+    return Miniature(small, epochs, len(physical.units), counts, largest)
 
 
-def _joined(bundle: Sequence[list[Unit]]) -> list[Unit]:
-    """Return the units of a bundle's first task, with the cost of all; it stays whole."""
-    if len(bundle) == 1:
-        return bundle[0]
-    columns = zip(*bundle, strict=True)
-    return [replace(column[0], cost=sum(unit.cost for unit in column), others=(), stacked=True) for column in columns]
+def _joined(tasks: Alike, places: Sequence[int]) -> list[Unit]:
+    """Return the units of a bundle's first task, with the cost of all; a bundle stays whole."""
+    units = tasks.units(places[0])
+    if len(places) == 1 and not units[0].others:
+        return units
+    costs = tasks.seconds[places].sum(axis=0).tolist()
+    return [replace(unit, cost=cost, others=(), stacked=True) for unit, cost in zip(units, costs, strict=True)]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import functools
+import itertools
 import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from grouplearn.data.arrays import block_rows
 from grouplearn.data.encoders import DENSE_COLUMNS, needs_no_fit
@@ -27,6 +29,7 @@ from grouplearn.plan.bound import BoundTrain
 from grouplearn.plan.coefficients import Rates
 from grouplearn.plan.definition import ModelDefinition
 from grouplearn.plan.extract import Statistics
+from grouplearn.plan.units import Alike, Units, alike
 from grouplearn.plan.unused import Unused
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.workload import Hops, Visits, Workload
@@ -67,7 +70,7 @@ class PhysicalPlan:
     epochs: int
     width: int
     workers: int
-    units: tuple[Unit, ...]
+    units: Sequence[Unit]
     rates: Rates = field(default_factory=Rates)
     recorded: Visits | None = None
     unused: Unused = field(default_factory=Unused)
@@ -77,7 +80,7 @@ class PhysicalPlan:
         options = self.bound.options
         return Workload(
             access=self.bound.learner.access.value,
-            rows=tuple(group.n_rows for group in self.stats.groups),
+            rows=self.stats.rows,
             workers=workers,
             epochs=self.epochs if self.bound.learner.default_epochs is not None else 1,
             block_rows=self.block_rows,
@@ -115,7 +118,7 @@ class PhysicalPlan:
 
     def load_seconds(self, group: int) -> float:
         """Return the estimated time to make a group's rows ready on a worker."""
-        return cost.load_seconds(self.stats.groups[group].n_rows, self.stored, self.rates)
+        return cost.load_seconds(self.stats.rows[group], self.stored, self.rates)
 
     def configs_of(self, unit: Unit) -> tuple[Config, ...]:
         """Return the configurations of a unit's pack."""
@@ -135,7 +138,12 @@ class PhysicalPlan:
     @property
     def serial_seconds(self) -> float:
         """Estimated time on one worker."""
-        return sum(unit.cost for unit in self.units)
+        return sum(float(tasks.seconds.sum()) for tasks in self.alike)
+
+    @property
+    def alike(self) -> tuple[Alike, ...]:
+        """The units by what is alike in them."""
+        return alike(self.units, self.stats.rows)
 
 
 def plan(bound: BoundTrain, stats: Statistics, rates: Rates | None = None) -> PhysicalPlan:
@@ -228,16 +236,16 @@ def gather_small_groups(bound: BoundTrain, stats: Statistics, task: Task, width:
     """
     if isinstance(bound.learner, SideBySideLearner) and width <= DENSE_COLUMNS:
         whole = bound.options.operator in WHOLE_OPERATORS
-        return stand_abreast([group.n_rows for group in stats.groups], width, whole)
+        return stand_abreast(stats.rows, width, whole)
     if not solves(bound, task, width):
         return tuple((number,) for number in range(len(stats.groups)))
     by_size: dict[int, list[int]] = {}
     large: list[tuple[int, ...]] = []
-    for number, group in enumerate(stats.groups):
-        if group.n_rows > SMALL_ROWS:
+    for number, n_rows in enumerate(stats.rows):
+        if n_rows > SMALL_ROWS:
             large.append((number,))
         else:
-            by_size.setdefault(group.n_rows.bit_length(), []).append(number)
+            by_size.setdefault(n_rows.bit_length(), []).append(number)
     share = math.ceil(sum(map(len, by_size.values())) / WANTED_UNITS)
     gathered = [
         tuple(members[start : start + most])
@@ -257,19 +265,19 @@ def stand_abreast(rows: Sequence[int], width: int, whole: bool) -> tuple[tuple[i
     """
     most = MAX_ABREAST_VALUES // width
     short = max(SMALL_ROWS, min(sum(rows) // WANTED_UNITS, most) // 2) if whole else SMALL_ROWS
-    beside = sorted(
-        (number for number, count in enumerate(rows) if count <= short), key=lambda each: (-rows[each], each)
-    )
-    share = min(most, max(SMALL_ROWS, math.ceil(sum(rows[number] for number in beside) / WANTED_UNITS)))
+    sizes = np.array(rows, np.int64)
+    (beside,) = np.nonzero(sizes <= short)
+    longest_first = beside[np.argsort(-sizes[beside], kind="stable")].tolist()
+    share = min(most, max(SMALL_ROWS, math.ceil(int(sizes[beside].sum()) / WANTED_UNITS)))
     gathered: list[list[int]] = []
     held = 0
-    for number in beside:
+    for number in longest_first:
         if not gathered or held + rows[number] > share or len(gathered[-1]) == MAX_GATHERED:
             gathered.append([])
             held = 0
         gathered[-1].append(number)
         held += rows[number]
-    alone = ((number,) for number, count in enumerate(rows) if count > short)
+    alone = ((number,) for number in np.flatnonzero(sizes > short).tolist())
     return tuple(sorted([*alone, *(tuple(sorted(unit)) for unit in gathered)]))
 
 
@@ -305,30 +313,29 @@ def _units(
     width: int,
     gathered: tuple[tuple[int, ...], ...],
     rates: Rates,
-) -> tuple[Unit, ...]:
+) -> Units:
     outputs = len(stats.classes) if task is Task.MULTICLASS else 1
     together = bound.holdout.folds if folds_in_one_pass(bound, width) else 0
     folds = (-1,) if together else (*range(bound.holdout.folds), -1)
     stored, solved = _stored(bound, width), solves(bound, task, width)
-    units: list[Unit] = []
+    sizes = np.array(stats.rows, np.int64)
 
-    @functools.cache  # of many thousand groups, many have the same number of rows
     def estimated(pack: tuple[int, ...], n_rows: int, groups: int) -> float:
         configs = tuple(bound.configs[config] for config in pack)
         most = _abreast(bound.learner, Problem(task, stored, len(stats.classes)), configs) if groups > 1 else 1
         beside = min(most, groups)
         return cost.unit_seconds(bound.learner, configs, n_rows, stored, epochs, outputs, groups, rates, beside)
 
-    for number, *others in gathered:
-        n_rows = sum(stats.groups[group].n_rows for group in (number, *others))
-        stacked = solved and stats.groups[number].n_rows <= SMALL_ROWS
-        for pack in packs:
-            seconds = estimated(pack, n_rows, 1 + len(others))
-            units.extend(
-                Unit(first, number, pack, fold, seconds, tuple(others), together, stacked)
-                for first, fold in enumerate(folds, len(units))
-            )
-    return tuple(units)
+    members = np.fromiter(map(len, gathered), np.int64, len(gathered))
+    placed = np.fromiter(itertools.chain.from_iterable(gathered), np.int64, int(members.sum()))
+    starts = np.cumsum(members) - members
+    n_rows = np.add.reduceat(sizes[placed], starts) if len(gathered) else sizes[:0]
+    stacked = (sizes[placed[starts]] <= SMALL_ROWS) & solved
+    # Of many thousand groups, many have the same number of rows.
+    distinct, which = np.unique(np.stack([n_rows, members], axis=1), axis=0, return_inverse=True)
+    costs = [[estimated(pack, rows, groups) for pack in packs] for rows, groups in distinct.tolist()]
+    seconds = np.array(costs, np.float64).reshape(len(distinct), len(packs))[which.reshape(-1)]
+    return Units(gathered, packs, folds, together, stacked, n_rows, seconds)
 
 
 def _abreast(learner: Learner, problem: Problem, configs: Sequence[Config]) -> int:

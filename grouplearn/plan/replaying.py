@@ -51,7 +51,7 @@ def check_same(judge: Judge, bound: BoundTrain, earlier: Earlier) -> None:
 def repeated(judge: Judge, physical: PhysicalPlan, earlier: Earlier) -> PhysicalPlan:
     """Return the plan that repeats the earlier run; raise where its rows were others."""
     units = _units_of(physical, earlier)
-    if units is None or tuple(group.n_rows for group in physical.stats.groups) != earlier.rows:
+    if units is None or physical.stats.rows != earlier.rows:
         message = f'model "{earlier.name}" was trained on other rows: its groups are not those of this statement'
         raise judge.error(message, replay_span(physical.bound), "A run is repeated on the rows that it had.")
     return replace(physical, units=units, recorded=earlier.visits)
