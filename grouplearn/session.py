@@ -79,12 +79,13 @@ _CHANGES = ("WITH", "CREATE", "INSERT", "COPY", "UPDATE", "DELETE", "MERGE")
 
 @dataclass(frozen=True, slots=True)
 class _Trained:
-    """A model just trained and stored: how it was planned, and its identity."""
+    """A model just trained and stored: how it was planned, its identity, and how long each unit took."""
 
     physical: PhysicalPlan
     choice: Choice
     definition: ModelDefinition
     model: str
+    seconds: Mapping[int, float]
 
 
 class Session:
@@ -186,6 +187,7 @@ class Session:
         trained = self._run(statement, judge)
         if trained is None:
             return _nothing_trained(statement)
+        calibration.note_run(trained.physical, trained.choice, trained.seconds)
         validated = trained.physical.bound.holdout.kind != "none"
         return best_sql(
             self._connection, trained.definition, trained.model, trained.physical.bound.catalog, validated=validated
@@ -239,7 +241,8 @@ class Session:
             model = self._databases.write(catalog, store_it, statement.name.span, judge)
             finish(directory, self._databases)
             self._left = directory.durable
-        return None if model is None else _Trained(physical, choice, stored, model)
+        seconds = {result.unit.id: result.busy for result in outcome.units}
+        return None if model is None else _Trained(physical, choice, stored, model, seconds)
 
     def _resume(self, statement: ResumeModel, judge: Judge) -> str:
         self._left = True

@@ -13,3 +13,4 @@ settings.load_profile("grouplearn")
 def no_calibration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test plans with the default coefficients, whatever was measured on the machine it runs on."""
     monkeypatch.setenv("GROUPLEARN_CALIBRATION", str(tmp_path / "calibration.json"))
+    monkeypatch.setenv("GROUPLEARN_CALIBRATE_RUNS", "off")

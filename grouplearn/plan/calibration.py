@@ -2,22 +2,29 @@
 
 A calibration says how fast this machine is. A database moves to other machines, may be read-only, and rolls back; so the
 file is ``$XDG_CACHE_HOME/grouplearn/calibration.json`` (``~/.cache``), or what ``GROUPLEARN_CALIBRATION`` names. Losing it
-loses nothing but the time to measure again.
+loses nothing but the time to measure again. CALIBRATE, EXPLAIN ANALYZE and every longer TRAIN write to it, the latter unless
+``GROUPLEARN_CALIBRATE_RUNS`` is ``off``.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
 from grouplearn.errors import OperationalError, render
-from grouplearn.plan.coefficients import DEFAULTS, UNKNOWN, Coefficients, Machine, Rates
-from grouplearn.plan.measured import Measured
+from grouplearn.plan.choose import Choice
+from grouplearn.plan.coefficients import DEFAULTS, UNKNOWN, Coefficients, Machine, Rates, of_runs
+from grouplearn.plan.measured import Measured, asked_for
+from grouplearn.plan.physical import PhysicalPlan
 
 _VERSION = 1
+#: As many of the latest runs of a learner are looked at.
+MOST_RUNS = 8
 
 
 def path() -> Path:
@@ -30,13 +37,14 @@ def path() -> Path:
 def load() -> Rates:
     """Return the stored coefficients, defaults where none are; raises OperationalError for a file that is not ours."""
     document = _read()
-    learners, dates = dict(DEFAULTS), {}
+    learners, dates, runs = dict(DEFAULTS), {}, {}
     for name, stored in document["learners"].items():
         known = {field.name: stored[field.name] for field in fields(Coefficients) if field.name in stored}
         learners[name] = replace(DEFAULTS.get(name, UNKNOWN), **known)
         if "measured" in stored:
             dates[name] = stored["measured"]
-    return Rates(learners, replace(Machine(), **document["machine"]), dates)
+        runs[name] = tuple(stored.get("runs", ()))
+    return Rates(learners, replace(Machine(), **document["machine"]), dates, runs)
 
 
 def store_learner(name: str, measured: Coefficients, date: str) -> None:
@@ -47,10 +55,29 @@ def store_learner(name: str, measured: Coefficients, date: str) -> None:
 
 
 def store_correction(name: str, factor: float) -> None:
-    """Keep what a real run said about a learner's coefficients."""
+    """Keep what EXPLAIN ANALYZE said about a learner's coefficients, and forget what runs have said before."""
     document = _read()
-    document["learners"].setdefault(name, {})["correction"] = factor
+    document["learners"].setdefault(name, {}).update(correction=factor, runs=[factor])
     _write(document)
+
+
+def note_run(physical: PhysicalPlan, choice: Choice, seconds: Mapping[int, float]) -> None:
+    """Keep the correction that a run asks for, by the seconds of its units, beside those of the latest runs.
+
+    Where nothing can be kept, nothing is: the model is stored. What another process keeps at the same time may be lost, and
+    with it an estimate that is a little better. No model depends on estimates: they say what runs where and when.
+    """
+    if os.environ.get("GROUPLEARN_CALIBRATE_RUNS") == "off":
+        return
+    factor, name = asked_for(physical, choice, seconds), physical.bound.learner.name
+    if factor is None:
+        return
+    with suppress(OperationalError):
+        document = _read()
+        stored = document["learners"].setdefault(name, {})
+        runs = [*stored.get("runs", ()), factor][-MOST_RUNS:]
+        stored.update(correction=of_runs(runs), runs=runs)
+        _write(document)
 
 
 def keep_correction(learner: str, measured: Measured) -> Measured:
@@ -98,7 +125,10 @@ def _checked(document: Any) -> dict[str, Any]:
     numbers = list(document["machine"].values())
     for stored in document["learners"].values():
         names = {field.name for field in fields(Coefficients)}
-        replace(UNKNOWN, **{name: value for name, value in stored.items() if name != "measured"})
+        replace(UNKNOWN, **{name: value for name, value in stored.items() if name not in ("measured", "runs")})
+        runs = stored.get("runs", [])
+        if not all(isinstance(factor, int | float) and 0 < factor < float("inf") for factor in runs):
+            raise ValueError("a correction that is not a number above 0")
         numbers += [value for name, value in stored.items() if name in names and value is not None]
     if not all(isinstance(number, int | float) and 0 <= number < float("inf") for number in numbers):
         raise ValueError("a coefficient that is not a number of at least 0")

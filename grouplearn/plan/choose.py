@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from grouplearn.learners.base import Access
 from grouplearn.plan import legality, memory, searching
 from grouplearn.plan.amounts import amount_of_bytes, counted, rounded_seconds, share, two_digits
-from grouplearn.plan.physical import RAY_REPAYS_SECONDS, PhysicalPlan
+from grouplearn.plan.physical import RAY_REPAYS_SECONDS, RAY_REPAYS_WITHIN, PhysicalPlan
 from grouplearn.schedule.operators import OPERATORS
 
 _AS_ASKED = "as asked"
@@ -166,6 +166,9 @@ def executor(physical: PhysicalPlan, ray_installed: bool) -> tuple[str, str]:
     """Return where the statement runs, unless its operator runs elsewhere only, and why."""
     if physical.bound.options.executor != "auto":
         return physical.bound.options.executor, _AS_ASKED
+    within = physical.bound.options.within
+    if within is not None and within < RAY_REPAYS_WITHIN:
+        return "local", f"WITHIN {within:g} SECONDS is too short a time to start Ray in (from {RAY_REPAYS_WITHIN:g} s)"
     repays = physical.serial_seconds >= RAY_REPAYS_SECONDS and physical.workers > 1
     work = f"about {rounded_seconds(physical.serial_seconds)} of work"
     reason = f"{work} {'repays' if repays else 'does not repay'} starting Ray (from {RAY_REPAYS_SECONDS:g} s)"

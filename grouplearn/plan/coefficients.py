@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from grouplearn.plan.amounts import counted
+
 #: The machine that the defaults were measured on.
 MEASURED_ON = "2 cores of an x86-64 cloud server, 2.6 GHz, one thread"
 #: A pilot run may correct an estimate by at most this factor in one go: beyond it, something else is wrong.
@@ -102,26 +104,38 @@ UNKNOWN = Coefficients(gradient=1e-8, row=1e-8, update=1e-4, step=1e-4, read=1e-
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """The coefficients that planning uses; ``calibrated`` says when (ISO date) they were measured here, if they were."""
+    """The coefficients that planning uses; ``calibrated`` says when (ISO date) they were measured here, if they were.
+
+    ``runs`` has the corrections that the latest runs of a learner asked for, the newest last.
+    """
 
     learners: Mapping[str, Coefficients] = field(default_factory=lambda: DEFAULTS)
     machine: Machine = field(default_factory=Machine)
     calibrated: Mapping[str, str] = field(default_factory=dict)
+    runs: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     def of(self, learner: str) -> Coefficients:
         """Return the learner's coefficients, or those of an unknown one."""
         return self.learners.get(learner, UNKNOWN)
 
     def said(self, learner: str) -> str:
-        """Return where the coefficients of a learner come from, in words."""
-        date = self.calibrated.get(learner)
-        source = (
-            f"calibrated on this machine on {date}"
-            if date
-            else "defaults, within a factor of about 5; CALIBRATE measures this machine"
-        )
+        """Return where the coefficients of a learner come from, in words, and how well they fit what has run here."""
+        date, runs = self.calibrated.get(learner), self.runs.get(learner, ())
+        source = f"calibrated on this machine on {date}" if date else "defaults"
+        if not runs:
+            return source if date else f"{source}, within a factor of about 5; CALIBRATE measures this machine"
         factor = self.of(learner).correction
-        return source if factor == 1.0 else f"{source}; times {factor:.2g} after EXPLAIN ANALYZE"
+        corrected = f"{source}, times {factor:.2g} after {counted(len(runs), 'run')} on this machine"
+        if len(runs) == 1:
+            return corrected
+        return (
+            f"{corrected}, which took {min(runs) / factor:.2g} to {max(runs) / factor:.2g} times what is now estimated"
+        )
+
+
+def of_runs(runs: Sequence[float]) -> float:
+    """Return the correction that runs ask for together: the median, as single runs are disturbed, or of other rows."""
+    return statistics.median(runs)
 
 
 def corrected(known: Coefficients, measurements: Sequence[tuple[float, float]]) -> Coefficients:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from grouplearn.plan.amounts import amount_of_bytes, counted, rounded_seconds, share
 from grouplearn.plan.choose import Choice
-from grouplearn.plan.coefficients import Coefficients, corrected, pilot_ratio
+from grouplearn.plan.coefficients import PILOT_SECONDS, Coefficients, corrected, pilot_ratio
 from grouplearn.plan.explain import unit_groups, unit_label
 from grouplearn.plan.gantt import Bar
 from grouplearn.plan.physical import PhysicalPlan
@@ -76,6 +77,26 @@ def compare(physical: PhysicalPlan, choice: Choice, rows: Iterable[Ran], before:
     estimated = replace(_part(chosen.makespan, chosen.idle, chosen.used, estimates), moved=chosen.network_bytes)
     measured = replace(_measured_part(ran, seconds, choice.workers), moved=moved)
     return Measured(estimated, measured, after, ratio, verdict, bars)
+
+
+def asked_for(physical: PhysicalPlan, choice: Choice, seconds: Mapping[int, float]) -> float | None:
+    """Return the correction that a run asks for, by the seconds of its units; None where it says nothing about estimates.
+
+    Short units count together. A run that ended early, or trained other units than were planned, says nothing.
+    """
+    options = physical.bound.options
+    if physical.bound.search is not None or options.within is not None or options.early_stopping is not None:
+        return None
+    pairs: list[tuple[float, float]] = []
+    estimated = measured = 0.0
+    for unit, estimate in _estimates(physical, choice).items():
+        estimated, measured = estimated + estimate, measured + seconds.get(unit, math.nan)
+        if estimated >= PILOT_SECONDS:
+            pairs.append((estimated, measured))
+            estimated = measured = 0.0
+    known = [pair for pair in pairs if not math.isnan(pair[1])]
+    after = corrected(physical.rates.of(physical.bound.learner.name), known).correction
+    return None if pilot_ratio(known) is None else after
 
 
 def comparison(measured: Measured) -> list[tuple[str, str, str]]:

@@ -51,6 +51,8 @@ WANTED_UNITS = 8
 
 #: Estimated single-thread seconds from which starting Ray (2 to 4 s, 0.7 GB) is repaid.
 RAY_REPAYS_SECONDS = 120.0
+#: Seconds of WITHIN from which that is so: in less, most of the time would go into the start (7 s on a busy machine).
+RAY_REPAYS_WITHIN = 30.0
 
 
 @dataclass(frozen=True, slots=True)

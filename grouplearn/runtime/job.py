@@ -197,6 +197,13 @@ class UnitResult:
         return sum(step.fetched for step in self.steps)
 
     @property
+    def busy(self) -> float:
+        """Seconds that workers were busy with it."""
+        if not self.steps:
+            return self.ended - self.started
+        return sum(step.ended - step.started for step in self.steps)
+
+    @property
     def failed(self) -> int:
         """Number of trials without a model."""
         if self.pack is not None:

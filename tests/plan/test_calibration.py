@@ -1,17 +1,25 @@
 """Coefficients that are measured, kept in a file, corrected by runs, and used by later plans."""
 
 import json
+import statistics
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import duckdb
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plans import candidate, planned
 
 import grouplearn
+from grouplearn import planning
 from grouplearn.errors import Cancelled, OperationalError
-from grouplearn.plan import calibration
+from grouplearn.plan import calibration, coefficients, legality, measured
+from grouplearn.plan.choose import choose
 from grouplearn.plan.coefficients import DEFAULTS, Machine, Rates, corrected
+from grouplearn.plan.measured import asked_for
+from grouplearn.plan.physical import plan
 from grouplearn.runtime import calibrate
 from grouplearn.runtime.calibrate import Sample, fitted
 
@@ -32,7 +40,7 @@ def test_what_is_stored_is_loaded() -> None:
     assert rates.of("mlp") == replace(DEFAULTS["mlp"], correction=1.5)
     assert rates.machine.network == 7e8
     assert rates.said("gbdt") == "calibrated on this machine on 2026-01-31"
-    assert rates.said("mlp").endswith("CALIBRATE measures this machine; times 1.5 after EXPLAIN ANALYZE")
+    assert rates.said("mlp") == "defaults, times 1.5 after 1 run on this machine"
     assert calibration.forget() is True
     assert calibration.load() == Rates()
 
@@ -56,6 +64,8 @@ def test_the_file_is_in_the_cache_of_the_user(monkeypatch: pytest.MonkeyPatch, t
         json.dumps({"version": 1, "machine": {"network": 0}, "learners": {}}),
         json.dumps({"version": 1, "machine": {}, "learners": {"mlp": {"correction": -1}}}),
         json.dumps({"version": 1, "machine": {}, "learners": {"mlp": {"row": "fast"}}}),
+        json.dumps({"version": 1, "machine": {}, "learners": {"mlp": {"runs": [0]}}}),
+        json.dumps({"version": 1, "machine": {}, "learners": {"mlp": {"runs": 3}}}),
     ],
 )
 def test_a_file_that_is_not_ours_is_refused_with_a_way_out(text: str) -> None:
@@ -136,3 +146,93 @@ def test_an_interrupted_calibration_keeps_nothing() -> None:
     with pytest.raises(Cancelled, match="nothing was stored"):
         calibrate.measure_learner("linear_regression", lambda: True)
     assert calibration.load() == Rates()
+
+
+@pytest.fixture
+def runs_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GROUPLEARN_CALIBRATE_RUNS")
+    monkeypatch.setattr(measured, "PILOT_SECONDS", 1e-5)
+    monkeypatch.setattr(coefficients, "PILOT_SECONDS", 1e-5)
+
+
+TRAIN = "TRAIN OR REPLACE MODEL m USING linear_regression PREDICT y FEATURES (x) FROM t GROUP BY g"
+
+
+@pytest.fixture
+def con() -> Iterator[grouplearn.Connection]:
+    with grouplearn.connect(progress=False) as connection:
+        connection.execute("CREATE TABLE t AS SELECT i % 5 AS g, i % 7 AS x, i % 11 AS y FROM range(50000) AS r(i)")
+        yield connection
+
+
+def said(con: grouplearn.Connection) -> str:
+    (line,) = (
+        line for (line,) in con.execute(f"EXPLAIN {TRAIN}").fetchall() if "estimates of linear_regression" in line
+    )
+    return line.partition(": ")[2]
+
+
+@pytest.mark.usefixtures("runs_count")
+def test_every_run_corrects_later_estimates_and_explain_says_so(con: grouplearn.Connection) -> None:
+    assert said(con) == "defaults, within a factor of about 5; CALIBRATE measures this machine"
+    con.execute(TRAIN)
+    factor = calibration.load().of("linear_regression").correction
+    assert factor != 1.0
+    assert said(con) == f"defaults, times {factor:.2g} after 1 run on this machine"
+    for _ in range(calibration.MOST_RUNS):
+        con.execute(TRAIN)
+    runs = calibration.load().runs["linear_regression"]
+    assert len(runs) == calibration.MOST_RUNS
+    assert calibration.load().of("linear_regression").correction == statistics.median(runs)
+    assert "after 8 runs on this machine, which took " in said(con)
+    calibration.store_learner("linear_regression", DEFAULTS["linear_regression"], "2026-01-31")
+    assert said(con) == "calibrated on this machine on 2026-01-31"  # of other coefficients, those runs say nothing
+
+
+def test_runs_ask_for_what_they_took() -> None:
+    with duckdb.connect() as plain:
+        plain.execute("CREATE TABLE t AS SELECT i % 400 AS g, i AS x, i AS y FROM range(80000) AS r(i)")
+        physical = planned(plain, TRAIN.replace("linear_regression", "gbdt"), workers=1)
+        stops = planned(plain, TRAIN.replace("linear_regression", "gbdt") + " WITHIN 1 HOUR", workers=1)
+    choice = choose(physical, [candidate("group_task_parallel", 1.0, units=400, loads=0)], False)
+    assert max(unit.cost for unit in physical.units) < 0.1
+    took = {unit.id: 3 * unit.cost for unit in physical.units}
+    assert asked_for(physical, choice, took) == pytest.approx(3)
+    assert asked_for(physical, choice, took | {0: 100.0}) == pytest.approx(3)  # one was disturbed
+    assert asked_for(physical, choice, {unit: took[unit] for unit in range(300)}) == pytest.approx(3)  # some are lost
+    assert asked_for(physical, choice, {}) is None
+    assert asked_for(stops, choice, took) is None
+
+
+@pytest.mark.usefixtures("runs_count")
+def test_what_cannot_be_kept_does_not_matter_to_train(
+    con: grouplearn.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GROUPLEARN_CALIBRATION", "/proc/nowhere/calibration.json")
+    con.execute(TRAIN)
+    assert con.execute("SELECT count(*) FROM m").fetchall() == [(5,)]
+
+
+def test_runs_keep_nothing_where_they_shall_not(con: grouplearn.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measured, "PILOT_SECONDS", 1e-5)
+    monkeypatch.setattr(coefficients, "PILOT_SECONDS", 1e-5)
+    con.execute(TRAIN)
+    assert not calibration.path().exists()
+
+
+@pytest.mark.parametrize("learner", ["linear_regression", "logistic_regression", "gbdt", "mlp"])
+@pytest.mark.parametrize("factor", [1e-3, 1e3])
+def test_no_model_depends_on_a_correction(learner: str, factor: float) -> None:
+    with duckdb.connect() as plain:
+        plain.execute(
+            "CREATE TABLE t AS SELECT greatest(0, i // 1000 - 50) AS g, i % 7 AS x, i % 11 > 4 AS y FROM range(70000) r(i)"
+        )
+        label = "y" if learner != "linear_regression" else "x + 1 AS y"
+        text = f"TRAIN MODEL m USING {learner} PREDICT {label} FEATURES (x) FROM t GROUP BY g"
+        before = planned(plain, text, workers=2)
+    known = Rates(learners={learner: replace(DEFAULTS[learner], correction=factor)})
+    after = plan(before.bound, before.stats, known)
+    ours, theirs = ([replace(unit, cost=0.0) for unit in each.units] for each in (before, after))
+    assert ours == theirs
+    chosen = planning.choose(after, lambda: False)
+    assert not legality.changes_models(chosen.operator, after.bound.learner.access)

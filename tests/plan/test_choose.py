@@ -156,3 +156,15 @@ def test_threads_are_used_where_they_help_or_are_asked_for(con: duckdb.DuckDBPyC
             seen[learner, bool(options)] = threads(physical, choice)
     assert [seen[learner, False] for learner in ("gbdt", "logistic_regression", "mlp")] == [2, 1, 1]
     assert all(seen[learner, True] == 2 for learner in ("gbdt", "logistic_regression", "mlp"))
+
+
+def test_a_run_that_ends_soon_does_not_start_ray(con: duckdb.DuckDBPyConnection) -> None:
+    text = TRAIN.format(learner="mlp") + " WITHIN {} SECONDS WITH (epochs = 10000000)"
+    work = [candidate("group_task_parallel", 1000.0)]
+    assert choose(planned(con, text.format(40), workers=2), work, True).executor == "ray"
+    short = choose(planned(con, text.format(2), workers=2), work, True)
+    assert (short.executor, short.reason) == (
+        "local",
+        "WITHIN 2 SECONDS is too short a time to start Ray in (from 30 s)",
+    )
+    assert choose(planned(con, text.format(2), workers=2, executor="ray"), work, True).executor == "ray"
