@@ -176,7 +176,7 @@ def costs_of(small: Miniature) -> Costs:
         overhead=overhead,
         bandwidth=machine.network,
         latency=machine.latency,
-        exchange_latency=machine.exchange,
+        exchange_latency=physical.round_seconds,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from grouplearn.plan import cost, explain
@@ -86,7 +86,8 @@ def _closed_form(candidate: Candidate, physical: PhysicalPlan, workers: int) -> 
     if form is None:
         return None
     known = physical.rates.of(physical.bound.learner.name)
-    parts = form(workload(physical, workers), known, physical.rates.machine)
+    machine = replace(physical.rates.machine, exchange=physical.round_seconds)
+    parts = form(workload(physical, workers), known, machine)
     return asdict(parts) | {"total": parts.total(workers)}
 
 

@@ -99,6 +99,12 @@ class PhysicalPlan:
         return machine.ray_unit if self.bound.options.executor == "ray" else machine.local_unit
 
     @property
+    def round_seconds(self) -> float:
+        """Estimated time of a round in which the workers of a gang wait for each other: of a leaf, or of a batch."""
+        machine = self.rates.machine
+        return machine.descend if self.bound.learner.access is Access.SEQUENTIAL else machine.exchange
+
+    @property
     def kept_row_seconds(self) -> float:
         """Estimated time per row and config to keep, between steps of a unit, the scores that AUC is computed from."""
         in_memory = self.bound.options.executor != "ray"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import duckdb
 import pytest
+from plans import planned
 
 import grouplearn
 from grouplearn import planning
@@ -54,3 +57,21 @@ def test_what_may_be_chosen_is_simulated(
         simulated.clear()
         con.execute(f"{explain} {statement}")
         assert simulated == EVERY
+
+
+@pytest.mark.parametrize(
+    ("learner", "coefficient", "other"), [("mlp", "descend", "exchange"), ("gbdt", "exchange", "descend")]
+)
+def test_a_gang_waits_in_every_batch_or_leaf(learner: str, coefficient: str, other: str) -> None:
+    with duckdb.connect() as con:
+        con.execute("CREATE TABLE t AS SELECT i % 7 AS x, i % 3 > 1 AS y FROM range(40000) r(i)")
+        text = f"TRAIN MODEL m USING {learner} PREDICT y FEATURES (x) FROM t WITH (operator = 'data_parallel')"
+        physical = planned(con, text, workers=2)
+
+    def makespan(**machine: float) -> float:
+        rates = replace(physical.rates, machine=replace(physical.rates.machine, **machine))
+        return planning.choose(replace(physical, rates=rates), lambda: False).chosen.makespan
+
+    usual = makespan()
+    assert makespan(**{other: 1.0}) == usual
+    assert makespan(**{coefficient: 1.0}) > 100 + usual
