@@ -20,6 +20,7 @@ from handmade import (
     rollup_outcome,
 )
 
+import grouplearn
 from grouplearn.catalog import functions, store
 from grouplearn.catalog import prediction as predicting
 from grouplearn.catalog.models import load_definition
@@ -396,6 +397,30 @@ def test_function_sees_an_uncommitted_model_only_in_its_transaction(con):
     con.execute("ROLLBACK")
     with pytest.raises(duckdb.Error, match='model "m" does not exist'):
         con.sql("SELECT predict('m', t) FROM t").fetchall()
+
+
+def test_function_that_needs_a_temporary_table_says_who_reads_it():
+    with grouplearn.connect(progress=False) as con:
+        con.execute("CREATE TABLE s AS SELECT i AS x, i * 2 AS y FROM range(20) AS r(i)")
+        con.execute("CREATE TEMP TABLE rates AS SELECT 2.0 AS rate")
+        con.execute(
+            "TRAIN MODEL rated USING linear_regression PREDICT y FEATURES (x, (SELECT max(rate) FROM rates) AS rate) FROM s"
+        )
+        told = r"(?s)Table with name rates does not exist.*knows no temporary tables.*FROM <model>_predict\(...\) does"
+        with pytest.raises(duckdb.Error, match=told):
+            con.execute("SELECT predict_value('rated', s) FROM s").fetchall()
+
+
+def test_a_query_for_the_macro_is_refused_with_a_hint():
+    """DuckDB's own error says only that it may not be one."""
+    with grouplearn.connect(progress=False) as con:
+        con.execute("CREATE TABLE s AS SELECT i AS x, i * 2 AS y FROM range(20) AS r(i)")
+        con.execute("TRAIN MODEL line USING linear_regression PREDICT y FEATURES (x) FROM s")
+        with pytest.raises(duckdb.BinderException) as told:
+            con.execute("FROM line_predict((SELECT * FROM s))")
+        assert str(told.value).endswith(
+            "\n\nHint: line_predict takes the name of a table, view or CTE: WITH r AS (SELECT ...) FROM line_predict(r)."
+        )
 
 
 def test_function_errors_are_understandable(con):

@@ -146,7 +146,7 @@ def test_no_core_is_burnt_while_other_threads_have_all_the_work(connection: duck
             time.sleep(nap_s)
         return values
 
-    connection.create_function("slow", slow, ["DOUBLE"], "DOUBLE", type="arrow", side_effects=True)
+    connection.create_function("slow", slow, ["DOUBLE"], "DOUBLE", type="arrow")
     connection.execute(
         "SET threads = 2; CREATE TABLE t3 AS SELECT i % 3 AS g, i * 0.5 AS x, i + 1.5 AS y FROM range(400000) r(i)"
     )
