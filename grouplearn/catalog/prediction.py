@@ -10,7 +10,7 @@ import threading
 import uuid
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -48,12 +48,15 @@ _LOADED = 16
 
 @dataclass(frozen=True, slots=True)
 class _Uncommitted:
-    """A model written by a transaction that may still be open."""
+    """A model that a transaction, which may still be open, has written, renamed or dropped.
+
+    Its ``definition`` is None when it is dropped; its ``scorer`` is None where what is committed is what it has.
+    """
 
     transaction: int
     id: str
-    definition: ModelDefinition
-    scorer: Callable[[], Scorer]
+    definition: ModelDefinition | None
+    scorer: Callable[[], Scorer] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +86,26 @@ class Predictor:
 
     def remember(self, transaction: int, model: str, definition: ModelDefinition, scorer: Callable[[], Scorer]) -> None:
         """Make a model usable in the transaction that wrote it, where a second connection cannot see it yet."""
+        self._note(_Uncommitted(transaction, model, definition, scorer))
+
+    def rename(self, transaction: int, model: str, definition: ModelDefinition) -> None:
+        """Let a model go by the name in ``definition`` in the transaction that renamed it."""
         with self._lock:
-            same = [entry for entry in self._uncommitted if entry.transaction == transaction]
-            self._uncommitted = [*same, _Uncommitted(transaction, model, definition, scorer)]
+            known = next((entry for entry in self._of(transaction) if entry.id == model), None)
+            self._note(_Uncommitted(transaction, model, definition, known.scorer if known else None))
+
+    def forget(self, transaction: int, model: str) -> None:
+        """Let a model be no more in the transaction that dropped it."""
+        self._note(_Uncommitted(transaction, model, None, None))
+
+    def _note(self, entry: _Uncommitted) -> None:
+        with self._lock:
+            others = [other for other in self._of(entry.transaction) if other.id != entry.id]
+            self._uncommitted = [*others, entry]
+            self._found = _Found()
+
+    def _of(self, transaction: int) -> list[_Uncommitted]:
+        return [entry for entry in self._uncommitted if entry.transaction == transaction]
 
     def predict(
         self, transaction: int, reference: str, rows: Any, session: int | None = None, exact: ExactRows | None = None
@@ -134,18 +154,24 @@ class Predictor:
     def _scorer(
         self, cursor: duckdb.DuckDBPyConnection, transaction: int, reference: str, session: int | None
     ) -> Scorer:
-        self._uncommitted = [entry for entry in self._uncommitted if entry.transaction == transaction]
+        self._uncommitted = self._of(transaction)
+        changed = {entry.id for entry in self._uncommitted}
         for entry in reversed(self._uncommitted):
             known = entry.definition
+            if known is None:
+                continue
             if reference == entry.id or _is_named(reference, known.catalog or "", known.schema, known.name):
-                return self._kept(entry.id) or self._keep(entry.id, entry.scorer())
+                if entry.scorer is not None:
+                    return self._kept(entry.id) or self._keep(entry.id, entry.scorer())
+                reference, changed = entry.id, set()
+                break
         if self._found.transaction != transaction:
             self._found = _Found(transaction)
         if (found := self._found.models.get((session, reference))) and (scorer := self._kept(found)):
             return scorer
         cursor.execute("BEGIN TRANSACTION")  # one moment's: others may train it anew between two queries
         try:
-            model = find(cursor, reference)
+            model = find(cursor, reference, changed)
             if session is not None:  # whose default schema is not known may change it before the transaction ends
                 self._found.models[session, reference] = model.id
             return self._kept(model.id) or self._keep(model.id, load_scorer(cursor, model))
@@ -176,20 +202,19 @@ def _is_named(reference: str, catalog: str, schema: str, name: str) -> bool:
     return reference.casefold() == own[2] or given in (own, own[1:], own[2:], [own[0], own[2]])
 
 
-def find(con: duckdb.DuckDBPyConnection, reference: str) -> StoredModel:
-    """Return the committed model that ``[catalog.][schema.]name`` or an identity means.
+def find(con: duckdb.DuckDBPyConnection, reference: str, without: Collection[str] = ()) -> StoredModel:
+    """Return the committed model that ``[catalog.][schema.]name`` or an identity means, but for those of some identities.
 
     Of several models of an unqualified name, that in the connection's default schema is meant, else that in its default
     database. Raises DataError when there is none, or more than one.
     """
-    found = _nearest(con, _candidates(con, reference))
+    found = _nearest(con, [entry for entry in _candidates(con, reference) if entry[1] not in without])
     if len(found) == 1 and (model := load_by_id(con, *found[0][:2])) is not None:
         return model
     if len(found) > 1:
         names = ", ".join(f"{catalog}.{schema}.{name}" for catalog, _, schema, name in found)
         raise DataError(f'model "{reference}" is ambiguous: {names}.\n\nHint: qualify it with its database and schema')
-    known = _all_models(con)
-    hint = did_you_mean(reference, [name for *_, name in known])
+    hint = did_you_mean(reference, [name for _, model, _, name in _all_models(con) if model not in without])
     raise DataError(f'model "{reference}" does not exist' + (f"\n\nHint: {hint}" if hint else ""))
 
 
@@ -261,7 +286,22 @@ def remember(
     connection: duckdb.DuckDBPyConnection, model: str, definition: ModelDefinition, scorer: Callable[[], Scorer]
 ) -> None:
     """Let ``predict`` use a model that the connection's current transaction wrote, until that transaction ends."""
-    predictor = _predictors.get(connection)
-    if predictor is not None:
-        transaction = connection.execute(f"SELECT {predictor.transaction_sql}").fetchall()[0][0]
-        predictor.remember(transaction, model, definition, scorer)
+    if predictor := _predictors.get(connection):
+        predictor.remember(_transaction(connection, predictor), model, definition, scorer)
+
+
+def renamed(connection: duckdb.DuckDBPyConnection, model: str, definition: ModelDefinition) -> None:
+    """Let ``predict`` find a model under the name that the connection's current transaction gave it."""
+    if predictor := _predictors.get(connection):
+        predictor.rename(_transaction(connection, predictor), model, definition)
+
+
+def dropped(connection: duckdb.DuckDBPyConnection, model: str) -> None:
+    """Let ``predict`` find a model no more in the connection's current transaction, which dropped it."""
+    if predictor := _predictors.get(connection):
+        predictor.forget(_transaction(connection, predictor), model)
+
+
+def _transaction(connection: duckdb.DuckDBPyConnection, predictor: Predictor) -> int:
+    transaction: int = connection.execute(f"SELECT {predictor.transaction_sql}").fetchall()[0][0]
+    return transaction

@@ -175,6 +175,7 @@ def drop(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str) -
     _drop_objects(con, model)
     for part in TABLES:
         con.execute(f"DELETE FROM {table(catalog, part)} WHERE model = '{model.id}'::UUID")
+    prediction.dropped(con, model.id)
     return True
 
 
@@ -206,7 +207,9 @@ def rename(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str,
         f"UPDATE {table(catalog, 'models')} SET model_name = {literal(new_name)} WHERE model = '{model.id}'::UUID"
     )
     place = Location(catalog, model.location.schema, new_name)
-    create_objects(con, place, changed(model.definition, name=new_name), model.id, model.form)
+    definition = changed(model.definition, name=new_name)
+    create_objects(con, place, definition, model.id, model.form)
+    prediction.renamed(con, model.id, changed(definition, catalog=catalog))
     return True
 
 

@@ -52,12 +52,23 @@ def merged(sums: Tensors, left: Tensors, right: Tensors) -> Tensors:
 
 
 def about_zero(sums: Tensors, raw: Tensors) -> Tensors:
-    """Return ``raw``, the moments about zero, with their factor where ``sums``, those about the mean, have one."""
-    if "factor" not in sums:
+    """Return ``raw``, the moments of one group about zero, with their factor where their Gram matrix loses digits.
+
+    That about the means keeps them, or ``sums`` have its factor: far from zero columns are alike that are not about their means.
+    """
+    if "factor" not in sums and not lost(raw)[0]:
         return raw
-    (factor,), (mean,), (target_mean,), (total,) = (sums[name] for name in ("factor", "mean", "target_mean", "total"))
-    origin = np.append(mean, target_mean) * np.sqrt(total)
-    return {**raw, "factor": _triangle(np.vstack([factor, origin]))[None]}
+    one = {name: value[0] for name, value in sums.items()}
+    origin = np.append(one["mean"], one["target_mean"]) * np.sqrt(one["total"])
+    return {**raw, "factor": _triangle(np.vstack([_factor(one), origin]))[None]}
+
+
+def lost(sums: Tensors) -> BoolArray:
+    """Return which groups (G,) have Gram matrices that lose digits of a direction."""
+    gram = sums["gram"]
+    if not 0 < gram.shape[-1] <= _MOST_COLUMNS:
+        return np.zeros(len(gram), np.bool_)
+    return _doubtful(gram)
 
 
 def solve(sums: Tensors, l2: float) -> tuple[FloatArray, float]:

@@ -230,6 +230,26 @@ def _solve(configs: Sequence[Config], sums: Tensors) -> tuple[FloatArray, FloatA
     return weights, loss, converged
 
 
+def _solve_about_zero(configs: Sequence[Config], sums: Tensors) -> tuple[FloatArray, FloatArray, BoolArray]:
+    """As ``_solve`` without intercept, from centred moments; groups whose columns are alike so far from zero one by one."""
+    raw = moments.about_zero(sums)
+    lost = factored.lost(raw) if "factor" not in sums else np.ones(1, np.bool_)
+    if not lost.any():
+        return _solve(configs, raw)
+    shape = (len(lost), len(configs))
+    weights, loss, converged = np.empty((*shape, sums["mean"].shape[1])), np.empty(shape), np.empty(shape, np.bool_)
+    for chosen in [np.flatnonzero(~lost), *np.flatnonzero(lost)[:, None]]:
+        if chosen.size:
+            centred, about = ({name: value[chosen] for name, value in each.items()} for each in (sums, raw))
+            alone = bool(lost[chosen[0]])
+            found = _solve(configs, factored.about_zero(centred, about) if alone else about)
+            weights[chosen], loss[chosen], converged[chosen] = found
+            if alone and not factored.lost(centred)[0]:
+                # With l1 there is the Gram matrix alone, from which what the offset has cost cannot be gained.
+                converged[chosen] &= linear_model.column(configs, linear_model.L1) == 0
+    return weights, loss, converged
+
+
 def _sparse_models(configs: Sequence[Config], sums: Tensors) -> tuple[FloatArray, FloatArray, FloatArray, BoolArray]:
     """As ``_models``, from moments of sparse rows."""
     weights, loss = np.zeros((1, len(configs), sums["mean"].size)), np.zeros((1, len(configs)))
@@ -275,11 +295,10 @@ def _models(configs: Sequence[Config], sums: Tensors) -> tuple[FloatArray, Float
     weights, loss = np.zeros((*shape, sums["mean"].shape[1])), np.zeros(shape)
     converged = np.ones(shape, np.bool_)
     with_intercept = linear_model.column(configs, linear_model.FIT_INTERCEPT) > 0
-    for chosen, centred in ((with_intercept, True), (~with_intercept, False)):
+    for chosen, solve in ((with_intercept, _solve), (~with_intercept, _solve_about_zero)):
         if chosen.any():
             index = np.flatnonzero(chosen)
-            about = sums if centred else factored.about_zero(sums, moments.about_zero(sums))
-            weights[:, index], loss[:, index], converged[:, index] = _solve([configs[int(i)] for i in index], about)
+            weights[:, index], loss[:, index], converged[:, index] = solve([configs[int(i)] for i in index], sums)
     # ȳ − x̄'w, and 0 without intercept.
     offset = sums["target_mean"] - (weights @ sums["mean"][:, :, None])[:, :, 0]
     return weights, np.where(with_intercept, offset, 0.0), loss, converged

@@ -53,11 +53,11 @@ def fits_float(type_name: str) -> bool:
 def as_text(type_name: str) -> tuple[str, str]:
     """Return what stands before and after an expression to make it a text; equal values have equal texts.
 
-    DuckDB takes 0.0 and -0.0 for one value, with two texts; -0.0 + 0 is 0.0. A moment reads as it does in UTC, whatever the
-    time zone of the session.
+    DuckDB takes 0.0 and -0.0 for one value, with two texts, and so NaN of either sign; -0.0 + 0 is 0.0. A moment reads as it
+    does in UTC, whatever the time zone of the session.
     """
     if is_floating(type_name):
-        return "CAST((\n", "\n) + 0 AS VARCHAR)"
+        return "replace(CAST((\n", "\n) + 0 AS VARCHAR), '-nan', 'nan')"
     if type_name == "TIMESTAMP WITH TIME ZONE":
         return "replace(CAST((\n", "\n) AT TIME ZONE 'UTC' AS VARCHAR) || '+00', 'infinity+00', 'infinity')"
     return "CAST((\n", "\n) AS VARCHAR)"

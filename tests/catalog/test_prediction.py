@@ -399,6 +399,34 @@ def test_function_sees_an_uncommitted_model_only_in_its_transaction(con):
         con.sql("SELECT predict('m', t) FROM t").fetchall()
 
 
+def test_function_knows_what_its_transaction_has_renamed_and_dropped():
+    with grouplearn.connect(progress=False) as con:
+        con.execute("CREATE TABLE t AS SELECT i AS x, i * 2.0 AS y FROM range(20) AS r(i)")
+        for name, target in (("a", "y"), ("b", "y + 1000")):
+            con.execute(f"TRAIN MODEL {name} USING linear_regression PREDICT {target} AS y FEATURES (x) FROM t")
+
+        def first(model):
+            query = f"SELECT round(predict_value('{model}', t), 6) FROM t WHERE x = 1"
+            return con.execute(query).fetchall()[0][0]
+
+        assert (first("a"), first("b")) == (2, 1002)
+        con.execute("BEGIN; ALTER MODEL a RENAME TO c; ALTER MODEL b RENAME TO a; ALTER MODEL c RENAME TO b")
+        assert (first("a"), first("b")) == (1002, 2)
+        con.execute("ROLLBACK")
+        assert (first("a"), first("b")) == (2, 1002)
+        con.execute("BEGIN; TRAIN OR REPLACE MODEL a USING linear_regression PREDICT y + 5 AS y FEATURES (x) FROM t")
+        con.execute("ALTER MODEL a RENAME TO d")
+        assert first("d") == 7
+        with pytest.raises(duckdb.Error, match='model "a" does not exist'):
+            first("a")
+        con.rollback()
+        con.execute("BEGIN; DROP MODEL a")
+        with pytest.raises(duckdb.Error, match=r'model "a" does not exist(?!.*"a")'):
+            first("a")
+        con.rollback()
+        assert first("a") == 2
+
+
 def test_function_that_needs_a_temporary_table_says_who_reads_it():
     with grouplearn.connect(progress=False) as con:
         con.execute("CREATE TABLE s AS SELECT i AS x, i * 2 AS y FROM range(20) AS r(i)")

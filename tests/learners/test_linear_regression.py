@@ -313,3 +313,26 @@ def test_what_has_something_left_to_gain_has_not_converged(monkeypatch):
     sums = moments.stack_moments(x[None], y[None, :, None], np.ones((1, 50)))
     solved = LEARNER.solve_moments(Problem(Task.REGRESSION, 60), configs, sums)
     assert solved.converged.tolist() == [[False, True, True]]
+
+
+@pytest.mark.parametrize("rows", [100_000, 16])
+@pytest.mark.parametrize("offset", [1e6, 1e8, 1e9])
+def test_columns_far_from_zero_without_intercept(offset, rows):
+    """They are alike about zero: their Gram matrix has lost what their rows say. Of one block and of several, and in a stack."""
+    rng = np.random.default_rng(3)
+    noise = rng.normal(size=(60, 3))
+    x = noise + offset
+    y = noise @ [1.0, -2.0, 0.5] + 0.1 * rng.normal(size=60)
+    configs = [{"l2": l2, "fit_intercept": False} for l2 in (0.0, 0.01, 1.0)] + [{"l1": 1.0, "fit_intercept": False}]
+    state = fit(Shard(x, y, np.ones(60)), configs, rows)
+    _, _, sums = sums_of(Shard(x, y, np.ones(60)), configs, rows)
+    pair = {name: np.stack([value, value]) for name, value in sums.items()}
+    solved = LEARNER.solve_moments(Problem(Task.REGRESSION, 3), configs, pair)
+    for config, given in enumerate(configs[:3]):
+        penalty = np.sqrt(given["l2"]) * np.eye(3)
+        best = np.linalg.lstsq(np.vstack([x, penalty]), np.append(y, np.zeros(3)), rcond=1e-16)[0]
+        np.testing.assert_allclose(state.tensors["weights"][config, 0], best, rtol=1e-5)
+        for found in solved.weights[:, config, 0]:
+            np.testing.assert_allclose(found, best, rtol=1e-5)
+    # With l1 there is nothing but the Gram matrix: what it cannot tell is not said to be found.
+    assert state.done.tolist() == [True, True, True, False]
