@@ -10,6 +10,7 @@ from typing import Any
 import duckdb
 import pytest
 from dying_runs import Died, answer, dies, units_trained
+from promptness import STOPS_WITHIN_SECONDS
 
 import grouplearn
 from grouplearn import durable, searching
@@ -185,14 +186,13 @@ def test_a_wish_that_no_barrier_heard_is_heard_after_the_death(path: Path, monke
 
 def test_a_run_with_little_time_goes_on_for_what_is_left(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Decisions that were made stay; what is left of the time is trained; the model table can be used."""
-    within = "WITHIN 3 SECONDS"
-    search = f"PBT ({SPACE}) {within} WITH (epochs = 100000, interval = 2, trials = 5"
-    dies(path, monkeypatch, TRAIN.format(search), 60)
+    search = f"PBT ({SPACE}) WITHIN 5 SECONDS WITH (epochs = 100000, interval = 2, trials = 5"
+    dies(path, monkeypatch, TRAIN.format(search), 15)
     (run,) = durable.runs(str(path))
     before = Ledger(run.path).results
     assert len(answer(path, "RESUME MODEL m")) == GROUPS
     ((seconds,),) = answer(path, "SELECT seconds FROM grouplearn.models")
-    assert seconds < 6
+    assert seconds < 5 + STOPS_WITHIN_SECONDS
     units = answer(path, "SELECT unit, configs FROM grouplearn.units ORDER BY unit")
     assert units[: len(before)] == [
         (each.unit.id, list(each.unit.configs)) for each in sorted(before, key=lambda r: r.unit.id)
