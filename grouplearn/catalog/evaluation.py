@@ -17,7 +17,7 @@ from grouplearn.catalog.schema import table
 from grouplearn.catalog.views import key_columns, level_sql, select_list
 from grouplearn.learners.base import Task
 from grouplearn.learners.metrics import CONSTANT, EXACT, every_metric
-from grouplearn.plan.types import as_text, as_text_of
+from grouplearn.plan.types import as_text, as_text_of, told_apart
 from grouplearn.sqltext import literal
 
 _TARGET, _WEIGHT = "__grouplearn_target", "__grouplearn_weight"
@@ -68,7 +68,7 @@ def source_rows(source: str, where: str | None) -> str:
 def _label(definition: ModelDefinition) -> str:
     """Return the label as the classes are named; a value that the label's type does not have stays the text that it is."""
     known = definition.target_sql.join(as_text_of(definition.label_type))
-    return f"coalesce({known}, CAST(({definition.target_sql}\n) AS VARCHAR))"
+    return told_apart(f"coalesce({known}, CAST(({definition.target_sql}\n) AS VARCHAR))", "VARCHAR")
 
 
 def _known(definition: ModelDefinition, groups: str) -> str:
@@ -87,7 +87,7 @@ def _known(definition: ModelDefinition, groups: str) -> str:
         known = "probabilities"
     classes = ", ".join(literal(name) for name in definition.classes)
     number = f"list_position(CAST([{classes}] AS VARCHAR[]), {_TARGET}) - 1"
-    predicted = "prediction".join(as_text(definition.label_type))
+    predicted = told_apart("prediction".join(as_text(definition.label_type)), "VARCHAR")
     guess = f"list_position(CAST([{classes}] AS VARCHAR[]), {predicted}) - 1"
     return (
         f"SELECT {GROUP} AS id, g.classes, {_TARGET} AS label, coalesce({number}, -1) AS y, {guess} AS guess,"

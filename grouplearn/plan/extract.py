@@ -165,8 +165,10 @@ def _category_counts(judge: Judge, bound: BoundTrain) -> tuple[int, tuple[int, .
     """Return the number of rows, and the distinct values of every category item (0 for others), checking the limit."""
     wanted = [item for item in bound.items if item.stored.item.kind == "category"]
     pieces: list[str | Sql] = ["SELECT count(*)"]
+    before, after = _told_apart("VARCHAR")
     for item in wanted:
-        pieces += [", approx_count_distinct(" if not item.automatic else ", count(DISTINCT ", item.extract, ")"]
+        count = "count(DISTINCT " if item.automatic else "approx_count_distinct("
+        pieces += [f", {count}{before}", item.extract, f"{after})"]
     row = judge.rows(*pieces, *bound.source)[0]
     counts = dict(zip((id(item) for item in wanted), row[1:], strict=True))
     for item in wanted:
