@@ -124,7 +124,8 @@ class Predictor:
                 scorer = self._scorer(cursor, transaction, reference, session)
             # No row is NULL here. flatten() would look for NULL rows, and end the process at a column of type UNION.
             columns = [rows.field(place) for place in range(rows.type.num_fields)]
-            table = pa.Table.from_arrays(columns, names=[each.name for each in rows.type])
+            # With the fields' metadata, which is all that tells a GEOMETRY from a BLOB, and a VARIANT from a STRUCT.
+            table = pa.Table.from_arrays(columns, schema=pa.schema(list(rows.type)))
             return scorer.score(cursor, table, exact)
         finally:
             cursor.close()

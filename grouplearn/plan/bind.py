@@ -185,9 +185,10 @@ class _Binder:
                 raise self._judge.error("GROUP BY takes one expression per key", fragment.span)
             if fragment.text.strip().isdigit():
                 raise self._judge.error("GROUP BY takes expressions, not positions", fragment.span)
-            if "UNION(" in described[0].type:
+            if unreadable := types.unreadable_part(described[0].type):
                 message = f"a key of type {described[0].type} has no text from which it could be read again"
-                raise self._judge.error(message, fragment.span, "Group by a member of it: union_extract(x, 'name').")
+                members = {"UNION": "Group by a member of it: union_extract(x, 'name')."}
+                raise self._judge.error(message, fragment.span, members.get(unreadable, "Cast it, e.g. x::VARCHAR."))
             alias = group_by.aliases[position] if position < len(group_by.aliases) else None
             stored = self._replay.stored(fragment)
             if stored.strip().casefold() == target.stored.strip().casefold():

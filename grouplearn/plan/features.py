@@ -165,7 +165,7 @@ class FeatureBinder:
         encoder = feature.encoder.value.casefold() if feature.encoder else None
         options = self._options(feature, encoder)
         kind = types.kind(scalar.type)
-        if encoder in ("onehot", "ordinal", "hash") and not types.is_nested(scalar.type):
+        if encoder in ("onehot", "ordinal", "hash") and not types.is_nameless(scalar.type):
             self._add_category(encoder, scalar, options, feature.span)
         elif encoder is None and kind == "category":
             self._add_category("onehot", scalar, options, feature.span, automatic=True)

@@ -19,6 +19,7 @@ _ROUNDED = (
     (re.compile(r"^(DATE|TIMESTAMP_M?S)$"), "TIMESTAMP"),
 )
 _NESTED = re.compile(r"(\]$|^(STRUCT|MAP|UNION|LIST)\b)")
+_QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
 
 Kind = Literal["numeric", "category", "other"]
 
@@ -33,6 +34,17 @@ def kind(type_name: str) -> Kind:
 def is_nested(type_name: str) -> bool:
     """Lists, arrays, structs, maps and unions: they have no single text that names a category."""
     return bool(_NESTED.search(type_name))
+
+
+def is_nameless(type_name: str) -> bool:
+    """Values of this type have no text that names a class: 1 and '1' of VARIANT have one, and a GEOMETRY is a list of points."""
+    return is_nested(type_name) or type_name == "VARIANT" or type_name.startswith("GEOMETRY")
+
+
+def unreadable_part(type_name: str) -> str | None:
+    """Return the part of a key's type, UNION or VARIANT, whose values cannot be read again from their text; None: all can."""
+    found = re.search(r"\b(UNION(?=\()|VARIANT)\b", _QUOTED.sub("", type_name))
+    return found[1] if found else None
 
 
 def is_class_label(type_name: str) -> bool:
@@ -96,7 +108,7 @@ def told_apart(sql: str, type_name: str) -> str:
 
 def is_classless(type_name: str) -> bool:
     """Values of this type have no single text that names a class: intervals such as 30 days and 1 month are equal."""
-    return is_nested(type_name) or type_name in {"INTERVAL", '"NULL"'}
+    return is_nameless(type_name) or type_name in {"INTERVAL", '"NULL"'}
 
 
 def advice(type_name: str) -> str:
@@ -108,4 +120,6 @@ def advice(type_name: str) -> str:
         return "Take a number out of it, e.g. epoch(x)."
     if is_nested(type_name):
         return "Take single values out of it, e.g. x[1] or x.field."
+    if is_nameless(type_name):
+        return f"Cast it, e.g. x::VARCHAR{' or x::DOUBLE' if type_name == 'VARIANT' else ''}."
     return "Leave it out, or turn it into a number or a text with a SQL expression."

@@ -622,3 +622,15 @@ def test_a_statement_finds_its_model_once_and_the_next_one_anew(con, monkeypatch
     assert con.sql(query).fetchall() == [(pytest.approx(elsewhere),)]
     con.execute("ROLLBACK")
     assert first != wanted != elsewhere
+
+
+def test_a_variant_is_read_where_it_is_cast() -> None:
+    """Arrow makes a struct of it, whose metadata say what it was."""
+    with grouplearn.connect(":memory:", progress=False) as connection:
+        connection.execute(
+            "CREATE TABLE t AS SELECT i % 3 AS y, CASE WHEN i % 3 = 0 THEN 'a'::VARIANT ELSE (i % 3)::VARIANT END AS v"
+            " FROM range(60) AS r(i)"
+        )
+        connection.execute("TRAIN MODEL m USING linear_regression PREDICT y FEATURES (onehot(v::VARCHAR)) FROM t")
+        found = connection.execute("SELECT count(*) FILTER (abs(predict_value('m', t) - y) < 1e-6) FROM t").fetchall()
+        assert found == [(60,)]
