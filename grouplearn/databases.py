@@ -46,8 +46,8 @@ class Databases:
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
 
-    def of(self, name: QualifiedName, judge: Judge) -> tuple[str, str]:
-        """Return the database and schema a model name speaks of."""
+    def of(self, name: QualifiedName, judge: Judge, *, gone: bool = False) -> tuple[str, str]:
+        """Return the database and schema a model name speaks of; with ``gone`` the schema may be there in models' rows only."""
         catalog, schema = self.rows("SELECT current_database(), current_schema()")[0]
         databases = [row[0] for row in self.rows("SELECT database_name FROM duckdb_databases() WHERE NOT internal")]
         qualifiers = list(name.parts[:-1])
@@ -64,6 +64,8 @@ class Databases:
             span = qualifiers[0].span if qualifiers else name.span
             raise judge.error(message, span, did_you_mean(catalog, databases))
         if schema.casefold() not in places:
+            if gone and models.load_definition(self._connection, catalog, schema, name.name) is not None:
+                return next(iter(places.values()))[0], schema
             known = [row[1] for row in places.values()] + (databases if len(qualifiers) == 1 else [])
             message = f'there is no schema "{schema}" in database "{catalog}"'
             raise judge.error(message, qualifiers[-1].span, did_you_mean(schema, known))
@@ -75,10 +77,10 @@ class Databases:
         path: str | None = self.rows("SELECT path FROM duckdb_databases() WHERE database_name = ?", [catalog])[0][0]
         return path
 
-    def model(self, name: QualifiedName, judge: Judge) -> StoredModel:
-        """Return an existing model, or raise with the closest name."""
+    def model(self, name: QualifiedName, judge: Judge, *, gone: bool = False) -> StoredModel:
+        """Return an existing model, or raise with the closest name; ``gone`` as in ``of``."""
         with self.transaction():  # one moment's: others may train it anew between two queries
-            model = models.load_definition(self._connection, *self.of(name, judge), name.name)
+            model = models.load_definition(self._connection, *self.of(name, judge, gone=gone), name.name)
         if model is None:
             raise recorded.unknown_model(self._connection, judge, name.name, name.span)
         return model

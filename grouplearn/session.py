@@ -374,9 +374,9 @@ class Session:
         return models.describe_sql(self._databases.model(statement.name, judge))
 
     def _drop(self, statement: DropModel, judge: Judge) -> str:
-        # All are found before the first is dropped.
+        # All are found before the first is dropped. Of a model whose schema was dropped its rows are left.
         there = [name for name in statement.names if not statement.if_exists or self._is_there(name, judge)]
-        models_of = {name: self._databases.model(name, judge).location for name in there}
+        models_of = {name: self._databases.model(name, judge, gone=True).location for name in there}
         for name, location in models_of.items():
             self._databases.refuse_change(location.catalog, name.span, judge)
         told = [
@@ -392,11 +392,11 @@ class Session:
             return store.drop(self._connection, location.catalog, location.schema, location.name)
 
         if not self._databases.write(location.catalog, drop, name.span, judge) and not statement.if_exists:
-            self._databases.model(name, judge)  # raises: somebody else has just dropped it
+            self._databases.model(name, judge, gone=True)  # raises: somebody else has just dropped it
 
     def _is_there(self, name: QualifiedName, judge: Judge) -> bool:
         try:
-            place = self._databases.of(name, judge)
+            place = self._databases.of(name, judge, gone=True)
         except BindError:
             return False
         return models.load_definition(self._connection, *place, name.name) is not None
