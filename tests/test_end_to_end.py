@@ -145,16 +145,21 @@ def test_a_read_only_database_is_refused_before_training(tmp_path: Path) -> None
 def test_a_model_of_a_read_only_database_stays(tmp_path: Path) -> None:
     path = tmp_path / "shop.duckdb"
     with grouplearn.connect(path, progress=False) as con:
-        con.execute(
-            "TRAIN MODEL m USING linear_regression PREDICT y FROM (SELECT range AS x, range AS y FROM range(9))"
-        )
+        con.execute("CREATE SCHEMA gone")
+        for name in ("m", "gone.m"):
+            con.execute(
+                f"TRAIN MODEL {name} USING linear_regression PREDICT y FROM (SELECT range AS x, range AS y FROM range(9))"
+            )
+        con.execute("DROP SCHEMA gone CASCADE")
     with grouplearn.connect(path, read_only=True, progress=False) as con:
-        for statement in ("DROP MODEL m", "ALTER MODEL m RENAME TO n"):
+        for statement in ("DROP MODEL m", "ALTER MODEL m RENAME TO n", "DROP MODEL gone.m"):
+            kind, _, name = statement.split()[:3]
             with pytest.raises(grouplearn.ReadOnlyError) as caught:
                 con.execute(statement)
             assert str(caught.value) == (
                 f'database "shop" is read-only: its models cannot be changed\n\nLINE 1: {statement}\n'
-                f"        {' ' * statement.index('m')}^\n\nHint: Open it without read_only."
+                f"        {' ' * len(f'{kind} MODEL ')}{'^' * len(name)}"
+                "\n\nHint: Open it without read_only."
             )
 
 

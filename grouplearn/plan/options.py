@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 from grouplearn import sqltext
-from grouplearn.errors import did_you_mean
+from grouplearn.errors import BindError, did_you_mean
 from grouplearn.learners.base import Config, Learner, Task, Value
 from grouplearn.learners.registry import resolve
 from grouplearn.parser.statements import Name, Option, Sql
@@ -22,6 +23,8 @@ from grouplearn.schedule.workload import SCHEDULERS, Scheduler
 from grouplearn.search.space import MAX_CONFIGS
 
 SCOPES = ("group", "all")
+#: What DuckDB 2 and DuckDB 1 say of a struct with one name twice.
+_TWICE = re.compile(r'Duplicate [^"]*"((?:[^"]|"")*)"')
 EXECUTORS = ("auto", "local", "ray")
 OPERATORS = ("auto", *operators.OPERATORS)
 
@@ -284,7 +287,14 @@ def has_rounds(learner: Learner) -> bool:
 
 
 def _checked(judge: Judge, name: str, fragment: Sql) -> Any:
-    value, _ = judge.constant(fragment)
+    try:
+        value, _ = judge.constant(fragment)
+    except BindError as error:
+        twice = _TWICE.match(error.message)
+        if name != "class_weight" or twice is None:
+            raise
+        message = f'class_weight names "{twice[1]}" twice: to the names of a struct case does not matter'
+        raise judge.error(message, fragment.span, "Write a map, such as map {'e': 5, 'E': 1}.") from None
     try:
         return RUN_OPTIONS[name].check(value)
     except ValueError as error:
