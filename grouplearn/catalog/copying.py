@@ -32,7 +32,7 @@ _FLAWS = {
 def read_rows(con: duckdb.DuckDBPyConnection, model: StoredModel, name: str) -> Any:
     """Return the rows of a model in one of the catalog tables, without its identity, in the order they were written."""
     source = table(model.location.catalog, name)
-    query = f"SELECT * EXCLUDE (model) FROM {source} WHERE model = '{model.id}'::UUID ORDER BY rowid"
+    query = f"SELECT * EXCLUDE (model) FROM {source} WHERE model = '{model.id}'::UUID ORDER BY rowid ASC"
     return con.sql(query).to_arrow_table()
 
 

@@ -55,7 +55,7 @@ def evaluate_sql(model: StoredModel, source: str, where: str | None = None, *, w
         f"WITH predicted AS ({predicted}), known AS ({_known(definition, groups)}), {judged},"
         f" measured AS (SELECT id, n_rows, n_skipped, total, {metrics} FROM judged)"
         f" SELECT {select_list(columns)} FROM measured AS m LEFT JOIN {groups} AS g ON g.group_id = m.id"
-        " ORDER BY g.level, m.id"
+        " ORDER BY g.level ASC NULLS LAST, m.id ASC NULLS LAST"
     )
 
 

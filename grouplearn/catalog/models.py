@@ -111,7 +111,7 @@ def _configs(
 ) -> tuple[Config, ...]:
     types = {column.name: column.type for column in columns}
     found = con.execute(
-        f"SELECT parameters FROM {table(catalog, 'configs')} WHERE model = '{model}'::UUID ORDER BY config"
+        f"SELECT parameters FROM {table(catalog, 'configs')} WHERE model = '{model}'::UUID ORDER BY config ASC"
     ).fetchall()
     return tuple({name: _value(text, types.get(name, "")) for name, text in row[0].items()} for row in found)
 
@@ -137,7 +137,7 @@ def show_models_sql(con: duckdb.DuckDBPyConnection) -> str:
     parts = [_models_of(catalog) for catalog in databases_with_models(con)]
     # A first branch without rows fixes names and types.
     empty = ", ".join(f"NULL::{kind} AS {name}" for name, kind in _SHOWN.items())
-    return f"FROM ({' UNION ALL '.join([f'SELECT {empty} WHERE false', *parts])}) ORDER BY database, schema, model"
+    return f"FROM ({' UNION ALL '.join([f'SELECT {empty} WHERE false', *parts])}) ORDER BY database ASC, schema ASC, model ASC"
 
 
 _SHOWN = {
@@ -217,7 +217,7 @@ def describe_sql(model: StoredModel) -> str:
         ("statement", literal(definition.statement)),
     ]
     lines = ", ".join(f"({place}, {literal(name)}, {value})" for place, (name, value) in enumerate(properties))
-    return f"SELECT property, value FROM (VALUES {lines}) AS t(place, property, value) ORDER BY place"
+    return f"SELECT property, value FROM (VALUES {lines}) AS t(place, property, value) ORDER BY place ASC"
 
 
 def _as_written(sql: str, name: str) -> str:

@@ -28,7 +28,7 @@ from grouplearn.plan.gantt import Bar
 Value = float | None
 #: Metrics of groups from which that of all their rows follows, and what is averaged for it.
 _MERGES = {"log_loss": "value", "accuracy": "value", "mae": "value", "rmse": "value * value"}
-_FIRST_LOSS = "nullif(first_value(p.train_loss) OVER (PARTITION BY p.group_id ORDER BY p.epoch), 0)"
+_FIRST_LOSS = "nullif(first_value(p.train_loss) OVER (PARTITION BY p.group_id ORDER BY p.epoch ASC), 0)"
 _ROW_WEIGHTS = re.compile(r"\b(?:class_)?weight\s*=", re.IGNORECASE)
 
 
@@ -154,7 +154,7 @@ class Overview:
             f"SELECT t.group_id, t.config, g.level, g.keys, c.parameters, g.n_rows, {self._value()} AS value, t.status,"
             f" t.epochs, t.seconds {joined(self._catalog)} WHERE {self._mine()} AND t.is_best"
             f" AND {'true' if level is None else f'g.level = {level}'}"
-            f" ORDER BY value {order} NULLS LAST, t.group_id LIMIT {limit}"
+            f" ORDER BY value {order} NULLS LAST, t.group_id ASC LIMIT {limit}"
         )
         return [Trial(row[0], row[1], row[2], tuple(row[3]), *row[4:]) for row in rows]
 
@@ -162,7 +162,7 @@ class Overview:
         """Return the best trials of the finest groups with the most rows, in their order."""
         chosen = (
             f"SELECT group_id FROM {self._table('groups')} WHERE model = '{self._id}'::UUID AND best IS NOT NULL"
-            f" AND level = 0 ORDER BY n_rows DESC, group_id LIMIT {limit}"
+            f" AND level = 0 ORDER BY n_rows DESC, group_id ASC LIMIT {limit}"
         )
         found = {row[0] for row in self._rows(chosen)}
         return [trial for trial in self.best(self.facts.groups) if trial.group in found] if found else []
@@ -178,7 +178,7 @@ class Overview:
             return {}
         rows = self._rows(
             f"SELECT group_id, config, epoch, train_loss, valid_metric FROM {self._table('curves')}"
-            f" WHERE model = '{self._id}'::UUID AND (group_id, config) IN ({pairs}) ORDER BY ALL"
+            f" WHERE model = '{self._id}'::UUID AND (group_id, config) IN ({pairs}) ORDER BY ALL ASC"
         )
         curves: dict[tuple[int, int], Curve] = {}
         for group, config, *point in rows:
@@ -200,7 +200,7 @@ class Overview:
             " known AS (FROM points WHERE isfinite(size) QUALIFY count(*) OVER (PARTITION BY group_id) > 1),"
             " places AS (FROM (SELECT DISTINCT epoch FROM known), (SELECT DISTINCT group_id FROM known))"
             " SELECT places.epoch, quantile_cont(size, [0.1, 0.5, 0.9]), count(*) FROM places ASOF JOIN known"
-            " ON places.group_id = known.group_id AND places.epoch >= known.epoch GROUP BY 1 ORDER BY 1"
+            " ON places.group_id = known.group_id AND places.epoch >= known.epoch GROUP BY 1 ORDER BY 1 ASC"
         )
         return [(epoch, *ranges, count) for epoch, ranges, count in rows]
 
@@ -219,7 +219,7 @@ class Overview:
             f" WHERE g.model = '{self._id}'::UUID)"
             f" SELECT level, count(*), count(value), coalesce(sum(n) FILTER (value IS NOT NULL), 0),"
             f" {f'sqrt({merged})' if definition.metric == 'rmse' else merged},"
-            f" min(value), median(value), max(value), {exact} FROM best GROUP BY level ORDER BY level"
+            f" min(value), median(value), max(value), {exact} FROM best GROUP BY level ORDER BY level ASC"
         )
         return [Level(self.levels[row[0]], *row[1:]) for row in rows]
 
@@ -236,7 +236,7 @@ class Overview:
             " SELECT feature, coalesce(sum(share), 0) / (SELECT count(DISTINCT group_id) FROM shares) AS mean,"
             " coalesce(quantile_cont(share, 0.1), 0), coalesce(quantile_cont(share, 0.9), 0), count(*),"
             " quantile_cont(weight, 0.5), quantile_cont(weight, 0.1), quantile_cont(weight, 0.9)"
-            f" FROM shares GROUP BY feature ORDER BY mean DESC, feature LIMIT {limit}"
+            f" FROM shares GROUP BY feature ORDER BY mean DESC, feature ASC LIMIT {limit}"
         )
         return [Importance(*row) for row in rows]
 
@@ -255,7 +255,8 @@ class Overview:
             f" {self._table('trials')} AS t JOIN {self._table('groups')} AS g ON g.model = t.model AND g.group_id = t.group_id"
             f" WHERE t.model = '{self._id}'::UUID AND t.status = 'failed')"
             " SELECT coalesce(error, ''), count(*) AS n, count(DISTINCT group_id),"
-            f" list(DISTINCT place ORDER BY place)[:{examples}] FROM failed GROUP BY error ORDER BY n DESC, 1 LIMIT {limit}"
+            f" list(DISTINCT place ORDER BY place ASC)[:{examples}]"
+            f" FROM failed GROUP BY error ORDER BY n DESC, 1 ASC LIMIT {limit}"
         )
         return [
             Failure(reason, trials, groups, tuple((entry["level"], tuple(entry["keys"])) for entry in found))
@@ -272,7 +273,7 @@ class Overview:
                 f" JOIN {self._table('groups')} AS g ON g.model = t.model AND g.group_id = t.group_id"
                 f" WHERE t.model = '{self._id}'::UUID AND g.best IS NULL AND g.level IN ({', '.join(map(str, pooled))})"
                 " GROUP BY g.group_id, g.level, g.keys, g.n_rows"
-                f" ORDER BY g.level DESC, g.n_rows DESC, g.group_id LIMIT {limit}"
+                f" ORDER BY g.level DESC, g.n_rows DESC, g.group_id ASC LIMIT {limit}"
             )
             if pooled
             else []
@@ -286,7 +287,7 @@ class Overview:
             " arg_min(g.level, g.group_id), u.kind"
             f" FROM {self._table('units')} AS u JOIN {self._table('groups')} AS g"
             f" ON g.model = u.model AND g.group_id = u.group_id WHERE u.model = '{self._id}'::UUID"
-            " GROUP BY u.unit, u.worker, u.started, u.ended, u.kind ORDER BY u.started, u.unit"
+            " GROUP BY u.unit, u.worker, u.started, u.ended, u.kind ORDER BY u.started ASC, u.unit ASC"
         )
         bars = []
         for worker, started, ended, group, count, keys, level, kind in rows:

@@ -194,7 +194,7 @@ def sum_sql(terms: Sequence[str]) -> str:
 def linked(definition: ModelDefinition, extras: Sequence[Extra]) -> str:
     """Return the final SELECT: the inverse link on the scores, and the class; without extras in the order of the source."""
     select = _linked(definition, extras)
-    return select if extras else f"{select} ORDER BY {NUMBER}"
+    return select if extras else f"{select} ORDER BY {NUMBER} ASC"
 
 
 def _linked(definition: ModelDefinition, extras: Sequence[Extra]) -> str:

@@ -48,14 +48,14 @@ def earlier(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Earlier:
     definition = model.definition
     ((operator,),) = rows("operator", "models")
     units = rows("DISTINCT unit, group_id, configs, coalesce(fold, -1)", "units")
-    trains = rows("unit, epoch, first_block, last_block", "units", "AND kind = 'train' ORDER BY rowid")
+    trains = rows("unit, epoch, first_block, last_block", "units", "AND kind = 'train' ORDER BY rowid ASC")
     return Earlier(
         name=definition.name,
         operator=str(operator),
         learner=definition.learner,
         seed=definition.seed,
         configs=definition.configs,
-        rows=tuple(n_rows for (n_rows,) in rows("n_rows", "groups", "ORDER BY group_id")),
+        rows=tuple(n_rows for (n_rows,) in rows("n_rows", "groups", "ORDER BY group_id ASC")),
         units=frozenset((unit, group, tuple(configs), fold) for unit, group, configs, fold in units),  # type: ignore[arg-type]
         visits=visits(trains),
     )

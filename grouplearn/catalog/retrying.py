@@ -72,13 +72,13 @@ def failed_groups(con: duckdb.DuckDBPyConnection, model: StoredModel) -> tuple[F
     query = (
         f"SELECT t.group_id, t.config, t.status, t.epochs, t.train, t.valid, a.config IS NOT NULL FROM {trials} AS t"
         f" LEFT JOIN (FROM {artifacts} WHERE {own}) AS a ON a.group_id = t.group_id AND a.config = t.config"
-        f" WHERE t.{own} AND t.group_id IN {some} ORDER BY t.config"
+        f" WHERE t.{own} AND t.group_id IN {some} ORDER BY t.config ASC"
     )
     for group, *trial in con.execute(query).fetchall():
         by_group[group].append(tuple(trial))
     query = (
         f"SELECT group_id, level, keys, {', '.join(_ENCODERS)} FROM {groups}"
-        f" WHERE {own} AND group_id IN {some} ORDER BY group_id"
+        f" WHERE {own} AND group_id IN {some} ORDER BY group_id ASC"
     )
     return tuple(
         FailedGroup(

@@ -60,9 +60,7 @@ def current_database(con: duckdb.DuckDBPyConnection) -> str:
 
 def databases_with_models(con: duckdb.DuckDBPyConnection) -> list[str]:
     """Return the names of the attached databases that have schema ``grouplearn``."""
-    sql = (
-        f"SELECT database_name FROM duckdb_tables() WHERE schema_name = '{SCHEMA}' AND table_name = 'models' ORDER BY 1"
-    )
+    sql = f"SELECT database_name FROM duckdb_tables() WHERE schema_name = '{SCHEMA}' AND table_name = 'models' ORDER BY 1 ASC"
     found = [str(row[0]) for row in con.execute(sql).fetchall()]
     return [catalog for catalog in found if has_schema(con, catalog)]
 

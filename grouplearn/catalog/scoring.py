@@ -115,7 +115,7 @@ class Scorer:
         batch_name, routes_name = tables
         source = exact.source(cursor, batch_name) if exact else batch_name
         ctes = [rows_cte(definition, source, _INDEX), routed_cte(definition, routes_name)]
-        sql = f"WITH {', '.join(ctes)} SELECT {_INDEX}, {GROUP}{items} FROM __grouplearn_routed ORDER BY {_INDEX}"
+        sql = f"WITH {', '.join(ctes)} SELECT {_INDEX}, {GROUP}{items} FROM __grouplearn_routed ORDER BY {_INDEX} ASC"
         try:
             for name, values in tables.items():
                 cursor.register(name, values)
@@ -301,7 +301,7 @@ def load_groups(con: duckdb.DuckDBPyConnection, model: StoredModel) -> list[Grou
         " a.format, a.weights, a.intercept, a.content, a.sha256"
         f" FROM {table(catalog, 'groups')} AS g JOIN {table(catalog, 'artifacts')} AS a"
         " ON a.model = g.model AND a.group_id = g.group_id AND a.config = g.best"
-        f" WHERE g.model = {where} AND a.model = {where} ORDER BY g.group_id"
+        f" WHERE g.model = {where} AND a.model = {where} ORDER BY g.group_id ASC"
     )
     found = con.sql(sql).to_arrow_table()
     columns = [column.combine_chunks() for column in found.columns]

@@ -227,5 +227,5 @@ def names(con: duckdb.DuckDBPyConnection, catalog: str | None = None) -> list[st
     catalog = catalog or current_database(con)
     if not has_schema(con, catalog):
         return []
-    found = con.execute(f"SELECT model_name FROM {table(catalog, 'models')} ORDER BY model_name").fetchall()
+    found = con.execute(f"SELECT model_name FROM {table(catalog, 'models')} ORDER BY model_name ASC").fetchall()
     return [str(row[0]) for row in found]

@@ -160,7 +160,7 @@ def best_sql(
         f" LEFT JOIN {table(catalog, 'configs')} AS c ON c.model = g.model AND c.config = g.best"
         f"{f' LEFT JOIN ({notes}) AS m ON m.group_id = g.group_id' if noted else ''}"
         f" WHERE g.model = '{model}'::UUID AND t.model = '{model}'::UUID{chosen}"
-        " ORDER BY t.status = 'failed', g.level, g.group_id"
+        " ORDER BY t.status = 'failed' ASC, g.level ASC, g.group_id ASC"
     )
 
 
@@ -288,7 +288,7 @@ def _schedule(definition: ModelDefinition, model: str, catalog: str | None) -> V
     return columns, (
         f"FROM {table(catalog, 'units')} AS u"
         f" JOIN {table(catalog, 'groups')} AS g ON g.model = u.model AND g.group_id = u.group_id"
-        f" WHERE u.model = '{model}'::UUID AND g.model = '{model}'::UUID ORDER BY u.started, u.unit"
+        f" WHERE u.model = '{model}'::UUID AND g.model = '{model}'::UUID ORDER BY u.started ASC, u.unit ASC"
     )
 
 

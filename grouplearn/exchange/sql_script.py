@@ -61,7 +61,7 @@ def _table(con: duckdb.DuckDBPyConnection, model: StoredModel, part: str, place:
     columns, where = _READ[part]
     catalog, own = model.location.catalog, f"model = '{model.id}'::UUID"
     chosen = where.format(groups=f"{table(catalog, 'groups')} WHERE {own}")
-    query = f"SELECT {columns} FROM {table(catalog, part)} WHERE {own} AND {chosen} ORDER BY rowid"
+    query = f"SELECT {columns} FROM {table(catalog, part)} WHERE {own} AND {chosen} ORDER BY rowid ASC"
     types = con.execute(f"DESCRIBE {query}").fetchall()
     target = f"{place}.{identifier(part)}"
     yield f"CREATE TABLE {target} ({', '.join(f'{identifier(row[0])} {row[1]}' for row in types)});\n"

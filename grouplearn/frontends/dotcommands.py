@@ -53,7 +53,7 @@ def _tables(console: Console, arguments: Sequence[str]) -> None:
                     ELSE database_name || '.' || schema_name || '.' || name END AS shown
         FROM (SELECT database_name, schema_name, table_name AS name FROM duckdb_tables() WHERE NOT internal
               UNION ALL SELECT database_name, schema_name, view_name FROM duckdb_views() WHERE NOT internal)
-        WHERE schema_name <> 'grouplearn' AND name LIKE ? ORDER BY shown
+        WHERE schema_name <> 'grouplearn' AND name LIKE ? ORDER BY shown ASC
         """,
         [pattern],
     ).fetchall()
@@ -78,7 +78,7 @@ def _schema(console: Console, arguments: Sequence[str]) -> None:
             SELECT 0 AS kind, schema_name, table_name AS name, sql FROM duckdb_tables() WHERE NOT internal
             UNION ALL SELECT 1, schema_name, view_name, sql FROM duckdb_views() WHERE NOT internal
             UNION ALL SELECT 2, schema_name, table_name, sql FROM duckdb_indexes())
-        WHERE schema_name <> 'grouplearn' AND name LIKE ? AND sql IS NOT NULL ORDER BY name, kind
+        WHERE schema_name <> 'grouplearn' AND name LIKE ? AND sql IS NOT NULL ORDER BY name ASC, kind ASC
         """,
         [pattern],
     ).fetchall()

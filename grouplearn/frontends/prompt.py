@@ -103,7 +103,7 @@ class SqlCompleter(Completer):
         try:
             rows = self._console.connection.execute(
                 "SELECT DISTINCT table_name AS name FROM duckdb_columns() WHERE NOT internal "
-                "UNION SELECT DISTINCT column_name FROM duckdb_columns() WHERE NOT internal ORDER BY name"
+                "UNION SELECT DISTINCT column_name FROM duckdb_columns() WHERE NOT internal ORDER BY name ASC"
             ).fetchall()
         except Error:
             return []

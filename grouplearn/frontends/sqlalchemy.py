@@ -65,7 +65,7 @@ class Dialect(duckdb_engine.Dialect):  # type: ignore[misc]  # duckdb-engine has
         """Return the columns of a table or view."""
         query = (
             "SELECT column_name, data_type, is_nullable, column_default, comment FROM duckdb_columns()"
-            f" WHERE {_NAMED} ORDER BY column_index"
+            f" WHERE {_NAMED} ORDER BY column_index ASC"
         )
         rows = self._rows(connection, query, schema, table_name)
         if not rows:
@@ -155,12 +155,14 @@ class Dialect(duckdb_engine.Dialect):  # type: ignore[misc]  # duckdb-engine has
     get_temp_view_names = get_materialized_view_names = get_temp_table_names
 
     def _names(self, connection: Any, query: str, schema: str | None) -> list[str]:
-        return [row[0] for row in self._rows(connection, f"{query} WHERE NOT internal AND {_HERE} ORDER BY 1", schema)]
+        return [
+            row[0] for row in self._rows(connection, f"{query} WHERE NOT internal AND {_HERE} ORDER BY 1 ASC", schema)
+        ]
 
     def _constraints(self, connection: Any, kind: str, name: str, schema: str | None) -> Sequence[Any]:
         query = (
             "SELECT constraint_name, constraint_column_names, expression, referenced_table, referenced_column_names"
-            f" FROM duckdb_constraints() WHERE constraint_type = '{kind}' AND {_NAMED} ORDER BY constraint_index"
+            f" FROM duckdb_constraints() WHERE constraint_type = '{kind}' AND {_NAMED} ORDER BY constraint_index ASC"
         )
         return self._rows(connection, query, schema, name)
 

@@ -84,7 +84,7 @@ def _length(judge: Judge, bound: BoundTrain, kind: ArrayType, expression: Sql, w
         expression,
         ")) AS n",
         *bound.source,
-        ") WHERE n IS NOT NULL GROUP BY n ORDER BY count(*) DESC, n",
+        ") WHERE n IS NOT NULL GROUP BY n ORDER BY count(*) DESC, n ASC",
     )
     if len(found) > 1:
         (usual, rows), others = found[0], sum(row[1] for row in found[1:])

@@ -79,7 +79,7 @@ def database_within(connection: duckdb.DuckDBPyConnection, limit: int | None, ow
 
 
 def _instance(connection: duckdb.DuckDBPyConnection) -> str | None:
-    query = "SELECT path FROM duckdb_databases() WHERE NOT internal ORDER BY database_oid LIMIT 1"
+    query = "SELECT path FROM duckdb_databases() WHERE NOT internal ORDER BY database_oid ASC LIMIT 1"
     path: str | None = connection.execute(query).fetchall()[0][0]
     return path
 

@@ -102,7 +102,8 @@ def _group_counts(judge: Judge, bound: BoundTrain) -> tuple[GroupCount, ...]:
     pieces += [", GROUPING(", *_separated(keys), f") AS {mask}"] if keys else [f", 0 AS {mask}"]
     for key, name in zip(keys, names, strict=True):
         pieces += [", (", key, f") AS {name}"]
-    pieces += [*bound.source, *grouping(bound.statement), f") ORDER BY {', '.join([mask, *names])}"]
+    order = ", ".join(f"{name} ASC NULLS LAST" for name in (mask, *names))
+    pieces += [*bound.source, *grouping(bound.statement), f") ORDER BY {order}"]
     level_of = {_grouping_mask(members, len(keys)): level for level, members in enumerate(bound.sets)}
     rows = judge.rows(*pieces)
     counts = [GroupCount(level_of[row[1]] if keys else 0, row[2:], row[0]) for row in rows]
@@ -147,7 +148,7 @@ def _classes(judge: Judge, bound: BoundTrain) -> tuple[str, ...]:
         bound.target.extract,
         f"{after} AS t",
         *bound.source,
-        f") WHERE t IS NOT NULL {finite} ORDER BY t LIMIT {MAX_CLASSES + 1}",
+        f") WHERE t IS NOT NULL {finite} ORDER BY t ASC LIMIT {MAX_CLASSES + 1}",
     )
     if len(rows) > MAX_CLASSES:
         message = f"the label has more than {MAX_CLASSES:,} distinct values, which is too many classes"
@@ -288,9 +289,9 @@ def _extract_query(bound: BoundTrain, in_order: bool) -> list[str | Sql]:
         pieces += [*([","] if number else []), *expression, f"AS {name}"]
     pieces += [*bound.source, f") AS rows({given}, {content})" if given else ")"]
     if in_order:
-        keys = "".join(f"k{number} NULLS FIRST, " for number in range(len(bound.keys)))
+        keys = "".join(f"k{number} ASC NULLS FIRST, " for number in range(len(bound.keys)))
         # Rows of one group and one hash are put in order by SortedRows: only keys and a number are compared here.
-        pieces.append(f"ORDER BY {keys}h")
+        pieces.append(f"ORDER BY {keys}h ASC")
     return pieces
 
 
@@ -353,7 +354,7 @@ def _refuse_many_texts(judge: Judge, bound: BoundTrain, key: BoundKey) -> None:
     text = (f"(({before}", key.extract, f"{after}) COLLATE POSIX)")
     # Each group has one or more of the texts: two are shown.
     several = ("FROM (SELECT (", key.extract, ") AS k,", *text, "AS t", *bound.source, ") GROUP BY k")
-    found = judge.rows("SELECT min(t), max(t)", *several, "HAVING count(DISTINCT t) > 1 ORDER BY ALL LIMIT 1")
+    found = judge.rows("SELECT min(t), max(t)", *several, "HAVING count(DISTINCT t) > 1 ORDER BY ALL ASC LIMIT 1")
     if found:
         first, second = found[0]
         raise judge.error(f"{why}: '{first}' and '{second}' are one group", key.extract.span, hint)
