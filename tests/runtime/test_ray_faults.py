@@ -85,17 +85,17 @@ def hopping_block() -> int:
 
 
 class Assassin(Watcher):
-    """Kills once, when so many epochs are done."""
+    """Kills, or stops for good, once, when so many epochs are done."""
 
-    def __init__(self, victim: Callable[[], int], after: int) -> None:
+    def __init__(self, victim: Callable[[], int], after: int, by: signal.Signals = signal.SIGKILL) -> None:
         super().__init__()
-        self.victim, self.after, self.killed = victim, after, 0
+        self.victim, self.after, self.by, self.killed = victim, after, by, 0
 
     def epochs_done(self, unit: Unit, epochs: int) -> None:
         super().epochs_done(unit, epochs)
         if not self.killed and self.epochs >= self.after:
             self.killed = self.victim()
-            os.kill(self.killed, signal.SIGKILL)
+            os.kill(self.killed, self.by)
 
 
 def driver() -> int:
@@ -153,40 +153,23 @@ def assert_only_what_was_in_flight_ran_twice(results: tuple[UnitResult, ...], wa
 def test_a_hung_worker_is_found_and_replaced(on_ray: RayRuntime) -> None:
     a_job, some_units = long_job(), units(long_job(), per_config=True)
     expected = models(LocalRuntime().run(a_job, ModelTaskParallel(some_units), 1, Watcher(), never))
-    hung: list[int] = []
-
-    class Stopper(Watcher):
-        def epochs_done(self, unit: Unit, epochs: int) -> None:
-            super().epochs_done(unit, epochs)
-            if not hung:
-                hung.append(max(workers_below()))
-                os.kill(hung[0], signal.SIGSTOP)
-
-    watcher = Stopper()
+    watcher = Assassin(VICTIMS["worker"], 1, signal.SIGSTOP)
     impatient = RayRuntime(Cluster(worker_timeout=1.0))
     assert models(impatient.run(a_job, ModelTaskParallel(some_units), 2, watcher, never)) == expected
-    assert hung
+    assert watcher.killed
     assert len(watcher.lost) <= 1
-    assert eventually(lambda: hung[0] not in workers_below())
+    assert eventually(lambda: watcher.killed not in workers_below())
 
 
 def test_a_hung_driver_is_found_and_replaced(on_ray: RayRuntime) -> None:
     a_job, some_units = long_job(), units(long_job(), per_config=True)
     expected = models(LocalRuntime().run(a_job, ModelTaskParallel(some_units), 1, Watcher(), never))
-    hung: list[int] = []
-
-    class Stopper(Watcher):
-        def epochs_done(self, unit: Unit, epochs: int) -> None:
-            super().epochs_done(unit, epochs)
-            if not hung:
-                hung.append(driver())
-                os.kill(hung[0], signal.SIGSTOP)
-
+    watcher = Assassin(driver, 1, signal.SIGSTOP)
     impatient = RayRuntime(Cluster(worker_timeout=3.0))
-    assert models(impatient.run(a_job, ModelTaskParallel(some_units), 2, Stopper(), never)) == expected
-    assert hung
-    assert driver() != hung[0]
-    assert not of_session(hung[0])
+    assert models(impatient.run(a_job, ModelTaskParallel(some_units), 2, watcher, never)) == expected
+    assert watcher.killed
+    assert driver() != watcher.killed
+    assert not of_session(watcher.killed)
 
 
 def test_a_control_process_that_dies_while_ray_starts(on_ray: RayRuntime) -> None:
