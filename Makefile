@@ -9,7 +9,7 @@ EXAMPLES ?= 60
 SEED ?= $(shell date +%s)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types contracts unit dispatch fuzz extension wheel bench clean
+.PHONY: help demo test check lint types contracts unit lowest dispatch fuzz extension wheel bench clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -41,6 +41,9 @@ contracts: $(STAMP)  ## imports go downward only
 
 unit: $(STAMP)  ## the tests, two files at a time
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+lowest:  ## the tests with the oldest versions that pyproject.toml allows, in an environment of their own
+	PYTHON=$(PYTHON) .ci/lowest $(TESTS)
 
 dispatch: $(STAMP)  ## the tests that another processor could decide, as if on others (minutes)
 	PYTHON=$(BIN)/python .ci/dispatch

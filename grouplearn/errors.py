@@ -158,6 +158,13 @@ class MissingDependency(_Located, NotSupportedError):
     """An optional package is not installed; the hint holds the exact install command."""
 
 
+def not_installed(what: str, packages: str, extra: str) -> MissingDependency:
+    """Return the error that ``what`` needs packages which are not installed, with the extra of ours that installs them."""
+    return MissingDependency(
+        f"{what} needs {packages}, which is not installed", hint=f'pip install "grouplearn[{extra}]"'
+    )
+
+
 class TrainingError(_Located, OperationalError):
     """The run as a whole failed; a failing group alone never raises."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import duckdb
 
-from grouplearn.errors import InterfaceError, NotSupportedError
+from grouplearn.errors import InterfaceError, NotSupportedError, not_installed
 from grouplearn.frontends.interrupts import interruptible
 from grouplearn.frontends.scope import Scope, frames_registered
 
@@ -254,8 +254,10 @@ class Connection:
 
     def pl(self) -> Any:
         """Return the rows of the last result as a polars DataFrame."""
-        import polars
-
+        try:
+            import polars
+        except ImportError as error:
+            raise not_installed("pl()", "polars", "polars") from error
         return polars.from_arrow(self.arrow())
 
     def arrow(self) -> Any:

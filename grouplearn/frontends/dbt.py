@@ -28,11 +28,16 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-from dbt.adapters.duckdb.environments import RetryableCursor, local
-from dbt.adapters.duckdb.plugins import BasePlugin
 
 from grouplearn.catalog.schema import ensure_schema
+from grouplearn.errors import not_installed
 from grouplearn.frontends.dbapi import wrap
+
+try:
+    from dbt.adapters.duckdb.environments import RetryableCursor, local
+    from dbt.adapters.duckdb.plugins import BasePlugin
+except ImportError as error:
+    raise not_installed("the plugin", "dbt-duckdb", "dbt") from error
 
 PACKAGE = Path(__file__).parent / "dbt_package"
 _DuckDBCursor = local.DuckDBCursorWrapper

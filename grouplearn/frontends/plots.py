@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from grouplearn.catalog.overview import Overview, Trial
-from grouplearn.errors import MissingDependency
+from grouplearn.errors import not_installed
 from grouplearn.plan.gantt import MOST_WORKERS, merged
 
 if TYPE_CHECKING:
@@ -123,8 +123,7 @@ def _axes(ax: Axes | None, rows: int | None = None) -> Axes:
     try:
         from matplotlib import pyplot
     except ImportError:
-        hint = 'pip install "grouplearn[plot]"'
-        raise MissingDependency("plots need matplotlib, which is not installed", hint=hint) from None
+        raise not_installed("a plot", "matplotlib", "plot") from None
     width, height = pyplot.rcParams["figure.figsize"]
     size = (width, height if rows is None else 1.3 + 0.3 * max(rows, 1))
     axes: Axes = pyplot.subplots(layout="constrained", figsize=size)[1]

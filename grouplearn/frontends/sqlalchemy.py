@@ -17,20 +17,19 @@ from collections.abc import Sequence
 from typing import Any
 
 import duckdb
-from sqlalchemy import exc, text, types
-from sqlalchemy.dialects.postgresql import ARRAY
-from sqlalchemy.dialects.postgresql.base import ischema_names
-from sqlalchemy.engine.default import DefaultDialect
 
-from grouplearn.errors import MissingDependency
+from grouplearn.errors import not_installed
 from grouplearn.frontends.dbapi import wrap
 
 try:
     import duckdb_engine
     from duckdb_engine.datatypes import ISCHEMA_NAMES, Map, Struct
+    from sqlalchemy import exc, text, types
+    from sqlalchemy.dialects.postgresql import ARRAY
+    from sqlalchemy.dialects.postgresql.base import ischema_names
+    from sqlalchemy.engine.default import DefaultDialect
 except ImportError as error:
-    hint = 'pip install "grouplearn[sqlalchemy]"'
-    raise MissingDependency("a grouplearn:// URL needs duckdb-engine, which is not installed", hint=hint) from error
+    raise not_installed("a grouplearn:// URL", "duckdb-engine", "sqlalchemy") from error
 
 #: A name without schema is one of the current schema, or a temporary one.
 _HERE = """(lower(schema_name) = lower(coalesce(:schema, current_schema()))

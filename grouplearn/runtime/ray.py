@@ -14,7 +14,7 @@ from pathlib import Path
 from grouplearn.data import shard
 from grouplearn.data.dataset import DatasetFiles
 from grouplearn.data.run_directory import RunDirectory
-from grouplearn.errors import Cancelled, MissingDependency, TrainingError
+from grouplearn.errors import Cancelled, TrainingError, not_installed
 from grouplearn.learners import registry
 from grouplearn.learners.base import Interrupted
 from grouplearn.runtime.cluster import Cluster
@@ -177,7 +177,7 @@ def _converse(child: Child, number: int, foreman: Foreman, timeout: float, cance
 
 def _check_installed() -> None:
     if importlib.util.find_spec("ray") is None:
-        raise MissingDependency("executor = 'ray' needs the package ray", hint="pip install 'grouplearn[ray]'")
+        raise not_installed("executor = 'ray'", "the package ray", "ray")
 
 
 def _died(lost: ChildLost, times: int) -> TrainingError:

@@ -25,7 +25,7 @@ def network_code(network: Network | None, learner: str) -> bytes | None:
         import cloudpickle
     except ImportError as error:
         message = f"to send the network {learner} to worker processes needs the package cloudpickle: {error}"
-        raise MissingDependency(message, hint="pip install 'grouplearn[ray]'") from None
+        raise MissingDependency(message, hint='pip install "grouplearn[ray]"') from None
     with _own_modules_by_value(cloudpickle, network):
         try:
             code: bytes = cloudpickle.dumps(network)

@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grouplearn.errors import MissingDependency
+from grouplearn.errors import not_installed
 from grouplearn.learners.base import Config
 from grouplearn.search.procedure import WORST, Go, WithoutRungs
 from grouplearn.search.space import Choices, Dimension
@@ -72,8 +72,7 @@ class Tpe(WithoutRungs):
 def check_installed() -> None:
     """Raise MissingDependency, with the exact command, when optuna is not installed."""
     if importlib.util.find_spec("optuna") is None:
-        hint = 'pip install "grouplearn[search]"'
-        raise MissingDependency("OVER TPE needs the package optuna, which is not installed", hint=hint)
+        raise not_installed("OVER TPE", "the package optuna", "search")
 
 
 def _label(dimension: Dimension) -> str:

@@ -200,7 +200,7 @@ def test_without_ray_the_install_command_is_named(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with pytest.raises(MissingDependency) as error:
         run(RayRuntime(), job(), 1)
-    assert error.value.hint == "pip install 'grouplearn[ray]'"
+    assert error.value.hint == 'pip install "grouplearn[ray]"'
 
 
 def test_a_busy_worker_is_asked_how_far_it_is_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

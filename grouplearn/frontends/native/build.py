@@ -17,8 +17,18 @@ from pathlib import Path
 
 from grouplearn.frontends.native.locate import build_for, duckdb_platform, sources
 
-#: What is built where no version is named: each DuckDB with a command line on PyPI, and Python's.
-VERSIONS = ("1.4.4", "1.5.0", "1.5.1", "1.5.2", "1.5.4", "1.5.5", "1.5.6", "2.0.0")
+#: What is built where no version is named, each DuckDB with a command line on PyPI, and Python's: SHA-256 of its source
+#: package. A registry may be another tomorrow; what is compiled into the extension is what was reviewed.
+VERSIONS = {
+    "1.4.4": "8bba52fd2acb67668a4615ee17ee51814124223de836d9e2fdcbc4c9021b3d3c",
+    "1.5.0": "f974b61b1c375888ee62bc3125c60ac11c4e45e4457dd1bb31a8f8d3cf277edd",
+    "1.5.1": "b370d1620a34a4538ef66524fcee9de8171fa263c701036a92bc0b4c1f2f9c6d",
+    "1.5.2": "638da0d5102b6cb6f7d47f83d0600708ac1d3cb46c5e9aaabc845f9ba4d69246",
+    "1.5.4": "f9e32f1cdd106793d79d190186bed9e75289d51e68bd9174e47c04bffedeab6f",
+    "1.5.5": "72f33ee57ca7595b23957671a2cc7f7fe2be0ecc2d68f63abedcfcaa3a5c1238",
+    "1.5.6": "166a91dbfacfc0c9f08cc76c0243cb6d3d4296bfab5bad72a3cfb63140a5b7c8",
+    "2.0.0": "09de511ef0dc76a5213e8d3d87a8b89bb4d3e8a6fe73a9f60dc001269946b44f",
+}
 #: How the database checks that an extension fits (the metadata at its end).
 _SIGNATURE = bytes([0, 147, 4, 16]) + b"duckdb_signature" + bytes([128, 4])
 _HEADERS = "external/duckdb/src/include/"
@@ -31,27 +41,31 @@ class BuildError(Exception):
 def main() -> int:
     """Build for the versions on the command line."""
     parser = argparse.ArgumentParser(prog="grouplearn.frontends.native.build", description=__doc__)
-    parser.add_argument("versions", nargs="*", metavar="VERSION", default=VERSIONS)
+    parser.add_argument("versions", nargs="*", metavar="VERSION", default=list(VERSIONS))
     parser.add_argument("--force", action="store_true", help="build again what is there already")
+    parser.add_argument("--sha256", help="of the source package of a version that is not known here")
     arguments = parser.parse_args()
     for version in arguments.versions:
         try:
-            print(build(version, force=arguments.force))
+            print(build(version, force=arguments.force, sha256=arguments.sha256))
         except BuildError as error:
             print(f"DuckDB {version}: {error}", file=sys.stderr)
             return 1
     return 0
 
 
-def build(version: str, *, force: bool = False, folder: Path | None = None) -> Path:
-    """Build the extension for one DuckDB version and return where it is; one that is newer than its sources stays."""
+def build(version: str, *, force: bool = False, folder: Path | None = None, sha256: str | None = None) -> Path:
+    """Build the extension for one DuckDB version and return where it is; one that is newer than its sources stays.
+
+    ``sha256`` is that of the source package of a version that is not in ``VERSIONS``.
+    """
     target = build_for(version, folder)
     newest = max(path.stat().st_mtime for path in sources().iterdir())
     if not force and target.exists() and target.stat().st_mtime >= newest:
         return target
     with tempfile.TemporaryDirectory(prefix="grouplearn-build-") as temporary:
         library = Path(temporary) / "grouplearn.so"
-        _compile(version, headers(version), library)
+        _compile(version, headers(version, sha256), library)
         target.parent.mkdir(parents=True, exist_ok=True)
         unfinished = target.with_suffix(f".{os.getpid()}")
         unfinished.write_bytes(library.read_bytes() + metadata(version))
@@ -95,15 +109,26 @@ def metadata(version: str) -> bytes:
     return _SIGNATURE + b"".join(field.encode().ljust(32, b"\0") for field in fields) + bytes(256)
 
 
-def headers(version: str) -> Path:
-    """Return the folder with the C++ headers of a DuckDB version; pip fetches its source package where we have none."""
+def headers(version: str, sha256: str | None = None) -> Path:
+    """Return the folder with the C++ headers of a DuckDB version; pip fetches its source package where we have none.
+
+    Raises BuildError when the package is not the one of that hash, or no hash is known.
+    """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "grouplearn" / "duckdb-headers"
     target = cache / version
     if target.is_dir():
         return target
+    expected = VERSIONS.get(version, sha256)
+    if expected is None:
+        known = ", ".join(VERSIONS)
+        raise BuildError(f"no SHA-256 of its source package is known here; give it by --sha256. Known: {known}")
     with tempfile.TemporaryDirectory(prefix="grouplearn-headers-") as temporary:
+        # pip compares before it looks into the package, which may run code of its own to say what it is.
+        wanted = Path(temporary) / "wanted.txt"
+        wanted.write_text(f"duckdb=={version} --hash=sha256:{expected}\n", encoding="utf-8")
         download = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "duckdb"]
-        _run([*download, f"duckdb=={version}", "--dest", temporary], "its source package could not be fetched")
+        download += ["--require-hashes", "--requirement", str(wanted), "--dest", temporary]
+        _run(download, "its source package could not be fetched")
         unpacked = Path(temporary) / "include"
         _unpack(next(Path(temporary).glob("duckdb-*.tar.gz")), unpacked)
         cache.mkdir(parents=True, exist_ok=True)
