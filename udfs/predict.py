@@ -13,6 +13,7 @@ from grouplearn.catalog.exact_rows import INEXACT_TYPES, ExactRows
 from grouplearn.catalog.prediction import TRANSACTION, predictor_for, predictor_of_token
 from grouplearn.catalog.scoring import PREDICTION
 from grouplearn.catalog.sessions import SETTINGS
+from grouplearn.errors import DataError
 
 #: Whether a row has values that would not arrive as they are; known when the statement is planned.
 _INEXACT = f"regexp_matches(typeof(features), '\\b({'|'.join(INEXACT_TYPES)})\\b')"
@@ -27,16 +28,25 @@ def grouplearn_predict(
     ``texts`` are the rows as JSON.
     """
     models, rows, texts = (_array(column) for column in (models, rows, texts))
-    predictor = predictor_of_token(tokens[0].as_py())
-    exact = ExactRows(types[0].as_py(), texts) if types[0].is_valid else None
-    return predictor.predict_each(transactions[0].as_py(), models, rows, sessions[0].as_py(), exact)
+    token, transaction, session, kind = (_first(column) for column in (tokens, transactions, sessions, types))
+    if not (isinstance(transaction, int) and isinstance(session, int | None) and isinstance(kind, str | None)):
+        raise DataError(
+            "grouplearn_predict is for predict, which calls it with the connection, transaction and session"
+        )
+    exact = None if kind is None else ExactRows(kind, texts)
+    return predictor_of_token(token).predict_each(transaction, models, rows, session, exact)
 
 
 def grouplearn_session(tokens: Any, settings: Any, variables: Any) -> Any:
     """Keep the settings and variables of the session that asks for predictions, and return the number it is known by."""
-    sessions = predictor_of_token(tokens[0].as_py()).sessions
+    sessions = predictor_of_token(_first(tokens)).sessions
     found = [sessions.keep(*each) for each in zip(settings.to_pylist(), variables.to_pylist(), strict=True)]
     return pa.array(found, pa.int64())
+
+
+def _first(column: Any) -> Any:
+    """Return the value that a column has in every row."""
+    return column[0].as_py()
 
 
 def _array(column: Any) -> Any:

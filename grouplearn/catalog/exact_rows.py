@@ -8,6 +8,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from grouplearn.catalog.sessions import type_of
 from grouplearn.sqltext import identifier, literal
 
 INEXACT_TYPES = ("BIT", "TIME WITH TIME ZONE", "HUGEINT", "UHUGEINT")
@@ -31,7 +32,7 @@ class ExactRows:
 
     def source(self, cursor: duckdb.DuckDBPyConnection, relation: str) -> str:
         """Return the query that reads such a table with the values as they were."""
-        columns = cursor.execute(f"DESCRIBE SELECT unnest(CAST(NULL AS {self.type}))").fetchall()
+        columns = cursor.execute(f"DESCRIBE SELECT unnest(CAST(NULL AS {type_of(cursor, self.type)}))").fetchall()
         read = [
             f"CAST(json_extract_string({_TEXT}, {literal(_pointer(name))}) AS {kind}) AS {identifier(name)}"
             for name, kind, *_ in columns

@@ -134,8 +134,13 @@ class Predictor:
         self, transaction: int, models: Any, rows: Any, session: int | None = None, exact: ExactRows | None = None
     ) -> Any:
         """Return the predictions for rows each of which names its model; a NULL model or a NULL row gives NULL."""
+        if not _is_text(models.type):
+            raise DataError("predict takes a model's name, a text: predict('model', t) ... FROM t")
         if not (pa.types.is_struct(rows.type) or pa.types.is_null(rows.type)):
             raise DataError("predict takes a row, that is a struct of columns: predict('model', t) ... FROM t")
+        models = (
+            models.dictionary_decode() if pa.types.is_dictionary(models.type) else models
+        )  # an ENUM's codes are unsigned
         coded = models.dictionary_encode()
         wanted = np.asarray(coded.indices.fill_null(-1)).copy()
         wanted[np.asarray(rows.is_null())] = -1
@@ -155,9 +160,10 @@ class Predictor:
     def _scorer(
         self, cursor: duckdb.DuckDBPyConnection, transaction: int, reference: str, session: int | None
     ) -> Scorer:
-        self._uncommitted = self._of(transaction)
-        changed = {entry.id for entry in self._uncommitted}
-        for entry in reversed(self._uncommitted):
+        # Which transaction asks is the caller's word, and a view can call, too: nothing is forgotten for it.
+        uncommitted = self._of(transaction)
+        changed = {entry.id for entry in uncommitted}
+        for entry in reversed(uncommitted):
             known = entry.definition
             if known is None:
                 continue
@@ -189,6 +195,12 @@ class Predictor:
         while len(self._loaded) > _LOADED:
             self._loaded.popitem(last=False)
         return scorer
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null)
+    return any(test(kind) for test in tests)
 
 
 def name_parts(reference: str) -> list[str]:

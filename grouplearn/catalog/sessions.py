@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import duckdb
 
-from grouplearn.sqltext import identifier, literal
+from grouplearn.errors import DataError
+from grouplearn.sqltext import identifier, literal, shown
 
 #: Settings of a session that change what an expression returns, or what its names mean.
 _NAMES = (
@@ -49,9 +50,18 @@ class SessionState:
         own = cursor.execute(f"SELECT {SETTINGS}").fetchall()[0][0]
         for name, value, current in zip(_NAMES, self.settings, own, strict=True):
             if value != current and value is not None:
-                cursor.execute(f"SET {name} = {literal(value)}")
+                # Of some of them a plain SET is everybody's, and the cursor's is to be its own.
+                cursor.execute(f"SET SESSION {name} = {literal(value)}")
         for name, kind, text in self.variables:
-            cursor.execute(f"SET VARIABLE {identifier(name)} = CAST({literal(text)} AS {kind})")
+            cursor.execute(f"SET VARIABLE {identifier(name)} = CAST({literal(text)} AS {type_of(cursor, kind)})")
+
+
+def type_of(cursor: duckdb.DuckDBPyConnection, text: str) -> str:
+    """Return the SQL type that a text is, as DuckDB writes it; raises DataError where it is anything else."""
+    try:
+        return str(cursor.type(text))
+    except duckdb.Error as error:
+        raise DataError(f"{shown(text)} is not a type") from error
 
 
 class Sessions:
@@ -63,10 +73,9 @@ class Sessions:
         self._variables: dict[str, str] = {}
         self._lock = threading.Lock()
 
-    def keep(self, settings: Sequence[str | None], variables: Sequence[dict[str, Any]] | None) -> int:
-        """Return the number of a session with these settings and variables."""
-        known = [(each["name"], each["type"], each["value"]) for each in variables or ()]
-        state = SessionState(tuple(settings), tuple(each for each in known if each[1] != _UNSET))
+    def keep(self, settings: Any, variables: Any) -> int:
+        """Return the number of a session with these settings and variables; raises DataError for what is none."""
+        state = _state(settings, variables)
         number = hash(state)
         with self._lock:
             self._known[number] = state
@@ -102,12 +111,36 @@ class Sessions:
     def apply(self, number: int | None, cursor: duckdb.DuckDBPyConnection) -> None:
         """Let a cursor read expressions as the session of that number does; None: it does so already."""
         with self._lock:
-            state = None if number is None else self._known[number]
-        if state is None:
+            state = None if number is None else self._known.get(number)
+        if number is None:
             return
+        if state is None:
+            raise DataError("predict was called for a session that is not known")
         for macro in tuple(self._macros.values()):
             cursor.execute(macro)
         state.apply(cursor)
+
+
+def _state(settings: Any, variables: Any) -> SessionState:
+    """Return a session's state, whose parts any view may have written."""
+    match settings, variables or []:
+        case [*given], [*known] if (
+            len(given) == len(_NAMES) and all(map(_is_text, given)) and all(map(_is_variable, known))
+        ):
+            packed = [(each["name"], each["type"], each["value"]) for each in known]
+            return SessionState(tuple(given), tuple(each for each in packed if each[1] != _UNSET))
+    raise DataError("grouplearn_session is for predict, which calls it with the session's settings and variables")
+
+
+def _is_text(value: Any) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _is_variable(value: Any) -> bool:
+    match value:
+        case {"name": str(), "type": str(), "value": text}:
+            return _is_text(text)
+    return False
 
 
 def set_variables(text: str) -> list[str]:
