@@ -57,3 +57,34 @@ def test_what_to_write_for_what_duckdb_takes_for_its_own(run, statement):
 def test_errors_of_others_are_theirs(run):
     assert "Table with name models does not exist!" in run("FROM models;").stderr
     assert "grouplearn() takes a statement of grouplearn's" in run("FROM grouplearn('SELECT 1');").stderr
+
+
+HOSTILE = {
+    "CREATE VIEW v AS FROM grouplearn('DROP MODEL m'); FROM v;": "can only ask",
+    "CREATE MACRO f(s) AS TABLE FROM grouplearn(s); FROM f('DROP MODEL m');": "can only ask",
+    "CREATE MACRO f() AS (SELECT count(*) FROM grouplearn('SET grouplearn_workers = 1')); SELECT f();": "can only ask",
+    "FROM query('FROM grouplearn(''DROP MODEL m'')');": "can only ask",
+    "FROM json_execute_serialized_sql(json_serialize_sql('SELECT * FROM grouplearn(''DROP MODEL m'')'));": "can only ask",
+    "CREATE TABLE x AS FROM grouplearn('DROP MODEL m');": "can only ask",
+    "FROM range(2), grouplearn('DROP MODEL m');": "can only ask",
+    "FROM (FROM grouplearn('CREATE TABLE x AS EVALUATE MODEL m ON t'));": "can only ask",
+    "SELECT grouplearn_statement(7::UBIGINT, 1::UBIGINT, 0::UBIGINT, 0::UBIGINT, 12::UBIGINT, 'DROP MODEL m');": "is for",
+}
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_what_a_view_asks_for_only_reads(run, hostile):
+    lines = [TABLE, TRAIN, *hostile.replace("; ", ";\n").split("\n"), "FROM grouplearn('SHOW MODELS');"]
+    done = run("\n".join(lines))
+    assert HOSTILE[hostile] in done.stderr
+    assert done.stdout.splitlines()[-1].startswith("m,y,3,")
+
+
+def test_the_users_own_call_does_what_it_says_and_a_view_may_ask(run):
+    done = run(
+        f"{TABLE}\nFROM grouplearn('{TRAIN.rstrip(';')}');\nCREATE VIEW v AS FROM grouplearn('SHOW MODELS');\n"
+        "SELECT 'seen', model FROM v;\nSELECT 'rows', sum(n_rows)::INTEGER FROM grouplearn('EVALUATE MODEL m ON t');\n"
+        "FROM grouplearn('SET grouplearn_workers = 1');\nFROM grouplearn('DROP MODEL m');\nFROM v;"
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[3:] == ["seen,m", "rows,300", "grouplearn_workers is 1", "model m is dropped"]

@@ -4,6 +4,7 @@
 #include "statements.cpp"
 #include "nested.cpp"
 #include "host.cpp"
+#include "sealing.cpp"
 #include "arrow_frames.cpp"
 #include "queries.cpp"
 #include "carrying.cpp"

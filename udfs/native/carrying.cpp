@@ -19,11 +19,17 @@ void ShowInterrupt(const Failure &failure) {
 
 } // namespace
 
+std::string SealedText(const char *function, uint64_t number, const Request &written) {
+	Writer sealed;
+	sealed.Text(function).Number(number).Number(written.lines).Number(written.start).Number(written.stop);
+	return sealed.bytes + written.text;
+}
+
 std::vector<std::string> Carry(duckdb::ClientContext &user, const Instance &instance, const Request &request) {
 	Writer writer;
 	writer.Number(instance.serial).Number<uint64_t>(TransactionId(user));
 	writer.Number(request.lines).Number(request.start).Number(request.stop).Text(request.text);
-	writer.Text(request.schema);
+	writer.Number<uint64_t>(request.may_write).Text(request.schema);
 	HostSignals signals;
 	Channel channel([&user] { return IsAskedToStop(user); });
 	channel.Send(Kind::STATEMENT, writer.bytes + request.values);

@@ -15,7 +15,16 @@ struct Request {
 	//! One row with the values of its parameters as a SCHEMA and a BATCH body; empty where it has none.
 	std::string schema;
 	std::string values;
+	//! Whether it may do more than read: not where a view, say, has called it.
+	bool may_write = true;
 };
+
+//! The functions that the parser writes calls of.
+constexpr const char *STATEMENT = "grouplearn_statement";
+constexpr const char *STATEMENT_WITH = "grouplearn_statement_with";
+
+//! What the seal of a call is of.
+std::string SealedText(const char *function, uint64_t number, const Request &written);
 
 //! Carries a statement out and returns the query whose rows are its answer. For a statement of DuckDB's with ours inside that is
 //! itself with queries in their places, and after it come these queries. Throws Failure.

@@ -9,6 +9,7 @@
 #include "parsing.hpp"
 #include "predicting.hpp"
 #include "queries.hpp"
+#include "sealing.hpp"
 
 namespace grouplearn {
 namespace {
@@ -52,7 +53,7 @@ T Argument(duckdb_data_chunk chunk, idx_t column) {
 	return static_cast<T *>(duckdb_vector_get_data(duckdb_data_chunk_get_vector(chunk, column)))[0];
 }
 
-//! Our own texts call the functions with one row and no NULL.
+//! Our own texts call the functions with one row and no NULL: what a call without a seal may not have.
 void RefuseOtherCalls(duckdb_data_chunk arguments) {
 	bool ours = duckdb_data_chunk_get_size(arguments) == 1;
 	for (idx_t column = 0; column < duckdb_data_chunk_get_column_count(arguments); column++) {
@@ -64,49 +65,52 @@ void RefuseOtherCalls(duckdb_data_chunk arguments) {
 	}
 }
 
-//! The arguments from ``column`` on that say where a statement is and what it says.
-Request Written(duckdb_data_chunk arguments, idx_t column) {
-	auto text = Argument<duckdb_string_t>(arguments, column + 3);
-	return {Argument<uint64_t>(arguments, column), Argument<uint64_t>(arguments, column + 1),
-	        Argument<uint64_t>(arguments, column + 2),
-	        std::string(duckdb_string_t_data(&text), duckdb_string_t_length(text)), "", ""};
+//! The arguments (seal, number, lines, start, stop, text) of a call that the parser wrote for the statement that runs.
+Request Sealed(duckdb_function_info info, duckdb_data_chunk arguments, const char *function) {
+	RefuseOtherCalls(arguments);
+	auto text = Argument<duckdb_string_t>(arguments, 5);
+	Request request {Argument<uint64_t>(arguments, 2), Argument<uint64_t>(arguments, 3), Argument<uint64_t>(arguments, 4),
+	                 std::string(duckdb_string_t_data(&text), duckdb_string_t_length(text)), "", ""};
+	auto call = SealedText(function, Argument<uint64_t>(arguments, 1), request);
+	CheckSeal(BoundContext(info), Argument<uint64_t>(arguments, 0), call);
+	return request;
 }
 
-//! grouplearn_statement(token, lines, start, stop, text): carries one of our statements out, and keeps its answer; and those of
-//! statements inside it, by the numbers after the token.
+//! grouplearn_statement(seal, number, lines, start, stop, text): carries one of our statements out, and keeps its answer by its
+//! seal; and those of statements inside it, by the numbers after that.
 void RunStatement(duckdb_function_info info, duckdb_data_chunk arguments, duckdb_vector result) {
 	auto &instance = *static_cast<Instance *>(duckdb_scalar_function_get_extra_info(info));
 	try {
-		RefuseOtherCalls(arguments);
-		auto token = Argument<uint64_t>(arguments, 0);
-		uint64_t place = token;
-		for (auto &sql : Carry(BoundContext(info), instance, Written(arguments, 1))) {
+		auto request = Sealed(info, arguments, STATEMENT);
+		auto seal = Argument<uint64_t>(arguments, 0);
+		uint64_t place = seal;
+		for (auto &sql : Carry(BoundContext(info), instance, request)) {
 			TheAnswers().Keep(place++, std::move(sql));
 		}
-		static_cast<uint64_t *>(duckdb_vector_get_data(result))[0] = token;
+		static_cast<uint64_t *>(duckdb_vector_get_data(result))[0] = seal;
 	} catch (const Failure &failure) {
 		Raise(failure);
 	}
 }
 
-//! grouplearn_statement_with(which, lines, start, stop, text, values): carries one of our statements out and returns the query
-//! whose rows are its answer (0), or that of a statement inside it.
+//! grouplearn_statement_with(seal, which, lines, start, stop, text, values): carries one of our statements out and returns the
+//! query whose rows are its answer (0), or that of a statement inside it.
 void RunStatementWith(duckdb_function_info info, duckdb_data_chunk arguments, duckdb_vector result) {
 	auto &user = BoundContext(info);
 	auto &instance = *static_cast<Instance *>(duckdb_scalar_function_get_extra_info(info));
 	try {
-		RefuseOtherCalls(arguments);
-		auto request = Written(arguments, 1);
+		auto request = Sealed(info, arguments, STATEMENT_WITH);
 		Connection ours(*user.db.get());
-		request.values = PackArguments(ours, arguments, {"which", "lines", "start", "stop", "text", "values"}, request.schema);
-		auto sql = Carry(user, instance, request).at(Argument<uint64_t>(arguments, 0));
+		request.values =
+		    PackArguments(ours, arguments, {"seal", "which", "lines", "start", "stop", "text", "values"}, request.schema);
+		auto sql = Carry(user, instance, request).at(Argument<uint64_t>(arguments, 1));
 		duckdb_vector_assign_string_element_len(result, 0, sql.data(), sql.size());
 	} catch (const Failure &failure) {
 		Raise(failure);
 	}
 }
 
-//! grouplearn_answer(token): the query whose rows are the answer of a statement that was carried out.
+//! grouplearn_answer(seal): the query whose rows are the answer of a statement that was carried out.
 void ReadAnswer(duckdb_function_info, duckdb_data_chunk arguments, duckdb_vector result) {
 	try {
 		RefuseOtherCalls(arguments);
@@ -136,11 +140,11 @@ void AddParameter(duckdb_scalar_function function, duckdb_type type, int times =
 }
 
 bool RegisterStatements(duckdb_connection connection, Instance &instance) {
-	auto statement = Function("grouplearn_statement", DUCKDB_TYPE_UBIGINT, RunStatement);
-	AddParameter(statement, DUCKDB_TYPE_UBIGINT, 4);
+	auto statement = Function(STATEMENT, DUCKDB_TYPE_UBIGINT, RunStatement);
+	AddParameter(statement, DUCKDB_TYPE_UBIGINT, 5);
 	AddParameter(statement, DUCKDB_TYPE_VARCHAR);
-	auto with = Function("grouplearn_statement_with", DUCKDB_TYPE_VARCHAR, RunStatementWith);
-	AddParameter(with, DUCKDB_TYPE_UBIGINT, 4);
+	auto with = Function(STATEMENT_WITH, DUCKDB_TYPE_VARCHAR, RunStatementWith);
+	AddParameter(with, DUCKDB_TYPE_UBIGINT, 5);
 	AddParameter(with, DUCKDB_TYPE_VARCHAR);
 	AddParameter(with, DUCKDB_TYPE_ANY);
 	for (auto function : {statement, with}) {

@@ -13,6 +13,8 @@
 #if GROUPLEARN_DUCKDB_2
 #include "duckdb/parser/peg/dialect_extension.hpp"
 #endif
+#include "carrying.hpp"
+#include "sealing.hpp"
 #include "statements.hpp"
 #include "tokens.hpp"
 
@@ -88,33 +90,42 @@ std::string InPlace(const std::string &text, size_t begin, size_t end) {
 	return placed;
 }
 
-//! Tells apart the answers that are kept.
-std::atomic<uint64_t> tokens {0};
-
 std::string Unsigned(uint64_t number) {
 	return std::to_string(number) + "::UBIGINT";
 }
 
-//! The arguments that say where a statement is and what it says. Of the text around it the lines it is on are sent along.
-std::string Written(const std::string &text, const Piece &piece) {
+//! Where a statement is and what it says. Of the text around it the lines it is on are sent along.
+Request Written(const std::string &text, const Piece &piece) {
 	auto line = text.rfind('\n', piece.start);
 	auto from = line == std::string::npos ? 0 : line + 1;
 	auto to = std::min(text.find('\n', piece.stop), text.size());
 	auto lines = std::count(text.begin(), text.begin() + from, '\n');
-	return Unsigned(lines) + ", " + Unsigned(piece.start - from) + ", " + Unsigned(piece.stop - from) + ", " +
-	       Literal(text.substr(from, to - from));
+	return {uint64_t(lines), piece.start - from, piece.stop - from, text.substr(from, to - from), "", ""};
 }
 
-std::string Sent(uint64_t token, const std::string &written) {
-	return "SET VARIABLE grouplearn = grouplearn_statement(" + Unsigned(token) + ", " + written + ")";
+//! A call of one of our functions with its seal, which is ``seal`` afterwards: ``function(seal, number, ..., 'text'``, not closed.
+std::string Call(const char *function, uint64_t number, const Request &written, uint64_t &seal) {
+	seal = Seal(SealedText(function, number, written));
+	auto call = std::string(function) + "(";
+	for (auto each : {seal, number, written.lines, written.start, written.stop}) {
+		call += Unsigned(each) + ", ";
+	}
+	return call + Literal(written.text);
 }
 
-std::string SentWith(size_t which, const std::string &written, const std::vector<std::string> &parameters) {
-	return "FROM query(grouplearn_statement_with(" + Unsigned(which) + ", " + written + ", " + Values(parameters) + "))";
+//! Sends a statement; its answers are kept by ``seal`` and the numbers after it. No two statements have the same.
+std::string Sent(const Request &written, uint64_t &seal) {
+	static std::atomic<uint64_t> statements {0};
+	return "SET VARIABLE grouplearn = " + Call(STATEMENT, ++statements, written, seal) + ")";
 }
 
-std::string Answer(uint64_t token) {
-	return "FROM query(grouplearn_answer(" + Unsigned(token) + "))";
+std::string SentWith(size_t which, const Request &written, const std::vector<std::string> &parameters) {
+	uint64_t seal;
+	return "FROM query(" + Call(STATEMENT_WITH, which, written, seal) + ", " + Values(parameters) + "))";
+}
+
+std::string Answer(uint64_t seal) {
+	return "FROM query(grouplearn_answer(" + Unsigned(seal) + "))";
 }
 
 //! The two statements that one of ours becomes: one that sends it and returns nothing, one whose rows are its answer. Nothing
@@ -127,8 +138,9 @@ void ParseOne(Connection &connection, const std::string &text, const Piece &piec
 	if (!piece.parameters.empty()) {
 		return Parse(connection, SentWith(0, written, piece.parameters), into);
 	}
-	auto token = ++tokens;
-	Parse(connection, Sent(token, written) + "; " + Answer(token), into);
+	uint64_t seal;
+	auto sent = Sent(written, seal);
+	Parse(connection, sent + "; " + Answer(seal), into);
 }
 
 //! A statement of DuckDB's in its place, with ``answers(place)`` for each of ours in it. Where it has parameters they are all
@@ -168,9 +180,9 @@ void ParseAround(Connection &connection, const std::string &text, const Piece &p
 	Parsed statements;
 	try {
 		if (piece.parameters.empty() || piece.prepares) {
-			auto token = tokens.fetch_add(1 + piece.places.size()) + 1;
-			Parse(connection, Sent(token, written), statements);
-			Parse(connection, Around(text, piece, [&](size_t place) { return Answer(token + 1 + place); }), statements);
+			uint64_t seal;
+			Parse(connection, Sent(written, seal), statements);
+			Parse(connection, Around(text, piece, [&](size_t place) { return Answer(seal + 1 + place); }), statements);
 		} else {
 			auto answer = [&](size_t place) { return SentWith(1 + place, written, piece.parameters); };
 			Parse(connection, Around(text, piece, answer), statements);

@@ -11,6 +11,7 @@
 #include "duckdb/main/database.hpp"
 #include "duckdb/parser/parser_extension.hpp"
 #include "duckdb/parser/sql_statement.hpp"
+#include "duckdb/planner/binder.hpp"
 #include "duckdb/planner/operator_extension.hpp"
 #include "parsing.hpp"
 #include "statements.hpp"
@@ -90,6 +91,30 @@ std::string Argument(duckdb_bind_info info) {
 	return argument;
 }
 
+//! The leading members of what the C API passes to a table function that is bound, which no header has.
+struct BindInfo {
+	duckdb::ClientContext &context;
+	duckdb::TableFunctionBindInput &input;
+};
+
+//! Whether the user's client sent ``FROM grouplearn('...')`` itself: what a view, a macro or query() reads is bound below the
+//! root, and a relation or what json_execute_serialized_sql() runs is no statement that was parsed.
+bool IsWholeStatement(duckdb_bind_info info) {
+	auto binder = reinterpret_cast<BindInfo *>(info)->input.binder.get();
+	if (!binder || binder != &binder->root_binder) {
+		return false;
+	}
+	auto statement = binder->root_statement.get();
+	return statement && statement->type == duckdb::StatementType::SELECT_STATEMENT && !statement->query.empty();
+}
+
+//! What a bound table function is to carry out.
+Request Wanted(const Given &given, duckdb_bind_info info) {
+	auto request = Only(given.has_text ? given.text : Argument(info));
+	request.may_write = given.has_text || IsWholeStatement(info);
+	return request;
+}
+
 //! The rows of a query that runs in the user's transaction.
 std::unique_ptr<Rows> Read(duckdb::ClientContext &user, const std::string &sql) {
 	Connection ours(*user.db.get());
@@ -110,7 +135,7 @@ void BindRows(duckdb_bind_info info) {
 	duckdb_table_function_get_client_context(info, &wrapped);
 	auto &user = Unwrapped(wrapped);
 	try {
-		auto rows = Read(user, Carry(user, *given.instance, Only(given.has_text ? given.text : Argument(info)))[0]);
+		auto rows = Read(user, Carry(user, *given.instance, Wanted(given, info))[0]);
 		for (idx_t column = 0; column < duckdb_column_count(&rows->result); column++) {
 			auto type = duckdb_column_logical_type(&rows->result, column);
 			duckdb_bind_add_result_column(info, duckdb_column_name(&rows->result, column), type);

@@ -18,7 +18,7 @@ from grouplearn.frontends.native.frames import Body, Channel, Kind, blob, text
 from grouplearn.frontends.native.remote import RemoteConnection, python_rows
 from grouplearn.frontends.progress import choose_progress
 from grouplearn.parser.parse import parse_piece
-from grouplearn.parser.statements import Nested
+from grouplearn.parser.statements import Listing, Nested, OurStatement
 from grouplearn.runtime.job import Progress
 from grouplearn.session import Session
 
@@ -97,6 +97,7 @@ class Line:
         before, within = (len(str(line[:place], "utf-8")) + lines for place in (start, stop))
         written = "\n" * lines + str(line, "utf-8")
         statement = parse_piece(written, before, within)
+        _check_may_write(statement, allowed=bool(body.number()))
         values = _values(body)
         connection = RemoteConnection(self._channel).as_duckdb()
         prediction.share(connection, instance.predictor)
@@ -116,6 +117,15 @@ class Line:
         instance.here.use(RemoteConnection(self._channel))
         found = instance.predictor.predict_each(transaction, rows.column(0), rows.column(1))
         return pa.record_batch([_part(found, part, rows.column(0))], names=["prediction"])
+
+
+def _check_may_write(statement: OurStatement, *, allowed: bool) -> None:
+    """Refuse what is more than a question where a view, a macro or a larger statement of DuckDB's has asked it."""
+    if not allowed and not isinstance(statement, Listing):
+        raise BindError(
+            "grouplearn('...') inside of another statement, of a view or of a macro can only ask: SHOW, DESCRIBE, EVALUATE\n\n"
+            "Hint: Run the statement by itself, as FROM grouplearn('...') or as it is."
+        )
 
 
 def _values(body: Body) -> dict[str, Any] | None:
