@@ -15,13 +15,13 @@ import duckdb
 from native_builds import built, wait_until
 
 from grouplearn.frontends.native import serving, worker
-from grouplearn.frontends.native.frames import Channel, Kind
+from grouplearn.frontends.native.frames import PROTOCOL, Channel, Kind
 
 OPENED, FORGOTTEN = 1, 3
 #: In the place of the process: refuses every statement, and writes down what it is told.
 REFUSING = """#!{python}
 import socket, struct, sys
-from grouplearn.frontends.native.frames import Channel, Kind, text
+from grouplearn.frontends.native.frames import PROTOCOL, Channel, Kind, text
 with socket.socket(fileno=int(sys.argv[-1])) as control, open({log!r}, "w", buffering=1) as log:
     while True:
         message, handed, _, _ = socket.recv_fds(control, 16, 1)
@@ -30,7 +30,8 @@ with socket.socket(fileno=int(sys.argv[-1])) as control, open({log!r}, "w", buff
         print(*struct.unpack("=QQ", message), file=log)
         if handed:
             channel = Channel(socket.socket(fileno=handed[0]))
-            channel.receive()
+            while channel.receive()[0] is Kind.GREETING:
+                channel.send(Kind.GREETING, struct.pack("=Q", PROTOCOL), text("0"))
             channel.send(Kind.FAILED, text("Binder"), text("refused"))
 """
 DATABASES = """
@@ -70,6 +71,8 @@ def test_the_process_forgets() -> None:
         socket.send_fds(control, [struct.pack("=QQ", OPENED, 1)], [its.fileno()])
         its.close()
         channel = Channel(ours)
+        channel.send(Kind.GREETING, struct.pack("=Q", PROTOCOL))
+        assert channel.receive()[0] is Kind.GREETING
         for database in (7, 8):
             channel.send(Kind.PREDICT, struct.pack("=QQ", database, 0))
             assert channel.receive()[0] is Kind.FAILED

@@ -1,5 +1,6 @@
 #include "carrying.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <unistd.h>
 
@@ -36,9 +37,10 @@ std::vector<std::string> Carry(duckdb::ClientContext &user, const Instance &inst
 	Connection ours(*user.db.get());
 	Loan loan(user, ours.Context());
 	try {
-		auto answer = Server(channel, user, ours).Serve();
+		auto answer = Server(channel, user, ours).Serve(Kind::ANSWER);
 		Reader reader(answer.body);
-		std::vector<std::string> queries(reader.Number<uint64_t>());
+		auto count = reader.Number<uint64_t>();
+		std::vector<std::string> queries(std::min<uint64_t>(count, reader.Left()));
 		for (auto &query : queries) {
 			query = reader.Text();
 		}

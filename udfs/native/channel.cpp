@@ -1,6 +1,7 @@
 // The grouplearn process of this host process: started when a statement needs it, told about each by an own socket.
 #include "channel.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -16,8 +17,6 @@
 #include <unistd.h>
 #include <utility>
 
-extern char **environ;
-
 namespace grouplearn {
 namespace {
 
@@ -25,6 +24,8 @@ constexpr int POLL_MS = 50;
 //! How long an interrupted statement may take to end before it is left to itself.
 constexpr double PATIENCE_S = 1.5;
 constexpr uint64_t OPENED = 1, INTERRUPTED = 2, FORGOTTEN = 3;
+//! No frame is larger, and room is made for a part of it at a time, so that a wrong head costs no memory.
+constexpr uint64_t LARGEST_FRAME = uint64_t(1) << 40, PART = 1 << 26;
 
 //! The process, and the socket on which it is handed new channels. When the last copy of our end closes, it ends.
 struct Process {
@@ -35,8 +36,8 @@ struct Process {
 	pid_t owner = 0;
 	uint64_t channels = 0;
 	std::string python;
-	//! Whether it has ever answered: a python without the package ends at once.
-	std::atomic<bool> answered {false};
+	//! Whether it has greeted us: a python without the package ends at once.
+	std::atomic<bool> greeted {false};
 };
 
 double Now() {
@@ -63,11 +64,12 @@ void Drop(Process &process) {
 }
 
 void Start(Process &process) {
+	auto python = FindPython();
+	auto environment = ProcessEnvironment();
 	int ends[2];
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends)) {
 		throw Failure {"IO", std::string("grouplearn: socketpair: ") + strerror(errno)};
 	}
-	auto python = FindPython();
 	posix_spawn_file_actions_t actions;
 	posix_spawn_file_actions_init(&actions);
 	// The process keeps our stderr, for its progress bar; nothing it prints may mix with the results on our stdout.
@@ -84,7 +86,12 @@ void Start(Process &process) {
 	posix_spawnattr_setsigmask(&attributes, &blocked);
 	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
 	const char *arguments[] = {python.c_str(), "-P", "-m", "grouplearn.frontends.native.worker", "3", nullptr};
-	int failed = posix_spawnp(&process.pid, python.c_str(), &actions, &attributes, const_cast<char **>(arguments), environ);
+	std::vector<char *> variables;
+	for (auto &variable : environment) {
+		variables.push_back(&variable[0]);
+	}
+	variables.push_back(nullptr);
+	int failed = posix_spawn(&process.pid, python.c_str(), &actions, &attributes, const_cast<char **>(arguments), variables.data());
 	posix_spawnattr_destroy(&attributes);
 	posix_spawn_file_actions_destroy(&actions);
 	close(ends[1]);
@@ -94,7 +101,7 @@ void Start(Process &process) {
 		                         "\n\nHint: set GROUPLEARN_PYTHON to the python that has the package grouplearn."};
 	}
 	process.python = python;
-	process.answered = false;
+	process.greeted = false;
 	process.control = ends[0];
 	process.owner = getpid();
 }
@@ -137,6 +144,16 @@ bool HasEnded(Process &process) {
 } // namespace
 
 Channel::Channel(std::function<bool()> is_interrupted) : is_interrupted(std::move(is_interrupted)) {
+	Open();
+	try {
+		Greet();
+	} catch (...) {
+		close(fd);
+		throw;
+	}
+}
+
+void Channel::Open() {
 	auto &process = TheProcess();
 	std::lock_guard<std::mutex> guard(process.lock);
 	int ends[2];
@@ -163,10 +180,35 @@ Channel::~Channel() {
 	close(fd);
 }
 
+//! Asks a new process which protocol it speaks. The package may have been renewed and the extension not, or the other way round.
+void Channel::Greet() {
+	auto &process = TheProcess();
+	if (process.greeted) {
+		return;
+	}
+	Send(Kind::GREETING, Writer().Number(PROTOCOL).bytes);
+	auto reply = Receive();
+	Reader greeting(reply.body);
+	uint64_t theirs = reply.kind == Kind::GREETING ? greeting.Number<uint64_t>() : 0;
+	if (theirs == PROTOCOL) {
+		process.greeted = true;
+		return;
+	}
+	auto version = theirs ? " " + greeting.Text() : std::string();
+	std::lock_guard<std::mutex> guard(process.lock);
+	auto python = process.python;
+	Drop(process); // what is installed now is asked anew
+	throw Failure {"IO", "this build of the extension is of grouplearn " GROUPLEARN_VERSION ", and the grouplearn" + version +
+	                         " of " + python + (theirs > PROTOCOL ? " is newer" : " is older") +
+	                         ": they do not understand each other\n\n"
+	                         "Hint: Upgrade the older: pip install --upgrade grouplearn, or build the extension again (make "
+	                         "extension) and start the program that has loaded it anew."};
+}
+
 void Channel::Died() {
 	auto &process = TheProcess();
 	std::lock_guard<std::mutex> guard(process.lock);
-	if (!process.answered) {
+	if (!process.greeted) {
 		throw Failure {"IO", process.python + " cannot run grouplearn\n\n"
 		                     "Hint: set GROUPLEARN_PYTHON to the python that has the package grouplearn."};
 	}
@@ -200,9 +242,14 @@ void Channel::Send(Kind kind, const std::string &body) {
 Frame Channel::Receive() {
 	uint64_t header[2];
 	Read(header, sizeof(header));
-	Frame frame {Kind(uint32_t(header[0])), std::string(header[1], '\0')};
-	Read(&frame.body[0], header[1]);
-	TheProcess().answered = true;
+	if (header[0] > UINT32_MAX || header[1] > LARGEST_FRAME) {
+		throw Failure {"IO", "grouplearn: a message that is not understood"};
+	}
+	Frame frame {Kind(uint32_t(header[0])), ""};
+	for (size_t got = 0; got < header[1]; got = frame.body.size()) {
+		frame.body.resize(std::min<uint64_t>(header[1], got + std::max<uint64_t>(PART, got)));
+		Read(&frame.body[got], frame.body.size() - got);
+	}
 	return frame;
 }
 

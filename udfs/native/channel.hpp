@@ -3,10 +3,15 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace grouplearn {
 
-//! What a frame holds. The numbers are the protocol: grouplearn/frontends/native/frames.py has the same.
+//! What both sides must agree on: what frames there are, and what is in them. It is raised with every change of that, here and in
+//! grouplearn/frontends/native/frames.py; a frame's head, GREETING and FAILED stay what they are.
+constexpr uint64_t PROTOCOL = 2;
+
+//! What a frame holds: grouplearn/frontends/native/frames.py has the same numbers.
 enum class Kind : uint32_t {
 	// from the database to the process
 	STATEMENT = 1,
@@ -22,7 +27,10 @@ enum class Kind : uint32_t {
 	CLOSE = 13,
 	ANSWER = 14,
 	FAILED = 15,
-	PREDICTED = 16,
+	PREDICTED = 17,
+	// both ways, before all else: the protocol. Of a process from before there was one this number is a request, which it refuses
+	// for being so short, with FAILED.
+	GREETING = 16,
 };
 
 struct Frame {
@@ -67,6 +75,9 @@ public:
 		auto size = Number<uint64_t>();
 		return std::string(Take(size), size);
 	}
+	size_t Left() const {
+		return size_t(end - at);
+	}
 	std::string Rest() {
 		size_t size = end - at;
 		return std::string(Take(size), size);
@@ -97,6 +108,8 @@ public:
 	Frame Receive();
 
 private:
+	void Open();
+	void Greet();
 	void Read(void *into, size_t size);
 	void Wait(short events);
 	void PassOn();
@@ -137,7 +150,14 @@ bool IsHostPython();
 //! one of ours is held.
 void NoteHostPython();
 
-//! Where ``python -m grouplearn.frontends.native.worker`` can be run.
+//! Notes where this extension was loaded from, while the current directory is what it was then.
+void NoteOwnFile();
+
+//! Where ``python -m grouplearn.frontends.native.worker`` can be run, by its whole path: nothing in the current directory is.
+//! Throws Failure.
 std::string FindPython();
+
+//! The environment of the process, without folders of PYTHONPATH that are meant from the current directory.
+std::vector<std::string> ProcessEnvironment();
 
 } // namespace grouplearn

@@ -210,6 +210,7 @@ bool Load(duckdb_database database, std::string &error) {
 		return false;
 	}
 	NoteHostPython();
+	NoteOwnFile();
 	auto context = reinterpret_cast<duckdb::Connection *>(connection)->context.get();
 	std::unique_ptr<Instance> instance(new Instance {context->db.get(), ++serials});
 	bool loaded = RegisterStatements(connection, *instance) && RegisterPredictions(connection, *instance);

@@ -50,7 +50,7 @@ void Predict(duckdb_function_info info, duckdb_data_chunk rows, duckdb_vector re
 			line.reset(new Line(user));
 		}
 		line->channel.Send(Kind::PREDICT, Asked(rows, wanted, user, *line));
-		auto answer = Server(line->channel, user, line->connection, true).Serve();
+		auto answer = Server(line->channel, user, line->connection, true).Serve(Kind::PREDICTED);
 		Reader reader(answer.body);
 		auto described = reader.Text();
 		Reader schema(described);

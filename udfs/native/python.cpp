@@ -1,14 +1,19 @@
 // The Python that the database runs in, its signals, and which python runs the grouplearn process.
 #include <atomic>
+#include <climits>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <dlfcn.h>
 #include <fstream>
 #include <mutex>
+#include <sstream>
 #include <string>
 #include <unistd.h>
 
 #include "channel.hpp"
+
+extern "C" char **environ;
 
 namespace grouplearn {
 namespace {
@@ -42,6 +47,14 @@ const Python *HostPython() {
 	return found && python.is_initialized() ? &python : nullptr;
 }
 
+bool IsAbsolute(const std::string &path) {
+	return !path.empty() && path[0] == '/';
+}
+
+bool IsProgram(const std::string &path) {
+	return IsAbsolute(path) && access(path.c_str(), X_OK) == 0;
+}
+
 //! sys.executable, where the database runs inside of Python.
 struct Host {
 	std::mutex lock;
@@ -56,31 +69,48 @@ Host &TheHost() {
 std::string HostExecutable() {
 	auto &host = TheHost();
 	std::lock_guard<std::mutex> guard(host.lock);
-	return host.executable;
+	return IsProgram(host.executable) ? host.executable : "";
 }
 
-//! The file that this extension was loaded from.
-std::string OwnFile() {
-	Dl_info self;
-	bool found = dladdr(reinterpret_cast<void *>(&HostPython), &self) && self.dli_fname;
-	return found ? self.dli_fname : "";
+//! The file that this extension was loaded from, by its whole path: the current directory may be another one later.
+const std::string &OwnFile() {
+	static const std::string file = [] {
+		Dl_info self;
+		bool found = dladdr(reinterpret_cast<void *>(&HostPython), &self) && self.dli_fname;
+		std::string path = found ? self.dli_fname : "";
+		char folder[PATH_MAX];
+		return IsAbsolute(path) || !getcwd(folder, sizeof(folder)) ? path : folder + ("/" + path);
+	}();
+	return file;
+}
+
+//! The program of that name in one of the folders of PATH; those that are meant from the current directory do not count.
+std::string OnPath(const std::string &name) {
+	auto path = getenv("PATH");
+	std::istringstream folders(path ? path : "");
+	for (std::string folder; std::getline(folders, folder, ':');) {
+		if (IsProgram(folder + "/" + name)) {
+			return folder + "/" + name;
+		}
+	}
+	return "";
 }
 
 //! The python that "grouplearn duckdb --install" wrote beside this extension.
 std::string InstalledExecutable() {
-	auto own = OwnFile();
+	auto &own = OwnFile();
 	std::ifstream file(own.substr(0, own.rfind('/') + 1) + "grouplearn.python");
 	std::string python;
 	std::getline(file, python);
-	return access(python.c_str(), X_OK) == 0 ? python : "";
+	return IsProgram(python) ? python : "";
 }
 
 //! The python of the environment that this extension is installed in: lib/python3.x/site-packages/... -> bin/python3.
 std::string NeighbouringExecutable() {
-	auto file = OwnFile();
+	auto &file = OwnFile();
 	auto library = file.rfind("/lib/python3.");
 	auto python = library == std::string::npos ? "" : file.substr(0, library) + "/bin/python3";
-	return access(python.c_str(), X_OK) == 0 ? python : "";
+	return IsProgram(python) ? python : "";
 }
 
 } // namespace
@@ -201,10 +231,20 @@ bool IsHostInterrupted() {
 	return asked;
 }
 
+void NoteOwnFile() {
+	OwnFile();
+}
+
 std::string FindPython() {
 	auto given = getenv("GROUPLEARN_PYTHON");
 	if (given && *given) {
-		return given;
+		std::string python = strchr(given, '/') ? given : OnPath(given);
+		if (!IsAbsolute(python)) {
+			throw Failure {"IO", "GROUPLEARN_PYTHON is " + std::string(given) +
+			                         ", which is neither a whole path nor the name of a program on the PATH\n\n"
+			                         "Hint: Set it to the whole path of the python that has the package grouplearn."};
+		}
+		return python;
 	}
 	for (auto find : {NeighbouringExecutable, InstalledExecutable, HostExecutable}) {
 		auto found = find();
@@ -212,7 +252,33 @@ std::string FindPython() {
 			return found;
 		}
 	}
-	return "python3";
+	auto found = OnPath("python3");
+	if (found.empty()) {
+		throw Failure {"IO", "there is no python3 on the PATH\n\n"
+		                     "Hint: set GROUPLEARN_PYTHON to the python that has the package grouplearn."};
+	}
+	return found;
+}
+
+std::vector<std::string> ProcessEnvironment() {
+	const std::string path = "PYTHONPATH=";
+	std::vector<std::string> kept;
+	for (auto each = environ; *each; each++) {
+		std::string variable = *each;
+		if (variable.compare(0, path.size(), path) == 0) {
+			std::istringstream folders(variable.substr(path.size()));
+			variable = path;
+			for (std::string folder; std::getline(folders, folder, ':');) {
+				if (IsAbsolute(folder)) {
+					variable += (variable == path ? "" : ":") + folder;
+				}
+			}
+		}
+		if (variable != path) {
+			kept.push_back(variable);
+		}
+	}
+	return kept;
 }
 
 } // namespace grouplearn

@@ -169,7 +169,7 @@ Server::Server(Channel &channel, duckdb::ClientContext &user, Connection &users,
     : channel(channel), user(user), users(users), in_session(in_session) {
 }
 
-Frame Server::Serve() {
+Frame Server::Serve(Kind answer) {
 	while (true) {
 		auto frame = channel.Receive();
 		if (frame.kind == Kind::FAILED) {
@@ -177,7 +177,7 @@ Frame Server::Serve() {
 			auto type = reader.Text();
 			throw Failure {type, reader.Text()};
 		}
-		if (frame.kind == Kind::ANSWER || frame.kind == Kind::PREDICTED) {
+		if (frame.kind == answer) {
 			return frame;
 		}
 		try {
@@ -214,7 +214,11 @@ void Server::Open(uint32_t number) {
 }
 
 Connection &Server::At(uint32_t number) {
-	return number ? others.at(number)->connection : users;
+	auto found = others.find(number);
+	if (number && found == others.end()) {
+		throw Failure {"IO", "grouplearn: a message is about a connection that is not open"};
+	}
+	return number ? found->second->connection : users;
 }
 
 void Server::Query(Reader &request) {

@@ -14,8 +14,8 @@ public:
 	//! they have the session's settings, variables, search path and temporary objects, and transactions of their own.
 	Server(Channel &channel, duckdb::ClientContext &user, Connection &users, bool in_session = false);
 
-	//! Returns the first frame that is no request. Throws Failure where the process ends or says that it failed.
-	Frame Serve();
+	//! Returns the first frame of the kind ``answer``. Throws Failure where the process ends or says that it failed.
+	Frame Serve(Kind answer);
 
 private:
 	void Handle(const Frame &request);

@@ -7,6 +7,7 @@ is compiled: a build takes seconds.
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import os
 import shutil
 import subprocess
@@ -29,6 +30,8 @@ VERSIONS = {
     "1.5.6": "166a91dbfacfc0c9f08cc76c0243cb6d3d4296bfab5bad72a3cfb63140a5b7c8",
     "2.0.0": "09de511ef0dc76a5213e8d3d87a8b89bb4d3e8a6fe73a9f60dc001269946b44f",
 }
+#: The version of this package, which a build and the package tell each other.
+OURS = importlib.metadata.version("grouplearn")
 #: How the database checks that an extension fits (the metadata at its end).
 _SIGNATURE = bytes([0, 147, 4, 16]) + b"duckdb_signature" + bytes([128, 4])
 _HEADERS = "external/duckdb/src/include/"
@@ -86,7 +89,8 @@ def _compile(version: str, include: Path, library: Path) -> None:
     unstable = ["-DDUCKDB_EXTENSION_API_VERSION_UNSTABLE=v" + version] if _numbers(version) < (1, 5, 6) else []
     command = [
         *(compiler(), "-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", "-fno-access-control", "-DNDEBUG", "-Wall"),
-        *("-isystem", str(include), f'-DGROUPLEARN_DUCKDB_VERSION="v{version}"', "-shared", "-Wl,--no-undefined"),
+        *("-isystem", str(include), f'-DGROUPLEARN_DUCKDB_VERSION="v{version}"', f'-DGROUPLEARN_VERSION="{OURS}"'),
+        *("-shared", "-Wl,--no-undefined"),
         *("-Wl,--gc-sections", "-Wl,--strip-all", str(sources() / "all.cpp"), "-o", str(library), "-lpthread", "-ldl"),
         *unstable,
     ]
@@ -105,7 +109,7 @@ def metadata(version: str) -> bytes:
     """
     stable = version.split(".")[0] != "1"
     interface, required = ("C_STRUCT", "v1.5.6") if stable else ("C_STRUCT_UNSTABLE", f"v{version}")
-    fields = ("", "", "", interface, "0.1.0", required, duckdb_platform(), "4")
+    fields = ("", "", "", interface, OURS, required, duckdb_platform(), "4")
     return _SIGNATURE + b"".join(field.encode().ljust(32, b"\0") for field in fields) + bytes(256)
 
 

@@ -6,7 +6,11 @@ import enum
 import socket
 import struct
 
+#: What both sides must agree on; it is raised with every change, here and in ``channel.hpp``.
+PROTOCOL = 2
 _HEADER = struct.Struct("=QQ")
+#: No frame is larger, and room is made for a part of it at a time, so that a wrong head costs no memory.
+_LARGEST, _PART = 1 << 40, 1 << 26
 
 
 class Kind(enum.IntEnum):
@@ -26,11 +30,20 @@ class Kind(enum.IntEnum):
     CLOSE = 13
     ANSWER = 14
     FAILED = 15
-    PREDICTED = 16
+    PREDICTED = 17
+    # both ways, before all else: the protocol
+    GREETING = 16
 
 
 class Gone(ConnectionError):
-    """The database's end of a channel is closed."""
+    """The database's end of a channel is closed, or what comes from it is no frame."""
+
+
+class Malformed(ValueError):
+    """The body of a frame is not what its kind asks for."""
+
+
+_KINDS = frozenset(Kind)
 
 
 class Channel:
@@ -51,11 +64,19 @@ class Channel:
     def receive(self) -> tuple[Kind, bytearray]:
         """Wait for one frame and return its kind and body."""
         kind, size = _HEADER.unpack(self._exactly(_HEADER.size))
+        if kind not in _KINDS or size > _LARGEST:
+            raise Gone("a frame that is not understood")
         return Kind(kind), self._exactly(size)
 
     def _exactly(self, size: int) -> bytearray:
-        body = bytearray(size)
-        rest = memoryview(body)
+        body = bytearray()
+        while len(body) < size:
+            part = bytearray(min(size - len(body), max(_PART, len(body))))
+            self._fill(memoryview(part))
+            body = body + part if body else part
+        return body
+
+    def _fill(self, rest: memoryview) -> None:
         while rest:
             try:
                 got = self._socket.recv_into(rest)
@@ -64,7 +85,6 @@ class Channel:
             if not got:
                 raise Gone
             rest = rest[got:]
-        return body
 
     def close(self) -> None:
         """Close the socket."""
@@ -90,15 +110,12 @@ class Body:
 
     def number(self) -> int:
         """Return the next number of eight bytes."""
-        (value,) = struct.unpack_from("=q", self._content, self._at)
-        self._at += 8
+        (value,) = struct.unpack("=q", self._take(8))
         return int(value)
 
     def blob(self) -> memoryview:
         """Return the next bytes that have their length before them."""
-        size = self.number()
-        self._at += size
-        return self._content[self._at - size : self._at]
+        return self._take(self.number())
 
     def text(self) -> str:
         """Return the next text."""
@@ -107,3 +124,13 @@ class Body:
     def rest(self) -> memoryview:
         """Return what has not been taken."""
         return self._content[self._at :]
+
+    def left(self) -> int:
+        """Return how many bytes have not been taken."""
+        return len(self._content) - self._at
+
+    def _take(self, size: int) -> memoryview:
+        if not 0 <= size <= self.left():
+            raise Malformed("a message is shorter than it says")
+        self._at += size
+        return self._content[self._at - size : self._at]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import struct
+import sys
 import threading
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -14,7 +16,7 @@ import pyarrow.compute as pc
 from grouplearn.catalog import prediction
 from grouplearn.errors import BindError, Cancelled, DataError, Error, NotSupportedError, ParseError
 from grouplearn.frontends.native.arrow_frames import batch_of, packed_batch, packed_schema, schema_of
-from grouplearn.frontends.native.frames import Body, Channel, Kind, blob, text
+from grouplearn.frontends.native.frames import PROTOCOL, Body, Channel, Kind, blob, text
 from grouplearn.frontends.native.remote import RemoteConnection, python_rows
 from grouplearn.frontends.progress import choose_progress
 from grouplearn.parser.parse import parse_piece
@@ -54,12 +56,20 @@ class Instance:
         self.predictor = prediction.Predictor(connection, "current_transaction_id()")  # the extension's TransactionId
 
 
+@dataclass
+class Host:
+    """What is kept for the process that the extension is loaded into: its databases, and whether it has greeted us."""
+
+    instances: dict[int, Instance] = field(default_factory=dict)
+    greeted: bool = False
+
+
 class Line:
     """One channel: its requests are answered one after another, by a thread of its own."""
 
-    def __init__(self, channel: Channel, instances: dict[int, Instance]) -> None:
+    def __init__(self, channel: Channel, host: Host) -> None:
         self._channel = channel
-        self._instances = instances
+        self._host = host
         self._session: Session | None = None
         self._progress: Progress | None = None
 
@@ -82,7 +92,15 @@ class Line:
             progress.ended()  # the shell prompts again even if what was begun takes a while to end
 
     def _answer(self, kind: Kind, body: Body) -> None:
-        instance = self._instances.setdefault(body.number(), Instance())
+        if kind is Kind.GREETING:
+            self._host.greeted = True
+            self._channel.send(
+                Kind.GREETING, struct.pack("=Q", PROTOCOL), text(importlib.metadata.version("grouplearn"))
+            )
+            return
+        if not self._host.greeted:
+            raise _older_build()
+        instance = self._host.instances.setdefault(body.number(), Instance())
         transaction = body.number()
         if kind is Kind.STATEMENT:
             queries = self._statement(instance, body)
@@ -117,6 +135,15 @@ class Line:
         instance.here.use(RemoteConnection(self._channel))
         found = instance.predictor.predict_each(transaction, rows.column(0), rows.column(1))
         return pa.record_batch([_part(found, part, rows.column(0))], names=["prediction"])
+
+
+def _older_build() -> NotSupportedError:
+    return NotSupportedError(
+        "this build of the extension is older than the grouplearn"
+        f" {importlib.metadata.version('grouplearn')} of {sys.executable}: they do not understand each other\n\n"
+        "Hint: Build it again (make extension; grouplearn duckdb --install where it was installed), and start the program"
+        " that has loaded it anew."
+    )
 
 
 def _check_may_write(statement: OurStatement, *, allowed: bool) -> None:

@@ -40,9 +40,9 @@ def main() -> None:
 
 
 def _serve(control: socket.socket) -> list[Line]:
-    from grouplearn.frontends.native.serving import Instance, Line
+    from grouplearn.frontends.native.serving import Host, Line
 
-    instances: dict[int, Instance] = {}
+    host = Host()
     lines: dict[int, Line] = {}
     while True:
         message, handed, _, _ = socket.recv_fds(control, _CONTROL.size, 1)
@@ -51,12 +51,12 @@ def _serve(control: socket.socket) -> list[Line]:
         what, number = _CONTROL.unpack(message)
         if what == _OPENED:
             channel = Channel(socket.socket(fileno=handed[0]))
-            lines[number] = Line(channel, instances)
+            lines[number] = Line(channel, host)
             threading.Thread(target=_answer, args=(lines, number, channel), daemon=True).start()
         elif what == _INTERRUPTED and number in lines:
             lines[number].interrupt()
         elif what == _FORGOTTEN:
-            instances.pop(number, None)
+            host.instances.pop(number, None)
 
 
 def _answer(lines: dict[int, Line], number: int, channel: Channel) -> None:

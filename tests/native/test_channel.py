@@ -1,0 +1,204 @@
+"""The line to the grouplearn process: who speaks at its ends, in which version, and from where it is started."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+from native_builds import built
+
+from grouplearn.frontends.native import serving
+from grouplearn.frontends.native.frames import PROTOCOL, Body, Channel, Gone, Kind, Malformed
+
+#: In the place of the process: answers each frame with one of its own.
+ANSWERING = """#!{python}
+import socket, struct, sys
+from grouplearn.frontends.native.frames import PROTOCOL, Channel, Kind, text
+with socket.socket(fileno=int(sys.argv[-1])) as control:
+    while True:
+        message, handed, _, _ = socket.recv_fds(control, 16, 1)
+        if not message:
+            break
+        if handed:
+            channel = Channel(socket.socket(fileno=handed[0]))
+            channel.receive()
+            {answer}
+"""
+ASKS = """
+import duckdb, os, sys
+if len(sys.argv) > 2:
+    os.chdir(sys.argv[2])
+with duckdb.connect(config={"allow_unsigned_extensions": "true"}) as connection:
+    connection.execute(f"LOAD '{sys.argv[1]}'")
+    for _ in range(2):
+        try:
+            print(len(connection.execute("SHOW LEARNERS").fetchall()) > 3)
+        except duckdb.Error as error:
+            print(error)
+"""
+
+
+def asked(*arguments: str, **environment: str) -> str:
+    """Return what a python with the extension says to a statement of ours."""
+    command = [sys.executable, "-c", ASKS, str(built(duckdb.__version__)), *arguments]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, env={**os.environ, **environment}, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (
+            'channel.send(Kind.GREETING, struct.pack("=Q", PROTOCOL + 1), text("9.9.9"))',
+            "IO Error: this build of the extension is of grouplearn 0.1.0, and the grouplearn 9.9.9 of {python} is newer",
+        ),
+        (
+            'channel.send(Kind.GREETING, struct.pack("=Q", PROTOCOL - 1), text("0.0.9"))',
+            "IO Error: this build of the extension is of grouplearn 0.1.0, and the grouplearn 0.0.9 of {python} is older",
+        ),
+        (  # what a process said, from before there was a greeting, to a request that is too short
+            'channel.send(Kind.FAILED, text("Invalid Input"), text("error: unpack_from requires a buffer"))',
+            "IO Error: this build of the extension is of grouplearn 0.1.0, and the grouplearn of {python} is older",
+        ),
+    ],
+)
+def test_a_package_of_another_protocol_is_named(tmp_path: Path, answer: str, told: str) -> None:
+    stand_in = tmp_path / "python"
+    stand_in.write_text(ANSWERING.format(python=sys.executable, answer=answer))
+    stand_in.chmod(0o755)
+    seen = asked(GROUPLEARN_PYTHON=str(stand_in))
+    assert seen.count(told.format(python=stand_in)) == 2
+    assert "pip install --upgrade grouplearn" in seen
+    assert "make extension" in seen
+
+
+@pytest.fixture
+def line() -> Iterator[Channel]:
+    """The extension's end of a line that is served."""
+    ours, its = socket.socketpair()
+    served = serving.Line(Channel(its), serving.Host())
+
+    def serve() -> None:
+        with pytest.raises(Gone):
+            served.serve()
+        its.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    with ours:
+        yield Channel(ours)
+        ours.shutdown(socket.SHUT_WR)
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def failure(line: Channel) -> str:
+    kind, body = line.receive()
+    assert kind is Kind.FAILED
+    failed = Body(body)
+    return f"{failed.text()} Error: {failed.text()}"
+
+
+@pytest.mark.parametrize("kind", [Kind.STATEMENT, Kind.PREDICT])
+def test_a_build_from_before_there_was_a_greeting_is_told_so(line: Channel, kind: Kind) -> None:
+    line.send(kind, struct.pack("=QQ", 1, 1))
+    told = failure(line)
+    assert told.startswith("Not implemented Error: this build of the extension is older than the grouplearn 0.1.0 of ")
+    assert "Build it again (make extension" in told
+
+
+def test_a_greeting_is_answered(line: Channel) -> None:
+    line.send(Kind.GREETING, struct.pack("=Q", PROTOCOL))
+    kind, body = line.receive()
+    greeting = Body(body)
+    assert (kind, greeting.number(), greeting.text()) == (Kind.GREETING, PROTOCOL, "0.1.0")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        struct.pack("=Q", 1),
+        struct.pack("=QQ", 1, 1),
+        struct.pack("=QQQQQq", 1, 1, 0, 0, 5, -1),
+        struct.pack("=QQQQQq", 1, 1, 0, 0, 5, 1 << 62),
+        struct.pack("=QQQQQQ", 1, 1, 0, 0, 4, 4) + b"\xff\xfe\xfd\xfc",
+    ],
+)
+@pytest.mark.parametrize("kind", [Kind.STATEMENT, Kind.PREDICT, Kind.END, Kind.QUERY])
+def test_a_request_that_is_none_fails_and_the_next_is_answered(line: Channel, kind: Kind, body: bytes) -> None:
+    line.send(Kind.GREETING, struct.pack("=Q", PROTOCOL))
+    line.receive()
+    line.send(kind, body)
+    assert "Error: " in failure(line)
+    line.send(Kind.GREETING, struct.pack("=Q", PROTOCOL))
+    assert line.receive()[0] is Kind.GREETING
+
+
+@pytest.mark.parametrize("head", [(99, 0), (1 << 60, 0), (1, 1 << 63), (1, 1 << 41)])
+def test_a_head_that_is_none_closes_the_line(line: Channel, head: tuple[int, int]) -> None:
+    line._socket.sendall(struct.pack("=QQ", *head))
+
+
+def test_a_head_that_promises_much_takes_no_memory() -> None:
+    ours, its = socket.socketpair()
+    with ours, its:
+        ours.sendall(struct.pack("=QQ", Kind.BATCH, 1 << 39))
+        ours.shutdown(socket.SHUT_WR)
+        with pytest.raises(Gone):
+            Channel(its).receive()
+
+
+def test_a_body_gives_no_more_than_it_has() -> None:
+    for content in (b"", bytes(7), struct.pack("=q", 1), struct.pack("=q", -1) + bytes(9)):
+        with pytest.raises(Malformed):
+            Body(content).blob()
+
+
+@pytest.fixture
+def trap(tmp_path: Path) -> Path:
+    """A folder with what could be taken for the package, its python, or a module of Python's; each tells that it was run."""
+    told = f"open({str(tmp_path / 'sprung')!r}, 'w')"
+    for module in ("grouplearn/__init__", "sitecustomize", "usercustomize", "socket", "duckdb/__init__"):
+        place = tmp_path / "trap" / f"{module}.py"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(told)
+    python = tmp_path / "trap" / "python3"
+    python.write_text(f"#!/bin/sh\ntouch {tmp_path / 'sprung'}\n")
+    python.chmod(0o755)
+    return tmp_path / "trap"
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {"PYTHONPATH": "."},
+        {"PYTHONPATH": ":"},
+        {"PYTHONPATH": "trap:/nonexistent:"},
+        {"GROUPLEARN_PYTHON": "python3", "PATH": f".::{Path(sys.executable).parent}:/usr/bin:/bin"},
+    ],
+)
+def test_nothing_in_the_current_directory_is_run(trap: Path, environment: dict[str, str]) -> None:
+    """The extension's process stands in the folder; the host went there after its own modules were found."""
+    told = asked(str(trap), **environment)
+    assert told.endswith("True\nTrue\n")  # after DuckDB's bar where this takes seconds
+    assert not (trap.parent / "sprung").exists()
+
+
+@pytest.mark.parametrize("given", ["./python3", "trap/python3", "python3-that-nobody-has"])
+def test_a_python_that_is_meant_from_the_current_directory_is_refused(trap: Path, given: str) -> None:
+    told = asked(str(trap), GROUPLEARN_PYTHON=given)
+    assert told.count(f"IO Error: GROUPLEARN_PYTHON is {given}, which is neither a whole path nor") == 2
+    assert not (trap.parent / "sprung").exists()
