@@ -17,6 +17,7 @@ from typing import Literal
 from grouplearn.data import checksums
 from grouplearn.data.checksums import FileSums
 from grouplearn.data.dataset import ARRAYS, Dataset, DatasetFiles, Group
+from grouplearn.data.own_files import own_file
 from grouplearn.data.plain import NotPlain, from_bytes, to_bytes
 from grouplearn.data.run_directory import (
     MANIFEST,
@@ -107,7 +108,7 @@ class _OnDisk:
         with suppress(FileNotFoundError), os.scandir(self.path) as entries:
             for entry in entries:
                 with suppress(FileNotFoundError):
-                    found += entry.stat().st_size if entry.is_file() else 0
+                    found += entry.stat(follow_symlinks=False).st_size
         return found
 
 
@@ -140,7 +141,7 @@ def keep(directory: RunDirectory, manifest: Manifest, go_on: Callable[[], None])
     try:
         paths = [directory.path / f"{name}.npy" for name in ARRAYS]
         for path in paths:
-            with path.open("rb") as file:
+            with own_file(path, "rb") as file:
                 os.fsync(file.fileno())
         sums = checksums.measured(paths, go_on)
     except OSError as error:

@@ -18,11 +18,13 @@ from duckdb import (
     InternalError,
     NotSupportedError,
     OperationalError,
+    PermissionException,
     ProgrammingError,
     Warning,
 )
 
 __all__ = [
+    "AccessRefused",
     "BindError",
     "Cancelled",
     "ConflictError",
@@ -144,6 +146,10 @@ class ModelExists(_Located, ProgrammingError):
 
 class ReadOnlyError(_Located, OperationalError):
     """The database is attached read-only; nothing was trained."""
+
+
+class AccessRefused(_Located, PermissionException):
+    """DuckDB's settings do not let the statement use a directory, a cluster or a data frame: ``enable_external_access``."""
 
 
 class ConflictError(_Located, OperationalError):

@@ -11,9 +11,11 @@ from pathlib import Path
 import duckdb
 
 from grouplearn.catalog.schema import has_schema, table
+from grouplearn.data.own_files import NotOwn
 from grouplearn.data.run_directory import MANIFEST, RunDirectory, durable_runs, identity_of, runs_of
 from grouplearn.databases import Databases
 from grouplearn.errors import Error
+from grouplearn.plan.outside import Outside
 
 
 def finish(directory: RunDirectory, databases: Databases) -> None:
@@ -24,12 +26,20 @@ def finish(directory: RunDirectory, databases: Databases) -> None:
 
 def tidy(connection: duckdb.DuckDBPyConnection) -> None:
     """Remove the directories of runs whose models are committed in one of the attached databases."""
+    outside = Outside(connection)
     with suppress(duckdb.Error):  # in a transaction that an error aborted nothing can be asked
         query = "SELECT database_name, path FROM duckdb_databases() WHERE path IS NOT NULL AND NOT readonly"
         for catalog, file in connection.execute(query).fetchall():
-            runs = [path for path in durable_runs(runs_of(file)) if (path / MANIFEST).exists()]
-            if runs:
+            runs = _finished(runs_of(file))
+            if runs and outside.refusal(runs_of(file)) is None:
                 _tidy(connection, catalog, runs)
+
+
+def _finished(parent: Path) -> list[Path]:
+    """Return the runs in ``parent`` that have begun to train; none where it is not a place of this user's alone."""
+    with suppress(NotOwn):
+        return [path for path in durable_runs(parent) if (path / MANIFEST).exists()]
+    return []
 
 
 def _tidy(connection: duckdb.DuckDBPyConnection, catalog: str, runs: list[Path]) -> None:

@@ -37,7 +37,7 @@ from grouplearn.schedule.partition import rows_in
 def planned(connection: duckdb.DuckDBPyConnection, judge: Judge, bound: BoundTrain) -> PhysicalPlan:
     """Return the physical plan of a bound statement: a new one, or that of the run that it repeats."""
     repeats = repeated_by(connection, judge, bound)
-    physical = plan(bound, statistics(judge, bound), calibration.load())
+    physical = plan(bound, statistics(judge, bound), calibration.load(judge.outside))
     return check_exact(judge, physical) if repeats is None else repeated(judge, physical, repeats)
 
 

@@ -13,14 +13,15 @@ from grouplearn.catalog import models, store
 from grouplearn.catalog.views import best_sql
 from grouplearn.data import checksums
 from grouplearn.data.checksums import Damaged
-from grouplearn.data.run_directory import RunDirectory, remove_run
+from grouplearn.data.own_files import NotOwn
+from grouplearn.data.run_directory import RunDirectory, durable_runs, remove_run, runs_of
 from grouplearn.durable import Manifest, Run, Unreadable
-from grouplearn.errors import Cancelled, ModelExists, TrainingError, did_you_mean
+from grouplearn.errors import Cancelled, ModelExists, Span, TrainingError, did_you_mean
 from grouplearn.finishing import finish, is_stored
 from grouplearn.learners import registry
 from grouplearn.learners.base import Learner
 from grouplearn.parser.statements import DropRun, ResumeModel
-from grouplearn.plan import legality
+from grouplearn.plan import calibration, legality
 from grouplearn.plan.choose import Choice, threads
 from grouplearn.plan.definition import ModelDefinition
 from grouplearn.plan.judge import Judge
@@ -66,19 +67,20 @@ class Beginning:
     cancelled: Callable[[], bool]
 
 
-def is_durable(physical: PhysicalPlan, database: str | None, judge: Judge) -> bool:
-    """Whether the run is a directory beside its database; raise where that was asked for and cannot be."""
+def is_durable(physical: PhysicalPlan, database: str | None, judge: Judge, closed: str | None) -> bool:
+    """Whether the run is a directory beside its database; raise where that was asked for and cannot be.
+
+    ``closed``: why that directory may not be used.
+    """
     asked = physical.bound.options.durable
+    options = physical.bound.statement.options
+    span = next((option.value.span for option in options if option.name.value.casefold() == "durable"), None)
     if asked and database is None:
-        span = next(
-            (
-                option.value.span
-                for option in physical.bound.statement.options
-                if option.name.value.casefold() == "durable"
-            ),
-            None,
-        )
         raise judge.error("a run of a database in memory cannot outlive it", span, "Open a file.")
+    if database is not None and closed is not None:
+        if asked:
+            judge.outside.refuse(runs_of(database), judge.text, span)
+        return False
     long = physical.serial_seconds / max(1, physical.workers) >= DURABLE_SECONDS
     return database is not None and (long if asked is None else asked)
 
@@ -135,9 +137,25 @@ def _manifest(
     )
 
 
+def looked_in(database: str | None, judge: Judge, span: Span | None) -> str | None:
+    """Return a database's file, if it has one; raise where its runs may not be looked for, or somebody else may change them."""
+    if database is None:
+        return None
+    place = runs_of(database)
+    judge.outside.refuse(place, judge.text, span)
+    try:
+        durable_runs(place)
+    except NotOwn as error:
+        message = f"the runs of this database are not looked for: {error.strerror}\nDirectory: {place}"
+        hint = "Runs are in a directory that is yours, and that only you may write to (chmod 700)."
+        raise TrainingError(message, text=judge.text, span=span, hint=hint) from None
+    return database
+
+
 def find(statement: ResumeModel, database: str | None, schema: str, judge: Judge) -> Run:
     """Return the newest unfinished run of a model; raise where there is none, or a process works on it."""
     name = statement.name
+    database = looked_in(database, judge, name.span)
     found = durable.of_model(database, schema, name.name) if database else []
     waiting = [run for run in found if not run.alive]
     if waiting:
@@ -193,7 +211,9 @@ def resume(statement: ResumeModel, judge: Judge, at: Workplace, *, again: bool =
         _check_rows(run, statement, judge, ledger, at.cancelled)
         job = began.job_with_rows(run.path)
         workload = replace(began.workload, workers=where.workers)
-        scheduled = training.Scheduled(began.operator, where.executor, began.units, workload, where.cluster)
+        scheduled = training.Scheduled(
+            began.operator, where.executor, began.units, workload, where.cluster, calibration.load(judge.outside)
+        )
         acting = steering(job.trainer, began.search, ledger)
         with IN_TRAINING.entered(at.place(catalog, schema, stored.name), acting), resumable(stored, ledger):
             outcome = training.resume(began, job, scheduled, ledger, at.progress, at.cancelled, acting)
@@ -279,10 +299,10 @@ def resumable(stored: ModelDefinition, ledger: Ledger | None) -> Iterator[None]:
         raise TrainingError(message, hint=f"RESUME MODEL {name} WITH (workers = 1) goes on with less.") from None
 
 
-def show(at: Workplace) -> str:
+def show(at: Workplace, judge: Judge) -> str:
     """Return a SELECT of the durable runs of a database whose models are not committed."""
     ((catalog,),) = at.databases.rows("SELECT current_database()")
-    database = at.databases.file(catalog)
+    database = looked_in(at.databases.file(catalog), judge, None)
     if database is None:
         return answers.typed(_RUN_COLUMNS, [])
     rows = [_row(run, is_stored(at.connection, catalog, run.path)) for run in durable.runs(database)]
@@ -310,6 +330,7 @@ def _row(run: Run, stored: bool) -> tuple[Any, ...]:
 def drop(statement: DropRun, database: str | None, judge: Judge) -> str:
     """Remove an unfinished run; raise where there is none of that id, or a process works on it."""
     wanted, _ = judge.constant(statement.run)
+    database = looked_in(database, judge, statement.run.span)
     found: list[Run | Unreadable] = [*durable.unreadable(database), *durable.runs(database)] if database else []
     known = {run.id: run for run in found}
     run = known.get(str(wanted))

@@ -69,7 +69,7 @@ class _Retry:
 
     def run(self) -> str:
         began, at, location = time.time(), self.at, self.model.location
-        with RunDirectory.beside(at.databases.file(location.catalog)) as directory:
+        with RunDirectory.beside(at.databases.file(location.catalog), self.judge.outside.refusal) as directory:
             with at.databases.transaction():
                 bound = self._bound()
                 limit = bound.options.memory_limit
@@ -144,7 +144,7 @@ class _Retry:
         stored = self.model.definition
         stats = statistics(self._own_judge(), bound)
         known = replace(stats, classes=stored.classes) if set(stats.classes) <= set(stored.classes) else stats
-        physical = plan(bound, known, calibration.load())
+        physical = plan(bound, known, calibration.load(self.judge.outside))
         reason = changed(stored, definition(physical, stored.statement))
         if reason is not None:
             raise self._refusal(f"the table is not what it was: {reason}", "TRAIN OR REPLACE MODEL trains all of it.")

@@ -18,7 +18,7 @@ from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.schema import Location, table
 from grouplearn.catalog.unreadable import doubtful, unreadable
 from grouplearn.catalog.views import best_sql
-from grouplearn.data.run_directory import RunDirectory
+from grouplearn.data.run_directory import RunDirectory, runs_of
 from grouplearn.databases import Databases
 from grouplearn.errors import BindError, ModelExists
 from grouplearn.finishing import finish, tidy
@@ -146,7 +146,7 @@ class Session:
             RenameModel: self._rename,
             ResumeModel: self._resume,
             RetryFailed: self._retry,
-            ShowRuns: lambda *_: resuming.show(self._workplace()),
+            ShowRuns: lambda _, judge: resuming.show(self._workplace(), judge),
             DropRun: lambda statement, judge: resuming.drop(statement, self._databases.current_file(), judge),
             StopTrial: self._stop_trial,
             AddTrial: self._add_trial,
@@ -187,7 +187,7 @@ class Session:
         trained = self._run(statement, judge)
         if trained is None:
             return _nothing_trained(statement)
-        calibration.note_run(trained.physical, trained.choice, trained.seconds)
+        calibration.note_run(trained.physical, trained.choice, trained.seconds, judge.outside)
         validated = trained.physical.bound.holdout.kind != "none"
         return best_sql(
             self._connection, trained.definition, trained.model, trained.physical.bound.catalog, validated=validated
@@ -204,7 +204,7 @@ class Session:
         self._databases.refuse_read_only(catalog, statement.name.span, judge, reason, hint)
         self._databases.refuse_read_only_transaction(catalog, statement.name.span, judge)
         file = self._databases.file(catalog)
-        with RunDirectory.beside(file) as directory:
+        with RunDirectory.beside(file, judge.outside.refusal) as directory:
             with self._databases.transaction():
                 replaced = models.load_definition(self._connection, catalog, schema, statement.name.name)
                 bound = bind(judge, statement, catalog, schema, self._settings)
@@ -213,7 +213,7 @@ class Session:
                     physical = planning.planned(self._connection, judge, bound)
                     refuse_nothing(judge, bound, physical.stats.groups)
                     training.prepare(physical, self._cancelled.is_set)
-                    directory.durable = resuming.is_durable(physical, file, judge)
+                    directory.durable = resuming.is_durable(physical, file, judge, directory.closed)
                     kept = 0 if directory.durable else limit
                     dataset, groups = extract(self._connection, judge, bound, physical.stats, directory, kept)
             choice = planning.choose(physical, self._cancelled.is_set, every=every)
@@ -252,7 +252,8 @@ class Session:
         catalog, schema = self._databases.of(statement.name, judge)
         model = models.load_definition(self._connection, catalog, schema, statement.name.name)
         file = self._databases.file(catalog)
-        if model is None and file and durable.of_model(file, schema, statement.name.name):
+        closed = file is None or judge.outside.refusal(runs_of(file)) is not None
+        if model is None and file and not closed and durable.of_model(file, schema, statement.name.name):
             self._left, unfinished = True, ResumeModel(statement.name, statement.options)
             return resuming.resume(unfinished, judge, self._workplace(), again=True)
         return retrying.retry(
@@ -288,7 +289,7 @@ class Session:
         query = f"SELECT unit, worker, started, ended, loaded + fetched, kind FROM {units} WHERE model = ?::UUID"
         ran = [Ran(*row) for row in self._databases.rows(query, [trained.model])]
         measured = compare(physical, trained.choice, ran, physical.rates.of(learner))
-        return self._explained(statement, physical, trained.choice, keep_correction(learner, measured))
+        return self._explained(statement, physical, trained.choice, keep_correction(learner, measured, judge.outside))
 
     def _explained(
         self, statement: ExplainTrain, physical: PhysicalPlan, choice: Choice, measured: Measured | None
@@ -303,11 +304,15 @@ class Session:
                 return answers.column("plan", explain_text(physical, choice, measured))
 
     def _calibrate(self, statement: Calibrate, judge: Judge) -> str:
+        judge.outside.refuse(
+            calibration.path().parent, judge.text, statement.learner.span if statement.learner else None
+        )
         learner = bind_learner(judge, statement.learner).name if statement.learner else None
         columns = ("subject", "coefficient", "default", "measured", "unit")
         return answers.table(columns, training.calibrate(learner, self._cancelled.is_set))
 
     def _reset_calibration(self, statement: ResetCalibration, judge: Judge) -> str:  # noqa: ARG002
+        judge.outside.refuse(calibration.path().parent, judge.text, None)
         return answers.notice("calibration is reset" if calibration.forget() else "nothing was calibrated")
 
     def _exists(self, statement: TrainModel, catalog: str, schema: str, judge: Judge) -> bool:

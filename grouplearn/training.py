@@ -6,7 +6,7 @@ import datetime
 import importlib.util
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from grouplearn.plan import calibration
 from grouplearn.plan import choose as choosing
 from grouplearn.plan.bound import BoundTrain
 from grouplearn.plan.choose import Choice
-from grouplearn.plan.coefficients import DEFAULTS, UNITS, UNKNOWN, Coefficients, Machine
+from grouplearn.plan.coefficients import DEFAULTS, UNITS, UNKNOWN, Coefficients, Machine, Rates
 from grouplearn.plan.extract import Statistics
 from grouplearn.plan.judge import Judge
 from grouplearn.plan.physical import PhysicalPlan
@@ -136,6 +136,7 @@ class Scheduled:
     units: tuple[Unit, ...]
     workload: Workload
     cluster: Cluster | None = None
+    rates: Rates = field(default_factory=Rates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +257,7 @@ def _rounds_of(manifest: Manifest, scheduled: Scheduled) -> Rounds:
     if manifest.search is None:
         raise ValueError("the run does not search in rounds")
     where = (scheduled.operator, scheduled.executor, scheduled.workload, scheduled.cluster)
-    return Rounds(manifest.search, *where, manifest.stored, manifest.outputs, calibration.load())
+    return Rounds(manifest.search, *where, manifest.stored, manifest.outputs, scheduled.rates)
 
 
 class _Recording:

@@ -45,6 +45,7 @@ def export_model(statement: ExportModel, con: duckdb.DuckDBPyConnection, databas
         possible = ", ".join(name for name, reason in formats.items() if reason is None)
         raise judge.error(message, where, f"It can be exported as {possible}.")
     path = _path(judge, statement.directory)
+    judge.outside.refuse(path.parent, judge.text, statement.directory.span)  # made under another name there
     try:
         written = exporting.export(con, model, kind, path, overwrite=statement.overwrite)
     except CannotExchange as error:
@@ -68,6 +69,7 @@ def import_model(statement: ImportModel, con: duckdb.DuckDBPyConnection, databas
         catalog, statement.name.span, judge, "a model cannot be stored in it", "Open it without read_only."
     )
     path = _path(judge, statement.directory)
+    judge.outside.refuse(path, judge.text, statement.directory.span)
     try:
         rows = native.read(path)
     except CannotExchange as error:

@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from grouplearn.data.own_files import own_file
+
 #: Bytes of a file that have a checksum of their own.
 CHUNK = 1 << 22
 _CORES = os.cpu_count() or 1
@@ -45,7 +47,7 @@ def check(directory: Path, files: Sequence[FileSums], go_on: Callable[[], None])
     for file in files:
         path = directory / file.name
         try:
-            n_bytes = path.stat().st_size
+            n_bytes = path.lstat().st_size
             if n_bytes != file.n_bytes:
                 raise Damaged(path, f"it has {n_bytes:,} bytes and had {file.n_bytes:,}")
             found = _sums(path, n_bytes, go_on)
@@ -59,7 +61,7 @@ def check(directory: Path, files: Sequence[FileSums], go_on: Callable[[], None])
 
 
 def _sums(path: Path, n_bytes: int, go_on: Callable[[], None]) -> tuple[int, ...]:
-    with path.open("rb", buffering=0) as file, ThreadPoolExecutor(_CORES, "grouplearn-checksums") as pool:
+    with own_file(path, "rb") as file, ThreadPoolExecutor(_CORES, "grouplearn-checksums") as pool:
 
         def one(start: int) -> int:
             go_on()

@@ -11,6 +11,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from grouplearn.data.own_files import plain_file
+
 FloatArray = npt.NDArray[np.float64]
 RowNumbers = npt.NDArray[np.int64]
 
@@ -164,9 +166,11 @@ class DatasetFiles:
 
     def open(self) -> Dataset:
         """Return the rows, mapped read-only; raises FileNotFoundError once the run that wrote them is over."""
+        paths = {name: Path(self.directory, f"{name}.npy") for name in ARRAYS}
+        for path in paths.values():
+            plain_file(path).close()  # what is no file, such as a pipe, would never answer
         arrays: dict[str, Any] = {
-            name: np.asarray(np.load(Path(self.directory, f"{name}.npy"), mmap_mode="r"))[self.start : self.stop]
-            for name in ARRAYS
+            name: np.asarray(np.load(path, mmap_mode="r"))[self.start : self.stop] for name, path in paths.items()
         }
         return Dataset(**arrays, dictionaries=self.dictionaries, classes=self.classes, files=self)
 

@@ -6,14 +6,12 @@ That of a durable run stays when the run is not finished: what is in it is enoug
 from __future__ import annotations
 
 import errno
-import fcntl
-import itertools
 import mmap
 import os
 import shutil
 import tempfile
-import time
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -22,17 +20,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from grouplearn.data.held_directories import HeldDirectories
 from grouplearn.errors import TrainingError
 
-#: Held locked by the process that uses the directory, so a lock that can be had says that the process is dead.
-PID_FILE, _NEW_PID_FILE = "pid", ".pid"
-_PRIVATE = 0o700
+#: Held locked by the process that uses the directory; its number is in it.
+PID_FILE = "pid"
 #: Names begin with it: those of the second kind stay until somebody resumes or drops the run.
 _PASSING, _DURABLE = "run-", "durable-"
-#: What is being removed; and seconds for which a directory may be without a pid file.
-_GONE, _NEW_SECONDS = "gone-", 60.0
-#: How often others may be in the way for a moment: runs that end and take the parent away, those who ask who lives.
-_ATTEMPTS = 100
+_UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 #: The file that makes a durable run one that can be resumed.
 MANIFEST = "manifest"
 _HINT = "free disk space, or let more rows stay in memory with a higher memory limit"
@@ -42,11 +37,13 @@ class RunDirectory:
     """A directory ``run-<uuid>`` (mode 0700), made when the first array is, and removed on leaving the context.
 
     ``parent`` holds the runs of one database. Directories that dead processes left there are removed on entering. One that
-    is ``durable`` is left where it is once ``keep`` was called, until it is removed by name.
+    is ``durable`` is left where it is once ``keep`` was called, until it is removed by name. ``closed`` says why ``parent``
+    may not be used: then nothing is removed there, and nothing made.
     """
 
-    def __init__(self, parent: Path) -> None:
-        self._parent, self._kept = parent, False
+    def __init__(self, parent: Path, closed: str | None = None) -> None:
+        self._directories, self._kept = _all_in(parent), False
+        self.closed = closed
         #: Set before the first array is made.
         self.durable = False
         self._path: Path | None = None
@@ -54,14 +51,16 @@ class RunDirectory:
         self._maps: dict[str, mmap.mmap] = {}
 
     @classmethod
-    def beside(cls, database: str | None) -> RunDirectory:
+    def beside(cls, database: str | None, refusal: Callable[[Path], str | None] = lambda _: None) -> RunDirectory:
         """Return the directory ``<database>.grouplearn/run-<uuid>``, or one among the user's temporary files.
 
-        The latter for a database in memory or without a local file (``database`` is its path, if it has one).
+        The latter for a database in memory or without a local file (``database`` is its path, if it has one). ``refusal``
+        says why a place may not be used.
         """
+        parent = Path(tempfile.gettempdir()) / f"grouplearn-{os.getuid()}"
         if database and Path(database).is_file():
-            return cls(runs_of(database))
-        return cls(Path(tempfile.gettempdir()) / f"grouplearn-{os.getuid()}")
+            parent = runs_of(database)
+        return cls(parent, refusal(parent))
 
     @classmethod
     def reopened(cls, path: Path) -> RunDirectory:
@@ -71,14 +70,15 @@ class RunDirectory:
         """
         directory = cls(path.parent)
         directory.durable = True
-        directory._lock = _taken(path / PID_FILE)
-        directory._lock.truncate()
+        directory._lock = directory._directories.hold(path.name)
         directory._lock.write(str(os.getpid()).encode())
         directory._path, directory._kept = path, True
         return directory
 
     def __enter__(self) -> RunDirectory:
-        remove_stale(self._parent)
+        if self.closed is None:
+            with suppress(OSError):  # a place that is not safe is told of when a directory is to be made there
+                remove_stale(self._directories.parent)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -102,34 +102,23 @@ class RunDirectory:
         if self._path is not None:
             return self._path
         try:
+            if self.closed is not None:
+                raise PermissionError(errno.EPERM, self.closed, str(self._directories.parent))
             return self._make()
         except OSError as error:
             self.remove()
-            message = f"the rows do not fit in memory, and no directory for them could be made: {error}"
-            raise TrainingError(message, hint="make that place writable, or raise the memory limit") from None
+            why, other = ("the run is to outlive its process", "train WITH (durable = false)")
+            if not self.durable:
+                why, other = ("the rows do not fit in memory", "raise the memory limit")
+            message = f"{why}, and no directory for them could be made: {error}"
+            raise TrainingError(message, hint=f"make that place writable, or {other}") from None
 
     def _make(self) -> Path:
-        self._path = path = self._new_directory()
-        # Locked under another name first, which nobody looks at while the directory is new: a pid file is never seen unlocked
-        # while its process lives.
-        self._lock = (path / _NEW_PID_FILE).open("wb", buffering=0)  # on a full disk, what is buffered cannot be closed
-        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        name = f"{_DURABLE if self.durable else _PASSING}{uuid.uuid4()}"
+        self._path = self._directories.parent / name
+        self._lock = self._directories.make(name)
         self._lock.write(str(os.getpid()).encode())
-        return (path / _NEW_PID_FILE).rename(path / PID_FILE).parent
-
-    def _new_directory(self) -> Path:
-        path = self._parent / f"{_DURABLE if self.durable else _PASSING}{uuid.uuid4()}"
-        for attempt in itertools.count(1):
-            try:
-                self._parent.mkdir(mode=_PRIVATE, exist_ok=True)
-                if self._parent.is_symlink() or self._parent.stat().st_uid != os.getuid():
-                    raise PermissionError(errno.EPERM, "another user's directory", str(self._parent))
-                path.mkdir(mode=_PRIVATE)
-                break
-            except (FileExistsError, FileNotFoundError):  # another run, the last one there, has just removed the parent
-                if attempt == _ATTEMPTS:
-                    raise
-        return path
+        return self._path
 
     def array(self, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Return a new array that lives in the file ``<name>.npy``, its disk space reserved; raises TrainingError."""
@@ -171,8 +160,7 @@ class RunDirectory:
     def remove(self) -> None:
         """Remove the directory; the parent too when it is empty. Mapped arrays stay readable until they are dropped."""
         if self._path is not None:
-            _discard(self._path)
-            _remove_empty(self._parent)
+            self._directories.remove(self._path.name)
         self._let_go()
 
     def _let_go(self) -> None:
@@ -188,17 +176,13 @@ def runs_of(database: str) -> Path:
     return Path(database + ".grouplearn")
 
 
+def _all_in(parent: Path) -> HeldDirectories:
+    return HeldDirectories(parent, f"(?:{_PASSING}|{_DURABLE}){_UUID}", PID_FILE)
+
+
 def durable_runs(parent: Path) -> list[Path]:
-    """Return the directories of durable runs in ``parent``, in order of their names."""
-    return [path for path in _named(parent, _DURABLE) if path.is_dir()]
-
-
-def _named(parent: Path, prefix: str) -> list[Path]:
-    """Return what is in ``parent`` by the beginning of its name, in order; nothing when another run has removed it."""
-    try:
-        return sorted(path for path in parent.iterdir() if path.name.startswith(prefix))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+    """Return the directories of durable runs in ``parent``, in order of their names; raises NotOwn."""
+    return [parent / name for name in _all_in(parent).names() if name.startswith(_DURABLE)]
 
 
 def identity_of(path: Path) -> str:
@@ -208,70 +192,17 @@ def identity_of(path: Path) -> str:
 
 def remove_run(path: Path) -> None:
     """Remove the directory of a durable run; the parent too when it is empty."""
-    _discard(path)
-    _remove_empty(path.parent)
-
-
-def _taken(path: Path) -> Any:
-    """Return a pid file, open and locked; waits a moment for those who only ask (``is_locked``)."""
-    lock = path.open("r+b", buffering=0)
-    for attempt in itertools.count(1):
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except BlockingIOError:
-            if attempt == _ATTEMPTS:
-                lock.close()
-                raise
-            time.sleep(0.001)
-    if not os.fstat(lock.fileno()).st_nlink:
-        lock.close()
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-    return lock
+    _all_in(path.parent).remove(path.name)
 
 
 def is_locked(path: Path) -> bool:
     """Whether a living process works in a run directory."""
-    try:
-        with (path / PID_FILE).open("r+") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two who ask are not each other's answer
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
+    return _all_in(path.parent).is_held(path.name)
 
 
 def remove_stale(parent: Path) -> None:
-    """Remove the run directories in ``parent`` whose processes are dead, but for those that can be resumed."""
-    for path in _named(parent, _GONE):
-        shutil.rmtree(path, ignore_errors=True)
-    begun = (path for path in durable_runs(parent) if not (path / MANIFEST).exists())
-    for path in (*_named(parent, _PASSING), *begun):
-        with suppress(OSError):
-            lock = path / PID_FILE
-            if not lock.exists():
-                # Its process has just made it and not locked it yet, or died while it did.
-                if not _is_old(path):
-                    continue
-                lock = path / _NEW_PID_FILE
-            with lock.open("a") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _discard(path)
-    _remove_empty(parent)
-
-
-def _is_old(path: Path) -> bool:
-    return time.time() - path.stat().st_mtime > _NEW_SECONDS
-
-
-def _discard(path: Path) -> None:
-    """Remove a directory; one that dying leaves half removed has another name, and is nobody's run any more."""
-    gone = path.with_name(f"{_GONE}{path.name}")
-    with suppress(OSError):
-        path.rename(gone)
-        path = gone
-    shutil.rmtree(path, ignore_errors=True)
+    """Remove the run directories in ``parent`` whose processes are dead, but for those that can be resumed; raises NotOwn."""
+    _all_in(parent).clear(spared=lambda path: path.name.startswith(_DURABLE) and (path / MANIFEST).exists())
 
 
 def size(n_bytes: int) -> str:
@@ -293,8 +224,3 @@ def _reserve(file: Any, n_bytes: int) -> None:
     for start in range(file.tell(), n_bytes, len(zeros)):
         file.write(zeros[: n_bytes - start])
     file.flush()
-
-
-def _remove_empty(parent: Path) -> None:
-    with suppress(OSError):
-        parent.rmdir()

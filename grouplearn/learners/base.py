@@ -392,13 +392,12 @@ class Sent:
 class Gang:
     """Processes of this machine that train one model together: this one is ``rank`` of ``size``.
 
-    ``ports`` are free ports of 127.0.0.1, one for each; ``directory`` is one that all of them can write and nobody else
-    uses. Nobody waits longer than ``seconds`` for another. ``sent`` counts this member's gradients.
+    ``directory`` is one that all of them can write and nobody else can enter. Nobody waits longer than ``seconds`` for another
+    to come. ``sent`` counts this member's gradients.
     """
 
     rank: int
     size: int
-    ports: tuple[int, ...]
     directory: str
     seconds: float
     sent: Sent = field(default_factory=Sent, compare=False)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import ClassVar
 
 import numpy as np
@@ -29,7 +28,8 @@ from grouplearn.learners.base import (
     of_both_classes,
 )
 from grouplearn.learners.gbdt_boosting import Binned, Pace, boost_family
-from grouplearn.learners.gbdt_library import Booster, LightGBMError, call, library
+from grouplearn.learners.gbdt_gang import NoGang, network
+from grouplearn.learners.gbdt_library import Booster, LightGBMError, library
 from grouplearn.learners.gbdt_parameters import HYPERPARAMETERS, complete, conflict, draws_rows
 from grouplearn.learners.gbdt_reached import from_state
 from grouplearn.learners.requirement import Requirement
@@ -137,22 +137,17 @@ class Gbdt:
 
 @contextmanager
 def _network(gang: Gang | None) -> Iterator[None]:
-    """Connect LightGBM, of which a process has one network, to the other members of a gang.
-
-    LightGBM offers no choice here: while members connect, and only then, it listens on every interface of the machine.
-    """
-    if gang is None:
-        yield
-        return
-    machines = ",".join(f"127.0.0.1:{port}" for port in gang.ports)
-    minutes = max(1, math.ceil(gang.seconds / 60))
-    try:
-        call("LGBM_NetworkInit", machines.encode(), gang.ports[gang.rank], minutes, gang.size)
-        yield
-    except LightGBMError as error:
-        raise Diverged(f"LightGBM: {error}") from error
-    finally:
-        call("LGBM_NetworkFree")
+    """Connect LightGBM to the other members of a gang."""
+    with ExitStack() as stack:
+        if gang is not None:
+            try:
+                stack.enter_context(network(gang))
+            except NoGang as error:
+                raise Diverged(f"LightGBM: {error}") from error
+        try:
+            yield
+        except LightGBMError as error:
+            raise Diverged(f"LightGBM: {error}") from error
 
 
 class _Parsed:

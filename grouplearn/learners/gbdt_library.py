@@ -57,7 +57,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "LGBM_BoosterFeatureImportance": (_HANDLE, _INT, _INT, _OUT),
     "LGBM_BoosterSaveModelToString": (_HANDLE, _INT, _INT, _INT, _LONG, _OUT, _OUT),
     "LGBM_BoosterFree": (_HANDLE,),
-    "LGBM_NetworkInit": (_TEXT, _INT, _INT, _INT),
+    "LGBM_NetworkInitWithFunctions": (_INT, _INT, ctypes.c_void_p, ctypes.c_void_p),
     "LGBM_NetworkFree": (),
 }
 

@@ -16,10 +16,12 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
+from grouplearn.data.own_files import PRIVATE, plain_file, replace_file
 from grouplearn.errors import OperationalError, render
 from grouplearn.plan.choose import Choice
 from grouplearn.plan.coefficients import DEFAULTS, UNKNOWN, Coefficients, Machine, Rates, of_runs
 from grouplearn.plan.measured import Measured, asked_for
+from grouplearn.plan.outside import Outside
 from grouplearn.plan.physical import PhysicalPlan
 
 _VERSION = 1
@@ -34,9 +36,12 @@ def path() -> Path:
     return Path(named).expanduser() if named else Path(cache).expanduser() / "grouplearn" / "calibration.json"
 
 
-def load() -> Rates:
-    """Return the stored coefficients, defaults where none are; raises OperationalError for a file that is not ours."""
-    document = _read()
+def load(outside: Outside | None = None) -> Rates:
+    """Return the stored coefficients, defaults where none are or where the file is ``outside`` of what may be read.
+
+    Raises OperationalError for a file that is not ours.
+    """
+    document = _read() if closed(outside) is None else _empty()
     learners, dates, runs = dict(DEFAULTS), {}, {}
     for name, stored in document["learners"].items():
         known = {field.name: stored[field.name] for field in fields(Coefficients) if field.name in stored}
@@ -45,6 +50,11 @@ def load() -> Rates:
             dates[name] = stored["measured"]
         runs[name] = tuple(stored.get("runs", ()))
     return Rates(learners, replace(Machine(), **document["machine"]), dates, runs)
+
+
+def closed(outside: Outside | None) -> str | None:
+    """Return why the file may not be used, None if it may."""
+    return None if outside is None else outside.refusal(path().parent)
 
 
 def store_learner(name: str, measured: Coefficients, date: str) -> None:
@@ -61,7 +71,7 @@ def store_correction(name: str, factor: float) -> None:
     _write(document)
 
 
-def note_run(physical: PhysicalPlan, choice: Choice, seconds: Mapping[int, float]) -> None:
+def note_run(physical: PhysicalPlan, choice: Choice, seconds: Mapping[int, float], outside: Outside) -> None:
     """Keep the correction that a run asks for, by the seconds of its units, beside those of the latest runs.
 
     Where nothing can be kept, nothing is: the model is stored. What another process keeps at the same time may be lost, and
@@ -70,7 +80,7 @@ def note_run(physical: PhysicalPlan, choice: Choice, seconds: Mapping[int, float
     if os.environ.get("GROUPLEARN_CALIBRATE_RUNS") == "off":
         return
     factor, name = asked_for(physical, choice, seconds), physical.bound.learner.name
-    if factor is None:
+    if factor is None or closed(outside) is not None:
         return
     with suppress(OperationalError):
         document = _read()
@@ -80,10 +90,13 @@ def note_run(physical: PhysicalPlan, choice: Choice, seconds: Mapping[int, float
         _write(document)
 
 
-def keep_correction(learner: str, measured: Measured) -> Measured:
+def keep_correction(learner: str, measured: Measured, outside: Outside) -> Measured:
     """Keep what EXPLAIN ANALYZE measured; where the file cannot be written, the verdict says so: the model is stored."""
     if measured.ratio is None:
         return measured
+    reason = closed(outside)
+    if reason is not None:
+        return replace(measured, verdict=f"{measured.verdict}: no, {reason}")
     try:
         store_correction(learner, measured.known.correction)
     except OperationalError as error:
@@ -104,17 +117,21 @@ def forget() -> bool:
 
 
 def _read() -> dict[str, Any]:
-    empty: dict[str, Any] = {"version": _VERSION, "machine": {}, "learners": {}}
     try:
-        text = path().read_text(encoding="utf-8")
+        with plain_file(path()) as file:
+            text = file.read().decode()
     except FileNotFoundError:
-        return empty
+        return _empty()
     except OSError as error:
         raise _unusable(error) from None
     try:
         return _checked(json.loads(text))
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise _unusable(error) from None
+
+
+def _empty() -> dict[str, Any]:
+    return {"version": _VERSION, "machine": {}, "learners": {}}
 
 
 def _checked(document: Any) -> dict[str, Any]:
@@ -141,10 +158,8 @@ def _checked(document: Any) -> dict[str, Any]:
 def _write(document: dict[str, Any]) -> None:
     target = path()
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        beside = target.with_name(f"{target.name}.{os.getpid()}")
-        beside.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-        beside.replace(target)
+        target.parent.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+        replace_file(target, f"{json.dumps(document, indent=2)}\n".encode())
     except OSError as error:
         message = f"the calibration cannot be stored in {target}: {error.strerror or error}"
         raise OperationalError(

@@ -165,7 +165,11 @@ def _needed(candidate: Candidate) -> int:
 def executor(physical: PhysicalPlan, ray_installed: bool) -> tuple[str, str]:
     """Return where the statement runs, unless its operator runs elsewhere only, and why."""
     if physical.bound.options.executor != "auto":
-        return physical.bound.options.executor, _AS_ASKED
+        enclosed = physical.bound.options.enclosed
+        return (
+            physical.bound.options.executor,
+            f"other processes may not be used: {enclosed}" if enclosed else _AS_ASKED,
+        )
     within = physical.bound.options.within
     if within is not None and within < RAY_REPAYS_WITHIN:
         return "local", f"WITHIN {within:g} SECONDS is too short a time to start Ray in (from {RAY_REPAYS_WITHIN:g} s)"

@@ -12,6 +12,7 @@ import duckdb
 
 from grouplearn.errors import BindError, Error, Span, TrainingError, cells
 from grouplearn.parser.statements import Sql
+from grouplearn.plan.outside import Outside
 
 #: A query as literal text and user fragments; each fragment gets lines of its own so that DuckDB's line number finds it.
 Pieces = tuple[str | Sql, ...]
@@ -40,6 +41,8 @@ class Judge:
     def __init__(self, connection: duckdb.DuckDBPyConnection, text: str) -> None:
         self.connection = connection
         self.text = text
+        #: What the statement may use outside of the database.
+        self.outside = Outside(connection)
 
     def rows(self, *pieces: str | Sql) -> list[tuple[Any, ...]]:
         """Run the query and return its rows; a DuckDB error becomes a BindError with a caret in the user's text."""

@@ -59,6 +59,8 @@ class RunOptions:
     durable: bool | None = None
     address: str | None = None
     worker_timeout: float = DEFAULT_TIMEOUT
+    #: Why only this process may be used, where that is so.
+    enclosed: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,13 +193,16 @@ SETTINGS = tuple(name for name, option in RUN_OPTIONS.items() if option.setting)
 
 
 def check_setting(judge: Judge, name: Name, value: Sql) -> tuple[str, Any]:
-    """Return the setting's name without prefix and its checked value."""
+    """Return the setting's name without prefix and its checked value; a cluster is outside of the database."""
     known = known_setting(judge, name)
+    if known == "address":
+        judge.outside.refuse_all("a Ray cluster", judge.text, value.span)
     return known, _checked(judge, known, value)
 
 
 def known_setting(judge: Judge, name: Name) -> str:
-    """Return the setting's name without prefix; raises BindError when there is no such setting."""
+    """Return the setting's name without prefix; raises BindError when there is none, or settings are locked."""
+    judge.outside.refuse_locked(judge.text, name.span, name.value)
     known = name.value.casefold().removeprefix("grouplearn_")
     if known not in SETTINGS:
         allowed = [f"grouplearn_{setting}" for setting in SETTINGS]
@@ -229,20 +234,24 @@ def bind_options(
             fixed[name] = bind_hyperparameter(judge, learner, option.name, option.value, also=WITH_OPTIONS)
     _refuse_epochs(judge, learner, options, run)
     hopping.settle(judge, options, run)
+    run |= _enclosed(judge, options, run)
     _refuse_illegal(judge, learner, options, run)
     return RunOptions(**run), fixed
 
 
 def bind_resume_options(judge: Judge, options: tuple[Option, ...], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return where a run goes on, by name: what RESUME takes in WITH, and the settings of the same names."""
-    return {name: settings[name] for name in RESUME_OPTIONS if name in settings} | _bind_only(
+    given = {name: settings[name] for name in RESUME_OPTIONS if name in settings} | _bind_only(
         judge, options, RESUME_OPTIONS, "RESUME"
     )
+    enclosed = _enclosed(judge, options, given)
+    return given | ({"executor": "local"} if enclosed else {})
 
 
 def bind_retry_options(judge: Judge, learner: Learner, options: tuple[Option, ...]) -> dict[str, Any]:
     """Return what RETRY FAILED says in WITH, by name; raise for what the learner has not or no worker can do."""
     given = _bind_only(judge, options, RETRY_OPTIONS, "RETRY FAILED")
+    given |= _enclosed(judge, options, given) if "executor" in given else {}
     _refuse_epochs(judge, learner, options, given)
     _refuse_illegal(judge, learner, options, given)
     return given
@@ -257,6 +266,20 @@ def _bind_only(judge: Judge, options: tuple[Option, ...], allowed: tuple[str, ..
             raise judge.error(message, option.name.span, did_you_mean(name, allowed))
         found[name] = _checked(judge, name, option.value)
     return found
+
+
+def _enclosed(judge: Judge, options: tuple[Option, ...], run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options that keep a statement in this process where nothing outside of the database may be used.
+
+    Workers of Ray get their rows in files, and are reached by sockets. Raises AccessRefused where they are asked for.
+    """
+    executor = run.get("executor", "auto")
+    if executor == "local" or judge.outside.closed is None:
+        return {}
+    if executor == "ray":
+        spans = {option.name.value.casefold(): option.value.span for option in options}
+        judge.outside.refuse_all("executor = 'ray'", judge.text, spans.get("executor"))
+    return {"executor": "local", "enclosed": judge.outside.closed}
 
 
 def _refuse_epochs(judge: Judge, learner: Learner, options: tuple[Option, ...], run: Mapping[str, Any]) -> None:

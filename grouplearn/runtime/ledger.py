@@ -17,6 +17,7 @@ from pathlib import Path
 
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoders import FittedItem
+from grouplearn.data.own_files import NotOwn, own_file, write_whole
 from grouplearn.data.plain import from_bytes, to_bytes
 from grouplearn.errors import TrainingError
 from grouplearn.learners.base import Artifact
@@ -132,10 +133,10 @@ def write(path: Path, content: bytes, hint: str = "free disk space, and RESUME M
     """Write a file with its digest, as a whole or not at all; raises TrainingError."""
     draft = path.with_suffix(".draft")
     try:
-        with draft.open("wb") as file:
-            file.write(hashlib.sha256(content).digest())
-            file.write(content)
-            file.flush()
+        draft.unlink(missing_ok=True)
+        with own_file(draft, "xb") as file:
+            write_whole(file, hashlib.sha256(content).digest())
+            write_whole(file, content)
             os.fsync(file.fileno())
         draft.rename(path)
         sync_directory(path.parent)
@@ -146,10 +147,11 @@ def write(path: Path, content: bytes, hint: str = "free disk space, and RESUME M
 
 
 def checked(path: Path) -> bytes | None:
-    """Return the content of a file that ``write`` wrote, None if it is damaged or not there."""
+    """Return the content of a file that ``write`` wrote, None if it is damaged, not there, or no file of this user's."""
     try:
-        data = path.read_bytes()
-    except FileNotFoundError:
+        with own_file(path, "rb") as file:
+            data = file.read()
+    except (FileNotFoundError, NotOwn):
         return None
     content = data[_DIGEST:]
     return content if hashlib.sha256(content).digest() == data[:_DIGEST] else None

@@ -22,7 +22,19 @@ from typing import Any, NoReturn
 
 from grouplearn.errors import TrainingError
 from grouplearn.runtime.ray_cluster import CONTROL, Connection, connect, start_private
-from grouplearn.runtime.ray_pipe import PULSE, Begin, Broken, Connected, Idle, News, Orders, Pipe, PipeClosed, Stop
+from grouplearn.runtime.ray_pipe import (
+    PULSE,
+    RAY_FILES,
+    Begin,
+    Broken,
+    Connected,
+    Idle,
+    News,
+    Orders,
+    Pipe,
+    PipeClosed,
+    Stop,
+)
 from grouplearn.runtime.ray_processes import end_session, processes_named
 from grouplearn.runtime.ray_rows import Rows
 from grouplearn.runtime.ray_run import ClusterLost, RayRun
@@ -78,7 +90,9 @@ class Driver:
     def serve(self) -> None:
         """Serve until the user's process is gone, the cluster is lost (ClusterLost), or there is none."""
         try:
-            connection = connect(self._address) if self._address else start_private(self._directory)
+            connection = (
+                connect(self._address) if self._address else start_private(os.path.join(self._directory, RAY_FILES))
+            )
         except TrainingError as error:
             self._pipe.send(Connected(Broken(-1, error.message, error.hint)))
             return

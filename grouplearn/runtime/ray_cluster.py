@@ -82,9 +82,10 @@ class Connection:
 
 
 def start_private(directory: str) -> Connection:
-    """Start a cluster whose files are in ``directory``; it listens on loopback alone, and asks for a token.
+    """Start a cluster whose files are in ``directory``, inside of a private one.
 
-    Ray reads its settings when it is imported, which must not have happened. Raises TrainingError.
+    It listens on loopback alone, and asks for a token. Ray reads its settings when it is imported, which must not have
+    happened. Raises TrainingError.
     """
     os.environ.update(_PRIVATE, RAY_AUTH_TOKEN=secrets.token_hex(32))
     os.environ.pop("RAY_ADDRESS", None)

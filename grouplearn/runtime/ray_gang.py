@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import socket
 import time
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from grouplearn.runtime.steps import Product, StepAnswer
@@ -95,12 +93,3 @@ class Gangs:
     def overdue(self) -> set[int]:
         """Members that have not ended though another one of theirs failed a while ago."""
         return {worker for members in self._by_unit.values() for worker in members.overdue}
-
-
-def free_ports(count: int) -> tuple[int, ...]:
-    """Return ports of 127.0.0.1 on which nobody listens."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return tuple(int(each.getsockname()[1]) for each in sockets)

@@ -26,6 +26,8 @@ from grouplearn.schedule.messages import Discard, Finish, Instruction, Load, Rel
 FRAME_SECONDS = 60.0
 #: The file in the child's directory that it touches as long as it runs.
 PULSE = "pulse"
+#: The directory in there for what Ray makes: open to everybody (mode 0777), which is why it is inside of a private one.
+RAY_FILES = "r"
 _SIZE = 8
 _CHUNK = 1 << 20
 

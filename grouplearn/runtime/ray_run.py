@@ -20,7 +20,7 @@ from grouplearn.runtime.bench import failed_step, outline_or_failed
 from grouplearn.runtime.job import Job
 from grouplearn.runtime.prepare import GroupFailed
 from grouplearn.runtime.ray_cluster import Connection
-from grouplearn.runtime.ray_gang import GANG_SECONDS, Gangs, Members, free_ports
+from grouplearn.runtime.ray_gang import GANG_SECONDS, Gangs, Members
 from grouplearn.runtime.ray_pipe import Absent, Begin, Happened, Joined, Lost, News, StepEnded, UnitEnded
 from grouplearn.runtime.ray_products import Made, Shelf
 from grouplearn.runtime.ray_rows import Rows, stored
@@ -307,9 +307,9 @@ class RayRun:
             return
         self._refuse_distance([self._workers[member].address for member in gang.steps])
         directory = tempfile.mkdtemp(prefix="gang-", dir=self._begin.scratch)
-        ports, outline = free_ports(step.size), self._outline(step.unit)
+        outline = self._outline(step.unit)
         for member, own in gang.steps.items():
-            place = Gang(own.rank, own.size, ports, directory, GANG_SECONDS)
+            place = Gang(own.rank, own.size, directory, GANG_SECONDS)
             self._send(member, Supplies(outline, gang=place))
 
     def _refuse_distance(self, addresses: Sequence[Address | None]) -> None:

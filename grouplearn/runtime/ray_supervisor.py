@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import atexit
-import fcntl
 import itertools
 import os
-import shutil
+import secrets
 import socket
+import string
 import subprocess
 import sys
 import tempfile
@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from grouplearn.data.held_directories import HeldDirectories
 from grouplearn.errors import TrainingError
 from grouplearn.learners.base import Interrupted
 from grouplearn.runtime.ray_pipe import PULSE, Connected, Idle, Pipe, PipeClosed, Stop
@@ -29,7 +30,9 @@ POLL_SECONDS = 0.1
 START_SECONDS, CONNECT_SECONDS = 120.0, 30.0
 #: How long a child may take to end the workers of a run that is given up, and how long to leave.
 ABORT_SECONDS, LEAVE_SECONDS = 1.0, 3.0
+#: Names of a private directory, short because Ray's sockets are deep below it, and in it.
 _PREFIX, _LOCK, _LOG = "gl-", "lock", "log"
+_LETTERS, _LENGTH = string.ascii_lowercase + string.digits, 8
 #: Why a child died is in the end of what it wrote.
 _LOG_BYTES = 4000
 
@@ -47,7 +50,7 @@ class Child:
         self._connected = False
         self._pulse, self._heard = 0, time.monotonic()
         self._home, self._lock = _new_home()
-        self._log = (self._home / _LOG).open("w+b")
+        self._log = (self._home / _LOG).open("x+b")
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - our own module
@@ -60,8 +63,7 @@ class Child:
                 start_new_session=True,
             )
         self._pipe = Pipe(ours)
-        self._lock.write(str(self.pid))
-        self._lock.flush()
+        self._lock.write(str(self.pid).encode())
 
     @property
     def pid(self) -> int:
@@ -157,7 +159,7 @@ class Child:
         end_session(self.pid)
         self._process.wait()
         self._log.close()
-        shutil.rmtree(self._home, ignore_errors=True)
+        _homes().remove(self._home.name)
         self._lock.close()
 
     def _last_words(self) -> str:
@@ -242,30 +244,23 @@ def _command(end: int, home: Path, address: str) -> list[str]:
     return [sys.executable, "-P", "-m", module, str(end), str(os.getpid()), str(home), address]
 
 
+def _homes() -> HeldDirectories:
+    """Return the private directories of children."""
+    return HeldDirectories(Path(_short_directory()), f"{_PREFIX}[{_LETTERS}]{{{_LENGTH}}}", _LOCK)
+
+
 def _new_home() -> tuple[Path, Any]:
-    """Return a new directory and its lock, held by this process; those of dead processes are removed."""
-    place = Path(_short_directory())
-    for path in place.glob(f"{_PREFIX}*"):
-        _remove_stale(path)
-    home = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
-    # Locked under another name first: others must not find a lock that nobody holds yet.
-    lock = (home / f".{_LOCK}").open("w")
-    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    (home / f".{_LOCK}").rename(home / _LOCK)
-    return home, lock
+    """Return a new directory and its lock, held by this process; those of dead processes are removed.
 
-
-def _remove_stale(path: Path) -> None:
-    """Remove a directory whose process is dead, and end what that and its child, dying together, left alone."""
-    with suppress(OSError), (path / _LOCK).open("r+") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        session = lock.read()
-        if session.isdecimal():
-            end_leftovers(int(session), path)
-        shutil.rmtree(path, ignore_errors=True)
+    Before that, what such a process and its child, dying together, left alone is ended: the child's session is in the lock.
+    """
+    homes = _homes()
+    homes.clear(before=lambda path, session: end_leftovers(int(session), path) if session.isdecimal() else None)
+    name = _PREFIX + "".join(secrets.choice(_LETTERS) for _ in range(_LENGTH))
+    return homes.parent / name, homes.make(name)
 
 
 def _short_directory() -> str:
     """Return where temporary files go, unless that is too deep for the path of a Unix socket (about 100 bytes)."""
-    usual = tempfile.gettempdir()
-    return usual if len(usual) <= 24 else "/tmp"  # noqa: S108 - mkdtemp makes a private directory inside
+    usual = os.path.realpath(tempfile.gettempdir())
+    return usual if len(usual) <= 24 else os.path.realpath("/tmp")  # noqa: S108 - what is made there is private

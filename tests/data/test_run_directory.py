@@ -47,6 +47,10 @@ def con(tmp_path: Path) -> Iterator[grouplearn.Connection]:
         yield connection
 
 
+#: A name as we give them.
+RUN = "run-123e4567-e89b-42d3-a456-426614174000"
+
+
 def runs(tmp_path: Path) -> list[Path]:
     return sorted(tmp_path.glob("*.grouplearn*"))
 
@@ -175,7 +179,7 @@ def test_a_place_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
         directory.array("y", (3,), np.float64)
     assert str(caught.value) == (
         "the rows do not fit in memory, and no directory for them could be made: "
-        f"[Errno 17] File exists: '{tmp_path / 'file'}'\n\n"
+        f"[Errno 20] Not a directory: '{tmp_path / 'file'}'\n\n"
         "Hint: make that place writable, or raise the memory limit"
     )
 
@@ -243,7 +247,7 @@ def test_rows_of_a_run_that_is_over_are_not_found(tmp_path: Path) -> None:
 
 
 def test_a_locked_pid_file_says_that_its_process_lives(tmp_path: Path) -> None:
-    run = tmp_path / "run-1"
+    run = tmp_path / RUN
     run.mkdir()
     with (run / PID_FILE).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -258,7 +262,7 @@ def test_another_run_may_look_for_what_is_left_at_any_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """Between any two steps of making a directory it is nobody's or already locked; neither is removed."""
-    owner: Any = fcntl if step == "flock" else Path
+    owner: Any = fcntl if step == "flock" else os
     real, looked = getattr(owner, step), []
 
     def followed(*given: Any, **named: Any) -> Any:
@@ -280,7 +284,7 @@ def test_another_run_may_look_for_what_is_left_at_any_moment(
 def test_what_a_process_left_while_it_made_its_directory_goes_when_it_is_old(
     tmp_path: Path, names: tuple[str, ...]
 ) -> None:
-    run = tmp_path / "run-1"
+    run = tmp_path / RUN
     run.mkdir()
     for name in names:
         (run / name).touch()
@@ -306,7 +310,7 @@ def test_runs_that_begin_and_end_at_once_do_not_disturb_each_other(tmp_path: Pat
 
 def while_waiting(monkeypatch: pytest.MonkeyPatch, action: Callable[[], None]) -> None:
     """Have ``action`` happen when somebody waits for a lock."""
-    monkeypatch.setattr("grouplearn.data.run_directory.time.sleep", lambda _: action())
+    monkeypatch.setattr("grouplearn.data.held_directories.time.sleep", lambda _: action())
 
 
 def test_those_who_ask_whether_a_run_lives_are_not_taken_for_its_process(
@@ -365,14 +369,14 @@ def test_sizes_are_written_as_people_write_them(n_bytes: int, text: str) -> None
 
 def test_a_parent_that_another_run_takes_away_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parent, taken = tmp_path / "runs", []
-    mkdir = Path.mkdir
+    mkdir = os.mkdir
 
-    def mkdir_after_the_other(self: Path, *arguments: Any, **options: Any) -> None:
-        if self.parent == parent and not taken:  # the last run that was there ends just now
+    def mkdir_after_the_other(name: Any, *arguments: Any, **options: Any) -> None:
+        if str(name).startswith("run-") and not taken:  # the last run that was there ends just now
             taken.append(parent.rmdir())
-        mkdir(self, *arguments, **options)
+        mkdir(name, *arguments, **options)
 
-    monkeypatch.setattr(Path, "mkdir", mkdir_after_the_other)
+    monkeypatch.setattr(os, "mkdir", mkdir_after_the_other)
     with RunDirectory(parent) as directory:
         assert directory.path.is_dir()
     assert taken

@@ -289,7 +289,7 @@ def test_what_dead_processes_left_behind_is_removed_and_what_the_living_use_is_n
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray_supervisor, "_short_directory", lambda: str(tmp_path))
-    dead = tmp_path / "gl-dead"
+    dead = tmp_path / "gl-deaddead"
     dead.mkdir()
     sleep = "import sys, time; held = open(sys.argv[1], 'w'); print(flush=True); time.sleep(60)"
     command = [sys.executable, "-c", sleep]
@@ -299,9 +299,9 @@ def test_what_dead_processes_left_behind_is_removed_and_what_the_living_use_is_n
         assert each.stdout is not None
         each.stdout.readline()
     (dead / "lock").write_text(str(left.pid))
-    (tmp_path / "gl-older").mkdir()
-    (tmp_path / "gl-older" / "lock").write_text(str(other.pid))  # a number that is somebody else's by now
-    (tmp_path / "gl-of-somebody-else").mkdir()
+    (tmp_path / "gl-olderone").mkdir()
+    (tmp_path / "gl-olderone" / "lock").write_text(str(other.pid))  # a number that is somebody else's by now
+    (tmp_path / "gl-of-somebody-else").mkdir()  # not a name of ours
     first, lock = ray_supervisor._new_home()
     second, second_lock = ray_supervisor._new_home()
     assert left.wait(10) == -signal.SIGKILL

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from grouplearn.catalog import prediction
-from grouplearn.errors import BindError, Cancelled, DataError, Error, NotSupportedError, ParseError
+from grouplearn.errors import AccessRefused, BindError, Cancelled, DataError, Error, NotSupportedError, ParseError
 from grouplearn.frontends.native.arrow_frames import batch_of, packed_batch, packed_schema, schema_of
 from grouplearn.frontends.native.frames import PROTOCOL, Body, Channel, Kind, blob, text
 from grouplearn.frontends.native.remote import RemoteConnection, python_rows
@@ -195,6 +195,8 @@ def described(error: BaseException) -> tuple[str, str]:
         return "INTERRUPT", str(error).removeprefix("INTERRUPT Error: ")
     if isinstance(error, ParseError):
         return "Parser", str(error)
+    if isinstance(error, AccessRefused):
+        return "Permission", str(error)
     if isinstance(error, NotSupportedError) and not hasattr(error, "span"):
         return "Not implemented", str(error)
     if isinstance(error, duckdb.Error) and not hasattr(error, "span"):

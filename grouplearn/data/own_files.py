@@ -1,0 +1,132 @@
+"""Files and directories that are this user's own: opened as what they are, and never by way of a link.
+
+Beside a database there may be what somebody else has put there: a link to another directory, a pipe that never answers, a
+device that never ends. What is opened here is a regular file or a directory, is this user's, and cannot be changed by others.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+#: Only the user, for directories and for files.
+PRIVATE, _PRIVATE_FILE = 0o700, 0o600
+_PLAIN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+#: How files are opened, by Python's names: to be read, to be changed, to be made or changed, to be made.
+_FLAGS = {
+    "rb": os.O_RDONLY,
+    "r+b": os.O_RDWR,
+    "a+b": os.O_RDWR | os.O_CREAT | os.O_APPEND,
+    "xb": os.O_WRONLY | os.O_CREAT | os.O_EXCL,
+}
+
+
+class NotOwn(PermissionError):
+    """A file or directory that is not this user's alone; ``strerror`` says what it is instead."""
+
+    def __init__(self, what: str, path: str) -> None:
+        super().__init__(errno.EPERM, what, path)
+
+
+def own_file(path: str | os.PathLike[str], mode: str, within: int | None = None) -> IO[Any]:
+    """Open a file of this user's, as ``open`` does without a buffer; ``within`` is the descriptor of its directory.
+
+    Raises NotOwn for what is not a regular file, is somebody else's, or has a second name elsewhere (a hard link).
+    """
+    descriptor = _opened(path, _FLAGS[mode], within)
+    try:
+        found = os.fstat(descriptor)
+        if found.st_uid != os.getuid():
+            raise NotOwn("it is another user's", os.fspath(path))
+        if found.st_nlink > 1:
+            raise NotOwn("the file has several names", os.fspath(path))
+        return os.fdopen(descriptor, mode.replace("x", "w"), buffering=0)
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def plain_file(path: str | os.PathLike[str]) -> IO[bytes]:
+    """Open a file to be read, whosever it is; raises NotOwn for what is not a regular file."""
+    return os.fdopen(_opened(path, os.O_RDONLY, None), "rb")
+
+
+def _opened(path: str | os.PathLike[str], flags: int, within: int | None) -> int:
+    try:
+        descriptor = os.open(path, flags | _PLAIN, _PRIVATE_FILE, dir_fd=within)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise NotOwn("it is a link", os.fspath(path)) from None
+        if error.errno == errno.ENXIO:  # a pipe that nobody reads
+            raise NotOwn("it is not a regular file", os.fspath(path)) from None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise NotOwn("it is not a regular file", os.fspath(path))
+    return descriptor
+
+
+@contextmanager
+def own_directory(path: str | os.PathLike[str], within: int | None = None) -> Iterator[int]:
+    """Give the descriptor of a directory whose files are safe from others: this user's, and closed to others' writing.
+
+    Whatever is put in the place of its name meanwhile, the descriptor stays that of the directory that was checked. One where
+    each may remove only what is his own (mode 1777, as ``/tmp``) will do if it is this user's or the system's. Raises NotOwn.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=within)
+    except OSError as error:
+        with suppress(FileNotFoundError):
+            if stat.S_ISLNK(os.stat(path, dir_fd=within, follow_symlinks=False).st_mode):
+                raise NotOwn("it is a link", os.fspath(path)) from None
+        raise error
+    try:
+        flaw = _flaw(os.fstat(descriptor))
+        if flaw is not None:
+            raise NotOwn(flaw, os.fspath(path))
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def write_whole(file: IO[Any], content: bytes) -> None:
+    """Write to a file without a buffer, which may take a part at a time."""
+    left = memoryview(content)
+    while left:
+        left = left[file.write(left) :]
+
+
+def _flaw(found: os.stat_result) -> str | None:
+    """Return why what is in a directory is not safe from others, None if it is."""
+    shared = bool(found.st_mode & stat.S_ISVTX)
+    if found.st_uid != os.getuid() and not (shared and found.st_uid == 0):
+        return "it is another user's"
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not shared:
+        return "other users may write to it"
+    return None
+
+
+def make_own(path: Path) -> None:
+    """Make a directory for this user alone where none is, and those above it; raises NotOwn for one that is not safe."""
+    path.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+    with own_directory(os.path.realpath(path)):  # the user may have put his cache elsewhere
+        pass
+
+
+def replace_file(path: Path, content: bytes, mode: int = _PRIVATE_FILE) -> None:
+    """Put a file in the place of whatever has its name, a link too, at once; what a link leads to stays as it is."""
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        with own_file(draft, "xb") as file:
+            os.fchmod(file.fileno(), mode)
+            write_whole(file, content)
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise

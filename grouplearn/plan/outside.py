@@ -1,0 +1,70 @@
+"""What lies outside of the database: directories, a cluster, data frames. DuckDB's own settings say what of it is open.
+
+``enable_external_access``, ``allowed_directories``, ``allowed_paths`` and ``disabled_filesystems`` mean for our statements
+what they mean for COPY. They are asked on the user's connection when a statement begins; DuckDB itself judges a path.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+
+import duckdb
+
+from grouplearn import sqltext
+from grouplearn.errors import AccessRefused, BindError, Span
+
+#: What is asked by its full name: a macro of the same name in the database must not answer.
+_SETTING, _GLOB = "system.main.current_setting", "system.main.glob"
+_LOCAL_FILES = "LocalFileSystem"
+#: A file in a directory, whose name nobody has: what is allowed for it is allowed for all.
+_ANY_FILE = "-"
+
+
+class Outside:
+    """What a statement on ``connection`` may use outside of the database."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+
+    @cached_property
+    def closed(self) -> str | None:
+        """Why not everything is open, None if it is."""
+        query = f"SELECT {_SETTING}('enable_external_access'), {_SETTING}('disabled_filesystems')"
+        ((enabled, disabled),) = self._connection.execute(query).fetchall()
+        if not enabled:
+            return "enable_external_access is false"
+        return f"{_LOCAL_FILES} is among the disabled_filesystems" if _LOCAL_FILES in str(disabled) else None
+
+    def refusal(self, directory: str | os.PathLike[str]) -> str | None:
+        """Return why files in a directory may not be used, None if they may."""
+        if self.closed is None:
+            return None
+        file = os.path.join(os.path.abspath(directory), _ANY_FILE)
+        try:
+            # Asked for its columns alone: a statement that is refused would abort the user's transaction.
+            _ = self._connection.sql(f"FROM {_GLOB}({sqltext.string(file)})").columns
+        except duckdb.PermissionException:
+            return self.closed
+        return None
+
+    def refuse(self, directory: str | os.PathLike[str], text: str, span: Span | None) -> None:
+        """Raise AccessRefused where files in a directory may not be used."""
+        reason = self.refusal(directory)
+        if reason is not None:
+            message = f'directory "{os.fspath(directory)}" may not be used: {reason}'
+            hint = "Where a file may be written by COPY, it may be here: allowed_directories, set before access is disabled."
+            raise AccessRefused(message, text=text, span=span, hint=hint)
+
+    def refuse_all(self, what: str, text: str, span: Span | None) -> None:
+        """Raise AccessRefused for what is no file, unless everything is open."""
+        if self.closed is not None:
+            message = f"{what} is outside of the database, and may not be used: {self.closed}"
+            raise AccessRefused(message, text=text, span=span)
+
+    def refuse_locked(self, text: str, span: Span, name: str) -> None:
+        """Raise BindError where settings are locked, as DuckDB does for its own."""
+        ((locked,),) = self._connection.execute(f"SELECT {_SETTING}('lock_configuration')").fetchall()
+        if locked:
+            message = f'Cannot change configuration option "{name}" - the configuration has been locked'
+            raise BindError(message, text=text, span=span)

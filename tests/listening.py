@@ -1,0 +1,50 @@
+"""What processes listen on, as the system shows it."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import struct
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+_LISTENS = "0A"
+
+
+def listening(processes: Iterable[int]) -> set[tuple[str, int]]:
+    """Return the addresses and ports of TCP (and UDP, where nobody is connected) on which any of the processes listens."""
+    own = {inode for process in processes for inode in _sockets(process)}
+    found = set()
+    for table in ("tcp", "tcp6", "udp", "udp6"):
+        for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+            words = line.split()
+            if words[9] in own and (words[3] == _LISTENS or table.startswith("udp")):
+                address, _, port = words[1].partition(":")
+                found.add((_readable(address), int(port, 16)))
+    return found
+
+
+def beyond_loopback(found: Iterable[tuple[str, int]]) -> set[tuple[str, int]]:
+    """Return those that another machine could reach."""
+    return {each for each in found if not ipaddress.ip_address(each[0]).is_loopback}
+
+
+def _sockets(process: int) -> set[str]:
+    inodes = set()
+    with suppress(OSError):
+        for descriptor in Path(f"/proc/{process}/fd").iterdir():
+            with suppress(OSError):
+                target = os.readlink(descriptor)
+                if target.startswith("socket:["):
+                    inodes.add(target[8:-1])
+    return inodes
+
+
+def _readable(address: str) -> str:
+    """Return an address of ``/proc/net/tcp``, words of 4 bytes in the machine's order, as people write it."""
+    words = [int(address[start : start + 8], 16) for start in range(0, len(address), 8)]
+    packed = b"".join(struct.pack("=I", word) for word in words)
+    found = ipaddress.ip_address(packed)
+    mapped = getattr(found, "ipv4_mapped", None)
+    return str(mapped or found)
