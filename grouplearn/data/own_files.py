@@ -113,10 +113,16 @@ def _flaw(found: os.stat_result) -> str | None:
 
 
 def make_own(path: Path) -> None:
-    """Make a directory for this user alone where none is, and those above it; raises NotOwn for one that is not safe."""
+    """Make a directory for this user where none is, and those above it; raises NotOwn where anybody may write to it.
+
+    Other programs of the user's make directories there, too, which on some systems his group may write to.
+    """
     path.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
-    with own_directory(os.path.realpath(path)):  # the user may have put his cache elsewhere
-        pass
+    found = path.stat()
+    if found.st_uid != os.getuid():
+        raise NotOwn("it is another user's", str(path))
+    if found.st_mode & stat.S_IWOTH:
+        raise NotOwn("every user may write to it", str(path))
 
 
 def replace_file(path: Path, content: bytes, mode: int = _PRIVATE_FILE) -> None:

@@ -23,6 +23,7 @@ from grouplearn.databases import Databases
 from grouplearn.errors import BindError
 from grouplearn.frontends.dbapi import Connection
 from grouplearn.plan.judge import Judge
+from grouplearn.plan.outside import Outside
 from grouplearn.sqltext import identifier
 
 if TYPE_CHECKING:
@@ -104,9 +105,13 @@ class Model:
     def report(self, path: str | os.PathLike[str] | None = None) -> str:
         """Return one self-contained HTML page about the model, and write it to ``path`` if there is one.
 
-        The same as ``grouplearn report DATABASE MODEL -o path`` in a terminal.
+        The same as ``grouplearn report DATABASE MODEL -o path`` in a terminal. Where DuckDB's settings keep the connection from
+        writing there, as with ``COPY``, it raises AccessRefused.
         """
         from grouplearn.frontends.report import report
+
+        if path is not None:
+            Outside(self._connection).refuse(Path(path).parent, "", None)
 
         page = report(self.overview())
         if path is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,6 +14,7 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.lexers import PygmentsLexer
 
+from grouplearn.data.own_files import NotOwn, own_file
 from grouplearn.errors import Error
 from grouplearn.frontends.colours import OUR_WORDS, SqlColours
 from grouplearn.frontends.console import Console, Failed, Leave
@@ -48,9 +50,14 @@ def interact(console: Console) -> int:
 
 
 def _history() -> History:
+    """Return what was typed before; statements have secrets in them, so only the user reads the file."""
     path = Path.home() / ".grouplearn_history"
     try:
-        path.touch(mode=0o600)
+        with own_file(path, "a+b") as file:
+            os.fchmod(file.fileno(), 0o600)
+    except NotOwn as error:
+        print(f"What you type is not kept in {path}: {error.strerror}.", file=sys.stderr)
+        return InMemoryHistory()
     except OSError:
         return InMemoryHistory()
     return FileHistory(str(path))

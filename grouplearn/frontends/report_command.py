@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from grouplearn.data.own_files import replace_file
 from grouplearn.errors import Error
 from grouplearn.frontends.dbapi import connect
 
@@ -23,11 +24,12 @@ group, learning curves, importance, failures, the schedule. FILE is a DuckDB dat
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked for; ``out`` None is standard output."""
+    """What is asked for; ``out`` None is standard output. ``named``: the user has said which file, and may mean a link."""
 
     database: str
     model: str
     out: Path | None
+    named: bool
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -41,7 +43,9 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     try:
         with connect(request.database, read_only=True, progress=None) as connection:
-            page = connection.model(request.model).report(request.out)
+            page = connection.model(request.model).report(request.out if request.named else None)
+        if request.out is not None and not request.named:
+            replace_file(request.out, page.encode(), mode=0o644)  # what a link of that name leads to stays as it is
         print(page if request.out is None else f"{request.out}: {len(page.encode()) / 1000:,.0f} kB", flush=True)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -66,4 +70,4 @@ def parse(arguments: Sequence[str]) -> Request | None:
         return None
     database, model = words
     file = out or f"{model.replace('/', '_').replace(chr(34), '')}.html"
-    return Request(database, model, None if file == "-" else Path(file))
+    return Request(database, model, None if file == "-" else Path(file), bool(out))

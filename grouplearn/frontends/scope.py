@@ -17,6 +17,8 @@ from typing import Any
 
 import duckdb
 
+from grouplearn.plan.outside import Outside, setting
+
 _CALL = compile("__grouplearn_call__(*__grouplearn_args__, **__grouplearn_options__)", "<grouplearn>", "eval")
 #: Whose functions run the statement of a notebook's SQL cell, in which data frames are the cell's variables.
 _SQL_CELLS = "marimo._sql."
@@ -67,9 +69,12 @@ class Scope:
 def frames_registered(connection: duckdb.DuckDBPyConnection, text: str, scope: Scope) -> Iterator[None]:
     """Make the data frames named in ``text`` readable by any statement on the connection while the block runs.
 
-    A table or view of the same name wins, as it does in DuckDB.
+    A table or view of the same name wins, as it does in DuckDB; and as there, nothing outside of the database is read where
+    its settings say so.
     """
     frames = {name: value for name in _words(text) if _is_frame(value := scope.find(name))}
+    if frames and not _replaced(connection):
+        frames = {}
     registered = []
     try:
         for name, value in frames.items():
@@ -95,6 +100,11 @@ def _is_frame(value: object) -> bool:
         # The class is asked: reading the columns of a lazy frame would plan its query.
         return hasattr(kind, "columns") or hasattr(kind, "schema")
     return not isinstance(value, type) and hasattr(value, "__arrow_c_stream__")
+
+
+def _replaced(connection: duckdb.DuckDBPyConnection) -> bool:
+    """Whether DuckDB itself takes Python variables for tables."""
+    return Outside(connection).closed is None and bool(setting(connection, "python_enable_replacements"))
 
 
 def _exists(connection: duckdb.DuckDBPyConnection, name: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from functools import cached_property
+from typing import Any
 
 import duckdb
 
@@ -16,9 +17,13 @@ from grouplearn.errors import AccessRefused, BindError, Span
 
 #: What is asked by its full name: a macro of the same name in the database must not answer.
 _SETTING, _GLOB = "system.main.current_setting", "system.main.glob"
-_LOCAL_FILES = "LocalFileSystem"
 #: A file in a directory, whose name nobody has: what is allowed for it is allowed for all.
 _ANY_FILE = "-"
+
+
+def setting(connection: duckdb.DuckDBPyConnection, name: str) -> Any:
+    """Return the value of one of DuckDB's settings."""
+    return connection.execute(f"SELECT {_SETTING}({sqltext.string(name)})").fetchall()[0][0]
 
 
 class Outside:
@@ -30,30 +35,31 @@ class Outside:
     @cached_property
     def closed(self) -> str | None:
         """Why not everything is open, None if it is."""
-        query = f"SELECT {_SETTING}('enable_external_access'), {_SETTING}('disabled_filesystems')"
-        ((enabled, disabled),) = self._connection.execute(query).fetchall()
-        if not enabled:
-            return "enable_external_access is false"
-        return f"{_LOCAL_FILES} is among the disabled_filesystems" if _LOCAL_FILES in str(disabled) else None
+        if self._may_read(os.path.join(os.sep, _ANY_FILE)):
+            return None
+        enabled = setting(self._connection, "enable_external_access")
+        return "LocalFileSystem is among the disabled_filesystems" if enabled else "enable_external_access is false"
 
     def refusal(self, directory: str | os.PathLike[str]) -> str | None:
         """Return why files in a directory may not be used, None if they may."""
-        if self.closed is None:
+        if self.closed is None or self._may_read(os.path.join(os.path.abspath(directory), _ANY_FILE)):
             return None
-        file = os.path.join(os.path.abspath(directory), _ANY_FILE)
+        return self.closed
+
+    def _may_read(self, file: str) -> bool:
         try:
             # Asked for its columns alone: a statement that is refused would abort the user's transaction.
             _ = self._connection.sql(f"FROM {_GLOB}({sqltext.string(file)})").columns
         except duckdb.PermissionException:
-            return self.closed
-        return None
+            return False
+        return True
 
     def refuse(self, directory: str | os.PathLike[str], text: str, span: Span | None) -> None:
         """Raise AccessRefused where files in a directory may not be used."""
         reason = self.refusal(directory)
         if reason is not None:
             message = f'directory "{os.fspath(directory)}" may not be used: {reason}'
-            hint = "Where a file may be written by COPY, it may be here: allowed_directories, set before access is disabled."
+            hint = "SET allowed_directories = [...], before access is disabled, says what may be used all the same."
             raise AccessRefused(message, text=text, span=span, hint=hint)
 
     def refuse_all(self, what: str, text: str, span: Span | None) -> None:
@@ -64,7 +70,6 @@ class Outside:
 
     def refuse_locked(self, text: str, span: Span, name: str) -> None:
         """Raise BindError where settings are locked, as DuckDB does for its own."""
-        ((locked,),) = self._connection.execute(f"SELECT {_SETTING}('lock_configuration')").fetchall()
-        if locked:
+        if setting(self._connection, "lock_configuration"):
             message = f'Cannot change configuration option "{name}" - the configuration has been locked'
             raise BindError(message, text=text, span=span)

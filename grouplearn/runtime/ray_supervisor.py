@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from grouplearn.data.held_directories import HeldDirectories
+from grouplearn.data.own_files import own_directory
 from grouplearn.errors import TrainingError
 from grouplearn.learners.base import Interrupted
 from grouplearn.runtime.ray_pipe import PULSE, Connected, Idle, Pipe, PipeClosed, Stop
@@ -255,12 +256,20 @@ def _new_home() -> tuple[Path, Any]:
     Before that, what such a process and its child, dying together, left alone is ended: the child's session is in the lock.
     """
     homes = _homes()
-    homes.clear(before=lambda path, session: end_leftovers(int(session), path) if session.isdecimal() else None)
+    with suppress(OSError):
+        homes.clear(before=lambda path, session: end_leftovers(int(session), path) if session.isdecimal() else None)
     name = _PREFIX + "".join(secrets.choice(_LETTERS) for _ in range(_LENGTH))
-    return homes.parent / name, homes.make(name)
+    try:
+        return homes.parent / name, homes.make(name)
+    except OSError as error:
+        message = f"no directory for Ray could be made: {error}"
+        raise TrainingError(message, hint="WITH (executor = 'local')") from None
 
 
 def _short_directory() -> str:
-    """Return where temporary files go, unless that is too deep for the path of a Unix socket (about 100 bytes)."""
+    """Return where temporary files go, unless that is too deep for the path of a Unix socket (about 100 bytes), or not safe."""
     usual = os.path.realpath(tempfile.gettempdir())
-    return usual if len(usual) <= 24 else os.path.realpath("/tmp")  # noqa: S108 - what is made there is private
+    with suppress(OSError), own_directory(usual):
+        if len(usual) <= 24:
+            return usual
+    return os.path.realpath("/tmp")  # noqa: S108 - what is made there is private

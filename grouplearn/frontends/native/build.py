@@ -16,6 +16,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+from grouplearn.data.own_files import make_own, replace_file
 from grouplearn.frontends.native.locate import build_for, duckdb_platform, sources
 
 #: What is built where no version is named, each DuckDB with a command line on PyPI, and Python's: SHA-256 of its source
@@ -70,9 +71,7 @@ def build(version: str, *, force: bool = False, folder: Path | None = None, sha2
         library = Path(temporary) / "grouplearn.so"
         _compile(version, headers(version, sha256), library)
         target.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = target.with_suffix(f".{os.getpid()}")
-        unfinished.write_bytes(library.read_bytes() + metadata(version))
-        unfinished.replace(target)
+        replace_file(target, library.read_bytes() + metadata(version), mode=0o644)
     return target
 
 
@@ -120,6 +119,7 @@ def headers(version: str, sha256: str | None = None) -> Path:
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "grouplearn" / "duckdb-headers"
     target = cache / version
+    make_own(cache)
     if target.is_dir():
         return target
     expected = VERSIONS.get(version, sha256)
@@ -135,7 +135,6 @@ def headers(version: str, sha256: str | None = None) -> Path:
         _run(download, "its source package could not be fetched")
         unpacked = Path(temporary) / "include"
         _unpack(next(Path(temporary).glob("duckdb-*.tar.gz")), unpacked)
-        cache.mkdir(parents=True, exist_ok=True)
         try:
             shutil.move(unpacked, target)
         except OSError:

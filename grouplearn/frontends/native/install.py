@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
+from grouplearn.data.own_files import NotOwn, make_own, plain_file, replace_file
 from grouplearn.frontends.native.locate import build_for, built_versions
 
 #: In every build of ours, and in no other extension.
@@ -15,7 +15,10 @@ _PYTHON = "grouplearn.python"
 
 
 def main() -> int:
-    """Copy every build into the user's ``~/.duckdb/extensions`` and print where; nothing of others is overwritten."""
+    """Copy every build into the user's ``~/.duckdb/extensions`` and print where; nothing of others is overwritten.
+
+    Whoever can write there has every shell of this user run his code, so it must be a place that others cannot write to.
+    """
     folder = Path.home() / ".duckdb" / "extensions"
     targets = {build_for(version): build_for(version, folder) for version in built_versions()}
     foreign = [
@@ -25,8 +28,14 @@ def main() -> int:
         told = f"{foreign[0]} is not of grouplearn's, so nothing was written" if foreign else "nothing is built"
         print(f"grouplearn: {told}", file=sys.stderr)
         return 1
+    try:
+        for target in targets.values():
+            for place in (folder, target.parents[1], target.parent):
+                make_own(place)
+    except OSError as error:
+        print(f"grouplearn: nothing was written to {place}: {error.strerror}", file=sys.stderr)
+        return 1
     for build, target in targets.items():
-        target.parent.mkdir(parents=True, exist_ok=True)
         _write(target.with_name(_PYTHON), f"{sys.executable}\n".encode())
         _write(target, build.read_bytes())
         print(target)
@@ -39,7 +48,11 @@ def main() -> int:
 def _is_ours(path: Path) -> bool:
     if not path.exists():
         return not path.is_symlink()
-    content = path.read_bytes()
+    try:
+        with plain_file(path) as file:
+            content = file.read()
+    except NotOwn:
+        return False
     if path.name == _PYTHON:
         return content.startswith(b"/") and content.count(b"\n") == 1 and content.endswith(b"\n")
     return _MARK in content
@@ -47,6 +60,4 @@ def _is_ours(path: Path) -> bool:
 
 def _write(path: Path, content: bytes) -> None:
     """Write a file at once: a shell may be loading the one that is there."""
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}")
-    unfinished.write_bytes(content)
-    unfinished.replace(path)
+    replace_file(path, content, mode=0o644)
