@@ -13,6 +13,7 @@ import duckdb
 
 from grouplearn import sqltext
 from grouplearn.catalog import models, recorded
+from grouplearn.catalog.identities import Identity, identity_at
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.schema import SCHEMA, ensure_schema
 from grouplearn.errors import ConflictError, ReadOnlyError, Span, did_you_mean
@@ -64,7 +65,7 @@ class Databases:
             span = qualifiers[0].span if qualifiers else name.span
             raise judge.error(message, span, did_you_mean(catalog, databases))
         if schema.casefold() not in places:
-            if gone and models.load_definition(self._connection, catalog, schema, name.name) is not None:
+            if gone and identity_at(self._connection, catalog, schema, name.name) is not None:
                 return next(iter(places.values()))[0], schema
             known = [row[1] for row in places.values()] + (databases if len(qualifiers) == 1 else [])
             message = f'there is no schema "{schema}" in database "{catalog}"'
@@ -77,13 +78,20 @@ class Databases:
         path: str | None = self.rows("SELECT path FROM duckdb_databases() WHERE database_name = ?", [catalog])[0][0]
         return path
 
-    def model(self, name: QualifiedName, judge: Judge, *, gone: bool = False) -> StoredModel:
-        """Return an existing model, or raise with the closest name; ``gone`` as in ``of``."""
+    def model(self, name: QualifiedName, judge: Judge) -> StoredModel:
+        """Return an existing model, or raise with the closest name."""
         with self.transaction():  # one moment's: others may train it anew between two queries
-            model = models.load_definition(self._connection, *self.of(name, judge, gone=gone), name.name)
+            model = models.load_definition(self._connection, *self.of(name, judge), name.name)
         if model is None:
             raise recorded.unknown_model(self._connection, judge, name.name, name.span)
         return model
+
+    def identity(self, name: QualifiedName, judge: Judge) -> Identity:
+        """As ``model``, of one that may be damaged: nothing of it is read but where it is; ``of`` takes ``gone``."""
+        found = identity_at(self._connection, *self.of(name, judge, gone=True), name.name)
+        if found is None:
+            raise recorded.unknown_model(self._connection, judge, name.name, name.span)
+        return found
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from grouplearn import answers, durable, sqltext, training
-from grouplearn.catalog import models, store
+from grouplearn.catalog import store
+from grouplearn.catalog.identities import identity_at
 from grouplearn.catalog.views import best_sql
 from grouplearn.data import checksums
 from grouplearn.data.checksums import Damaged
@@ -231,7 +232,7 @@ def resume(statement: ResumeModel, judge: Judge, at: Workplace, *, again: bool =
 def _refuse_newer(statement: ResumeModel, run: Run, stored: ModelDefinition, judge: Judge, at: Workplace) -> None:
     """Raise ModelExists where something stands there that the run was not to replace: it is newer than the run."""
     place = (at.connection, stored.catalog or "", stored.schema, stored.name)
-    model = models.load_definition(*place)
+    model = identity_at(*place)
     expected = model is None or statement.replace or (run.manifest.replaces and model.id == run.manifest.replaced)
     conflict = store.exists(*place, replace=expected)
     if conflict is None:

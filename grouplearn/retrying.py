@@ -10,13 +10,14 @@ from typing import Any
 from grouplearn import answers, planning, training
 from grouplearn.catalog import models
 from grouplearn.catalog import retrying as kept
+from grouplearn.catalog.damage import damaged
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.records import RunOutcome
 from grouplearn.catalog.retrying import FailedGroup, Record
 from grouplearn.catalog.views import best_sql
 from grouplearn.data.dataset import Group
 from grouplearn.data.run_directory import RunDirectory
-from grouplearn.errors import Error
+from grouplearn.errors import Error, ParseError
 from grouplearn.learners import registry
 from grouplearn.parser.parse import parse
 from grouplearn.parser.statements import RetryFailed, TrainModel
@@ -107,9 +108,7 @@ class _Retry:
     def _bound(self) -> BoundTrain:
         """Return the model's statement bound against the table as it is now, with what RETRY says otherwise."""
         definition, location = self.model.definition, self.model.location
-        (train,) = parse(definition.statement)
-        if not isinstance(train, TrainModel):
-            raise ValueError("a model is made by TRAIN")
+        train = self._statement()
         settings = {**self.at.settings, "seed": definition.seed, "durable": False}
         bound = bind(self._own_judge(), train, location.catalog, location.schema, settings)
         if bound.search is not None:
@@ -122,6 +121,19 @@ class _Retry:
             raise self._refusal(message, "TRAIN OR REPLACE MODEL ... REFIT trains all of it.")
         given = {**self.given, **self._as_before(bound)}
         return replace(bound, options=replace(bound.options, **given, durable=False, replay=None))
+
+    def _statement(self) -> TrainModel:
+        """Return the model's statement, which is one TRAIN."""
+        location, text = self.model.location, self.model.definition.statement
+        try:
+            found = list(parse(text))
+        except ParseError as error:
+            raise damaged(
+                location.catalog, location.name, "models", f"the statement is none: {error.message}"
+            ) from None
+        if len(found) != 1 or not isinstance(found[0], TrainModel):
+            raise damaged(location.catalog, location.name, "models", "the statement is not one TRAIN")
+        return found[0]
 
     def _as_before(self, bound: BoundTrain) -> dict[str, Any]:
         """Return the operator and workers on which the models of the operator depend, if they do."""

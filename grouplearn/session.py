@@ -14,6 +14,8 @@ import duckdb
 from grouplearn import altering, answers, durable, planning, resuming, retrying, sqltext, training, transferring
 from grouplearn.catalog import functions, models, store
 from grouplearn.catalog.evaluation import evaluate_sql, source_rows
+from grouplearn.catalog.flaws import refuse_flaws
+from grouplearn.catalog.identities import identity_at
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.schema import Location, table
 from grouplearn.catalog.unreadable import doubtful, unreadable
@@ -206,7 +208,7 @@ class Session:
         file = self._databases.file(catalog)
         with RunDirectory.beside(file, judge.outside.refusal) as directory:
             with self._databases.transaction():
-                replaced = models.load_definition(self._connection, catalog, schema, statement.name.name)
+                replaced = identity_at(self._connection, catalog, schema, statement.name.name)
                 bound = bind(judge, statement, catalog, schema, self._settings)
                 limit = bound.options.memory_limit
                 with database_within(self._connection, limit, self._settings):
@@ -250,15 +252,14 @@ class Session:
 
     def _retry(self, statement: RetryFailed, judge: Judge) -> str:
         catalog, schema = self._databases.of(statement.name, judge)
-        model = models.load_definition(self._connection, catalog, schema, statement.name.name)
+        stored = identity_at(self._connection, catalog, schema, statement.name.name)
         file = self._databases.file(catalog)
         closed = file is None or judge.outside.refusal(runs_of(file)) is not None
-        if model is None and file and not closed and durable.of_model(file, schema, statement.name.name):
+        if stored is None and file and not closed and durable.of_model(file, schema, statement.name.name):
             self._left, unfinished = True, ResumeModel(statement.name, statement.options)
             return resuming.resume(unfinished, judge, self._workplace(), again=True)
-        return retrying.retry(
-            statement, model or self._databases.model(statement.name, judge), judge, self._workplace()
-        )
+        model = self._databases.model(statement.name, judge)
+        return retrying.retry(statement, model, judge, self._workplace())
 
     def _workplace(self) -> Workplace:
         cancelled = self._cancelled.is_set
@@ -381,7 +382,7 @@ class Session:
     def _drop(self, statement: DropModel, judge: Judge) -> str:
         # All are found before the first is dropped. Of a model whose schema was dropped its rows are left.
         there = [name for name in statement.names if not statement.if_exists or self._is_there(name, judge)]
-        models_of = {name: self._databases.model(name, judge, gone=True).location for name in there}
+        models_of = {name: self._databases.identity(name, judge).location for name in there}
         for name, location in models_of.items():
             self._databases.refuse_change(location.catalog, name.span, judge)
         told = [
@@ -397,14 +398,14 @@ class Session:
             return store.drop(self._connection, location.catalog, location.schema, location.name)
 
         if not self._databases.write(location.catalog, drop, name.span, judge) and not statement.if_exists:
-            self._databases.model(name, judge, gone=True)  # raises: somebody else has just dropped it
+            self._databases.identity(name, judge)  # raises: somebody else has just dropped it
 
     def _is_there(self, name: QualifiedName, judge: Judge) -> bool:
         try:
             place = self._databases.of(name, judge, gone=True)
         except BindError:
             return False
-        return models.load_definition(self._connection, *place, name.name) is not None
+        return identity_at(self._connection, *place, name.name) is not None
 
     def _rename(self, statement: RenameModel, judge: Judge) -> str:
         location = self._databases.model(statement.name, judge).location
@@ -442,6 +443,7 @@ class Session:
             message = f'EVALUATE MODEL compares single values, and model "{model.definition.name}" predicts arrays'
             hint = f"Compare them in SQL: FROM {model.definition.name}_predict(...)."
             raise judge.error(message, statement.name.span, hint)
+        refuse_flaws(self._connection, model, model.form.tables)
         where = ("WHERE", statement.where) if statement.where else ()
         columns = judge.describe("SELECT * FROM", statement.source, *where)
         condition = statement.where.text if statement.where else None

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import safetensors
 import safetensors.numpy
 
+from grouplearn.data.tensors import NotTensors, named_tensors
 from grouplearn.errors import DataError
-from grouplearn.learners.base import Artifact
+from grouplearn.learners.base import Artifact, Learner, Problem
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -48,15 +48,24 @@ def restore(stored: StoredArtifact, where: str) -> Artifact:
     """
     if stored.format == "linear":
         return _restore_linear(stored, where)
+    if stored.format is None:
+        raise _damaged(where, "its best trial has no artifact")
     _check(stored.content or b"", stored.sha256, where)
     if stored.format == "lightgbm":
         return Artifact("lightgbm", text=stored.content or b"")
     if stored.format != "tensors":
         raise _damaged(where, f'its format "{stored.format}" is unknown')
     try:
-        return Artifact("tensors", safetensors.numpy.load(stored.content or b""))
-    except safetensors.SafetensorError as error:
+        return Artifact("tensors", named_tensors(stored.content or b""))
+    except NotTensors as error:
         raise _damaged(where, str(error)) from None
+
+
+def refuse_misfit(learner: Learner, problem: Problem, artifact: Artifact, where: str) -> None:
+    """Raise DataError where a model is not one of its learner for its group: a digest says nothing of who wrote it."""
+    flaw = learner.flaw(problem, artifact)
+    if flaw is not None:
+        raise _damaged(where, flaw)
 
 
 def _restore_linear(stored: StoredArtifact, where: str) -> Artifact:

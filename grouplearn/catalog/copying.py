@@ -10,23 +10,14 @@ import duckdb
 import pyarrow as pa
 
 from grouplearn.catalog import store
+from grouplearn.catalog.flaws import refuse_flaws
 from grouplearn.catalog.models import StoredModel, load_by_id
 from grouplearn.catalog.schema import TABLES, Location, ensure_schema, table
+from grouplearn.catalog.scoring import load_groups
 from grouplearn.errors import DataError
 
 #: What DuckDB raises for values that are not what they should be; a full disk, say, is an error of its own.
 _MISFITS = (duckdb.ProgrammingError, duckdb.DataError, duckdb.IntegrityError, duckdb.NotSupportedError)
-
-#: What is wrong with the tables of a model that is not whole, and the query that finds it; {mine} chooses the model's rows.
-_FLAWS = {
-    "two rows are the same group": "FROM {groups} WHERE {mine} GROUP BY group_id HAVING count(*) > 1",
-    "two rows are the same trial": "FROM {trials} WHERE {mine} GROUP BY group_id, config HAVING count(*) > 1",
-    "two artifacts are of the same trial": "FROM {artifacts} WHERE {mine} GROUP BY group_id, config HAVING count(*) > 1",
-    "the best trial of a group has no artifact": (
-        "FROM {groups} WHERE {mine} AND best IS NOT NULL"
-        " AND (group_id, best) NOT IN (SELECT (group_id, config) FROM {artifacts} WHERE {mine})"
-    ),
-}
 
 
 def read_rows(con: duckdb.DuckDBPyConnection, model: StoredModel, name: str) -> Any:
@@ -53,10 +44,11 @@ def write_rows(
         for name in TABLES:
             _refuse_missing_columns(con, table(location.catalog, name), name, rows[name].column_names)
             store.insert(con, table(location.catalog, name), model, _named(rows[name], name, location))
-        _refuse_flaws(con, location.catalog, model)
         stored = load_by_id(con, location.catalog, model)
         if stored is None:
             raise LookupError("models has no row that was stored")
+        refuse_flaws(con, stored, TABLES[1:])
+        load_groups(con, stored)  # a model that cannot predict is none
         store.create_objects(con, location, stored.definition, model, stored.form)
         return stored
     except (*_MISFITS, pa.ArrowException, LookupError, TypeError, ValueError) as error:
@@ -68,14 +60,6 @@ def _refuse_missing_columns(con: duckdb.DuckDBPyConnection, target: str, name: s
     missing = [column for column in wanted if column not in (*columns, "model")]
     if missing:
         raise LookupError(f"{name} has no column {missing[0]}")
-
-
-def _refuse_flaws(con: duckdb.DuckDBPyConnection, catalog: str, model: str) -> None:
-    places = {name: table(catalog, name) for name in TABLES}
-    for flaw, query in _FLAWS.items():
-        found = query.format(mine=f"model = '{model}'::UUID", **places)
-        if con.execute(f"SELECT 1 {found} LIMIT 1").fetchall():
-            raise ValueError(flaw)
 
 
 def _named(rows: Any, name: str, location: Location) -> Any:

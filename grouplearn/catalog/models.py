@@ -9,6 +9,8 @@ from typing import Any
 
 import duckdb
 
+from grouplearn.catalog.definition_checks import check_definition
+from grouplearn.catalog.flaws import refuse_flaws
 from grouplearn.catalog.records import HyperparameterColumn, ItemColumn, KeyColumn, ModelDefinition
 from grouplearn.catalog.schema import (
     Location,
@@ -60,6 +62,7 @@ def _load(con: duckdb.DuckDBPyConnection, catalog: str, where: str) -> StoredMod
     row = first_row(con, f"SELECT {columns_then} FROM {table(catalog, 'models')} WHERE {where}")
     if row is None:
         return None
+    check_definition(catalog, _COLUMNS, row)
     columns = tuple(HyperparameterColumn(entry["name"], entry["type"]) for entry in row[14])
     definition = ModelDefinition(
         catalog=catalog,
@@ -89,7 +92,9 @@ def _load(con: duckdb.DuckDBPyConnection, catalog: str, where: str) -> StoredMod
         refit=bool(row[24]),
     )
     form = stored_form(con, catalog, row[0], definition)
-    return StoredModel(row[0], Location(catalog, row[1], row[2]), definition, form)
+    model = StoredModel(row[0], Location(catalog, row[1], row[2]), definition, form)
+    refuse_flaws(con, model, ("configs",))
+    return model
 
 
 def _item(entry: dict[str, Any], type_name: str | None) -> ItemColumn:
@@ -113,7 +118,7 @@ def _configs(
     found = con.execute(
         f"SELECT parameters FROM {table(catalog, 'configs')} WHERE model = '{model}'::UUID ORDER BY config ASC"
     ).fetchall()
-    return tuple({name: _value(text, types.get(name, "")) for name, text in row[0].items()} for row in found)
+    return tuple({name: _value(text, types.get(name, "")) for name, text in (row[0] or {}).items()} for row in found)
 
 
 def _value(text: str | None, kind: str) -> Value:
@@ -123,7 +128,7 @@ def _value(text: str | None, kind: str) -> Value:
         return text == "true"
     try:
         value = float(text) if kind in ("DOUBLE", "FLOAT") else ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, MemoryError, RecursionError):  # of parentheses too many in each other
         return text
     return tuple(value) if isinstance(value, list) else value
 

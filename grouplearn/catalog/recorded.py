@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import duckdb
 
 from grouplearn.catalog import store
+from grouplearn.catalog.flaws import refuse_flaws
 from grouplearn.catalog.models import StoredModel, load_definition
 from grouplearn.catalog.schema import table
 from grouplearn.errors import Error, Span, did_you_mean
@@ -45,6 +46,7 @@ def earlier(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Earlier:
         source = table(model.location.catalog, name)
         return con.execute(f"SELECT {columns} FROM {source} WHERE model = '{model.id}'::UUID {rest}").fetchall()
 
+    refuse_flaws(con, model, ("groups", "units"))
     definition = model.definition
     ((operator,),) = rows("operator", "models")
     units = rows("DISTINCT unit, group_id, configs, coalesce(fold, -1)", "units")

@@ -13,6 +13,7 @@ import duckdb
 import pyarrow as pa
 
 from grouplearn.catalog import prediction, rows, store
+from grouplearn.catalog.flaws import refuse_flaws
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.records import RunOutcome
 from grouplearn.catalog.schema import ensure_schema, table
@@ -65,6 +66,7 @@ def record(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Record:
 
 def failed_groups(con: duckdb.DuckDBPyConnection, model: StoredModel) -> tuple[FailedGroup, ...]:
     """Return the groups of a model that have failed trials, in order of their numbers."""
+    refuse_flaws(con, model, ("groups", "trials"))
     groups, trials, artifacts = (_table(model, name) for name in ("groups", "trials", "artifacts"))
     own = f"model = '{model.id}'::UUID"
     some = f"(SELECT group_id FROM {trials} WHERE {own} AND status = 'failed')"

@@ -18,6 +18,7 @@ import scipy.sparse
 
 from grouplearn.catalog import artifacts, rows
 from grouplearn.catalog.exact_rows import ExactRows
+from grouplearn.catalog.flaws import refuse_flaws
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.predict_sql import GROUP, NUMERIC, item_alias, routed_cte, rows_cte
 from grouplearn.catalog.records import ModelDefinition, RunOutcome
@@ -29,7 +30,7 @@ from grouplearn.data.dataset import FloatArray, Item
 from grouplearn.data.encoders import FittedItem, encode
 from grouplearn.data.shard import Matrix
 from grouplearn.errors import DataError
-from grouplearn.learners.base import Artifact, Learner, Task
+from grouplearn.learners.base import Artifact, Learner, Problem, Task
 from grouplearn.learners.registry import learner as learner_named
 from grouplearn.learners.registry import names as registered_names
 
@@ -296,18 +297,20 @@ def load_scorer(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Scorer:
 def load_groups(con: duckdb.DuckDBPyConnection, model: StoredModel) -> list[GroupModel]:
     """Return what predicts each group that has a model, in order of their numbers; raises as ``load_scorer``."""
     catalog, where = model.location.catalog, f"'{model.id}'::UUID"
+    refuse_flaws(con, model, ("groups", "artifacts"))
     sql = (
         "SELECT g.group_id, g.level, g.keys, g.fills, g.centers, g.scales, g.categories, g.classes,"
         " a.format, a.weights, a.intercept, a.content, a.sha256"
-        f" FROM {table(catalog, 'groups')} AS g JOIN {table(catalog, 'artifacts')} AS a"
-        " ON a.model = g.model AND a.group_id = g.group_id AND a.config = g.best"
-        f" WHERE g.model = {where} AND a.model = {where} ORDER BY g.group_id ASC"
+        f" FROM {table(catalog, 'groups')} AS g LEFT JOIN {table(catalog, 'artifacts')} AS a"
+        f" ON a.model = {where} AND a.group_id = g.group_id AND a.config = g.best"
+        f" WHERE g.model = {where} AND g.best IS NOT NULL ORDER BY g.group_id ASC"
     )
     found = con.sql(sql).to_arrow_table()
     columns = [column.combine_chunks() for column in found.columns]
     numbers = [_list_slices(columns[9]), _list_slices(columns[10])]
     plain = [column.to_pylist() for place, column in enumerate(columns) if place not in (9, 10)]
-    groups = []
+    groups, definition = [], model.definition
+    learner = learner_named(definition.learner) if definition.learner in registered_names() else None
     for row, values in enumerate(zip(*plain, strict=True)):
         number, level, keys, fills, centers, scales, categories, classes, kind, content, digest = values
         stored = artifacts.StoredArtifact(kind, numbers[0][row], numbers[1][row], content, digest)
@@ -315,12 +318,20 @@ def load_groups(con: duckdb.DuckDBPyConnection, model: StoredModel) -> list[Grou
         fitted = tuple(
             FittedItem(entry.item, fill, center, scale, tuple(texts))
             for entry, fill, center, scale, texts in zip(
-                model.definition.items, fills, centers, scales, categories, strict=True
+                definition.items, fills, centers, scales, categories, strict=True
             )
         )
         artifact = artifacts.restore(stored, where)
+        if learner is not None:
+            artifacts.refuse_misfit(learner, _problem(definition, fitted, classes or ()), artifact, where)
         groups.append(GroupModel(number, level, tuple(keys), fitted, tuple(classes or ()), artifact))
     return groups
+
+
+def _problem(definition: ModelDefinition, fitted: Sequence[FittedItem], classes: Sequence[int]) -> Problem:
+    """Return what the models of a group solve."""
+    width, length = sum(item.width for item in fitted), definition.label_length or 1
+    return Problem(definition.task, width, len(classes), label_length=length)
 
 
 def _list_slices(column: Any) -> list[FloatArray | None]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 
+from grouplearn.catalog.damage import damaged
 from grouplearn.catalog.records import GroupOutcome, ModelDefinition, RunOutcome
 from grouplearn.catalog.schema import first_row, table, version_of
 from grouplearn.data.encoders import FittedItem
@@ -43,6 +45,12 @@ class SqlForm:
     def described(self) -> str:
         """What DESCRIBE MODEL says."""
         return f"function predict: {self.reason}" if self.kind == "function" else "SQL"
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The catalog tables that the macro reads."""
+        of_kind = {"linear": ("artifacts",), "trees": ("trees", "nodes"), "layers": ("layers",)}
+        return ("groups", *of_kind[self.kind]) if self.kind in of_kind else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +239,31 @@ def _layers(best: Sequence[Best]) -> Prediction:
     return Prediction(SqlForm("layers", depth), (("layers", pa.Table.from_pylist(rows, schema)),))
 
 
+def _bounded(
+    con: duckdb.DuckDBPyConnection,
+    catalog: str,
+    where: str,
+    name: str,
+    part: str,
+    limits: Mapping[str, tuple[int, int]],
+) -> list[int]:
+    """Return the greatest of some numbers of a table, nothing where it has no row of the model.
+
+    A macro has a step for each: no model that SQL predicts has more than ``limits``, and so no more are taken from a file.
+    """
+    ends = ", ".join(f"min({number}), max({number})" for number in limits)
+    counts = " + ".join(f"count(*) - count({number})" for number in limits)
+    row = first_row(con, f"SELECT count(*), {counts}, {ends} FROM {table(catalog, part)} {where}")
+    if row is None or not row[0]:
+        return []
+    for place, (number, (least, most)) in enumerate(limits.items()):
+        low, high = row[2 + 2 * place : 4 + 2 * place]
+        if row[1] or low < least or high > most:
+            outside = "NULL" if row[1] else low if low < least else high
+            raise damaged(catalog, name, part, f"{number} is {outside}, and it is {least:,} to {most:,}")
+    return [int(row[3 + 2 * place]) for place in range(len(limits))]
+
+
 def stored_form(con: duckdb.DuckDBPyConnection, catalog: str, model: str, definition: ModelDefinition) -> SqlForm:
     """Return how the macro of a stored model predicts."""
     if definition.linear:
@@ -241,10 +274,11 @@ def stored_form(con: duckdb.DuckDBPyConnection, catalog: str, model: str, defini
     reason = _always_function(definition)
     if not reason and first_row(con, f"SELECT 1 FROM {table(catalog, 'groups')} {where} AND best IS NOT NULL") is None:
         return SqlForm("trees") if definition.learner == "gbdt" else SqlForm("layers", 1)
-    trees = first_row(con, f"SELECT max(depth), max(len(roots)) FROM {table(catalog, 'trees')} {where}")
-    if trees is not None and trees[0] is not None:
-        return SqlForm("trees", *trees)
-    layers = first_row(con, f"SELECT max(layers) FROM {table(catalog, 'layers')} {where}")
-    if layers is not None and layers[0] is not None:
-        return SqlForm("layers", layers[0])
+    bounded = partial(_bounded, con, catalog, where, definition.name)
+    trees = bounded("trees", {"depth": (0, MOST_DEPTH), "len(roots)": (1, MOST_NODES)})
+    if trees:
+        return SqlForm("trees", depth=trees[0], width=trees[1])
+    layers = bounded("layers", {"layers": (1, MOST_LAYERS)})
+    if layers:
+        return SqlForm("layers", depth=layers[0])
     return SqlForm("function", reason=reason or "its size")

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import duckdb
 
 from grouplearn.catalog import prediction, rows, views
+from grouplearn.catalog.identities import Identity, identity_at
 from grouplearn.catalog.models import StoredModel, load_definition
 from grouplearn.catalog.predict_macro import macro_comment, macro_sql
 from grouplearn.catalog.records import ModelDefinition, RunOutcome
@@ -44,9 +45,9 @@ def exists(
     con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str, *, replace: bool = False
 ) -> Conflict | None:
     """Return what stands where the model and its objects would go, or None; with ``replace`` the model itself may."""
-    model = load_definition(con, catalog, schema, name)
+    model = identity_at(con, catalog, schema, name)
     if model is not None and not replace:
-        return Conflict("model", model.definition.name)
+        return Conflict("model", model.location.name)
     wanted = {name + suffix: suffix for suffix in (*views.SUFFIXES, "_predict")}
     folded = {full.casefold() for full in wanted}
     for kind, found, sql in _objects(con, catalog, schema):
@@ -167,8 +168,11 @@ def _create(con: duckdb.DuckDBPyConnection, sql: str) -> None:
 
 
 def drop(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str) -> bool:
-    """Drop a model, its rows, its views and its macro; return False when there is no such model."""
-    model = load_definition(con, catalog, schema, name)
+    """Drop a model, its rows, its views and its macro; return False when there is no such model.
+
+    What its rows say is not read: one that is damaged goes like any other.
+    """
+    model = identity_at(con, catalog, schema, name)
     if model is None:
         return False
     ensure_schema(con, catalog)
@@ -179,7 +183,7 @@ def drop(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str) -
     return True
 
 
-def _drop_objects(con: duckdb.DuckDBPyConnection, model: StoredModel) -> None:
+def _drop_objects(con: duckdb.DuckDBPyConnection, model: StoredModel | Identity) -> None:
     """Drop what is ours: an object of the same name that does not mention the model was made by the user."""
     location = model.location
     ours = {f"{location.name}{suffix}".casefold(): location.sql(suffix) for suffix in (*views.SUFFIXES, "_predict")}

@@ -8,6 +8,7 @@ from typing import Any
 
 import duckdb
 
+from grouplearn.catalog.flaws import refuse_flaws
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.predict_macro import macro_parameter, predict_select, threshold_default
 from grouplearn.catalog.schema import table
@@ -31,12 +32,12 @@ _READ = {
     "nodes": ("*", "true"),
     "layers": ("*", "true"),
 }
-_OF_FORM = {"linear": ("artifacts",), "trees": ("trees", "nodes"), "layers": ("layers",)}
 
 
 def files(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Iterator[tuple[str, bytes]]:
     """Yield the script ``model.sql``: a schema ``<model>_model`` with the tables, and the macro ``<model>_predict``."""
     best_of(con, model)  # nothing to predict with is an error, and so is a damaged artifact
+    refuse_flaws(con, model, model.form.tables)
     yield "model.sql", "".join(_script(con, model)).encode()
 
 
@@ -48,7 +49,7 @@ def _script(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Iterator[str]
     yield f"-- Model {title} ({definition.learner}) for DuckDB 1.3 and later, made by grouplearn.\n"
     yield f"-- After this script: FROM {' '.join(macro.split())}(any_table);\n"
     yield f"BEGIN TRANSACTION;\nCREATE SCHEMA {place};\n"
-    for part in ("models", "groups", *_OF_FORM[model.form.kind]):
+    for part in ("models", *model.form.tables):
         yield from _table(con, model, part, place)
     parameter = macro_parameter(definition)
     parameters = ", ".join([parameter, *threshold_default(definition)])

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import safetensors.numpy
 
 from grouplearn.data.shard import Matrix, Shard, Stack
+from grouplearn.data.tensors import NotTensors, named_tensors
 from grouplearn.learners.requirement import Requirement
 
 FloatArray = npt.NDArray[np.float64]
@@ -113,8 +114,10 @@ class State:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> State:
-        """Inverse of ``to_bytes``."""
-        tensors = safetensors.numpy.load(data)
+        """Inverse of ``to_bytes``; raises NotTensors."""
+        tensors = named_tensors(data)
+        if "done" not in tensors or tensors["done"].ndim != 1:
+            raise NotTensors("it does not say which configs are done")
         done = tensors.pop("done").astype(bool)
         return cls(tensors, done)
 
@@ -150,6 +153,20 @@ class Diverged(ArithmeticError):
 
 class Interrupted(Exception):
     """Raised inside a unit when the user cancelled the statement."""
+
+
+def shape_flaw(artifact: Artifact, shapes: Mapping[str, tuple[int, ...]]) -> str | None:
+    """Return how the tensors of a model differ from ``shapes``, of floating numbers all; None where they do not."""
+    if artifact.format != "tensors":
+        return f"it is {artifact.format}, not tensors"
+    if artifact.tensors.keys() != shapes.keys():
+        name = sorted(artifact.tensors.keys() ^ shapes.keys())[0]
+        return f"it has no tensor {name}" if name in shapes else f"it has a tensor {name[:60]!r}"
+    for name, shape in shapes.items():
+        tensor = artifact.tensors[name]
+        if tensor.dtype != np.float64 or tensor.shape != shape:
+            return f"its tensor {name} is {tensor.dtype}{list(tensor.shape)}, not float64{list(shape)}"
+    return None
 
 
 def of_both_classes(positive: FloatArray) -> FloatArray:
@@ -206,6 +223,15 @@ class Learner(Protocol):
 
     def as_multiclass(self, artifact: Artifact) -> Artifact:
         """Return a finished model of two classes as ``score`` takes it for one of more: softmax of 0 and its score."""
+        ...
+
+    def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
+        """Return why a finished model that was read from a file is none of this learner for such a group; else None.
+
+        It is asked before anything else is done with the model, and takes nothing in it on trust. Of ``problem`` the task,
+        ``n_features``, ``n_classes`` and ``label_length`` count; two classes of a label that has more went through
+        ``as_multiclass``.
+        """
         ...
 
     def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:

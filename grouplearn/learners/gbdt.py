@@ -11,6 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from grouplearn.data.shard import Matrix, Shard
+from grouplearn.learners import gbdt_text
 from grouplearn.learners.base import (
     Access,
     Artifact,
@@ -122,13 +123,23 @@ class Gbdt:
         return Artifact("lightgbm", text=state.tensors[f"model_{index}"].tobytes())
 
     def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
-        """Return values or probabilities, shape (n, n_outputs). The text must come from a source that is trusted."""
+        """Return values or probabilities, shape (n, n_outputs); the text is our own, or ``flaw`` has looked at it."""
         predicted = _parsed(artifact.text).predict(x)
         return of_both_classes(predicted) if task is Task.MULTICLASS and predicted.shape[1] == 1 else predicted
 
     def as_multiclass(self, artifact: Artifact) -> Artifact:
         """Return the model as it is: its text says how many classes it has."""
         return artifact
+
+    def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
+        """Return what in the text LightGBM would not have written for such a group."""
+        if artifact.format != "lightgbm":
+            return f"it is {artifact.format}, not lightgbm"
+        try:
+            gbdt_text.check(artifact.text, problem.task, problem.n_features, problem.n_classes)
+        except gbdt_text.WrongText as error:
+            return str(error)
+        return None
 
     def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:  # noqa: ARG002
         """Return the total gain of the splits on each feature."""

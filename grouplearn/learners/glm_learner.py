@@ -124,6 +124,10 @@ class GlmLearner:
         """Return a model of two classes with weights and an intercept for each: 0 for the first one."""
         return linear_model.as_multiclass(artifact)
 
+    def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
+        """Return how the tensors differ from what such a group has."""
+        return linear_model.flaw(problem, artifact)
+
     def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:
         """Return Σ over outputs of |w| per feature."""
         del n_features

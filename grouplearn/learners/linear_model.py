@@ -8,7 +8,7 @@ import numpy as np
 import scipy.special
 
 from grouplearn.data.shard import FloatArray, Matrix
-from grouplearn.learners.base import Artifact, Config, Hyperparameter, Learner, Solved, State, Task
+from grouplearn.learners.base import Artifact, Config, Hyperparameter, Learner, Problem, Solved, State, Task, shape_flaw
 
 L1 = Hyperparameter(
     "l1",
@@ -110,6 +110,12 @@ def as_multiclass(artifact: Artifact) -> Artifact:
     """Return a model of two classes with weights and an intercept for each: 0 for the first one."""
     both = {name: np.concatenate([np.zeros_like(value), value]) for name, value in artifact.tensors.items()}
     return Artifact("tensors", both)
+
+
+def flaw(problem: Problem, artifact: Artifact) -> str | None:
+    """Return how weights and intercepts differ from one per feature column and output."""
+    outputs = problem.n_outputs
+    return shape_flaw(artifact, {"weights": (outputs, problem.n_features), "intercept": (outputs,)})
 
 
 def score_artifact(task: Task, artifact: Artifact, x: Matrix, log_link: bool = False) -> FloatArray:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import BLOCK_ROWS, Matrix, Shard
-from grouplearn.learners import mlp_parallel
+from grouplearn.learners import mlp_model, mlp_parallel
 from grouplearn.learners.base import (
     Access,
     Artifact,
@@ -214,6 +214,10 @@ class Mlp:
     def as_multiclass(self, artifact: Artifact) -> Artifact:
         """Return a network of two classes with a last unit for each: the weights and the bias of the first one are 0."""
         return as_multiclass(artifact)
+
+    def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
+        """Return how the tensors differ from what such a group has."""
+        return mlp_model.flaw(problem, artifact)
 
     def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:  # noqa: ARG002
         """Return None: the weights of a network do not rank its features."""

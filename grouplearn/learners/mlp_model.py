@@ -9,12 +9,13 @@ import numpy as np
 import scipy.special
 
 from grouplearn.data.shard import Matrix
-from grouplearn.learners.base import Artifact, FloatArray, Task
+from grouplearn.learners.base import Artifact, FloatArray, Problem, Task, shape_flaw
 
 #: An artifact stores the position of its activation in this tuple, so names are only ever appended.
 ACTIVATIONS = ("relu", "tanh", "gelu", "sigmoid")
 #: Rows that are predicted together: few enough for the hidden units of a dozen networks to stay in the cache.
 _CACHED_ROWS = 256
+_NO_UNITS = np.empty(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,24 @@ def as_multiclass(artifact: Artifact) -> Artifact:
     units = {name: artifact.tensors[name] for name in (f"weight_{last}", f"bias_{last}")}
     both = {name: np.concatenate([np.zeros_like(value), value]) for name, value in units.items()}
     return Artifact("tensors", {**artifact.tensors, **both})
+
+
+def flaw(problem: Problem, artifact: Artifact) -> str | None:
+    """Return how the tensors are no network from the feature columns, layer by layer, to the outputs; None if they are."""
+    tensors = artifact.tensors
+    layers = [name for name in tensors if name.startswith("weight_")]
+    shapes: dict[str, tuple[int, ...]] = {"activation": (1,)}
+    inputs = problem.n_features
+    for layer in range(len(layers)):
+        last = layer == len(layers) - 1
+        bias = tensors.get(f"bias_{layer}", _NO_UNITS)
+        outputs = problem.n_outputs if last else int(bias.size)
+        shapes |= {f"weight_{layer}": (outputs, inputs), f"bias_{layer}": (outputs,)}
+        inputs = outputs
+    wrong = "it has no layer" if not layers else shape_flaw(artifact, shapes)
+    if wrong is None and tensors["activation"][0] not in range(len(ACTIVATIONS)):
+        return f"its activation is number {tensors['activation'][0]} of {len(ACTIVATIONS)}"
+    return wrong
 
 
 def _runs(x: Matrix) -> Iterator[tuple[int, FloatArray]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import Matrix, Shard
-from grouplearn.learners import mlp_parallel, network_parallel
+from grouplearn.learners import mlp_parallel, network_artifact, network_parallel
 from grouplearn.learners.base import (
     Access,
     Artifact,
@@ -30,9 +29,6 @@ from grouplearn.learners.base import (
 from grouplearn.learners.network_module import Recipe, built, load_tensors, module_tensors, predicted
 from grouplearn.learners.network_training import Trainee
 from grouplearn.learners.requirement import Requirement
-
-#: The tensor of an artifact that says, as JSON text, how its module is made again.
-_MADE_FROM = "made_from"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,23 +151,24 @@ class Network:
             "epochs": problem.epochs,
             "hyperparameters": self._complete(configs[index]),
         }
-        text = np.frombuffer(json.dumps(made_from, sort_keys=True).encode(), dtype=np.uint8)
+        text = network_artifact.written(made_from)
         tensors = {f"module/{name}": np.array(value) for name, value in _part(state, index, "module").items()}
-        return Artifact("tensors", {_MADE_FROM: text, **tensors})
+        return Artifact("tensors", {network_artifact.MADE_FROM: text, **tensors})
 
     def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
         """Return the predictions (n, n_outputs); raises ValueError when the model is of another module."""
-        made_from = json.loads(artifact.tensors[_MADE_FROM].tobytes())
-        hyperparameters = made_from.pop("hyperparameters")
-        config = {name: tuple(value) if isinstance(value, list) else value for name, value in hyperparameters.items()}
-        problem = Problem(**{**made_from, "task": Task(made_from["task"])})
-        own = {name.removeprefix("module/"): value for name, value in artifact.tensors.items() if name != _MADE_FROM}
+        problem, config = network_artifact.made_from(artifact)
+        own = network_artifact.own_tensors(artifact)
         found = self._predicted(problem, config, own, x)
         return of_both_classes(found) if task is Task.MULTICLASS and problem.task is Task.BINARY else found
 
     def as_multiclass(self, artifact: Artifact) -> Artifact:
         """Return the model as it is: it says how many classes it has."""
         return artifact
+
+    def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
+        """Return how the model was made from something else than such a group; its module is made from what it says."""
+        return network_artifact.flaw(self._recipe, problem, artifact)
 
     def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:  # noqa: ARG002
         """Return None: the weights of a network do not rank its features."""

@@ -176,8 +176,8 @@ FORGERIES = {
     "no fills": ("groups", lambda rows: rows.drop_columns(["fills"]), "groups has no column fills"),
     "groups twice": ("groups", lambda rows: doubled(rows), "two rows are the same group"),
     "trials twice": ("trials", lambda rows: doubled(rows), "two rows are the same trial"),
-    "artifacts twice": ("artifacts", lambda rows: doubled(rows), "two artifacts are of the same trial"),
-    "an artifact less": ("artifacts", lambda rows: rows.slice(1), "the best trial of a group has no artifact"),
+    "artifacts twice": ("artifacts", lambda rows: doubled(rows), "two rows are of the same trial"),
+    "an artifact less": ("artifacts", lambda rows: rows.slice(1), "its best trial has no artifact"),
 }
 
 

@@ -1,0 +1,30 @@
+"""Which models there are and where: all that dropping, replacing or finding a model needs, whatever else its rows say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import duckdb
+
+from grouplearn.catalog.schema import Location, first_row, has_schema, table
+from grouplearn.sqltext import literal
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A model's identity, new with every training, and where it is."""
+
+    id: str
+    location: Location
+
+
+def identity_at(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str) -> Identity | None:
+    """Return the model of that name (case does not matter) without reading what it is, or None."""
+    if not has_schema(con, catalog):
+        return None
+    row = first_row(
+        con,
+        f"SELECT model::VARCHAR, schema_name, model_name FROM {table(catalog, 'models')}"
+        f" WHERE lower(schema_name) = lower({literal(schema)}) AND lower(model_name) = lower({literal(name)})",
+    )
+    return None if row is None else Identity(row[0], Location(catalog, row[1], row[2]))

@@ -1,0 +1,206 @@
+"""LightGBM's model text, checked to its last index before LightGBM or we read the trees in it.
+
+A digest tells that a text is the one that was written, not who wrote it. LightGBM follows children, features and sets of
+categories without a look at where they lead: one wrong number ends the process, or sends a row round in circles. So a text
+that comes from a file is one that LightGBM itself could have written, or it is not read: every line is where it belongs,
+every list is as long as it has to be, every child comes after its parent and has no other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import repeat
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from grouplearn.learners.base import Task
+
+IntArray = npt.NDArray[np.int64]
+
+_HEADER = re.compile(
+    rb"tree\nversion=v\d\nnum_class=(\d{1,9})\nnum_tree_per_iteration=(\d{1,9})\nlabel_index=0\nmax_feature_idx=(\d{1,9})\n"
+    rb"objective=([^\n]*)\n(?:average_output\n)?feature_names=([^\n]*)\nfeature_infos=([^\n]*)\ntree_sizes=([^\n]*)\n\n"
+)
+#: The lists of a tree, one number per split but for three that have one per leaf.
+_OF_SPLITS = (
+    "split_feature", "split_gain", "threshold", "decision_type", "left_child", "right_child", "internal_value",
+    "internal_weight", "internal_count",
+)  # fmt: skip
+_OF_LEAVES = ("leaf_value", "leaf_weight", "leaf_count")
+_LISTS = (*_OF_SPLITS[:6], *_OF_LEAVES, *_OF_SPLITS[6:])
+_TREE = re.compile(
+    rb"Tree=(\d{1,9})\nnum_leaves=([1-9]\d{0,6})\nnum_cat=(\d{1,7})\n"
+    + b"".join(name.encode() + rb"=([^\n]*)\n" for name in _LISTS)
+    + rb"(?:cat_boundaries=([^\n]*)\ncat_threshold=([^\n]*)\n)?is_linear=0\nshrinkage=([-+.0-9e]{1,32})\n+"
+)
+_END = b"end of trees\n"
+#: Characters of numbers; gains may be infinite, and a threshold NaN, which only what is missing passes. What predicts is finite.
+_FINITE, _ANY = b"0123456789+-.e ", b"0123456789+-.einfa "
+_CATEGORICAL, _KNOWN_BITS = 1, 15
+_WORD = 2**32
+
+
+class WrongText(ValueError):
+    """A text is no model that LightGBM could have written; the message says where."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Trees:
+    """The lists of all trees, by name a text per tree; ``leaves`` and ``sets`` of categories per tree."""
+
+    lists: dict[str, tuple[bytes, ...]]
+    leaves: IntArray
+    sets: IntArray
+
+    @property
+    def splits(self) -> IntArray:
+        return self.leaves - 1
+
+    def integers(self, name: str) -> IntArray:
+        """Return a list of all trees, one after the other."""
+        return _integers(name, self.lists[name])
+
+
+def check(text: bytes, task: Task, n_features: int, n_classes: int) -> None:
+    """Raise WrongText unless ``text`` is a model of that task over so many feature columns.
+
+    ``n_classes`` are those of the group. Of two classes of a label that has more there is one output, as for any two.
+    """
+    header = _HEADER.match(text)
+    if header is None:
+        raise WrongText("it does not begin as LightGBM's models do")
+    if b"\0" in text or b"\r" in text:
+        raise WrongText("it has characters that LightGBM does not write")
+    n_outputs = _check_header(header, task, n_features, n_classes)
+    trees = _trees(text, header.end(), header[7])
+    if len(trees.leaves) % n_outputs:
+        raise WrongText(f"its {len(trees.leaves)} trees are not as many for each of {n_outputs} outputs")
+    _check_lengths(trees)
+    _check_splits(trees, n_features)
+    _check_sets(trees)
+
+
+def _check_header(header: re.Match[bytes], task: Task, n_features: int, n_classes: int) -> int:
+    """Return the number of outputs."""
+    several = task is Task.MULTICLASS and n_classes != 2
+    n_outputs = n_classes if several else 1
+    objective = b"regression" if task is Task.REGRESSION else b"binary sigmoid:1"
+    objective = b"multiclass num_class:%d" % n_classes if several else objective
+    if header[4] != objective:
+        raise WrongText(f"its objective is {header[4][:40].decode(errors='replace')!r}, not {objective.decode()!r}")
+    for name, number in (("num_class", header[1]), ("num_tree_per_iteration", header[2])):
+        if int(number) != n_outputs:
+            raise WrongText(f"{name} is {int(number)}, not {n_outputs}")
+    if int(header[3]) != n_features - 1:
+        raise WrongText(f"max_feature_idx is {int(header[3])}, and there are {n_features} feature columns")
+    for name, values in (("feature_names", header[5]), ("feature_infos", header[6])):
+        if len(list(filter(None, values.split(b" ")))) != n_features or values.count(b" ") != n_features - 1:
+            raise WrongText(f"{name} is not a list of {n_features}")
+    return n_outputs
+
+
+def _trees(text: bytes, start: int, sizes: bytes) -> _Trees:
+    """Return the trees, each of which takes as many bytes as ``tree_sizes`` says: LightGBM goes there without a look."""
+    found, place = [], start
+    for number, size in enumerate(_integers("tree_sizes", (sizes,)).tolist()):
+        tree = _TREE.match(text, place)
+        if tree is None or tree.end() - place != size or int(tree[1]) != number:
+            raise WrongText(f"tree {number} is not a tree of the size that tree_sizes says")
+        if (tree[3] == b"0") != (tree[16] is None):
+            raise WrongText(f"tree {number} has num_cat={tree[3].decode()} and other sets of categories")
+        found.append(tree.groups())
+        place = tree.end()
+    if not text.startswith(_END, place):
+        raise WrongText("there is something else after its last tree")
+    if b"\nparser:" in text or b"\n[linear_tree: 1" in text:
+        raise WrongText("it has parameters that no model of ours has")
+    columns = list(zip(*found, strict=True))
+    lists = dict(zip((*_LISTS, "cat_boundaries", "cat_threshold"), columns[3:17], strict=True))
+    return _Trees(lists, np.array(columns[1], dtype=np.int64), np.array(columns[2], dtype=np.int64))
+
+
+def _check_lengths(trees: _Trees) -> None:
+    for names, expected in ((_OF_SPLITS, trees.splits), (_OF_LEAVES, trees.leaves)):
+        for name in names:
+            values = trees.lists[name]
+            wrong = np.flatnonzero(_lengths(values) != expected)
+            if len(wrong):
+                raise WrongText(f"tree {wrong[0]} has not {expected[wrong[0]]} numbers in {name}")
+            allowed = _FINITE if name == "leaf_value" else _ANY
+            if b" ".join(values).translate(None, allowed):
+                raise WrongText(f"{name} has what is no number")
+
+
+def _lengths(values: Sequence[bytes]) -> IntArray:
+    spaces = np.fromiter(map(bytes.count, values, repeat(b" ")), np.int64, len(values))
+    return spaces + np.fromiter(map(bool, values), np.int64, len(values))
+
+
+def _check_splits(trees: _Trees, n_features: int) -> None:
+    """Raise unless features are there, and the children of each tree make it one: LightGBM gives a split a greater number
+    than its parent has."""
+    feature, decision = trees.integers("split_feature"), trees.integers("decision_type")
+    if ((feature < 0) | (feature >= n_features)).any():
+        raise WrongText(f"split_feature is beyond the {n_features} feature columns")
+    if ((decision < 0) | (decision > _KNOWN_BITS)).any():
+        raise WrongText("decision_type is none")
+    splits = trees.splits
+    before = np.cumsum(splits) - splits
+    limit, first = np.repeat(splits, splits), np.repeat(before, splits)
+    parent = np.arange(len(limit)) - first
+    count = np.zeros(2 * len(limit), dtype=np.int64)
+    for side in ("left_child", "right_child"):
+        child = trees.integers(side)
+        split = child >= 0
+        if ((child >= limit) | (child < -limit - 1) | (split & (child <= parent))).any():
+            raise WrongText(f"{side} is beyond its tree, or not after its parent")
+        # Splits but the root, and leaves, are the numbers from 0 on: each has one parent.
+        count += np.bincount(2 * first + np.where(split, child - 1, limit - 2 - child), minlength=len(count))
+    if (count != 1).any():
+        raise WrongText("a child has no parent, or two")
+
+
+def _check_sets(trees: _Trees) -> None:
+    """Raise unless sets of categories are bit sets one after the other, and categorical splits name one of their tree."""
+    asks = (trees.integers("decision_type") & _CATEGORICAL) > 0
+    if not asks.any() and not trees.sets.any():
+        return
+    sets, has = trees.sets, trees.sets > 0
+    bounds = trees.integers("cat_boundaries") if has.any() else np.empty(0, dtype=np.int64)
+    ends = np.cumsum((sets + 1)[has])
+    words = _lengths([values or b"" for values in trees.lists["cat_threshold"]])[has]
+    if int((sets + 1)[has].sum()) != len(bounds) or (bounds[ends - sets[has] - 1] != 0).any():
+        raise WrongText("cat_boundaries are not as many as the sets of categories, or do not begin at 0")
+    steps = np.diff(bounds, prepend=0)
+    steps[ends - sets[has] - 1] = 1
+    if (steps <= 0).any() or (bounds[ends - 1] != words).any():
+        raise WrongText("cat_boundaries do not lead through cat_threshold")
+    bits = trees.integers("cat_threshold")
+    if ((bits < 0) | (bits >= _WORD)).any():
+        raise WrongText("cat_threshold has what are no 32 categories")
+    names = _numbers("threshold", trees.lists["threshold"])[asks]
+    if ((names != np.floor(names)) | (names < 0) | (names >= np.repeat(sets, trees.splits)[asks])).any():
+        raise WrongText("a categorical split names a set of categories that its tree has not")
+
+
+def _integers(name: str, values: Sequence[bytes | None]) -> IntArray:
+    return np.asarray(_cast(name, values, pa.int64()), dtype=np.int64)
+
+
+def _numbers(name: str, values: Sequence[bytes | None]) -> npt.NDArray[np.float64]:
+    return np.asarray(_cast(name, values, pa.float64()), dtype=np.float64)
+
+
+def _cast(name: str, values: Sequence[bytes | None], kind: pa.DataType) -> pa.Array:
+    joined = b" ".join(filter(None, values))
+    if not joined:
+        return pa.array([], kind)
+    try:
+        return pc.split_pattern(pa.scalar(joined.decode()), " ").values.cast(kind)
+    except (pa.ArrowInvalid, UnicodeDecodeError):
+        raise WrongText(f"{name} has what is no {'whole ' if pa.types.is_integer(kind) else ''}number") from None
