@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from grouplearn import answers, durable, sqltext, training
@@ -32,6 +33,7 @@ from grouplearn.runtime import ledger
 from grouplearn.runtime.cluster import Cluster
 from grouplearn.runtime.job import Job
 from grouplearn.runtime.ledger import Ledger
+from grouplearn.runtime.soundness import is_sound
 from grouplearn.search.procedures import SearchPlan
 from grouplearn.steering import IN_TRAINING, Journal, Steering
 from grouplearn.workplace import Workplace
@@ -208,7 +210,7 @@ def resume(statement: ResumeModel, judge: Judge, at: Workplace, *, again: bool =
     where = resources(statement, run, at.settings, judge)
     _refuse_newer(statement, run, stored, judge, at)
     with _reopened(run, statement, judge) as directory:
-        ledger = Ledger(run.path, again=again)
+        ledger = Ledger(run.path, again=again, sound=partial(is_sound, _without_rows(began)))
         _check_rows(run, statement, judge, ledger, at.cancelled)
         job = began.job_with_rows(run.path)
         workload = replace(began.workload, workers=where.workers)
@@ -227,6 +229,11 @@ def resume(statement: ResumeModel, judge: Judge, at: Workplace, *, again: bool =
         at.databases.write(catalog, store_it, statement.name.span, judge)
         finish(directory, at.databases)
     return best_sql(at.connection, stored, run.identity, catalog, validated=began.validated)
+
+
+def _without_rows(began: Manifest) -> Job:
+    """Return the job of a run by which its results are judged."""
+    return replace(began.job, network=registry.network(began.job.learner))
 
 
 def _refuse_newer(statement: ResumeModel, run: Run, stored: ModelDefinition, judge: Judge, at: Workplace) -> None:

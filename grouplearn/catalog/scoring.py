@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import scipy.sparse
 
 from grouplearn.catalog import artifacts, rows
+from grouplearn.catalog.damage import damaged, shown
 from grouplearn.catalog.exact_rows import ExactRows
 from grouplearn.catalog.flaws import refuse_flaws
 from grouplearn.catalog.models import StoredModel
@@ -163,12 +164,24 @@ class Scorer:
             if item.kind == "array":
                 numeric[:, item.column : item.column + item.buckets] = self._arrays(item, column)
             elif item.kind == "hash":
-                codes[:, item.column] = np.asarray(column.cast(pa.int32()).fill_null(-1))
+                codes[:, item.column] = self._buckets(item, column)
             else:
                 coded = column.cast(pa.string()).dictionary_encode()
                 codes[:, item.column] = np.asarray(coded.indices.fill_null(-1))
                 dictionaries[item.column] = coded.dictionary.to_pylist()
         return numeric, codes, dictionaries
+
+    def _buckets(self, item: Item, column: Any) -> npt.NDArray[np.int32]:
+        """Return the numbers of buckets, -1 for NULL: what computes them comes with the model, and so does their count."""
+        buckets = np.asarray(column.cast(pa.int64()).fill_null(-1))
+        if len(buckets) and not -1 <= buckets.min() <= buckets.max() < item.buckets:
+            raise damaged(
+                self.definition.catalog,
+                self.definition.name,
+                "models",
+                f"item {shown(item.name)} has {item.buckets:,} buckets, and its expression gives others",
+            )
+        return buckets.astype(np.int32)
 
     def _arrays(self, item: Item, column: Any) -> FloatArray:
         try:

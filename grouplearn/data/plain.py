@@ -15,8 +15,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import safetensors
 import safetensors.numpy
+
+from grouplearn.data.tensors import named_tensors
+from grouplearn.data.typed import Fields
 
 
 class NotPlain(TypeError):
@@ -31,13 +33,16 @@ def to_bytes(value: Any) -> bytes:
 
 
 def from_bytes(data: bytes, kinds: Iterable[type]) -> Any:
-    """Return the value of ``to_bytes``; dataclasses and enumerations must be among ``kinds``. Raises NotPlain."""
+    """Return the value of ``to_bytes``; dataclasses and enumerations must be among ``kinds``. Raises NotPlain.
+
+    Fields have values of the types that they are declared with: nothing is made of bytes that only look like a value.
+    """
     try:
         size = int.from_bytes(data[:8], "little")
         header = json.loads(data[8 : 8 + size])["__metadata__"]["value"]
-        reader = _Reader(safetensors.numpy.load(data), {kind.__name__: kind for kind in kinds})
+        reader = _Reader(named_tensors(data), {kind.__name__: kind for kind in kinds})
         return reader.value(json.loads(header))
-    except (safetensors.SafetensorError, KeyError, IndexError, ValueError, TypeError) as error:
+    except (KeyError, IndexError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise NotPlain(f"these bytes are no stored value: {error}") from error
 
 
@@ -88,6 +93,7 @@ class _Reader:
 
     def __init__(self, tensors: Mapping[str, Any], kinds: Mapping[str, type]) -> None:
         self._tensors, self._kinds = tensors, kinds
+        self._fields = Fields(kinds)
         self._read: list[Any] = []
 
     def value(self, plain: Any) -> Any:
@@ -113,4 +119,8 @@ class _Reader:
         kind = self._kinds[what]
         if issubclass(kind, enum.Enum):
             return kind(content)
-        return kind(**{name: self.value(each) for name, each in content.items()})
+        values = {name: self.value(each) for name, each in content.items()}
+        misfit = self._fields.misfit(kind, values)
+        if misfit is not None:
+            raise TypeError(f"{what} has no such {misfit}")
+        return kind(**values)

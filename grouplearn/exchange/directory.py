@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import re
 import shutil
+import stat
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -13,10 +16,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grouplearn.data.memory import memory_limit
+
 MANIFEST = "manifest.json"
 #: The layout of manifests that this code writes and reads.
 LAYOUT = 1
 _PROGRAM = "grouplearn"
+#: What exports call their files; nothing in it leads to another directory.
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+#: Bytes of the largest manifest: a hundred and more for each of a million files.
+_LARGEST_MANIFEST = 1 << 28
+#: Characters of a manifest that an error has at most.
+_LONGEST = 60
+_AGAIN = "Export the model again."
 
 
 class CannotExchange(ValueError):
@@ -108,24 +120,60 @@ def _refuse_taken(path: Path, overwrite: bool) -> None:
 
 def read_manifest(path: Path) -> dict[str, Any]:
     """Return the manifest of an exported directory, its form checked; raises CannotExchange."""
-    manifest = _parsed(_content(path))
+    manifest = _parsed(_manifest_of(path))
     if not isinstance(manifest, dict) or manifest.get("program") != _PROGRAM or not _lists_files(manifest):
         raise CannotExchange(f"{MANIFEST} of that directory is not one of an exported model")
     if manifest.get("layout") != LAYOUT:
-        message = f"the export has layout {manifest.get('layout')}, and this version reads layout {LAYOUT}"
+        message = f"the export has layout {said(manifest.get('layout'))}, and this version reads layout {LAYOUT}"
         raise CannotExchange(message, "Export it again, or import it with the grouplearn that exported it.")
     return manifest
 
 
-def _content(path: Path) -> bytes:
+def said(value: Any) -> str:
+    """Return a value of a manifest as it may stand in an error: short, and without anything that moves a terminal."""
+    text = value if isinstance(value, str) and value.isascii() and value.isprintable() else json.dumps(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def _manifest_of(path: Path) -> bytes:
     try:
-        if path.is_dir():
-            return (path / MANIFEST).read_bytes()
+        if not path.is_dir():
+            raise CannotExchange(f'there is no directory "{path}"')
+        return _content(path, MANIFEST, None)
     except FileNotFoundError:
         raise CannotExchange(f'directory "{path}" is no export of a model: it has no {MANIFEST}') from None
     except OSError as error:
         raise CannotExchange(f'directory "{path}" cannot be read: {error.strerror}') from None
-    raise CannotExchange(f'there is no directory "{path}"')
+
+
+def _content(path: Path, name: str, n_bytes: int | None) -> bytes:
+    """Return the bytes of a file, which is a regular one in the directory, of ``n_bytes`` or, if None, of few enough.
+
+    A link may lead anywhere, a pipe waits for ever, a device has no end: none of them is read. Raises OSError, CannotExchange.
+    """
+    try:
+        descriptor = os.open(path / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise CannotExchange(f"{name} of the export is a link, and no file of its own") from None
+        raise
+    with open(descriptor, "rb") as file:
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode):
+            raise CannotExchange(f"{name} of the export is no regular file")
+        if n_bytes is None and about.st_size > _LARGEST_MANIFEST:
+            raise CannotExchange(f"{name} of the export has {about.st_size:,} bytes, which no manifest has")
+        if n_bytes is not None and about.st_size != n_bytes:
+            raise CannotExchange(
+                _changed(name, f"it has {about.st_size:,} bytes, and {MANIFEST} says {n_bytes:,}"), _AGAIN
+            )
+        if about.st_size > memory_limit():
+            raise CannotExchange(f"{name} of the export has {about.st_size:,} bytes, which do not fit into memory")
+        return file.read(about.st_size)
+
+
+def _changed(name: str, how: str) -> str:
+    return f"file {name} of the export was changed or is damaged: {how}"
 
 
 def _parsed(text: bytes) -> Any:
@@ -137,22 +185,25 @@ def _parsed(text: bytes) -> Any:
 
 def _lists_files(manifest: dict[str, Any]) -> bool:
     files = manifest.get("files")
-    return isinstance(files, list) and all(
-        isinstance(entry, dict) and isinstance(entry.get("name"), str) and isinstance(entry.get("sha256"), str)
-        for entry in files
-    )
+    return isinstance(files, list) and all(isinstance(entry, dict) and _is_file(entry) for entry in files)
+
+
+def _is_file(entry: dict[str, Any]) -> bool:
+    """Return whether a manifest names a file beside it, as exports do, with its bytes and their digest."""
+    name, n_bytes = entry.get("name"), entry.get("bytes")
+    known = isinstance(name, str) and _NAME.fullmatch(name) is not None and isinstance(entry.get("sha256"), str)
+    return known and type(n_bytes) is int and n_bytes >= 0
 
 
 def read_file(path: Path, manifest: dict[str, Any], name: str) -> bytes:
     """Return the bytes of an exported file, which are those that were written; raises CannotExchange."""
-    expected = next((entry["sha256"] for entry in manifest["files"] if entry["name"] == name), None)
-    if expected is None:
+    entry = next((entry for entry in manifest["files"] if entry["name"] == name), None)
+    if entry is None:
         raise CannotExchange(f"the export has no {name}: its {MANIFEST} is damaged")
     try:
-        content = (path / name).read_bytes()
+        content = _content(path, name, entry["bytes"])
     except OSError as error:
         raise CannotExchange(f"file {name} of the export cannot be read: {error.strerror}") from None
-    if hashlib.sha256(content).hexdigest() != expected:
-        message = f"file {name} of the export was changed or is damaged: its bytes do not match their SHA-256"
-        raise CannotExchange(message, "Export the model again.")
+    if hashlib.sha256(content).hexdigest() != entry["sha256"]:
+        raise CannotExchange(_changed(name, "its bytes do not match their SHA-256"), _AGAIN)
     return content

@@ -13,7 +13,9 @@ import pyarrow as pa
 from grouplearn.catalog.copying import read_rows
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.schema import TABLES, VERSION, columns_lacking
-from grouplearn.exchange.directory import CannotExchange, read_file, read_manifest
+from grouplearn.data.memory import memory_limit
+from grouplearn.exchange.directory import CannotExchange, read_file, read_manifest, said
+from grouplearn.exchange.parquet_bounds import Unbounded, read_table
 
 #: The oldest version of the catalog tables whose exports are read: the first that had all of these tables.
 OLDEST = 2
@@ -31,11 +33,13 @@ def read(path: Path) -> dict[str, Any]:
     """Return the rows of every catalog table of an exported model, every file's SHA-256 checked before it is parsed."""
     manifest = read_manifest(path)
     if manifest.get("format") != "native":
-        message = f'directory "{path}" is an export in format {manifest.get("format")}, and IMPORT MODEL reads native'
+        message = (
+            f'directory "{path}" is an export in format {said(manifest.get("format"))}, and IMPORT MODEL reads native'
+        )
         raise CannotExchange(message, "Export the model with (FORMAT native).")
     version = manifest.get("catalog_version", 0)
-    if version not in range(OLDEST, VERSION + 1):
-        message = f"the export has tables of version {version}, and this version reads {OLDEST} to {VERSION}"
+    if not isinstance(version, int) or version not in range(OLDEST, VERSION + 1):
+        message = f"the export has tables of version {said(version)}, and this version reads {OLDEST} to {VERSION}"
         raise CannotExchange(message, "Export it again, or import it with the grouplearn that exported it.")
     return {name: _completed(name, _parsed(name, read_file(path, manifest, _file(name))), version) for name in TABLES}
 
@@ -49,9 +53,9 @@ def _completed(name: str, rows: Any, version: int) -> Any:
 
 def _parsed(name: str, content: bytes) -> Any:
     try:
-        return _parquet().read_table(io.BytesIO(content))
-    except (pa.ArrowException, OSError) as error:
-        raise CannotExchange(f"file {_file(name)} of the export is not Parquet: {error}") from None
+        return read_table(content, memory_limit())
+    except (pa.ArrowException, OSError, Unbounded) as error:
+        raise CannotExchange(f"file {_file(name)} of the export cannot be read as Parquet: {error}") from None
 
 
 def _parquet() -> Any:

@@ -94,7 +94,7 @@ class Gbdt:
         """
         _check(problem, configs, shard)
         filled = [complete(config) for config in configs]
-        kept, under_way = from_state(state)
+        kept, under_way = from_state(state, lambda text: self.flaw(problem, Artifact("lightgbm", text=text)) is None)
         with _network(gang):
             for binned_alike in _grouped(
                 filled, self.pack_key, (each for each in range(len(configs)) if each not in kept)

@@ -8,7 +8,7 @@ random, or weighs trees anew, begins again (``continues``). That the scores are 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,8 +68,30 @@ def to_state(n_configs: int, kept: Mapping[int, Kept], under_way: UnderWay | Non
     return State(tensors, np.zeros(n_configs, dtype=bool))
 
 
-def from_state(state: State) -> tuple[dict[int, Kept], UnderWay | None]:
-    """Inverse of ``to_state``; nothing for a state without models."""
+def from_state(state: State, is_sound: Callable[[bytes], bool]) -> tuple[dict[int, Kept], UnderWay | None]:
+    """Inverse of ``to_state``; nothing for a state without models, or one whose texts or numbers are not ``is_sound``.
+
+    Such a state comes from a file: what is not as ``to_state`` makes it is not gone on from.
+    """
+    try:
+        kept, under_way = _read(state)
+    except (KeyError, IndexError, ValueError, TypeError):
+        return {}, None
+    texts = [each.text for each in kept.values()] + ([under_way.text] if under_way else [])
+    fits = all(each.rounds > 0 for each in kept.values()) and (
+        under_way is None or _is_whole(under_way, len(state.done))
+    )
+    return (kept, under_way) if fits and all(is_sound(text.encode()) for text in texts) else ({}, None)
+
+
+def _is_whole(reached: UnderWay, n_configs: int) -> bool:
+    rounds = len(reached.trees)
+    counted = all(0 <= each <= rounds for each in reached.best) and all(each > 0 for each in reached.trees)
+    lengths = {len(reached.curve), len(reached.best)} <= {0, rounds}
+    return rounds > 0 and lengths and counted and 0 <= reached.config < n_configs
+
+
+def _read(state: State) -> tuple[dict[int, Kept], UnderWay | None]:
     tensors = state.tensors
     kept = {}
     for index in range(len(state.done)):

@@ -12,13 +12,14 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoders import FittedItem
 from grouplearn.data.own_files import NotOwn, own_file, write_whole
-from grouplearn.data.plain import from_bytes, to_bytes
+from grouplearn.data.plain import NotPlain, from_bytes, to_bytes
 from grouplearn.errors import TrainingError
 from grouplearn.learners.base import Artifact
 from grouplearn.runtime.job import Carried, CurvePoint, GroupFacts, LostWork, StepRecord, TrialResult, UnitResult
@@ -49,17 +50,19 @@ class Segment:
 class Ledger:
     """The ledger of the run whose directory is ``directory``; one process writes at a time.
 
-    With ``again`` units with failed trials are left to be trained once more.
+    With ``again`` units with failed trials are left to be trained once more, and so are results that are not ``sound``.
     """
 
-    def __init__(self, directory: Path, *, again: bool = False) -> None:
+    def __init__(
+        self, directory: Path, *, again: bool = False, sound: Callable[[UnitResult], bool] = lambda _: True
+    ) -> None:
         self.directory = directory
         self._waiting: list[UnitResult] = []
         self._began = self._flushed = time.monotonic()
         before = read(directory)
         # What was trained again counts.
         latest = {result.unit.id: result for segment in before for result in segment.results}
-        self.results = tuple(result for result in latest.values() if not (again and result.failed))
+        self.results = tuple(result for result in latest.values() if not (again and result.failed) and sound(result))
         self._compacted = 0
         #: Units that are in the ledger, those that wait included.
         self.done = len(self.results)
@@ -121,11 +124,12 @@ def segments(directory: Path) -> list[Path]:
 
 def read(directory: Path) -> tuple[Segment, ...]:
     """Return the segments in ``directory``; one that is damaged counts as not there: its units are trained again."""
-    found = []
+    found: list[Segment] = []
     for path in segments(directory):
         content = checked(path)
-        if content is not None:
-            found.append(from_bytes(content, (*RESULT_KINDS, Segment)))
+        with suppress(NotPlain):
+            segment = None if content is None else from_bytes(content, (*RESULT_KINDS, Segment))
+            found += [segment] if isinstance(segment, Segment) else []
     return tuple(found)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from grouplearn.data.plain import NotPlain, from_bytes, to_bytes
+from grouplearn.data.tensors import NotTensors
 from grouplearn.errors import TrainingError
 from grouplearn.learners.base import Artifact, State
 from grouplearn.runtime import ledger
@@ -97,10 +98,19 @@ class Keeper:
         """Return what was reached, None where nothing was kept or it is damaged."""
         content = ledger.checked(self._path) if self.directory else None
         try:
-            found = None if content is None else from_bytes(content, _KINDS)
-        except NotPlain:
+            found = () if content is None else from_bytes(content, _KINDS)
+            fits = isinstance(found, tuple) and all(isinstance(each, _Reached) for each in found)
+            trainings = tuple(map(_training, found)) if fits else ()
+        except (NotPlain, NotTensors):
             return None
-        return None if found is None else tuple(map(_training, found))
+        sound = len(trainings) == self.together and all(map(self._is_sound, trainings))
+        return trainings if sound else None
+
+    def _is_sound(self, training: Training) -> bool:
+        """Whether a training can be that of these configs, as far as is known without the learner."""
+        configs, state = len(self.configs), training.state
+        same = len(state.done) == len(training.fits) == configs
+        return same and training.epochs >= 0 and all(0 <= each < configs for each in training.waiting)
 
     def keep(self, reached: Callable[[], Sequence[Training]]) -> None:
         """Keep what ``reached`` returns if it is time; where it cannot be written, training goes on without."""

@@ -148,7 +148,8 @@ def forge(path: Path, table: str, change: Any) -> None:
     pq.write_table(change(pq.read_table(file)), file)
     manifest = json.loads((path / "manifest.json").read_text())
     entry = next(e for e in manifest["files"] if e["name"] == file.name)
-    entry["sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
+    content = file.read_bytes()
+    entry |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     (path / "manifest.json").write_text(json.dumps(manifest))
 
 
@@ -290,7 +291,7 @@ def test_a_manifest_cannot_lead_elsewhere(con: grouplearn.Connection, tmp_path: 
     export(con, "ridge_value", tmp_path / "a", "native")
     text = (tmp_path / "a" / "manifest.json").read_text()
     (tmp_path / "a" / "manifest.json").write_text(text.replace("models.parquet", "../secret.txt"))
-    with pytest.raises(grouplearn.Error, match=r"has no models.parquet: its manifest.json is damaged"):
+    with pytest.raises(grouplearn.Error, match=r"manifest.json of that directory is not one of an exported model"):
         con.execute(f"IMPORT MODEL x FROM '{tmp_path / 'a'}'")
     with pytest.raises(grouplearn.Error, match=r"has files that no export made, such as models.parquet"):
         con.execute(f"EXPORT MODEL ridge_value TO '{tmp_path / 'a'}' (OVERWRITE)")
