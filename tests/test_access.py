@@ -141,7 +141,7 @@ def test_a_cluster_that_was_set_before_is_not_gone_to(con: grouplearn.Connection
 def test_what_connect_is_told_holds_and_a_macro_of_the_database_does_not_speak_for_duckdb(tmp_path: Path) -> None:
     with duckdb.connect(tmp_path / "shop.duckdb") as hostile:
         hostile.execute("CREATE TABLE t AS SELECT range * 1.0 AS x, range * 2.0 AS y, 1 AS g FROM range(20)")
-        hostile.execute("CREATE MACRO current_setting(name) AS true")
+        hostile.execute("CREATE MACRO current_setting(name) AS name = 'enable_external_access'")
     settings = {"enable_external_access": "false", "lock_configuration": "true"}
     with grouplearn.connect(tmp_path / "shop.duckdb", config=settings, progress=False) as con:
         con.execute(TRAIN)
