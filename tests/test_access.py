@@ -10,6 +10,7 @@ from typing import Any
 import duckdb
 import pandas as pd
 import pytest
+from dying_runs import answer, dies
 
 import grouplearn
 from grouplearn import resuming
@@ -221,3 +222,18 @@ def test_settings_are_those_of_the_moment(con: grouplearn.Connection, tmp_path: 
     with pytest.raises(AccessRefused):
         cursor.execute(f"EXPORT MODEL m TO '{tmp_path}/two'")
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["one"]
+
+
+def test_a_run_goes_on_in_this_process_where_its_directory_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "shop.duckdb"
+    answer(path, "CREATE TABLE t AS SELECT i % 4 AS g, i * 1.0 AS x, sin(i) AS y FROM range(400) AS r(i)")
+    dies(path, monkeypatch, f"{TRAIN} WITH (durable = true, executor = 'local')", 0)
+    closed = (f"SET allowed_directories = ['{runs_of(str(path))}']", "SET enable_external_access = false")
+    with pytest.raises(AccessRefused, match=r"^executor = 'ray' is outside of the database"):
+        answer(path, *closed, "RESUME MODEL m WITH (executor = 'ray')")
+    with pytest.raises(AccessRefused, match=r"^executor = 'ray' is outside of the database"):
+        answer(path, "SET grouplearn_executor = 'ray'", *closed, "RESUME MODEL m")
+    assert len(answer(path, *closed, "RESUME MODEL m")) == 4
+    assert not runs_of(str(path)).exists()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from dying_runs import answer, dies
 
 import grouplearn
 from grouplearn import durable
@@ -192,6 +193,33 @@ def test_a_run_that_somebody_made_up_reads_and_writes_no_other_file(tmp_path: Pa
     for number in (2, 3):
         in_time(lambda number=number: ledger.checked(run / f"units-00000{number}.segment"))
         assert ledger.checked(run / f"units-00000{number}.segment") is None
+
+
+def test_a_resumed_run_does_not_write_through_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "shop.duckdb"
+    (tmp_path / "precious").write_text("precious")
+    answer(path, "CREATE TABLE t AS SELECT i % 4 AS g, i * 1.0 AS x, sin(i) AS y FROM range(400) AS r(i)")
+    dies(path, monkeypatch, f"{TRAIN} WITH (durable = true)", 0)
+    (run,) = durable_runs(runs_of(str(path)))
+    for number in range(1, 9):
+        (run / f"units-{number:06d}.draft").symlink_to(tmp_path / "precious")
+    assert len(answer(path, "RESUME MODEL m")) == 4
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
+def test_rows_of_a_run_that_are_links_or_pipes_are_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "shop.duckdb"
+    answer(path, "CREATE TABLE t AS SELECT i % 4 AS g, i * 1.0 AS x, sin(i) AS y FROM range(400) AS r(i)")
+    dies(path, monkeypatch, f"{TRAIN} WITH (durable = true)", 0)
+    (run,) = durable_runs(runs_of(str(path)))
+    (run / "y.npy").rename(tmp_path / "y.npy")
+    (run / "y.npy").symlink_to(tmp_path / "y.npy")
+    with pytest.raises(TrainingError, match=r"the rows of run .* are damaged"):
+        in_time(lambda: answer(path, "RESUME MODEL m"))
+    (run / "y.npy").unlink()
+    os.mkfifo(run / "y.npy")
+    with pytest.raises(TrainingError, match=r"the rows of run .* are damaged"):
+        in_time(lambda: answer(path, "RESUME MODEL m"))
 
 
 def test_new_directories_are_for_this_user_alone(tmp_path: Path) -> None:

@@ -112,6 +112,7 @@ def _refuse_taken(path: Path, overwrite: bool) -> None:
             f'directory "{path}" is not empty', "Name another, or say (OVERWRITE) to replace an export."
         )
     ours = {MANIFEST, *(entry["name"] for entry in read_manifest(path)["files"])} if MANIFEST in found else set()
+    ours = {name for name in ours & found if stat.S_ISREG((path / name).lstat().st_mode)}  # no export makes directories
     if found - ours:
         other = sorted(found - ours)[0]
         message = f'directory "{path}" has files that no export made, such as {other}, so it is not replaced'

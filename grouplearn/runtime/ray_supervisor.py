@@ -33,7 +33,7 @@ START_SECONDS, CONNECT_SECONDS = 120.0, 30.0
 ABORT_SECONDS, LEAVE_SECONDS = 1.0, 3.0
 #: Names of a private directory, short because Ray's sockets are deep below it, and in it.
 _PREFIX, _LOCK, _LOG = "gl-", "lock", "log"
-_LETTERS, _LENGTH = string.ascii_lowercase + string.digits, 8
+_LETTERS, _LENGTH, _PID_DIGITS = string.ascii_lowercase + string.digits, 8, 10
 #: Why a child died is in the end of what it wrote.
 _LOG_BYTES = 4000
 
@@ -257,13 +257,18 @@ def _new_home() -> tuple[Path, Any]:
     """
     homes = _homes()
     with suppress(OSError):
-        homes.clear(before=lambda path, session: end_leftovers(int(session), path) if session.isdecimal() else None)
+        homes.clear(before=_end_leftovers)
     name = _PREFIX + "".join(secrets.choice(_LETTERS) for _ in range(_LENGTH))
     try:
         return homes.parent / name, homes.make(name)
     except OSError as error:
         message = f"no directory for Ray could be made: {error}"
         raise TrainingError(message, hint="WITH (executor = 'local')") from None
+
+
+def _end_leftovers(home: Path, session: str) -> None:
+    if session.isascii() and session.isdecimal() and len(session) <= _PID_DIGITS:
+        end_leftovers(int(session), home)
 
 
 def _short_directory() -> str:

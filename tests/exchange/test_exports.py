@@ -285,6 +285,16 @@ def test_a_place_that_may_not_be_written_keeps_what_it_has(
     assert [entry.name for entry in closed.iterdir()] == ["old"]
 
 
+def test_a_manifest_does_not_make_a_directory_ours(con: grouplearn.Connection, tmp_path: Path) -> None:
+    export(con, "ridge_value", tmp_path / "a", "native")
+    (tmp_path / "a" / "models.parquet").unlink()
+    (tmp_path / "a" / "models.parquet").mkdir()
+    (tmp_path / "a" / "models.parquet" / "thesis.tex").write_text("years of work")
+    with pytest.raises(grouplearn.Error, match=r"has files that no export made, such as models.parquet"):
+        con.execute(f"EXPORT MODEL ridge_value TO '{tmp_path / 'a'}' (OVERWRITE)").fetchall()
+    assert (tmp_path / "a" / "models.parquet" / "thesis.tex").read_text() == "years of work"
+
+
 def test_a_manifest_cannot_lead_elsewhere(con: grouplearn.Connection, tmp_path: Path) -> None:
     secret = tmp_path / "secret.txt"
     secret.write_text("mine")
