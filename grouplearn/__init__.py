@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from grouplearn.errors import (
+        AccessRefused,
         BindError,
         Cancelled,
         DatabaseError,
@@ -62,6 +63,7 @@ __all__ = [
     "NUMBER",
     "ROWID",
     "STRING",
+    "AccessRefused",
     "Binary",
     "BindError",
     "Cancelled",

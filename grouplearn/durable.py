@@ -108,7 +108,7 @@ class _OnDisk:
         with suppress(FileNotFoundError), os.scandir(self.path) as entries:
             for entry in entries:
                 with suppress(FileNotFoundError):
-                    found += entry.stat(follow_symlinks=False).st_size
+                    found += entry.stat().st_size if entry.is_file(follow_symlinks=False) else 0
         return found
 
 

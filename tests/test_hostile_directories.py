@@ -149,6 +149,19 @@ def test_only_names_that_we_give_are_removed_and_links_are_not_followed(database
     assert content(victim) == before
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root could remove what is another user's")
+def test_what_another_user_has_in_a_place_for_all_stays(tmp_path: Path, victim: Path) -> None:
+    victim.chmod(0o1777)
+    for name in (f"run-{ID}", f"gone-run-{ID}"):
+        os.chown(victim / name, 65534, 65534)
+    before = content(victim)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("grouplearn.data.run_directory.MANIFEST", "pid")  # durable ones are spared
+        remove_stale(victim)
+    gone = f"gone-durable-{ID}"
+    assert content(victim) == [path for path in before if not path.startswith(gone)]
+
+
 @pytest.mark.parametrize("kind", ["run", "durable"])
 @pytest.mark.parametrize("names", [("pid",), ("pid", "manifest"), ("manifest",)])
 def test_a_pipe_does_not_make_a_statement_wait(

@@ -131,10 +131,10 @@ class HeldDirectories:
         self, name: str, parent: int, spared: Callable[[Path], bool], before: Callable[[Path, str], None]
     ) -> None:
         path = self.parent / name
-        if name.startswith(_GONE):
-            _remove(name, parent)
-            return
         with own_directory(name, parent) as own:
+            if name.startswith(_GONE):
+                _remove(name, parent)
+                return
             if spared(path):
                 return
             lock = self._lock_of_dead(own)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from listening import beyond_loopback, listening
 from ray_watch import ray_processes
 
 import grouplearn
-from grouplearn.runtime.ray_supervisor import CHILDREN, Child
+from grouplearn.runtime.ray_supervisor import CHILDREN, Child, _short_directory
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
@@ -103,6 +104,14 @@ def test_only_this_user_enters_what_ray_and_its_workers_keep(child: Child) -> No
     memory = Path("/dev/shm")
     mine = [path for path in memory.iterdir() if path.lstat().st_uid == os.getuid()] if memory.is_dir() else []
     assert [path for path in mine if path.lstat().st_mode & 0o077] == []
+
+
+def test_ray_is_not_put_where_others_could_take_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory(prefix="t", dir="/tmp") as place:
+        monkeypatch.setattr("tempfile.tempdir", place)
+        assert _short_directory() == os.path.realpath(place)
+        Path(place).chmod(0o777)
+        assert _short_directory() == os.path.realpath("/tmp")
 
 
 @contextmanager
