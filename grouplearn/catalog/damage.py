@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grouplearn.catalog.schema import table
+from grouplearn.catalog.schema import SCHEMA
 from grouplearn.errors import DataError
 from grouplearn.sqltext import identifier
 
@@ -12,8 +12,9 @@ _LONGEST = 80
 def damaged(catalog: str | None, name: str, part: str, why: str) -> DataError:
     """Return the error that table ``part`` of a model says what cannot be."""
     written = name if name.isidentifier() else identifier(name)
+    where = ".".join(filter(None, (catalog, SCHEMA, part)))
     return DataError(
-        f'model "{name}" is damaged: in table {table(catalog, part)}, {why}.\n\n'
+        f'model "{name}" is damaged: in table {where}, {why}.\n\n'
         f"Hint: DROP MODEL {written} removes it, TRAIN OR REPLACE MODEL {written} trains it again"
     )
 

@@ -158,19 +158,24 @@ def _content(path: Path, name: str, n_bytes: int | None) -> bytes:
         if error.errno == errno.ELOOP:
             raise CannotExchange(f"{name} of the export is a link, and no file of its own") from None
         raise
-    with open(descriptor, "rb") as file:
+    try:
         about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode):
-            raise CannotExchange(f"{name} of the export is no regular file")
-        if n_bytes is None and about.st_size > _LARGEST_MANIFEST:
-            raise CannotExchange(f"{name} of the export has {about.st_size:,} bytes, which no manifest has")
-        if n_bytes is not None and about.st_size != n_bytes:
-            raise CannotExchange(
-                _changed(name, f"it has {about.st_size:,} bytes, and {MANIFEST} says {n_bytes:,}"), _AGAIN
-            )
-        if about.st_size > memory_limit():
-            raise CannotExchange(f"{name} of the export has {about.st_size:,} bytes, which do not fit into memory")
-        return file.read(about.st_size)
+        _refuse_odd(about, name, n_bytes)
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(about.st_size)
+    finally:
+        os.close(descriptor)
+
+
+def _refuse_odd(about: os.stat_result, name: str, n_bytes: int | None) -> None:
+    if not stat.S_ISREG(about.st_mode):
+        raise CannotExchange(f"{name} of the export is no regular file")
+    if n_bytes is None and about.st_size > _LARGEST_MANIFEST:
+        raise CannotExchange(f"{name} of the export has {about.st_size:,} bytes, which no manifest has")
+    if n_bytes is not None and about.st_size != n_bytes:
+        raise CannotExchange(_changed(name, f"it has {about.st_size:,} bytes, and {MANIFEST} says {n_bytes:,}"), _AGAIN)
+    if about.st_size > memory_limit():
+        raise CannotExchange(f"{name} of the export has {about.st_size:,} bytes, which do not fit into memory")
 
 
 def _changed(name: str, how: str) -> str:

@@ -54,7 +54,7 @@ def _completed(name: str, rows: Any, version: int) -> Any:
 def _parsed(name: str, content: bytes) -> Any:
     try:
         return read_table(content, memory_limit())
-    except (pa.ArrowException, OSError, Unbounded) as error:
+    except (pa.ArrowException, OSError, Unbounded, UnicodeDecodeError) as error:
         raise CannotExchange(f"file {_file(name)} of the export cannot be read as Parquet: {error}") from None
 
 

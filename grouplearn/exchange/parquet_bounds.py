@@ -43,7 +43,9 @@ def read_table(content: bytes, room: int) -> Any:
     texts = [column for column in columns if column.is_text]
     mean = max((column.unpacked // max(1, column.values) for column in texts), default=0)
     plain = pyarrow.parquet.ParquetFile(io.BytesIO(content))
-    paths = sorted({column.path for column in texts})
+    schema = plain.metadata.schema
+    columns_there = map(schema.column, range(len(schema)))
+    paths = [column.path for column in columns_there if column.physical_type == "BYTE_ARRAY"]
     file = pyarrow.parquet.ParquetFile(io.BytesIO(content), metadata=plain.metadata, read_dictionary=paths)
     batches, taken = [], 0
     for batch in file.iter_batches(max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, mean)))):
@@ -73,7 +75,6 @@ def _expanded(array: Any) -> int:
 class _Column:
     """A chunk of a column: its values, and its bytes unpacked."""
 
-    path: str
     is_text: bool
     values: int
     unpacked: int
@@ -108,10 +109,9 @@ def _check_schema(elements: list[Any]) -> None:
 
 
 def _column(content: bytes, about: Mapping[int, Any]) -> _Column:
-    path = [part.decode(errors="replace") for part in _list(about, 3) if isinstance(part, bytes)]
     is_text = about.get(1) == _BYTE_ARRAY
     if not about.get(7) and not about.get(5):  # of no row there is no page
-        return _Column(".".join(path), is_text, 0, 0)
+        return _Column(is_text, 0, 0)
     starts = [_whole(about[place]) for place in (9, 11) if about.get(place)]
     place = min(starts, default=0)
     end = place + _whole(about.get(7))
@@ -131,7 +131,7 @@ def _column(content: bytes, about: Mapping[int, Any]) -> _Column:
             values += number
     if place != end or values != _whole(about.get(5)):
         raise Unbounded("a column's pages are not those that it says")
-    return _Column(".".join(path), is_text, values, unpacked)
+    return _Column(is_text, values, unpacked)
 
 
 def _structure(value: Any) -> dict[int, Any]:

@@ -36,11 +36,14 @@ _LISTS = (*_OF_SPLITS[:6], *_OF_LEAVES, *_OF_SPLITS[6:])
 _TREE = re.compile(
     rb"Tree=(\d{1,9})\nnum_leaves=([1-9]\d{0,6})\nnum_cat=(\d{1,7})\n"
     + b"".join(name.encode() + rb"=([^\n]*)\n" for name in _LISTS)
-    + rb"(?:cat_boundaries=([^\n]*)\ncat_threshold=([^\n]*)\n)?is_linear=0\nshrinkage=([-+.0-9e]{1,32})\n+"
+    + rb"(?:cat_boundaries=([^\n]*)\ncat_threshold=([^\n]*)\n)?is_linear=0\nshrinkage=(-?\d+(?:\.\d+)?(?:e[-+]\d+)?)\n+"
 )
 _END = b"end of trees\n"
-#: Characters of numbers; gains may be infinite, and a threshold NaN, which only what is missing passes. What predicts is finite.
-_FINITE, _ANY = b"0123456789+-.e ", b"0123456789+-.einfa "
+#: Characters of numbers: gains may be infinite, and a threshold NaN, which nothing that is there passes.
+_INTEGER, _NUMBER = b"0123456789- ", b"0123456789+-.einfa "
+_INTEGERS = ("split_feature", "decision_type", "left_child", "right_child", "leaf_count", "internal_count")
+#: What LightGBM leaves out where a tree is one leaf.
+_OF_MORE_LEAVES = ("leaf_weight", "leaf_count")
 _CATEGORICAL, _KNOWN_BITS = 1, 15
 _WORD = 2**32
 
@@ -125,15 +128,26 @@ def _trees(text: bytes, start: int, sizes: bytes) -> _Trees:
 
 
 def _check_lengths(trees: _Trees) -> None:
+    """Raise unless every list has a number per split or leaf: one that LightGBM cannot read ends the process, too."""
     for names, expected in ((_OF_SPLITS, trees.splits), (_OF_LEAVES, trees.leaves)):
         for name in names:
-            values = trees.lists[name]
-            wrong = np.flatnonzero(_lengths(values) != expected)
+            lengths = _lengths(trees.lists[name])
+            wrong = np.flatnonzero(
+                (lengths != expected) & ~((trees.leaves == 1) & (name in _OF_MORE_LEAVES) & (lengths == 0))
+            )
             if len(wrong):
                 raise WrongText(f"tree {wrong[0]} has not {expected[wrong[0]]} numbers in {name}")
-            allowed = _FINITE if name == "leaf_value" else _ANY
-            if b" ".join(values).translate(None, allowed):
-                raise WrongText(f"{name} has what is no number")
+            _check_numbers(name, trees.lists[name])
+
+
+def _check_numbers(name: str, values: Sequence[bytes]) -> None:
+    joined = b" ".join(filter(None, values))
+    if joined.translate(None, _INTEGER if name in _INTEGERS else _NUMBER):
+        raise WrongText(f"{name} has what is no number")
+    if name not in _INTEGERS and name != "threshold":  # which is looked at with the sets of categories
+        numbers = _numbers(name, values)
+        if name == "leaf_value" and not np.isfinite(numbers).all():
+            raise WrongText(f"{name} has what is not finite")
 
 
 def _lengths(values: Sequence[bytes]) -> IntArray:
@@ -168,6 +182,7 @@ def _check_splits(trees: _Trees, n_features: int) -> None:
 def _check_sets(trees: _Trees) -> None:
     """Raise unless sets of categories are bit sets one after the other, and categorical splits name one of their tree."""
     asks = (trees.integers("decision_type") & _CATEGORICAL) > 0
+    threshold = _numbers("threshold", trees.lists["threshold"])
     if not asks.any() and not trees.sets.any():
         return
     sets, has = trees.sets, trees.sets > 0
@@ -183,7 +198,7 @@ def _check_sets(trees: _Trees) -> None:
     bits = trees.integers("cat_threshold")
     if ((bits < 0) | (bits >= _WORD)).any():
         raise WrongText("cat_threshold has what are no 32 categories")
-    names = _numbers("threshold", trees.lists["threshold"])[asks]
+    names = threshold[asks]
     if ((names != np.floor(names)) | (names < 0) | (names >= np.repeat(sets, trees.splits)[asks])).any():
         raise WrongText("a categorical split names a set of categories that its tree has not")
 
@@ -200,6 +215,8 @@ def _cast(name: str, values: Sequence[bytes | None], kind: pa.DataType) -> pa.Ar
     joined = b" ".join(filter(None, values))
     if not joined:
         return pa.array([], kind)
+    if b"  " in joined or joined[:1] == b" " or joined[-1:] == b" ":
+        raise WrongText(f"{name} is not a list of numbers with a space between them")
     try:
         return pc.split_pattern(pa.scalar(joined.decode()), " ").values.cast(kind)
     except (pa.ArrowInvalid, UnicodeDecodeError):

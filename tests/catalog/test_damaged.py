@@ -1,0 +1,222 @@
+"""Models whose rows in the catalog cannot be: every statement says so in our words, and DROP MODEL is rid of them."""
+
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import damaging
+import duckdb
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import grouplearn
+
+#: Damages that each did something else once: raised Python's errors, hung, or named nothing.
+KNOWN = (
+    ("models", "task", "'x'"),
+    ("models", "items", "[struct_update({first}, position := 2000000000)]"),
+    ("models", "sets", "[[7]]"),
+    ("groups", "fills", "[]"),
+    ("groups", "best", "20000"),
+    ("trees", "depth", "20000"),
+    ("layers", "layers", "20000"),
+    ("units", "epoch", "NULL"),
+)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("damaged") / "whole.duckdb"
+    damaging.make(path)
+    return path
+
+
+@pytest.fixture
+def broken(whole: Path, tmp_path: Path) -> Path:
+    shutil.copy(whole, tmp_path / "broken.duckdb")
+    return tmp_path / "broken.duckdb"
+
+
+@pytest.fixture
+def con(broken: Path) -> Iterator[grouplearn.Connection]:
+    with grouplearn.connect(str(broken), progress=False) as connection:
+        yield connection
+
+
+def test_hostile_values_in_every_statement(whole: Path, tmp_path: Path) -> None:
+    """In a process of its own, as what is tried may end it or take for ever; a longer run: python damaging.py SEED DIR 100."""
+    shutil.copy(whole, tmp_path / "whole.duckdb")
+    command = [sys.executable, damaging.__file__, "4", str(tmp_path), "2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout == "done\n"
+
+
+#: A damage, a statement, and what it says.
+TOLD = {
+    "depth": (
+        ("trees", "depth", "20000"),
+        "EVALUATE MODEL trees ON t",
+        'model "trees" is damaged: in table broken.grouplearn.trees, depth is 20000, and it is 0 to 64.\n\n'
+        "Hint: DROP MODEL trees removes it, TRAIN OR REPLACE MODEL trees trains it again",
+    ),
+    "layers": (("layers", "layers", "20000"), "EXPORT MODEL net TO '{to}'", "layers is 20000, and it is 1 to 8"),
+    "level": (("groups", "level", "7"), "SELECT predict('line', t) FROM t", "a group is of a level that the model has not"),
+    "groups twice": (("groups", "group_id", "0"), "EVALUATE MODEL line ON t", "two rows are the same group"),
+    "nodes twice": (("nodes", "node", "1"), "EVALUATE MODEL trees ON t", "two rows are the same node"),
+    "starts": (("groups", "starts", "list_reverse(starts)"), "EVALUATE MODEL line ON t", "not those of its encoders"),
+    "task": (("models", "task", "'x'"), "DESCRIBE MODEL net", "task is 'x', and it is one of regression, binary, multiclass"),
+    "buckets": (
+        ("models", "items", "list_transform(items, lambda i: struct_update(i, buckets := 2000000000))"),
+        "DESCRIBE MODEL line",
+        "has 2000000000 buckets, and at most 4,194,304",
+    ),
+    "fewer buckets": (
+        ("models", "items", "list_transform(items, lambda i: struct_update(i, buckets := least(i.buckets, 3)))"),
+        "SELECT predict('line', t) FROM t",
+        "the feature columns of a group are not those of its encoders",
+    ),
+    "position": (
+        ("models", "items", "list_transform(items, lambda i: struct_update(i, position := 2000000000))"),
+        "SELECT predict('net', t) FROM t",
+        "an item is at position 2000000000 of",
+    ),
+    "array": (("models", "label_type", "'DOUBLE[999999999]'"), "DESCRIBE MODEL line", "an array has 100,000 values"),
+    "statement": (("models", "statement", "'SELECT 1'"), "RETRY FAILED MODEL {failed}", "the statement is not one TRAIN"),
+    "configs": (("configs", "config", "7"), "DESCRIBE MODEL line", "configurations are not numbered from 0 on"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_what_is_damaged_is_named(broken: Path, tmp_path: Path, name: str) -> None:
+    damage, statement, told = TOLD[name]
+    assert damaging.damage(broken, *damage)
+    with duckdb.connect(str(broken)) as plain:
+        plain.execute("UPDATE grouplearn.trials SET status = 'failed' WHERE config = 0")
+    with (
+        grouplearn.connect(str(broken), progress=False) as con,
+        pytest.raises(grouplearn.Error, match=re.escape(told)),
+    ):
+        con.execute(statement.format(to=tmp_path / "to", failed="line")).fetchall()
+
+
+@pytest.mark.parametrize("known", KNOWN, ids=lambda known: f"{known[0]}.{known[1]}")
+def test_a_damaged_model_is_dropped_and_replaced(broken: Path, known: tuple[str, str, str]) -> None:
+    assert damaging.damage(broken, *known)
+    with grouplearn.connect(str(broken), progress=False) as con:
+        assert len(con.execute("SHOW MODELS").fetchall()) == 4
+        for name in ("line", "trees", "net"):
+            con.execute(
+                f"TRAIN OR REPLACE MODEL {name} USING linear_regression PREDICT y FEATURES (x) FROM t"
+            ).fetchall()
+        assert len(con.execute("FROM line_predict(t)").fetchall()) == 90
+    with duckdb.connect(str(broken)) as plain:  # what was damaged is gone with it
+        left = plain.execute(f"SELECT count(*) FROM grouplearn.{known[0]}").fetchall()
+    assert damaging.damage(broken, *known) or left == [(0,)]
+    with grouplearn.connect(str(broken), progress=False) as con:
+        con.execute("DROP MODEL line, trees, net").fetchall()
+        assert [row[0] for row in con.execute("SHOW MODELS").fetchall()] == ["other"]
+
+
+# --- artifacts with a right checksum -------------------------------------------------------------------------------
+
+
+def written(con: grouplearn.Connection, model: str, content: bytes) -> None:
+    """Put bytes in the place of all artifacts of a model, with their digest."""
+    con.execute(
+        "UPDATE grouplearn.artifacts SET content = ?, sha256 = ? WHERE model ="
+        f" (SELECT model FROM grouplearn.models WHERE model_name = '{model}')",
+        [content, hashlib.sha256(content).hexdigest()],
+    )
+
+
+def content_of(con: grouplearn.Connection, model: str) -> bytes:
+    query = (
+        "SELECT a.content FROM grouplearn.artifacts AS a JOIN grouplearn.models AS m ON m.model = a.model"
+        f" WHERE m.model_name = '{model}' ORDER BY a.group_id ASC"
+    )
+    found = con.execute(query).fetchall()[0][0]
+    return bytes(found)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT predict('trees', t) FROM t",
+        "EXPORT MODEL trees TO '{to}' (FORMAT onnx)",
+        "EXPORT MODEL trees TO '{to}' (FORMAT lightgbm)",
+        "EXPORT MODEL trees TO '{to}' (FORMAT sql)",
+    ],
+)
+def test_trees_that_lead_in_circles(con: grouplearn.Connection, tmp_path: Path, statement: str) -> None:
+    text = re.sub(rb"^left_child=\S+", b"left_child=0", content_of(con, "trees"), count=1, flags=re.MULTILINE)
+    written(con, "trees", text)
+    with pytest.raises(grouplearn.Error, match=r'the stored model of model "trees", group .* is damaged: '):
+        con.execute(statement.format(to=tmp_path / "to")).fetchall()
+
+
+def test_trees_of_an_export_are_looked_at(con: grouplearn.Connection, tmp_path: Path) -> None:
+    written(con, "trees", content_of(con, "trees").replace(b"split_feature=0", b"split_feature=9"))
+    con.execute(f"EXPORT MODEL trees TO '{tmp_path / 'to'}'").fetchall()
+    with pytest.raises(grouplearn.Error, match=r"cannot be imported: .* is damaged: "):
+        con.execute(f"IMPORT MODEL again FROM '{tmp_path / 'to'}'").fetchall()
+
+
+NETWORK = {
+    "activation": np.zeros(1),
+    "weight_0": np.zeros((3, 6)),
+    "bias_0": np.zeros(3),
+    "weight_1": np.zeros((1, 3)),
+    "bias_1": np.zeros(1),
+}
+
+
+@pytest.mark.parametrize(
+    ("tensors", "told"),
+    [
+        ({}, None),
+        ({"weight_0": np.zeros((3, 7))}, "its tensor weight_0 is float64[3, 7], not float64[3, 6]"),
+        ({"weight_1": np.zeros((1, 4))}, "its tensor weight_1 is float64[1, 4], not float64[1, 3]"),
+        ({"weight_0": np.zeros((3, 6), np.float32)}, "its tensor weight_0 is float32[3, 6], not float64[3, 6]"),
+        ({"bias_0": np.zeros((3, 1))}, "its tensor bias_0 is float64[3, 1], not float64[3]"),
+        ({"activation": np.array([1e300])}, "its activation is number 1e+300 of 4"),
+        ({"activation": np.array([np.nan])}, "its activation is number nan of 4"),
+        ({"weight_9": np.zeros(1)}, "it has no tensor "),
+        ({"other": np.zeros(1)}, "it has a tensor 'other'"),
+    ],
+)
+def test_networks_of_another_shape(
+    con: grouplearn.Connection, tensors: dict[str, np.ndarray], told: str | None
+) -> None:
+    written(con, "net", bytes(safetensors.numpy.save(NETWORK | tensors)))
+    if told is None:
+        assert len(con.execute("SELECT predict('net', t) FROM t").fetchall()) == 90
+        return
+    with pytest.raises(grouplearn.Error, match=re.escape(f"is damaged: {told}")):
+        con.execute("SELECT predict('net', t) FROM t").fetchall()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\xff" * 8, (1 << 62).to_bytes(8, "little") + b"{}", b"\x02" + bytes(7) + b"{}", b"\x10" + bytes(40)],
+)
+def test_tensors_that_are_none(con: grouplearn.Connection, content: bytes) -> None:
+    written(con, "net", content)
+    with pytest.raises(grouplearn.Error, match=r"is damaged: (it is no file of tensors|it has no layer)"):
+        con.execute("SELECT predict('net', t) FROM t").fetchall()
+
+
+def test_weights_that_are_not_one_per_column(con: grouplearn.Connection) -> None:
+    weights, intercept = np.zeros(4), np.zeros(1)
+    digest = hashlib.sha256(weights.tobytes() + intercept.tobytes()).hexdigest()
+    con.execute(
+        "UPDATE grouplearn.artifacts SET weights = ?, intercept = ?, sha256 = ? WHERE format = 'linear'",
+        [weights.tolist(), intercept.tolist(), digest],
+    )
+    with pytest.raises(grouplearn.Error, match=re.escape("its tensor weights is float64[1, 4], not float64[1, 11]")):
+        con.execute("SELECT predict('line', t) FROM t").fetchall()
