@@ -131,7 +131,7 @@ COMMENT ON TABLE grouplearn.artifacts IS 'The finished models, one row per trial
 COMMENT ON COLUMN grouplearn.artifacts.format IS 'linear (weights and intercept), tensors (content is safetensors) or lightgbm (content is its model text).';
 COMMENT ON COLUMN grouplearn.artifacts.weights IS 'Weights on the encoded features: the row of the first output, then of the second, and so on.';
 COMMENT ON COLUMN grouplearn.artifacts.intercept IS 'One intercept per output.';
-COMMENT ON COLUMN grouplearn.artifacts.sha256 IS 'SHA-256 of content, or of weights and then intercept as little-endian doubles; checked before use.';
+COMMENT ON COLUMN grouplearn.artifacts.sha256 IS 'SHA-256 of content, or of weights and then intercept as little-endian doubles; checked before use. It guards against damage, not against malice: what it vouches for is looked at all the same.';
 
 CREATE TABLE grouplearn.units (
   model UUID NOT NULL,

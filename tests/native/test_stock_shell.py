@@ -277,3 +277,25 @@ def test_numbers_have_all_their_digits(run, ours):
     answer, stored, (shown,) = [rows[:3], rows[4:7], rows[8:]]
     assert [row["valid_rmse"] for row in answer] == [row["rmse"] for row in stored]
     assert shown["best"] == min(row["rmse"] for row in stored) != round(shown["best"], 8)
+
+
+def test_a_damaged_model_is_told_and_dropped(run, ours, tmp_path):
+    database = str(tmp_path / "shop.duckdb")
+    assert run(database, "-c", TABLE + TRAIN).returncode == 0
+    for column, value, told in (
+        ("models.task", "'x'", "in table shop.grouplearn.models, task is 'x'"),
+        ("groups.fills", "[]", "in table shop.grouplearn.groups, a group has not"),
+    ):
+        table, name = column.split(".")
+        keep = f"CREATE OR REPLACE TABLE kept AS SELECT {name} AS v FROM grouplearn.{table} LIMIT 1;"
+        change = f"UPDATE grouplearn.{table} SET {name} = {value};"
+        done = run(database, "-csv", "-c", f"{keep} {change} {ours('EVALUATE MODEL m ON t;')}")
+        assert told in done.stderr
+        assert "Traceback" not in done.stderr
+        predicted = run(database, "-csv", "-c", "SELECT predict('m', t) FROM t;")
+        assert told in predicted.stderr
+        assert run(database, "-c", f"UPDATE grouplearn.{table} SET {name} = (SELECT v FROM kept);").returncode == 0
+    run(database, "-c", "UPDATE grouplearn.models SET task = 'x';")
+    done = run(database, "-csv", "-c", f"{ours('SHOW MODELS;')} DROP MODEL m; {ours('SHOW MODELS;')}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "model m is dropped" in done.stdout
