@@ -7,11 +7,12 @@ from typing import Any
 
 from grouplearn import sqltext
 from grouplearn.learners.base import Hyperparameter
+from grouplearn.visible import visible
 
 
 def notice(message: str) -> str:
-    """Return a SELECT of one sentence."""
-    return f"SELECT {sqltext.string(message)} AS result"
+    """Return a SELECT of one sentence, for a person: what is hidden in names is visible."""
+    return f"SELECT {sqltext.string(visible(message))} AS result"
 
 
 def column(name: str, lines: list[str]) -> str:

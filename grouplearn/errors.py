@@ -23,6 +23,8 @@ from duckdb import (
     Warning,
 )
 
+from grouplearn.visible import visible, visible_lines
+
 __all__ = [
     "AccessRefused",
     "BindError",
@@ -45,6 +47,7 @@ __all__ = [
     "Span",
     "TrainingError",
     "Warning",
+    "data_error",
     "did_you_mean",
     "render",
 ]
@@ -61,13 +64,14 @@ class Span:
 def render(message: str, text: str | None, span: Span | None, hint: str | None = None) -> str:
     """Return ``message``, the line of ``text`` that holds ``span`` with carets under the whole token, and the hint.
 
-    A span over several lines is underlined to the end of its first line. Long lines are cut around the token.
+    A span over several lines is underlined to the end of its first line. Long lines are cut around the token. Characters that
+    are hidden, or that a terminal obeys, are made visible: names and values may hold any.
     """
-    parts = [message]
+    parts = [visible_lines(message)]
     if text is not None and span is not None:
         parts.append("\n".join(_source_lines(text, span)))
     if hint:
-        parts.append(f"Hint: {hint}")
+        parts.append(f"Hint: {visible_lines(hint)}")
     return "\n\n".join(parts)
 
 
@@ -79,7 +83,7 @@ def _source_lines(text: str, span: Span) -> tuple[str, str]:
     line_end = text.find("\n", span.start)
     line_end = len(text) if line_end < 0 else line_end
     number = text.count("\n", 0, span.start) + 1
-    line = text[line_start:line_end].replace("\t", " ").replace("\r", " ")
+    line = text[line_start:line_end].removesuffix("\r").replace("\t", " ")
     column = span.start - line_start
     width = max(1, min(span.end, line_end) - span.start)
     if len(line) > _LINE_WIDTH:
@@ -87,8 +91,9 @@ def _source_lines(text: str, span: Span) -> tuple[str, str]:
         line = ("..." if cut else "") + line[cut : cut + _LINE_WIDTH]
         column = column - cut + (3 if cut else 0)
         width = max(1, min(width, len(line) - column))
-    before, token = f"LINE {number}: {line[:column]}", line[column : column + width]
-    return f"LINE {number}: {line}", " " * sum(map(cells, before)) + "^" * max(1, sum(map(cells, token)))
+    before, token = f"LINE {number}: {visible(line[:column])}", visible(line[column : column + width])
+    after = visible(line[column + width :])
+    return before + token + after, " " * sum(map(cells, before)) + "^" * max(1, sum(map(cells, token)))
 
 
 def cells(character: str) -> int:
@@ -105,6 +110,11 @@ def did_you_mean(name: str, allowed: Iterable[str]) -> str | None:
     by_folded = {candidate.casefold(): candidate for candidate in allowed}
     close = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.6)
     return f'Did you mean "{by_folded[close[0]]}"?' if close else None
+
+
+def data_error(message: str) -> DataError:
+    """Return DuckDB's DataError with what is hidden in its names and values made visible, as in the errors below."""
+    return DataError(visible_lines(message))
 
 
 class InterfaceError(Error):

@@ -3,6 +3,7 @@
 import datetime as dt
 import decimal
 import math
+import re
 import uuid
 from collections.abc import Mapping
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from grouplearn.errors import DataError
+
+_CONTROL = re.compile("([\x00-\x08\x0b-\x1f\x7f-\x9f])")
 
 
 def identifier(name: str) -> str:
@@ -23,9 +26,19 @@ def qualified(*parts: str | None) -> str:
 
 
 def string(value: str) -> str:
-    """Return ``value`` as a SQL string expression; a NUL character, which a SQL text cannot hold, becomes chr(0)."""
-    pieces = ["'" + piece.replace("'", "''") + "'" for piece in value.split("\0")]
-    return pieces[0] if len(pieces) == 1 else "(" + " || chr(0) || ".join(pieces) + ")"
+    """Return ``value`` as a SQL string expression, its control characters but tabs and line ends as ``chr(13)``.
+
+    A SQL text cannot hold NUL, and programs that read one line by line make ``\\n`` of ``\\r``.
+    """
+    if _CONTROL.search(value) is None:
+        return _quoted(value)
+    pieces = _CONTROL.split(value)  # those at odd places are control characters
+    terms = [f"chr({ord(piece)})" if place % 2 else _quoted(piece) for place, piece in enumerate(pieces)]
+    return f"({' || '.join(terms)})"
+
+
+def _quoted(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
 
 
 def literal(value: Any) -> str:

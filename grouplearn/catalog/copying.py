@@ -14,7 +14,7 @@ from grouplearn.catalog.flaws import refuse_flaws
 from grouplearn.catalog.models import StoredModel, load_by_id
 from grouplearn.catalog.schema import TABLES, Location, ensure_schema, table
 from grouplearn.catalog.scoring import load_groups
-from grouplearn.errors import DataError
+from grouplearn.errors import DataError, data_error
 
 #: What DuckDB raises for values that are not what they should be; a full disk, say, is an error of its own.
 _MISFITS = (duckdb.ProgrammingError, duckdb.DataError, duckdb.IntegrityError, duckdb.NotSupportedError)
@@ -52,7 +52,7 @@ def write_rows(
         store.create_objects(con, location, stored.definition, model, stored.form)
         return stored
     except (*_MISFITS, pa.ArrowException, LookupError, TypeError, ValueError) as error:
-        raise DataError(f"its tables are not those of a model: {str(error).splitlines()[0]}") from None
+        raise data_error(f"its tables are not those of a model: {str(error).splitlines()[0]}") from None
 
 
 def _refuse_missing_columns(con: duckdb.DuckDBPyConnection, target: str, name: str, columns: Sequence[str]) -> None:

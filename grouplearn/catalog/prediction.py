@@ -24,7 +24,7 @@ from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import databases_with_models, table
 from grouplearn.catalog.scoring import Scorer, load_scorer
 from grouplearn.catalog.sessions import Sessions
-from grouplearn.errors import DataError, did_you_mean
+from grouplearn.errors import DataError, data_error, did_you_mean
 from grouplearn.sqltext import literal
 
 #: What ``predict`` returns, as Arrow: ``scoring.PREDICTION``.
@@ -226,9 +226,9 @@ def find(con: duckdb.DuckDBPyConnection, reference: str, without: Collection[str
         return model
     if len(found) > 1:
         names = ", ".join(f"{catalog}.{schema}.{name}" for catalog, _, schema, name in found)
-        raise DataError(f'model "{reference}" is ambiguous: {names}.\n\nHint: qualify it with its database and schema')
+        raise data_error(f'model "{reference}" is ambiguous: {names}.\n\nHint: qualify it with its database and schema')
     hint = did_you_mean(reference, [name for _, model, _, name in _all_models(con) if model not in without])
-    raise DataError(f'model "{reference}" does not exist' + (f"\n\nHint: {hint}" if hint else ""))
+    raise data_error(f'model "{reference}" does not exist' + (f"\n\nHint: {hint}" if hint else ""))
 
 
 def _all_models(con: duckdb.DuckDBPyConnection) -> list[tuple[str, str, str, str]]:

@@ -30,7 +30,7 @@ from grouplearn.data import arrays
 from grouplearn.data.dataset import FloatArray, Item
 from grouplearn.data.encoders import FittedItem, encode
 from grouplearn.data.shard import Matrix
-from grouplearn.errors import DataError
+from grouplearn.errors import data_error
 from grouplearn.learners.base import Artifact, Learner, Problem, Task
 from grouplearn.learners.registry import learner as learner_named
 from grouplearn.learners.registry import names as registered_names
@@ -80,7 +80,7 @@ class Scorer:
         """The learner, or the network that is registered now under the name."""
         definition = self.definition
         if definition.learner not in registered_names():
-            raise DataError(
+            raise data_error(
                 f'model "{definition.name}" was trained with the network {definition.learner}, which is not registered in'
                 f" this process.\n\nHint: grouplearn.register('{definition.learner}', make_module=...) first"
             )
@@ -124,14 +124,14 @@ class Scorer:
             found = cursor.sql(sql).to_arrow_table()
         except duckdb.BinderException as error:
             why = str(error).splitlines()[0].removeprefix("Binder Error: ")
-            raise DataError(f'model "{definition.name}" cannot read these rows: {why}') from None
+            raise data_error(f'model "{definition.name}" cannot read these rows: {why}') from None
         except duckdb.CatalogException as error:
             why = str(error).splitlines()[0].removeprefix("Catalog Error: ")
-            raise DataError(f'model "{definition.name}" cannot read these rows: {why}{_ELSEWHERE}') from None
+            raise data_error(f'model "{definition.name}" cannot read these rows: {why}{_ELSEWHERE}') from None
         except duckdb.ConversionException as error:
             why = str(error).splitlines()[0].removeprefix("Conversion Error: ")
             why = unreadable(cursor, source, features(definition)) or why
-            raise DataError(f'model "{definition.name}" cannot read these rows: {why}') from None
+            raise data_error(f'model "{definition.name}" cannot read these rows: {why}') from None
         finally:
             for name in tables:
                 with suppress(duckdb.Error):
@@ -187,7 +187,7 @@ class Scorer:
         try:
             return arrays.numbers(column, item.buckets)
         except arrays.LengthError as error:
-            raise DataError(
+            raise data_error(
                 f'model "{self.definition.name}" takes {item.buckets:,} values of "{item.name}", and {error.rows:,} of'
                 " these rows have another number"
             ) from None
@@ -221,7 +221,7 @@ class Scorer:
         try:
             return self._learner.score(self.definition.task, group.artifact, x)
         except ValueError as error:  # what a network of the user's raised
-            raise DataError(f'model "{self.definition.name}" cannot predict: {error}') from None
+            raise data_error(f'model "{self.definition.name}" cannot predict: {error}') from None
 
     def _values(self, group: GroupModel, score: FloatArray) -> FloatArray:
         """Return the value or the class, as a number, for each of the L values of a label: (n, L)."""

@@ -21,6 +21,7 @@ from grouplearn.catalog.scoring import scorer_of
 from grouplearn.catalog.sql_forms import Prediction, SqlForm, prediction_of
 from grouplearn.errors import DataError, ModelExists
 from grouplearn.sqltext import identifier, literal
+from grouplearn.visible import visible_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,12 +153,17 @@ def create_objects(
         target = location.sql(suffix)
         # Names of a view without a database are looked up in its own, whatever that is called later.
         _create(con, f"CREATE VIEW {target} AS {views.view_sql(definition, model, None, suffix)}")
-        con.execute(f"COMMENT ON VIEW {target} IS {literal(views.comment(definition, suffix))}")
+        con.execute(f"COMMENT ON VIEW {target} IS {_shown(views.comment(definition, suffix))}")
     default = location.catalog.casefold() == current_database(con).casefold()
     database = None if default else location.catalog
     macro = location.sql("_predict")
     _create(con, macro_sql(definition, model, macro, form, database))
-    con.execute(f"COMMENT ON MACRO TABLE {macro} IS {literal(macro_comment(definition))}")
+    con.execute(f"COMMENT ON MACRO TABLE {macro} IS {_shown(macro_comment(definition))}")
+
+
+def _shown(comment: str) -> str:
+    """Return a comment as a literal, which COMMENT ON takes and no expression: people read it."""
+    return literal(visible_lines(comment))
 
 
 def _create(con: duckdb.DuckDBPyConnection, sql: str) -> None:

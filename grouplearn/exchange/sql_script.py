@@ -13,6 +13,7 @@ from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.predict_macro import macro_parameter, predict_select, threshold_default
 from grouplearn.catalog.schema import table
 from grouplearn.exchange.best import best_of
+from grouplearn.plan.amounts import on_one_line
 from grouplearn.sqltext import identifier, literal, qualified
 
 #: Rows of one INSERT.
@@ -45,9 +46,9 @@ def _script(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Iterator[str]
     definition, name = model.definition, model.location.name
     place = qualified(f"{name}_model")
     macro = identifier(f"{name}_predict")
-    title = " ".join(name.split())
+    title = on_one_line(name)
     yield f"-- Model {title} ({definition.learner}) for DuckDB 1.3 and later, made by grouplearn.\n"
-    yield f"-- After this script: FROM {' '.join(macro.split())}(any_table);\n"
+    yield f"-- After this script: FROM {on_one_line(macro)}(any_table);\n"
     yield f"BEGIN TRANSACTION;\nCREATE SCHEMA {place};\n"
     for part in ("models", *model.form.tables):
         yield from _table(con, model, part, place)

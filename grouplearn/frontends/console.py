@@ -20,6 +20,7 @@ from grouplearn.frontends import output
 from grouplearn.frontends.dbapi import Connection, pieces_of
 from grouplearn.frontends.interrupts import interruptible
 from grouplearn.frontends.scope import Scope
+from grouplearn.visible import visible_lines
 
 _EXPLAIN = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*explain\b", re.IGNORECASE | re.DOTALL)
 
@@ -83,7 +84,7 @@ class Console:
 
     def run_file(self, path: str) -> None:
         """Run a script of statements and dot commands."""
-        with self._reported(), Path(path).open(encoding="utf-8") as lines:
+        with self._reported(), Path(path).open(encoding="utf-8", newline="") as lines:  # texts keep their line ends
             script = list(lines)
         self.run_lines(script)
 
@@ -107,7 +108,7 @@ class Console:
         if self.echo:
             from grouplearn.frontends.colours import coloured
 
-            print(f"{coloured(text)}\n", flush=True)
+            print(f"{coloured(visible_lines(text))}\n", flush=True)
         began, before = time.perf_counter(), os.times()
         try:
             with interruptible(self.connection.interrupt, at_once=True):
@@ -165,7 +166,13 @@ def _located(connection: Connection, text: str, error: duckdb.Error, parameters:
 
 
 def explained(error: BaseException) -> str:
-    """Return the message of an error as a person reads it: of the file, not of the system call or the codec."""
+    """Return the message of an error as a person reads it: of the file, not of the system call or the codec; names in it may
+    hold anything.
+    """
+    return visible_lines(_message(error))
+
+
+def _message(error: BaseException) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f'Cannot read "{error.filename}": {error.strerror}'
     if isinstance(error, UnicodeDecodeError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from grouplearn.errors import did_you_mean
 from grouplearn.frontends import output
 from grouplearn.frontends.scope import Scope
+from grouplearn.visible import visible
 
 if TYPE_CHECKING:
     from grouplearn.frontends.console import Console
@@ -57,7 +59,7 @@ def _tables(console: Console, arguments: Sequence[str]) -> None:
         """,
         [pattern],
     ).fetchall()
-    _print_in_columns([name for (name,) in rows])
+    _print_in_columns([visible(name) for (name,) in rows])
 
 
 def _print_in_columns(names: Sequence[str]) -> None:
@@ -83,7 +85,7 @@ def _schema(console: Console, arguments: Sequence[str]) -> None:
         [pattern],
     ).fetchall()
     for (sql,) in rows:
-        print(sql.strip())
+        print(output.exactly(sql.strip(), sys.stdout))
 
 
 def _models(console: Console, _: Sequence[str]) -> None:

@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import contextlib
-import html
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,6 +28,8 @@ from grouplearn.frontends.model import Model
 from grouplearn.frontends.model_table import SHOWN_ROWS, find_model, ordered, relation_html, rendered
 from grouplearn.frontends.output import for_people, is_number, measures
 from grouplearn.frontends.scope import Scope
+from grouplearn.plan.gantt import text as escaped
+from grouplearn.visible import visible_lines
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -163,7 +164,7 @@ def _without_traceback() -> Iterator[None]:
 
 def _message_only(error: Error) -> Error:
     """Attach the hook by which an exception tells IPython how to show it."""
-    error._render_traceback_ = lambda: str(error).splitlines()  # type: ignore[attr-defined]
+    error._render_traceback_ = lambda: visible_lines(str(error)).split("\n")  # type: ignore[attr-defined]
     return error
 
 
@@ -239,7 +240,7 @@ class Answer:
         types = [str(kind) for kind in relation.types]
         has_more = len(rows) > SHOWN_ROWS
         ours = is_answer(statement)
-        text = str(for_people(first) if ours else first)
+        text = visible_lines(str(for_people(first) if ours else first))
         short = frozenset(measures(relation.columns, types) if ours else ())
         return cls(relation, text, relation.columns, types, rows[:SHOWN_ROWS], has_more, model, page, short)
 
@@ -254,10 +255,10 @@ class Answer:
         if self.page is not None:
             return self.page
         if self.names == ["plan"]:  # EXPLAIN: lines whose columns line up
-            return f"<pre>{html.escape(chr(10).join(row[0] or '' for row in self.rows))}</pre>"
+            return f"<pre>{escaped(chr(10).join(row[0] or '' for row in self.rows))}</pre>"
         heads = "".join(
-            f'<th style="text-align: left; padding: 2px 8px">{html.escape(name)}<br>'
-            f'<small style="font-weight: normal; opacity: 0.6">{html.escape(kind.lower())}</small></th>'
+            f'<th style="text-align: left; padding: 2px 8px">{escaped(name)}<br>'
+            f'<small style="font-weight: normal; opacity: 0.6">{escaped(kind.lower())}</small></th>'
             for name, kind in zip(self.names, self.types, strict=True)
         )
         body = "\n".join(self._row(row) for row in self.rows)
@@ -273,9 +274,9 @@ class Answer:
 
 def _cell(value: str | None, kind: str, most: int, is_rounded: bool) -> str:
     short = rounded(value) if is_rounded else value
-    shown = '<span style="opacity: 0.5">NULL</span>' if short is None else html.escape(shortened(short, most))
+    shown = '<span style="opacity: 0.5">NULL</span>' if short is None else escaped(shortened(short, most))
     side = "right" if is_number(kind) else "left"
-    hint = "" if short == value else f' title="{html.escape(value or "")}"'
+    hint = "" if short == value else f' title="{escaped(value or "")}"'
     return f'<td style="text-align: {side}; padding: 2px 8px; white-space: pre"{hint}>{shown}</td>'
 
 

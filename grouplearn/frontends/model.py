@@ -25,6 +25,7 @@ from grouplearn.frontends.dbapi import Connection
 from grouplearn.plan.judge import Judge
 from grouplearn.plan.outside import Outside
 from grouplearn.sqltext import identifier
+from grouplearn.visible import visible
 
 if TYPE_CHECKING:
     from grouplearn.frontends.plots import Plots
@@ -126,7 +127,7 @@ class Model:
         definition = self._stored.definition
         facts = self.overview().facts
         trials = f"{facts.groups:,} groups, {facts.trials:,} trials, {facts.failed:,} failed"
-        return f"<grouplearn.Model {self.name}: {definition.learner} of {definition.target_name}, {trials}>"
+        return visible(f"<grouplearn.Model {self.name}: {definition.learner} of {definition.target_name}, {trials}>")
 
     def _repr_html_(self) -> str:
         from grouplearn.frontends.model_table import rendered

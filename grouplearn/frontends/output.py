@@ -1,20 +1,25 @@
 """How the shell prints a result: DuckDB's own boxes, and text formats for other programs.
 
-Values become text inside DuckDB (``CAST(... AS VARCHAR)``, ``to_json``), so every type reads as DuckDB writes it.
+Values become text inside DuckDB (``CAST(... AS VARCHAR)``, ``to_json``), so every type reads as DuckDB writes it. What is hidden
+in them, or would be obeyed by a terminal, is made visible in what people read. CSV is exact unless it goes to a terminal; JSON is
+exact everywhere, as it has escapes of its own.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from typing import Any, TextIO
 
 import duckdb
 
 from grouplearn.sqltext import identifier
+from grouplearn.visible import in_json, visible, visible_lines
 
 Row = tuple[str | None, ...]
 
@@ -32,12 +37,24 @@ def print_relation(relation: duckdb.DuckDBPyRelation, layout: Format, is_plan: b
     """Print the rows of ``relation`` on standard output; a plan, when it is not for a program, as it is drawn."""
     if is_plan and layout.mode == "duckbox":
         for row in relation.fetchall():
-            print(row[-1])
+            print(visible_lines(row[-1]))
         print()
     elif layout.mode == "duckbox":
-        relation.show(max_rows=layout.max_rows, max_width=layout.max_width)
+        print(box_of(relation, layout))
     else:
         MODES[layout.mode](relation, sys.stdout)
+
+
+def box_of(relation: duckdb.DuckDBPyRelation, layout: Format) -> str:
+    """Return DuckDB's own box, in which it has made visible only some of what is hidden."""
+    with redirect_stdout(io.StringIO()) as drawn:
+        relation.show(max_rows=layout.max_rows, max_width=layout.max_width)
+    return visible_lines(drawn.getvalue()).removesuffix("\n")
+
+
+def exactly(text: str, out: TextIO) -> str:
+    """Return a text as a program needs it, or as a person does where ``out`` is a terminal."""
+    return visible_lines(text) if out.isatty() else text
 
 
 def for_people(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
@@ -66,9 +83,9 @@ def _texts(relation: duckdb.DuckDBPyRelation) -> Iterator[Row]:
 
 
 def _write_csv(relation: duckdb.DuckDBPyRelation, out: TextIO) -> None:
-    print(",".join(_csv_field(name) for name in relation.columns), file=out)
+    print(exactly(",".join(_csv_field(name) for name in relation.columns), out), file=out)
     for row in _texts(relation):
-        print(",".join(_csv_field(value) for value in row), file=out)
+        print(exactly(",".join(_csv_field(value) for value in row), out), file=out)
 
 
 def _csv_field(value: str | None) -> str:
@@ -83,7 +100,8 @@ def _csv_field(value: str | None) -> str:
 def _json_rows(relation: duckdb.DuckDBPyRelation) -> Iterator[str]:
     keys = [json.dumps(name, ensure_ascii=False) for name in relation.columns]
     for row in relation.project("CAST(to_json(COLUMNS(*)) AS VARCHAR)").iter_rows():
-        yield "{" + ",".join(f"{key}:{_json_value(value)}" for key, value in zip(keys, row, strict=True)) + "}"
+        values = (f"{key}:{_json_value(value)}" for key, value in zip(keys, row, strict=True))
+        yield in_json("{" + ",".join(values) + "}")
 
 
 def _json_value(value: str | None) -> str:
@@ -119,7 +137,7 @@ def _write_jsonlines(relation: duckdb.DuckDBPyRelation, out: TextIO) -> None:
 
 
 def _write_markdown(relation: duckdb.DuckDBPyRelation, out: TextIO) -> None:
-    header = [name.replace("|", "\\|").replace("\n", "<br>") for name in relation.columns]
+    header = [_markdown_cell(name) for name in relation.columns]
     rows = [[_markdown_cell(value) for value in row] for row in _texts(relation)]
     right = [is_number(kind) for kind in relation.types]
     widths = _widths([header, *rows])
@@ -131,7 +149,7 @@ def _write_markdown(relation: duckdb.DuckDBPyRelation, out: TextIO) -> None:
 
 
 def _markdown_cell(value: str | None) -> str:
-    return "" if value is None else value.replace("|", "\\|").replace("\n", "<br>")
+    return "" if value is None else visible_lines(value).replace("|", "\\|").replace("\n", "<br>")
 
 
 def _write_box(relation: duckdb.DuckDBPyRelation, out: TextIO) -> None:
@@ -149,17 +167,18 @@ def _write_box(relation: duckdb.DuckDBPyRelation, out: TextIO) -> None:
 
 
 def _one_line(value: str | None) -> str:
-    return "NULL" if value is None else value.replace("\r", "\\r").replace("\n", "\\n")
+    return "NULL" if value is None else visible(value)
 
 
 def _write_line(relation: duckdb.DuckDBPyRelation, out: TextIO) -> None:
-    width = max((_display_width(name) for name in relation.columns), default=0)
-    labels = [" " * (width - _display_width(name)) + name for name in relation.columns]
+    names = [visible(name) for name in relation.columns]
+    width = max(map(_display_width, names), default=0)
+    labels = [" " * (width - _display_width(name)) + name for name in names]
     for number, row in enumerate(_texts(relation)):
         if number:
             print(file=out)
         for label, value in zip(labels, row, strict=True):
-            print(f"{label} = {'NULL' if value is None else value}", file=out)
+            print(f"{label} = {'NULL' if value is None else visible_lines(value)}", file=out)
 
 
 def is_number(kind: Any) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from grouplearn.catalog.overview import Overview, Trial
 from grouplearn.errors import not_installed
 from grouplearn.plan.gantt import MOST_WORKERS, merged
+from grouplearn.visible import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,7 +39,7 @@ class Plots:
         axes, overview = _axes(ax), self._overview
         facts = overview.facts
         axes.set(xlabel="epoch", ylabel=overview.curve_name(facts.curve))
-        axes.set_title(f"{overview.stored.definition.name}: learning curves")
+        axes.set_title(f"{_plain(overview.stored.definition.name)}: learning curves")
         _whole_numbers(axes)
         if facts.modelled <= MOST_CURVES:
             self._draw_each(axes, overview.best(MOST_CURVES), 2 if facts.curve == "valid" else 1)
@@ -54,7 +55,7 @@ class Plots:
         """Draw the ``top`` features by their mean share of the importance in a group, with the range of the middle 80%."""
         found = self._overview.importance(top)[::-1]
         axes = _axes(ax, len(found))
-        axes.set_title(f"{self._overview.stored.definition.name}: importance")
+        axes.set_title(f"{_plain(self._overview.stored.definition.name)}: importance")
         axes.set(xlabel="share of importance")
         if not found:
             return _say(axes, "the learner has no importances")
@@ -66,14 +67,14 @@ class Plots:
         ]
         several = max(each.groups for each in found) > 1
         whiskers = {"alpha": 0.5, "ecolor": axes.xaxis.label.get_color()}  # black by default, on black pages too
-        axes.barh([each.feature for each in found], shares, xerr=ranges if several else None, error_kw=whiskers)
+        axes.barh([_plain(each.feature) for each in found], shares, xerr=ranges if several else None, error_kw=whiskers)
         return axes
 
     def schedule(self, ax: Axes | None = None) -> Axes:
         """Draw the schedule as it ran: a row per worker (48 at most), a bar per unit, a colour per group."""
         bars = self._overview.bars()
         axes = _axes(ax, len({bar.worker for bar in bars}))
-        axes.set_title(f"{self._overview.stored.definition.name}: schedule")
+        axes.set_title(f"{_plain(self._overview.stored.definition.name)}: schedule")
         axes.set(xlabel="seconds", ylabel="worker")
         end = max((bar.end for bar in bars), default=0.0)
         shown = merged((bar for bar in bars if bar.worker < MOST_WORKERS), end * _LEAST_SHARE)
@@ -86,13 +87,13 @@ class Plots:
             colour = f"C{places[bar.group] % _COLOURS}"
             drawn = axes.barh(bar.worker, bar.end - bar.start, left=bar.start, height=0.7, color=colour)
             if len(places) > _COLOURS and bar.end - bar.start > end * _LABELLED_SHARE:
-                axes.bar_label(drawn, [bar.label], label_type="center", color="black", fontsize="small")
+                axes.bar_label(drawn, [_plain(bar.label)], label_type="center", color="black", fontsize="small")
         axes.set_xlim(0, end)
         axes.set_yticks(sorted({bar.worker for bar in shown}))
         axes.invert_yaxis()
         if len(places) <= _COLOURS:
             names = {bar.group: bar.name for bar in bars}
-            swatches = [Patch(color=f"C{place}", label=names[group]) for group, place in places.items()]
+            swatches = [Patch(color=f"C{place}", label=_plain(names[group])) for group, place in places.items()]
             axes.legend(handles=swatches, fontsize="small", frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
         return axes
 
@@ -101,7 +102,7 @@ class Plots:
         for trial in trials:
             points = curves.get((trial.group, trial.config), [])
             if points:
-                label = self._overview.label(trial.keys, trial.level)
+                label = _plain(self._overview.label(trial.keys, trial.level))
                 values = [float("nan") if (value := point[column]) is None else value for point in points]
                 axes.plot([point[0] for point in points], values, label=label, marker=".")
 
@@ -114,6 +115,12 @@ class Plots:
             axes.set(ylabel=f"{self._overview.curve_name('train')} / its first")
         axes.fill_between(epochs, [row[1] for row in found], [row[3] for row in found], alpha=0.25, label="middle 80%")
         axes.plot(epochs, [row[2] for row in found], label=f"median of {max(row[4] for row in found):,} groups")
+
+
+def _plain(text: str) -> str:
+    """Return a name as matplotlib draws it letter by letter: between dollars it reads formulas, and it hides ``_labels``."""
+    shown = visible(text).replace("$", r"\$")
+    return f" {shown}" if shown.startswith("_") else shown
 
 
 def _axes(ax: Axes | None, rows: int | None = None) -> Axes:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from grouplearn.plan.amounts import on_one_line
 from grouplearn.plan.coefficients import pilot_ratio
+from grouplearn.plan.gantt import text as escaped
 
 if TYPE_CHECKING:
     from grouplearn.runtime.job import Progress, RunSummary, UnitResult
@@ -310,7 +311,5 @@ class _Line:
         return self.text
 
     def _repr_html_(self) -> str:
-        import html
-
         bar = f'<progress max="1" value="{self.share:.3f}"></progress> ' if self.share is not None else ""
-        return f"<div>{bar}<code>{html.escape(self.text)}</code></div>"
+        return f"<div>{bar}<code>{escaped(self.text)}</code></div>"

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from grouplearn.data.own_files import replace_file
 from grouplearn.errors import Error
+from grouplearn.frontends.console import explained
 from grouplearn.frontends.dbapi import connect
+from grouplearn.visible import in_file_name, visible
 
 USAGE = """\
 Usage: grouplearn report FILE MODEL [-o OUT]
@@ -46,12 +48,13 @@ def main(arguments: Sequence[str]) -> int:
             page = connection.model(request.model).report(request.out if request.named else None)
         if request.out is not None and not request.named:
             replace_file(request.out, page.encode(), mode=0o644)  # what a link of that name leads to stays as it is
-        print(page if request.out is None else f"{request.out}: {len(page.encode()) / 1000:,.0f} kB", flush=True)
+        written = f"{visible(str(request.out))}: {len(page.encode()) / 1000:,.0f} kB"
+        print(page if request.out is None else written, flush=True)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (Error, OSError) as error:
-        print(error, file=sys.stderr)
+        print(explained(error), file=sys.stderr)
         return 1
     return 0
 
@@ -69,5 +72,5 @@ def parse(arguments: Sequence[str]) -> Request | None:
     if len(words) != 2 or any(word.startswith("-") for word in words):
         return None
     database, model = words
-    file = out or f"{model.replace('/', '_').replace(chr(34), '')}.html"
+    file = out or f"{in_file_name(model.replace(chr(34), ''))}.html"
     return Request(database, model, None if file == "-" else Path(file), bool(out))

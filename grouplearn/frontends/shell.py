@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from grouplearn.errors import Error, did_you_mean
-from grouplearn.frontends.console import Console, Failed, Interrupted, Leave
+from grouplearn.frontends.console import Console, Failed, Interrupted, Leave, explained
 from grouplearn.frontends.dbapi import Connection, connect
 from grouplearn.frontends.output import MODES, Format
+from grouplearn.visible import visible
 
 SYNOPSIS = """\
 Usage: grouplearn [OPTIONS] [FILE [SQL]]
@@ -70,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = parse_arguments(words)
     except UsageError as error:
-        print(f'grouplearn: {error}\n{SYNOPSIS}\n"grouplearn -help" lists the options.', file=sys.stderr)
+        print(f'grouplearn: {visible(str(error))}\n{SYNOPSIS}\n"grouplearn -help" lists the options.', file=sys.stderr)
         return 2
     if options.show is not None:
         print(USAGE if options.show == "help" else versions(), end="\n" if options.show == "version" else "")
@@ -161,7 +162,7 @@ def _run(options: Options, open_database: Callable[[str, bool], Connection]) -> 
     try:
         console = Console(open_database, path, options.read_only, Format(options.mode), echo=options.echo)
     except (Error, OSError) as error:
-        print(error, file=sys.stderr)
+        print(explained(error), file=sys.stderr)
         return 1
     try:
         return _run_actions(console, options)

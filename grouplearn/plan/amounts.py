@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
+from grouplearn.visible import visible
+
+_SPACES = re.compile(r"(?:[ \t\n]|\r\n)+")
+
 
 def two_digits(value: float) -> float:
     """Return the value rounded to two digits."""
@@ -40,6 +46,6 @@ def counted(count: int, one: str, many: str | None = None) -> str:
 
 
 def on_one_line(text: str, most: int = 0) -> str:
-    """Return a text without line breaks, cut at ``most`` characters (0: not cut)."""
-    line = " ".join(text.split())
+    """Return a text without line breaks and hidden characters, cut at ``most`` characters (0: not cut)."""
+    line = visible(_SPACES.sub(" ", text).strip(" "))
     return line if not most or len(line) <= most else line[: most - 1] + "…"

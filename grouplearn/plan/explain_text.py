@@ -9,6 +9,7 @@ from grouplearn.plan.amounts import counted
 from grouplearn.plan.choose import Choice
 from grouplearn.plan.measured import Measured, comparison
 from grouplearn.plan.physical import PhysicalPlan
+from grouplearn.visible import visible
 
 
 def explain_text(physical: PhysicalPlan, choice: Choice, measured: Measured | None = None) -> list[str]:
@@ -42,7 +43,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _section(title: str, lines: Sequence[str]) -> list[str]:
-    return [title, *(f"  {line}" for line in lines)]
+    return [title, *(f"  {visible(line)}" for line in lines)]
 
 
 def _measured(measured: Measured) -> list[str]:

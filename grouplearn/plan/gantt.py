@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from grouplearn.plan.amounts import counted, rounded_seconds
+from grouplearn.visible import visible_lines
 
 #: Workers that are drawn, and pixels.
 MOST_WORKERS = 48
@@ -117,12 +118,8 @@ def merged(bars: Iterable[Bar], least: float) -> list[Bar]:
 
 
 def text(value: str) -> str:
-    """Return a value as text of XML: escaped, characters that XML cannot hold replaced."""
-    allowed = "".join(character if character in "\t\n\r" or character >= " " else "�" for character in value)
-    allowed = "".join(
-        "�" if "\ud800" <= character <= "\udfff" or character in "￾￿" else character for character in allowed
-    )
-    return html.escape(allowed)
+    """Return a value as text of XML: escaped, and what is hidden, or what XML cannot hold, made visible."""
+    return html.escape(visible_lines(value))
 
 
 def _name(worker: int) -> str:

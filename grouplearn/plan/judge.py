@@ -96,7 +96,7 @@ class Judge:
             raise TrainingError(_OUT_OF_MEMORY, hint=_LESS_MEMORY) from None
         location = _LOCATION.search(message)
         head = _KIND.sub("", message[: location.start()] if location else message).strip()
-        lines = [line for line in head.splitlines() if line.strip()]
+        lines = [line for line in head.split("\n") if line.strip()]
         span = (self._span(location, pieces) if location else None) or self._named_span(head, pieces)
         if "must appear in the GROUP BY clause" in head and not _groups(pieces):
             raise BindError(_AGGREGATE, text=self.text, span=span, hint=_AGGREGATE_HINT) from None

@@ -175,6 +175,29 @@ def test_our_errors_have_carets(run, statement, kind, caret):
     assert last_line(done.stdout) == "next"
 
 
+def test_names_that_a_terminal_would_obey_are_escaped_in_our_errors_and_plans(run):
+    name = "k\x1b]0;x\x07\x1b[2J\r\x9b\u202e$"
+    quoted = f'"{name}"'
+    made = f"CREATE TABLE t AS SELECT 'v\x1b[2J' AS {quoted}, 1.0 AS y FROM range(30);"
+    train = f"TRAIN MODEL n USING linear_regression PREDICT y FEATURES (y + 1 AS x) FROM t GROUP BY {quoted}"
+    for statement in (
+        train.replace("linear_regression", quoted),
+        f"{train} WITH ({quoted} = 1)",
+        f"DROP MODEL {quoted}",
+        f"SELECT predict('{name}', t) FROM t",
+    ):
+        done = run("-csv", "-noheader", "-c", made, "-c", statement)
+        assert "k\\x1b]0;x\\x07\\x1b[2J\\r\\x9b\\u202e$" in done.stderr, statement
+        assert not re.findall("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", done.stdout + done.stderr), statement
+    error = run("-c", made, "-c", f"{train} WITH ({quoted} = 1)").stderr.splitlines()
+    caret = next(number for number, line in enumerate(error) if set(line) == set(" ^"))
+    shown = error[caret - 1][error[caret].index("^") : error[caret].rindex("^") + 1]
+    assert shown == '"k\\x1b]0;x\\x07\\x1b[2J\\r\\x9b\\u202e$"'
+    plan = run("-list", "-noheader", "-c", made, "-c", f"EXPLAIN {train}")
+    assert plan.returncode == 0
+    assert not re.findall("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", plan.stdout)
+
+
 def test_errors_of_others_are_theirs(run):
     done = run("-c", f"{TABLE} SELECT nothere FROM t; {TRAIN}")
     assert 'Binder Error: Referenced column "nothere" not found' in done.stderr

@@ -14,7 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from grouplearn.catalog import prediction
-from grouplearn.errors import AccessRefused, BindError, Cancelled, DataError, Error, NotSupportedError, ParseError
+from grouplearn.errors import (
+    AccessRefused,
+    BindError,
+    Cancelled,
+    Error,
+    NotSupportedError,
+    ParseError,
+    data_error,
+)
 from grouplearn.frontends.native.arrow_frames import batch_of, packed_batch, packed_schema, schema_of
 from grouplearn.frontends.native.frames import PROTOCOL, Body, Channel, Kind, blob, text
 from grouplearn.frontends.native.remote import RemoteConnection, python_rows
@@ -23,6 +31,7 @@ from grouplearn.parser.parse import parse_piece
 from grouplearn.parser.statements import Listing, Nested, OurStatement
 from grouplearn.runtime.job import Progress
 from grouplearn.session import Session
+from grouplearn.visible import visible_lines
 
 #: Which part of a prediction is wanted: the numbers of ``udfs/native/predicting.cpp``.
 _ALL, _VALUE = 0, 1
@@ -177,7 +186,7 @@ def _part(found: Any, part: int, models: Any) -> Any:
         classifiers = found.field("probabilities").is_valid()
         if pc.any(classifiers).as_py():
             model = models.filter(classifiers)[0].as_py()
-            raise DataError(
+            raise data_error(
                 f'predict_value is for regression, and model "{model}" is a classifier: '
                 "predict() has its prediction and probabilities"
             )
@@ -191,6 +200,11 @@ def _field(found: Any, name: str) -> Any:
 
 def described(error: BaseException) -> tuple[str, str]:
     """Return DuckDB's name for the kind of an error, and the text that the user sees after it."""
+    kind, message = _kind_and_message(error)
+    return kind, visible_lines(message)
+
+
+def _kind_and_message(error: BaseException) -> tuple[str, str]:
     if isinstance(error, Cancelled | duckdb.InterruptException):
         return "INTERRUPT", str(error).removeprefix("INTERRUPT Error: ")
     if isinstance(error, ParseError):
