@@ -5,6 +5,8 @@
 #include "nested.cpp"
 #include "host.cpp"
 #include "sealing.cpp"
+#include "arrow_layout.cpp"
+#include "arrow_checks.cpp"
 #include "arrow_frames.cpp"
 #include "queries.cpp"
 #include "carrying.cpp"

@@ -1,11 +1,14 @@
 // Arrow arrays as bytes: the layout of Arrow's columnar format 1.5, without IPC's flatbuffers.
 #include "arrow_frames.hpp"
 
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <vector>
 
+#include "arrow_checks.hpp"
+#include "arrow_layout.hpp"
 #include "duckdb/common/arrow/arrow.hpp"
 
 namespace grouplearn {
@@ -14,99 +17,10 @@ namespace {
 constexpr uint64_t ABSENT = ~uint64_t(0);
 constexpr size_t ALIGNMENT = 64;
 
-size_t Bits(size_t count) {
-	return (count + 7) / 8;
-}
-
-//! Bytes of a value of a type of fixed width, by Arrow's format string; 0 for all other types.
-size_t Width(const char *format) {
-	switch (format[0]) {
-	case 'c':
-	case 'C':
-		return 1;
-	case 's':
-	case 'S':
-	case 'e':
-		return 2;
-	case 'i':
-	case 'I':
-	case 'f':
-		return 4;
-	case 'l':
-	case 'L':
-	case 'g':
-		return 8;
-	case 'w':
-		return std::strtoul(format + 2, nullptr, 10);
-	case 'd': {
-		auto comma = std::strrchr(format, ',');
-		bool three = std::strchr(format, ',') != comma; // d:precision,scale[,bits]
-		return three ? std::strtoul(comma + 1, nullptr, 10) / 8 : 16;
+void CheckDepth(int depth) {
+	if (depth > DEEPEST) {
+		throw Failure {"Invalid Input", "grouplearn: a type is nested more than " + std::to_string(DEEPEST) + " levels deep"};
 	}
-	case 't':
-		break;
-	default:
-		return 0;
-	}
-	switch (format[1]) {
-	case 'd':
-		return format[2] == 'D' ? 4 : 8;
-	case 't':
-		return format[2] == 's' || format[2] == 'm' ? 4 : 8;
-	case 'i':
-		return format[2] == 'M' ? 4 : format[2] == 'D' ? 8 : 16;
-	default:
-		return 8; // timestamps, durations
-	}
-}
-
-template <class T>
-size_t Last(const ArrowArray &array, size_t count) {
-	auto offsets = static_cast<const T *>(array.buffers[1]);
-	return offsets && count ? size_t(offsets[count]) : 0;
-}
-
-//! Bytes of the buffers after the validity of a type of variable width or of nested values.
-size_t VariableBytes(const char *format, const ArrowArray &array, int64_t buffer, size_t count) {
-	switch (format[0]) {
-	case 'u':
-	case 'z':
-		return buffer == 1 ? (count + 1) * 4 : Last<int32_t>(array, count);
-	case 'U':
-	case 'Z':
-		return buffer == 1 ? (count + 1) * 8 : Last<int64_t>(array, count);
-	case 'v': // views: the views, the buffers they point into, the sizes of these
-		if (buffer == 1) {
-			return count * 16;
-		}
-		if (buffer == array.n_buffers - 1) {
-			return size_t(array.n_buffers - 3) * 8;
-		}
-		return size_t(static_cast<const int64_t *>(array.buffers[array.n_buffers - 1])[buffer - 2]);
-	case '+':
-		switch (format[1]) {
-		case 'L':
-			return (count + 1) * 8;
-		case 'v': // list views: offsets, then sizes
-			return count * (format[2] == 'L' ? 8 : 4);
-		default:
-			return (count + 1) * 4; // lists and maps
-		}
-	default:
-		throw Failure {"Not implemented", std::string("grouplearn: an Arrow type cannot be sent: ") + format};
-	}
-}
-
-size_t BufferBytes(const char *format, const ArrowArray &array, int64_t buffer) {
-	size_t count = size_t(array.length + array.offset);
-	if (format[0] == '+' && format[1] == 'u') { // unions have no validity: type ids, then offsets of dense ones
-		return buffer == 0 ? count : count * 4;
-	}
-	if (buffer == 0 || format[0] == 'b') {
-		return Bits(count);
-	}
-	auto width = Width(format);
-	return width ? width * count : VariableBytes(format, array, buffer, count);
 }
 
 size_t MetadataBytes(const char *metadata) {
@@ -133,14 +47,26 @@ struct Buffer {
 	const void *data;
 	size_t size;
 	size_t position;
-	//! Of values of fixed width among which there are NULLs: the width, the rows and their validity.
+	//! Of values of fixed width: the width, 0 of bits; their rows and, if there are NULLs among them, their validity.
 	size_t width;
 	size_t rows;
 	const uint8_t *validity;
 };
 
-//! Zeroes the values of NULLs, which the database leaves as its memory happens to be.
+//! Zeroes what the database leaves as its memory happens to be: the values of NULLs, and bits after the last row.
 void Blank(char *values, const Buffer &buffer) {
+	if (!buffer.width && buffer.rows % 8) {
+		values[buffer.rows / 8] &= char((1 << buffer.rows % 8) - 1);
+	}
+	if (!buffer.validity) {
+		return;
+	}
+	if (!buffer.width) {
+		for (size_t byte = 0; byte < buffer.size; byte++) {
+			values[byte] &= char(buffer.validity[byte]);
+		}
+		return;
+	}
 	for (size_t row = 0; row < buffer.rows; row++) {
 		if (!(buffer.validity[row / 8] >> (row % 8) & 1)) {
 			std::memset(values + row * buffer.width, 0, buffer.width);
@@ -154,7 +80,8 @@ public:
 	std::vector<Buffer> pieces;
 	size_t total = 0;
 
-	void Add(const ArrowSchema &schema, const ArrowArray &array) {
+	void Add(const ArrowSchema &schema, const ArrowArray &array, int depth = 1) {
+		CheckDepth(depth);
 		header.Number<int64_t>(array.length).Number<int64_t>(array.null_count).Number<int64_t>(array.offset);
 		header.Number<int64_t>(array.n_buffers).Number<int64_t>(array.n_children);
 		header.Number<int64_t>(array.dictionary ? 1 : 0);
@@ -162,10 +89,10 @@ public:
 			AddBuffer(schema.format, array, buffer);
 		}
 		for (int64_t child = 0; child < array.n_children; child++) {
-			Add(*schema.children[child], *array.children[child]);
+			Add(*schema.children[child], *array.children[child], depth + 1);
 		}
 		if (array.dictionary) {
-			Add(*schema.dictionary, *array.dictionary);
+			Add(*schema.dictionary, *array.dictionary, depth + 1);
 		}
 	}
 
@@ -175,11 +102,27 @@ private:
 		auto size = data ? BufferBytes(format, array, buffer) : 0;
 		header.Number<uint64_t>(data ? total : ABSENT).Number<uint64_t>(size);
 		if (data) {
-			auto width = buffer == 1 ? Width(format) : 0;
-			auto validity = width && array.null_count ? static_cast<const uint8_t *>(array.buffers[0]) : nullptr;
-			pieces.push_back({data, size, total, width, validity ? size / width : 0, validity});
+			auto rows = size_t(array.length + array.offset);
+			bool is_union = format[0] == '+' && format[1] == 'u', is_bits = format[0] == 'b' || (buffer == 0 && !is_union);
+			auto width = buffer == 1 ? FixedWidth(format) : 0;
+			bool has_nulls = buffer == 1 && array.null_count && (width || is_bits);
+			auto validity = has_nulls ? static_cast<const uint8_t *>(array.buffers[0]) : nullptr;
+			pieces.push_back({data, size, total, width, width || is_bits ? rows : 0, validity});
 			total += (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 		}
+	}
+};
+
+//! Where the buffers of a BATCH lie.
+struct Data {
+	const char *begin;
+	size_t size;
+
+	const char *Found(uint64_t position, uint64_t bytes) const {
+		if (position > size || bytes > size - position || position % alignof(uint64_t)) {
+			RefuseFrame("a buffer outside of the message");
+		}
+		return begin + position;
 	}
 };
 
@@ -200,36 +143,51 @@ void ReleaseRoot(ArrowArray *array) {
 	array->release = nullptr;
 }
 
-void UnpackNode(Holder &holder, Reader &header, const char *data, ArrowArray &array) {
+int64_t Count(Reader &header, int64_t least) {
+	auto count = header.Number<int64_t>();
+	if (count < least || count > INT32_MAX) {
+		RefuseFrame("a wrong count");
+	}
+	return count;
+}
+
+void UnpackNode(Holder &holder, Reader &header, const Data &data, const ArrowSchema &schema, ArrowArray &array) {
 	array = {};
-	array.length = header.Number<int64_t>();
-	array.null_count = header.Number<int64_t>();
-	array.offset = header.Number<int64_t>();
-	array.n_buffers = header.Number<int64_t>();
-	array.n_children = header.Number<int64_t>();
-	bool dictionary = header.Number<int64_t>() != 0;
 	array.release = ReleaseChild;
+	array.length = Count(header, 0);
+	array.null_count = Count(header, -1);
+	array.offset = Count(header, 0);
+	array.n_buffers = Count(header, 0);
+	array.n_children = Count(header, 0);
+	bool dictionary = header.Number<int64_t>() != 0;
+	if (array.null_count > array.length || array.n_buffers != BufferCount(schema) || array.n_children != schema.n_children ||
+	    dictionary != (schema.dictionary != nullptr)) {
+		RefuseFrame("an array of another type");
+	}
 	std::vector<const void *> buffers;
+	std::vector<size_t> sizes;
 	for (int64_t buffer = 0; buffer < array.n_buffers; buffer++) {
-		auto position = header.Number<uint64_t>();
-		header.Number<uint64_t>();
-		buffers.push_back(position == ABSENT ? nullptr : data + position);
+		auto position = header.Number<uint64_t>(), size = header.Number<uint64_t>();
+		bool absent = position == ABSENT;
+		buffers.push_back(absent ? nullptr : data.Found(position, size));
+		sizes.push_back(absent ? 0 : size);
 	}
 	holder.buffers.push_back(std::move(buffers));
 	array.buffers = holder.buffers.back().data();
-	auto make = [&] {
+	auto make = [&](const ArrowSchema &of) {
 		holder.arrays.emplace_back(new ArrowArray());
 		auto made = holder.arrays.back().get();
-		UnpackNode(holder, header, data, *made);
+		UnpackNode(holder, header, data, of, *made);
 		return made;
 	};
 	std::vector<ArrowArray *> children;
 	for (int64_t child = 0; child < array.n_children; child++) {
-		children.push_back(make());
+		children.push_back(make(*schema.children[child]));
 	}
 	holder.children.push_back(std::move(children));
 	array.children = holder.children.back().data();
-	array.dictionary = dictionary ? make() : nullptr;
+	array.dictionary = dictionary ? make(*schema.dictionary) : nullptr;
+	CheckArray(schema, array, sizes);
 }
 
 void ReleaseSchema(ArrowSchema *schema) {
@@ -254,18 +212,49 @@ char *Copied(const std::string &text) {
 	return copy;
 }
 
-} // namespace
+void UnpackSchema(Reader &from, ArrowSchema &schema, int depth) {
+	CheckDepth(depth);
+	schema = {};
+	schema.release = ReleaseSchema;
+	schema.format = Copied(from.Text());
+	schema.name = Copied(from.Text());
+	auto metadata = from.Text();
+	schema.metadata = metadata.empty() ? nullptr : Copied(metadata);
+	schema.flags = from.Number<int64_t>();
+	auto children = Count(from, 0);
+	bool dictionary = from.Number<int64_t>() != 0;
+	if (size_t(children) > from.Left()) {
+		RefuseFrame("more children than there is room for");
+	}
+	schema.children = new ArrowSchema *[size_t(children)];
+	for (int64_t child = 0; child < children; child++) {
+		schema.children[schema.n_children++] = new ArrowSchema();
+		UnpackSchema(from, *schema.children[child], depth + 1);
+	}
+	if (dictionary) {
+		schema.dictionary = new ArrowSchema();
+		UnpackSchema(from, *schema.dictionary, depth + 1);
+	}
+	CheckSchema(schema, metadata);
+}
 
-void PackSchema(const ArrowSchema &schema, Writer &into) {
+void PackSchema(const ArrowSchema &schema, Writer &into, int depth) {
+	CheckDepth(depth);
 	into.Text(schema.format).Text(schema.name ? schema.name : "");
 	into.Text(std::string(schema.metadata ? schema.metadata : "", MetadataBytes(schema.metadata)));
 	into.Number<int64_t>(schema.flags).Number<int64_t>(schema.n_children).Number<int64_t>(schema.dictionary ? 1 : 0);
 	for (int64_t child = 0; child < schema.n_children; child++) {
-		PackSchema(*schema.children[child], into);
+		PackSchema(*schema.children[child], into, depth + 1);
 	}
 	if (schema.dictionary) {
-		PackSchema(*schema.dictionary, into);
+		PackSchema(*schema.dictionary, into, depth + 1);
 	}
+}
+
+} // namespace
+
+void PackSchema(const ArrowSchema &schema, Writer &into) {
+	PackSchema(schema, into, 1);
 }
 
 std::string PackArray(const ArrowSchema &schema, const ArrowArray &array) {
@@ -283,33 +272,33 @@ std::string PackArray(const ArrowSchema &schema, const ArrowArray &array) {
 	return packed;
 }
 
-void UnpackSchema(Reader &from, ArrowSchema &schema) {
-	schema = {};
-	schema.format = Copied(from.Text());
-	schema.name = Copied(from.Text());
-	auto metadata = from.Text();
-	schema.metadata = metadata.empty() ? nullptr : Copied(metadata);
-	schema.flags = from.Number<int64_t>();
-	auto children = from.Number<int64_t>();
-	bool dictionary = from.Number<int64_t>() != 0;
-	schema.release = ReleaseSchema;
-	schema.children = new ArrowSchema *[size_t(children)];
-	for (; schema.n_children < children; schema.n_children++) {
-		schema.children[schema.n_children] = new ArrowSchema();
-		UnpackSchema(from, *schema.children[schema.n_children]);
+std::string Shape(const ArrowSchema &schema) {
+	std::string shape = schema.format;
+	for (int64_t child = 0; child < schema.n_children; child++) {
+		shape += (child ? "," : "(") + Shape(*schema.children[child]);
 	}
-	if (dictionary) {
-		schema.dictionary = new ArrowSchema();
-		UnpackSchema(from, *schema.dictionary);
+	return shape + (schema.n_children ? ")" : "") + (schema.dictionary ? "[" + Shape(*schema.dictionary) + "]" : "");
+}
+
+void UnpackSchema(Reader &from, ArrowSchema &schema) {
+	try {
+		UnpackSchema(from, schema, 1);
+	} catch (const Failure &) {
+		ReleaseSchema(&schema);
+		throw;
 	}
 }
 
-void UnpackArray(std::string bytes, ArrowArray &array) {
+void UnpackArray(std::string bytes, const ArrowSchema &schema, ArrowArray &array) {
 	std::unique_ptr<Holder> holder(new Holder());
 	holder->bytes = std::move(bytes);
 	Reader header(holder->bytes);
 	auto start = header.Number<uint64_t>();
-	UnpackNode(*holder, header, holder->bytes.data() + start, array);
+	auto size = holder->bytes.size();
+	if (start > size || start % alignof(uint64_t)) {
+		RefuseFrame("no place for its buffers");
+	}
+	UnpackNode(*holder, header, {holder->bytes.data() + start, size - start}, schema, array);
 	array.private_data = holder.release();
 	array.release = ReleaseRoot;
 }

@@ -14,8 +14,11 @@ void PackSchema(const ArrowSchema &schema, Writer &into);
 //! Descriptions of all arrays, depth first, then their buffers, each at a multiple of 64 bytes.
 std::string PackArray(const ArrowSchema &schema, const ArrowArray &array);
 
-//! Trees whose buffers lie in ``bytes``, which they own. Their ``release`` frees them.
+//! Trees whose buffers lie in ``bytes``, which they own. Their ``release`` frees them. Throw Failure for what is not what it says.
 void UnpackSchema(Reader &from, ArrowSchema &schema);
-void UnpackArray(std::string bytes, ArrowArray &array);
+void UnpackArray(std::string bytes, const ArrowSchema &schema, ArrowArray &array);
+
+//! The types in a schema by Arrow's words: ``+s(u,+l(g))``.
+std::string Shape(const ArrowSchema &schema);
 
 } // namespace grouplearn

@@ -12,6 +12,9 @@ namespace {
 //! Which part of a prediction a function returns; grouplearn/frontends/native/serving.py has the same numbers.
 enum class Part : uint64_t { ALL = 0, VALUE = 1, PROBABILITY = 2 };
 
+//! PredictionType in Arrow's words.
+constexpr const char *PREDICTION_SHAPE = "+s(+s(u,g,g,+m(+s(u,g)),u,i,+l(g)))";
+
 struct Predicting {
 	Instance *instance;
 	Part part;
@@ -54,9 +57,16 @@ void Predict(duckdb_function_info info, duckdb_data_chunk rows, duckdb_vector re
 		Reader reader(answer.body);
 		auto described = reader.Text();
 		Reader schema(described);
-		auto chunk = UnpackChunk(line->connection, schema, reader.Rest());
-		duckdb_vector_reference_vector(result, duckdb_data_chunk_get_vector(chunk, 0));
+		auto shape = wanted.part == Part::ALL ? PREDICTION_SHAPE : "+s(g)";
+		auto chunk = UnpackChunk(line->connection, schema, reader.Rest(), shape);
+		bool all = duckdb_data_chunk_get_size(chunk) == duckdb_data_chunk_get_size(rows);
+		if (all) {
+			duckdb_vector_reference_vector(result, duckdb_data_chunk_get_vector(chunk, 0));
+		}
 		duckdb_destroy_data_chunk(&chunk);
+		if (!all) {
+			throw Failure {"IO", "grouplearn: predictions of other rows than were asked for"};
+		}
 	} catch (const Failure &failure) {
 		line.reset();
 		Raise(failure);

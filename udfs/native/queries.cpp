@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <thread>
 
 #include "arrow_frames.hpp"
@@ -151,13 +152,16 @@ std::string PackArguments(const Connection &connection, duckdb_data_chunk argume
 	return PackChunk(options.handle, arguments, types.handles, names, schema);
 }
 
-duckdb_data_chunk UnpackChunk(const Connection &connection, Reader &schema, std::string batch) {
+duckdb_data_chunk UnpackChunk(const Connection &connection, Reader &schema, std::string batch, const char *shape) {
 	Schema described;
 	UnpackSchema(schema, described.arrow);
+	if (std::strncmp(described.arrow.format, "+s", 3) || (shape && Shape(described.arrow) != shape)) {
+		throw Failure {"IO", "grouplearn: rows of other types than were asked for: " + Shape(described.arrow)};
+	}
 	duckdb_arrow_converted_schema converted = nullptr;
 	Check(duckdb_schema_from_arrow(connection.handle, &described.arrow, &converted));
 	Array array;
-	UnpackArray(std::move(batch), array.arrow);
+	UnpackArray(std::move(batch), described.arrow, array.arrow);
 	duckdb_data_chunk chunk = nullptr;
 	auto error = duckdb_data_chunk_from_arrow(connection.handle, &array.arrow, converted, &chunk);
 	duckdb_destroy_arrow_converted_schema(&converted);

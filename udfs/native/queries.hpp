@@ -49,7 +49,7 @@ std::string PackChunk(duckdb_arrow_options options, duckdb_data_chunk chunk, std
 std::string PackArguments(const Connection &connection, duckdb_data_chunk arguments, std::vector<const char *> names,
                           std::string &schema);
 
-//! The chunk that a SCHEMA and a BATCH make; destroy it.
-duckdb_data_chunk UnpackChunk(const Connection &connection, Reader &schema, std::string batch);
+//! The chunk that a SCHEMA and a BATCH make; destroy it. Throws Failure where ``shape`` is given and not that of the schema.
+duckdb_data_chunk UnpackChunk(const Connection &connection, Reader &schema, std::string batch, const char *shape = nullptr);
 
 } // namespace grouplearn

@@ -10,11 +10,14 @@ import ctypes
 import itertools
 import struct
 import sys
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from grouplearn.frontends.native.frames import Body, blob
+from grouplearn.frontends.native.arrow_checks import DEEPEST, Array, Layout, check_array, check_counts, width
+from grouplearn.frontends.native.frames import Body, Malformed, blob
 
 _ABSENT = -1
 _ALIGNMENT = 64
@@ -79,28 +82,64 @@ _RELEASE_ARRAY, _RELEASE_CHILD = _ReleaseArray(_release_array), _ReleaseArray(_r
 _RELEASE_SCHEMA = _ReleaseSchema(_release_schema)
 
 
-def schema_of(content: bytes | bytearray | memoryview) -> pa.Schema:
-    """Return the schema that a SCHEMA body describes."""
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What a SCHEMA body describes: the schema, and its types as its batches have them."""
+
+    schema: pa.Schema
+    layout: Layout
+
+
+def described(content: bytes | bytearray | memoryview) -> Described:
+    """Return what a SCHEMA body describes; raises Malformed."""
+    return _described(bytes(content))
+
+
+@lru_cache(maxsize=32)  # the chunks of a query have one
+def _described(content: bytes) -> Described:
     kept: list[Any] = []
     root = _schema_node(Body(content), kept)
-    return pa.Schema._import_from_c(ctypes.addressof(root))
+    layout = _layout(root)
+    return Described(pa.Schema._import_from_c(ctypes.addressof(root)), layout)
 
 
-def _schema_node(body: Body, kept: list[Any]) -> Any:
+def _schema_node(body: Body, kept: list[Any], depth: int = 1) -> Any:
+    if depth > DEEPEST:
+        raise Malformed(f"a type is nested more than {DEEPEST} levels deep")
     node = _ArrowSchema()
     node.format, node.name = bytes(body.blob()), bytes(body.blob())
     metadata = bytes(body.blob())
     if metadata:
+        _check_metadata(metadata)
         kept.append(ctypes.create_string_buffer(metadata, len(metadata)))
         node.metadata = ctypes.addressof(kept[-1])
-    node.flags, node.n_children, dictionary = body.number(), body.number(), body.number()
-    children = [_schema_node(body, kept) for _ in range(node.n_children)]
+    node.flags, node.n_children, dictionary = body.numbers(3)
+    if not 0 <= node.n_children <= body.left():
+        raise Malformed("more children than there is room for")
+    children = [_schema_node(body, kept, depth + 1) for _ in range(node.n_children)]
     node.children = _pointers(_ArrowSchema, children, kept)
     if dictionary:
-        node.dictionary = ctypes.pointer(_schema_node(body, kept))
+        node.dictionary = ctypes.pointer(_schema_node(body, kept, depth + 1))
     node.release = _RELEASE_SCHEMA
     kept.append(node)
     return node
+
+
+def _check_metadata(metadata: bytes) -> None:
+    pairs, at = int.from_bytes(metadata[:4], sys.byteorder, signed=True), 4
+    if not 0 <= pairs <= len(metadata):
+        raise Malformed("metadata with a wrong count")
+    for _ in range(2 * pairs):
+        size = int.from_bytes(metadata[at : at + 4], sys.byteorder, signed=True)
+        at += 4 + size
+        if size < 0 or at > len(metadata):
+            raise Malformed("metadata with a wrong size")
+
+
+def _layout(node: Any) -> Layout:
+    children = tuple(_layout(node.children[child].contents) for child in range(node.n_children))
+    dictionary = _layout(node.dictionary.contents) if node.dictionary else None
+    return Layout(str(node.format, "ascii", "replace"), children, dictionary)
 
 
 def _pointers(kind: Any, children: list[Any], kept: list[Any]) -> Any:
@@ -109,33 +148,65 @@ def _pointers(kind: Any, children: list[Any], kept: list[Any]) -> Any:
     return pointers
 
 
-def batch_of(content: bytearray | memoryview, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the batch that a BATCH body holds; its arrays lie in ``content``."""
+def batch_of(content: bytearray, of: Described) -> pa.RecordBatch:
+    """Return the batch that a BATCH body holds; its arrays lie in ``content``. Raises Malformed for what is none."""
     body = Body(content)
-    data = ctypes.addressof(ctypes.c_char.from_buffer(content)) + body.number()
+    start = body.number()
+    if not 0 <= start <= len(content):
+        raise Malformed("no place for the buffers")
     kept: list[Any] = [content]
-    root = _array_node(body, data, kept)
+    root, rows = _array_node(body, memoryview(content)[start:], of.layout, kept)
+    if root.offset or any(root.children[child].contents.length != rows for child in range(root.n_children)):
+        raise Malformed("columns of several lengths")
     number = next(_Owned.numbers)
     _Owned.arrays[number] = kept
     root.private_data, root.release = number, _RELEASE_ARRAY
-    return pa.RecordBatch._import_from_c(ctypes.addressof(root), schema)
+    return pa.RecordBatch._import_from_c(ctypes.addressof(root), of.schema)
 
 
-def _array_node(body: Body, data: int, kept: list[Any]) -> Any:
+def _array_node(body: Body, data: memoryview, layout: Layout, kept: list[Any]) -> tuple[Any, int]:
+    """Return an array of that type and its length."""
     node = _ArrowArray()
-    node.length, node.null_count, node.offset = body.number(), body.number(), body.number()
-    node.n_buffers, node.n_children, dictionary = body.number(), body.number(), body.number()
-    places = [(body.number(), body.number())[0] for _ in range(node.n_buffers)]
-    addresses = [None if place == _ABSENT else data + place for place in places]
-    node.buffers = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
+    length, null_count, offset, n_buffers, n_children, dictionary = body.numbers(6)
+    check_counts((length, null_count + 1, length - null_count, offset, n_buffers, n_children))
+    if n_children != len(layout.children) or bool(dictionary) != (layout.dictionary is not None):
+        raise Malformed("an array of another type")
+    if not layout.has_buffers(n_buffers) or n_buffers > body.left():
+        raise Malformed("an array with other buffers")
+    node.length, node.null_count, node.offset = length, null_count, offset
+    node.n_buffers, node.n_children = n_buffers, n_children
+    places = body.numbers(2 * n_buffers)
+    buffers = tuple(itertools.starmap(partial(_buffer, data), zip(places[::2], places[1::2], strict=True)))
+    node.buffers = (ctypes.c_void_p * max(1, n_buffers))(*map(_address, buffers))
     kept.append(node.buffers)
-    children = [_array_node(body, data, kept) for _ in range(node.n_children)]
-    node.children = _pointers(_ArrowArray, children, kept)
-    if dictionary:
-        node.dictionary = ctypes.pointer(_array_node(body, data, kept))
+    children = [_array_node(body, data, child, kept) for child in layout.children]
+    node.children = _pointers(_ArrowArray, [child for child, _ in children], kept)
+    entries = -1
+    if layout.dictionary is not None:
+        below, entries = _array_node(body, data, layout.dictionary, kept)
+        node.dictionary = ctypes.pointer(below)
+    check_array(layout, Array(length, null_count, offset, buffers, tuple(each for _, each in children), entries))
     node.release = _RELEASE_CHILD
     kept.append(node)
-    return node
+    return node, length
+
+
+def _buffer(data: memoryview, position: int, size: int) -> memoryview | None:
+    if position == _ABSENT:
+        return None
+    if not (0 <= position <= len(data) and 0 <= size <= len(data) - position) or position % 8:
+        raise Malformed("a buffer outside of the message")
+    return data[position : position + size]
+
+
+def _address(buffer: memoryview | None) -> int | None:
+    if buffer is None:
+        return None
+    return ctypes.addressof(ctypes.c_char.from_buffer(buffer)) if len(buffer) else ctypes.addressof(_NOTHING)
+
+
+#: Where buffers without bytes lie.
+_NOTHING = ctypes.create_string_buffer(_ALIGNMENT)
 
 
 def packed_schema(schema: pa.Schema) -> bytes:
@@ -213,23 +284,6 @@ class _Packing:
             self._total += _padded(size)
 
 
-_WIDTHS = dict(zip("cCsSeiIflLg", (1, 1, 2, 2, 2, 4, 4, 4, 8, 8, 8), strict=True))
-_WIDTHS |= {"tdD": 4, "tdm": 8, "tts": 4, "ttm": 4, "ttu": 8, "ttn": 8, "tiM": 4, "tiD": 8, "tin": 16}
-
-
-def _width(kind: str) -> int:
-    """Return the bytes of a value of a type of fixed width, by Arrow's format string; 0 for all other types."""
-    match kind[0]:
-        case "w":
-            return int(kind[2:])
-        case "d":
-            numbers = kind[2:].split(",")
-            return int(numbers[2]) // 8 if len(numbers) > 2 else 16
-        case "t":
-            return _WIDTHS.get(kind, 8)  # timestamps and durations have a unit and a zone after their letter
-    return _WIDTHS.get(kind, 0)
-
-
 def buffer_bytes(kind: str, array: Any, number: int) -> int:
     """Return the size of a buffer, which C structures do not have: the rows of the type's layout, and the last offset."""
     count = array.length + array.offset
@@ -237,9 +291,8 @@ def buffer_bytes(kind: str, array: Any, number: int) -> int:
         return int(count * (1 if number == 0 else 4))
     if number == 0 or kind == "b":
         return int(-(-count // 8))
-    width = _width(kind)
-    if width:
-        return int(width * count)
+    if (fixed := width(kind)) > 0:
+        return int(fixed * count)
     if kind in ("+l", "+m", "u", "z", "+L", "U", "Z"):
         offset = 8 if kind in ("+L", "U", "Z") else 4
         size = (count + 1) * offset

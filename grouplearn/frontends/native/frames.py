@@ -110,8 +110,11 @@ class Body:
 
     def number(self) -> int:
         """Return the next number of eight bytes."""
-        (value,) = struct.unpack("=q", self._take(8))
-        return int(value)
+        return self.numbers(1)[0]
+
+    def numbers(self, count: int) -> tuple[int, ...]:
+        """Return the next so many numbers of eight bytes."""
+        return struct.unpack(f"={count}q", self._take(8 * count))
 
     def blob(self) -> memoryview:
         """Return the next bytes that have their length before them."""

@@ -19,7 +19,7 @@ import duckdb
 import pyarrow as pa
 
 from grouplearn.errors import cells
-from grouplearn.frontends.native.arrow_frames import batch_of, packed_batch, packed_schema, schema_of
+from grouplearn.frontends.native.arrow_frames import Described, batch_of, described, packed_batch, packed_schema
 from grouplearn.frontends.native.frames import Channel, blob, text
 from grouplearn.frontends.native.frames import Kind as Frame
 from grouplearn.parser.tokens import Kind, lex
@@ -110,11 +110,11 @@ class RemoteConnection:
             raise error_of(body.decode())
         if kind is Frame.END:
             return pa.schema([]), iter(())
-        schema = schema_of(body)
-        batches = self._batches(schema)
-        return schema, batches if flags & _STREAMED else iter(list(batches))
+        rows = described(body)
+        batches = self._batches(rows)
+        return rows.schema, batches if flags & _STREAMED else iter(list(batches))
 
-    def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def _batches(self, rows: Described) -> Iterator[pa.RecordBatch]:
         ended = False
         try:
             while True:
@@ -124,7 +124,7 @@ class RemoteConnection:
                     if kind is Frame.ERROR:
                         raise error_of(body.decode())
                     return
-                yield batch_of(body, schema)
+                yield batch_of(body, rows)
         finally:
             while not ended:  # the reader has enough, and the next request's answer comes after these rows
                 ended = self._channel.receive()[0] is not Frame.BATCH

@@ -23,7 +23,8 @@ from grouplearn.errors import (
     ParseError,
     data_error,
 )
-from grouplearn.frontends.native.arrow_frames import batch_of, packed_batch, packed_schema, schema_of
+from grouplearn.frontends.native.arrow_frames import batch_of, packed_batch, packed_schema
+from grouplearn.frontends.native.arrow_frames import described as described_rows
 from grouplearn.frontends.native.frames import PROTOCOL, Body, Channel, Kind, blob, text
 from grouplearn.frontends.native.remote import RemoteConnection, python_rows
 from grouplearn.frontends.progress import choose_progress
@@ -169,14 +170,14 @@ def _values(body: Body) -> dict[str, Any] | None:
     schema = body.blob()
     if not schema:
         return None
-    row = batch_of(bytearray(body.rest()), schema_of(schema))
+    row = batch_of(bytearray(body.rest()), described_rows(schema))
     values: dict[str, Any] = python_rows(pa.table([row.column("values")], ["values"]))[0][0]
     return values
 
 
 def _batch(body: Body) -> pa.RecordBatch:
-    schema = schema_of(body.blob())
-    return batch_of(bytearray(body.rest()), schema)
+    rows = described_rows(body.blob())
+    return batch_of(bytearray(body.rest()), rows)
 
 
 def _part(found: Any, part: int, models: Any) -> Any:
