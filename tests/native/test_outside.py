@@ -36,7 +36,7 @@ def test_a_transaction_goes_on_after_it_was_kept_from_a_directory(run, tmp_path)
 
 
 def test_a_cluster_and_other_processes_are_outside_of_the_database(run, ours):
-    done = run("-csv", stdin=SAFE + ours("SET grouplearn_address = '127.0.0.1:6379';"))
+    done = run("-csv", stdin=SAFE + ours("SET grouplearn_address = $$127.0.0.1:6379$$;"))
     refused(done, "Permission Error: a Ray cluster is outside of the database, and may not be used")
     done = run("-csv", stdin=TABLE + SAFE + TRAIN.replace(";", " WITH (executor = 'ray');"))
     refused(done, "Permission Error: executor = 'ray' is outside of the database")
