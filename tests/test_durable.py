@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +22,7 @@ import grouplearn
 from grouplearn import durable
 from grouplearn.data import shard
 from grouplearn.data.dataset import ARRAYS
+from grouplearn.data.plain import to_bytes
 from grouplearn.data.run_directory import RunDirectory, runs_of
 from grouplearn.errors import BindError, Cancelled, ModelExists, TrainingError
 from grouplearn.plan import physical
@@ -158,6 +161,40 @@ def wait_for(condition: Any, process: subprocess.Popen[bytes]) -> None:
         assert process.poll() is None, "the process ended before it could be killed"
         assert time.monotonic() < ends
         time.sleep(0.01)
+
+
+def sealed(path: Path, content: bytes) -> None:
+    """Write what a file of a run says, with its digest, as somebody who means harm would."""
+    path.write_bytes(hashlib.sha256(content).digest() + content)
+
+
+FORGERIES = {
+    "trees beyond the features": lambda content: content.replace(b"split_feature=0", b"split_feature=9"),
+    "trees in circles": lambda content: re.sub(rb"left_child=-?\d", lambda found: found[0][:-1] + b"0", content),
+    "nothing": lambda _: b"",
+    "another value": lambda _: to_bytes((1, 2)),
+    "a field of another type": lambda content: content.replace(rb"\"reason\":null", rb"\"reason\":true"),
+    "a group that is not there": lambda content: re.sub(rb'(\\"group\\":)\d', rb"\g<1>9", content),
+}
+
+
+@pytest.mark.usefixtures("prompt_ledger")
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_segment_with_a_right_digest_that_cannot_be_is_trained_again(
+    path: Path, trained: list[int], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    models = undisturbed(path, STATEMENTS["gbdt"])
+    units = len(trained)
+    dies(path, monkeypatch, STATEMENTS["gbdt"], 3)
+    segment = next(iter(sorted(runs_of(str(path)).glob("*/units-*.segment"))))
+    content = segment.read_bytes()[32:]
+    forged = FORGERIES[name](content)
+    assert forged != content
+    sealed(segment, forged)
+    trained.clear()
+    answer(path, "RESUME MODEL m")
+    assert len(trained) == units - 2
+    assert answer(path, MODELS) == models
 
 
 @pytest.mark.usefixtures("prompt_ledger")

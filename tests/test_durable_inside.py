@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -167,6 +168,23 @@ def test_a_damaged_state_is_not_used(path: Path, monkeypatch: pytest.MonkeyPatch
     kept = saves(monkeypatch)
     answer(path, "RESUME MODEL m")
     assert len(kept) == 4
+    assert everything(path) == expected
+
+
+def test_a_booster_that_cannot_be_is_not_gone_on_from(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its digest is right: LightGBM would follow a split beyond the features."""
+    statement = TRAIN.format(*STATEMENTS["numbers"])
+    answer(path, statement)
+    expected = everything(path)
+    dies(path, monkeypatch, statement, 4)
+    (state,) = runs_of(str(path)).glob("*/state-*")
+    content = state.read_bytes()[32:]
+    forged = content.replace(b"split_feature=0", b"split_feature=9").replace(b"split_feature=1", b"split_feature=9")
+    assert forged != content
+    state.write_bytes(hashlib.sha256(forged).digest() + forged)
+    kept = saves(monkeypatch)
+    answer(path, "RESUME MODEL m")
+    assert len(kept) == 6
     assert everything(path) == expected
 
 

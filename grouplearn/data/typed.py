@@ -87,6 +87,6 @@ def _number_kinds(hint: Any) -> str:
     """Return the kinds of numbers of an array type: any whole numbers for one of them; all for an array of anything."""
     scalars = typing.get_args(typing.get_args(hint)[1])
     if not scalars or not isinstance(scalars[0], type) or not issubclass(scalars[0], np.generic):
-        return "biufU"
+        return "biuf"
     kind = np.dtype(scalars[0]).kind
     return "iu" if kind in "iu" else kind

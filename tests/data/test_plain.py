@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pytest
+import safetensors.numpy
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -104,3 +107,72 @@ def test_kinds_that_were_not_asked_for_are_not_made() -> None:
 def test_spoilt_bytes_are_refused(spoil: Any) -> None:
     with pytest.raises(NotPlain):
         from_bytes(spoil(to_bytes(Node((np.arange(3), "text")))), KINDS)
+
+
+@dataclass(frozen=True)
+class Typed:
+    """One field of every kind that results have."""
+
+    number: int = 0
+    share: float = 0.5
+    text: str | None = None
+    sure: bool = False
+    data: bytes = b""
+    pairs: tuple[tuple[int, str], ...] = ()
+    by_name: Mapping[str, float] = field(default_factory=dict)
+    array: npt.NDArray[np.float64] | None = None
+    word: Literal["one", "two"] = "one"
+    leaves: tuple[Leaf, ...] = ()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"share": 1, "text": "a", "data": b"1", "pairs": ((1, "a"), (2, "b")), "by_name": {"a": 1.5}, "word": "two"},
+        {"array": np.zeros((2, 2)), "leaves": (Leaf("a"), Leaf("b"))},
+    ],
+)
+def test_fields_of_their_types_come_back(values: dict[str, Any]) -> None:
+    back = from_bytes(to_bytes(Typed(**values)), (Typed, Leaf))
+    assert to_bytes(back) == to_bytes(Typed(**values))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"number": "7"}, {"number": 1.5}, {"number": True}, {"number": None}, {"number": np.zeros(1)}, {"share": "1"},
+        {"text": 1}, {"sure": 1}, {"data": "text"}, {"pairs": ((1, "a", 2),)}, {"pairs": (("a", 1),)}, {"pairs": 3},
+        {"pairs": {"a": 1}}, {"by_name": ((1, 2),)}, {"by_name": {1: 1.0}}, {"by_name": {"a": "b"}},
+        {"array": np.array([1])}, {"array": (1.0,)}, {"word": "three"}, {"leaves": ("a",)},
+        {"leaves": Leaf("a")},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_fields_of_other_types_are_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(NotPlain, match="Typed has no such"):
+        from_bytes(to_bytes(Typed(**values)), (Typed, Leaf))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        '{"tuple": ' * 5000 + "1" + "}" * 5000,
+        '{"again": 0}',
+        '{"again": "x"}',
+        '{"array": [1]}',
+        '{"array": "7"}',
+        '{"map": {"a": 1}}',
+        '{"map": [[1]]}',
+        '{"Leaf": [1]}',
+        '{"Leaf": {"other": 1}}',
+        '{"Leaf": 1, "Node": 2}',
+        "{}",
+        "nonsense",
+    ],
+    ids=lambda value: value[:20],
+)
+def test_values_that_are_none_are_refused(value: str) -> None:
+    data = bytes(safetensors.numpy.save({"0": np.zeros(1)}, metadata={"value": value}))
+    with pytest.raises(NotPlain):
+        from_bytes(data, KINDS)
