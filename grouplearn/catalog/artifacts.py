@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +13,11 @@ import safetensors.numpy
 
 from grouplearn.data.tensors import NotTensors, named_tensors
 from grouplearn.errors import DataError
-from grouplearn.learners.base import Artifact, Learner, Problem
+from grouplearn.learners.base import Artifact, ChecksTogether, Learner, Problem
 
 FloatArray = npt.NDArray[np.float64]
+#: Models that are looked at together, where a learner does.
+_TOGETHER = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +64,19 @@ def restore(stored: StoredArtifact, where: str) -> Artifact:
         raise _damaged(where, str(error)) from None
 
 
-def refuse_misfit(learner: Learner, problem: Problem, artifact: Artifact, where: str) -> None:
-    """Raise DataError where a model is not one of its learner for its group: a digest says nothing of who wrote it."""
-    flaw = learner.flaw(problem, artifact)
-    if flaw is not None:
-        raise _damaged(where, flaw)
+def refuse_misfits(learner: Learner, models: Sequence[tuple[Problem, Artifact]], where: Callable[[int], str]) -> None:
+    """Raise DataError where a model is not one of its learner for its group: a digest says nothing of who wrote it.
+
+    ``where`` names the model of a place.
+    """
+    for start in range(0, len(models), _TOGETHER):
+        some = models[start : start + _TOGETHER]
+        if isinstance(learner, ChecksTogether) and learner.no_flaw(some):
+            continue
+        for place, (problem, artifact) in enumerate(some, start):
+            flaw = learner.flaw(problem, artifact)
+            if flaw is not None:
+                raise _damaged(where(place), flaw)
 
 
 def _restore_linear(stored: StoredArtifact, where: str) -> Artifact:

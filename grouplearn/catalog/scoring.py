@@ -327,18 +327,22 @@ def load_groups(con: duckdb.DuckDBPyConnection, model: StoredModel) -> list[Grou
     for row, values in enumerate(zip(*plain, strict=True)):
         number, level, keys, fills, centers, scales, categories, classes, kind, content, digest = values
         stored = artifacts.StoredArtifact(kind, numbers[0][row], numbers[1][row], content, digest)
-        where = f'model "{model.location.name}", group {list(keys)!r}'
         fitted = tuple(
             FittedItem(entry.item, fill, center, scale, tuple(texts))
             for entry, fill, center, scale, texts in zip(
                 definition.items, fills, centers, scales, categories, strict=True
             )
         )
-        artifact = artifacts.restore(stored, where)
-        if learner is not None:
-            artifacts.refuse_misfit(learner, _problem(definition, fitted, classes or ()), artifact, where)
+        artifact = artifacts.restore(stored, _named(model, keys))
         groups.append(GroupModel(number, level, tuple(keys), fitted, tuple(classes or ()), artifact))
+    if learner is not None:
+        models = [(_problem(definition, group.fitted, group.classes), group.artifact) for group in groups]
+        artifacts.refuse_misfits(learner, models, lambda place: _named(model, groups[place].keys))
     return groups
+
+
+def _named(model: StoredModel, keys: Sequence[str | None]) -> str:
+    return f'model "{model.location.name}", group {list(keys)!r}'
 
 
 def _problem(definition: ModelDefinition, fitted: Sequence[FittedItem], classes: Sequence[int]) -> Problem:

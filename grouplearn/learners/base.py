@@ -240,6 +240,15 @@ class Learner(Protocol):
 
 
 @runtime_checkable
+class ChecksTogether(Learner, Protocol):
+    """Looks at finished models of many groups in little more time than at one."""
+
+    def no_flaw(self, models: Sequence[tuple[Problem, Artifact]]) -> bool:
+        """Return whether ``flaw`` would find none in any of these."""
+        ...
+
+
+@runtime_checkable
 class AlgebraicLearner(Learner, Protocol):
     """Learns from sums over rows: an epoch is ``step(state, merge(accumulate(block) for each block))``."""
 

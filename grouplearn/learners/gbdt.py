@@ -136,10 +136,18 @@ class Gbdt:
         if artifact.format != "lightgbm":
             return f"it is {artifact.format}, not lightgbm"
         try:
-            gbdt_text.check(artifact.text, problem.task, problem.n_features, problem.n_classes)
+            gbdt_text.check([(problem, artifact.text)])
         except gbdt_text.WrongText as error:
             return str(error)
         return None
+
+    def no_flaw(self, models: Sequence[tuple[Problem, Artifact]]) -> bool:
+        """Return whether LightGBM could have written all these texts."""
+        try:
+            gbdt_text.check([(problem, artifact.text) for problem, artifact in models])
+        except gbdt_text.WrongText:
+            return False
+        return all(artifact.format == "lightgbm" for _, artifact in models)
 
     def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:  # noqa: ARG002
         """Return the total gain of the splits on each feature."""

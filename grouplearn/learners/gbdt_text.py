@@ -11,14 +11,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import chain, repeat
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from grouplearn.learners.base import Task
+from grouplearn.learners.base import Problem, Task
 
 IntArray = npt.NDArray[np.int64]
 
@@ -54,11 +54,13 @@ class WrongText(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _Trees:
-    """The lists of all trees, by name a text per tree; ``leaves`` and ``sets`` of categories per tree."""
+    """The lists of all trees, by name a text per tree; per tree its ``leaves``, ``sets`` of categories, and the feature
+    ``columns`` that there are."""
 
     lists: dict[str, tuple[bytes, ...]]
     leaves: IntArray
     sets: IntArray
+    columns: IntArray
 
     @property
     def splits(self) -> IntArray:
@@ -69,22 +71,41 @@ class _Trees:
         return _integers(name, self.lists[name])
 
 
-def check(text: bytes, task: Task, n_features: int, n_classes: int) -> None:
-    """Raise WrongText unless ``text`` is a model of that task over so many feature columns.
+def check(models: Sequence[tuple[Problem, bytes]]) -> None:
+    """Raise WrongText unless each text is a model of its problem; of several of them it is not said which is wrong.
 
-    ``n_classes`` are those of the group. Of two classes of a label that has more there is one output, as for any two.
+    Of a problem the task counts, the feature columns, and the classes of the group: of two classes of a label that has more
+    there is one output, as for any two. Many small texts are looked at together, for the time of a few of them.
     """
+    _check_trees(_joined([_trees_of(problem, text) for problem, text in models]))
+
+
+def _trees_of(problem: Problem, text: bytes) -> _Trees:
     header = _HEADER.match(text)
     if header is None:
         raise WrongText("it does not begin as LightGBM's models do")
     if b"\0" in text or b"\r" in text:
         raise WrongText("it has characters that LightGBM does not write")
-    n_outputs = _check_header(header, task, n_features, n_classes)
-    trees = _trees(text, header.end(), header[7])
+    n_outputs = _check_header(header, problem.task, problem.n_features, problem.n_classes)
+    trees = _trees(text, header.end(), header[7], problem.n_features)
     if len(trees.leaves) % n_outputs:
         raise WrongText(f"its {len(trees.leaves)} trees are not as many for each of {n_outputs} outputs")
+    return trees
+
+
+def _joined(every: Sequence[_Trees]) -> _Trees:
+    if len(every) == 1:
+        return every[0]
+    lists = {name: tuple(chain.from_iterable(each.lists[name] for each in every)) for name in every[0].lists}
+    leaves, sets, columns = (
+        np.concatenate([getattr(each, name) for each in every]) for name in ("leaves", "sets", "columns")
+    )
+    return _Trees(lists, leaves, sets, columns)
+
+
+def _check_trees(trees: _Trees) -> None:
     _check_lengths(trees)
-    _check_splits(trees, n_features)
+    _check_splits(trees)
     _check_sets(trees)
 
 
@@ -107,7 +128,7 @@ def _check_header(header: re.Match[bytes], task: Task, n_features: int, n_classe
     return n_outputs
 
 
-def _trees(text: bytes, start: int, sizes: bytes) -> _Trees:
+def _trees(text: bytes, start: int, sizes: bytes, n_features: int) -> _Trees:
     """Return the trees, each of which takes as many bytes as ``tree_sizes`` says: LightGBM goes there without a look."""
     found, place = [], start
     for number, size in enumerate(_integers("tree_sizes", (sizes,)).tolist()):
@@ -124,7 +145,8 @@ def _trees(text: bytes, start: int, sizes: bytes) -> _Trees:
         raise WrongText("it has parameters that no model of ours has")
     columns = list(zip(*found, strict=True))
     lists = dict(zip((*_LISTS, "cat_boundaries", "cat_threshold"), columns[3:17], strict=True))
-    return _Trees(lists, np.array(columns[1], dtype=np.int64), np.array(columns[2], dtype=np.int64))
+    leaves, sets = (np.array(columns[place], dtype=np.int64) for place in (1, 2))
+    return _Trees(lists, leaves, sets, np.full(len(leaves), n_features))
 
 
 def _check_lengths(trees: _Trees) -> None:
@@ -155,12 +177,12 @@ def _lengths(values: Sequence[bytes]) -> IntArray:
     return spaces + np.fromiter(map(bool, values), np.int64, len(values))
 
 
-def _check_splits(trees: _Trees, n_features: int) -> None:
+def _check_splits(trees: _Trees) -> None:
     """Raise unless features are there, and the children of each tree make it one: LightGBM gives a split a greater number
     than its parent has."""
     feature, decision = trees.integers("split_feature"), trees.integers("decision_type")
-    if ((feature < 0) | (feature >= n_features)).any():
-        raise WrongText(f"split_feature is beyond the {n_features} feature columns")
+    if ((feature < 0) | (feature >= np.repeat(trees.columns, trees.splits))).any():
+        raise WrongText("split_feature is beyond the feature columns")
     if ((decision < 0) | (decision > _KNOWN_BITS)).any():
         raise WrongText("decision_type is none")
     splits = trees.splits

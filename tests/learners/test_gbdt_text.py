@@ -85,8 +85,8 @@ def changed(pattern: bytes, new: bytes) -> bytes:
         (rb"^left_child=\S+", b"left_child=1e3", "left_child has what is no number"),
         (rb"^left_child=\S+", b"left_child=99999999999999999999", "left_child has what is no whole number"),
         (rb"^left_child=\S+ ", b"left_child=", r"tree 0 has not \d+ numbers in left_child"),
-        (rb"^split_feature=\S+", b"split_feature=4", "split_feature is beyond the 4 feature columns"),
-        (rb"^split_feature=\S+", b"split_feature=-1", "split_feature is beyond the 4 feature columns"),
+        (rb"^split_feature=\S+", b"split_feature=4", "split_feature is beyond the feature columns"),
+        (rb"^split_feature=\S+", b"split_feature=-1", "split_feature is beyond the feature columns"),
         (rb"^decision_type=\S+", b"decision_type=127", "decision_type is none"),
         (rb"^leaf_value=\S+", b"leaf_value=nan", "leaf_value has what is not finite"),
         (rb"^leaf_value=\S+", b"leaf_value=1e999", "leaf_value has what is not finite"),
@@ -201,5 +201,18 @@ def test_mutants_that_pass_do_no_harm() -> None:
 
 
 def test_a_forest_of_no_split_and_one_of_many() -> None:
-    assert gbdt_text.check(TEXTS["leaves alone"][2], Task.REGRESSION, N_FEATURES, 0) is None
+    gbdt_text.check([(Problem(Task.REGRESSION, N_FEATURES), TEXTS[name][2]) for name in ("leaves alone", "value")])
     assert b"num_leaves=1\n" in TEXTS["leaves alone"][2]
+
+
+def test_many_texts_together() -> None:
+    models = [
+        (Problem(task, N_FEATURES, n_classes), Artifact("lightgbm", text=text))
+        for task, n_classes, text in TEXTS.values()
+    ]
+    assert Gbdt().no_flaw(models)
+    problem, right = models[0]
+    wrong = Artifact("lightgbm", text=changed(rb"^split_feature=\S+", b"split_feature=4"))
+    assert Gbdt().no_flaw([*models, (Problem(problem.task, N_FEATURES), right)])
+    assert not Gbdt().no_flaw([*models, (problem, wrong)])
+    assert not Gbdt().no_flaw([(problem, wrong), *models])
