@@ -13,6 +13,7 @@ import duckdb
 
 from grouplearn.catalog.recorded import repeated_by
 from grouplearn.errors import Cancelled
+from grouplearn.interrupting import watched
 from grouplearn.learners.base import Access
 from grouplearn.plan import calibration, cost, legality
 from grouplearn.plan import choose as choosing
@@ -90,7 +91,9 @@ def estimate(physical: PhysicalPlan, choice: Choice) -> float:
     if choosing.threads(physical, choice) == choice.workers:
         return choice.chosen.makespan
     found = physical.alike
-    loads = sum(physical.load_seconds(groups[0]) * len(tasks.first) for tasks in found for groups in tasks.groups)
+    loads = sum(
+        physical.load_seconds(groups[0]) * len(tasks.first) for tasks in found for groups in watched(tasks.groups)
+    )
     return physical.serial_seconds + loads * choice.chosen.loads / max(1, choice.chosen.units)
 
 

@@ -25,7 +25,8 @@ from grouplearn.plan import calibration, legality
 from grouplearn.plan.bind import bind
 from grouplearn.plan.bound import BoundTrain
 from grouplearn.plan.database_memory import database_within
-from grouplearn.plan.extract import GroupCount, Statistics, extract, statistics
+from grouplearn.plan.extract import Statistics, extract, statistics
+from grouplearn.plan.group_counts import GroupCount
 from grouplearn.plan.judge import Judge
 from grouplearn.plan.options import bind_retry_options
 from grouplearn.plan.physical import PhysicalPlan, definition, plan

@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from grouplearn.interrupting import look, watched
 from grouplearn.learners.base import Artifact, Config
 from grouplearn.learners.metrics import METRICS
 from grouplearn.plan import choose as choosing
@@ -193,7 +194,7 @@ class _Search:
         """Train what is wanted and not known yet."""
         wanted = [
             _Wanted(group, config, budget, self._carried(group, config, parent))
-            for (group, config), (budget, parent) in verdict.goes.items()
+            for (group, config), (budget, parent) in watched(verdict.goes.items())
             if self._lacks(group, config, budget)
         ]
         self._wanted = {(each.group, each.config): each.budget for each in wanted}
@@ -269,20 +270,23 @@ class _Search:
             together[each.group, reached, each.budget].append(each.config)
         units: list[Unit] = []
         goals: dict[int, int] = {}
-        for (group, reached, budget), numbers in sorted(together.items()):
-            chosen = [self._jury.configs[number] for number in sorted(numbers)]
+        configs = self._jury.configs
+        for (group, reached, budget), unsorted in watched(sorted(together.items())):
+            numbers = sorted(unsorted)
+            chosen = [configs[number] for number in numbers]
             for pack in pack_configs(self._job.trainer, chosen, len(self._job.groups)):
-                members = tuple(sorted(numbers)[place] for place in pack)
+                look()
+                members = tuple(numbers[place] for place in pack)
                 epochs = self._job.epochs if share < 1 else budget - reached
-                seconds = share * self._seconds(group, members, epochs)
+                seconds = share * self._seconds(group, [configs[number] for number in members], epochs)
                 for fold in (*range(self._job.folds), -1):
                     goals[first + len(units)] = budget
                     units.append(Unit(first + len(units), group, members, fold, seconds))
         return tuple(units), goals
 
-    def _seconds(self, group: int, members: Iterable[int], epochs: int) -> float:
+    def _seconds(self, group: int, configs: Sequence[Config], epochs: int) -> float:
         rounds, learner = self._rounds, self._job.trainer
-        configs, rows = tuple(self._jury.configs[number] for number in members), rounds.workload.rows[group]
+        rows = rounds.workload.rows[group]
         return cost.unit_seconds(learner, configs, rows, rounds.stored, max(1, epochs), rounds.outputs, 1, rounds.rates)
 
     # --- at a barrier ----------------------------------------------------------------------------------------------

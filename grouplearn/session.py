@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from grouplearn.data.run_directory import RunDirectory, runs_of
 from grouplearn.databases import Databases
 from grouplearn.errors import BindError, ModelExists
 from grouplearn.finishing import finish, tidy
+from grouplearn.interrupting import heard
 from grouplearn.learners import registry
 from grouplearn.parser.binding import Parameters, bind_parameters
 from grouplearn.parser.render import render
@@ -66,6 +67,7 @@ from grouplearn.plan.judge import Judge
 from grouplearn.plan.measured import Measured, Ran, compare
 from grouplearn.plan.options import check_setting, known_setting
 from grouplearn.plan.physical import PhysicalPlan, definition
+from grouplearn.plan.results_memory import refuse_excess
 from grouplearn.plan.unused import unused
 from grouplearn.resuming import Beginning
 from grouplearn.runtime.job import Progress
@@ -120,11 +122,15 @@ class Session:
 
         For a statement of DuckDB's with ours inside, that is the statement with queries in their places.
         """
-        return self._answer(*self._begun(statement, text, parameters))
+        begun = self._begun(statement, text, parameters)
+        with heard(self._cancelled.is_set):
+            return self._answer(*begun)
 
     def answers(self, statement: Nested, text: str, parameters: Parameters = None) -> list[str]:
         """Return ``answer``, and after it the queries that are in the places of ours."""
-        pieces = self._pieces(*self._begun(statement, text, parameters))
+        begun = self._begun(statement, text, parameters)
+        with heard(self._cancelled.is_set):
+            pieces = self._pieces(*begun)
         return [_joined(pieces), *(piece for piece in pieces if isinstance(piece, str))]
 
     def _begun(self, statement: OurStatement, text: str, parameters: Parameters) -> tuple[Any, Judge]:
@@ -189,7 +195,8 @@ class Session:
         trained = self._run(statement, judge)
         if trained is None:
             return _nothing_trained(statement)
-        calibration.note_run(trained.physical, trained.choice, trained.seconds, judge.outside)
+        with self._stored(statement):
+            calibration.note_run(trained.physical, trained.choice, trained.seconds, judge.outside)
         validated = trained.physical.bound.holdout.kind != "none"
         return best_sql(
             self._connection, trained.definition, trained.model, trained.physical.bound.catalog, validated=validated
@@ -214,6 +221,7 @@ class Session:
                 with database_within(self._connection, limit, self._settings):
                     physical = planning.planned(self._connection, judge, bound)
                     refuse_nothing(judge, bound, physical.stats.groups)
+                    refuse_excess(judge, physical)
                     training.prepare(physical, self._cancelled.is_set)
                     directory.durable = resuming.is_durable(physical, file, judge, directory.closed)
                     kept = 0 if directory.durable else limit
@@ -289,8 +297,15 @@ class Session:
         units = table(physical.bound.catalog, "units")
         query = f"SELECT unit, worker, started, ended, loaded + fetched, kind FROM {units} WHERE model = ?::UUID"
         ran = [Ran(*row) for row in self._databases.rows(query, [trained.model])]
-        measured = compare(physical, trained.choice, ran, physical.rates.of(learner))
-        return self._explained(statement, physical, trained.choice, keep_correction(learner, measured, judge.outside))
+        with self._stored(statement.train):
+            measured = compare(physical, trained.choice, ran, physical.rates.of(learner))
+            kept = keep_correction(learner, measured, judge.outside)
+            return self._explained(statement, physical, trained.choice, kept)
+
+    def _stored(self, statement: TrainModel) -> AbstractContextManager[None]:
+        """Hear interrupts of what follows a training, whose model is stored."""
+        message = f'the statement was interrupted after model "{statement.name.name}" was stored'
+        return heard(self._cancelled.is_set, message)
 
     def _explained(
         self, statement: ExplainTrain, physical: PhysicalPlan, choice: Choice, measured: Measured | None

@@ -18,6 +18,7 @@ from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.encoders import FittedItem
 from grouplearn.durable import Manifest
 from grouplearn.errors import did_you_mean
+from grouplearn.interrupting import apart, watched
 from grouplearn.learners import registry
 from grouplearn.learners.metrics import METRICS
 from grouplearn.learners.network import Network
@@ -179,11 +180,11 @@ def carry_out(
     scheduled: Scheduled, job: Job, watching: Observer, cancelled: Callable[[], bool], ledger: Ledger | None = None
 ) -> tuple[UnitResult, ...]:
     """Return the results of all units in order; those that the ledger has are not run again."""
-    wanted = {unit.id for unit in scheduled.units}
+    wanted = {unit.id for unit in watched(scheduled.units)}
     before = tuple(result for result in ledger.results if result.unit.id in wanted) if ledger else ()
     left = units_left(scheduled.units, before)
     results = _run_units(scheduled, left, job, watching, cancelled, ledger) if left else ()
-    return tuple(sorted((*before, *results), key=lambda result: result.unit.id))
+    return tuple(sorted(watched((*before, *results)), key=lambda result: result.unit.id))
 
 
 def _run_units(
@@ -195,7 +196,8 @@ def _run_units(
     ledger: Ledger | None,
 ) -> tuple[UnitResult, ...]:
     observer = watching if ledger is None else _Recording(watching, ledger)
-    schedule = operator(scheduled.operator, units, with_training_rows(scheduled.workload, job))
+    workload = with_training_rows(scheduled.workload, job)
+    schedule = apart(lambda: operator(scheduled.operator, units, workload), len(units))
     workers = most_workers(scheduled.operator, units, scheduled.workload.workers)
     try:
         there = runtime(scheduled.executor, scheduled.cluster)

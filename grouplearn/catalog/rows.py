@@ -16,6 +16,7 @@ from grouplearn.catalog import packed_rows
 from grouplearn.catalog.artifacts import store
 from grouplearn.catalog.records import GroupOutcome, ModelDefinition, PackedOutcome, RunOutcome
 from grouplearn.data.encoders import FittedItem
+from grouplearn.interrupting import look, pieces, watched
 from grouplearn.plan.measured import LOST
 from grouplearn.runtime.job import CurvePoint, GroupFacts, TrialResult, UnitResult
 from grouplearn.schedule.messages import Unit
@@ -25,10 +26,17 @@ _NUMBERS = pa.list_(pa.float64())
 _INTEGERS = pa.list_(pa.int32())
 
 
-def _columns(rows: list[tuple[Any, ...]], **types: Any) -> Any:
-    """Return a table from rows; ``types`` name and type the columns in order."""
-    values = list(zip(*rows, strict=True)) if rows else [()] * len(types)
-    return pa.table({name: pa.array(column, kind) for (name, kind), column in zip(types.items(), values, strict=True)})
+def _columns(rows: Iterable[tuple[Any, ...]], **types: Any) -> Any:
+    """Return a table from rows, made piece by piece; ``types`` name and type the columns in order."""
+    schema = pa.schema(list(types.items()))
+    tables = [
+        pa.table(
+            [pa.array(column, kind) for column, kind in zip(zip(*piece, strict=True), schema.types, strict=True)],
+            schema,
+        )
+        for piece in pieces(rows)
+    ]
+    return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
 def _struct(**types: Any) -> Any:
@@ -120,11 +128,9 @@ def _text(value: Any) -> str:
 def groups(outcome: RunOutcome) -> Any:
     """Return the rows of ``groups``."""
     alone = [(entry.group, entry.facts, entry.best) for entry in outcome.groups]
-    packed = [row for pack in outcome.packs for row in packed_rows.groups(pack)]
-    rows = [
-        (group.id, group.level, group.keys, group.n_rows, best, *_counts(facts))
-        for group, facts, best in alone + packed
-    ]
+    packed = (row for pack in outcome.packs for row in packed_rows.groups(pack))
+    every = [*watched(itertools.chain(alone, packed))]
+    rows = ((group.id, group.level, group.keys, group.n_rows, best, *_counts(facts)) for group, facts, best in every)
     heads = _columns(
         rows,
         group_id=pa.int32(),
@@ -137,7 +143,7 @@ def groups(outcome: RunOutcome) -> Any:
         n_skipped=pa.int64(),
         classes=_INTEGERS,
     )
-    encoders = _encoders([facts for _, facts, _ in alone + packed])
+    encoders = _encoders([facts for _, facts, _ in watched(every)])
     for name in encoders.column_names:
         heads = heads.append_column(name, encoders.column(name))
     return heads
@@ -149,13 +155,13 @@ def _counts(facts: GroupFacts | None) -> tuple[Any, ...]:
 
 def _encoders(every: Sequence[GroupFacts | None]) -> Any:
     """Return the columns of the fitted items; groups that share them share one conversion."""
-    fitted = [() if facts is None else facts.fitted for facts in every]
-    distinct = {id(items): items for items in fitted}
+    fitted = [() if facts is None else facts.fitted for facts in watched(every)]
+    distinct = {id(items): items for items in watched(fitted)}
     place = {key: number for number, key in enumerate(distinct)}
-    features = {id(facts.fitted): facts.features for facts in every if facts is not None}
-    rows = [
+    features = {id(facts.fitted): facts.features for facts in watched(every) if facts is not None}
+    rows = (
         encoder_columns(items, features[key]) if key in features else (None,) * 6 for key, items in distinct.items()
-    ]
+    )
     table = _columns(
         rows,
         features=_TEXTS,
@@ -165,7 +171,7 @@ def _encoders(every: Sequence[GroupFacts | None]) -> Any:
         scales=_NUMBERS,
         categories=pa.list_(_TEXTS),
     )
-    return table.take(pa.array([place[id(items)] for items in fitted], pa.int64()))
+    return table.take(pa.array([place[id(items)] for items in watched(fitted)], pa.int64()))
 
 
 def encoder_columns(fitted: tuple[FittedItem, ...], features: tuple[str, ...]) -> tuple[Any, ...]:
@@ -187,7 +193,7 @@ def starts(fitted: Iterable[FittedItem]) -> list[int]:
 
 def trials(definition: ModelDefinition, outcome: RunOutcome) -> Any:
     """Return the rows of ``trials``."""
-    rows = [
+    rows = (
         (
             entry.group.id,
             trial.config,
@@ -202,7 +208,7 @@ def trials(definition: ModelDefinition, outcome: RunOutcome) -> Any:
             None if definition.linear else trial.importance,
         )
         for entry, trial in _trials(outcome)
-    ]
+    )
     alone = _columns(
         rows,
         group_id=pa.int32(),
@@ -222,12 +228,19 @@ def trials(definition: ModelDefinition, outcome: RunOutcome) -> Any:
 
 def _with_packs(alone: Any, outcome: RunOutcome, of_pack: Callable[[PackedOutcome], Iterable[Any]]) -> Any:
     """Return the rows of groups that trained alone and, in the same columns, of those that trained side by side."""
-    packed = (table for pack in outcome.packs for table in of_pack(pack))
+    packed = (table for pack in _looked(outcome.packs) for table in of_pack(pack))
     return pa.concat_tables([alone, *(table.select(alone.column_names).cast(alone.schema) for table in packed)])
 
 
+def _looked(packs: Iterable[PackedOutcome]) -> Iterator[PackedOutcome]:
+    """Yield packs, of a hundred groups each, with a look before each."""
+    for pack in packs:
+        look()
+        yield pack
+
+
 def _trials(outcome: RunOutcome) -> Iterator[tuple[GroupOutcome, TrialResult]]:
-    return ((entry, trial) for entry in outcome.groups for trial in entry.trials)
+    return ((entry, trial) for entry in watched(outcome.groups) for trial in entry.trials)
 
 
 def _metrics(definition: ModelDefinition, values: Mapping[str, float]) -> list[float | None]:
@@ -264,7 +277,7 @@ def artifacts(definition: ModelDefinition, outcome: RunOutcome) -> Any:
     """Return the rows of ``artifacts``: of every trial that has a model, or of the ``keep_best`` best of each group."""
     kept = [
         (entry.group.id, trial.config, store(trial.artifact, definition.linear))
-        for entry in outcome.groups
+        for entry in watched(outcome.groups)
         for trial in kept_trials(definition, entry)
         if trial.artifact is not None
     ]
@@ -308,7 +321,7 @@ def _badness(definition: ModelDefinition, trial: TrialResult) -> float:
 def units(outcome: RunOutcome) -> Any:
     """Return the rows of ``units``."""
     return _columns(
-        [row for result in outcome.units for row in _rows_of(result)],
+        (row for result in outcome.units for row in _rows_of(result)),
         unit=pa.int32(),
         group_id=pa.int32(),
         configs=_INTEGERS,
@@ -358,7 +371,7 @@ def _unit_head(unit: Unit, group: int) -> tuple[Any, ...]:
 def errors(outcome: RunOutcome) -> Any:
     """Return the rows of ``errors``: one per failed trial, or one for the group when all failed for one reason."""
     rows: list[tuple[int, int | None, str]] = []
-    for entry in outcome.groups:
+    for entry in watched(outcome.groups):
         failed = [(trial.config, trial.reason or "failed") for trial in entry.trials if trial.status == "failed"]
         reasons = {reason for _, reason in failed}
         if len(reasons) == 1 and len(failed) == len(entry.trials):

@@ -15,6 +15,7 @@ from grouplearn.catalog.damage import damaged
 from grouplearn.catalog.records import GroupOutcome, ModelDefinition, RunOutcome
 from grouplearn.catalog.schema import first_row, table, version_of
 from grouplearn.data.encoders import FittedItem
+from grouplearn.interrupting import watched
 from grouplearn.learners.base import Artifact, Task
 from grouplearn.learners.gbdt_trees import LEAF, FeatureColumns, Nodes, count_leaves, nodes_of, parse_forests
 from grouplearn.learners.mlp_model import Networks
@@ -67,7 +68,7 @@ LINEAR = Prediction(SqlForm("linear"))
 def prediction_of(definition: ModelDefinition, outcome: RunOutcome) -> Prediction:
     """Return how a model that was just trained will predict."""
     best = []
-    for entry in outcome.groups:
+    for entry in watched(outcome.groups):
         artifact = best_artifact(entry)
         if artifact is not None and entry.facts is not None:
             best.append(Best(entry.group.id, entry.facts.fitted, artifact))

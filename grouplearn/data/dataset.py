@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import mmap
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +49,47 @@ class Item:
         return {"numeric": 1, "array": self.buckets}.get(self.kind, 0)
 
 
+class Runs(Sequence[tuple[int, int]]):
+    """Some rows [first, last) of ``bounds`` (n, 2), as half-open runs of dataset rows.
+
+    A CUBE of 12 keys has millions of runs: 16 bytes in an array that its groups share, and a tuple each would be 168.
+    """
+
+    __slots__ = ("_bounds", "_first", "_last")
+
+    def __init__(self, bounds: RowNumbers, first: int, last: int) -> None:
+        self._bounds, self._first, self._last = bounds, first, last
+
+    def __len__(self) -> int:
+        return self._last - self._first
+
+    @overload
+    def __getitem__(self, place: int) -> tuple[int, int]: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[tuple[int, int]]: ...
+    def __getitem__(self, place: int | slice) -> tuple[int, int] | Sequence[tuple[int, int]]:
+        return tuple(self)[place]
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        yield from map(tuple, self._bounds[self._first : self._last].tolist())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Runs, (self._bounds[self._first : self._last], 0, len(self))
+
+
+def runs_of(bounds: RowNumbers, first: int, last: int) -> Sequence[tuple[int, int]]:
+    """Return some rows of ``bounds`` (n, 2) as runs; a single one, as of all finest groups, as a tuple."""
+    if last - first == 1:
+        return ((int(bounds[first, 0]), int(bounds[first, 1])),)
+    return Runs(bounds, first, last)
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """One group: its level (index of the grouping set), its key values as text (None: NULL or rolled up), its rows.
@@ -58,7 +100,7 @@ class Group:
     id: int
     level: int
     keys: tuple[str | None, ...]
-    ranges: tuple[tuple[int, int], ...]
+    ranges: Sequence[tuple[int, int]]
 
     @property
     def n_rows(self) -> int:

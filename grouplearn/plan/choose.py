@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from grouplearn.interrupting import watched
 from grouplearn.learners.base import Access
 from grouplearn.plan import legality, memory, searching
 from grouplearn.plan.amounts import amount_of_bytes, counted, rounded_seconds, share, two_digits
@@ -256,11 +257,11 @@ def _waits(grouped: Candidate, best: Candidate) -> bool:
 
 def _skewed(physical: PhysicalPlan, grouped: Candidate) -> str:
     sizes = physical.stats.rows
-    largest = max(range(len(sizes)), key=lambda number: (sizes[number], -number))
+    largest = sizes.index(max(sizes))
     busy = physical.load_seconds(largest) + sum(
         float(tasks.seconds[number].sum())
         for tasks in physical.alike
-        for number, groups in enumerate(tasks.groups)
+        for number, groups in enumerate(watched(tasks.groups))
         if largest in groups
     )
     rows = share(sizes[largest] / max(1, physical.stats.n_rows))

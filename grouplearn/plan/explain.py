@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grouplearn.data.encoders import DENSE_COLUMNS
+from grouplearn.interrupting import watched
 from grouplearn.plan import cost
 from grouplearn.plan.amounts import amount_of_bytes, counted, on_one_line, plural, rounded_seconds, share
 from grouplearn.plan.bound import BoundTrain
 from grouplearn.plan.choose import Candidate, Choice
 from grouplearn.plan.physical import PhysicalPlan
+from grouplearn.plan.results_memory import results_bytes
 from grouplearn.schedule.messages import Unit
 
 _TEXT = 72
@@ -73,13 +75,15 @@ def physical_plan(physical: PhysicalPlan, choice: Choice) -> Node:
     node = Node(f"Run: {choice.operator}, {where}", node)
     if bound.holdout.folds:
         node = Node(f"Merge: means over {bound.holdout.folds} folds", node)
-    return Node(f"Store: {counted(len(sizes) * len(bound.configs), 'trial')} of {counted(len(sizes), 'group')}", node)
+    kept = amount_of_bytes(results_bytes(physical))
+    trials, groups = counted(len(sizes) * len(bound.configs), "trial"), counted(len(sizes), "group")
+    return Node(f"Store: {trials} of {groups}, {kept} of memory", node)
 
 
 def skew(physical: PhysicalPlan) -> list[str]:
     """Return how large the groups are: least, median and most rows, the largest one's share, and a histogram."""
     bound, groups = physical.bound, physical.stats.groups
-    finest = [group.n_rows for group in groups if group.level == 0]
+    finest = [group.n_rows for group in watched(groups) if group.level == 0]
     if not finest:
         return ["no group passes HAVING" if bound.statement.having else "no group"]
     if not bound.keys:
@@ -100,7 +104,7 @@ def histogram(sizes: Sequence[int]) -> str:
     ``histogram([1, 2, 3, 9]) == '1 |▄█·▄| 9'``: one group of 1, two of 2 to 3, none of 4 to 7, one of 8 to 15.
     """
     counts: dict[int, int] = {}
-    for size in sizes:
+    for size in watched(sizes):
         counts[size.bit_length()] = counts.get(size.bit_length(), 0) + 1
     most = max(counts.values())
     bars = "".join(_bar(counts.get(doubling, 0), most) for doubling in range(min(counts), max(counts) + 1))
@@ -258,5 +262,5 @@ def _units(physical: PhysicalPlan) -> str:
     gathered = sum(int(tasks.side_by_side.sum()) * len(tasks.first) for tasks in found)
     if not gathered:
         return f"{every:,}"
-    groups = sum(len(groups) for tasks in found for groups in tasks.groups if len(groups) > 1)
+    groups = sum(len(groups) for tasks in found for groups in watched(tasks.groups) if len(groups) > 1)
     return f"{every:,}, {counted(groups, 'small group')} side by side in {gathered:,} {plural(gathered, 'unit')}"

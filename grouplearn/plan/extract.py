@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import duckdb
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from grouplearn.data.arrays import LengthError
 from grouplearn.data.dataset import Dataset, DatasetFiles, Group
 from grouplearn.data.memory import memory_limit, rows_stay_in_memory
 from grouplearn.data.run_directory import RunDirectory
 from grouplearn.errors import did_you_mean
+from grouplearn.interrupting import watched
 from grouplearn.parser.statements import Sql
 from grouplearn.plan import arrays, types
-from grouplearn.plan.bind import grouping
+from grouplearn.plan.batches import batches
 from grouplearn.plan.bound import BoundKey, BoundTrain
 from grouplearn.plan.features import AUTO_ONEHOT_LIMIT
+from grouplearn.plan.group_counts import GroupCount, group_counts
 from grouplearn.plan.holdout import hold_out
 from grouplearn.plan.judge import Judge
-from grouplearn.plan.row_order import Keys
+from grouplearn.plan.leaves import Leaves
 from grouplearn.plan.sorted_rows import EXACT, ROUNDED, Layout, SortedRows
 from grouplearn.plan.split_hash import SplitHash
 
@@ -35,16 +37,6 @@ MAX_CLASSES = 1000
 #: What orders the rows of a group: the same for one seed and one content, whatever thread reads a row.
 ROW_HASH = "hash({seed}, {content})"
 _CORES = os.cpu_count() or 1
-#: Rows are read in batches of about this size, and of at most so many rows.
-BATCH_BYTES, MOST_BATCH_ROWS = 1 << 25, 1 << 17
-
-
-class GroupCount(NamedTuple):
-    """One group of the statement, after HAVING: its grouping set, key texts and number of rows."""
-
-    level: int
-    keys: tuple[str | None, ...]
-    n_rows: int
 
 
 @dataclass(frozen=True)  # no slots: ``rows`` is kept
@@ -64,12 +56,12 @@ class Statistics:
     @functools.cached_property
     def rows(self) -> tuple[int, ...]:
         """The rows of each group."""
-        return tuple(group.n_rows for group in self.groups)
+        return tuple(group.n_rows for group in watched(self.groups))
 
 
 def statistics(judge: Judge, bound: BoundTrain) -> Statistics:
     """Count the groups, list the classes and check the limits that depend on values."""
-    groups = _group_counts(judge, bound)
+    groups = group_counts(judge, bound)
     lengths, label_length = arrays.measured_lengths(judge, bound)
     classes = _positive_last(judge, bound, _classes(judge, bound)) if bound.target.classification else ()
     n_rows, categories = _category_counts(judge, bound)
@@ -88,39 +80,6 @@ def refuse_nothing(judge: Judge, bound: BoundTrain, groups: Sequence[GroupCount]
     message = "WHERE holds for no row of FROM" if statement.where else "FROM has no rows"
     span = statement.where.span if statement.where else statement.source.span
     raise judge.error(f"{message}, so that nothing could be trained", span)
-
-
-def _group_counts(judge: Judge, bound: BoundTrain) -> tuple[GroupCount, ...]:
-    keys = [key.extract for key in bound.keys]
-    names = [f"__grouplearn_k{number}" for number in range(len(keys))]
-    texts = [name.join(types.as_text(key.stored.type)) for name, key in zip(names, bound.keys, strict=True)]
-    mask = "__grouplearn_mask"
-    # The order is by columns of a subquery: ORDER BY 'text' or 1 would mean something else.
-    pieces: list[str | Sql] = [
-        f"SELECT {', '.join(['__grouplearn_n', mask, *texts])} FROM (SELECT count(*) AS __grouplearn_n"
-    ]
-    pieces += [", GROUPING(", *_separated(keys), f") AS {mask}"] if keys else [f", 0 AS {mask}"]
-    for key, name in zip(keys, names, strict=True):
-        pieces += [", (", key, f") AS {name}"]
-    order = ", ".join(f"{name} ASC NULLS LAST" for name in (mask, *names))
-    pieces += [*bound.source, *grouping(bound.statement), f") ORDER BY {order}"]
-    level_of = {_grouping_mask(members, len(keys)): level for level, members in enumerate(bound.sets)}
-    rows = judge.rows(*pieces)
-    counts = [GroupCount(level_of[row[1]] if keys else 0, row[2:], row[0]) for row in rows]
-    return tuple(sorted(counts, key=lambda count: count.level))
-
-
-def _separated(fragments: Sequence[Sql]) -> list[str | Sql]:
-    pieces: list[str | Sql] = []
-    for position, fragment in enumerate(fragments):
-        pieces += [","] if position else []
-        pieces.append(fragment)
-    return pieces
-
-
-def _grouping_mask(members: Sequence[int], n_keys: int) -> int:
-    """Return the value of GROUPING(k0, k1, ...) for a grouping set: a bit is 1 for a key that is rolled up."""
-    return sum(1 << (n_keys - 1 - key) for key in range(n_keys) if key not in members)
 
 
 def _positive_last(judge: Judge, bound: BoundTrain, classes: tuple[str, ...]) -> tuple[str, ...]:
@@ -202,8 +161,8 @@ def extract(
     query = _extract_query(bound, in_order=files is not None)
     # Closed at once when a batch cannot be taken: until then the connection can run nothing else, not even ROLLBACK.
     try:
-        with closing(_batches(connection, judge, query, layout.row_bytes)) as batches:
-            for batch in batches:
+        with closing(batches(connection, judge, query, layout.row_bytes)) as read:
+            for batch in read:
                 rows.take(batch)
                 if files:
                     files.forget_pages()
@@ -230,22 +189,6 @@ def fits_in_memory(bound: BoundTrain, stats: Statistics, limit: int | None = Non
 
 def _array(_: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     return np.empty(shape, dtype)
-
-
-def _batches(
-    connection: duckdb.DuckDBPyConnection, judge: Judge, pieces: list[str | Sql], row_bytes: int
-) -> Generator[pa.RecordBatch, None, None]:
-    """Yield the rows of a query, about ``BATCH_BYTES`` at a time; where it sorts, DuckDB spills what it must."""
-    query = "\n".join(piece if isinstance(piece, str) else piece.text for piece in pieces)
-    rows = min(MOST_BATCH_ROWS, 1 << (BATCH_BYTES // row_bytes).bit_length())
-    try:
-        with connection.sql(query).to_arrow_reader(rows) as reader:
-            yield from reader
-    except duckdb.Error as error:
-        judge.refuse(error, tuple(pieces))
-    except OSError as error:  # what DuckDB's errors become when they pass through Arrow
-        kind = duckdb.InterruptException if "INTERRUPT" in str(error) else duckdb.Error
-        judge.refuse(kind(str(error)), tuple(pieces))
 
 
 def _layout(bound: BoundTrain, stats: Statistics) -> Layout:
@@ -317,11 +260,10 @@ def _refuse_other_rows(judge: Judge, bound: BoundTrain, stats: Statistics, rows:
     """Raise BindError unless the rows just read make the groups that were counted."""
     n_rows = rows.n_read
     if n_rows == stats.n_rows:
-        read = dict(zip(rows.leaves, np.diff(rows.offsets).tolist(), strict=True))
-        counted = {
-            group.keys: group.n_rows for group in stats.groups if len(bound.sets[group.level]) == len(bound.keys)
-        }
-        if n_rows == 0 or all(read.get(keys) == count for keys, count in counted.items()):
+        read = dict(watched(zip(rows.leaves, np.diff(rows.offsets).tolist(), strict=True)))
+        finest = {level for level, members in enumerate(bound.sets) if len(members) == len(bound.keys)}
+        counted = (group for group in watched(stats.groups) if group.level in finest)
+        if n_rows == 0 or all(read.get(group.keys) == group.n_rows for group in counted):
             return
         for key in bound.keys:
             _refuse_many_texts(judge, bound, key)
@@ -375,27 +317,14 @@ def _dataset(rows: SortedRows, stats: Statistics, files: RunDirectory | None) ->
 
 
 def _groups(bound: BoundTrain, stats: Statistics, rows: SortedRows) -> tuple[Group, ...]:
-    runs = [_level_runs(rows, members, len(bound.keys)) for members in bound.sets]
-    return tuple(
-        Group(number, count.level, count.keys, tuple(runs[count.level].get(_members(count.keys, members), ())))
-        for number, count in enumerate(stats.groups)
-        for members in (bound.sets[count.level],)
-    )
-
-
-def _level_runs(rows: SortedRows, members: Sequence[int], n_keys: int) -> dict[Keys, list[tuple[int, int]]]:
-    """Return the runs of rows of each group of one grouping set; runs that touch are one."""
-    offsets = rows.offsets.tolist()
-    whole = tuple(members) == tuple(range(n_keys))
-    runs: dict[Keys, list[tuple[int, int]]] = {}
-    for leaf, start, stop in zip(rows.leaves, offsets, offsets[1:], strict=False):
-        known = runs.setdefault(leaf if whole else _members(leaf, members), [])
-        if known and known[-1][1] == start:
-            known[-1] = (known[-1][0], stop)
-        else:
-            known.append((start, stop))
-    return runs
-
-
-def _members(keys: Keys, members: Sequence[int]) -> Keys:
-    return tuple([keys[key] for key in members])
+    leaves = Leaves.of(rows.leaves, rows.offsets, len(bound.keys))
+    found: list[Group] = []
+    # Groups come level by level, and of one level at a time its runs are known by key.
+    for level, counts in itertools.groupby(watched(stats.groups), key=lambda count: count.level):
+        members = bound.sets[level]
+        runs = leaves.runs(members)
+        for count in counts:
+            found.append(
+                Group(len(found), level, count.keys, runs.get(tuple([count.keys[key] for key in members]), ()))
+            )
+    return tuple(watched(found))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from grouplearn.learners.base import Access
 from grouplearn.plan import cost
-from grouplearn.plan.extract import GroupCount
+from grouplearn.plan.group_counts import GroupCount
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.plan.units import Alike
 from grouplearn.schedule.messages import Unit

@@ -77,6 +77,8 @@ class RunOption:
 
 #: What a column of the catalog holds, and a count and a seed with it.
 _MOST, _MOST_SEED = 2**31 - 1, 2**63 - 1
+#: More workers than any cluster has: plans are simulated with each of them.
+_MOST_WORKERS = 10_000
 
 
 def _whole(low: int, high: int = _MOST) -> Callable[[Any], int]:
@@ -150,7 +152,7 @@ RUN_OPTIONS: Mapping[str, RunOption] = {
     "seed": RunOption("seed of splits, shuffles and initial weights", _whole(0, _MOST_SEED), setting=True),
     "early_stopping": RunOption("epochs without a better validation metric after which a trial stops", _whole(1)),
     "executor": RunOption("where models train: 'local', 'ray' or 'auto'", _one_of(*EXECUTORS), setting=True),
-    "workers": RunOption("number of workers", _whole(1), setting=True),
+    "workers": RunOption("number of workers", _whole(1, _MOST_WORKERS), setting=True),
     "operator": RunOption("how the work is divided among workers, see Operators", _one_of(*OPERATORS), setting=True),
     "scheduler": RunOption("operator mop: who decides which networks go to which worker next", _one_of(*SCHEDULERS)),
     "replicas": RunOption("operator mop: how many workers hold the same part of a group's rows", _whole(1)),

@@ -13,6 +13,7 @@ import numpy as np
 from grouplearn.data.arrays import block_rows
 from grouplearn.data.encoders import DENSE_COLUMNS, needs_no_fit
 from grouplearn.data.shard import BLOCK_ROWS
+from grouplearn.interrupting import apart, watched
 from grouplearn.learners.base import (
     Access,
     Config,
@@ -246,10 +247,10 @@ def gather_small_groups(bound: BoundTrain, stats: Statistics, task: Task, width:
         whole = bound.options.operator in WHOLE_OPERATORS
         return stand_abreast(stats.rows, width, whole)
     if not solves(bound, task, width):
-        return tuple((number,) for number in range(len(stats.groups)))
+        return tuple((number,) for number in watched(range(len(stats.groups))))
     by_size: dict[int, list[int]] = {}
     large: list[tuple[int, ...]] = []
-    for number, n_rows in enumerate(stats.rows):
+    for number, n_rows in enumerate(watched(stats.rows)):
         if n_rows > SMALL_ROWS:
             large.append((number,))
         else:
@@ -279,14 +280,14 @@ def stand_abreast(rows: Sequence[int], width: int, whole: bool) -> tuple[tuple[i
     share = min(most, max(SMALL_ROWS, math.ceil(int(sizes[beside].sum()) / WANTED_UNITS)))
     gathered: list[list[int]] = []
     held = 0
-    for number in longest_first:
+    for number in watched(longest_first):
         if not gathered or held + rows[number] > share or len(gathered[-1]) == MAX_GATHERED:
             gathered.append([])
             held = 0
         gathered[-1].append(number)
         held += rows[number]
-    alone = ((number,) for number in np.flatnonzero(sizes > short).tolist())
-    return tuple(sorted([*alone, *(tuple(sorted(unit)) for unit in gathered)]))
+    alone = ((number,) for number in watched(np.flatnonzero(sizes > short).tolist()))
+    return tuple(sorted([*alone, *(tuple(sorted(unit)) for unit in watched(gathered))]))
 
 
 def folds_in_one_pass(bound: BoundTrain, width: int) -> bool:
@@ -334,14 +335,15 @@ def _units(
         beside = min(most, groups)
         return cost.unit_seconds(bound.learner, configs, n_rows, stored, epochs, outputs, groups, rates, beside)
 
-    members = np.fromiter(map(len, gathered), np.int64, len(gathered))
-    placed = np.fromiter(itertools.chain.from_iterable(gathered), np.int64, int(members.sum()))
+    members = np.fromiter(map(len, watched(gathered)), np.int64, len(gathered))
+    placed = np.fromiter(itertools.chain.from_iterable(watched(gathered)), np.int64, int(members.sum()))
     starts = np.cumsum(members) - members
     n_rows = np.add.reduceat(sizes[placed], starts) if len(gathered) else sizes[:0]
     stacked = (sizes[placed[starts]] <= SMALL_ROWS) & solved
     # Of many thousand groups, many have the same number of rows.
-    distinct, which = np.unique(np.stack([n_rows, members], axis=1), axis=0, return_inverse=True)
-    costs = [[estimated(pack, rows, groups) for pack in packs] for rows, groups in distinct.tolist()]
+    sizes_of = np.stack([n_rows, members], axis=1)
+    distinct, which = apart(lambda: np.unique(sizes_of, axis=0, return_inverse=True), len(n_rows))
+    costs = [[estimated(pack, rows, groups) for pack in watched(packs)] for rows, groups in watched(distinct.tolist())]
     seconds = np.array(costs, np.float64).reshape(len(distinct), len(packs))[which.reshape(-1)]
     return Units(gathered, packs, folds, together, stacked, n_rows, seconds)
 

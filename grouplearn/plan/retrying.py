@@ -12,7 +12,8 @@ from grouplearn.parser.statements import Sql
 from grouplearn.plan import types
 from grouplearn.plan.bound import BoundTrain
 from grouplearn.plan.definition import ItemColumn, ModelDefinition
-from grouplearn.plan.extract import GroupCount, Statistics
+from grouplearn.plan.extract import Statistics
+from grouplearn.plan.group_counts import GroupCount
 from grouplearn.plan.judge import Judge
 from grouplearn.schedule.messages import Unit
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from grouplearn.interrupting import LOOK_EVERY, apart, watched
 
 Keys = tuple[str | None, ...]
 IntArray = npt.NDArray[np.int64]
@@ -34,7 +36,7 @@ class RowOrder:
         """Return the order of rows by their key texts, NULLs first, and then by ``hashes``."""
         coded = [_coded(key) for key in keys]
         group = _groups([codes for codes, _ in coded], len(hashes))
-        order = grouped(group, np.argsort(hashes))
+        order = apart(lambda: grouped(group, np.argsort(hashes)), len(hashes))
         group, hashes = group[order], hashes[order]
         first = np.ones(len(order), dtype=np.bool_)
         first[1:] = group[1:] != group[:-1]
@@ -43,8 +45,8 @@ class RowOrder:
         place = np.empty(len(order), dtype=np.int64)
         place[order] = np.arange(len(order))
         firsts = np.flatnonzero(first)
-        columns = [[texts[code] for code in codes[order[firsts]].tolist()] for codes, texts in coded]
-        leaves = tuple(zip(*columns, strict=True)) if keys else ((),) * firsts.size
+        columns = [_texts_of(texts, codes[order[firsts]]) for codes, texts in coded]
+        leaves = tuple(watched(zip(*columns, strict=True))) if keys else ((),) * firsts.size
         return cls(place, leaves, firsts, tied)
 
 
@@ -54,15 +56,22 @@ def grouped(group: IntArray, order: IntArray) -> IntArray:
     return order[np.argsort(small[order], kind="stable")]
 
 
-def _coded(key: pa.ChunkedArray) -> tuple[IntArray, list[str | None]]:
-    """Return for each row the place of its text among all texts in order, NULL being the first, and the texts."""
-    encoded = pc.dictionary_encode(key).unify_dictionaries()
-    met = encoded.chunk(0).dictionary.to_pylist() if encoded.num_chunks else []
-    texts = sorted(met)
-    place = {text: number for number, text in enumerate(texts, start=1)}
-    table = np.array([*(place[text] for text in met), 0], dtype=np.int64)  # -1 looks up the last entry
+def _coded(key: pa.ChunkedArray) -> tuple[IntArray, pa.Array]:
+    """Return for each row the place of its text among all texts in order, counted from 1, 0 for NULL; and the texts."""
+    encoded = apart(lambda: pc.dictionary_encode(key).unify_dictionaries(), len(key))
+    met = encoded.chunk(0).dictionary if encoded.num_chunks else pa.array([], pa.string())
+    order = apart(lambda: pc.sort_indices(met), len(key)).to_numpy()  # of UTF-8 as of characters
+    table = np.zeros(len(met) + 1, dtype=np.int64)  # -1 looks up the last entry
+    table[order] = np.arange(1, len(met) + 1)
     codes = [pc.fill_null(chunk.indices, -1).to_numpy(zero_copy_only=False) for chunk in encoded.chunks]
-    return table[np.concatenate([np.empty(0, dtype=np.int64), *codes])], [None, *texts]
+    return table[np.concatenate([np.empty(0, dtype=np.int64), *codes])], met.take(pa.array(order))
+
+
+def _texts_of(texts: pa.Array, codes: IntArray) -> Iterator[str | None]:
+    """Yield the text of each code, None for 0."""
+    known = pa.array(codes - 1, mask=codes == 0)
+    for start in range(0, len(codes), LOOK_EVERY):
+        yield from texts.take(known.slice(start, LOOK_EVERY)).to_pylist()
 
 
 def _groups(codes: Sequence[IntArray], n_rows: int) -> IntArray:

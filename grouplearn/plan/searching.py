@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from grouplearn import sqltext
 from grouplearn.errors import Span
+from grouplearn.interrupting import look
 from grouplearn.learners.base import Access, Config, Learner
 from grouplearn.parser.statements import (
     Between,
@@ -70,6 +71,10 @@ class SearchBinder:
         self._refuse_idle(statement)
         if search is None:
             return self._consistent((base,), statement.learner.span), None
+        lists = [dimension for dimension in search.dimensions if isinstance(dimension, InList)]
+        # Before values are worked out one by one; of subqueries it is not known yet how many they have.
+        most = max if search.method != "grid" else math.prod
+        self._refuse_excess(most([max(1, len(dimension.values)) for dimension in lists] or [1]), search.span)
         dimensions = tuple(self._dimension(dimension) for dimension in search.dimensions)
         self._refuse_fixed_twice(search, fixed)
         if search.method in procedures.PROCEDURES:
@@ -219,18 +224,26 @@ class SearchBinder:
 
     def _listed_points(self, dimension: InList) -> tuple[tuple[Any, ...], ...]:
         return tuple(
-            tuple(
-                resolved(self._judge, self._learner, name, self._judge.constant(value)[0], value)
-                for name, value in zip(dimension.parameters, point, strict=True)
-            )
+            tuple(self._resolved(name, value) for name, value in zip(dimension.parameters, point, strict=True))
             for point in dimension.values
         )
+
+    def _resolved(self, name: Name, value: Sql) -> Any:
+        look()  # each value is a query
+        return resolved(self._judge, self._learner, name, self._judge.constant(value)[0], value)
 
     def _subquery_points(self, dimension: InList) -> tuple[tuple[Any, ...], ...]:
         query = dimension.subquery
         assert query is not None  # noqa: S101  (the caller looked)
-        rows = self._judge.rows("FROM", query)
+        rows = self._judge.rows("FROM", query, f"LIMIT {space.MAX_CONFIGS + 1}")
         width = len(dimension.parameters)
+        if len(rows) > space.MAX_CONFIGS:
+            message = (
+                f"this subquery has more than {space.MAX_CONFIGS:,} rows; at most so many configurations are trained"
+            )
+            raise self._judge.error(
+                message, query.span, "Select fewer, or draw from a range: OVER RANDOM (x BETWEEN ...)."
+            )
         if not rows:
             raise self._judge.error("the grid is empty: this subquery returns no rows", query.span)
         if len(rows[0]) != width:
@@ -260,7 +273,7 @@ class SearchBinder:
         return space.Range(name, low, high, dimension.log, integer=kind == "int")
 
     def _bound(self, name: Name, end: Sql) -> float:
-        value = resolved(self._judge, self._learner, name, self._judge.constant(end)[0], end)
+        value = self._resolved(name, end)
         assert isinstance(value, int | float)  # noqa: S101  (resolve returned a number for a numeric kind)
         return float(value)
 

@@ -11,6 +11,7 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
+from grouplearn.interrupting import watched
 from grouplearn.schedule.messages import Unit
 
 #: The groups of a task: one, or several that train side by side.
@@ -69,9 +70,8 @@ class Units(Sequence[Unit]):
 
     def __iter__(self) -> Iterator[Unit]:
         numbers = itertools.count()
-        for (group, *others), stacked, costs in zip(
-            self._tasks, self._stacked.tolist(), self._seconds.tolist(), strict=True
-        ):
+        tasks = zip(self._tasks, self._stacked.tolist(), self._seconds.tolist(), strict=True)
+        for (group, *others), stacked, costs in watched(tasks):
             beside = tuple(others)
             for pack, seconds in zip(self._packs, costs, strict=True):
                 for fold in self._folds:
@@ -101,13 +101,15 @@ class Units(Sequence[Unit]):
     def alike(self) -> tuple[Alike, ...]:
         """Return the tasks that are stacked and those that are not."""
         each = len(self._packs) * len(self._folds)
-        side_by_side = np.fromiter((len(groups) > 1 for groups in self._tasks), bool, len(self._tasks))
+        side_by_side = np.fromiter((len(groups) > 1 for groups in watched(self._tasks)), bool, len(self._tasks))
         seconds = np.repeat(self._seconds, len(self._folds), axis=1)
         found = []
         for stacked in (False, True):
             (places,) = np.nonzero(self._stacked == stacked)
             if len(places) and each:
-                groups = self._tasks if len(places) == len(self._tasks) else tuple(self._tasks[n] for n in places)
+                groups = (
+                    self._tasks if len(places) == len(self._tasks) else tuple(self._tasks[n] for n in watched(places))
+                )
                 first = self[int(places[0]) * each : (int(places[0]) + 1) * each]
                 found.append(Alike(first, groups, self._rows[places], seconds[places], side_by_side[places]))
         return tuple(sorted(found, key=lambda alike: alike.first[0].id))
@@ -118,10 +120,10 @@ def alike(units: Sequence[Unit], rows: Sequence[int]) -> tuple[Alike, ...]:
     if isinstance(units, Units):
         return units.alike()
     tasks: dict[int, list[Unit]] = defaultdict(list)
-    for unit in units:
+    for unit in watched(units):
         tasks[unit.group].append(unit)
     same: dict[object, list[list[Unit]]] = defaultdict(list)
-    for task in tasks.values():
+    for task in watched(tasks.values()):
         same[tuple((unit.configs, unit.fold, unit.folds, unit.stacked) for unit in task)].append(task)
     return tuple(
         Alike(

@@ -9,7 +9,7 @@ from itertools import accumulate, chain, pairwise
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.data.dataset import Group
+from grouplearn.data.dataset import Group, runs_of
 
 _Numbers = npt.NDArray[np.int64]
 
@@ -35,14 +35,15 @@ class GroupTable:
             n_keys=np.array([len(group.keys) for group in groups], dtype=np.int64),
             keys=tuple(chain.from_iterable(group.keys for group in groups)),
             n_ranges=np.array([len(group.ranges) for group in groups], dtype=np.int64),
-            bounds=np.array([run for group in groups for run in group.ranges], dtype=np.int64).reshape(-1, 2),
+            bounds=np.fromiter(
+                (bound for group in groups for run in group.ranges for bound in run), dtype=np.int64
+            ).reshape(-1, 2),
         )
 
     def groups(self) -> tuple[Group, ...]:
         """Return the groups."""
-        runs = tuple((start, stop) for start, stop in self.bounds.tolist())
         keys = (self.keys[first:last] for first, last in _cuts(self.n_keys))
-        ranges = (runs[first:last] for first, last in _cuts(self.n_ranges))
+        ranges = (runs_of(self.bounds, first, last) for first, last in _cuts(self.n_ranges))
         return tuple(Group(*each) for each in zip(self.ids.tolist(), self.levels.tolist(), keys, ranges, strict=True))
 
 

@@ -21,6 +21,7 @@ from grouplearn.data.encoders import FittedItem
 from grouplearn.data.own_files import NotOwn, own_file, write_whole
 from grouplearn.data.plain import NotPlain, from_bytes, to_bytes
 from grouplearn.errors import TrainingError
+from grouplearn.interrupting import watched
 from grouplearn.learners.base import Artifact
 from grouplearn.runtime.job import Carried, CurvePoint, GroupFacts, LostWork, StepRecord, TrialResult, UnitResult
 from grouplearn.runtime.packed import Curves, Models, Packed
@@ -172,5 +173,5 @@ def sync_directory(directory: Path) -> None:
 
 def units_left(units: Sequence[Unit], results: Sequence[UnitResult]) -> tuple[Unit, ...]:
     """Return the units without a result, in order."""
-    done = {result.unit.id for result in results}
-    return tuple(unit for unit in units if unit.id not in done)
+    done = {result.unit.id for result in watched(results)}
+    return tuple(unit for unit in watched(units) if unit.id not in done)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.dataset import Group
+from grouplearn.interrupting import watched
 from grouplearn.learners.metrics import first_best
 from grouplearn.runtime.job import NOT_VALIDATED, GroupFacts, Job, TrialResult, UnitResult
 from grouplearn.runtime.packed import Packed, beside, mean_known
@@ -52,18 +53,20 @@ def merge(
     """
     by_group: dict[int, list[UnitResult]] = defaultdict(list)
     by_groups: dict[tuple[int, ...], dict[int, list[Packed]]] = defaultdict(lambda: defaultdict(list))
-    apart = (part for result in results for part in result.parts or (result,))
-    for result in sorted(apart, key=lambda each: each.unit.id):
+    apart = (part for result in watched(results) for part in result.parts or (result,))
+    for result in watched(sorted(apart, key=lambda each: each.unit.id)):
         if result.pack is None:
             by_group[result.unit.group].append(result)
         else:
             by_groups[result.unit.groups][result.unit.fold].append(result.pack)
     alone = tuple(
-        _outcome(job, group, by_group[group.id], greater_is_better) for group in job.groups if group.id in by_group
+        _outcome(job, group, by_group[group.id], greater_is_better)
+        for group in watched(job.groups)
+        if group.id in by_group
     )
-    group_of = {group.id: group for group in job.groups}
+    group_of = {group.id: group for group in watched(job.groups)}
     packs = []
-    for numbers, by_fold in by_groups.items():
+    for numbers, by_fold in watched(by_groups.items()):
         pack = with_folds(*(beside(by_fold[fold]) for fold in sorted(by_fold)))
         groups = tuple(group_of[number] for number in numbers)
         packs.append(PackedOutcome(groups, pack, best_places(pack, job.metric, greater_is_better)))

@@ -8,6 +8,7 @@ import numpy as np
 
 from grouplearn.data import shard
 from grouplearn.data.dataset import Group, has_label
+from grouplearn.interrupting import watched
 from grouplearn.runtime.job import Job
 from grouplearn.runtime.sampled_rows import share_of
 from grouplearn.schedule.workload import Workload
@@ -18,7 +19,7 @@ def with_training_rows(workload: Workload, job: Job) -> Workload:
     if workload.access == "algebraic" or workload.workers < 2:
         return workload
     rows = list(workload.rows)
-    for group in job.groups:
+    for group in watched(job.groups):
         if group.n_rows > workload.block_rows:
             rows[group.id] = _training_rows(job, group)
     return replace(workload, training_rows=tuple(rows))

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from grouplearn.interrupting import look, watched
 from grouplearn.learners.base import Config
 from grouplearn.search.procedure import WORST, Go, Judgment, Procedure
 from grouplearn.search.procedures import SearchPlan
@@ -107,10 +108,11 @@ class Jury:
         self._yardstick.see(values)
         self._latest.update({key: value for key, value in values.items() if value is not None})
         for seat in self._seats:
+            look()
             if not seat.going:
                 continue
             seat.groups = tuple(group for group in seat.groups if group not in failed_groups)
-            told = {go.trial: self._value(seat, seat.numbers[go.trial], values) for go in seat.going}
+            told = {go.trial: self._value(seat, seat.numbers[go.trial], values) for go in watched(seat.going)}
             self._seat(seat, seat.procedure.on(told) if seat.groups else ())
             if seat.groups:
                 self._hear(seat, any(value > WORST for value in told.values()))
@@ -126,7 +128,7 @@ class Jury:
             self._seat(seat, seat.procedure.on({go.trial: WORST for go in seat.going}))
 
     def _seat(self, seat: _Seat, goes: tuple[Go, ...]) -> None:
-        for go in goes:
+        for go in watched(goes):
             if go.trial not in seat.numbers:
                 parent = None if go.parent is None else seat.numbers[go.parent]
                 seat.numbers[go.trial] = self._number(go.trial, go.config, parent)
@@ -158,7 +160,7 @@ class Jury:
     def _verdict(self) -> Verdict:
         goes: dict[Key, tuple[int, int | None]] = {}
         for seat in self._seats:
-            for go in seat.going:
+            for go in watched(seat.going):
                 parent = None if go.parent is None else seat.numbers[go.parent]
                 for group in seat.groups:
                     goes.setdefault((group, seat.numbers[go.trial]), (go.budget, parent))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from grouplearn.interrupting import look
 from grouplearn.learners.base import Config
 from grouplearn.search.procedure import Go, WithoutRungs, ranked
 from grouplearn.search.space import Choices, Dimension, Range, drawn
@@ -54,10 +55,12 @@ class Pbt(WithoutRungs):
     def _replaced(self, best: Sequence[int]) -> dict[int, int]:
         """Change the population; return the parents of its new members."""
         count = max(1, int(len(self._population) * QUANTILE)) if len(self._population) > 1 else 0
-        failed = [trial for trial in self._population if trial not in best]
+        judged = set(best)
+        failed = [trial for trial in self._population if trial not in judged]
         worst = best[max(len(best) - max(0, count - len(failed)), min(count, len(best))) :]
         parents: dict[int, int] = {}
         for trial in sorted((*failed, *worst)):
+            look()
             parent = best[int(self._generator.integers(min(max(1, count), len(best))))]
             del self._population[trial]
             self._population[self._next] = self._explored(self._population[parent])

@@ -15,6 +15,7 @@ from grouplearn.data.run_directory import RunDirectory
 from grouplearn.errors import BindError
 from grouplearn.parser.parse import parse
 from grouplearn.parser.statements import TrainModel
+from grouplearn.plan import batches
 from grouplearn.plan import extract as extracting
 from grouplearn.plan.bind import bind
 from grouplearn.plan.extract import extract, statistics
@@ -58,7 +59,7 @@ def bits(dataset: Dataset) -> tuple[object, ...]:
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extracting, "BATCH_BYTES", 1 << 11)  # tens of rows, so that runs of equal rows are cut
+    monkeypatch.setattr(batches, "BATCH_BYTES", 1 << 11)  # tens of rows, so that runs of equal rows are cut
 
 
 @pytest.mark.parametrize("validate", VALIDATIONS)
@@ -81,7 +82,7 @@ def test_neither_threads_nor_batches_nor_storage_order_matter(
     text = TRAIN.format(validate="SAMPLE 20%")
     con.execute("SET threads = 1")
     expected = read(con, text)
-    monkeypatch.setattr(extracting, "BATCH_BYTES", batch_bytes)
+    monkeypatch.setattr(batches, "BATCH_BYTES", batch_bytes)
     con.execute("SET threads = 2")
     con.execute("CREATE OR REPLACE TABLE points AS FROM points ORDER BY hash(rowid)")
     dataset, groups = read(con, text)

@@ -13,8 +13,7 @@ import pytest
 from grouplearn.data.run_directory import RunDirectory
 from grouplearn.parser.parse import parse
 from grouplearn.parser.statements import TrainModel
-from grouplearn.plan import extract as extracting
-from grouplearn.plan import holdout
+from grouplearn.plan import batches, holdout
 from grouplearn.plan.bind import bind
 from grouplearn.plan.extract import extract, statistics
 from grouplearn.plan.judge import Judge
@@ -114,7 +113,7 @@ def test_long_groups_are_drawn_in_parts(
     con.execute("INSERT INTO t SELECT -1, 1, a, b, 'u', 2.0, 1 FROM t WHERE id < 400")  # many equal rows
     expected = split_of(con, "id // 10", validate=validate)
     monkeypatch.setattr(holdout, "_ROWS", 100)
-    monkeypatch.setattr(extracting, "BATCH_BYTES", 1 << 11)
+    monkeypatch.setattr(batches, "BATCH_BYTES", 1 << 11)
     assert split_of(con, "id // 10", validate=validate) == expected
     with RunDirectory(tmp_path / "runs") as directory:
         assert split_of(con, "id // 10", validate=validate, directory=directory) == expected
