@@ -6,6 +6,7 @@ from typing import Any
 
 import duckdb
 import nbformat
+import pandas as pd
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.terminal.interactiveshell import TerminalInteractiveShell
@@ -278,6 +279,28 @@ def test_a_header_names_a_connection_and_a_variable(ipython: InteractiveShell, t
         ipython.run_cell_magic("gl", "1x <<", "SELECT 1")
     with pytest.raises(grouplearn.ProgrammingError, match='"SELECT 1" is not a connection'):
         ipython.run_cell_magic("gl", "SELECT 1", "SELECT 2")
+
+
+def test_cells_use_files_as_far_as_the_settings_of_their_connection_let_them(
+    ipython: InteractiveShell, tmp_path: Any
+) -> None:
+    grouplearn.load_ipython_extension(ipython)
+    ipython.run_line_magic("grouplearn", "")
+    ipython.run_cell_magic(
+        "gl",
+        "",
+        "CREATE TABLE t AS SELECT range * 1.0 AS x, range * 2.0 AS y FROM range(20);"
+        "TRAIN MODEL m USING linear_regression PREDICT y FROM t; SET enable_external_access = false;",
+    )
+    ipython.user_ns["frame"] = pd.DataFrame({"x": [1.0, 2.0], "y": [2.0, 4.0]})
+    with pytest.raises(grouplearn.AccessRefused, match="may not be used: enable_external_access is false"):
+        ipython.run_line_magic("gl", f"EXPORT MODEL m TO '{tmp_path}/m'")
+    with pytest.raises(grouplearn.Error, match="Table with name frame does not exist"):
+        ipython.run_cell_magic("gl", "", "TRAIN MODEL n USING linear_regression PREDICT y FROM frame")
+    ipython.run_line_magic("gl", "SET lock_configuration = true")
+    with pytest.raises(grouplearn.BindError, match="the configuration has been locked"):
+        ipython.run_line_magic("gl", "SET grouplearn_workers = 2")
+    assert list(tmp_path.glob("m*")) == []
 
 
 def test_parameters_are_found_outside_strings_and_comments() -> None:
