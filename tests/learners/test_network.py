@@ -1,5 +1,6 @@
 """Networks of the user's own against a plain torch loop, and what is said when they do not fit."""
 
+import json
 import threading
 from typing import Any
 
@@ -285,6 +286,37 @@ def test_a_model_of_another_module_is_refused() -> None:
         ValueError, match=r"^the tensor 0.bias of the model does not fit the network net as it is registered"
     ):
         network(counting).score(Task.BINARY, artifact, rows.x)
+
+
+def wide(problem: Problem, config: Any) -> nn.Module:
+    return nn.Sequential(nn.Linear(problem.n_features, config["width"]), nn.Linear(config["width"], problem.n_outputs))
+
+
+def test_a_stored_model_is_of_its_group_and_no_larger_than_its_tensors() -> None:
+    """Nothing of the module is made until its sizes are known to be those of the tensors: 10 ** 12 of them would be tried."""
+    problem = problem_of(Task.REGRESSION)
+    net = network(wide, hyperparameters={"width": 3})
+    sound = net.finalize(problem, [{}], net.init(problem, [{}]), 0)
+    made_from = json.loads(sound.tensors["made_from"].tobytes())
+
+    def flaw(**changes: Any) -> str | None:
+        text = json.dumps({**made_from, **changes}).encode()
+        return net.flaw(problem, Artifact("tensors", {**sound.tensors, "made_from": np.frombuffer(text, np.uint8)}))
+
+    assert flaw() is None
+    huge = {**made_from["hyperparameters"], "width": 10**12}
+    assert flaw(hyperparameters=huge).startswith("its module would have ")
+    assert flaw(n_features=10**12) == f"its module is made for n_features = {10**12}, not {problem.n_features}"
+    assert flaw(label_length=7) == "its module is made for label_length = 7, not 1"
+    assert flaw(task="binary") == "its module is made for 'binary', not regression"
+    for sizes in ({"seed": -1}, {"epochs": 1.5}, {"n_classes": "3"}, {"n_features": True}):
+        assert flaw(**sizes) == "its module is made from sizes that are none"
+    assert flaw(other=1) == "it says something else than what its module is made from"
+    assert flaw(hyperparameters=[1]) == "it has no hyperparameters"
+    assert flaw(hyperparameters={"width": {"a": 1}}) == "its hyperparameter width is no value"
+    text = np.frombuffer(b"[" * 100_000, np.uint8)
+    assert net.flaw(problem, Artifact("tensors", {"made_from": text})) == "what its module is made from is no JSON"
+    assert net.flaw(problem, Artifact("tensors", {})) == "it does not say what its module is made from"
 
 
 def test_declared_hyperparameters() -> None:
