@@ -41,6 +41,8 @@ from grouplearn.search.space import Choices, Range
 
 #: What is written and read back; another version's runs are refused.
 FORMAT = 4
+#: The last second that a calendar knows, and more workers than a run begins with.
+_LATEST, _MOST_WORKERS = 253_402_300_799, 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +180,26 @@ def _every(database: str) -> Iterator[Run | Unreadable]:
             content = manifest = None
         except NotPlain:
             manifest = None
-        if isinstance(manifest, Manifest) and manifest.format == FORMAT:
+        ours = isinstance(manifest, Manifest) and manifest.format == FORMAT
+        if isinstance(manifest, Manifest) and ours and _is_sound(manifest):
             yield Run(path, is_locked(path), manifest)
         elif path.exists():
-            yield Unreadable(path, is_locked(path), "damaged" if content is None else "of another version")
+            flaw: Literal["damaged", "of another version"] = (
+                "damaged" if content is None or ours else "of another version"
+            )
+            yield Unreadable(path, is_locked(path), flaw)
+
+
+def _is_sound(manifest: Manifest) -> bool:
+    """Return whether the numbers of a manifest lead nowhere else than to its groups, configurations and rows."""
+    job, groups = manifest.job, len(manifest.job.groups)
+    units = all(
+        all(0 <= group < groups for group in unit.groups)
+        and all(0 <= config < len(job.configs) for config in unit.configs)
+        for unit in manifest.units
+    )
+    rows = len(manifest.workload.rows) == groups and 0 <= manifest.rows.start <= manifest.rows.stop
+    return units and rows and 0 <= manifest.began <= _LATEST and manifest.workload.workers <= _MOST_WORKERS
 
 
 def of_model(database: str, schema: str, name: str) -> list[Run]:

@@ -420,9 +420,18 @@ def of_other_fields(manifest: Path) -> None:
     ledger.write(manifest, content.replace(b"replaced", b"displace"))
 
 
+def of_groups_that_are_not_there(manifest: Path) -> None:
+    content = ledger.checked(manifest)
+    assert content is not None
+    written = b'"group":0'.replace(b'"', b'\\"')
+    assert written in content
+    ledger.write(manifest, content.replace(written, written[:-1] + b"9"))
+
+
 @pytest.mark.parametrize(
     ("harm", "flaw"),
     [
+        (of_groups_that_are_not_there, "damaged"),
         (damaged, "damaged"),
         (lambda manifest: manifest.write_bytes(b""), "damaged"),
         (lambda manifest: (manifest.unlink(), manifest.mkdir()), "damaged"),

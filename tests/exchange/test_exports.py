@@ -303,7 +303,7 @@ def test_a_manifest_cannot_lead_elsewhere(con: grouplearn.Connection, tmp_path: 
     (tmp_path / "a" / "manifest.json").write_text(text.replace("models.parquet", "../secret.txt"))
     with pytest.raises(grouplearn.Error, match=r"manifest.json of that directory is not one of an exported model"):
         con.execute(f"IMPORT MODEL x FROM '{tmp_path / 'a'}'")
-    with pytest.raises(grouplearn.Error, match=r"has files that no export made, such as models.parquet"):
+    with pytest.raises(grouplearn.Error, match=r"manifest.json of that directory is not one of an exported model"):
         con.execute(f"EXPORT MODEL ridge_value TO '{tmp_path / 'a'}' (OVERWRITE)")
     assert secret.read_text() == "mine"
 
