@@ -41,7 +41,8 @@ def batches() -> list[pa.RecordBatch]:
     }
     whole = pa.record_batch(list(columns.values()), names=list(columns))
     alone = [pa.record_batch([column], names=[name]) for name, column in columns.items()]
-    return [whole, *alone, pa.record_batch([struct.slice(0, 0)], names=["none"])]
+    sliced = [pa.record_batch([column.slice(1, 2)], names=[f"part of {name}"]) for name, column in columns.items()]
+    return [whole, *alone, *sliced, pa.record_batch([struct.slice(0, 0)], names=["none"])]
 
 
 def corpus() -> bytes:

@@ -151,9 +151,10 @@ void WalkRow(const ArrowSchema &schema, const ArrowArray &array, size_t row) {
 	}
 }
 
+//! Rows are counted from an array's offset; in those below it they are counted from its beginning and their own offsets.
 void Walk(const ArrowSchema &schema, const ArrowArray &array, size_t from, size_t to) {
 	for (auto row = from; row < to; row++) {
-		WalkRow(schema, array, row);
+		WalkRow(schema, array, row + size_t(array.offset));
 	}
 }
 
@@ -166,7 +167,7 @@ bool Take(const Rows &rows) {
 		Reader reader(rows.schema);
 		UnpackSchema(reader, schema);
 		UnpackArray(rows.batch, schema, array);
-		Walk(schema, array, size_t(array.offset), size_t(array.offset + array.length));
+		Walk(schema, array, 0, size_t(array.length));
 		See(PackArray(schema, array).data(), 8);
 	} catch (const Failure &) {
 		taken = false;

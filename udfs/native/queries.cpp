@@ -162,6 +162,9 @@ duckdb_data_chunk UnpackChunk(const Connection &connection, Reader &schema, std:
 	Check(duckdb_schema_from_arrow(connection.handle, &described.arrow, &converted));
 	Array array;
 	UnpackArray(std::move(batch), described.arrow, array.arrow);
+	if (array.arrow.offset || uint64_t(array.arrow.length) > duckdb_vector_size()) {
+		throw Failure {"IO", "grouplearn: more rows than a vector has"};
+	}
 	duckdb_data_chunk chunk = nullptr;
 	auto error = duckdb_data_chunk_from_arrow(connection.handle, &array.arrow, converted, &chunk);
 	duckdb_destroy_arrow_converted_schema(&converted);
