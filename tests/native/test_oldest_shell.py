@@ -59,24 +59,23 @@ def test_errors_of_others_are_theirs(run):
     assert "grouplearn() takes a statement of grouplearn's" in run("FROM grouplearn('SELECT 1');").stderr
 
 
-HOSTILE = {
-    "CREATE VIEW v AS FROM grouplearn('DROP MODEL m'); FROM v;": "can only ask",
-    "CREATE MACRO f(s) AS TABLE FROM grouplearn(s); FROM f('DROP MODEL m');": "can only ask",
-    "CREATE MACRO f() AS (SELECT count(*) FROM grouplearn('SET grouplearn_workers = 1')); SELECT f();": "can only ask",
-    "FROM query('FROM grouplearn(''DROP MODEL m'')');": "can only ask",
-    "FROM json_execute_serialized_sql(json_serialize_sql('SELECT * FROM grouplearn(''DROP MODEL m'')'));": "can only ask",
-    "CREATE TABLE x AS FROM grouplearn('DROP MODEL m');": "can only ask",
-    "FROM range(2), grouplearn('DROP MODEL m');": "can only ask",
-    "FROM (FROM grouplearn('CREATE TABLE x AS EVALUATE MODEL m ON t'));": "can only ask",
-    "SELECT grouplearn_statement(7::UBIGINT, 1::UBIGINT, 0::UBIGINT, 0::UBIGINT, 12::UBIGINT, 'DROP MODEL m');": "is for",
-}
+HOSTILE = [
+    "CREATE VIEW v AS FROM grouplearn('DROP MODEL m');",
+    "CREATE MACRO f(s) AS TABLE FROM grouplearn(s);\nFROM f('DROP MODEL m');",
+    "CREATE MACRO g() AS (SELECT count(*) FROM grouplearn('SET grouplearn_workers = 1'));",
+    "FROM query('FROM grouplearn(''DROP MODEL m'')');",
+    "FROM json_execute_serialized_sql(json_serialize_sql('SELECT * FROM grouplearn(''DROP MODEL m'')'));",
+    "CREATE TABLE x AS FROM grouplearn('DROP MODEL m');",
+    "FROM range(2), grouplearn('DROP MODEL m');",
+    "FROM (FROM grouplearn('CREATE TABLE x AS EVALUATE MODEL m ON t'));",
+]
+FORGED = "SELECT grouplearn_statement(7::UBIGINT, 1::UBIGINT, 0::UBIGINT, 0::UBIGINT, 12::UBIGINT, 'DROP MODEL m');"
 
 
-@pytest.mark.parametrize("hostile", HOSTILE)
-def test_what_a_view_asks_for_only_reads(run, hostile):
-    lines = [TABLE, TRAIN, *hostile.replace("; ", ";\n").split("\n"), "FROM grouplearn('SHOW MODELS');"]
-    done = run("\n".join(lines))
-    assert HOSTILE[hostile] in done.stderr
+def test_what_a_view_asks_for_only_reads(run):
+    done = run("\n".join([TABLE, TRAIN, *HOSTILE, FORGED, "FROM grouplearn('SHOW MODELS');"]))
+    assert done.stderr.count("can only ask") == len(HOSTILE)
+    assert done.stderr.count("is for statements of grouplearn's") == 1
     assert done.stdout.splitlines()[-1].startswith("m,y,3,")
 
 

@@ -31,25 +31,28 @@ def models(connection: duckdb.DuckDBPyConnection) -> list[str]:
     return [name for (name,) in connection.execute("SELECT model FROM (SHOW MODELS) ORDER BY model").fetchall()]
 
 
-@pytest.mark.parametrize(
-    "hostile",
-    [
-        f"CREATE VIEW v AS SELECT {FORGED} AS done; FROM v;",
-        f"CREATE VIEW v AS FROM query({FORGED_WITH}); FROM v;",
-        f"CREATE MACRO f() AS {FORGED}; SELECT f();",
-        f"CREATE TABLE d (a UBIGINT DEFAULT ({FORGED})); INSERT INTO d DEFAULT VALUES;",
-        f"CREATE TABLE d (a INTEGER, b UBIGINT AS ({FORGED})); INSERT INTO d VALUES (1); FROM d;",
-        f"CREATE TABLE d (a INTEGER, CHECK ({FORGED} > 0)); INSERT INTO d VALUES (1);",
-        f"PREPARE p AS SELECT {FORGED}; EXECUTE p;",
-        "CREATE VIEW v AS FROM query(grouplearn_answer(1::UBIGINT)); FROM v;",
-    ],
-)
-def test_a_call_by_name_does_nothing(run, ours, shell, hostile):
+HOSTILE = [
+    f"CREATE VIEW v AS SELECT {FORGED} AS done; FROM v;",
+    f"CREATE VIEW w AS FROM query({FORGED_WITH}); FROM w;",
+    f"CREATE MACRO f() AS {FORGED}; SELECT f();",
+    f"CREATE TABLE a (a UBIGINT DEFAULT ({FORGED})); INSERT INTO a DEFAULT VALUES;",
+    f"CREATE TABLE b (a INTEGER, b UBIGINT AS ({FORGED})); INSERT INTO b VALUES (1); FROM b;",
+    f"CREATE TABLE c (a INTEGER, CHECK ({FORGED} > 0)); INSERT INTO c VALUES (1);",
+    f"PREPARE p AS SELECT {FORGED}; EXECUTE p;",
+    "CREATE VIEW x AS FROM query(grouplearn_answer(1::UBIGINT)); FROM x;",
+]
+
+
+def test_a_call_by_name_does_nothing(run, ours, shell):
     if launch.version_of(shell).startswith("1.4."):
         pytest.skip("its parser writes no such calls: the functions refuse each")
-    hostile = hostile.replace("; ", ";\n")
-    done = run("-csv", "-noheader", stdin=f"{TABLE}\n{TRAIN}\n{hostile}\n{ours('SHOW MODELS;')}")
-    assert "Error" in done.stderr
+    for_each = [f"{hostile}\nSELECT 'models', count(*) FROM grouplearn.models;" for hostile in HOSTILE]
+    done = run(
+        "-csv", "-noheader", stdin="\n".join([TABLE, TRAIN, *for_each, ours("SHOW MODELS;")]).replace("; ", ";\n")
+    )
+    assert done.stderr.count(REFUSED) == len(HOSTILE) - 1
+    assert done.stderr.count("not carried out") >= 1
+    assert done.stdout.count("models,1\n") == len(HOSTILE)
     assert done.stdout.splitlines()[-1].startswith("m,y,3,")
 
 
