@@ -15,7 +15,8 @@ from grouplearn import sqltext
 from grouplearn.catalog import models, recorded
 from grouplearn.catalog.identities import Identity, identity_at
 from grouplearn.catalog.models import StoredModel
-from grouplearn.catalog.schema import SCHEMA, ensure_schema
+from grouplearn.catalog.schema import ensure_schema
+from grouplearn.catalog.tables import SCHEMA
 from grouplearn.errors import ConflictError, ReadOnlyError, Span, did_you_mean
 from grouplearn.parser.statements import QualifiedName
 from grouplearn.plan.judge import Judge

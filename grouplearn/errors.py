@@ -40,6 +40,7 @@ __all__ = [
     "ModelExists",
     "NotSupportedError",
     "NotSupportedHere",
+    "NotTrusted",
     "OperationalError",
     "ParseError",
     "ProgrammingError",
@@ -168,6 +169,10 @@ class ConflictError(_Located, OperationalError):
 
 class OtherVersion(_Located, NotSupportedError):
     """The database has models of another version of grouplearn, whose tables this one does not read."""
+
+
+class NotTrusted(_Located, ProgrammingError):
+    """The database has something in place of what we make, or an expression of a model does what it may not do unasked."""
 
 
 class MissingDependency(_Located, NotSupportedError):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any
 
 import duckdb
 
+from grouplearn.catalog.tables import SCHEMA, Table, refuse_foreign, refuse_triggers, scripts, tables_in
 from grouplearn.errors import NotSupportedHere, OtherVersion
-from grouplearn.sqltext import identifier, literal, qualified
+from grouplearn.sqltext import identifier, qualified
 
-SCHEMA = "grouplearn"
 #: The version of the tables that this code reads and writes; a database has its own in ``grouplearn.schema_version``.
 VERSION = 3
 #: The oldest version that is read as it is, and brought up to ``VERSION`` when a model is written.
@@ -59,34 +59,43 @@ def current_database(con: duckdb.DuckDBPyConnection) -> str:
 
 
 def databases_with_models(con: duckdb.DuckDBPyConnection) -> list[str]:
-    """Return the names of the attached databases that have schema ``grouplearn``."""
-    sql = f"SELECT database_name FROM duckdb_tables() WHERE schema_name = '{SCHEMA}' AND table_name = 'models' ORDER BY 1 ASC"
-    found = [str(row[0]) for row in con.execute(sql).fetchall()]
-    return [catalog for catalog in found if has_schema(con, catalog)]
+    """Return the names of the attached databases that have schema ``grouplearn``; raises as ``has_schema`` does."""
+    found = tables_in(con)
+    return [catalog for catalog in sorted(found) if _is_ours(con, catalog, found[catalog])]
 
 
 def has_schema(con: duckdb.DuckDBPyConnection, catalog: str) -> bool:
     """Return whether the database has the catalog tables, uncommitted ones of this connection included.
 
-    Raises OtherVersion when another version of grouplearn made them.
+    Raises OtherVersion when another version of grouplearn made them, and NotTrusted when they are not as any has made them.
     """
-    sql = (
-        f"SELECT table_name FROM duckdb_tables() WHERE schema_name = '{SCHEMA}'"
-        f" AND lower(database_name) = lower({literal(catalog)})"
-    )
-    tables = {str(row[0]) for row in con.execute(sql).fetchall()}
-    if "models" not in tables:
+    found = tables_in(con)
+    own = next((name for name in found if name.casefold() == catalog.casefold()), None)
+    return own is not None and _is_ours(con, own, found[own])
+
+
+def _is_ours(con: duckdb.DuckDBPyConnection, catalog: str, found: Mapping[str, Table]) -> bool:
+    if "models" not in found:
         return False
-    _refuse_other_version(con, catalog, known="schema_version" in tables)
+    version = 0
+    if "schema_version" in found:
+        refuse_foreign(con, catalog, found, OLDEST, ("schema_version",))  # which is the same in every version
+        version = _version(con, catalog)
+    _refuse_other_version(catalog, version)
+    refuse_foreign(con, catalog, found, version)
     return True
+
+
+def _version(con: duckdb.DuckDBPyConnection, catalog: str) -> int:
+    row = first_row(con, f"SELECT version FROM {table(catalog, 'schema_version')}")
+    return row[0] if row and isinstance(row[0], int) else 0
 
 
 def version_of(con: duckdb.DuckDBPyConnection, catalog: str) -> int:
     """Return the version of the catalog tables of a database, 0 where there are none; raises as ``has_schema`` does."""
     if not has_schema(con, catalog):
         return 0
-    row = first_row(con, f"SELECT version FROM {table(catalog, 'schema_version')}")
-    return int(row[0]) if row else 0
+    return _version(con, catalog)
 
 
 def columns_lacking(name: str, version: int) -> list[str]:
@@ -101,9 +110,7 @@ def selected(columns: str, name: str, version: int) -> str:
     return ", ".join(f"NULL AS {part}" if part in lacking else part for part in parts)
 
 
-def _refuse_other_version(con: duckdb.DuckDBPyConnection, catalog: str, known: bool) -> None:
-    row = first_row(con, f"SELECT version FROM {table(catalog, 'schema_version')}") if known else (0,)
-    version = row[0] if row else 0
+def _refuse_other_version(catalog: str, version: int) -> None:
     if OLDEST <= version <= VERSION:
         return
     hint = (
@@ -128,12 +135,7 @@ def ensure_schema(con: duckdb.DuckDBPyConnection, catalog: str | None = None) ->
             f'a database named "{catalog}" cannot hold models: its schema {SCHEMA} would have the same name',
             hint=f"rename the file, or ATTACH it AS another name, such as {identifier('models')}",
         )
+    refuse_triggers(con, catalog)
     place, made = qualified(catalog, SCHEMA), version_of(con, catalog)
-    for script in _scripts()[made:]:
+    for script in scripts()[made:]:
         con.execute(script.replace(f"{SCHEMA}.", f"{place}.").replace(f"EXISTS {SCHEMA};", f"EXISTS {place};"))
-
-
-def _scripts() -> list[str]:
-    folder = resources.files("grouplearn.sql.catalog")
-    files = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".sql")), key=lambda entry: entry.name)
-    return [entry.read_text(encoding="utf-8") for entry in files]

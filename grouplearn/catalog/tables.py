@@ -1,0 +1,166 @@
+"""Whether the tables of schema ``grouplearn`` are those that we make: a database comes from anywhere.
+
+A view in the place of a table, a generated column, a default, a CHECK, an index over an expression or a trigger would run SQL
+of whoever made the file when we read or write the table, and a column of another type holds what we do not expect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+import duckdb
+
+from grouplearn.errors import NotTrusted
+from grouplearn.sqltext import identifier
+
+SCHEMA = "grouplearn"
+#: What a table may be bound to. A foreign key refers to another table, and CHECK and the others evaluate an expression.
+_PLAIN = {"NOT NULL", "PRIMARY KEY"}
+_HINT = (
+    "Models are read from tables as TRAIN makes them. If the database came from elsewhere, do not trust it; if it is yours,"
+    " undo what was done to the table, or DROP SCHEMA grouplearn CASCADE and train again."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table as DuckDB lists it: its definition as SQL, and how many indexes it has."""
+
+    sql: str
+    indexes: int
+
+
+#: Definitions that are written otherwise and mean the same as ours; there is one set of them for each version of DuckDB.
+_READ: set[frozenset[tuple[str, Table]]] = set()
+
+
+def tables_in(con: duckdb.DuckDBPyConnection) -> dict[str, dict[str, Table]]:
+    """Return the tables of schema ``grouplearn`` by database and name; nothing in the query can be hidden by a macro."""
+    query = (
+        "SELECT database_name, table_name, sql, index_count FROM system.main.duckdb_tables()"
+        f" WHERE schema_name = '{SCHEMA}'"
+    )
+    found: dict[str, dict[str, Table]] = {}
+    for database, name, sql, indexes in con.execute(query).fetchall():
+        found.setdefault(database, {})[name] = Table(sql, indexes)
+    return found
+
+
+def scripts() -> list[str]:
+    """Return the SQL that makes the tables of the first version, and that which makes of each version the next."""
+    folder = resources.files("grouplearn.sql.catalog")
+    files = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".sql")), key=lambda entry: entry.name)
+    return [entry.read_text(encoding="utf-8") for entry in files]
+
+
+def refuse_foreign(
+    con: duckdb.DuckDBPyConnection,
+    catalog: str,
+    found: Mapping[str, Table],
+    version: int,
+    only: tuple[str, ...] | None = None,
+) -> None:
+    """Raise NotTrusted unless the tables of a database, or ``only`` these, are those of a version of ours."""
+    wanted = _ours(version)
+    names = only or tuple(wanted.tables)
+    for name in names:
+        if name not in found:
+            raise _refusal(catalog, name, "is no table")
+    unlike = [name for name in names if found[name] != wanted.tables[name]]
+    read = frozenset((name, found[name]) for name in unlike)
+    if unlike and read not in _READ:  # made by a DuckDB that writes definitions in another way, or not made by us
+        _compare(con, catalog, found, wanted, unlike)
+        _READ.add(read)
+
+
+def refuse_triggers(con: duckdb.DuckDBPyConnection, catalog: str) -> None:
+    """Raise NotTrusted where a trigger would run what its author wrote when rows are stored."""
+    ((version,),) = con.execute("SELECT library_version FROM system.main.pragma_version()").fetchall()
+    if str(version).startswith(("v0.", "v1.")):  # which have no triggers
+        return
+    query = (
+        "SELECT database_name, table_name, trigger_name FROM system.main.duckdb_triggers()"
+        f" WHERE schema_name = '{SCHEMA}'"
+    )
+    for database, name, trigger in con.execute(query).fetchall():
+        if database.casefold() == catalog.casefold():
+            raise _refusal(catalog, name, f"has a trigger {identifier(trigger)}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Ours:
+    """The tables of a version, and type and nullability of their columns by table and column."""
+
+    tables: dict[str, Table]
+    columns: dict[str, dict[str, tuple[str, bool]]]
+
+
+@lru_cache
+def _ours(version: int) -> _Ours:
+    """Return what this process's own DuckDB says of tables that it makes itself."""
+    with duckdb.connect() as con:
+        for script in scripts()[:version]:
+            con.execute(script)
+        ((_, tables),) = tables_in(con).items()
+        columns: dict[str, dict[str, tuple[str, bool]]] = {}
+        for _, table, column, kind, nullable, _ in _columns(con):
+            columns.setdefault(table, {})[column] = (kind, nullable)
+    return _Ours(tables, columns)
+
+
+def _columns(con: duckdb.DuckDBPyConnection) -> list[tuple[Any, ...]]:
+    query = (
+        "SELECT database_name, table_name, column_name, data_type, is_nullable, column_default"
+        f" FROM system.main.duckdb_columns() WHERE schema_name = '{SCHEMA}' AND NOT internal"
+    )
+    # Of the versions of DuckDB some write names of fields with quotes where others do not.
+    return [(*row[:3], row[3].replace('"', ""), *row[4:]) for row in con.execute(query).fetchall()]
+
+
+def _compare(
+    con: duckdb.DuckDBPyConnection, catalog: str, found: Mapping[str, Table], wanted: _Ours, names: list[str]
+) -> None:
+    own = catalog.casefold()
+    columns: dict[str, dict[str, tuple[str, bool]]] = {name: {} for name in names}
+    for database, table, column, kind, nullable, default in _columns(con):
+        if database.casefold() != own or table not in columns:
+            continue
+        columns[table][column] = (kind, nullable)
+        if default is not None:
+            raise _refusal(catalog, table, f"has a column {identifier(column)} with an expression: {default}")
+    query = (
+        "SELECT database_name, table_name, constraint_type, constraint_text FROM system.main.duckdb_constraints()"
+        f" WHERE schema_name = '{SCHEMA}'"
+    )
+    for database, table, kind, text in con.execute(query).fetchall():
+        if database.casefold() == own and table in columns and kind not in _PLAIN:
+            raise _refusal(catalog, table, f"has a constraint: {text}")
+    for table in names:
+        _compare_columns(catalog, table, columns[table], wanted.columns[table])
+        if found[table].indexes > wanted.tables[table].indexes:
+            raise _refusal(catalog, table, "has an index that is not ours")
+
+
+def _compare_columns(
+    catalog: str, table: str, found: Mapping[str, tuple[str, bool]], wanted: Mapping[str, tuple[str, bool]]
+) -> None:
+    for column in (*wanted, *found):
+        name = identifier(column)
+        if column not in wanted:
+            raise _refusal(catalog, table, f"has a column {name}, which is not ours")
+        if column not in found:
+            raise _refusal(catalog, table, f"has no column {name}")
+        (kind, nullable), (other, other_nullable) = found[column], wanted[column]
+        if kind != other:
+            raise _refusal(catalog, table, f"has a column {name} of type {kind}, and ours is {other}")
+        if nullable and not other_nullable:
+            raise _refusal(catalog, table, f"has a column {name} that may be NULL, and ours may not")
+
+
+def _refusal(catalog: str, table: str, flaw: str) -> NotTrusted:
+    message = f'the models in database "{catalog}" are not read: {SCHEMA}.{table} {flaw}'
+    return NotTrusted(message, hint=_HINT)
