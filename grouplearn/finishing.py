@@ -28,7 +28,7 @@ def tidy(connection: duckdb.DuckDBPyConnection) -> None:
     """Remove the directories of runs whose models are committed in one of the attached databases."""
     outside = Outside(connection)
     with suppress(duckdb.Error):  # in a transaction that an error aborted nothing can be asked
-        query = "SELECT database_name, path FROM duckdb_databases() WHERE path IS NOT NULL AND NOT readonly"
+        query = "SELECT database_name, path FROM system.main.duckdb_databases() WHERE path IS NOT NULL AND NOT readonly"
         for catalog, file in connection.execute(query).fetchall():
             runs = _finished(runs_of(file))
             if runs and outside.refusal(runs_of(file)) is None:

@@ -16,7 +16,7 @@ from grouplearn.catalog.sessions import SETTINGS
 from grouplearn.errors import DataError
 
 #: Whether a row has values that would not arrive as they are; known when the statement is planned.
-_INEXACT = f"regexp_matches(typeof(features), '\\b({'|'.join(INEXACT_TYPES)})\\b')"
+_INEXACT = f"system.main.regexp_matches(system.main.typeof(features), '\\b({'|'.join(INEXACT_TYPES)})\\b')"
 
 
 def grouplearn_predict(
@@ -63,13 +63,16 @@ def register(connection: duckdb.DuckDBPyConnection) -> None:
 def define(connection: duckdb.DuckDBPyConnection) -> None:
     """Define ``predict`` so that it hands over the variables the connection has, and those it is about to have."""
     predictor = predictor_for(connection)
-    predictor.sessions.expect(name for (name,) in connection.execute("SELECT name FROM duckdb_variables()").fetchall())
-    session = f"grouplearn_session('{predictor.token}', {SETTINGS}, {predictor.sessions.variables_sql()})"
+    predictor.sessions.expect(
+        name for (name,) in connection.execute("SELECT name FROM system.main.duckdb_variables()").fetchall()
+    )
+    session = f"system.main.grouplearn_session('{predictor.token}', {SETTINGS}, {predictor.sessions.variables_sql()})"
     # Temporary macros belong to the connection, so this is how the function learns who asks.
     connection.execute(
         "CREATE OR REPLACE TEMP MACRO predict(model, features) AS"
-        f" grouplearn_predict('{predictor.token}', {TRANSACTION}, {session}, model, features,"
-        f" CASE WHEN {_INEXACT} THEN typeof(features) END, CASE WHEN {_INEXACT} THEN to_json(features) END)"
+        f" system.main.grouplearn_predict('{predictor.token}', {TRANSACTION}, {session}, model, features,"
+        f" CASE WHEN {_INEXACT} THEN system.main.typeof(features) END,"
+        f" CASE WHEN {_INEXACT} THEN system.main.to_json(features) END)"
     )
 
 

@@ -27,7 +27,11 @@ _NAMES = (
     "scalar_subquery_error_on_multiple_rows",
 )
 #: The settings as ``Sessions.keep`` takes them, in SQL that DuckDB folds into a constant.
-SETTINGS = f"[{', '.join(f'CAST(current_setting({literal(name)}) AS VARCHAR)' for name in _NAMES)}]"
+SETTINGS = (
+    "system.main.list_value("
+    + ", ".join(f"CAST(system.main.current_setting({literal(name)}) AS VARCHAR)" for name in _NAMES)
+    + ")"
+)
 #: What an unknown variable is: there is no need to set it.
 _UNSET = '"NULL"'
 _SETS = re.compile(r'\bVARIABLE\s+("(?:[^"]|"")+"|\w+)', re.IGNORECASE)
@@ -96,9 +100,13 @@ class Sessions:
         """
         packed = []
         for name in map(literal, self._variables.values()):
-            value = f"getvariable({name})"
-            packed.append(f"struct_pack(name := {name}, type := typeof({value}), value := CAST({value} AS VARCHAR))")
-        return f"CAST([{', '.join(packed)}] AS STRUCT(name VARCHAR, type VARCHAR, value VARCHAR)[])"
+            value = f"system.main.getvariable({name})"
+            packed.append(
+                f"system.main.struct_pack(name := {name}, type := system.main.typeof({value}),"
+                f" value := CAST({value} AS VARCHAR))"
+            )
+        rows = f"system.main.list_value({', '.join(packed)})"
+        return f"CAST({rows} AS STRUCT(name VARCHAR, type VARCHAR, value VARCHAR)[])"
 
     def notice(self, connection: duckdb.DuckDBPyConnection, text: str) -> None:
         """Remember what a text that has run creates of temporary macros: DuckDB does not tell their defaults."""

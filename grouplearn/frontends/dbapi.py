@@ -344,7 +344,7 @@ class Connection:
         return self._answer(last, text, parameters, scope), None
 
     def _answer(self, statement: OurStatement, text: str, parameters: Any, scope: Scope) -> str:
-        if self._duckdb.sql("SELECT current_setting('python_scan_all_frames')").fetchall()[0][0]:
+        if self._duckdb.sql("SELECT system.main.current_setting('python_scan_all_frames')").fetchall()[0][0]:
             scope = scope.with_outer_frames()
         with frames_registered(self._duckdb, text, scope), interruptible(self.interrupt, at_once=False):
             return self._session.answer(statement, text, parameters)

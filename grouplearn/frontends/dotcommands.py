@@ -50,12 +50,13 @@ def _tables(console: Console, arguments: Sequence[str]) -> None:
     pattern = arguments[0] if arguments else "%"
     rows = console.connection.execute(
         """
-        SELECT CASE WHEN schema_name = current_schema() AND database_name = current_database() THEN name
-                    WHEN database_name = current_database() THEN schema_name || '.' || name
-                    ELSE database_name || '.' || schema_name || '.' || name END AS shown
-        FROM (SELECT database_name, schema_name, table_name AS name FROM duckdb_tables() WHERE NOT internal
-              UNION ALL SELECT database_name, schema_name, view_name FROM duckdb_views() WHERE NOT internal)
-        WHERE schema_name <> 'grouplearn' AND name LIKE ? ORDER BY shown ASC
+        SELECT CASE WHEN database_name <> system.main.current_database()
+                    THEN system.main.concat(database_name, '.', schema_name, '.', name)
+                    WHEN schema_name <> system.main.current_schema() THEN system.main.concat(schema_name, '.', name)
+                    ELSE name END AS shown
+        FROM (SELECT database_name, schema_name, table_name AS name FROM system.main.duckdb_tables() WHERE NOT internal
+              UNION ALL SELECT database_name, schema_name, view_name FROM system.main.duckdb_views() WHERE NOT internal)
+        WHERE schema_name <> 'grouplearn' AND system.main."~~"(name, ?) ORDER BY shown ASC
         """,
         [pattern],
     ).fetchall()
@@ -77,10 +78,10 @@ def _schema(console: Console, arguments: Sequence[str]) -> None:
     rows = console.connection.execute(
         """
         SELECT sql FROM (
-            SELECT 0 AS kind, schema_name, table_name AS name, sql FROM duckdb_tables() WHERE NOT internal
-            UNION ALL SELECT 1, schema_name, view_name, sql FROM duckdb_views() WHERE NOT internal
-            UNION ALL SELECT 2, schema_name, table_name, sql FROM duckdb_indexes())
-        WHERE schema_name <> 'grouplearn' AND name LIKE ? AND sql IS NOT NULL ORDER BY name ASC, kind ASC
+            SELECT 0 AS kind, schema_name, table_name AS name, sql FROM system.main.duckdb_tables() WHERE NOT internal
+            UNION ALL SELECT 1, schema_name, view_name, sql FROM system.main.duckdb_views() WHERE NOT internal
+            UNION ALL SELECT 2, schema_name, table_name, sql FROM system.main.duckdb_indexes())
+        WHERE schema_name <> 'grouplearn' AND system.main."~~"(name, ?) AND sql IS NOT NULL ORDER BY name ASC, kind ASC
         """,
         [pattern],
     ).fetchall()

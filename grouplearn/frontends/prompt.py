@@ -109,8 +109,8 @@ class SqlCompleter(Completer):
         """Names of tables, views and columns; none in a transaction that has failed. A model is a view."""
         try:
             rows = self._console.connection.execute(
-                "SELECT DISTINCT table_name AS name FROM duckdb_columns() WHERE NOT internal "
-                "UNION SELECT DISTINCT column_name FROM duckdb_columns() WHERE NOT internal ORDER BY name ASC"
+                "SELECT DISTINCT table_name AS name FROM system.main.duckdb_columns() WHERE NOT internal "
+                "UNION SELECT DISTINCT column_name FROM system.main.duckdb_columns() WHERE NOT internal ORDER BY name ASC"
             ).fetchall()
         except Error:
             return []
@@ -118,6 +118,8 @@ class SqlCompleter(Completer):
 
     def _all_keywords(self) -> list[str]:
         if not self._keywords:
-            rows = self._console.connection.execute("SELECT upper(keyword_name) FROM duckdb_keywords()").fetchall()
+            rows = self._console.connection.execute(
+                "SELECT system.main.upper(keyword_name) FROM system.main.duckdb_keywords()"
+            ).fetchall()
             self._keywords = sorted({word for (word,) in rows} | OUR_WORDS)
         return self._keywords

@@ -109,6 +109,7 @@ def _replaced(connection: duckdb.DuckDBPyConnection) -> bool:
 
 def _exists(connection: duckdb.DuckDBPyConnection, name: str) -> bool:
     found = connection.execute(
-        "SELECT 1 FROM (SHOW ALL TABLES) AS shown WHERE lower(shown.name) = lower(?) LIMIT 1", [name]
+        "SELECT 1 FROM (SHOW ALL TABLES) AS shown WHERE system.main.lower(shown.name) = system.main.lower(?) LIMIT 1",
+        [name],
     ).fetchall()
     return bool(found)

@@ -84,7 +84,7 @@ class Judge:
 
     def constant(self, fragment: Sql) -> tuple[Any, str]:
         """Return the value and DuckDB type of a constant expression."""
-        value, kind = self.rows("SELECT v, typeof(v) FROM (SELECT (", fragment, ") AS v)")[0]
+        value, kind = self.rows("SELECT v, system.main.typeof(v) FROM (SELECT (", fragment, ") AS v)")[0]
         return value, kind
 
     def refuse(self, error: duckdb.Error, pieces: Pieces) -> NoReturn:

@@ -189,7 +189,7 @@ bool Query(duckdb_connection connection, const char *sql, std::string &first_val
 //! Lets our parser be asked, where the user has not said who may be.
 bool HookParser(duckdb_connection connection, std::unique_ptr<Instance> &instance, std::string &error) {
 	std::string allowed;
-	if (!Query(connection, "SELECT lower(current_setting('allow_parser_override_extension'))", allowed)) {
+	if (!Query(connection, "SELECT system.main.lower(system.main.current_setting('allow_parser_override_extension'))", allowed)) {
 		error = allowed;
 		return false;
 	}

@@ -106,7 +106,7 @@ Request Written(const std::string &text, const Piece &piece) {
 //! A call of one of our functions with its seal, which is ``seal`` afterwards: ``function(seal, number, ..., 'text'``, not closed.
 std::string Call(const char *function, uint64_t number, const Request &written, uint64_t &seal) {
 	seal = Seal(SealedText(function, number, written));
-	auto call = std::string(function) + "(";
+	auto call = std::string("system.main.") + function + "(";
 	for (auto each : {seal, number, written.lines, written.start, written.stop}) {
 		call += Unsigned(each) + ", ";
 	}
@@ -121,11 +121,11 @@ std::string Sent(const Request &written, uint64_t &seal) {
 
 std::string SentWith(size_t which, const Request &written, const std::vector<std::string> &parameters) {
 	uint64_t seal;
-	return "FROM query(" + Call(STATEMENT_WITH, which, written, seal) + ", " + Values(parameters) + "))";
+	return "FROM system.main.query(" + Call(STATEMENT_WITH, which, written, seal) + ", " + Values(parameters) + "))";
 }
 
 std::string Answer(uint64_t seal) {
-	return "FROM query(grouplearn_answer(" + Unsigned(seal) + "))";
+	return "FROM system.main.query(system.main.grouplearn_answer(" + Unsigned(seal) + "))";
 }
 
 //! The two statements that one of ours becomes: one that sends it and returns nothing, one whose rows are its answer. Nothing
