@@ -12,6 +12,7 @@ from grouplearn.catalog import models
 from grouplearn.catalog import retrying as kept
 from grouplearn.catalog.damage import damaged
 from grouplearn.catalog.models import StoredModel
+from grouplearn.catalog.prediction import predictor_for
 from grouplearn.catalog.records import RunOutcome
 from grouplearn.catalog.retrying import FailedGroup, Record
 from grouplearn.catalog.views import best_sql
@@ -20,7 +21,7 @@ from grouplearn.data.run_directory import RunDirectory
 from grouplearn.errors import Error, ParseError
 from grouplearn.learners import registry
 from grouplearn.parser.parse import parse
-from grouplearn.parser.statements import RetryFailed, TrainModel
+from grouplearn.parser.statements import RetryFailed, TrainModel, sql_of
 from grouplearn.plan import calibration, legality
 from grouplearn.plan.bind import bind
 from grouplearn.plan.bound import BoundTrain
@@ -110,6 +111,9 @@ class _Retry:
         """Return the model's statement bound against the table as it is now, with what RETRY says otherwise."""
         definition, location = self.model.definition, self.model.location
         train = self._statement()
+        guard = predictor_for(self.at.connection).guard
+        guard.admit(self.at.connection, definition)
+        guard.admit_statement(self.at.connection, definition, sql_of(train))
         settings = {**self.at.settings, "seed": definition.seed, "durable": False}
         bound = bind(self._own_judge(), train, location.catalog, location.schema, settings)
         if bound.search is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,8 +16,10 @@ from grouplearn import altering, answers, durable, planning, resuming, retrying,
 from grouplearn.catalog import functions, models, store
 from grouplearn.catalog.evaluation import evaluate_sql, source_rows
 from grouplearn.catalog.flaws import refuse_flaws
+from grouplearn.catalog.fragments import one_query, trained_here
 from grouplearn.catalog.identities import identity_at
 from grouplearn.catalog.models import StoredModel
+from grouplearn.catalog.prediction import predictor_for
 from grouplearn.catalog.schema import Location, table
 from grouplearn.catalog.unreadable import doubtful, unreadable
 from grouplearn.catalog.views import best_sql
@@ -75,6 +78,8 @@ from grouplearn.search.procedures import PROCEDURES
 from grouplearn.steering import IN_TRAINING, Place
 from grouplearn.workplace import Workplace
 
+#: Words of the statements of DuckDB's that make a macro.
+_MAKES_MACROS = re.compile(r"\b(MACRO|FUNCTION)\b", re.IGNORECASE)
 #: First words of DuckDB's statements that answer with rows, and of those that may change something: these are explained, not
 #: run, to see what is wrong with them.
 _QUERIES = ("FROM", "SELECT")
@@ -114,6 +119,8 @@ class Session:
         #: How EXPLAIN TRAIN writes a plan where the statement does not say.
         self.plan_format: PlanFormat = "text"
         functions.register_all(connection)
+        self._guard = predictor_for(connection).guard
+        self._guard.settings = self._settings
         #: Whether a durable run may have left its directory to a transaction of the user.
         self._left = False
 
@@ -135,6 +142,8 @@ class Session:
 
     def _begun(self, statement: OurStatement, text: str, parameters: Parameters) -> tuple[Any, Judge]:
         self._cancelled.clear()
+        if not isinstance(statement, SetOption):
+            self._guard.refuse_hidden(self._connection, again=not isinstance(statement, TrainModel))
         tidy(self._connection)
         if "getvariable" in text.casefold():
             self.expect_variables()
@@ -174,6 +183,8 @@ class Session:
     def notice(self, text: str) -> None:
         """Take note of SQL that has run on the connection: ``predict`` must know its temporary macros."""
         functions.notice(self._connection, text)
+        if _MAKES_MACROS.search(text):
+            self._guard.forget()
 
     def expect_variables(self, text: str = "") -> None:
         """Let ``predict`` know the variables of the connection, and those that SQL is about to set on it."""
@@ -230,6 +241,7 @@ class Session:
             physical = planning.settled(physical, choice)
             job = training.job_of(physical, dataset, groups, judge)
             stored = definition(physical, render(statement))
+            trained_here(stored)
             beginning = Beginning(began, replaced.id if replaced else None, self._cancelled.is_set)
             ledger = resuming.kept(physical, choice, job, stored, beginning, directory)
             steering = resuming.steering(bound.learner, bound.search, ledger)
@@ -459,12 +471,14 @@ class Session:
             hint = f"Compare them in SQL: FROM {model.definition.name}_predict(...)."
             raise judge.error(message, statement.name.span, hint)
         refuse_flaws(self._connection, model, model.form.tables)
+        self._guard.admit(self._connection, model.definition)
         where = ("WHERE", statement.where) if statement.where else ()
         columns = judge.describe("SELECT * FROM", statement.source, *where)
         condition = statement.where.text if statement.where else None
         rows = source_rows(statement.source.text, condition)
         query = evaluate_sql(model, statement.source.text, condition, weighted=_has_weight(model, statement, judge))
         try:
+            one_query(self._connection, query)
             judge.describe(query)
             numbers = doubtful(self._connection, model.definition, rows, columns)
             reason = unreadable(self._connection, rows, numbers)

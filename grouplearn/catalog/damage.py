@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grouplearn.catalog.schema import SCHEMA
+from grouplearn.catalog.tables import SCHEMA
 from grouplearn.errors import DataError
 from grouplearn.sqltext import identifier
 

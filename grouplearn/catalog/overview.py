@@ -11,6 +11,7 @@ from typing import Any
 import duckdb
 
 from grouplearn.catalog.flaws import refuse_flaws
+from grouplearn.catalog.fragments import check
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.schema import table
 from grouplearn.catalog.views import (
@@ -135,6 +136,7 @@ class Overview:
     """Reads the catalog's rows of one model; levels are numbered as in ``models.sets``, 0 the finest."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, stored: StoredModel) -> None:
+        check(connection, stored.definition)
         refuse_flaws(connection, stored, ("groups", "trials", "curves", "artifacts", "units"))
         self._connection = connection
         self.stored = stored

@@ -20,8 +20,8 @@ from grouplearn.catalog.predict_sql import (
 )
 from grouplearn.catalog.predict_trees import trees_select
 from grouplearn.catalog.records import ModelDefinition
-from grouplearn.catalog.schema import SCHEMA
 from grouplearn.catalog.sql_forms import SqlForm
+from grouplearn.catalog.tables import SCHEMA
 from grouplearn.learners.base import Task
 from grouplearn.plan.definition import ROW
 from grouplearn.sqltext import identifier, literal, qualified
@@ -65,8 +65,10 @@ def predict_select(
     return function_select(definition, model, relation, extras)
 
 
-def macro_sql(definition: ModelDefinition, model: str, name: str, form: SqlForm, database: str | None) -> str:
-    """Return the statement that creates a model's macro under a qualified name.
+def macro_sql(
+    definition: ModelDefinition, model: str, name: str, form: SqlForm, database: str | None
+) -> tuple[str, str]:
+    """Return the statement that creates a model's macro under a qualified name: all before its query, and the query.
 
     A macro's names are looked up in the reader's default database. Left unqualified there, the model survives a renamed or
     copied file. ``database`` is where its tables are looked for without being told, None for the default database.
@@ -79,7 +81,7 @@ def macro_sql(definition: ModelDefinition, model: str, name: str, form: SqlForm,
 
     select = predict_select(definition, model, f"query_table({source})", tables, form)
     parameters = [source, *threshold_default(definition), f"{place} := {literal(database)}"]
-    return f"CREATE MACRO {name}({', '.join(parameters)}) AS TABLE {select}"
+    return f"CREATE MACRO {name}({', '.join(parameters)}) AS TABLE ", select
 
 
 def threshold_default(definition: ModelDefinition) -> list[str]:

@@ -24,6 +24,7 @@ from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import databases_with_models, table
 from grouplearn.catalog.scoring import Scorer, load_scorer
 from grouplearn.catalog.sessions import Sessions
+from grouplearn.catalog.trust import Guard
 from grouplearn.errors import DataError, data_error, did_you_mean
 from grouplearn.sqltext import literal
 
@@ -41,7 +42,7 @@ ARROW_TYPE = pa.struct(
 )
 #: What tells a connection's transactions apart. Their ids do, too, but the function for them is volatile: with it DuckDB
 #: predicts once for each field that is asked for, and refuses windows that are ordered by a prediction.
-TRANSACTION = "epoch_us(transaction_timestamp())"
+TRANSACTION = "system.main.epoch_us(system.main.transaction_timestamp())"
 #: Models kept loaded per connection.
 _LOADED = 16
 
@@ -78,6 +79,7 @@ class Predictor:
         self.transaction_sql = transaction_sql  #: what callers of ``predict`` give for their transaction
         self.token = uuid.uuid4().hex
         self.sessions = Sessions()
+        self.guard = Guard()
         self._connection = weakref.ref(connection)
         self._loaded: OrderedDict[str, Scorer] = OrderedDict()
         self._uncommitted: list[_Uncommitted] = []
@@ -122,6 +124,7 @@ class Predictor:
             self.sessions.apply(session, cursor)
             with self._lock:
                 scorer = self._scorer(cursor, transaction, reference, session)
+                self.guard.admit(cursor, scorer.definition, scorer)
             # No row is NULL here. flatten() would look for NULL rows, and end the process at a column of type UNION.
             columns = [rows.field(place) for place in range(rows.type.num_fields)]
             # With the fields' metadata, which is all that tells a GEOMETRY from a BLOB, and a VARIANT from a STRUCT.
@@ -160,6 +163,9 @@ class Predictor:
     def _scorer(
         self, cursor: duckdb.DuckDBPyConnection, transaction: int, reference: str, session: int | None
     ) -> Scorer:
+        if self._found.transaction != transaction:
+            self.guard.refuse_hidden(cursor, again=False)
+            self._found = _Found(transaction)
         # Which transaction asks is the caller's word, and a view can call, too: nothing is forgotten for it.
         uncommitted = self._of(transaction)
         changed = {entry.id for entry in uncommitted}
@@ -172,8 +178,6 @@ class Predictor:
                     return self._kept(entry.id) or self._keep(entry.id, entry.scorer())
                 reference, changed = entry.id, set()
                 break
-        if self._found.transaction != transaction:
-            self._found = _Found(transaction)
         if (found := self._found.models.get((session, reference))) and (scorer := self._kept(found)):
             return scorer
         cursor.execute("BEGIN TRANSACTION")  # one moment's: others may train it anew between two queries

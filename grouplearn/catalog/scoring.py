@@ -158,7 +158,7 @@ class Scorer:
         codes = np.full((n_rows, n_codes), -1, dtype=np.int32)
         dictionaries: list[list[str]] = [[] for _ in range(n_codes)]
         if numbers:
-            values = columns[0].flatten().fill_null(np.nan).to_numpy(zero_copy_only=False)
+            values = columns[0].flatten().cast(pa.float64()).fill_null(np.nan).to_numpy(zero_copy_only=False)
             numeric[:, numbers] = values.reshape(n_rows, len(numbers))
         for item, column in zip(others, columns[1:] if numbers else columns, strict=True):
             if item.kind == "array":

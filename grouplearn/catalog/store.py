@@ -12,6 +12,7 @@ from typing import Any, Literal
 import duckdb
 
 from grouplearn.catalog import prediction, rows, views
+from grouplearn.catalog.fragments import check, create
 from grouplearn.catalog.identities import Identity, identity_at
 from grouplearn.catalog.models import StoredModel, load_definition
 from grouplearn.catalog.predict_macro import macro_comment, macro_sql
@@ -86,13 +87,13 @@ def write(
     The caller holds the transaction. Raises ModelExists when something stands in the way.
     """
     catalog = definition.catalog or current_database(con)
+    model = _identity(identity)
     conflict = exists(con, catalog, definition.schema, definition.name, replace=replace)
     if conflict is not None:
         raise ModelExists(conflict.message)
     ensure_schema(con, catalog)
     if replace:
         drop(con, catalog, definition.schema, definition.name)
-    model = identity or str(uuid.uuid4())
     insert(con, table(catalog, "models"), model, rows.models(definition, outcome))
     for name, make in _tables(definition, outcome):
         insert(con, table(catalog, name), model, make())
@@ -101,6 +102,14 @@ def write(
     create_objects(con, Location(catalog, definition.schema, definition.name), definition, model, predicts.form)
     prediction.remember(con, model, definition, lambda: scorer_of(definition, outcome))
     return model
+
+
+def _identity(given: str | None) -> str:
+    """Return a new identity, or the one that is given, which may come from the name of a directory."""
+    try:
+        return str(uuid.UUID(given) if given else uuid.uuid4())
+    except ValueError:
+        raise DataError(f"{given!r} is not the identity of a run") from None
 
 
 def _tables(definition: ModelDefinition, outcome: RunOutcome) -> tuple[tuple[str, Callable[[], Any]], ...]:
@@ -149,28 +158,22 @@ def create_objects(
     con: duckdb.DuckDBPyConnection, location: Location, definition: ModelDefinition, model: str, form: SqlForm
 ) -> None:
     """Create the views and the macro of a model whose rows are in the catalog."""
+    check(con, definition)
     for suffix in _suffixes(definition):
         target = location.sql(suffix)
         # Names of a view without a database are looked up in its own, whatever that is called later.
-        _create(con, f"CREATE VIEW {target} AS {views.view_sql(definition, model, None, suffix)}")
+        create(con, f"CREATE VIEW {target} AS ", views.view_sql(definition, model, None, suffix))
         con.execute(f"COMMENT ON VIEW {target} IS {_shown(views.comment(definition, suffix))}")
     default = location.catalog.casefold() == current_database(con).casefold()
     database = None if default else location.catalog
     macro = location.sql("_predict")
-    _create(con, macro_sql(definition, model, macro, form, database))
+    create(con, *macro_sql(definition, model, macro, form, database))
     con.execute(f"COMMENT ON MACRO TABLE {macro} IS {_shown(macro_comment(definition))}")
 
 
 def _shown(comment: str) -> str:
     """Return a comment as a literal, which COMMENT ON takes and no expression: people read it."""
     return literal(visible_lines(comment))
-
-
-def _create(con: duckdb.DuckDBPyConnection, sql: str) -> None:
-    """Run one statement: in a model that was made elsewhere an expression may hide another behind a semicolon."""
-    if len(con.extract_statements(sql)) != 1:
-        raise DataError("an expression of the model is more than an expression")
-    con.execute(sql)
 
 
 def drop(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str) -> bool:
@@ -212,6 +215,7 @@ def rename(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str,
         if conflict is not None:
             raise ModelExists(conflict.message)
     ensure_schema(con, catalog)
+    check(con, model.definition)
     _drop_objects(con, model)
     con.execute(
         f"UPDATE {table(catalog, 'models')} SET model_name = {literal(new_name)} WHERE model = '{model.id}'::UUID"

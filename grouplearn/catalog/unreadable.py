@@ -33,10 +33,16 @@ def unreadable(connection: duckdb.DuckDBPyConnection, relation: str, numbers: Ma
 def features(definition: ModelDefinition) -> dict[str, str]:
     """Return the features of a model that are numbers."""
     return {
-        f'feature "{entry.item.name}"': entry.sql.removeprefix(_BEFORE).removesuffix(_AFTER)
+        f'feature "{entry.item.name}"': _expression(entry.sql)
         for entry in definition.items
         if entry.item.kind == "numeric"
     }
+
+
+def _expression(sql: str) -> str:
+    """Return what is cast to a number in the SQL of a feature, or the SQL where it is nothing but a cast."""
+    inner = sql.removeprefix(_BEFORE).removesuffix(_AFTER)
+    return inner if sql == f"{_BEFORE}{inner}{_AFTER}" else sql
 
 
 def doubtful(

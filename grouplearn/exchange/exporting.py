@@ -8,6 +8,7 @@ from typing import Any
 
 import duckdb
 
+from grouplearn.catalog.fragments import check
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.schema import VERSION
 from grouplearn.exchange import native, onnx_files, plain_files, sql_script
@@ -42,6 +43,7 @@ def _arrays(model: StoredModel) -> str | None:
 
 def export(con: duckdb.DuckDBPyConnection, model: StoredModel, kind: str, path: Path, *, overwrite: bool) -> Written:
     """Write the directory of a model in a format that it has; raises CannotExchange."""
+    check(con, model.definition)
     facts: dict[str, Any] = {
         "format": kind,
         "catalog_version": VERSION,

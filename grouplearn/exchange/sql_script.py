@@ -46,8 +46,8 @@ def _script(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Iterator[str]
     definition, name = model.definition, model.location.name
     place = qualified(f"{name}_model")
     macro = identifier(f"{name}_predict")
-    title = on_one_line(name)
-    yield f"-- Model {title} ({definition.learner}) for DuckDB 1.3 and later, made by grouplearn.\n"
+    title, learner = on_one_line(name), on_one_line(definition.learner)
+    yield f"-- Model {title} ({learner}) for DuckDB 1.3 and later, made by grouplearn.\n"
     yield f"-- After this script: FROM {on_one_line(macro)}(any_table);\n"
     yield f"BEGIN TRANSACTION;\nCREATE SCHEMA {place};\n"
     for part in ("models", *model.form.tables):

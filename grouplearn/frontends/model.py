@@ -19,6 +19,7 @@ import duckdb
 
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.overview import Overview
+from grouplearn.catalog.prediction import predictor_for
 from grouplearn.databases import Databases
 from grouplearn.errors import BindError
 from grouplearn.frontends.dbapi import Connection
@@ -56,6 +57,7 @@ class Model:
 
         text = f"DESCRIBE MODEL {name if _NAME.fullmatch(name) else identifier(name)}"
         statements = [each for each in parse(text) if isinstance(each, DescribeModel)]
+        predictor_for(connection).guard.refuse_hidden(connection)
         try:
             return cls(connection, Databases(connection).model(statements[0].name, Judge(connection, text)))
         except BindError as error:  # the statement is not the caller's

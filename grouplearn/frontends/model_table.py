@@ -15,6 +15,7 @@ import duckdb
 
 from grouplearn.catalog.models import StoredModel, load_by_id
 from grouplearn.catalog.overview import Curve, Overview, drawn, identity_columns, identity_sql
+from grouplearn.catalog.prediction import predictor_for
 from grouplearn.catalog.schema import databases_with_models, table
 from grouplearn.errors import Error
 from grouplearn.frontends.drawing import ACCENT, GREY, aligned, rounded, shortened, sparkline
@@ -78,6 +79,7 @@ def find_model(connection: duckdb.DuckDBPyConnection, statement: str, columns: S
     if not (present & _FACTS or any(_METRIC.fullmatch(name) for name in present)):
         return None
     with contextlib.suppress(Error, duckdb.Error):  # a transaction that has failed, models of another version
+        predictor_for(connection).guard.refuse_hidden(connection, again=False)
         for catalog, model in _named(connection, statement):
             stored = load_by_id(connection, catalog, model)
             needed = {name.casefold() for name in identity_columns(stored)} - {"model_level"} if stored else set()

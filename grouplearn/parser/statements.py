@@ -5,8 +5,8 @@ SQL inside a clause (an expression, a FROM clause, a predicate) stays source tex
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal
 
 from grouplearn import sqltext
@@ -413,3 +413,15 @@ OurStatement = (
     | Nested
 )
 Statement = OurStatement | Passthrough
+
+
+def sql_of(part: object) -> Iterator[str]:
+    """Yield the SQL that a statement, or a part of one, was given in its clauses."""
+    if isinstance(part, Sql):
+        yield part.text
+    elif isinstance(part, tuple):
+        for each in part:
+            yield from sql_of(each)
+    elif is_dataclass(part):
+        for entry in fields(part):
+            yield from sql_of(getattr(part, entry.name))

@@ -61,6 +61,7 @@ class RunOptions:
     worker_timeout: float = DEFAULT_TIMEOUT
     #: Why only this process may be used, where that is so.
     enclosed: str | None = None
+    trust: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +183,12 @@ RUN_OPTIONS: Mapping[str, RunOption] = {
         "Ray cluster of executor 'ray': 'auto' or 'host:port'", check_address, setting=True, in_with=False
     ),
     "node_price": RunOption("price per hour of one worker's machine, for EXPLAIN", _price, setting=True, in_with=False),
+    "trust": RunOption(
+        "whether expressions of models that were trained elsewhere may call any function, and macros hide DuckDB's own",
+        _yes_or_no,
+        setting=True,
+        in_with=False,
+    ),
 }
 
 #: What WITH takes besides hyperparameters.

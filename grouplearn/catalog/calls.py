@@ -1,0 +1,270 @@
+"""What an expression of a model may call: what reads and writes nothing outside the databases that are attached.
+
+DuckDB's own functions of numbers, texts, lists and so on are known; of any other function nobody knows what it does. A macro
+or a view that an expression names is followed into its definition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import duckdb
+
+from grouplearn.catalog.fragments import Fragment, Node, serialized, statement_of
+from grouplearn.errors import NotTrusted
+from grouplearn.parser.tokens import lex
+
+#: Functions of DuckDB that read or change more than their arguments: settings, sequences, the generator of random numbers, the
+#: log; and one that plans, and so opens, what a text says.
+_DENIED = frozenset(
+    {"current_setting", "currval", "getenv", "json_serialize_plan", "nextval", "pg_sleep", "setseed", "setval",
+     "sleep_ms", "write_log"}
+)  # fmt: skip
+#: Functions of rows that read their arguments alone.
+_OF_ROWS = frozenset({"generate_series", "json_each", "json_tree", "range", "repeat", "repeat_row", "unnest"})
+#: What stands in an expression as a function, and is none that DuckDB lists.
+_SYNTAX = frozenset({"unnest", "grouping", "grouping_id", "coalesce", "try", "ifnull", "columns"})
+_SOURCES = frozenset(
+    {"EMPTY", "SUBQUERY", "JOIN", "EXPRESSION_LIST", "COLUMN_DATA", "PIVOT", "CTE", "DELIM_GET", "BOUND_TABLE_REF"}
+)
+#: What a clause may be, as a query of its own.
+_CLAUSES = ("SELECT ({}\n)", "SELECT {}\n", "SELECT * FROM {}\n", "{}\n")
+_GENERATED = "GENERATED ALWAYS"
+_OUTSIDE = "which may read or write outside the database"
+
+
+@dataclass(frozen=True, slots=True)
+class Defined:
+    """A macro, a view or a generated column: the database and schema it is in, folded, and its definition.
+
+    ``parameters`` are those of a macro; their defaults are told by nobody.
+    """
+
+    database: str
+    schema: str
+    sql: str
+    is_query: bool = False
+    parameters: int = 0
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The database and the schema it is in."""
+        return self.database, self.schema
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What names mean on a connection: macros by name, and the databases and schemas in which an unqualified name is found.
+
+    All names are folded.
+    """
+
+    con: duckdb.DuckDBPyConnection
+    macros: Mapping[str, Sequence[Defined]]
+    path: tuple[tuple[str, str], ...]
+    _tables: dict[tuple[str, str, str], list[Defined]] = field(default_factory=dict)
+
+    def table(self, places: Iterable[tuple[str, str]], name: str) -> list[Defined] | None:
+        """Return what is run when a table or view of that name is read, wherever it may be; None where there is none."""
+        if not self._tables:
+            self._load()
+        found = [self._tables[*place, name] for place in places if (*place, name) in self._tables]
+        return [each for run in found for each in run] if found else None
+
+    def places(
+        self, database: str, schema: str, path: Sequence[tuple[str, str]] | None = None
+    ) -> list[tuple[str, str]]:
+        """Return the databases and schemas in which a name is looked for that is qualified so far."""
+        if database:
+            return [(database, schema or "main")]
+        if schema:
+            return [(schema, "main"), *((own, schema) for own, _ in path or self.path)]
+        return list(path or self.path)
+
+    def _load(self) -> None:
+        self._tables["", "", ""] = []  # it is loaded now, even if there is nothing
+        generated = []
+        for *key, sql in self._folded("table_name, sql FROM system.main.duckdb_tables()"):
+            self._tables[*key,] = []
+            generated += [tuple(key)] if _GENERATED in sql.upper() else []
+        for *key, sql, internal in self._folded("view_name, sql, internal FROM system.main.duckdb_views()"):
+            self._tables[*key,] = [] if internal else [Defined(key[0], key[1], _query_of(sql), is_query=True)]
+        columns = "table_name, column_default FROM system.main.duckdb_columns() WHERE column_default IS NOT NULL"
+        for *key, sql in self._folded(columns) if generated else ():
+            if tuple(key) in generated:
+                self._tables[*key,].append(Defined(key[0], key[1], sql))
+
+    def _folded(self, rest: str) -> Iterator[tuple[Any, ...]]:
+        query = f"SELECT database_name, schema_name, {rest}"
+        for database, schema, name, *others in self.con.execute(query).fetchall():
+            yield database.casefold(), schema.casefold(), name.casefold(), *(other or "" for other in others)
+
+
+def refuse(model: str, fragments: Iterable[Fragment], surroundings: Surroundings) -> None:
+    """Raise NotTrusted where an expression calls what may read or write outside the databases, or is not known not to."""
+    for fragment in fragments:
+        if fragment.tree is not None:
+            reason = _Walk(surroundings, surroundings.path).reason(fragment.tree)
+            if reason is not None:
+                raise _refusal(model, fragment, reason)
+
+
+def refuse_clause(model: str, fragment: Fragment, surroundings: Surroundings) -> None:
+    """As ``refuse``, of what a clause of TRAIN says: an expression, columns, or what stands after FROM."""
+    documents = serialized(surroundings.con, [form.format(fragment.text) for form in _CLAUSES])
+    node = next((node for document in documents if (node := statement_of(document)) is not None), None)
+    reason = "is not SQL that can be read" if node is None else _Walk(surroundings, surroundings.path).reason(node)
+    if reason is not None:
+        raise _refusal(model, fragment, reason)
+
+
+def _refusal(model: str, fragment: Fragment, reason: str) -> NotTrusted:
+    message = f'{fragment.what} of model "{model}" {reason}\nExpression: {fragment.shown}'
+    hint = (
+        "The model was not trained in this session. If you know who made it, and trust it, SET grouplearn_trust = true."
+    )
+    return NotTrusted(message, hint=hint)
+
+
+@dataclass
+class _Walk:
+    """Goes through a tree and into what it names; ``within`` are the definitions that it has come through."""
+
+    surroundings: Surroundings
+    path: tuple[tuple[str, str], ...]
+    within: tuple[Defined, ...] = ()
+
+    def reason(self, node: Any, known: frozenset[str] = frozenset()) -> str | None:
+        """Return what is wrong with the first thing that is; ``known`` are the names of queries of WITH."""
+        pending: list[tuple[Any, frozenset[str]]] = [(node, known)]
+        while pending:
+            node, known = pending.pop()
+            if isinstance(node, list):
+                pending += [(each, known) for each in node]
+            elif isinstance(node, dict):
+                found = self._own(node, known)
+                if found is not None:
+                    return found
+                pending += self._below(node, known)
+        return None
+
+    def _below(self, node: Node, known: frozenset[str]) -> list[tuple[Any, frozenset[str]]]:
+        """Return the parts of a node, each with the queries of WITH that it sees: those before it, and not itself."""
+        parts: list[tuple[Any, frozenset[str]]] = []
+        for entry in (node.get("cte_map") or {}).get("map", ()):
+            name, query = entry["key"].casefold(), entry["value"]
+            own = {name} if _is_recursive(query) else set()
+            parts.append((query, known | own))
+            known = known | {name}
+        skipped = ("cte_map", "function") if node.get("type") == "TABLE_FUNCTION" else ("cte_map",)
+        parts += [(value, known) for key, value in node.items() if key not in skipped]
+        if node.get("type") == "TABLE_FUNCTION":
+            function = node.get("function") or {}
+            parts += [(value, known) for key, value in function.items() if isinstance(value, dict | list)]
+        return parts
+
+    def _own(self, node: Node, known: frozenset[str]) -> str | None:
+        kind, of_class = node.get("type"), node.get("class")
+        if of_class in ("FUNCTION", "WINDOW"):
+            return self._function(node, of_rows=False)
+        if of_class == "PARAMETER":
+            return "has a parameter"
+        if of_class == "COLUMN_REF":  # which may be current_date, say
+            return self._macro(str(node["column_names"][-1]).casefold(), None)
+        if of_class is not None or kind is None or "alias" not in node or "sample" not in node:
+            return None
+        if kind == "TABLE_FUNCTION":
+            return self._function(node.get("function") or {}, of_rows=True)
+        if kind == "BASE_TABLE":
+            return self._table(node, known)
+        if kind == "SHOW_REF":
+            return None if node.get("query") else f"calls SHOW, {_OUTSIDE}"
+        return None if kind in _SOURCES else f"reads {kind}, {_OUTSIDE}"
+
+    def _function(self, node: Node, of_rows: bool) -> str | None:
+        name = str(node.get("function_name", "")).casefold()
+        found = self._macro(name, len(node.get("arguments") or node.get("children") or ()))
+        if found is not None:
+            return found
+        database, schema = (str(node.get(key) or "").casefold() for key in ("catalog", "schema"))
+        places = self.surroundings.places(database, schema)
+        if any(macro.place in places for macro in self.surroundings.macros.get(name, ())):
+            return None
+        own = _own_functions()
+        usual = name in own.names and name not in _DENIED and not name.startswith("__internal")
+        if name in _OF_ROWS if of_rows else usual or name in _SYNTAX or name.startswith("st_"):
+            return None
+        listed = name in own.names or name in own.of_rows or name in _DENIED
+        return f"calls {name}, {_OUTSIDE if listed else 'which is none of the functions that DuckDB itself has'}"
+
+    def _macro(self, name: str, arguments: int | None) -> str | None:
+        """Return what is wrong with a macro of that name, wherever it is, for a call with so many arguments, or a name."""
+        for macro in self.surroundings.macros.get(name, ()):
+            found = self._defined(name, macro)
+            unseen = arguments is not None and arguments < macro.parameters and macro.database != "temp"
+            if found is None and unseen:
+                found = f"calls {name} without all of its arguments, and nobody tells what stands for the others"
+            if found is not None:
+                return found
+        return None
+
+    def _table(self, node: Node, known: frozenset[str]) -> str | None:
+        database, schema, name = (str(node.get(key) or "") for key in ("catalog_name", "schema_name", "table_name"))
+        if not database and not schema and name.casefold() in known:
+            return None
+        places = self.surroundings.places(database.casefold(), schema.casefold(), self.path)
+        run = self.surroundings.table(places, name.casefold())
+        if run is None:
+            whole = ".".join(part for part in (database, schema, name) if part)
+            return f'reads "{whole}", which is no table or view of an attached database'
+        return next((found for each in run if (found := self._defined(name, each)) is not None), None)
+
+    def _defined(self, name: str, defined: Defined) -> str | None:
+        if defined in self.within:
+            return None
+        query = defined.sql if defined.is_query else f"SELECT ({defined.sql}\n)"
+        node = statement_of(next(serialized(self.surroundings.con, [query])))
+        if node is None:
+            return f"names {name}, whose definition cannot be read"
+        path = (defined.place, *self.path)
+        found = _Walk(self.surroundings, path, (*self.within, defined)).reason(node)
+        return None if found is None else f"names {name}, which {found}"
+
+
+def _is_recursive(node: Any) -> bool:
+    if isinstance(node, dict):
+        inner = node.get("query_node") or (node.get("query") or {}).get("node") or {}
+        return inner.get("type") == "RECURSIVE_CTE_NODE"
+    return False
+
+
+def _query_of(view: str) -> str:
+    """Return the query of a view: what follows AS in ``CREATE VIEW v(a, b) AS SELECT ...;``."""
+    depth = 0
+    for token in lex(view):
+        word = view[token.start : token.end]
+        depth += (word == "(") - (word == ")")
+        if depth == 0 and word.upper() == "AS":
+            return view[token.end :].rstrip().removesuffix(";")
+    return ""
+
+
+@dataclass(frozen=True)
+class _Own:
+    names: frozenset[str]
+    of_rows: frozenset[str]
+
+
+@lru_cache
+def _own_functions() -> _Own:
+    """Return the names of the functions that DuckDB has where nothing was added to it."""
+    with duckdb.connect() as con:
+        rows = con.execute("SELECT function_name, function_type FROM duckdb_functions()").fetchall()
+    of_rows = {name.casefold() for name, kind in rows if kind in ("table", "table_macro", "pragma")}
+    return _Own(frozenset(name.casefold() for name, kind in rows if kind in _OF_VALUES), frozenset(of_rows))
+
+
+_OF_VALUES = ("scalar", "aggregate", "window", "macro")

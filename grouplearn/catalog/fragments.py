@@ -1,0 +1,263 @@
+"""The SQL text that a catalog holds is taken for one expression, or one type, or the model is refused.
+
+A model keeps the expressions of its statement as text, and whoever made the file may have written another text there: one that
+ends the expression that it stands in and begins something else. DuckDB's own parser, that of the connection which is to run
+it, says what a text is. Texts are parsed one by one, for two that are nothing alone may be something together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import duckdb
+
+from grouplearn.catalog.records import ModelDefinition
+from grouplearn.errors import NotTrusted
+
+#: A part of the tree that DuckDB makes of a SELECT, as JSON.
+Node = dict[str, Any]
+
+#: Where a fragment stands in what we make of it (in parentheses, before a line break), and where it would end too early.
+_WITHIN, _ALONE = "SELECT ({}\n)", "SELECT {}\n"
+_TYPE = "SELECT CAST(NULL AS {}) AS checked"
+#: What nothing can be wrong with: the name of a column, quoted or not, as it is or as a number.
+_NAME = re.compile(
+    r'(?P<cast>CAST\(\(\n)?(?:(?P<word>[A-Za-z_]\w*)|"(?:[^"\0]|"")+")(?(cast)\n\) AS DOUBLE\))', re.ASCII
+)
+_SIMPLE_TYPE = re.compile(
+    r"(?:U?(?:TINY|SMALL|BIG|HUGE)INT|U?INTEGER|BIGNUM|FLOAT|DOUBLE|BOOLEAN|VARCHAR|DATE|TIME|TIMESTAMP|UUID|BLOB"
+    r"|INTERVAL|TIMESTAMP WITH TIME ZONE|DECIMAL\(\d+,\s?\d+\))(?:\[\d*\])*"
+)
+#: Most characters of a fragment that an error shows.
+_SHOWN = 200
+_HINT = "The database was changed by hand, or it was made to do harm: do not trust it. DROP MODEL removes the model."
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """SQL text of a model, what it is in it, and the tree of its expression; None for the name of a column."""
+
+    what: str
+    text: str
+    tree: Node | None = None
+
+    @property
+    def shown(self) -> str:
+        """The text as an error shows it."""
+        return self.text if len(self.text) <= _SHOWN else f"{self.text[:_SHOWN]}..."
+
+
+class _Memory:
+    """A bounded set of digests that any thread may use; what was not asked for longest goes first."""
+
+    def __init__(self, most: int) -> None:
+        self._known: OrderedDict[tuple[str, bytes], None] = OrderedDict()
+        self._most, self._lock = most, threading.Lock()
+
+    def add(self, kind: str, digest: bytes) -> None:
+        with self._lock:
+            self._known[kind, digest] = None
+            self._known.move_to_end((kind, digest))
+            while len(self._known) > self._most:
+                self._known.popitem(last=False)
+
+    def has(self, kind: str, digest: bytes) -> bool:
+        with self._lock:
+            return (kind, digest) in self._known
+
+
+#: The texts of models that this process trained from statements of its user, and of those that were found to be in order.
+_TRAINED, _CHECKED = _Memory(1024), _Memory(1024)
+
+
+def trained_here(definition: ModelDefinition) -> None:
+    """Remember that the texts of a model come from a statement that was given to this process, and judged by DuckDB."""
+    _TRAINED.add("", _digest(definition))
+
+
+def is_trained_here(definition: ModelDefinition) -> bool:
+    """Return whether each text of a model is one of a statement that was given to this process."""
+    return _TRAINED.has("", _digest(definition))
+
+
+def check(con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> None:
+    """Raise NotTrusted unless every text of a model that becomes SQL is one expression, or one type."""
+    kind, digest = type(con).__name__, _digest(definition)  # the parser is that of this process, or that of the host
+    if not (_TRAINED.has("", digest) or _CHECKED.has(kind, digest)):
+        expressions(con, definition)
+        _CHECKED.add(kind, digest)
+
+
+def expressions(con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> list[Fragment]:
+    """Return the expressions of a model with their trees; raises as ``check`` does."""
+    _check_types(con, definition)
+    return parsed(con, definition.name, list(_fragments(definition)))
+
+
+def parsed(con: duckdb.DuckDBPyConnection, model: str, fragments: Sequence[Fragment]) -> list[Fragment]:
+    """Return the fragments with their trees; raises NotTrusted unless each is one expression."""
+    doubtful = [fragment.text for fragment in fragments if not _is_name(fragment.text)]
+    within = iter(_readable(con, [_WITHIN.format(text) for text in doubtful]))
+    alone = serialized(con, [_ALONE.format(text) for text in doubtful])
+    found = []
+    for fragment in fragments:
+        if _is_name(fragment.text):
+            found.append(fragment)
+            continue
+        tree = _expression(next(alone))
+        if not next(within) or tree is None:
+            raise _refusal(model, fragment, "one expression")
+        found.append(Fragment(fragment.what, fragment.text, tree))
+    return found
+
+
+def _readable(con: duckdb.DuckDBPyConnection, queries: Sequence[str]) -> list[bool]:
+    """Return whether DuckDB's parser takes each text for SQL."""
+    error = "system.main.json_extract_string(system.main.json_serialize_sql(text), '$.error')"
+    query = f"SELECT {error} FROM (SELECT unnest(?::VARCHAR[]) AS text)"
+    # A text with NUL, where SQL would end for DuckDB, is none.
+    texts = [query.replace("\0", "';") for query in queries]
+    return [row == ("false",) for row in con.execute(query, [texts]).fetchall()] if texts else []
+
+
+def serialized(con: duckdb.DuckDBPyConnection, queries: Sequence[str]) -> Iterator[Node]:
+    """Yield what DuckDB's parser makes of each text: the trees of its statements, or an error."""
+    usable = [query for query in queries if "\0" not in query]  # where SQL would end for DuckDB
+    query = "SELECT system.main.json_serialize_sql(text) FROM (SELECT unnest(?::VARCHAR[]) AS text)"
+    rows = iter(con.execute(query, [usable]).fetchall() if usable else ())
+    for text in queries:
+        if "\0" in text:
+            yield {"error": True}
+            continue
+        try:
+            yield json.loads(next(rows)[0])
+        except RecursionError:  # more levels than an expression may have
+            yield {"error": True}
+
+
+def one_query(con: duckdb.DuckDBPyConnection, query: str) -> str:
+    """Return SQL that was made of texts of a catalog if it is one query; raises NotTrusted for anything else.
+
+    It is the last check, and says nothing of which text is at fault: those were looked at one by one before.
+    """
+    if getattr(con, "serves_predict", False):  # DuckDB is in another process, and may be of another version
+        count = "system.main.json_array_length(system.main.json_serialize_sql(?::VARCHAR), '$.statements')"
+        one = "\0" not in query and con.execute(f"SELECT {count}", [query]).fetchall() == [(1,)]
+    else:
+        found = con.extract_statements(query)
+        one = len(found) == 1 and found[0].type == duckdb.StatementType.SELECT
+    if not one:
+        raise NotTrusted("the expressions of the model do not make one query", hint=_HINT)
+    return query
+
+
+def create(con: duckdb.DuckDBPyConnection, head: str, query: str) -> None:
+    """Run ``head``, which is ours and made of quoted names, and the query of the view or macro that it begins."""
+    con.execute(head + one_query(con, query))
+
+
+def statement_of(document: Node) -> Node | None:
+    """Return the tree of the only statement of a text, None where it is none, several, or one with parameters."""
+    statements = document.get("statements") or []
+    if document.get("error") or len(statements) != 1 or statements[0].get("named_param_map"):
+        return None
+    node: Node = statements[0]["node"]
+    return node
+
+
+def _expression(document: Node) -> Node | None:
+    """Return the tree of a SELECT of one expression and of nothing else, None for anything else."""
+    node = statement_of(document)
+    if node is None or node.pop("type") != "SELECT_NODE" or node.pop("from_table", {}).get("type") != "EMPTY":
+        return None
+    items = node.pop("select_list", ())
+    others = (node.pop("cte_map", {}).get("map"), node.pop("aggregate_handling", "") != "STANDARD_HANDLING")
+    if len(items) != 1 or items[0].get("alias") or items[0].get("class") == "STAR" or any((*others, *node.values())):
+        return None
+    expression: Node = items[0]
+    return expression
+
+
+def _is_name(text: str) -> bool:
+    found = _NAME.fullmatch(text)
+    return found is not None and (found["word"] is None or found["word"].lower() not in _keywords())
+
+
+@lru_cache
+def _keywords() -> frozenset[str]:
+    """Return the words that are no names of columns, and those that may be more than names."""
+    query = "SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category <> 'unreserved'"
+    with duckdb.connect() as con:
+        return frozenset(word for (word,) in con.execute(query).fetchall())
+
+
+def _check_types(con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> None:
+    fragments = [fragment for fragment in _types(definition) if not _SIMPLE_TYPE.fullmatch(fragment.text)]
+    for fragment, document in zip(
+        fragments, serialized(con, [_TYPE.format(fragment.text) for fragment in fragments]), strict=True
+    ):
+        node = statement_of(document)
+        items = node.get("select_list", []) if node else []
+        if len(items) != 1 or not _is_cast_of_null(items[0]):
+            raise _refusal(definition.name, fragment, "a type")
+
+
+def _is_cast_of_null(item: Node) -> bool:
+    child, kind = item.get("child", {}), item.get("type_expr", {})
+    null = child.get("literal", {}).get("kind") == "NULL_LITERAL" or child.get("value", {}).get("is_null") is True
+    plain = item.get("class") == "CAST" and item.get("alias") == "checked" and child.get("class") == "CONSTANT"
+    return plain and null and not item.get("try_cast") and all(name in ("TYPE", "CONSTANT") for name in _classes(kind))
+
+
+def _classes(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        if "class" in node:
+            yield node["class"]
+        for value in node.values():
+            yield from _classes(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _classes(value)
+
+
+def _fragments(definition: ModelDefinition) -> Iterator[Fragment]:
+    yield Fragment("the label", definition.target_sql)
+    if definition.weight_sql is not None:
+        yield Fragment("the weight", definition.weight_sql)
+    for key in definition.keys:
+        yield Fragment(f'key "{key.name}"', key.sql)
+    for entry in definition.items:
+        yield Fragment(f'feature "{entry.item.name}"', entry.sql)
+
+
+def _types(definition: ModelDefinition) -> Iterator[Fragment]:
+    yield Fragment("the type of the label", definition.label_type)
+    for key in definition.keys:
+        yield Fragment(f'the type of key "{key.name}"', key.type)
+    for entry in definition.items:
+        if entry.type is not None:
+            yield Fragment(f'the type of feature "{entry.item.name}"', entry.type)
+    for column in definition.hyperparameters:
+        yield Fragment(f'the type of hyperparameter "{column.name}"', column.type)
+
+
+def _digest(definition: ModelDefinition) -> bytes:
+    texts = [definition.statement, *(part.text for part in (*_fragments(definition), *_types(definition)))]
+    texts.append("" if definition.weight_sql is None else "weighted")
+    found = hashlib.sha256()
+    for text in texts:
+        content = text.encode(errors="surrogatepass")
+        found.update(len(content).to_bytes(8, "little") + content)
+    return found.digest()
+
+
+def _refusal(model: str, fragment: Fragment, wanted: str) -> NotTrusted:
+    return NotTrusted(f'{fragment.what} of model "{model}" is not {wanted}: {fragment.shown}', hint=_HINT)

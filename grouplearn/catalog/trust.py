@@ -1,0 +1,135 @@
+"""What a connection trusts: whether macros may hide DuckDB's own functions, and expressions of models call what they like.
+
+A file that is opened as the default database may define a macro ``count`` or ``+``, which DuckDB then takes in place of its
+own, in our SQL too. And the expressions of its models were written by whoever made it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
+
+import duckdb
+
+from grouplearn.catalog import calls, fragments
+from grouplearn.catalog.calls import Defined, Surroundings
+from grouplearn.catalog.fragments import Fragment
+from grouplearn.catalog.records import ModelDefinition
+from grouplearn.errors import NotTrusted
+from grouplearn.sqltext import identifier, qualified
+
+#: Where names are looked for that are not qualified, as text; each function is qualified, so that no macro can hide it.
+_PLACES = (
+    "SELECT system.main.current_database(), system.main.current_setting('search_path'), database_name, database_oid"
+    " FROM system.main.duckdb_databases() WHERE NOT internal"
+)
+_MACROS = (
+    "SELECT database_name, schema_name, function_name, function_type, macro_definition, parameters"
+    " FROM system.main.duckdb_functions() WHERE NOT internal"
+)
+_OWN = "SELECT DISTINCT function_name FROM system.main.duckdb_functions() WHERE internal"
+
+
+class Guard:
+    """Stands before the models of one connection's databases; ``settings`` are those of its SET."""
+
+    def __init__(self) -> None:
+        self.settings: Mapping[str, Any] = {}
+        self._clear: Hashable = None
+        self._own: frozenset[str] = frozenset()
+        self._admitted: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+
+    @property
+    def trusting(self) -> bool:
+        """Whether ``SET grouplearn_trust = true`` holds."""
+        return bool(self.settings.get("trust"))
+
+    def refuse_hidden(self, con: duckdb.DuckDBPyConnection, *, again: bool = True) -> None:
+        """Raise NotTrusted where a macro of a file hides a function of DuckDB's.
+
+        Only SQL that runs on this connection can make one after a file was attached: unless ``again``, what was found before
+        is taken to be so where the same databases are attached and names are looked for in the same places.
+        """
+        if self.trusting:
+            return
+        now = tuple(con.execute(_PLACES).fetchall())
+        if not again and now == self._clear:
+            return
+        found = [row for row in con.execute(_MACROS).fetchall() if row[0] != "temp" and row[3].endswith("macro")]
+        if found:
+            self._own = self._own or frozenset(name.casefold() for (name,) in con.execute(_OWN).fetchall())
+            _refuse_hiding(found, set(_path(con)), self._own)
+        self._clear = now
+
+    def forget(self) -> None:
+        """Look for macros anew: there may be another one."""
+        self._clear = None
+
+    def admit(self, con: duckdb.DuckDBPyConnection, definition: ModelDefinition, user: Any = None) -> None:
+        """Raise NotTrusted unless a model's expressions may be evaluated.
+
+        ``user`` is what they are evaluated by; it is asked about once, and again after trust was taken back.
+        """
+        if user is not None and (self._admitted.get(user) or (self.trusting and user in self._admitted)):
+            return
+        checked = self._check(con, definition)
+        if user is not None:
+            self._admitted[user] = checked
+
+    def _check(self, con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> bool:
+        """Return whether the expressions were found to call nothing that they may not."""
+        if fragments.is_trained_here(definition):
+            return True
+        found = fragments.expressions(con, definition)
+        if self.trusting:
+            return False
+        if any(fragment.tree is not None for fragment in found):
+            calls.refuse(definition.name, found, surroundings(con))
+        return True
+
+    def admit_statement(
+        self, con: duckdb.DuckDBPyConnection, definition: ModelDefinition, clauses: Iterable[str]
+    ) -> None:
+        """Raise NotTrusted unless what the clauses of a model's own statement say in SQL may be run."""
+        if not (self.trusting or fragments.is_trained_here(definition)):
+            around = surroundings(con)
+            for text in clauses:
+                calls.refuse_clause(definition.name, Fragment("the statement", text), around)
+
+
+def surroundings(con: duckdb.DuckDBPyConnection) -> Surroundings:
+    """Return what names mean on a connection."""
+    macros: dict[str, list[Defined]] = {}
+    for database, schema, name, kind, definition, parameters in con.execute(_MACROS).fetchall():
+        if kind.endswith("macro"):
+            is_query, most = kind == "table_macro", len(parameters or ())
+            macro = Defined(database.casefold(), schema.casefold(), definition or "", is_query, most)
+            macros.setdefault(name.casefold(), []).append(macro)
+    return Surroundings(con, macros, _path(con))
+
+
+def _path(con: duckdb.DuckDBPyConnection) -> tuple[tuple[str, str], ...]:
+    """Return the databases and schemas in which an unqualified name is looked for, folded."""
+    rows = con.execute(_PLACES).fetchall()
+    own, path, databases = rows[0][0].casefold(), rows[0][1], {name.casefold() for _, _, name, _ in rows}
+    found = [("temp", "main")]
+    for entry in path.casefold().split(","):
+        parts = [part.strip().strip('"') for part in entry.strip().rsplit(".", 1)]
+        if len(parts) == 2:
+            found.append((parts[0], parts[1]))
+        elif parts[0]:
+            found += [(own, parts[0]), *([(parts[0], "main")] if parts[0] in databases else [])]
+    return (*found, (own, "main"), ("system", "main"), ("system", "pg_catalog"), ("system", "information_schema"))
+
+
+def _refuse_hiding(macros: list[tuple[Any, ...]], places: set[tuple[str, str]], own: frozenset[str]) -> None:
+    """Raise NotTrusted about a macro that is in one of these places and has the name of a function of DuckDB's own."""
+    for database, schema, name, kind, *_ in macros:
+        if name.casefold() in own and (database.casefold(), schema.casefold()) in places:
+            whole = qualified(database, schema, name)
+            drop = f"DROP MACRO{' TABLE' if kind == 'table_macro' else ''} {whole}"
+            raise NotTrusted(
+                f"macro {whole} hides DuckDB's own {identifier(name)}, so that any SQL would run what its author wrote",
+                hint=f"{drop}; or, if you know what it does, SET grouplearn_trust = true.",
+            )

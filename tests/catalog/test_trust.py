@@ -1,0 +1,321 @@
+"""Models that somebody else made: their expressions are expressions, and macros of a file stand in nobody's place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pytest
+
+import grouplearn
+from grouplearn.catalog import fragments
+from grouplearn.errors import Error, NotTrusted
+
+TABLE = "CREATE TABLE t AS SELECT i % 3 AS g, i * 0.5 AS x, i * 1.5 + 1 AS y FROM range(300) AS r(i)"
+TRAIN = "TRAIN MODEL {} USING linear_regression PREDICT y FEATURES ({}) FROM t GROUP BY g VALIDATE NONE"
+FIELDS = ("name", "kind", "position", "encoder", "impute", "scope", "buckets")
+KEPT = ", ".join(f"'{name}': items[1].{name}" for name in FIELDS)
+FEATURE = f"UPDATE grouplearn.models SET items = [{{{KEPT}, 'sql': ?}}]"
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch):
+    """Return a function after which nothing was trained in this process."""
+    return lambda: monkeypatch.setattr(fragments, "_TRAINED", fragments._Memory(8))
+
+
+@pytest.fixture
+def con(tmp_path: Path, elsewhere):
+    """A connection to a database with a model, which another process has trained."""
+    with grouplearn.connect(str(tmp_path / "a.duckdb"), progress=None) as con:
+        con.execute(TABLE)
+        con.execute(TRAIN.format("m", "x"))
+        elsewhere()
+        yield con
+
+
+def refusal(con: grouplearn.Connection, statement: str) -> str:
+    with pytest.raises(NotTrusted) as refused:
+        con.execute(statement)
+    return str(refused.value)
+
+
+SINGLE = [
+    "x", '"x"', "x + 1", "sin(x) * 2", "[x][1]", "x -- ", "x /* y */", "CASE WHEN x > 1 THEN 2.0 ELSE x END",
+    "(SELECT max(y) FROM t)",
+    "(SELECT max(y) FROM main.t)", "(SELECT max(y) FROM a.main.t)", "(SELECT count(*) FROM range(3))", "TRY(x)",
+    "(WITH q AS (SELECT 1 AS z) SELECT z FROM q)", "list_transform([x], lambda v: v + 1)[1]", "x + year(current_date)",
+    "(WITH RECURSIVE q(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM q WHERE i < 3) SELECT max(i) FROM q)",
+    "harmless(x, 2)", "(SELECT z FROM harmless_view)", "date_part('year', current_timestamp)", "sum(x) OVER ()", "(VALUES (1))",
+]  # fmt: skip
+SEVERAL = [
+    "", " ", "x, x", "x y", "1) AS z, (2", "1); SELECT (1", "1) + (2", "x FROM t", "x ORDER BY 1", "x WINDOW w AS ()", "ALL x",
+    "DISTINCT x", "x)", "(x", "'x", "$$x", "x /*", "$1", "?", "*", "t.*", "COLUMNS(*)", "SELECT x", "x; ", "x\0",
+    "x\0); SELECT (1",
+    "x WHERE true", "x LIMIT 1", "x UNION SELECT 1", "(FROM (PIVOT t ON g))", "(" * 20_000 + "x" + ")" * 20_000,
+]  # fmt: skip
+OUTSIDE = {
+    "(SELECT max(length(content)) FROM read_text('/etc/hostname'))": "calls read_text",
+    "(SELECT count(*) FROM 'data.csv')": 'reads "data.csv"',
+    "(SELECT count(*) FROM data.csv)": 'reads "data.csv"',
+    '(WITH "data.csv" AS (SELECT 1) SELECT 1) + (SELECT count(*) FROM "data.csv")': 'reads "data.csv"',
+    '(WITH "data.csv" AS (FROM "data.csv") SELECT count(*) FROM "data.csv")': 'reads "data.csv"',
+    "(SELECT count(*) FROM glob('*'))": "calls glob",
+    "(SELECT count(*) FROM query('SELECT 1'))": "calls query",
+    "(SELECT count(*) FROM query_table('t'))": "calls query_table",
+    "(SELECT count(*) FROM duckdb_secrets())": "calls duckdb_secrets",
+    "(SELECT count(*) FROM (SHOW TABLES))": "calls SHOW",
+    "length(current_setting('home_directory'))": "calls current_setting",
+    "length(getenv('HOME'))": "calls getenv",
+    "system.main.nextval('s')": "calls nextval",
+    "x.setseed()": "calls setseed",
+    "length(json_serialize_plan('FROM read_csv(''a'')'))": "calls json_serialize_plan",
+    "list_transform([x], lambda v: spatial(v))[1]": "calls spatial, which is none of the functions that DuckDB itself has",
+    "max(x) FILTER (getenv('HOME') = '') OVER ()": "calls getenv",
+    "harmless(getenv('HOME'), 1)": "calls getenv",
+    "reader('/etc/hostname')": "names reader, which calls read_text",
+    "deeper(x)": "names deeper, which names reader, which calls read_text",
+    "(SELECT count(*) FROM files)": "names files, which calls glob",
+    "(SELECT count(*) FROM of_rows('a'))": "names of_rows, which calls read_csv",
+    "(SELECT max(b) FROM generated)": "names generated, which calls current_setting",
+    "harmless(x)": "calls harmless without all of its arguments",
+}
+DEFINED = """
+    CREATE MACRO harmless(a, b := 1) AS a + b; CREATE MACRO reader(f) AS (SELECT max(length(content)) FROM read_text(f));
+    CREATE MACRO deeper(a) AS a + reader('/etc/hostname'); CREATE VIEW files AS FROM glob('/etc/*');
+    CREATE VIEW harmless_view AS SELECT max(x) AS z FROM t; CREATE MACRO of_rows(f) AS TABLE FROM read_csv(f);
+    CREATE TABLE generated(a INTEGER, b INTEGER GENERATED ALWAYS AS (length(current_setting('threads')::VARCHAR)));
+"""
+
+
+def test_what_is_one_expression_and_stays_inside_is_evaluated(con: grouplearn.Connection) -> None:
+    con.native.execute(DEFINED)
+    for text in SINGLE:
+        con.native.execute(FEATURE, [text])
+        assert len(con.execute("EVALUATE MODEL m ON t").fetchall()) == 3, text
+
+
+@pytest.mark.parametrize("trust", [False, True])
+def test_what_is_not_one_expression_is_refused(con: grouplearn.Connection, trust: bool) -> None:
+    con.execute(f"SET grouplearn_trust = {trust}")
+    for text in SEVERAL:
+        con.native.execute(FEATURE, [text])
+        for statement in ("EVALUATE MODEL m ON t", "ALTER MODEL m RENAME TO n"):
+            told = refusal(con, statement)
+            assert told.startswith('feature "x" of model "m" is not one expression: '), text
+            assert len(told) < 500
+
+
+def test_what_reaches_outside_is_refused_until_trusted(con: grouplearn.Connection) -> None:
+    con.native.execute(DEFINED)
+    for text, reason in OUTSIDE.items():
+        con.native.execute(FEATURE, [text])
+        told = refusal(con, "EVALUATE MODEL m ON t")
+        assert told.startswith(f'feature "x" of model "m" {reason}'), told
+        assert told.endswith("SET grouplearn_trust = true.")
+        con.execute("DESCRIBE MODEL m")
+    con.native.execute(FEATURE, ["reader('/etc/hostname')"])
+    con.execute("SET grouplearn_trust = true")
+    assert len(con.execute("EVALUATE MODEL m ON t").fetchall()) == 3
+    con.execute("RESET grouplearn_trust")
+    refusal(con, "EVALUATE MODEL m ON t")
+
+
+def test_a_name_off_the_path_stands_for_nothing(con: grouplearn.Connection, tmp_path: Path) -> None:
+    con.native.execute(
+        f"ATTACH '{tmp_path}/b.duckdb' AS b; CREATE TABLE b.main.\"data.csv\" AS SELECT 1 AS i; CREATE SCHEMA b.data;"
+        "CREATE TABLE b.data.csv AS SELECT 1 AS i; CREATE MACRO b.main.getenv(a) AS 'x'"
+    )
+    for text in ("(SELECT count(*) FROM 'data.csv')", "(SELECT count(*) FROM data.csv)", "length(getenv('HOME'))"):
+        con.native.execute(FEATURE, [text])
+        refusal(con, "EVALUATE MODEL m ON t")
+    con.native.execute(FEATURE, ["(SELECT count(*) FROM b.data.csv)"])
+    assert len(con.execute("EVALUATE MODEL m ON t").fetchall()) == 3
+
+
+@pytest.mark.parametrize(
+    "text", ["DOUBLE) || CAST(1 AS INTEGER", "INTEGER --", "", "1", "DOUBLE)::INTEGER", "INTEGER), (1", "x\0"]
+)
+def test_types_are_types(con: grouplearn.Connection, text: str) -> None:
+    con.native.execute("UPDATE grouplearn.models SET keys = [{'name': 'g', 'sql': 'g', 'type': ?}]", [text])
+    for statement in ("EVALUATE MODEL m ON t", "ALTER MODEL m RENAME TO n"):
+        assert 'the type of key "g" of model "m" is not a type' in refusal(con, statement)
+    with pytest.raises(NotTrusted, match="is not a type"):
+        con.model("m").report()
+
+
+def test_predict_looks_before_it_evaluates(con: grouplearn.Connection) -> None:
+    con.native.execute(FEATURE, ["1); SELECT (1"])
+    with pytest.raises(duckdb.Error, match="is not one expression"):
+        con.execute("SELECT predict('m', t) FROM t").fetchall()
+
+
+def test_predict_asks_for_trust_again_when_it_is_taken_back(con: grouplearn.Connection) -> None:
+    con.native.execute(FEATURE, ["(SELECT max(length(content)) FROM read_text('/etc/hostname'))"])
+    for trust in (None, True, False, True, False):
+        con.execute("RESET grouplearn_trust" if trust is None else f"SET grouplearn_trust = {trust}")
+        if trust:
+            assert con.execute("SELECT predict('m', t).value FROM t").fetchall()
+        else:
+            with pytest.raises(duckdb.Error, match="calls read_text"):
+                con.execute("SELECT predict('m', t) FROM t").fetchall()
+
+
+def test_what_this_session_trained_needs_no_trust(con: grouplearn.Connection, tmp_path: Path, elsewhere) -> None:
+    (tmp_path / "rates.csv").write_text("rate\n3\n")
+    con.execute(TRAIN.format("own", f"x * (SELECT max(rate) FROM read_csv('{tmp_path}/rates.csv'))"))
+    con.execute("ALTER MODEL own RENAME TO mine")
+    for statement in ("EVALUATE MODEL mine ON t", "SELECT predict('mine', t) FROM t"):
+        assert con.execute(statement).fetchall()
+    elsewhere()
+    assert "calls read_csv" in refusal(con, "EVALUATE MODEL mine ON t")
+
+
+def test_a_stored_statement_is_looked_at_before_it_is_run_again(con: grouplearn.Connection, tmp_path: Path) -> None:
+    con.native.execute("UPDATE grouplearn.trials SET status = 'failed' WHERE group_id = 0")
+    statement = con.native.execute("SELECT statement FROM grouplearn.models").fetchall()[0][0]
+    for hostile, reason in (
+        (statement.replace("FROM t", f"FROM read_csv('{tmp_path}/a.csv')"), "calls read_csv"),
+        (statement.replace("FROM t", "FROM t WHERE getenv('HOME') <> ''"), "calls getenv"),
+        (f"{statement} WITH (l2 = (SELECT max(length(content)) FROM read_text('/etc/hostname')))", "calls read_text"),
+    ):
+        con.native.execute("UPDATE grouplearn.models SET statement = ?", [hostile])
+        assert reason in refusal(con, "RETRY FAILED MODEL m")
+    con.native.execute("UPDATE grouplearn.models SET statement = 'SELECT 1'")
+    with pytest.raises(Error, match='the statement of model "m" is no TRAIN'):
+        con.execute("RETRY FAILED MODEL m")
+    con.native.execute("UPDATE grouplearn.models SET statement = ?", [statement])
+    assert len(con.execute("RETRY FAILED MODEL m").fetchall()) == 1
+
+
+def test_importing_is_as_opening(con: grouplearn.Connection, tmp_path: Path) -> None:
+    con.native.execute(FEATURE, ["(SELECT max(length(content)) FROM read_text('/etc/hostname'))"])
+    con.execute(f"EXPORT MODEL m TO '{tmp_path}/out'")
+    con.execute(f"IMPORT MODEL n FROM '{tmp_path}/out'")
+    assert "calls read_text" in refusal(con, "EVALUATE MODEL n ON t")
+    con.execute("BEGIN")
+    con.execute(f"IMPORT MODEL o FROM '{tmp_path}/out'")
+    with pytest.raises(duckdb.Error, match="calls read_text"):
+        con.execute("SELECT predict('o', t) FROM t").fetchall()
+    con.execute("ROLLBACK")
+
+
+def test_no_macro_of_a_file_runs_when_it_is_opened(tmp_path: Path) -> None:
+    """Every function of DuckDB's has a macro in its place that would read a file and say what is in it."""
+    secret = tmp_path / "secret"
+    secret.write_text("this was read")
+    database = str(tmp_path / "a.duckdb")
+    with grouplearn.connect(database, progress=None) as con:
+        con.execute(TABLE)
+        con.execute(TRAIN.format("m", "x"))
+    with duckdb.connect(database) as con:
+        names = con.execute(
+            "SELECT function_name, bool_or(function_type LIKE 'table%') FROM duckdb_functions() WHERE internal"
+            " AND function_type <> 'pragma' GROUP BY 1"
+        ).fetchall()
+        for name, of_rows in names:
+            if name in ("row", "struct_pack"):  # which DuckDB itself calls for the row in predict('m', t)
+                continue
+            quoted = name.replace('"', '""')
+            reads = f"SELECT system.main.error(content) AS name FROM system.main.read_text('{secret}')"
+            forms = ", ".join(f"({arguments}) AS ({reads})" for arguments in ("", "a", "a, b", "a, b, c"))
+            forms = f"() AS TABLE {reads}" if of_rows else forms
+            con.execute(f'CREATE MACRO main."{quoted}"{forms}')
+    with grouplearn.connect(database, progress=None) as con:
+        for statement in (
+            "SHOW MODELS",
+            "DESCRIBE MODEL m",
+            "DROP MODEL m",
+            TRAIN.format("n", "x"),
+            "SHOW RUNS",
+            "EVALUATE MODEL m ON t",
+        ):
+            assert "hides DuckDB's own" in refusal(con, statement)
+        with pytest.raises(duckdb.Error) as refused:
+            con.execute("SELECT predict('m', t) FROM t").fetchall()
+        assert "hides DuckDB's own" in str(refused.value)
+        with pytest.raises(NotTrusted, match="hides DuckDB's own"):
+            con.model("m")
+
+
+def test_macros_are_seen_whenever_they_are_made(con: grouplearn.Connection, tmp_path: Path) -> None:
+    con.execute(TRAIN.format("n", "x"))
+    con.execute("CREATE MACRO median(a) AS 42")
+    assert 'DROP MACRO "a"."main"."median"' in refusal(con, TRAIN.format("o", "x"))
+    con.execute("DROP MACRO median")
+    con.execute("CREATE TEMP MACRO median(a) AS 42")  # the user's own
+    con.execute("CREATE SCHEMA apart; CREATE MACRO apart.sum(a) AS 42")  # nobody looks there
+    con.execute("SHOW MODELS")
+    con.execute("SET search_path = 'apart,main'")
+    assert '"apart"."sum"' in refusal(con, TRAIN.format("o", "x"))
+    con.execute("RESET search_path")
+    with duckdb.connect(str(tmp_path / "b.duckdb")) as other:
+        other.execute("CREATE MACRO duckdb_tables() AS TABLE SELECT 42 AS a")
+    con.execute(f"ATTACH '{tmp_path}/b.duckdb' AS b")
+    con.execute("SHOW MODELS")
+    con.execute("USE b")
+    assert 'DROP MACRO TABLE "b"."main"."duckdb_tables"' in refusal(con, "SHOW MODELS")
+
+
+@pytest.mark.parametrize(
+    ("change", "flaw"),
+    [
+        ("ALTER TABLE grouplearn.groups ADD COLUMN z INTEGER", 'groups has a column "z", which is not ours'),
+        ("ALTER TABLE grouplearn.models ALTER COLUMN seed TYPE VARCHAR", 'models has a column "seed" of type VARCHAR'),
+        ("ALTER TABLE grouplearn.models ALTER COLUMN seed SET DEFAULT random()", 'column "seed" with an expression'),
+        ("ALTER TABLE grouplearn.models ALTER COLUMN learner DROP NOT NULL", 'column "learner" that may be NULL'),
+        ("CREATE INDEX i ON grouplearn.groups ((n_rows + 1))", "groups has an index that is not ours"),
+        ("ALTER TABLE grouplearn.trials RENAME TO other; CREATE VIEW grouplearn.trials AS FROM grouplearn.other",
+         "trials is no table"),
+        ("ALTER TABLE grouplearn.curves RENAME TO other; CREATE TABLE grouplearn.curves(model UUID NOT NULL, group_id INTEGER"
+         " NOT NULL, config INTEGER NOT NULL, epoch INTEGER NOT NULL, train_loss DOUBLE, valid_metric DOUBLE,"
+         " CHECK (epoch < random()))", "curves has a constraint"),
+        ("ALTER TABLE grouplearn.curves RENAME TO other; CREATE TABLE grouplearn.curves(model UUID NOT NULL, group_id INTEGER"
+         " NOT NULL, config INTEGER NOT NULL, epoch INTEGER NOT NULL, train_loss DOUBLE GENERATED ALWAYS AS (random()),"
+         " valid_metric DOUBLE)", 'column "train_loss" with an expression'),
+        ("ALTER TABLE grouplearn.schema_version RENAME TO other; CREATE TABLE grouplearn.schema_version(a INTEGER,"
+         " version INTEGER GENERATED ALWAYS AS (3))", "schema_version has a column"),
+    ],
+)  # fmt: skip
+def test_tables_are_ours_or_are_not_read(con: grouplearn.Connection, change: str, flaw: str) -> None:
+    con.native.execute(change)
+    for statement in (
+        "SHOW MODELS",
+        "DESCRIBE MODEL m",
+        "EVALUATE MODEL m ON t",
+        "DROP MODEL m",
+        TRAIN.format("n", "x"),
+    ):
+        assert flaw in refusal(con, statement)
+    with pytest.raises(duckdb.Error, match="are not read"):
+        con.execute("SELECT predict('m', t) FROM t").fetchall()
+
+
+def test_triggers_are_seen_before_rows_are_written(con: grouplearn.Connection) -> None:
+    con.native.execute(
+        "CREATE TABLE log(i INTEGER);"
+        "CREATE TRIGGER spy AFTER INSERT ON grouplearn.groups FOR EACH STATEMENT INSERT INTO log VALUES (1)"
+    )
+    for statement in (TRAIN.format("n", "x"), "DROP MODEL m", "ALTER MODEL m RENAME TO n"):
+        assert 'groups has a trigger "spy"' in refusal(con, statement)
+    assert con.execute("FROM log").fetchall() == []
+
+
+def test_a_run_is_named_by_an_identity(con: grouplearn.Connection) -> None:
+    from grouplearn.catalog import models, store
+
+    stored = models.load_definition(con.native, "a", "main", "m")
+    assert stored is not None
+    with pytest.raises(Error, match="identity"):
+        store.write(con.native, stored.definition, None, replace=True, identity="x'::UUID; SELECT 1; --")  # type: ignore[arg-type]
+
+
+def test_memory_of_what_was_trained_is_bounded_and_of_all_texts(con: grouplearn.Connection) -> None:
+    memory = fragments._Memory(2)
+    for number in range(3):
+        memory.add("", bytes([number]))
+    assert [memory.has("", bytes([number])) for number in range(3)] == [False, True, True]
+    con.execute(TRAIN.format("n", "x"))
+    hostile = "x + length(getenv('HOME'))"
+    con.native.execute(FEATURE + " WHERE model_name = 'n'", [hostile])  # an identity that this process knows
+    assert "calls getenv" in refusal(con, "EVALUATE MODEL n ON t")

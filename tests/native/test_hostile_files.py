@@ -1,0 +1,91 @@
+"""A poisoned file in the stock shell: nothing of its author's runs, and what is wrong with it is said."""
+
+from pathlib import Path
+
+import pytest
+from native_builds import TABLE, TRAIN
+
+FIELDS = ("name", "kind", "position", "encoder", "impute", "scope", "buckets")
+ITEM = (
+    "UPDATE grouplearn.models SET items = [{{"
+    + ", ".join(f"'{name}': items[1]['{name}']" for name in FIELDS)
+    + ", 'sql': {}}}];"
+)
+PREDICT = "SELECT predict('m', t) FROM t LIMIT 1;"
+EVALUATE = "EVALUATE MODEL m ON t;"
+
+
+@pytest.fixture
+def poisoned(run, tmp_path: Path):
+    """Train a model, let ``sql`` spoil the file without us, and run statements on it in a process that did not train it."""
+    database = str(tmp_path / "a.duckdb")
+    done = run(database, stdin=TABLE + TRAIN)
+    assert (done.returncode, done.stderr) == (0, "")
+
+    def poisoned(sql: str, *statements: str):
+        spoilt = run(database, stdin=sql)
+        assert (spoilt.returncode, spoilt.stderr) == (0, "")
+        return run("-csv", database, stdin="\n".join(statements))
+
+    return poisoned
+
+
+def quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def test_several_statements_in_an_expression(poisoned, ours, tmp_path: Path):
+    canary = tmp_path / "canary"
+    hostile = f"1) AS a; COPY (SELECT 1) TO '{canary}'; SELECT (1"
+    statements = (PREDICT, EVALUATE, "ALTER MODEL m RENAME TO n;", f"EXPORT MODEL m TO '{tmp_path}/out';")
+    done = poisoned(ITEM.format(quoted(hostile)), *statements)
+    assert done.stderr.count(" is not one expression: ") == len(statements), done.stderr
+    assert not canary.exists()
+    done = poisoned("", ours("SHOW MODELS;"), "DESCRIBE MODEL m;", "DROP MODEL m;")
+    assert (done.stderr, canary.exists()) == ("", False)
+    assert "model m is dropped" in done.stdout
+
+
+def test_what_reads_files_is_refused_until_it_is_trusted(poisoned, ours, tmp_path: Path):
+    secret = tmp_path / "secret"
+    secret.write_text("7")
+    text = f"(SELECT max(content)::DOUBLE FROM read_text('{secret}'))"
+    trusting = (ours("SET grouplearn_trust = true;"), PREDICT, ours("RESET grouplearn_trust;"), PREDICT)
+    done = poisoned(ITEM.format(quoted(text)), PREDICT, EVALUATE, *trusting)
+    refusal = 'feature "x" of model "m" calls read_text, which may read or write outside the database'
+    assert done.stderr.count(refusal) == 3, done.stderr
+    assert done.stderr.count("SET grouplearn_trust = true") == 3
+    assert "prediction" in done.stdout, done.stderr
+
+
+def test_macros_that_hide_functions_of_duckdb(poisoned, ours, tmp_path: Path):
+    secret = tmp_path / "secret"
+    secret.write_text("7")
+    reads = f"SELECT system.main.error('read ' || content) AS a FROM system.main.read_text('{secret}')"
+    # What the extension itself asks for when it is loaded and when it answers, and what we ask for then.
+    one = "".join(f"CREATE MACRO {name}(a) AS ({reads});" for name in ("lower", "current_setting", "typeof"))
+    rows = f"CREATE MACRO duckdb_tables() AS TABLE {reads}; CREATE MACRO query(a) AS TABLE {reads};"
+    statements = (ours("SHOW MODELS;"), "DESCRIBE MODEL m;", PREDICT, EVALUATE, TRAIN, "DROP MODEL m;")
+    done = poisoned(one + rows, *statements)
+    assert done.stderr.count("hides DuckDB's own") == len(statements), done.stderr
+    assert "read 7" not in done.stderr
+    drop = "DROP MACRO lower; DROP MACRO current_setting; DROP MACRO typeof; DROP MACRO TABLE duckdb_tables;"
+    trusting = (ours("SET grouplearn_trust = true;"), "DESCRIBE MODEL m;", ours("RESET grouplearn_trust;"))
+    done = poisoned(drop, *trusting, "DESCRIBE MODEL m;")
+    assert done.stderr.count('macro "a"."main"."query" hides DuckDB\'s own "query"') == 1, done.stderr
+    done = poisoned("DROP MACRO TABLE query;", ours("SHOW MODELS;"), "DROP MODEL m;")
+    assert done.stderr == ""
+
+
+def test_tables_that_are_not_ours(poisoned, ours, tmp_path: Path):
+    canary = tmp_path / "canary"
+    hostile = f"m''::UUID; COPY (SELECT 1) TO ''{canary}''; --"
+    done = poisoned(
+        "CREATE TABLE other AS FROM grouplearn.models; DROP TABLE grouplearn.models;"
+        f"CREATE TABLE grouplearn.models AS SELECT '{hostile}' AS model, * EXCLUDE (model) FROM other;",
+        ours("SHOW MODELS;"), "DESCRIBE MODEL m;", PREDICT, EVALUATE, TRAIN, "DROP MODEL m;",
+    )  # fmt: skip
+    assert done.stderr.count('grouplearn.models has a column "model" of type VARCHAR, and ours is UUID') == 6, (
+        done.stderr
+    )
+    assert not canary.exists()
