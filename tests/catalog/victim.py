@@ -1,0 +1,93 @@
+"""Runs every statement on databases that were spoiled, and writes one line per finding: in a process of its own, which may die.
+
+``python victim.py DIRECTORY``: the directory has ``base.duckdb``, ``secret`` and ``cases.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import duckdb
+
+import grouplearn
+
+#: What a secret file says, and no answer or error may.
+SECRET = "this-was-read-from-a-file"
+MODELS = ("linear", "trees", "network")
+
+
+def main(directory: Path) -> None:
+    """Try the cases, and say before each which it is."""
+    for number, (name, sql) in enumerate(json.loads((directory / "cases.json").read_text())):
+        print(f"CASE {name}", flush=True)
+        database = directory / f"case{number}.duckdb"
+        shutil.copy(directory / "base.duckdb", database)
+        if _spoil(database, sql):
+            began = time.monotonic()
+            for finding in _statements(directory, database, MODELS[number % len(MODELS)]):
+                print(f"FOUND {finding}", flush=True)
+            print(f"TOOK {time.monotonic() - began:.2f}", flush=True)
+        database.unlink()
+        Path(f"{database}.wal").unlink(missing_ok=True)
+        shutil.rmtree(directory / "out", ignore_errors=True)
+
+
+def _spoil(database: Path, sql: str) -> bool:
+    with duckdb.connect(str(database)) as con:
+        try:
+            con.execute(sql)
+        except duckdb.Error:  # a constraint of ours
+            return False
+    return True
+
+
+def _statements(directory: Path, database: Path, model: str) -> Iterator[str]:
+    with grouplearn.connect(str(database), progress=None) as con:
+        yield from _try(directory, "SHOW MODELS", lambda: con.execute("SHOW MODELS").fetchall())
+        yield from _try(directory, "SHOW RUNS", lambda: con.execute("SHOW RUNS").fetchall())
+        out = directory / "out"
+        texts = (
+            f"DESCRIBE MODEL {model}",
+            f"SELECT predict('{model}', t) FROM t LIMIT 3",
+            f"EVALUATE MODEL {model} ON t",
+            f"EXPORT MODEL {model} TO '{out}/native'",
+            f"IMPORT MODEL again FROM '{out}/native'",
+            f"EXPORT MODEL {model} TO '{out}/sql' (FORMAT sql)",
+            f"RETRY FAILED MODEL {model}",
+            f"ALTER MODEL {model} RENAME TO renamed",
+            f"ALTER MODEL renamed RENAME TO {model}",
+            "TRAIN OR REPLACE MODEL fresh USING linear_regression PREDICT y FEATURES (x) FROM t",
+        )
+        for text in texts:
+            yield from _try(directory, text, lambda text=text: con.execute(text).fetchall())
+        yield from _try(directory, f"report {model}", lambda: con.model(model).report())
+        yield from _try(directory, f"DROP MODEL {model}", lambda: con.execute(f"DROP MODEL {model}").fetchall())
+
+
+def _try(directory: Path, what: str, run: Callable[[], object]) -> Iterator[str]:
+    told, allowed = "", True
+    try:
+        told = str(run())
+    except duckdb.Error as error:
+        told = str(error)
+        allowed = not isinstance(error, duckdb.InternalException | duckdb.FatalException)
+        ours = any(name in told for name in ("NotTrusted", "DataError", "OtherVersion"))
+        allowed = ours or (allowed and "Python exception occurred" not in told)
+    except BaseException as error:
+        told, allowed = f"{type(error).__name__}: {error}", False
+    if not allowed:
+        yield f"RAW {what}: {told[:300]!r}"
+    if SECRET in told:
+        yield f"READ {what}: {told[:300]!r}"
+    if (directory / "canary").exists():
+        (directory / "canary").unlink()
+        yield f"WRITTEN {what}"
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
