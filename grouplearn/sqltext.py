@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from grouplearn.errors import DataError
+from grouplearn.errors import data_error
 
 _CONTROL = re.compile("([\x00-\x08\x0b-\x1f\x7f-\x9f])")
 
@@ -67,7 +67,7 @@ def literal(value: Any) -> str:
     for kind, name in _CAST_FROM_TEXT:
         if isinstance(value, kind):
             return f"CAST('{value}' AS {name(value)})"
-    raise DataError(f"a parameter of type {type(value).__name__} has no SQL form")
+    raise data_error(f"a parameter of type {type(value).__name__} has no SQL form")
 
 
 def _decimal_type(value: decimal.Decimal) -> str:

@@ -13,7 +13,7 @@ from grouplearn.catalog.exact_rows import INEXACT_TYPES, ExactRows
 from grouplearn.catalog.prediction import TRANSACTION, predictor_for, predictor_of_token
 from grouplearn.catalog.scoring import PREDICTION
 from grouplearn.catalog.sessions import SETTINGS
-from grouplearn.errors import DataError
+from grouplearn.errors import data_error
 
 #: Whether a row has values that would not arrive as they are; known when the statement is planned.
 _INEXACT = f"system.main.regexp_matches(system.main.typeof(features), '\\b({'|'.join(INEXACT_TYPES)})\\b')"
@@ -30,7 +30,7 @@ def grouplearn_predict(
     models, rows, texts = (_array(column) for column in (models, rows, texts))
     token, transaction, session, kind = (_first(column) for column in (tokens, transactions, sessions, types))
     if not (isinstance(transaction, int) and isinstance(session, int | None) and isinstance(kind, str | None)):
-        raise DataError(
+        raise data_error(
             "grouplearn_predict is for predict, which calls it with the connection, transaction and session"
         )
     exact = None if kind is None else ExactRows(kind, texts)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import safetensors.numpy
 
 from grouplearn.data.tensors import NotTensors, named_tensors
-from grouplearn.errors import DataError
+from grouplearn.errors import DataError, data_error
 from grouplearn.learners.base import Artifact, ChecksTogether, Learner, Problem
 
 FloatArray = npt.NDArray[np.float64]
@@ -101,4 +101,4 @@ def _check(content: bytes, expected: str, where: str) -> None:
 
 
 def _damaged(where: str, why: str) -> DataError:
-    return DataError(f"the stored model of {where} is damaged: {why}.\n\nHint: train the model again")
+    return data_error(f"the stored model of {where} is damaged: {why}.\n\nHint: train the model again")

@@ -14,7 +14,7 @@ from grouplearn.catalog.flaws import refuse_flaws
 from grouplearn.catalog.models import StoredModel, load_by_id
 from grouplearn.catalog.schema import TABLES, Location, ensure_schema, table
 from grouplearn.catalog.scoring import load_groups
-from grouplearn.errors import DataError, data_error
+from grouplearn.errors import data_error
 
 #: What DuckDB raises for values that are not what they should be; a full disk, say, is an error of its own.
 _MISFITS = (duckdb.ProgrammingError, duckdb.DataError, duckdb.IntegrityError, duckdb.NotSupportedError)
@@ -35,7 +35,7 @@ def write_rows(
     The caller holds the transaction and has seen to what stands in the way. Raises DataError for rows that do not fit.
     """
     if rows["models"].num_rows != 1:
-        raise DataError("there is not one model in it")
+        raise data_error("there is not one model in it")
     ensure_schema(con, location.catalog)
     if replace:
         store.drop(con, location.catalog, location.schema, location.name)

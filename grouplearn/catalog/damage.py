@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from grouplearn.catalog.tables import SCHEMA
-from grouplearn.errors import DataError
+from grouplearn.errors import DataError, data_error
 from grouplearn.sqltext import identifier
 
 _LONGEST = 80
@@ -13,7 +13,7 @@ def damaged(catalog: str | None, name: str, part: str, why: str) -> DataError:
     """Return the error that table ``part`` of a model says what cannot be."""
     written = name if name.isidentifier() else identifier(name)
     where = ".".join(filter(None, (catalog, SCHEMA, part)))
-    return DataError(
+    return data_error(
         f'model "{name}" is damaged: in table {where}, {why}.\n\n'
         f"Hint: DROP MODEL {written} removes it, TRAIN OR REPLACE MODEL {written} trains it again"
     )

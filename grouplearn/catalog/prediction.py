@@ -25,7 +25,7 @@ from grouplearn.catalog.schema import databases_with_models, table
 from grouplearn.catalog.scoring import Scorer, load_scorer
 from grouplearn.catalog.sessions import Sessions
 from grouplearn.catalog.trust import Guard
-from grouplearn.errors import DataError, data_error, did_you_mean
+from grouplearn.errors import data_error, did_you_mean
 from grouplearn.sqltext import literal
 
 #: What ``predict`` returns, as Arrow: ``scoring.PREDICTION``.
@@ -118,7 +118,7 @@ class Predictor:
         """
         connection = self._connection()
         if connection is None:
-            raise DataError("predict was called on a connection that is closed")
+            raise data_error("predict was called on a connection that is closed")
         cursor = connection.cursor()
         try:
             self.sessions.apply(session, cursor)
@@ -138,12 +138,11 @@ class Predictor:
     ) -> Any:
         """Return the predictions for rows each of which names its model; a NULL model or a NULL row gives NULL."""
         if not _is_text(models.type):
-            raise DataError("predict takes a model's name, a text: predict('model', t) ... FROM t")
+            raise data_error("predict takes a model's name, a text: predict('model', t) ... FROM t")
         if not (pa.types.is_struct(rows.type) or pa.types.is_null(rows.type)):
-            raise DataError("predict takes a row, that is a struct of columns: predict('model', t) ... FROM t")
-        models = (
-            models.dictionary_decode() if pa.types.is_dictionary(models.type) else models
-        )  # an ENUM's codes are unsigned
+            raise data_error("predict takes a row, that is a struct of columns: predict('model', t) ... FROM t")
+        if pa.types.is_dictionary(models.type):  # an ENUM, whose codes are unsigned
+            models = models.dictionary_decode()
         coded = models.dictionary_encode()
         wanted = np.asarray(coded.indices.fill_null(-1)).copy()
         wanted[np.asarray(rows.is_null())] = -1
@@ -282,7 +281,7 @@ def predictor_of_token(token: str) -> Predictor:
     """Return the predictor that a connection's ``predict`` names; raises DataError when the connection is gone."""
     predictor = _by_token.get(token)
     if predictor is None:
-        raise DataError("predict was called on a connection that is closed")
+        raise data_error("predict was called on a connection that is closed")
     return predictor
 
 

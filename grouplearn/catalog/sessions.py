@@ -11,7 +11,7 @@ from typing import Any
 
 import duckdb
 
-from grouplearn.errors import DataError
+from grouplearn.errors import data_error
 from grouplearn.sqltext import identifier, literal, shown
 
 #: Settings of a session that change what an expression returns, or what its names mean.
@@ -65,7 +65,7 @@ def type_of(cursor: duckdb.DuckDBPyConnection, text: str) -> str:
     try:
         return str(cursor.type(text))
     except duckdb.Error as error:
-        raise DataError(f"{shown(text)} is not a type") from error
+        raise data_error(f"{shown(text)} is not a type") from error
 
 
 class Sessions:
@@ -123,7 +123,7 @@ class Sessions:
         if number is None:
             return
         if state is None:
-            raise DataError("predict was called for a session that is not known")
+            raise data_error("predict was called for a session that is not known")
         for macro in tuple(self._macros.values()):
             cursor.execute(macro)
         state.apply(cursor)
@@ -137,7 +137,7 @@ def _state(settings: Any, variables: Any) -> SessionState:
         ):
             packed = [(each["name"], each["type"], each["value"]) for each in known]
             return SessionState(tuple(given), tuple(each for each in packed if each[1] != _UNSET))
-    raise DataError("grouplearn_session is for predict, which calls it with the session's settings and variables")
+    raise data_error("grouplearn_session is for predict, which calls it with the session's settings and variables")
 
 
 def _is_text(value: Any) -> bool:

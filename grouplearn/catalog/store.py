@@ -20,7 +20,7 @@ from grouplearn.catalog.records import ModelDefinition, RunOutcome
 from grouplearn.catalog.schema import TABLES, Location, current_database, ensure_schema, has_schema, table
 from grouplearn.catalog.scoring import scorer_of
 from grouplearn.catalog.sql_forms import Prediction, SqlForm, prediction_of
-from grouplearn.errors import DataError, ModelExists
+from grouplearn.errors import ModelExists, data_error
 from grouplearn.sqltext import identifier, literal
 from grouplearn.visible import visible_lines
 
@@ -109,7 +109,7 @@ def _identity(given: str | None) -> str:
     try:
         return str(uuid.UUID(given) if given else uuid.uuid4())
     except ValueError:
-        raise DataError(f"{given!r} is not the identity of a run") from None
+        raise data_error(f"{given!r} is not the identity of a run") from None
 
 
 def _tables(definition: ModelDefinition, outcome: RunOutcome) -> tuple[tuple[str, Callable[[], Any]], ...]:

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from grouplearn import sqltext
-from grouplearn.errors import DataError, MissingDependency
+from grouplearn.errors import MissingDependency, data_error
 from grouplearn.learners.base import Hyperparameter, Learner, Value
 from grouplearn.learners.gbdt import Gbdt
 from grouplearn.learners.linear_regression import LinearRegression
@@ -51,7 +51,7 @@ def network(name: str) -> Network | None:
     if name in _networks or name in LEARNERS:
         return _networks.get(name)
     hint = f"grouplearn.register('{name}', make_module=...) first"
-    raise DataError(f"the network {name} is not registered in this process.\n\nHint: {hint}")
+    raise data_error(f"the network {name} is not registered in this process.\n\nHint: {hint}")
 
 
 def register(network: Network) -> None:
