@@ -60,8 +60,9 @@ def _groups(definition: ModelDefinition) -> Flaws:
             f"best IS NULL OR (best >= 0 AND best < {len(definition.configs)})"
         ),
         f"a group has not {n_items} encoders": _every(
-            f"(features IS NULL AND best IS NULL) OR ({lengths} AND {known})"
+            f"(features IS NULL AND best IS NULL) OR (features IS NOT NULL AND {lengths} AND {known})"
         ),
+        "a feature column has no name": _every("features IS NULL OR list_count(features) = len(features)"),
         "a group has a category that is NULL": _every(
             "features IS NULL OR list_count(flatten(categories)) = len(flatten(categories))"
         ),

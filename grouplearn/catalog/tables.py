@@ -93,10 +93,10 @@ def refuse_triggers(con: duckdb.DuckDBPyConnection, catalog: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Ours:
-    """The tables of a version, and type and nullability of their columns by table and column."""
+    """The tables of a version, and the types of their columns by table and column."""
 
     tables: dict[str, Table]
-    columns: dict[str, dict[str, tuple[str, bool]]]
+    columns: dict[str, dict[str, str]]
 
 
 @lru_cache
@@ -106,15 +106,15 @@ def _ours(version: int) -> _Ours:
         for script in scripts()[:version]:
             con.execute(script)
         ((_, tables),) = tables_in(con).items()
-        columns: dict[str, dict[str, tuple[str, bool]]] = {}
-        for _, table, column, kind, nullable, _ in _columns(con):
-            columns.setdefault(table, {})[column] = (kind, nullable)
+        columns: dict[str, dict[str, str]] = {}
+        for _, table, column, kind, _ in _columns(con):
+            columns.setdefault(table, {})[column] = kind
     return _Ours(tables, columns)
 
 
 def _columns(con: duckdb.DuckDBPyConnection) -> list[tuple[Any, ...]]:
     query = (
-        "SELECT database_name, table_name, column_name, data_type, is_nullable, column_default"
+        "SELECT database_name, table_name, column_name, data_type, column_default"
         f" FROM system.main.duckdb_columns() WHERE schema_name = '{SCHEMA}' AND NOT internal"
     )
     # Of the versions of DuckDB some write names of fields with quotes where others do not.
@@ -125,11 +125,11 @@ def _compare(
     con: duckdb.DuckDBPyConnection, catalog: str, found: Mapping[str, Table], wanted: _Ours, names: list[str]
 ) -> None:
     own = catalog.casefold()
-    columns: dict[str, dict[str, tuple[str, bool]]] = {name: {} for name in names}
-    for database, table, column, kind, nullable, default in _columns(con):
+    columns: dict[str, dict[str, str]] = {name: {} for name in names}
+    for database, table, column, kind, default in _columns(con):
         if database.casefold() != own or table not in columns:
             continue
-        columns[table][column] = (kind, nullable)
+        columns[table][column] = kind
         if default is not None:
             raise _refusal(catalog, table, f"has a column {identifier(column)} with an expression: {default}")
     query = (
@@ -145,20 +145,16 @@ def _compare(
             raise _refusal(catalog, table, "has an index that is not ours")
 
 
-def _compare_columns(
-    catalog: str, table: str, found: Mapping[str, tuple[str, bool]], wanted: Mapping[str, tuple[str, bool]]
-) -> None:
+def _compare_columns(catalog: str, table: str, found: Mapping[str, str], wanted: Mapping[str, str]) -> None:
+    """Raise NotTrusted for other columns or types; whether one may be NULL runs nothing, and is looked at with its values."""
     for column in (*wanted, *found):
         name = identifier(column)
         if column not in wanted:
             raise _refusal(catalog, table, f"has a column {name}, which is not ours")
         if column not in found:
             raise _refusal(catalog, table, f"has no column {name}")
-        (kind, nullable), (other, other_nullable) = found[column], wanted[column]
-        if kind != other:
-            raise _refusal(catalog, table, f"has a column {name} of type {kind}, and ours is {other}")
-        if nullable and not other_nullable:
-            raise _refusal(catalog, table, f"has a column {name} that may be NULL, and ours may not")
+        if found[column] != wanted[column]:
+            raise _refusal(catalog, table, f"has a column {name} of type {found[column]}, and ours is {wanted[column]}")
 
 
 def _refusal(catalog: str, table: str, flaw: str) -> NotTrusted:
