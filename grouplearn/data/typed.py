@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,9 +46,9 @@ class Fields:
         if isinstance(value, dict):
             is_map = isinstance(origin, type) and issubclass(origin, Mapping)
             return is_map and all(self.fits(k, arguments[0]) and self.fits(v, arguments[1]) for k, v in value.items())
-        if origin is not tuple:
+        if origin not in (tuple, Sequence):
             return False
-        if len(arguments) == 2 and arguments[1] is Ellipsis:
+        if origin is Sequence or (len(arguments) == 2 and arguments[1] is Ellipsis):
             return all(self.fits(each, arguments[0]) for each in value)
         return len(value) == len(arguments) and all(map(self.fits, value, arguments))
 
