@@ -139,12 +139,20 @@ def test_a_cluster_that_was_set_before_is_not_gone_to(con: grouplearn.Connection
     assert "local: other processes may not be used: enable_external_access is false" in plan
 
 
-def test_what_connect_is_told_holds_and_a_macro_of_the_database_does_not_speak_for_duckdb(tmp_path: Path) -> None:
+@pytest.mark.parametrize("hidden", [False, True])
+def test_what_connect_is_told_holds_and_a_macro_of_the_database_does_not_speak_for_duckdb(
+    tmp_path: Path, hidden: bool
+) -> None:
     with duckdb.connect(tmp_path / "shop.duckdb") as hostile:
         hostile.execute("CREATE TABLE t AS SELECT range * 1.0 AS x, range * 2.0 AS y, 1 AS g FROM range(20)")
-        hostile.execute("CREATE MACRO current_setting(name) AS name = 'enable_external_access'")
+        if hidden:
+            hostile.execute("CREATE MACRO current_setting(name) AS name = 'enable_external_access'")
     settings = {"enable_external_access": "false", "lock_configuration": "true"}
     with grouplearn.connect(tmp_path / "shop.duckdb", config=settings, progress=False) as con:
+        if hidden:
+            with pytest.raises(grouplearn.NotTrusted, match="hides DuckDB's own"):
+                con.execute(TRAIN)
+            return
         con.execute(TRAIN)
         with pytest.raises(AccessRefused):
             con.execute(f"EXPORT MODEL m TO '{tmp_path}/out'")

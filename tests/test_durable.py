@@ -95,6 +95,15 @@ def test_a_run_that_died_is_resumed_with_the_same_models(
 
 
 @pytest.mark.usefixtures("prompt_ledger")
+def test_groups_whose_rows_lie_in_many_places_are_resumed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    statement = STATEMENTS["gbdt"].replace("GROUP BY g", "GROUP BY CUBE (g, b > 0.5)")
+    models = undisturbed(path, statement)
+    dies(path, monkeypatch, statement, 5)
+    answer(path, "RESUME MODEL m WITH (workers = 1)")
+    assert answer(path, MODELS) == models
+
+
+@pytest.mark.usefixtures("prompt_ledger")
 @pytest.mark.parametrize("deaths", [1, 4])
 def test_packs_over_blocks_go_on_beside_fewer_others(path: Path, monkeypatch: pytest.MonkeyPatch, deaths: int) -> None:
     """What a pack learns, and its folds' metrics, do not depend on the packs of its group that are left."""

@@ -261,7 +261,7 @@ class _Own:
 @lru_cache
 def _own_functions() -> _Own:
     """Return the names of the functions that DuckDB has where nothing was added to it."""
-    with duckdb.connect() as con:
+    with duckdb.connect(config={"threads": 1}) as con:
         rows = con.execute("SELECT function_name, function_type FROM duckdb_functions()").fetchall()
     of_rows = {name.casefold() for name, kind in rows if kind in ("table", "table_macro", "pragma")}
     return _Own(frozenset(name.casefold() for name, kind in rows if kind in _OF_VALUES), frozenset(of_rows))

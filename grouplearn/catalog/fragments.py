@@ -195,7 +195,7 @@ def _is_name(text: str) -> bool:
 def _keywords() -> frozenset[str]:
     """Return the words that are no names of columns, and those that may be more than names."""
     query = "SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category <> 'unreserved'"
-    with duckdb.connect() as con:
+    with duckdb.connect(config={"threads": 1}) as con:
         return frozenset(word for (word,) in con.execute(query).fetchall())
 
 

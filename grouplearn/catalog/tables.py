@@ -102,7 +102,7 @@ class _Ours:
 @lru_cache
 def _ours(version: int) -> _Ours:
     """Return what this process's own DuckDB says of tables that it makes itself."""
-    with duckdb.connect() as con:
+    with duckdb.connect(config={"threads": 1}) as con:
         for script in scripts()[:version]:
             con.execute(script)
         ((_, tables),) = tables_in(con).items()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,7 +71,7 @@ class _Writer:
             return {"array": self._tensor(np.ascontiguousarray(value).reshape(value.shape))}
         if isinstance(value, bytes):
             return {"bytes": self._tensor(np.frombuffer(value, dtype=np.uint8))}
-        if isinstance(value, tuple | list):
+        if isinstance(value, Sequence) and not isinstance(value, bytearray | memoryview):
             return {"tuple": [self.plain(each) for each in value]}
         if isinstance(value, Mapping):
             return {"map": [[self.plain(key), self.plain(each)] for key, each in value.items()]}

@@ -90,7 +90,7 @@ class Volatility:
 @functools.cache
 def _functions_of_duckdb() -> dict[str, bool]:
     """Return whether each of DuckDB's own functions is volatile; a keyword that stands before a bracket is not."""
-    with duckdb.connect() as con:
+    with duckdb.connect(config={"threads": 1}) as con:
         found = con.execute(
             "SELECT lower(function_name), bool_or(stability = 'VOLATILE') FROM duckdb_functions() GROUP BY ALL"
         ).fetchall()

@@ -182,7 +182,7 @@ def test_a_stored_statement_is_looked_at_before_it_is_run_again(con: grouplearn.
         con.native.execute("UPDATE grouplearn.models SET statement = ?", [hostile])
         assert reason in refusal(con, "RETRY FAILED MODEL m")
     con.native.execute("UPDATE grouplearn.models SET statement = 'SELECT 1'")
-    with pytest.raises(Error, match='model "m" is damaged: .* the statement is not one TRAIN'):
+    with pytest.raises(Error, match=r'model "m" is damaged: .* the statement is not one TRAIN'):
         con.execute("RETRY FAILED MODEL m")
     con.native.execute("UPDATE grouplearn.models SET statement = ?", [statement])
     assert len(con.execute("RETRY FAILED MODEL m").fetchall()) == 1

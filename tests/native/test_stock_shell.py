@@ -208,9 +208,9 @@ def test_errors_of_others_are_theirs(run):
 @pytest.mark.parametrize(
     "call",
     [
-        "grouplearn_statement(1, 0, 0, 4, if(i > 5, 'SHOW MODELS and more than fits', NULL))",
-        "grouplearn_statement(1, 0, 0, 11, 'SHOW MODELS')",
-        "grouplearn_statement_with(0, 0, 0, 11, 'SHOW MODELS', {'1': i})",
+        "grouplearn_statement(1, 1, 0, 0, 4, if(i > 5, 'SHOW MODELS and more than fits', NULL))",
+        "grouplearn_statement(1, 1, 0, 0, 11, 'SHOW MODELS')",
+        "grouplearn_statement_with(1, 0, 0, 0, 11, 'SHOW MODELS', {'1': i})",
         "grouplearn_answer(if(i > 5, 1, NULL)::UBIGINT)",
     ],
 )
