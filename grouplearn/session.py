@@ -255,10 +255,13 @@ class Session:
             stored = stored if outcome.configs is None else replace(stored, configs=outcome.configs)
 
             def store_it() -> str | None:
-                if self._exists(statement, catalog, schema, judge):  # since it was trained
-                    return None
                 identity, replaces = directory.identity, statement.replace
-                return store.write(self._connection, stored, outcome, replace=replaces, identity=identity)
+                try:
+                    return store.write(self._connection, stored, outcome, replace=replaces, identity=identity)
+                except ModelExists:  # since it was trained
+                    if self._exists(statement, catalog, schema, judge):
+                        return None
+                    raise
 
             model = self._databases.write(catalog, store_it, statement.name.span, judge)
             finish(directory, self._databases)
