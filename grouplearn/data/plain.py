@@ -20,6 +20,11 @@ import safetensors.numpy
 from grouplearn.data.tensors import named_tensors
 from grouplearn.data.typed import Fields
 
+#: Keys of mappings are texts, numbers, or so many of them: what is hashed for a key is small, whatever refers to what.
+_LONGEST_KEY = 8
+#: Values that a stored value comes to when each ``again`` is counted as what it repeats: few bytes can say any number.
+_MOST_VALUES = 1 << 27
+
 
 class NotPlain(TypeError):
     """A value of a kind that is not written, or bytes that are no such value."""
@@ -94,17 +99,28 @@ class _Reader:
     def __init__(self, tensors: Mapping[str, Any], kinds: Mapping[str, type]) -> None:
         self._tensors, self._kinds = tensors, kinds
         self._fields = Fields(kinds)
-        self._read: list[Any] = []
+        #: What was completed, each with the values that it comes to, and those that came in all.
+        self._read: list[tuple[Any, int]] = []
+        self._count = 0
 
     def value(self, plain: Any) -> Any:
+        self._counted(1)
         if not isinstance(plain, dict):
             return plain
         ((what, content),) = plain.items()
         if what == "again":
-            return self._read[content]
+            value, count = self._read[content]
+            self._counted(count)
+            return value
+        before = self._count
         value = self._built(what, content)
-        self._read.append(value)
+        self._read.append((value, self._count - before))
         return value
+
+    def _counted(self, more: int) -> None:
+        self._count += more
+        if self._count > _MOST_VALUES:
+            raise ValueError(f"they repeat values until there are more than {_MOST_VALUES:,}")
 
     def _built(self, what: str, content: Any) -> Any:
         match what:
@@ -115,7 +131,7 @@ class _Reader:
             case "tuple":
                 return tuple(self.value(each) for each in content)
             case "map":
-                return {self.value(key): self.value(each) for key, each in content}
+                return {_key(self.value(key)): self.value(each) for key, each in content}
         kind = self._kinds[what]
         if issubclass(kind, enum.Enum):
             return kind(content)
@@ -124,3 +140,10 @@ class _Reader:
         if misfit is not None:
             raise TypeError(f"{what} has no such {misfit}")
         return kind(**values)
+
+
+def _key(value: Any) -> Any:
+    parts = value if isinstance(value, tuple) else (value,)
+    if len(parts) > _LONGEST_KEY or not all(isinstance(part, str | int | float | None) for part in parts):
+        raise TypeError("a key is neither a text nor a number, nor a few of them")
+    return value

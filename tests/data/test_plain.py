@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -175,4 +176,26 @@ def test_fields_of_other_types_are_refused(values: dict[str, Any]) -> None:
 def test_values_that_are_none_are_refused(value: str) -> None:
     data = bytes(safetensors.numpy.save({"0": np.zeros(1)}, metadata={"value": value}))
     with pytest.raises(NotPlain):
+        from_bytes(data, KINDS)
+
+
+def doubled(times: int) -> list[dict[str, Any]]:
+    """Return values each of which is the one before, twice: few bytes, and more values than can be gone through."""
+    return [{"tuple": [1]}, *({"tuple": [{"again": n}, {"again": n}]} for n in range(times))]
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        (doubled(60), "they repeat values until there are more than 134,217,728"),
+        ([*doubled(12), {"map": [[{"again": 12}, 1]]}], "a key is neither a text nor a number, nor a few of them"),
+        ([{"map": [[{"tuple": [1] * 9}, 1]]}], "a key is neither"),
+        ([{"map": [[{"Leaf": {"name": "a"}}, 1]]}], "a key is neither"),
+    ],
+    ids=["repeated", "repeated as a key", "a long key", "a dataclass as a key"],
+)
+def test_few_bytes_do_not_make_much_work(values: list[Any], why: str) -> None:
+    header = json.dumps({"tuple": values})
+    data = bytes(safetensors.numpy.save({"0": np.zeros(1)}, metadata={"value": header}))
+    with pytest.raises(NotPlain, match=why):
         from_bytes(data, KINDS)
