@@ -8,12 +8,14 @@ the models are stored.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from grouplearn.catalog.definition_checks import check_values
+from grouplearn.catalog.rows import as_stored
 from grouplearn.data import checksums
 from grouplearn.data.checksums import FileSums
 from grouplearn.data.dataset import ARRAYS, Dataset, DatasetFiles, Group
@@ -28,15 +30,18 @@ from grouplearn.data.run_directory import (
     remove_stale,
     runs_of,
 )
-from grouplearn.errors import TrainingError
+from grouplearn.errors import DataError, TrainingError
 from grouplearn.learners import registry
 from grouplearn.learners.base import Task
+from grouplearn.learners.metrics import every_metric
 from grouplearn.plan.definition import HyperparameterColumn, ItemColumn, KeyColumn, ModelDefinition
+from grouplearn.plan.options import EXECUTORS
 from grouplearn.runtime import ledger
 from grouplearn.runtime.job import Job
 from grouplearn.schedule.messages import Unit
+from grouplearn.schedule.operators import OPERATORS
 from grouplearn.schedule.workload import Hops, Workload
-from grouplearn.search.procedures import SearchPlan
+from grouplearn.search.procedures import PROCEDURES, SearchPlan
 from grouplearn.search.space import Choices, Range
 
 #: What is written and read back; another version's runs are refused.
@@ -191,15 +196,40 @@ def _every(database: str) -> Iterator[Run | Unreadable]:
 
 
 def _is_sound(manifest: Manifest) -> bool:
-    """Return whether the numbers of a manifest lead nowhere else than to its groups, configurations and rows."""
+    """Return whether numbers of a manifest lead nowhere else than to its groups, configurations and rows, and its words are
+    such as TRAIN writes."""
     job, groups = manifest.job, len(manifest.job.groups)
-    units = all(
-        all(0 <= group < groups for group in unit.groups)
-        and all(0 <= config < len(job.configs) for config in unit.configs)
-        for unit in manifest.units
+    units = (
+        all(0 <= unit.group < groups for unit in manifest.units)
+        and _all_below(groups, (unit.others for unit in manifest.units))
+        and _all_below(len(job.configs), (unit.configs for unit in manifest.units))
     )
     rows = len(manifest.workload.rows) == groups and 0 <= manifest.rows.start <= manifest.rows.stop
-    return units and rows and 0 <= manifest.began <= _LATEST and manifest.workload.workers <= _MOST_WORKERS
+    numbers = units and rows and 0 <= manifest.began <= _LATEST and manifest.workload.workers <= _MOST_WORKERS
+    return numbers and _has_known_words(manifest)
+
+
+def _all_below(end: int, numbers: Iterable[tuple[int, ...]]) -> bool:
+    """Return whether there is no other number than those from 0 on; a tuple that is there often is looked at once."""
+    distinct = {id(each): each for each in numbers}
+    return all(0 <= number < end for each in distinct.values() for number in each)
+
+
+def _has_known_words(manifest: Manifest) -> bool:
+    """Return whether a manifest is of a model that could be stored, and its job is of that model."""
+    job, definition, search = manifest.job, manifest.definition, manifest.search
+    runs = manifest.operator in OPERATORS and manifest.executor in EXECUTORS
+    same = (job.learner, job.task, job.metric, job.items) == (
+        definition.learner, definition.task, definition.metric, tuple(each.item for each in definition.items),
+    )  # fmt: skip
+    measured = set(job.metrics) <= set(every_metric(definition.task))
+    if not (runs and same and measured and (search is None or search.method in PROCEDURES)):
+        return False
+    try:
+        check_values(definition.catalog or "", as_stored(definition))
+    except (DataError, ValueError):
+        return False
+    return True
 
 
 def of_model(database: str, schema: str, name: str) -> list[Run]:

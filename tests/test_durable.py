@@ -11,6 +11,8 @@ import subprocess
 import sys
 import time
 import zlib
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ import grouplearn
 from grouplearn import durable
 from grouplearn.data import shard
 from grouplearn.data.dataset import ARRAYS
-from grouplearn.data.plain import to_bytes
+from grouplearn.data.plain import from_bytes, to_bytes
 from grouplearn.data.run_directory import RunDirectory, runs_of
 from grouplearn.errors import BindError, Cancelled, ModelExists, TrainingError
 from grouplearn.plan import physical
@@ -437,9 +439,35 @@ def of_groups_that_are_not_there(manifest: Path) -> None:
     ledger.write(manifest, content.replace(written, written[:-1] + b"9"))
 
 
+def saying(change: Callable[[durable.Manifest], durable.Manifest]) -> Callable[[Path], None]:
+    """Return what makes a manifest say something else, as whoever has the directory can."""
+
+    def harm(manifest: Path) -> None:
+        content = ledger.checked(manifest)
+        assert content is not None
+        ledger.write(manifest, to_bytes(change(from_bytes(content, durable._KINDS))))
+
+    return harm
+
+
+def defining(**others: Any) -> Callable[[Path], None]:
+    return saying(lambda manifest: replace(manifest, definition=replace(manifest.definition, **others)))
+
+
 @pytest.mark.parametrize(
     ("harm", "flaw"),
     [
+        (saying(lambda manifest: replace(manifest, operator="nonsense")), "damaged"),
+        (saying(lambda manifest: replace(manifest, executor="nonsense")), "damaged"),
+        (saying(lambda manifest: replace(manifest, job=replace(manifest.job, learner="../other"))), "damaged"),
+        (saying(lambda manifest: replace(manifest, job=replace(manifest.job, metric="zz"))), "damaged"),
+        (saying(lambda manifest: replace(manifest, job=replace(manifest.job, metrics=("zz",)))), "damaged"),
+        (defining(metric="zz"), "damaged"),
+        (defining(metric="zz", metrics=("zz",)), "damaged"),
+        (defining(missing_group=None), "of another version"),
+        (defining(sets=((7,),)), "damaged"),
+        (defining(classes=("a", "a")), "damaged"),
+        (defining(seed=1 << 80), "damaged"),
         (of_groups_that_are_not_there, "damaged"),
         (damaged, "damaged"),
         (lambda manifest: manifest.write_bytes(b""), "damaged"),

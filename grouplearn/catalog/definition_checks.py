@@ -14,6 +14,7 @@ from grouplearn.catalog.damage import damaged, shown
 from grouplearn.errors import DataError
 from grouplearn.learners import registry
 from grouplearn.learners.base import Task
+from grouplearn.learners.metrics import every_metric
 from grouplearn.plan.arrays import label_length
 from grouplearn.plan.features import MAX_BUCKETS
 
@@ -42,7 +43,12 @@ _LONGEST_TYPE = 200
 def check_definition(catalog: str, columns: str, row: Sequence[Any]) -> None:
     """Raise DataError unless a row of ``models`` with these ``columns`` can be that of a model."""
     names = [part.strip().removesuffix("::VARCHAR") for part in columns.split(",")]
-    checks = _Checks(catalog, dict(zip(names, row, strict=True)))
+    check_values(catalog, dict(zip(names, row, strict=True)))
+
+
+def check_values(catalog: str, row: Mapping[str, Any]) -> None:
+    """Raise DataError unless these values of columns of ``models`` can be those of a model."""
+    checks = _Checks(catalog, row)
     checks.words()
     checks.classes()
     checks.groups()
@@ -127,6 +133,9 @@ class _Checks:
         self._structs("hyperparameters", ("name", "type"))
         metric, metrics = self._row["metric"], self._texts("metrics")
         self._need(metric in metrics, f"metric is {shown(metric)}, and metrics are {shown(list(metrics))}")
+        known = every_metric(Task(self._row["task"]))
+        unknown = next((name for name in metrics if name not in known), None)
+        self._need(unknown is None, f"metrics has {shown(unknown)}, and there are {', '.join(known)}")
         greater = self._row["greater_is_better"]
         self._need(isinstance(greater, bool), f"greater_is_better is {shown(greater)}")
 

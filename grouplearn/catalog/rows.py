@@ -45,6 +45,27 @@ def _struct(**types: Any) -> Any:
 
 def models(definition: ModelDefinition, outcome: RunOutcome) -> Any:
     """Return the row of ``models``."""
+    fields: dict[str, tuple[Any, Any]] = {
+        **_defined(definition),
+        "operator": (outcome.operator, pa.string()),
+        "executor": (outcome.executor, pa.string()),
+        "workers": (outcome.workers, pa.int32()),
+        "seconds": (outcome.seconds, pa.float64()),
+        "trained_at": (dt.datetime.now(dt.UTC).replace(tzinfo=None), pa.timestamp("us")),
+    }
+    return pa.table({name: pa.array([value], kind) for name, (value, kind) in fields.items()})
+
+
+def as_stored(definition: ModelDefinition) -> dict[str, Any]:
+    """Return what the row of ``models`` says of a definition, as it is read back; raises ValueError where no row can."""
+    try:
+        return {name: pa.array([value], kind).to_pylist()[0] for name, (value, kind) in _defined(definition).items()}
+    except (pa.ArrowException, OverflowError) as error:
+        raise ValueError(str(error)) from error
+
+
+def _defined(definition: ModelDefinition) -> dict[str, tuple[Any, Any]]:
+    """Return the values and types of the columns of ``models`` that a definition says."""
     keys = [{"name": key.name, "sql": key.sql, "type": key.type} for key in definition.keys]
     items = [
         {
@@ -60,7 +81,7 @@ def models(definition: ModelDefinition, outcome: RunOutcome) -> Any:
         for entry in definition.items
     ]
     text, integer = pa.string(), pa.int32()
-    fields: dict[str, tuple[Any, Any]] = {
+    return {
         "schema_name": (definition.schema, text),
         "model_name": (definition.name, text),
         "learner": (definition.learner, text),
@@ -101,13 +122,7 @@ def models(definition: ModelDefinition, outcome: RunOutcome) -> Any:
         "keep_best": (definition.keep_best, integer),
         "null_label": (definition.null_label, text),
         "refit": (definition.refit, pa.bool_()),
-        "operator": (outcome.operator, text),
-        "executor": (outcome.executor, text),
-        "workers": (outcome.workers, integer),
-        "seconds": (outcome.seconds, pa.float64()),
-        "trained_at": (dt.datetime.now(dt.UTC).replace(tzinfo=None), pa.timestamp("us")),
     }
-    return pa.table({name: pa.array([value], kind) for name, (value, kind) in fields.items()})
 
 
 def configs(definition: ModelDefinition) -> Any:
