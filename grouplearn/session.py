@@ -473,7 +473,7 @@ class Session:
             message = f'EVALUATE MODEL compares single values, and model "{model.definition.name}" predicts arrays'
             hint = f"Compare them in SQL: FROM {model.definition.name}_predict(...)."
             raise judge.error(message, statement.name.span, hint)
-        refuse_flaws(self._connection, model, model.form.tables)
+        refuse_flaws(self._connection, model, ("models", *model.form.tables))
         self._guard.admit(self._connection, model.definition)
         where = ("WHERE", statement.where) if statement.where else ()
         columns = judge.describe("SELECT * FROM", statement.source, *where)

@@ -47,7 +47,7 @@ def write_rows(
         stored = load_by_id(con, location.catalog, model)
         if stored is None:
             raise LookupError("models has no row that was stored")
-        refuse_flaws(con, stored, TABLES[1:])
+        refuse_flaws(con, stored, TABLES)
         load_groups(con, stored)  # a model that cannot predict is none
         store.create_objects(con, location, stored.definition, model, stored.form)
         return stored

@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from grouplearn.catalog.damage import damaged
+from grouplearn.catalog.fragments import check, is_simple_type
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import table
 from grouplearn.learners.base import Task
+from grouplearn.sqltext import literal
 
 if TYPE_CHECKING:
     from grouplearn.catalog.models import StoredModel
 
+#: The tables whose texts are cast to types that a model names, which are looked at first.
+_OF_CASTS = frozenset({"models", "groups"})
 #: A flaw in words, and an aggregate over a table's rows of the model that is true where there is none.
 Flaws = Mapping[str, str]
 
@@ -28,10 +32,17 @@ def refuse_flaws(con: duckdb.DuckDBPyConnection, model: StoredModel, parts: Iter
     """Raise DataError where one of these tables has rows of the model that cannot be."""
     definition, catalog = model.definition, model.location.catalog
     for part in parts:
+        if part in _OF_CASTS:
+            check(con, definition)
         flaws = _OF[part](definition)
+        if not flaws:
+            continue
         checks = ", ".join(f"coalesce({sound}, true)" for sound in flaws.values())
         query = f"SELECT {checks} FROM {table(catalog, part)} AS t WHERE t.model = '{model.id}'::UUID"
-        (found,) = con.execute(query).fetchall()
+        try:
+            (found,) = con.execute(query).fetchall()
+        except (duckdb.CatalogException, duckdb.BinderException, duckdb.ParserException) as error:  # no such type
+            raise damaged(catalog, model.location.name, part, str(error).splitlines()[0]) from None
         for flaw, sound in zip(flaws, found, strict=True):
             if not sound:
                 raise damaged(catalog, model.location.name, part, flaw)
@@ -45,6 +56,18 @@ def _once(*columns: str) -> str:
     return f"count(*) = count(DISTINCT ({', '.join(columns)}))"
 
 
+def _fits(text: str, kind: str) -> str:
+    """Return the condition that a text is NULL, or can be cast to the type that it is cast to wherever it is read."""
+    return f"{text} IS NULL OR TRY_CAST({text} AS {kind}) IS NOT NULL"
+
+
+def _models(definition: ModelDefinition) -> Flaws:
+    if not definition.classes or definition.label_type == "VARCHAR" or definition.label_length:
+        return {}
+    others = f"len(list_filter(classes, lambda text: NOT ({_fits('text', definition.label_type)})))"
+    return {"a class is not of the label's type": _every(f"{others} = 0")}
+
+
 def _groups(definition: ModelDefinition) -> Flaws:
     n_items, n_classes = len(definition.items), len(definition.classes)
     lists = ("starts", "fills", "centers", "scales", "categories")
@@ -55,6 +78,11 @@ def _groups(definition: ModelDefinition) -> Flaws:
         "a group has no number": _every("group_id >= 0"),
         "a group is of a level that the model has not": _every(f"level >= 0 AND level < {len(definition.sets)}"),
         f"a group has not {len(definition.keys)} keys": _every(f"len(keys) = {len(definition.keys)}"),
+        **{
+            f'the value of key "{key.name}" is not of its type in a group': _every(_fits(f"keys[{place}]", key.type))
+            for place, key in enumerate(definition.keys, start=1)
+            if key.type != "VARCHAR"
+        },
         "a group has fewer than no rows": _every("n_rows >= 0"),
         "a group's best trial is of a configuration that is not there": _every(
             f"best IS NULL OR (best >= 0 AND best < {len(definition.configs)})"
@@ -95,7 +123,16 @@ def _columns_fit(definition: ModelDefinition) -> str:
 
 def _configs(definition: ModelDefinition) -> Flaws:
     numbered = f"count(*) = {len(definition.configs)} AND min(config) = 0 AND max(config) = count(*) - 1"
-    return {"configurations are not numbered from 0 on": f"count(*) = 0 OR ({numbered} AND {_once('config')})"}
+    return {
+        "configurations are not numbered from 0 on": f"count(*) = 0 OR ({numbered} AND {_once('config')})",
+        **{
+            f'the value of hyperparameter "{column.name}" is not of its type': _every(
+                _fits(f"parameters[{literal(column.name)}]", column.type)
+            )
+            for column in definition.hyperparameters
+            if column.type != "VARCHAR" and is_simple_type(column.type)
+        },
+    }
 
 
 def _trials(definition: ModelDefinition) -> Flaws:
@@ -152,6 +189,6 @@ def _layers(_: ModelDefinition) -> Flaws:
 
 
 _OF: Mapping[str, Callable[[ModelDefinition], Flaws]] = {
-    "groups": _groups, "configs": _configs, "trials": _trials, "curves": _curves, "artifacts": _artifacts, "units": _units,
-    "errors": _errors, "trees": _trees, "nodes": _nodes, "layers": _layers,
+    "models": _models, "groups": _groups, "configs": _configs, "trials": _trials, "curves": _curves, "artifacts": _artifacts,
+    "units": _units, "errors": _errors, "trees": _trees, "nodes": _nodes, "layers": _layers,
 }  # fmt: skip

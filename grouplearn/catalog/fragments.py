@@ -88,6 +88,11 @@ def is_trained_here(definition: ModelDefinition) -> bool:
     return _TRAINED.has("", _digest(definition))
 
 
+def is_simple_type(text: str) -> bool:
+    """Return whether a text is a type that nothing can be wrong with, nor DuckDB has to parse."""
+    return _SIMPLE_TYPE.fullmatch(text) is not None
+
+
 def check(con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> None:
     """Raise NotTrusted unless every text of a model that becomes SQL is one expression, or one type."""
     kind, digest = type(con).__name__, _digest(definition)  # the parser is that of this process, or that of the host

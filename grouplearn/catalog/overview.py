@@ -137,7 +137,7 @@ class Overview:
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, stored: StoredModel) -> None:
         check(connection, stored.definition)
-        refuse_flaws(connection, stored, ("groups", "trials", "curves", "artifacts", "units"))
+        refuse_flaws(connection, stored, ("models", "groups", "trials", "curves", "artifacts", "units"))
         self._connection = connection
         self.stored = stored
         self.facts = self._facts()

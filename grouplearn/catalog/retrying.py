@@ -66,7 +66,7 @@ def record(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Record:
 
 def failed_groups(con: duckdb.DuckDBPyConnection, model: StoredModel) -> tuple[FailedGroup, ...]:
     """Return the groups of a model that have failed trials, in order of their numbers."""
-    refuse_flaws(con, model, ("groups", "trials"))
+    refuse_flaws(con, model, ("models", "groups", "trials"))
     groups, trials, artifacts = (_table(model, name) for name in ("groups", "trials", "artifacts"))
     own = f"model = '{model.id}'::UUID"
     some = f"(SELECT group_id FROM {trials} WHERE {own} AND status = 'failed')"

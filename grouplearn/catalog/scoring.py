@@ -310,7 +310,7 @@ def load_scorer(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Scorer:
 def load_groups(con: duckdb.DuckDBPyConnection, model: StoredModel) -> list[GroupModel]:
     """Return what predicts each group that has a model, in order of their numbers; raises as ``load_scorer``."""
     catalog, where = model.location.catalog, f"'{model.id}'::UUID"
-    refuse_flaws(con, model, ("groups", "artifacts"))
+    refuse_flaws(con, model, ("models", "groups", "artifacts"))
     sql = (
         "SELECT g.group_id, g.level, g.keys, g.fills, g.centers, g.scales, g.categories, g.classes,"
         " a.format, a.weights, a.intercept, a.content, a.sha256"

@@ -38,7 +38,7 @@ _READ = {
 def files(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Iterator[tuple[str, bytes]]:
     """Yield the script ``model.sql``: a schema ``<model>_model`` with the tables, and the macro ``<model>_predict``."""
     best_of(con, model)  # nothing to predict with is an error, and so is a damaged artifact
-    refuse_flaws(con, model, model.form.tables)
+    refuse_flaws(con, model, ("models", *model.form.tables))
     yield "model.sql", "".join(_script(con, model)).encode()
 
 
