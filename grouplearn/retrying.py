@@ -113,7 +113,7 @@ class _Retry:
         train = self._statement()
         guard = predictor_for(self.at.connection).guard
         guard.admit(self.at.connection, definition)
-        guard.admit_statement(self.at.connection, definition, sql_of(train))
+        guard.admit_statement(self.at.connection, definition, train.source.text, sql_of(train))
         settings = {**self.at.settings, "seed": definition.seed, "durable": False}
         bound = bind(self._own_judge(), train, location.catalog, location.schema, settings)
         if bound.search is not None:

@@ -30,8 +30,9 @@ _SYNTAX = frozenset({"unnest", "grouping", "grouping_id", "coalesce", "try", "if
 _SOURCES = frozenset(
     {"EMPTY", "SUBQUERY", "JOIN", "EXPRESSION_LIST", "COLUMN_DATA", "PIVOT", "CTE", "DELIM_GET", "BOUND_TABLE_REF"}
 )
-#: What a clause may be, as a query of its own.
-_CLAUSES = ("SELECT ({}\n)", "SELECT {}\n", "SELECT * FROM {}\n", "{}\n")
+#: What a clause stands in, as a query of its own: one that is an expression or several columns, and what is after FROM.
+_EXPRESSION = ("SELECT ({}\n)", "SELECT {}\n")
+AFTER_FROM = ("SELECT * FROM {}\n",)
 _GENERATED = "GENERATED ALWAYS"
 _OUTSIDE = "which may read or write outside the database"
 
@@ -112,11 +113,14 @@ def refuse(model: str, fragments: Iterable[Fragment], surroundings: Surroundings
                 raise _refusal(model, fragment, reason)
 
 
-def refuse_clause(model: str, fragment: Fragment, surroundings: Surroundings) -> None:
-    """As ``refuse``, of what a clause of TRAIN says: an expression, columns, or what stands after FROM."""
-    documents = serialized(surroundings.con, [form.format(fragment.text) for form in _CLAUSES])
-    node = next((node for document in documents if (node := statement_of(document)) is not None), None)
-    reason = "is not SQL that can be read" if node is None else _Walk(surroundings, surroundings.path).reason(node)
+def refuse_clause(
+    model: str, fragment: Fragment, surroundings: Surroundings, forms: Sequence[str] = _EXPRESSION
+) -> None:
+    """As ``refuse``, of what a clause of TRAIN says, in each of the forms in which it can be read."""
+    documents = serialized(surroundings.con, [form.format(fragment.text) for form in forms])
+    nodes = [node for document in documents if (node := statement_of(document)) is not None]
+    reasons = [_Walk(surroundings, surroundings.path).reason(node) for node in nodes]
+    reason = next(filter(None, reasons), None) if nodes else "is not SQL that can be read"
     if reason is not None:
         raise _refusal(model, fragment, reason)
 

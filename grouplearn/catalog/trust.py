@@ -89,11 +89,12 @@ class Guard:
         return True
 
     def admit_statement(
-        self, con: duckdb.DuckDBPyConnection, definition: ModelDefinition, clauses: Iterable[str]
+        self, con: duckdb.DuckDBPyConnection, definition: ModelDefinition, source: str, clauses: Iterable[str]
     ) -> None:
-        """Raise NotTrusted unless what the clauses of a model's own statement say in SQL may be run."""
+        """Raise NotTrusted unless what a model's own statement reads (FROM), and its other clauses, may be run."""
         if not (self.trusting or fragments.is_trained_here(definition)):
             around = surroundings(con)
+            calls.refuse_clause(definition.name, Fragment("the statement", source), around, calls.AFTER_FROM)
             for text in clauses:
                 calls.refuse_clause(definition.name, Fragment("the statement", text), around)
 

@@ -416,7 +416,10 @@ Statement = OurStatement | Passthrough
 
 
 def sql_of(part: object) -> Iterator[str]:
-    """Yield the SQL that a statement, or a part of one, was given in its clauses."""
+    """Yield the expressions that a statement, or a part of one, was given in its clauses.
+
+    What stands after FROM is none, and of GROUP BY only the keys are.
+    """
     if isinstance(part, Sql):
         yield part.text
     elif isinstance(part, tuple):
@@ -424,4 +427,8 @@ def sql_of(part: object) -> Iterator[str]:
             yield from sql_of(each)
     elif is_dataclass(part):
         for entry in fields(part):
-            yield from sql_of(getattr(part, entry.name))
+            if (type(part), entry.name) not in _NO_EXPRESSION:
+                yield from sql_of(getattr(part, entry.name))
+
+
+_NO_EXPRESSION = ((TrainModel, "source"), (GroupBy, "text"))

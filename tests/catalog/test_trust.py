@@ -172,11 +172,17 @@ def test_what_this_session_trained_needs_no_trust(con: grouplearn.Connection, tm
 
 
 def test_a_stored_statement_is_looked_at_before_it_is_run_again(con: grouplearn.Connection, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("g,x,y\n1,2,3\n")
+    con.native.execute(f"CREATE VIEW evil AS FROM read_csv('{tmp_path}/a.csv')")
     con.native.execute("UPDATE grouplearn.trials SET status = 'failed' WHERE group_id = 0")
     statement = con.native.execute("SELECT statement FROM grouplearn.models").fetchall()[0][0]
     for hostile, reason in (
         (statement.replace("FROM t", f"FROM read_csv('{tmp_path}/a.csv')"), "calls read_csv"),
         (statement.replace("FROM t", "FROM t WHERE getenv('HOME') <> ''"), "calls getenv"),
+        (statement.replace("FROM t", "FROM 'a.csv'"), 'reads "a.csv"'),
+        (statement.replace("FROM t", "FROM evil"), "names evil, which calls read_csv"),
+        (statement.replace("FROM t", "FROM t, 'a.csv'"), 'reads "a.csv"'),
+        (f"{statement} OVER GRID (l2 IN (FROM evil))", "names evil, which calls read_csv"),
         (f"{statement} WITH (l2 = (SELECT max(length(content)) FROM read_text('/etc/hostname')))", "calls read_text"),
     ):
         con.native.execute("UPDATE grouplearn.models SET statement = ?", [hostile])
@@ -186,6 +192,13 @@ def test_a_stored_statement_is_looked_at_before_it_is_run_again(con: grouplearn.
         con.execute("RETRY FAILED MODEL m")
     con.native.execute("UPDATE grouplearn.models SET statement = ?", [statement])
     assert len(con.execute("RETRY FAILED MODEL m").fetchall()) == 1
+
+
+def test_a_statement_of_grouping_sets_is_run_again(con: grouplearn.Connection, elsewhere) -> None:
+    con.execute(TRAIN.format("sets", "* EXCLUDE (y, g)").replace("BY g", "BY ROLLUP (g)"))
+    con.native.execute("UPDATE grouplearn.trials SET status = 'failed' WHERE group_id = 0")
+    elsewhere()
+    assert len(con.execute("RETRY FAILED MODEL sets").fetchall()) == 1
 
 
 def test_importing_is_as_opening(con: grouplearn.Connection, tmp_path: Path) -> None:
