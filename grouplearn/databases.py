@@ -55,24 +55,28 @@ class Databases:
         qualifiers = list(name.parts[:-1])
         if len(qualifiers) == 2:
             catalog, schema = qualifiers[0].value, qualifiers[1].value
-        elif qualifiers and qualifiers[0].value.casefold() in map(str.casefold, databases):
+        elif qualifiers and sqltext.folded(qualifiers[0].value) in map(sqltext.folded, databases):
             catalog, schema = qualifiers[0].value, "main"
         elif qualifiers:
             schema = qualifiers[0].value
         query = "SELECT database_name, schema_name FROM duckdb_schemas() WHERE lower(database_name) = lower(?)"
-        places = {row[1].casefold(): row for row in self.rows(query, [catalog])}
-        if not places or catalog.casefold() not in map(str.casefold, databases):
+        found = self.rows(query, [catalog])
+        places = {
+            sqltext.folded(row[1]): (row[0], row[1])
+            for row in found
+            if sqltext.folded(row[0]) == sqltext.folded(catalog)
+        }
+        if not places or sqltext.folded(catalog) not in map(sqltext.folded, databases):
             message = f'there is no database "{catalog}" that can hold models'
             span = qualifiers[0].span if qualifiers else name.span
             raise judge.error(message, span, did_you_mean(catalog, databases))
-        if schema.casefold() not in places:
+        if sqltext.folded(schema) not in places:
             if gone and identity_at(self._connection, catalog, schema, name.name) is not None:
                 return next(iter(places.values()))[0], schema
             known = [row[1] for row in places.values()] + (databases if len(qualifiers) == 1 else [])
             message = f'there is no schema "{schema}" in database "{catalog}"'
             raise judge.error(message, qualifiers[-1].span, did_you_mean(schema, known))
-        found: tuple[str, str] = places[schema.casefold()]
-        return found
+        return places[sqltext.folded(schema)]
 
     def file(self, catalog: str) -> str | None:
         """Return the path of a database's file, None for one in memory."""

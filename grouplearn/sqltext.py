@@ -12,12 +12,18 @@ import numpy as np
 
 from grouplearn.errors import data_error
 
+_LOWER = {ord(letter): letter.lower() for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
 _CONTROL = re.compile("([\x00-\x08\x0b-\x1f\x7f-\x9f])")
 
 
 def identifier(name: str) -> str:
     """Return ``name`` as a double-quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def folded(name: str) -> str:
+    """Return ``name`` as DuckDB compares names: A to Z alone are the same as a to z."""
+    return name.translate(_LOWER)
 
 
 def qualified(*parts: str | None) -> str:

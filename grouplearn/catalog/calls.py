@@ -16,6 +16,7 @@ import duckdb
 from grouplearn.catalog.fragments import Fragment, Node, serialized, statement_of
 from grouplearn.errors import NotTrusted
 from grouplearn.parser.tokens import lex
+from grouplearn.sqltext import folded
 
 #: Functions of DuckDB that read or change more than their arguments: settings, sequences, the generator of random numbers, the
 #: log; and one that plans, and so opens, what a text says.
@@ -60,7 +61,7 @@ class Defined:
 class Surroundings:
     """What names mean on a connection: macros by name, and the databases and schemas in which an unqualified name is found.
 
-    All names are folded.
+    All names are folded as DuckDB does it.
     """
 
     con: duckdb.DuckDBPyConnection
@@ -89,10 +90,11 @@ class Surroundings:
         self._tables["", "", ""] = []  # it is loaded now, even if there is nothing
         generated = []
         for *key, sql in self._folded("table_name, sql FROM system.main.duckdb_tables()"):
-            self._tables[*key,] = []
+            self._tables.setdefault((*key,), [])
             generated += [tuple(key)] if _GENERATED in sql.upper() else []
         for *key, sql, internal in self._folded("view_name, sql, internal FROM system.main.duckdb_views()"):
-            self._tables[*key,] = [] if internal else [Defined(key[0], key[1], _query_of(sql), is_query=True)]
+            run = [] if internal else [Defined(key[0], key[1], _query_of(sql), is_query=True)]
+            self._tables.setdefault((*key,), []).extend(run)
         columns = "table_name, column_default FROM system.main.duckdb_columns() WHERE column_default IS NOT NULL"
         for *key, sql in self._folded(columns) if generated else ():
             if tuple(key) in generated:
@@ -101,7 +103,7 @@ class Surroundings:
     def _folded(self, rest: str) -> Iterator[tuple[Any, ...]]:
         query = f"SELECT database_name, schema_name, {rest}"
         for database, schema, name, *others in self.con.execute(query).fetchall():
-            yield database.casefold(), schema.casefold(), name.casefold(), *(other or "" for other in others)
+            yield folded(database), folded(schema), folded(name), *(other or "" for other in others)
 
 
 def refuse(model: str, fragments: Iterable[Fragment], surroundings: Surroundings) -> None:
@@ -159,7 +161,7 @@ class _Walk:
         """Return the parts of a node, each with the queries of WITH that it sees: those before it, and not itself."""
         parts: list[tuple[Any, frozenset[str]]] = []
         for entry in (node.get("cte_map") or {}).get("map", ()):
-            name, query = entry["key"].casefold(), entry["value"]
+            name, query = folded(entry["key"]), entry["value"]
             own = {name} if _is_recursive(query) else set()
             parts.append((query, known | own))
             known = known | {name}
@@ -177,7 +179,7 @@ class _Walk:
         if of_class == "PARAMETER":
             return "has a parameter"
         if of_class == "COLUMN_REF":  # which may be current_date, say
-            return self._macro(str(node["column_names"][-1]).casefold(), None)
+            return self._macro(folded(str(node["column_names"][-1])), None)
         if of_class is not None or kind is None or "alias" not in node or "sample" not in node:
             return None
         if kind == "TABLE_FUNCTION":
@@ -189,11 +191,11 @@ class _Walk:
         return None if kind in _SOURCES else f"reads {kind}, {_OUTSIDE}"
 
     def _function(self, node: Node, of_rows: bool) -> str | None:
-        name = str(node.get("function_name", "")).casefold()
+        name = folded(str(node.get("function_name", "")))
         found = self._macro(name, len(node.get("arguments") or node.get("children") or ()))
         if found is not None:
             return found
-        database, schema = (str(node.get(key) or "").casefold() for key in ("catalog", "schema"))
+        database, schema = (folded(str(node.get(key) or "")) for key in ("catalog", "schema"))
         places = self.surroundings.places(database, schema)
         if any(macro.place in places for macro in self.surroundings.macros.get(name, ())):
             return None
@@ -217,10 +219,10 @@ class _Walk:
 
     def _table(self, node: Node, known: frozenset[str]) -> str | None:
         database, schema, name = (str(node.get(key) or "") for key in ("catalog_name", "schema_name", "table_name"))
-        if not database and not schema and name.casefold() in known:
+        if not database and not schema and folded(name) in known:
             return None
-        places = self.surroundings.places(database.casefold(), schema.casefold(), self.path)
-        run = self.surroundings.table(places, name.casefold())
+        places = self.surroundings.places(folded(database), folded(schema), self.path)
+        run = self.surroundings.table(places, folded(name))
         if run is None:
             whole = ".".join(part for part in (database, schema, name) if part)
             return f'reads "{whole}", which is no table or view of an attached database'
@@ -267,8 +269,8 @@ def _own_functions() -> _Own:
     """Return the names of the functions that DuckDB has where nothing was added to it."""
     with duckdb.connect(config={"threads": 1}) as con:
         rows = con.execute("SELECT function_name, function_type FROM duckdb_functions()").fetchall()
-    of_rows = {name.casefold() for name, kind in rows if kind in ("table", "table_macro", "pragma")}
-    return _Own(frozenset(name.casefold() for name, kind in rows if kind in _OF_VALUES), frozenset(of_rows))
+    of_rows = {folded(name) for name, kind in rows if kind in ("table", "table_macro", "pragma")}
+    return _Own(frozenset(folded(name) for name, kind in rows if kind in _OF_VALUES), frozenset(of_rows))
 
 
 _OF_VALUES = ("scalar", "aggregate", "window", "macro")

@@ -10,7 +10,7 @@ import duckdb
 
 from grouplearn.catalog.tables import SCHEMA, Table, refuse_foreign, refuse_triggers, scripts, tables_in
 from grouplearn.errors import NotSupportedHere, OtherVersion
-from grouplearn.sqltext import identifier, qualified
+from grouplearn.sqltext import folded, identifier, qualified
 
 #: The version of the tables that this code reads and writes; a database has its own in ``grouplearn.schema_version``.
 VERSION = 3
@@ -70,7 +70,7 @@ def has_schema(con: duckdb.DuckDBPyConnection, catalog: str) -> bool:
     Raises OtherVersion when another version of grouplearn made them, and NotTrusted when they are not as any has made them.
     """
     found = tables_in(con)
-    own = next((name for name in found if name.casefold() == catalog.casefold()), None)
+    own = next((name for name in found if folded(name) == folded(catalog)), None)
     return own is not None and _is_ours(con, own, found[own])
 
 
@@ -130,7 +130,7 @@ def ensure_schema(con: duckdb.DuckDBPyConnection, catalog: str | None = None) ->
     Raises NotSupportedHere for a database that is itself named ``grouplearn``: DuckDB cannot tell it from the schema.
     """
     catalog = catalog or current_database(con)
-    if catalog.casefold() == SCHEMA:
+    if folded(catalog) == SCHEMA:
         raise NotSupportedHere(
             f'a database named "{catalog}" cannot hold models: its schema {SCHEMA} would have the same name',
             hint=f"rename the file, or ATTACH it AS another name, such as {identifier('models')}",

@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 
 from grouplearn.errors import NotTrusted
-from grouplearn.sqltext import identifier
+from grouplearn.sqltext import folded, identifier
 
 SCHEMA = "grouplearn"
 #: What a table may be bound to. A foreign key refers to another table, and CHECK and the others evaluate an expression.
@@ -87,7 +87,7 @@ def refuse_triggers(con: duckdb.DuckDBPyConnection, catalog: str) -> None:
         f" WHERE schema_name = '{SCHEMA}'"
     )
     for database, name, trigger in con.execute(query).fetchall():
-        if database.casefold() == catalog.casefold():
+        if folded(database) == folded(catalog):
             raise _refusal(catalog, name, f"has a trigger {identifier(trigger)}")
 
 
@@ -124,10 +124,10 @@ def _columns(con: duckdb.DuckDBPyConnection) -> list[tuple[Any, ...]]:
 def _compare(
     con: duckdb.DuckDBPyConnection, catalog: str, found: Mapping[str, Table], wanted: _Ours, names: list[str]
 ) -> None:
-    own = catalog.casefold()
+    own = folded(catalog)
     columns: dict[str, dict[str, str]] = {name: {} for name in names}
     for database, table, column, kind, default in _columns(con):
-        if database.casefold() != own or table not in columns:
+        if folded(database) != own or table not in columns:
             continue
         columns[table][column] = kind
         if default is not None:
@@ -137,7 +137,7 @@ def _compare(
         f" WHERE schema_name = '{SCHEMA}'"
     )
     for database, table, kind, text in con.execute(query).fetchall():
-        if database.casefold() == own and table in columns and kind not in _PLAIN:
+        if folded(database) == own and table in columns and kind not in _PLAIN:
             raise _refusal(catalog, table, f"has a constraint: {text}")
     for table in names:
         _compare_columns(catalog, table, columns[table], wanted.columns[table])

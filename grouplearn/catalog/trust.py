@@ -17,7 +17,7 @@ from grouplearn.catalog.calls import Defined, Surroundings
 from grouplearn.catalog.fragments import Fragment
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.errors import NotTrusted
-from grouplearn.sqltext import identifier, qualified
+from grouplearn.sqltext import folded, identifier, qualified
 
 #: Where names are looked for that are not qualified, as text; each function is qualified, so that no macro can hide it.
 _PLACES = (
@@ -58,7 +58,7 @@ class Guard:
             return
         found = [row for row in con.execute(_MACROS).fetchall() if row[0] != "temp" and row[3].endswith("macro")]
         if found:
-            self._own = self._own or frozenset(name.casefold() for (name,) in con.execute(_OWN).fetchall())
+            self._own = self._own or frozenset(folded(name) for (name,) in con.execute(_OWN).fetchall())
             _refuse_hiding(found, set(_path(con)), self._own)
         self._clear = now
 
@@ -105,17 +105,17 @@ def surroundings(con: duckdb.DuckDBPyConnection) -> Surroundings:
     for database, schema, name, kind, definition, parameters in con.execute(_MACROS).fetchall():
         if kind.endswith("macro"):
             is_query, most = kind == "table_macro", len(parameters or ())
-            macro = Defined(database.casefold(), schema.casefold(), definition or "", is_query, most)
-            macros.setdefault(name.casefold(), []).append(macro)
+            macro = Defined(folded(database), folded(schema), definition or "", is_query, most)
+            macros.setdefault(folded(name), []).append(macro)
     return Surroundings(con, macros, _path(con))
 
 
 def _path(con: duckdb.DuckDBPyConnection) -> tuple[tuple[str, str], ...]:
     """Return the databases and schemas in which an unqualified name is looked for, folded."""
     rows = con.execute(_PLACES).fetchall()
-    own, path, databases = rows[0][0].casefold(), rows[0][1], {name.casefold() for _, _, name, _ in rows}
+    own, path, databases = folded(rows[0][0]), rows[0][1], {folded(name) for _, _, name, _ in rows}
     found = [("temp", "main")]
-    for entry in path.casefold().split(","):
+    for entry in folded(path).split(","):
         parts = [part.strip().strip('"') for part in entry.strip().rsplit(".", 1)]
         if len(parts) == 2:
             found.append((parts[0], parts[1]))
@@ -127,7 +127,7 @@ def _path(con: duckdb.DuckDBPyConnection) -> tuple[tuple[str, str], ...]:
 def _refuse_hiding(macros: list[tuple[Any, ...]], places: set[tuple[str, str]], own: frozenset[str]) -> None:
     """Raise NotTrusted about a macro that is in one of these places and has the name of a function of DuckDB's own."""
     for database, schema, name, kind, *_ in macros:
-        if name.casefold() in own and (database.casefold(), schema.casefold()) in places:
+        if folded(name) in own and (folded(database), folded(schema)) in places:
             whole = qualified(database, schema, name)
             drop = f"DROP MACRO{' TABLE' if kind == 'table_macro' else ''} {whole}"
             raise NotTrusted(

@@ -331,3 +331,35 @@ def test_memory_of_what_was_trained_is_bounded_and_of_all_texts(con: grouplearn.
     hostile = "x + length(getenv('HOME'))"
     con.native.execute(FEATURE + " WHERE model_name = 'n'", [hostile])  # an identity that this process knows
     assert "calls getenv" in refusal(con, "EVALUATE MODEL n ON t")
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        ("", '(WITH "\u017fecret.csv" AS (SELECT 1 AS v) SELECT max(v) FROM "secret.csv")'),
+        ('CREATE TABLE "\u017fecret.csv"(v INTEGER)', '(SELECT max(v) FROM "secret.csv")'),
+        ("CREATE VIEW vs AS FROM 'secret.csv'; CREATE VIEW v\u017f AS SELECT 1 AS v", "(SELECT max(v) FROM vs)"),
+        ("CREATE VIEW v\u017f AS SELECT 1 AS v; CREATE VIEW vs AS FROM 'secret.csv'", "(SELECT max(v) FROM vs)"),
+    ],
+)
+def test_names_are_the_same_where_duckdb_takes_them_for_the_same(
+    con: grouplearn.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: str, text: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "secret.csv").write_text("v\n4242\n")
+    con.native.execute(made)
+    con.native.execute(FEATURE, [text])
+    assert "secret.csv" in refusal(con, "EVALUATE MODEL m ON t")
+
+
+def test_a_database_whose_name_is_only_alike_is_another(con: grouplearn.Connection) -> None:
+    con.native.execute(
+        "ATTACH ':memory:' AS s; CREATE SCHEMA s.grouplearn; CREATE VIEW s.grouplearn.models AS SELECT 1 AS a;"
+        "CREATE TABLE s.grouplearn.groups(a INTEGER)"
+    )
+    con.native.execute("ATTACH ':memory:' AS \u017f; CREATE TABLE \u017f.t AS FROM t")
+    con.execute("USE \u017f")
+    con.execute(TRAIN.format("m", "x"))
+    assert con.execute("EVALUATE MODEL \u017f.main.m ON t").fetchall()
+    with pytest.raises(Error, match='model "m"'):
+        con.execute("EVALUATE MODEL s.main.m ON t")
