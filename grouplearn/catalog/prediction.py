@@ -124,7 +124,7 @@ class Predictor:
             self.sessions.apply(session, cursor)
             with self._lock:
                 scorer = self._scorer(cursor, transaction, reference, session)
-                self.guard.admit(cursor, scorer.definition, scorer)
+                self.guard.admit_user(cursor, scorer.definition, scorer, (transaction, session))
             # No row is NULL here. flatten() would look for NULL rows, and end the process at a column of type UNION.
             columns = [rows.field(place) for place in range(rows.type.num_fields)]
             # With the fields' metadata, which is all that tells a GEOMETRY from a BLOB, and a VARIANT from a STRUCT.

@@ -363,3 +363,22 @@ def test_a_database_whose_name_is_only_alike_is_another(con: grouplearn.Connecti
     assert con.execute("EVALUATE MODEL \u017f.main.m ON t").fetchall()
     with pytest.raises(Error, match='model "m"'):
         con.execute("EVALUATE MODEL s.main.m ON t")
+
+
+@pytest.mark.parametrize("within", ["", "BEGIN"])
+def test_an_expression_is_looked_at_again_where_names_mean_something_else(
+    con: grouplearn.Connection, tmp_path: Path, within: str
+) -> None:
+    con.native.execute("CREATE VIEW vw AS SELECT 1.0 AS z")
+    con.native.execute(FEATURE, ["x + (SELECT max(z) FROM vw)"])
+    with duckdb.connect(str(tmp_path / "b.duckdb")) as other:
+        other.execute("CREATE VIEW vw AS SELECT size AS z FROM read_text('/etc/hostname')")
+    asked = "SELECT predict('a.main.m', t).value FROM a.main.t AS t"
+    if within:
+        con.execute(within)
+    expected = con.execute(asked).fetchall()
+    con.execute(f"ATTACH '{tmp_path}/b.duckdb' AS b")
+    assert con.execute(asked).fetchall() == expected
+    con.execute("USE b")
+    with pytest.raises(duckdb.Error, match="names vw, which calls read_text"):
+        con.execute(asked).fetchall()
