@@ -7,7 +7,7 @@ or a view that an expression names is followed into its definition.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -34,6 +34,13 @@ _SOURCES = frozenset(
 #: What a clause stands in, as a query of its own: one that is an expression or several columns, and what is after FROM.
 _EXPRESSION = ("SELECT ({}\n)", "SELECT {}\n")
 AFTER_FROM = ("SELECT * FROM {}\n",)
+#: What stands for a call of a macro, too, where it is written as the name of a column.
+_WORDS = frozenset(
+    {"current_catalog", "current_date", "current_role", "current_schema", "current_time", "current_timestamp",
+     "current_user", "localtime", "localtimestamp", "session_user", "user"}
+)  # fmt: skip
+#: Most nodes of trees that one expression, and what it names, may have.
+_MOST_NODES = 500_000
 _GENERATED = "GENERATED ALWAYS"
 _OUTSIDE = "which may read or write outside the database"
 
@@ -115,6 +122,14 @@ def refuse(model: str, fragments: Iterable[Fragment], surroundings: Surroundings
                 raise _refusal(model, fragment, reason)
 
 
+def named(fragments: Iterable[Fragment], surroundings: Surroundings) -> list[Defined]:
+    """Return the macros, views and generated columns that expressions name, and those that these name, in a fixed order."""
+    course = _Course(to_the_end=True)
+    for fragment in fragments:
+        _Walk(surroundings, surroundings.path, course).reason(fragment.tree)
+    return sorted({defined for defined, _ in course.seen}, key=astuple)
+
+
 def refuse_clause(
     model: str, fragment: Fragment, surroundings: Surroundings, forms: Sequence[str] = _EXPRESSION
 ) -> None:
@@ -136,12 +151,24 @@ def _refusal(model: str, fragment: Fragment, reason: str) -> NotTrusted:
 
 
 @dataclass
+class _Course:
+    """How far one expression was gone through: the definitions that were come to, each with where names were looked for.
+
+    A definition is gone through once. ``to_the_end`` is where nothing that is wrong is to stop it.
+    """
+
+    to_the_end: bool = False
+    nodes: int = 0
+    seen: set[tuple[Defined, frozenset[tuple[str, str]]]] = field(default_factory=set)
+
+
+@dataclass
 class _Walk:
-    """Goes through a tree and into what it names; ``within`` are the definitions that it has come through."""
+    """Goes through a tree and into what it names."""
 
     surroundings: Surroundings
     path: tuple[tuple[str, str], ...]
-    within: tuple[Defined, ...] = ()
+    course: _Course = field(default_factory=_Course)
 
     def reason(self, node: Any, known: frozenset[str] = frozenset()) -> str | None:
         """Return what is wrong with the first thing that is; ``known`` are the names of queries of WITH."""
@@ -151,8 +178,11 @@ class _Walk:
             if isinstance(node, list):
                 pending += [(each, known) for each in node]
             elif isinstance(node, dict):
+                self.course.nodes += 1
+                if self.course.nodes > _MOST_NODES:
+                    return f"is too long to be checked: with what it names it has more than {_MOST_NODES:,} parts"
                 found = self._own(node, known)
-                if found is not None:
+                if found is not None and not self.course.to_the_end:
                     return found
                 pending += self._below(node, known)
         return None
@@ -179,7 +209,8 @@ class _Walk:
         if of_class == "PARAMETER":
             return "has a parameter"
         if of_class == "COLUMN_REF":  # which may be current_date, say
-            return self._macro(folded(str(node["column_names"][-1])), None)
+            word = folded(str(node["column_names"][-1]))
+            return self._macro(word, None) if word in _WORDS else None
         if of_class is not None or kind is None or "alias" not in node or "sample" not in node:
             return None
         if kind == "TABLE_FUNCTION":
@@ -211,7 +242,7 @@ class _Walk:
         for macro in self.surroundings.macros.get(name, ()):
             found = self._defined(name, macro)
             unseen = arguments is not None and arguments < macro.parameters and macro.database != "temp"
-            if found is None and unseen:
+            if found is None and unseen and not self.course.to_the_end:
                 found = f"calls {name} without all of its arguments, and nobody tells what stands for the others"
             if found is not None:
                 return found
@@ -229,14 +260,15 @@ class _Walk:
         return next((found for each in run if (found := self._defined(name, each)) is not None), None)
 
     def _defined(self, name: str, defined: Defined) -> str | None:
-        if defined in self.within:
+        path = self.path if defined.place in self.path else (defined.place, *self.path)
+        if (entry := (defined, frozenset(path))) in self.course.seen:
             return None
+        self.course.seen.add(entry)
         query = defined.sql if defined.is_query else f"SELECT ({defined.sql}\n)"
         node = statement_of(next(serialized(self.surroundings.con, [query])))
         if node is None:
             return f"names {name}, whose definition cannot be read"
-        path = (defined.place, *self.path)
-        found = _Walk(self.surroundings, path, (*self.within, defined)).reason(node)
+        found = _Walk(self.surroundings, path, self.course).reason(node)
         return None if found is None else f"names {name}, which {found}"
 
 

@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 import grouplearn
-from grouplearn.catalog import fragments
+from grouplearn.catalog import calls, fragments
 from grouplearn.errors import Error, NotTrusted
 
 TABLE = "CREATE TABLE t AS SELECT i % 3 AS g, i * 0.5 AS x, i * 1.5 + 1 AS y FROM range(300) AS r(i)"
@@ -382,3 +382,22 @@ def test_an_expression_is_looked_at_again_where_names_mean_something_else(
     con.execute("USE b")
     with pytest.raises(duckdb.Error, match="names vw, which calls read_text"):
         con.execute(asked).fetchall()
+
+
+def test_what_names_the_same_often_is_gone_through_once(con: grouplearn.Connection) -> None:
+    con.native.execute("CREATE MACRO c0(a) AS a + 1; CREATE MACRO d0(a) AS a + 1")
+    for number in range(1, 31):
+        con.native.execute(f"CREATE MACRO c{number}(c{number - 1}) AS c{number - 1} + c{number - 1}")
+        con.native.execute(f"CREATE MACRO d{number}(a) AS d{number - 1}(a) + d{number - 1}(a)")
+    con.native.execute(FEATURE, ["c30(x)"])
+    assert len(con.execute("EVALUATE MODEL m ON t").fetchall()) == 3
+    con.native.execute(FEATURE, ["d30(x) + length(getenv('HOME'))"])  # DuckDB itself would go through it 2 ** 30 times
+    assert "calls getenv" in refusal(con, "EVALUATE MODEL m ON t")
+
+
+def test_what_is_too_long_is_refused(con: grouplearn.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "_MOST_NODES", 100)
+    con.native.execute(FEATURE, ["x" + " + x" * 99])
+    assert "is too long to be checked: with what it names it has more than 100 parts" in refusal(
+        con, "EVALUATE MODEL m ON t"
+    )
