@@ -16,11 +16,12 @@ from grouplearn import altering, answers, durable, planning, resuming, retrying,
 from grouplearn.catalog import functions, models, store
 from grouplearn.catalog.evaluation import evaluate_sql, source_rows
 from grouplearn.catalog.flaws import refuse_flaws
-from grouplearn.catalog.fragments import one_query, trained_here
+from grouplearn.catalog.fragments import one_query
 from grouplearn.catalog.identities import identity_at
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.prediction import predictor_for
 from grouplearn.catalog.schema import Location, table
+from grouplearn.catalog.trust import trained_here
 from grouplearn.catalog.unreadable import doubtful, unreadable
 from grouplearn.catalog.views import best_sql
 from grouplearn.data.run_directory import RunDirectory, runs_of
@@ -241,7 +242,7 @@ class Session:
             physical = planning.settled(physical, choice)
             job = training.job_of(physical, dataset, groups, judge)
             stored = definition(physical, render(statement))
-            trained_here(stored)
+            trained_here(self._connection, stored, catalog)
             beginning = Beginning(began, replaced.id if replaced else None, self._cancelled.is_set)
             ledger = resuming.kept(physical, choice, job, stored, beginning, directory)
             steering = resuming.steering(bound.learner, bound.search, ledger)

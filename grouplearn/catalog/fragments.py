@@ -75,17 +75,22 @@ class _Memory:
 
 
 #: The texts of models that this process trained from statements of its user, and of those that were found to be in order.
-_TRAINED, _CHECKED = _Memory(1024), _Memory(1024)
+_TRAINED, _CHECKED = _Memory(3072), _Memory(1024)  # of the former there are three for each model
 
 
-def trained_here(definition: ModelDefinition) -> None:
-    """Remember that the texts of a model come from a statement that was given to this process, and judged by DuckDB."""
-    _TRAINED.add("", _digest(definition))
+def trained_here(definition: ModelDefinition, *meanings: str) -> None:
+    """Remember that the texts of a model come from a statement that was given to this process, and judged by DuckDB.
+
+    ``meanings`` say what else is to be as it was for the texts to mean the same.
+    """
+    digest = _digest(definition)
+    for meaning in ("", *meanings):
+        _TRAINED.add(meaning, digest)
 
 
-def is_trained_here(definition: ModelDefinition) -> bool:
-    """Return whether each text of a model is one of a statement that was given to this process."""
-    return _TRAINED.has("", _digest(definition))
+def is_trained_here(definition: ModelDefinition, meaning: str = "") -> bool:
+    """Return whether each text of a model is one of a statement that was given to this process, and means the same."""
+    return _TRAINED.has(meaning, _digest(definition))
 
 
 def is_simple_type(text: str) -> bool:

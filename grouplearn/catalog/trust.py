@@ -6,6 +6,7 @@ own, in our SQL too. And the expressions of its models were written by whoever m
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
@@ -24,6 +25,7 @@ _PLACES = (
     "SELECT system.main.current_database(), system.main.current_setting('search_path'), database_name, database_oid"
     " FROM system.main.duckdb_databases() WHERE NOT internal"
 )
+_FILES = "SELECT database_name, path, database_oid FROM system.main.duckdb_databases() WHERE NOT internal"
 _MACROS = (
     "SELECT database_name, schema_name, function_name, function_type, macro_definition, parameters"
     " FROM system.main.duckdb_functions() WHERE NOT internal"
@@ -93,7 +95,7 @@ class Guard:
 
     def _check(self, con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> bool:
         """Return whether the expressions were found to call nothing that they may not."""
-        if fragments.is_trained_here(definition):
+        if _is_trained_here(con, definition):
             return True
         found = fragments.expressions(con, definition)
         if self.trusting:
@@ -106,11 +108,42 @@ class Guard:
         self, con: duckdb.DuckDBPyConnection, definition: ModelDefinition, source: str, clauses: Iterable[str]
     ) -> None:
         """Raise NotTrusted unless what a model's own statement reads (FROM), and its other clauses, may be run."""
-        if not (self.trusting or fragments.is_trained_here(definition)):
+        if not (self.trusting or fragments.is_trained_here(definition, _file(con, definition.catalog))):
             around = surroundings(con)
             calls.refuse_clause(definition.name, Fragment("the statement", source), around, calls.AFTER_FROM)
             for text in clauses:
                 calls.refuse_clause(definition.name, Fragment("the statement", text), around)
+
+
+def trained_here(con: duckdb.DuckDBPyConnection, definition: ModelDefinition, catalog: str) -> None:
+    """Remember that a model of a database comes from a statement that was given to this process, and what it names now."""
+    file = _file(con, catalog)
+    fragments.trained_here(definition, file, file + _named(con, definition))
+
+
+def _is_trained_here(con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> bool:
+    """Return whether a model is one that this process trained, in the same database, and all that it names is as it was.
+
+    Whoever copies a database has the same texts, and may let them name other macros and views.
+    """
+    if not fragments.is_trained_here(definition):
+        return False
+    file = _file(con, definition.catalog)
+    return fragments.is_trained_here(definition, file + _named(con, definition))
+
+
+def _file(con: duckdb.DuckDBPyConnection, catalog: str | None) -> str:
+    """Return a text that tells databases apart, by their names and files."""
+    for name, path, number in con.execute(_FILES).fetchall():
+        if folded(name) == folded(catalog or ""):
+            return f"{folded(name)}\n{number}\n{os.path.realpath(path) if path else ''}\n"
+    return "none"
+
+
+def _named(con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> str:
+    """Return all that the expressions of a model name as text, which is empty where each is the name of a column."""
+    found = [fragment for fragment in fragments.expressions(con, definition) if fragment.tree is not None]
+    return repr(calls.named(found, surroundings(con))) if found else ""
 
 
 def surroundings(con: duckdb.DuckDBPyConnection) -> Surroundings:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from pathlib import Path
 
 import duckdb
@@ -401,3 +403,69 @@ def test_what_is_too_long_is_refused(con: grouplearn.Connection, monkeypatch: py
     assert "is too long to be checked: with what it names it has more than 100 parts" in refusal(
         con, "EVALUATE MODEL m ON t"
     )
+
+
+OWN = "x * mine(1) + (SELECT max(r) FROM rates)"
+
+
+def _own(con: grouplearn.Connection, tmp_path: Path) -> None:
+    """A model that reads a file through a macro and a view of its database."""
+    (tmp_path / "rates.csv").write_text("r\n3\n")
+    con.execute(f"CREATE MACRO mine(a) AS a + (SELECT max(r) FROM read_csv('{tmp_path}/rates.csv'))")
+    con.execute(f"CREATE VIEW rates AS SELECT r FROM read_csv('{tmp_path}/rates.csv')")
+    con.execute(TRAIN.format("own", OWN))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "CREATE OR REPLACE MACRO mine(a) AS (SELECT count(*) FROM glob('*'))",
+        "CREATE OR REPLACE VIEW rates AS SELECT count(*) AS r FROM glob('*')",
+        "SELECT 1",
+    ],
+)
+def test_a_copy_of_what_was_trained_here_is_another_database(
+    con: grouplearn.Connection, tmp_path: Path, change: str
+) -> None:
+    reason = "names (mine|rates), which calls (read_csv|glob)"
+    _own(con, tmp_path)
+    con.native.execute("UPDATE grouplearn.trials SET status = 'failed' WHERE group_id = 0; CHECKPOINT")
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    shutil.copy(tmp_path / "a.duckdb", folder / "a.duckdb")
+    with duckdb.connect(str(folder / "a.duckdb")) as other:
+        other.execute(change)
+    with grouplearn.connect(str(folder / "a.duckdb"), progress=None) as other:
+        for statement in ("EVALUATE MODEL own ON t", "RETRY FAILED MODEL own"):
+            assert re.search(reason, refusal(other, statement))
+        with pytest.raises(duckdb.Error, match=reason):
+            other.execute("SELECT predict('own', t) FROM t").fetchall()
+
+
+def test_what_was_trained_here_is_looked_at_where_it_names_something_else(
+    con: grouplearn.Connection, tmp_path: Path
+) -> None:
+    _own(con, tmp_path)
+    asked = ("EVALUATE MODEL a.main.own ON a.main.t", "SELECT predict('a.main.own', t).value FROM a.main.t AS t")
+    for statement in asked:
+        con.execute(statement).fetchall()
+    with duckdb.connect(str(tmp_path / "b.duckdb")) as other:
+        other.execute("CREATE VIEW rates AS SELECT size AS r FROM read_text('/etc/hostname')")
+    con.execute(f"ATTACH '{tmp_path}/b.duckdb' AS b; USE b")
+    assert "names " in refusal(con, asked[0])
+    with pytest.raises(duckdb.Error, match="names "):
+        con.execute(asked[1]).fetchall()
+
+
+def test_what_the_user_trained_goes_on(con: grouplearn.Connection, tmp_path: Path) -> None:
+    _own(con, tmp_path)
+    con.execute("ALTER MODEL own RENAME TO renamed")
+    con.execute("BEGIN")
+    con.execute(TRAIN.format("within", OWN))
+    for name in ("renamed", "within"):
+        assert con.execute(f"SELECT predict('{name}', t).value FROM t").fetchall()
+        assert con.execute(f"EVALUATE MODEL {name} ON t").fetchall()
+    con.execute("ALTER MODEL within RENAME TO after")
+    assert con.execute("SELECT predict('after', t).value FROM t").fetchall()
+    con.execute("COMMIT")
+    assert con.execute("SELECT predict('after', t).value FROM t").fetchall()
