@@ -18,10 +18,10 @@ from grouplearn.errors import NotTrusted
 from grouplearn.parser.tokens import lex
 from grouplearn.sqltext import folded
 
-#: Functions of DuckDB that read or change more than their arguments: settings, sequences, the generator of random numbers, the
-#: log; and one that plans, and so opens, what a text says.
+#: Functions of DuckDB that read or change more than their arguments: what a session runs, settings, sequences, the generator
+#: of random numbers, the log; and one that plans, and so opens, what a text says.
 _DENIED = frozenset(
-    {"current_setting", "currval", "getenv", "json_serialize_plan", "nextval", "pg_sleep", "setseed", "setval",
+    {"current_query", "current_setting", "currval", "getenv", "json_serialize_plan", "nextval", "pg_sleep", "setseed", "setval",
      "sleep_ms", "write_log"}
 )  # fmt: skip
 #: Functions of rows that read their arguments alone.
@@ -64,6 +64,10 @@ class Defined:
         return self.database, self.schema
 
 
+#: A view that DuckDB has in every database, of what is attached, set or logged.
+_OF_DUCKDB = Defined("", "", "")
+
+
 @dataclass(frozen=True)
 class Surroundings:
     """What names mean on a connection: macros by name, and the databases and schemas in which an unqualified name is found.
@@ -81,6 +85,7 @@ class Surroundings:
         if not self._tables:
             self._load()
         found = [self._tables[*place, name] for place in places if (*place, name) in self._tables]
+        found = [run for run in found if run != [_OF_DUCKDB]] or found  # its own views are looked for last
         return [each for run in found for each in run] if found else None
 
     def places(
@@ -100,7 +105,7 @@ class Surroundings:
             self._tables.setdefault((*key,), [])
             generated += [tuple(key)] if _GENERATED in sql.upper() else []
         for *key, sql, internal in self._folded("view_name, sql, internal FROM system.main.duckdb_views()"):
-            run = [] if internal else [Defined(key[0], key[1], _query_of(sql), is_query=True)]
+            run = [_OF_DUCKDB] if internal else [Defined(key[0], key[1], _query_of(sql), is_query=True)]
             self._tables.setdefault((*key,), []).extend(run)
         columns = "table_name, column_default FROM system.main.duckdb_columns() WHERE column_default IS NOT NULL"
         for *key, sql in self._folded(columns) if generated else ():
@@ -232,7 +237,7 @@ class _Walk:
             return None
         own = _own_functions()
         usual = name in own.names and name not in _DENIED and not name.startswith("__internal")
-        if name in _OF_ROWS if of_rows else usual or name in _SYNTAX or name.startswith("st_"):
+        if name in _OF_ROWS if of_rows else usual or name in _SYNTAX:
             return None
         listed = name in own.names or name in own.of_rows or name in _DENIED
         return f"calls {name}, {_OUTSIDE if listed else 'which is none of the functions that DuckDB itself has'}"
@@ -257,6 +262,8 @@ class _Walk:
         if run is None:
             whole = ".".join(part for part in (database, schema, name) if part)
             return f'reads "{whole}", which is no table or view of an attached database'
+        if _OF_DUCKDB in run:
+            return f'reads "{name}", a view of DuckDB\'s own, of what is attached, set or logged'
         return next((found for each in run if (found := self._defined(name, each)) is not None), None)
 
     def _defined(self, name: str, defined: Defined) -> str | None:

@@ -48,7 +48,8 @@ SINGLE = [
     "(SELECT max(y) FROM main.t)", "(SELECT max(y) FROM a.main.t)", "(SELECT count(*) FROM range(3))", "TRY(x)",
     "(WITH q AS (SELECT 1 AS z) SELECT z FROM q)", "list_transform([x], lambda v: v + 1)[1]", "x + year(current_date)",
     "(WITH RECURSIVE q(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM q WHERE i < 3) SELECT max(i) FROM q)",
-    "harmless(x, 2)", "(SELECT z FROM harmless_view)", "date_part('year', current_timestamp)", "sum(x) OVER ()", "(VALUES (1))",
+    "harmless(x, 2)", "(SELECT z FROM harmless_view)",
+    "(SELECT z FROM columns)", "date_part('year', current_timestamp)", "sum(x) OVER ()", "(VALUES (1))",
 ]  # fmt: skip
 SEVERAL = [
     "", " ", "x, x", "x y", "1) AS z, (2", "1); SELECT (1", "1) + (2", "x FROM t", "x ORDER BY 1", "x WINDOW w AS ()", "ALL x",
@@ -69,6 +70,13 @@ OUTSIDE = {
     "(SELECT count(*) FROM (SHOW TABLES))": "calls SHOW",
     "length(current_setting('home_directory'))": "calls current_setting",
     "length(getenv('HOME'))": "calls getenv",
+    "length(current_query())": "calls current_query",
+    "(SELECT count(*) FROM pg_catalog.pg_settings)": 'reads "pg_settings", a view of DuckDB\'s own',
+    "(SELECT count(*) FROM sqlite_master)": 'reads "sqlite_master", a view of DuckDB\'s own',
+    "(SELECT count(*) FROM duckdb_logs)": 'reads "duckdb_logs", a view of DuckDB\'s own',
+    "(SELECT count(*) FROM information_schema.tables)": 'reads "tables", a view of DuckDB\'s own',
+    "(SELECT count(*) FROM of_duckdb)": 'names of_duckdb, which reads "pragma_database_list"',
+    "st_reads('/etc/hostname')": "calls st_reads, which is none of the functions that DuckDB itself has",
     "system.main.nextval('s')": "calls nextval",
     "x.setseed()": "calls setseed",
     "length(json_serialize_plan('FROM read_csv(''a'')'))": "calls json_serialize_plan",
@@ -84,6 +92,7 @@ OUTSIDE = {
 }
 DEFINED = """
     CREATE MACRO harmless(a, b := 1) AS a + b; CREATE MACRO reader(f) AS (SELECT max(length(content)) FROM read_text(f));
+    CREATE VIEW of_duckdb AS FROM pragma_database_list; CREATE TABLE columns AS SELECT 1 AS z;
     CREATE MACRO deeper(a) AS a + reader('/etc/hostname'); CREATE VIEW files AS FROM glob('/etc/*');
     CREATE VIEW harmless_view AS SELECT max(x) AS z FROM t; CREATE MACRO of_rows(f) AS TABLE FROM read_csv(f);
     CREATE TABLE generated(a INTEGER, b INTEGER GENERATED ALWAYS AS (length(current_setting('threads')::VARCHAR)));
