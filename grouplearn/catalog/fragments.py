@@ -32,6 +32,10 @@ _TYPE = "SELECT CAST(NULL AS {}) AS checked"
 _NAME = re.compile(
     r'(?P<cast>CAST\(\(\n)?(?:(?P<word>[A-Za-z_]\w*)|"(?:[^"\0]|"")+")(?(cast)\n\) AS DOUBLE\))', re.ASCII
 )
+#: A token of JSON.
+_TOKEN = re.compile(r'[{}\[\],:]|"(?:[^"\\]|\\.)*"|[^\s{}\[\],:"]+')
+#: What DuckDB says of an expression that has more levels than ``max_expression_depth``.
+_TOO_DEEP = re.compile(r"expression depth limit of (\d+)", re.IGNORECASE)
 _SIMPLE_TYPE = re.compile(
     r"(?:U?(?:TINY|SMALL|BIG|HUGE)INT|U?INTEGER|BIGNUM|FLOAT|DOUBLE|BOOLEAN|VARCHAR|DATE|TIME|TIMESTAMP|UUID|BLOB"
     r"|INTERVAL|TIMESTAMP WITH TIME ZONE|DECIMAL\(\d+,\s?\d+\))(?:\[\d*\])*"
@@ -122,8 +126,11 @@ def parsed(con: duckdb.DuckDBPyConnection, model: str, fragments: Sequence[Fragm
         if _is_name(fragment.text):
             found.append(fragment)
             continue
-        tree = _expression(next(alone))
-        if not next(within) or tree is None:
+        document = next(alone)
+        readable, tree = next(within), _expression(document)
+        if deep := _TOO_DEEP.search(str(document.get("error_message"))):
+            raise _too_deep(model, fragment, deep[1])
+        if not readable or tree is None:
             raise _refusal(model, fragment, "one expression")
         found.append(Fragment(fragment.what, fragment.text, tree))
     return found
@@ -147,10 +154,43 @@ def serialized(con: duckdb.DuckDBPyConnection, queries: Sequence[str]) -> Iterat
         if "\0" in text:
             yield {"error": True}
             continue
-        try:
-            yield json.loads(next(rows)[0])
-        except RecursionError:  # more levels than an expression may have
-            yield {"error": True}
+        yield _read(next(rows)[0])
+
+
+def _read(text: str) -> Node:
+    """Return what JSON of DuckDB's says; a sum of hundreds of terms has more levels than Python's own reader takes."""
+    try:
+        document: Node = json.loads(text)
+        return document
+    except RecursionError:
+        return _read_deep(text)
+
+
+def _read_deep(text: str) -> Node:
+    root: list[Any] = []
+    open_parts: list[tuple[Any, str | None]] = []  # each object or list that is not at its end, and the key it goes to
+    part: Any = root
+    key: str | None = None
+    for piece in _TOKEN.findall(text):
+        if piece in "]}":
+            part, key = open_parts.pop()
+            continue
+        if piece in ",:":
+            continue
+        value: Any = {} if piece == "{" else [] if piece == "[" else json.loads(piece)
+        if isinstance(part, dict) and key is None:
+            key = value
+            continue
+        if isinstance(part, dict):
+            part[key] = value
+        else:
+            part.append(value)
+        key = None
+        if piece in "[{":
+            open_parts.append((part, key))
+            part = value
+    document: Node = root[0]
+    return document
 
 
 def one_query(con: duckdb.DuckDBPyConnection, query: str) -> str:
@@ -228,14 +268,15 @@ def _is_cast_of_null(item: Node) -> bool:
 
 
 def _classes(node: Any) -> Iterator[str]:
-    if isinstance(node, dict):
-        if "class" in node:
-            yield node["class"]
-        for value in node.values():
-            yield from _classes(value)
-    elif isinstance(node, list):
-        for value in node:
-            yield from _classes(value)
+    pending = [node]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, dict):
+            if "class" in part:
+                yield part["class"]
+            pending += part.values()
+        elif isinstance(part, list):
+            pending += part
 
 
 def _fragments(definition: ModelDefinition) -> Iterator[Fragment]:
@@ -267,6 +308,13 @@ def _digest(definition: ModelDefinition) -> bytes:
         content = text.encode(errors="surrogatepass")
         found.update(len(content).to_bytes(8, "little") + content)
     return found.digest()
+
+
+def _too_deep(model: str, fragment: Fragment, most: str) -> NotTrusted:
+    message = f'{fragment.what} of model "{model}" is nested too deeply to be checked: more than {most} levels'
+    message += f"\nExpression: {fragment.shown}"
+    hint = "SET max_expression_depth says how many levels DuckDB reads."
+    return NotTrusted(message, hint=hint)
 
 
 def _refusal(model: str, fragment: Fragment, wanted: str) -> NotTrusted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -55,7 +56,7 @@ SEVERAL = [
     "", " ", "x, x", "x y", "1) AS z, (2", "1); SELECT (1", "1) + (2", "x FROM t", "x ORDER BY 1", "x WINDOW w AS ()", "ALL x",
     "DISTINCT x", "x)", "(x", "'x", "$$x", "x /*", "$1", "?", "*", "t.*", "COLUMNS(*)", "SELECT x", "x; ", "x\0",
     "x\0); SELECT (1",
-    "x WHERE true", "x LIMIT 1", "x UNION SELECT 1", "(FROM (PIVOT t ON g))", "(" * 20_000 + "x" + ")" * 20_000,
+    "x WHERE true", "x LIMIT 1", "x UNION SELECT 1", "(FROM (PIVOT t ON g))",
 ]  # fmt: skip
 OUTSIDE = {
     "(SELECT max(length(content)) FROM read_text('/etc/hostname'))": "calls read_text",
@@ -478,3 +479,21 @@ def test_what_the_user_trained_goes_on(con: grouplearn.Connection, tmp_path: Pat
     assert con.execute("SELECT predict('after', t).value FROM t").fetchall()
     con.execute("COMMIT")
     assert con.execute("SELECT predict('after', t).value FROM t").fetchall()
+
+
+def test_long_sums_are_read_as_far_as_duckdb_reads_them(con: grouplearn.Connection) -> None:
+    for text in ("+".join(["x"] * 400), "+".join(["x"] * 900), "+".join(["x"] * 800) + "+ length('{[\\\"]}, :')"):
+        con.native.execute(FEATURE, [text])
+        assert len(con.execute("EVALUATE MODEL m ON t").fetchall()) == 3
+    con.native.execute(FEATURE, ["+".join(["x"] * 800) + "+ length(getenv('HOME'))"])
+    assert "calls getenv" in refusal(con, "EVALUATE MODEL m ON t")
+    for text in ("+".join(["x"] * 1100), "(" * 20_000 + "x" + ")" * 20_000):
+        con.native.execute(FEATURE, [text])
+        told = refusal(con, "EVALUATE MODEL m ON t")
+        assert 'feature "x" of model "m" is nested too deeply to be checked: more than 1000 levels' in told
+        assert "harm" not in told
+
+
+def test_json_is_read_the_same_at_any_depth() -> None:
+    text = '{"a": [1, -2.5e3, "x\\"{,:]", [], {}, {"b": null, "c": [true, {"": "\\u00e9"}]}], "d": "a", "e": {"f": {}}}'
+    assert fragments._read_deep(text) == json.loads(text)
