@@ -89,9 +89,10 @@ Loan::~Loan() {
 	ours.transaction.auto_commit = true;
 }
 
-void Raise(const Failure &failure) {
+//! A text as JSON has it between quotes.
+static std::string Escaped(const std::string &text) {
 	std::string escaped;
-	for (unsigned char letter : failure.message) {
+	for (unsigned char letter : text) {
 		if (letter == '"' || letter == '\\') {
 			escaped += '\\';
 			escaped += char(letter);
@@ -103,7 +104,12 @@ void Raise(const Failure &failure) {
 			escaped += char(letter);
 		}
 	}
-	throw std::runtime_error("{\"exception_type\":\"" + failure.type + "\",\"exception_message\":\"" + escaped + "\"}");
+	return escaped;
+}
+
+void Raise(const Failure &failure) {
+	throw std::runtime_error("{\"exception_type\":\"" + Escaped(failure.type) + "\",\"exception_message\":\"" +
+	                         Escaped(failure.message) + "\"}");
 }
 
 } // namespace grouplearn

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 import struct
 import sys
 import threading
@@ -199,6 +200,10 @@ def _field(found: Any, name: str) -> Any:
     return pc.struct_field(found, name)
 
 
+#: What DuckDB's messages begin with.
+_KIND = re.compile(r"(\w+(?: \w+){0,3}) Error: ")
+
+
 def described(error: BaseException) -> tuple[str, str]:
     """Return DuckDB's name for the kind of an error, and the text that the user sees after it."""
     kind, message = _kind_and_message(error)
@@ -215,8 +220,8 @@ def _kind_and_message(error: BaseException) -> tuple[str, str]:
     if isinstance(error, NotSupportedError) and not hasattr(error, "span"):
         return "Not implemented", str(error)
     if isinstance(error, duckdb.Error) and not hasattr(error, "span"):
-        kind, found, message = str(error).partition(" Error: ")
-        return (kind, message) if found else ("Invalid Input", str(error))
+        kind = _KIND.match(str(error))  # which a message of ours, that tells what DuckDB said, has further on
+        return (kind[1], str(error)[kind.end() :]) if kind else ("Invalid Input", str(error))
     if isinstance(error, BindError | Error):
         return "Binder", str(error)
     return "Invalid Input", f"{type(error).__name__}: {error}"
