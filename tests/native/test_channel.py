@@ -34,6 +34,8 @@ with socket.socket(fileno=int(sys.argv[-1])) as control:
 """
 ASKS = """
 import duckdb, os, sys
+from grouplearn.errors import data_error
+from grouplearn.frontends.native.serving import described
 if len(sys.argv) > 2:
     os.chdir(sys.argv[2])
 with duckdb.connect(config={"allow_unsigned_extensions": "true"}) as connection:
@@ -202,3 +204,11 @@ def test_a_python_that_is_meant_from_the_current_directory_is_refused(trap: Path
     told = asked(str(trap), GROUPLEARN_PYTHON=given)
     assert told.count(f"IO Error: GROUPLEARN_PYTHON is {given}, which is neither a whole path nor") == 2
     assert not (trap.parent / "sprung").exists()
+
+
+def test_the_kind_of_an_error_is_what_duckdbs_message_begins_with() -> None:
+    """A name in a message of ours is no kind, whatever DuckDB said that it tells."""
+    told = 'model "m" is damaged: in table a.grouplearn.groups, Binder Error: no such type'
+    assert described(data_error(told)) == ("Invalid Input", told)
+    assert described(duckdb.BinderException("Binder Error: no")) == ("Binder", "no")
+    assert described(duckdb.InvalidInputException("Invalid Input Error: a Error: b")) == ("Invalid Input", "a Error: b")
