@@ -15,6 +15,7 @@ import duckdb
 import pytest
 from native_builds import built
 
+from grouplearn.errors import data_error
 from grouplearn.frontends.native import serving
 from grouplearn.frontends.native.frames import PROTOCOL, Body, Channel, Gone, Kind, Malformed
 
@@ -34,8 +35,6 @@ with socket.socket(fileno=int(sys.argv[-1])) as control:
 """
 ASKS = """
 import duckdb, os, sys
-from grouplearn.errors import data_error
-from grouplearn.frontends.native.serving import described
 if len(sys.argv) > 2:
     os.chdir(sys.argv[2])
 with duckdb.connect(config={"allow_unsigned_extensions": "true"}) as connection:
@@ -209,6 +208,9 @@ def test_a_python_that_is_meant_from_the_current_directory_is_refused(trap: Path
 def test_the_kind_of_an_error_is_what_duckdbs_message_begins_with() -> None:
     """A name in a message of ours is no kind, whatever DuckDB said that it tells."""
     told = 'model "m" is damaged: in table a.grouplearn.groups, Binder Error: no such type'
-    assert described(data_error(told)) == ("Invalid Input", told)
-    assert described(duckdb.BinderException("Binder Error: no")) == ("Binder", "no")
-    assert described(duckdb.InvalidInputException("Invalid Input Error: a Error: b")) == ("Invalid Input", "a Error: b")
+    assert serving.described(data_error(told)) == ("Invalid Input", told)
+    assert serving.described(duckdb.BinderException("Binder Error: no")) == ("Binder", "no")
+    assert serving.described(duckdb.InvalidInputException("Invalid Input Error: a Error: b")) == (
+        "Invalid Input",
+        "a Error: b",
+    )
