@@ -289,6 +289,8 @@ def test_macros_are_seen_whenever_they_are_made(con: grouplearn.Connection, tmp_
         ("ALTER TABLE grouplearn.models ALTER COLUMN seed TYPE VARCHAR", 'models has a column "seed" of type VARCHAR'),
         ("ALTER TABLE grouplearn.models ALTER COLUMN seed SET DEFAULT random()", 'column "seed" with an expression'),
         ("CREATE INDEX i ON grouplearn.groups ((n_rows + 1))", "groups has an index that is not ours"),
+        ("CREATE TABLE kept AS FROM grouplearn.models; DROP TABLE grouplearn.models; CREATE TABLE grouplearn.models AS FROM"
+         " kept; CREATE INDEX i ON grouplearn.models ((seed + 1))", "models has an index that is not ours"),
         ("ALTER TABLE grouplearn.trials RENAME TO other; CREATE VIEW grouplearn.trials AS FROM grouplearn.other",
          "trials is no table"),
         ("ALTER TABLE grouplearn.curves RENAME TO other; CREATE TABLE grouplearn.curves(model UUID NOT NULL, group_id INTEGER"
