@@ -2,7 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+INSTALLED := $(VENV)/.installed
+STAMP := $(VENV)/.compiled
+KERNELS := $(wildcard grouplearn/kernels/source/*) grouplearn/kernels/compiling.py
 FLIGHTS := build/flights.duckdb
 
 EXAMPLES ?= 60
@@ -14,10 +16,15 @@ SEED ?= $(shell date +%s)
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-$(STAMP): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml constraints.txt
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet -c constraints.txt --editable '.[demo]' --group test
+	touch $@
+
+# The installation has compiled them; this is for those who change them.
+$(STAMP): $(INSTALLED) $(KERNELS)
+	$(BIN)/python -m grouplearn.kernels.compiling >/dev/null
 	touch $@
 
 demo: $(STAMP)  ## set up, then train one model per carrier on 336,776 real flights
@@ -61,4 +68,4 @@ bench: $(STAMP)  ## time us and the alternatives side by side (minutes)
 	for script in benchmarks/[a-z]*.py; do $(BIN)/python $$script || exit 1; done
 
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) build udfs/extensions *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build udfs/extensions grouplearn/kernels/*.so *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

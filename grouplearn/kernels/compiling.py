@@ -1,0 +1,116 @@
+"""Compiles the kernels, one library per kind of processor: ``python -m grouplearn.kernels.compiling``.
+
+It needs nothing but Python and a C++ compiler, since it also runs while the package is built (``backend``).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+SOURCES = FOLDER / "source"
+#: The same arithmetic everywhere: a product and a sum are fused where the source says so, and nowhere else.
+_FLAGS = (
+    *("-std=c++17", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti"),
+    *("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-Wall", "-Wextra"),
+)
+#: Per machine the builds, best first, and their flags; every machine has "portable", whose bits are those of the others.
+BUILDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "x86_64": {
+        "avx512": ("-march=x86-64-v4", "-mprefer-vector-width=512", "-DGROUPLEARN_AVX512"),
+        "avx2": ("-march=x86-64-v3", "-DGROUPLEARN_AVX2"),
+        "portable": ("-march=x86-64",),
+    },
+    "aarch64": {"neon": ("-march=armv8-a", "-DGROUPLEARN_NEON"), "portable": ()},
+}
+_MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+
+
+class CompileError(Exception):
+    """The kernels could not be compiled."""
+
+
+def machine() -> str:
+    """Return the name under which ``BUILDS`` knows this machine, or the machine's own."""
+    name = platform.machine().lower()
+    return _MACHINES.get(name, name)
+
+
+def builds() -> Mapping[str, tuple[str, ...]]:
+    """Return the builds of this machine and their flags, best first."""
+    return BUILDS.get(machine(), {"portable": ()})
+
+
+def path_of(build: str, folder: Path = FOLDER) -> Path:
+    """Return where the library of a build lies."""
+    return folder / f"kernels_{build}.so"
+
+
+def compiler() -> list[str] | None:
+    """Return the command of a C++ compiler: ``$CXX``, g++, clang++ or that of the package ziglang; None without any."""
+    named = os.environ.get("CXX")
+    for name in (named.split() if named else None, ["g++"], ["clang++"]):
+        if name and shutil.which(name[0]):
+            return name
+    if importlib.util.find_spec("ziglang") is not None:
+        return [sys.executable, "-m", "ziglang", "c++"]
+    return None
+
+
+def compile_all(folder: Path = FOLDER, *, force: bool = False) -> list[Path]:
+    """Compile every build of this machine into ``folder`` and return the libraries; one newer than its sources stays."""
+    newest = max(path.stat().st_mtime for path in (*SOURCES.iterdir(), Path(__file__)))
+    libraries = []
+    for build, flags in builds().items():
+        library = path_of(build, folder)
+        if force or not library.exists() or library.stat().st_mtime < newest:
+            _compile(library, flags)
+        libraries.append(library)
+    return libraries
+
+
+def _compile(library: Path, flags: tuple[str, ...]) -> None:
+    command = compiler()
+    if command is None:
+        raise CompileError("there is no C++ compiler: install g++ or clang++, set CXX, or pip install ziglang")
+    if "ziglang" in command:
+        # Its names of processors have underscores; it checks for undefined behaviour unless told not to.
+        flags = (*(flag.replace("x86-64", "x86_64") for flag in flags), "-fno-sanitize=undefined")
+    elif "clang" not in command[0]:
+        flags = (*flags, "-Wno-maybe-uninitialized")  # of GCC's own headers
+    # A library that runs is replaced, never overwritten.
+    unfinished = library.with_suffix(f".{os.getpid()}.so")
+    try:
+        done = subprocess.run(  # noqa: S603 - a compiler, its words one by one
+            [*command, *_FLAGS, *flags, str(SOURCES / "all.cpp"), "-o", str(unfinished), "-lm"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise CompileError(f"the compiler failed:\n{' '.join(command)}\n{done.stderr}")
+        unfinished.replace(library)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def main() -> int:
+    """Compile what is not there or older than its sources; ``--force`` compiles all."""
+    try:
+        for library in compile_all(force="--force" in sys.argv[1:]):
+            print(library)
+    except CompileError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""The compiled library of kernels that this process runs: the best one for its processor, or ``$GROUPLEARN_KERNELS``.
+
+All have the same bits, see ``source/lanes.hpp``. A call releases the interpreter and runs on the calling thread alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.kernels import compiling
+
+#: Forces a build.
+VARIABLE = "GROUPLEARN_KERNELS"
+#: What ``processor_level`` of the portable build must say.
+_LEVELS = {"avx512": 2, "avx2": 1}
+#: Seconds between two questions whether to stop.
+_ASKED_EVERY = 0.02
+
+WATCH = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64)
+
+
+class KernelsMissing(ImportError):
+    """There is no compiled library for this machine, or not the one that was asked for."""
+
+
+@functools.cache
+def name() -> str:
+    """Return which build runs: avx512, avx2, neon or portable."""
+    wanted = os.environ.get(VARIABLE)
+    possible = [build for build in compiling.builds() if _runs(build)]
+    if wanted:
+        if wanted not in possible:
+            allowed = ", ".join(possible)
+            raise KernelsMissing(f"{VARIABLE} is {wanted!r}, which this machine does not run; it runs: {allowed}")
+        return wanted
+    return possible[0]
+
+
+def _runs(build: str) -> bool:
+    level = _LEVELS.get(build)
+    return level is None or int(_load("portable").processor_level()) >= level
+
+
+@functools.cache
+def _load(build: str) -> ctypes.CDLL:
+    path = compiling.path_of(build)
+    if not path.exists():
+        raise KernelsMissing(
+            f"the compiled part of grouplearn is not there: {path.name}; install grouplearn again, or run"
+            " python -m grouplearn.kernels.compiling"
+        )
+    return ctypes.CDLL(str(path))
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """Return the library that runs."""
+    return _load(name())
+
+
+@functools.cache
+def function(symbol: str, *kinds: Any, returns: Any = None) -> Callable[..., Any]:
+    """Return a function of the library with its argument types, C's ``returns`` or nothing."""
+    found = getattr(library(), symbol)
+    found.argtypes, found.restype = list(kinds), returns
+    return found  # type: ignore[no-any-return]
+
+
+def address(array: npt.NDArray[Any]) -> int:
+    """Return where an array's numbers lie; they must be contiguous and of the processor's own byte order."""
+    if not array.flags.c_contiguous or not array.dtype.isnative:
+        raise ValueError("kernels read contiguous arrays")
+    return array.ctypes.data
+
+
+@contextmanager
+def watching(report: Callable[[int], None], cancelled: Callable[[], bool]) -> Iterator[Any]:
+    """Yield what a kernel asks between pieces of work whether to stop, with how many of them it has finished.
+
+    It asks often; ``cancelled`` is called at most every 20 ms. What either raises is raised where the context ends.
+    """
+    failure: list[BaseException] = []
+    last = time.monotonic()
+
+    def watch(finished: int) -> int:
+        nonlocal last
+        try:
+            if finished:
+                report(finished)
+            now = time.monotonic()
+            if now - last < _ASKED_EVERY:
+                return 0
+            last = now
+            return int(cancelled())
+        except BaseException as error:  # a foreign caller cannot carry it; it is raised below
+            failure.append(error)
+            return 1
+
+    yield WATCH(watch)
+    if failure:
+        raise failure[0]
+
+
+def applied(symbol: str, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return an elementary function of an array: ``exponential``, ``log_of_one_plus`` (of [0, 1]) or ``logarithm``."""
+    kind = {"float32": "single", "float64": "double"}[x.dtype.name]
+    source = np.ascontiguousarray(x)
+    result = np.empty_like(source)
+    pointer = ctypes.c_void_p
+    function(f"{symbol}_{kind}", pointer, pointer, ctypes.c_int64)(address(source), address(result), source.size)
+    return result
