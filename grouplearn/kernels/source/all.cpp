@@ -1,3 +1,4 @@
 // One translation unit per processor: what is small is inlined everywhere.
 #include "functions.cpp"
+#include "generalised_linear.cpp"
 #include "processor.cpp"

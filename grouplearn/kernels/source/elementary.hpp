@@ -80,4 +80,7 @@ inline D logarithm(D x) {
     return select(zero<D>() <= x, p, all((double)NAN));
 }
 
+/// The same of numbers in single precision, computed in double.
+inline F logarithm(F x) { return narrow(logarithm(low(x)), logarithm(high(x))); }
+
 } // namespace grouplearn

@@ -1,0 +1,623 @@
+// Generalised linear models of many groups: Σ weight·loss + l1·‖w‖₁ + ½·l2·‖w‖², every config of a group in its own lane.
+//
+// Newton's method on features of unit spread, with a backtracking line search (Boyd & Vandenberghe 2004, section 9.5); with
+// l1 its proximal form (Lee, Sun & Saunders 2014), the quadratic model minimised by coordinate descent and, once signs rest,
+// on the weights that are not zero. Groups of many rows take second derivatives from a share of them, which grows. A first
+// stage in single precision comes near; a second in double precision starts from there and decides what is reported.
+// Lanes never see each other: a model has the same bits alone, in any pack and beside any groups.
+#include "entry.hpp"
+#include "generalised_linear_rows.hpp"
+#include "lane_algebra.hpp"
+
+namespace grouplearn {
+namespace {
+
+constexpr int64_t tile_rows = 256;
+/// Rows per parameter that the second derivatives are taken from at first, and the fewest.
+constexpr int64_t sampled_per_parameter = 16, fewest_sampled = 2048;
+/// Share of the predicted fall that a step must reach (Armijo).
+constexpr double sufficient = 1e-4;
+/// A column is constant when its variance is below this share of its squared mean.
+constexpr double constant_below = 1e-24;
+/// Class shares are kept this far from 0 and 1, and mean counts from 0, where they set the start.
+constexpr double smallest_share = 1e-6, smallest_mean = 1e-6;
+
+struct Call {
+    const float *x_single; // one of the two
+    const double *x_double;
+    int64_t columns;
+    const double *label, *weight;
+    const int64_t *start;
+    int64_t groups, outputs, fit_intercept, configs, limit;
+    Loss loss;
+    const double *l1, *l2, *tolerance;
+    // Results: (G, C, K, d), (G, C, K), (G, C), (G, C), (G, C) and (limit, G, C).
+    double *weights, *intercept, *value;
+    int64_t *passes;
+    uint8_t *converged;
+    double *curve;
+
+    int64_t parameters() const { return columns + fit_intercept; }
+    int64_t size() const { return outputs * parameters(); }
+    double x(int64_t row, int64_t column) const {
+        int64_t place = row * columns + column;
+        return x_single ? (double)x_single[place] : x_double[place];
+    }
+};
+
+/// What is known of a group before it trains; ``scale``, a power of two, divides weights and penalties.
+struct Group {
+    int64_t number, first, rows;
+    double total, scale;
+    Scratch<double> mean, inverse, weight, constant, start;
+
+    bool reserve(const Call &call, int64_t rows) {
+        return mean.reserve(call.columns) && inverse.reserve(call.columns) && weight.reserve(rows) && constant.reserve(rows + 8) &&
+               start.reserve(call.outputs);
+    }
+};
+
+/// A power of two near a positive number.
+double power_of_two_near(double a) {
+    uint64_t bits;
+    memcpy(&bits, &a, sizeof bits);
+    bits &= 0x7ff0000000000000ULL;
+    memcpy(&a, &bits, sizeof bits);
+    return a;
+}
+
+/// Σ weight·x over rows by columns, less ``about``; ``squared`` sums its squares.
+void sum_columns(const Call &call, const Group &group, const double *about, bool squared, double *sum) {
+    for (int64_t j = 0; j < call.columns; j++) sum[j] = 0;
+    for (int64_t i = 0; i < group.rows; i++) {
+        double weight = call.weight[group.first + i];
+        for (int64_t j = 0; j < call.columns; j++) {
+            double a = call.x(group.first + i, j) - (about ? about[j] : 0);
+            sum[j] = __builtin_fma(weight * a, squared ? a : 1.0, sum[j]);
+        }
+    }
+}
+
+/// Where no weight says anything: the scores of the mean label.
+void starting_scores(const Call &call, Group &group) {
+    double *start = group.start;
+    for (int64_t c = 0; c < call.outputs; c++) start[c] = 0;
+    if (!call.fit_intercept) return;
+    for (int64_t i = 0; i < group.rows; i++) {
+        double label = call.label[group.first + i], weight = call.weight[group.first + i];
+        if (call.loss == Loss::softmax) start[(int64_t)label] += weight;
+        else start[0] += weight * label;
+    }
+    double lane[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+    for (int64_t c = 0; c < call.outputs; c++) {
+        double share = start[c] / group.total;
+        if (call.loss == Loss::poisson) lane[0] = share < smallest_mean ? smallest_mean : share;
+        else {
+            share = share < smallest_share ? smallest_share : share > 1 - smallest_share ? 1 - smallest_share : share;
+            lane[0] = call.loss == Loss::logistic ? share / (1 - share) : share;
+        }
+        double logarithms[8];
+        store(logarithms, logarithm(load(lane)));
+        start[c] = logarithms[0];
+    }
+}
+
+/// y·log y − y of every row.
+void constants(const Call &call, Group &group) {
+    double *constant = group.constant;
+    for (int64_t i = 0; i < group.rows; i++) constant[i] = call.label[group.first + i];
+    for (int64_t i = group.rows; i < group.rows + 8; i++) constant[i] = 1;
+    for (int64_t i = 0; i < group.rows; i += 8) {
+        D y = load(constant + i), positive = select(zero<D>() < y, y, all(1.0));
+        store(constant + i, y * logarithm(positive) - y);
+    }
+}
+
+/// Fill in what is known of a group; false where its sums overflow or nothing weighs anything.
+bool look_at(const Call &call, Group &group) {
+    group.total = 0;
+    for (int64_t i = 0; i < group.rows; i++) group.total += call.weight[group.first + i];
+    if (!(group.total > 0) || !std::isfinite(group.total)) return false;
+    group.scale = power_of_two_near(group.total / (double)group.rows);
+    for (int64_t i = 0; i < group.rows; i++) group.weight[i] = call.weight[group.first + i] / group.scale;
+    sum_columns(call, group, nullptr, false, group.mean);
+    for (int64_t j = 0; j < call.columns; j++) group.mean[j] /= group.total;
+    const double *about = call.fit_intercept ? (const double *)group.mean : nullptr;
+    sum_columns(call, group, about, true, group.inverse);
+    for (int64_t j = 0; j < call.columns; j++) {
+        double square = group.inverse[j], mean = about ? about[j] : 0;
+        if (!std::isfinite(square)) return false;
+        bool varies = square > 0 && square > constant_below * group.total * mean * mean;
+        group.inverse[j] = varies ? __builtin_sqrt(group.total) / __builtin_sqrt(square) : 0;
+        if (!call.fit_intercept) group.mean[j] = 0;
+    }
+    starting_scores(call, group);
+    if (call.loss == Loss::poisson) constants(call, group);
+    return true;
+}
+
+/// The standardised rows from ``first`` on, every ``stride``-th, ``count`` of them.
+template <class V> void standardise(const Call &call, const Group &group, int64_t first, int64_t stride, int64_t count, Number<V> *z) {
+    int64_t p = call.parameters();
+    for (int64_t i = 0; i < count; i++, z += p) {
+        int64_t row = group.first + first + i * stride;
+        for (int64_t j = 0; j < call.columns; j++) z[j] = (Number<V>)((call.x(row, j) - group.mean[j]) * group.inverse[j]);
+        if (call.fit_intercept) z[call.columns] = 1;
+    }
+}
+
+/// How a stage ends a model, relative to its objective, and what rounding and failures it allows for.
+struct Stage {
+    double tolerance, rounding, ridge, model_share;
+    int retries, model_rounds;
+};
+constexpr Stage single_stage = {1, 4e-7, 1e-6, 1e-3, 6, 12};
+constexpr Stage double_stage = {1e-2, 1e-14, 1e-12, 1e-9, 40, 200};
+/// A factor in single precision with a smaller share of a diagonal left says little of that direction.
+constexpr double least_share = 1e-3;
+/// Penalties beyond this are alike in the curvature.
+constexpr double largest_ridge = 1e30;
+/// The most lanes there are.
+constexpr int most_lanes = 16;
+
+/// A model in training that is not in the lanes of a register.
+struct Model {
+    double value = 0, reached = 0, fall = 0, descent = 0, length = 1;
+    bool active = false, accepted = false, converged = false, failed = false, sparse = false, trusted = false, uncounted = true;
+    int64_t passes = 0;
+    int retries = 0;
+};
+
+/// Up to a lane's count of configs of one group in training.
+template <class V> struct Batch {
+    static constexpr int width = Lanes<V>::count;
+    using N = Number<V>;
+    const Call &call;
+    const Group &group;
+    const Stage &stage;
+    int64_t p, size, config = 0; // the config of the first lane
+    int lanes = 0;
+    Model model[most_lanes];
+    // By parameter and lane: where the models are, where their steps lead, and where they are evaluated.
+    Scratch<N> point, goal, trial, slope, step, moved;
+    Scratch<N> hessian, chol, face;                 // lower triangles
+    Scratch<N> chosen, tile, curvature;             // rows
+    Scratch<N> tile_gradient, score;
+    Scratch<double> gradient, ridge, penalty;
+    int64_t stride = 0, kept = 0;
+
+    Batch(const Call &call, const Group &group, const Stage &stage)
+        : call(call), group(group), stage(stage), p(call.parameters()), size(call.size()) {}
+
+    bool reserve() {
+        int64_t here = size * width, lower = triangle(size) * width;
+        return point.reserve(here) && goal.reserve(here) && trial.reserve(here) && slope.reserve(here) && step.reserve(here) &&
+               moved.reserve(here) && hessian.reserve(lower) && chol.reserve(lower) && face.reserve(lower) &&
+               tile.reserve(tile_rows * p) && tile_gradient.reserve(here) && score.reserve(rows_abreast * call.outputs * width) &&
+               gradient.reserve(here) && ridge.reserve(here) && penalty.reserve(here);
+    }
+
+    /// Take second derivatives from every ``every``-th row from now on.
+    bool choose(int64_t every) {
+        if (every == stride) return true;
+        stride = every;
+        kept = (group.rows + every - 1) / every;
+        if (!chosen.reserve(kept * p) || !curvature.reserve(kept * call.outputs * (call.outputs + 1) / 2 * width)) return false;
+        standardise<V>(call, group, 0, every, kept, chosen);
+        return true;
+    }
+
+    /// Set the penalties of the configs from ``first`` on, one per lane; lanes beyond the last repeat it and stay idle.
+    void begin(int64_t first) {
+        config = first;
+        lanes = (int)(call.configs - first < width ? call.configs - first : width);
+        stride = 0;
+        for (int lane = 0; lane < width; lane++) {
+            int64_t c = first + (lane < lanes ? lane : lanes - 1);
+            model[lane] = Model();
+            model[lane].active = lane < lanes;
+            model[lane].sparse = call.l1[c] > 0;
+            for (int64_t k = 0; k < size; k++) {
+                int64_t j = k % p;
+                double inverse = j < call.columns ? group.inverse[j] : 0;
+                ridge[k * width + lane] = call.l2[c] / group.scale * inverse * inverse;
+                penalty[k * width + lane] = call.l1[c] / group.scale * inverse;
+                trial[k * width + lane] = (N)(j < call.columns ? 0 : group.start[k / p]);
+            }
+        }
+    }
+
+    /// Objectives at ``trial`` into the models, and their gradients, penalties l2 included.
+    void evaluate() {
+        double loss[most_lanes] = {};
+        gradient.clear(size * width);
+        for (int64_t first = 0; first < group.rows; first += tile_rows) {
+            int64_t count = group.rows - first < tile_rows ? group.rows - first : tile_rows;
+            const N *z = chosen + first * p;
+            if (stride > 1) {
+                standardise<V>(call, group, first, 1, count, tile);
+                z = tile;
+            }
+            Tile<V> rows = {z, call.label + group.first + first, group.weight + first, group.constant + first, count, first};
+            tile_gradient.clear(size * width);
+            Sums<V> sums = {zero<V>(), tile_gradient, curvature, stride};
+            pass_tile<V>(call.loss, rows, p, call.outputs, trial, score, sums);
+            N part[width];
+            store(part, sums.loss);
+            for (int lane = 0; lane < width; lane++) loss[lane] += (double)part[lane];
+            for (int64_t k = 0; k < size * width; k++) gradient[k] += (double)tile_gradient[k];
+        }
+        for (int64_t k = 0; k < size; k++)
+            for (int lane = 0; lane < width; lane++) {
+                int64_t at = k * width + lane;
+                double u = trial[at], pull = ridge[at] * u;
+                loss[lane] += penalty[at] * __builtin_fabs(u) + 0.5 * pull * u;
+                gradient[at] += pull;
+            }
+        for (int lane = 0; lane < width; lane++) model[lane].reached = loss[lane];
+    }
+
+    /// Which lanes went down far enough, and shorter steps for those that did not; returns whether any did.
+    bool judge(bool first) {
+        bool any_accepted = false;
+        for (int lane = 0; lane < width; lane++) {
+            Model &m = model[lane];
+            m.accepted = false;
+            if (!m.active) continue;
+            if (!(first && m.uncounted)) m.passes++;
+            double bound = m.value + sufficient * m.length * m.descent + stage.rounding * __builtin_fabs(m.value);
+            if (std::isfinite(m.reached) && (first || m.reached <= bound)) {
+                m.accepted = true;
+                m.value = m.reached;
+                for (int64_t k = 0; k < size; k++) {
+                    point[k * width + lane] = trial[k * width + lane];
+                    slope[k * width + lane] = (N)gradient[k * width + lane];
+                    m.accepted = m.accepted && std::isfinite(gradient[k * width + lane]);
+                }
+            }
+            if (first && !m.accepted) m.failed = true, m.active = false;
+            if (!first && !m.accepted) {
+                m.length *= 0.5;
+                if (++m.retries > stage.retries) m.active = false;
+            }
+            if (m.passes > 0) call.curve[((m.passes - 1) * call.groups + group.number) * call.configs + config + lane] = m.value * group.scale;
+            any_accepted = any_accepted || m.accepted;
+        }
+        return any_accepted;
+    }
+
+    V mask_of(bool Model::*flag) const {
+        N lane[width];
+        for (int i = 0; i < width; i++) lane[i] = model[i].*flag ? 1 : 0;
+        return load(lane);
+    }
+
+    /// The second derivatives at the accepted points into ``hessian``; a direction without any has 1.
+    void differentiate() {
+        sum_curvature<V>(chosen, kept, p, call.outputs, curvature, hessian);
+        double whole = 0, part = 0;
+        for (int64_t i = 0; i < group.rows; i++) whole += group.weight[i];
+        for (int64_t i = 0; i < group.rows; i += stride) part += group.weight[i];
+        V share = all<V>(stride > 1 && part > 0 ? whole / part : 1);
+        if (stride > 1)
+            for (int64_t at = 0; at < triangle(size); at++) store(hessian + at * width, load(hessian + at * width) * share);
+        if (call.outputs > 1) close_softmax();
+        for (int64_t k = 0; k < size; k++) {
+            N *diagonal = hessian + (triangle(k) + k) * width;
+            N pull[width];
+            for (int lane = 0; lane < width; lane++) {
+                double r = ridge[k * width + lane];
+                pull[lane] = (N)(r < largest_ridge ? r : largest_ridge);
+            }
+            V value = load(diagonal);
+            value = fma(value, all<V>(stage.ridge), value) + load(pull);
+            store(diagonal, select(zero<V>() < value, value, all<V>(1)));
+        }
+    }
+
+    /// Adding the same to the weights of all classes changes no probability: some curvature there makes steps definite. The
+    /// gradient has none of that direction, so the steps stay what they are. With l1 it is the penalty that decides.
+    void close_softmax() {
+        V smooth = all<V>(1) - mask_of(&Model::sparse);
+        int64_t outputs = call.outputs;
+        for (int64_t k = 0; k < p; k++) {
+            V mean = zero<V>();
+            for (int64_t a = 0; a < outputs; a++) mean += load(hessian + (triangle(a * p + k) + a * p + k) * width);
+            mean = smooth * (mean / all<V>((double)(outputs * outputs)));
+            for (int64_t a = 0; a < outputs; a++)
+                for (int64_t b = 0; b <= a; b++) {
+                    N *place = hessian + (triangle(a * p + k) + b * p + k) * width;
+                    store(place, load(place) + mean);
+                }
+        }
+    }
+
+    /// Factor the second derivatives, for all lanes or for those whose factor cannot be trusted.
+    void factorise(bool all_lanes) {
+        N *into = all_lanes ? chol : face;
+        memcpy(into, hessian, (size_t)(triangle(size) * width) * sizeof(N));
+        N share[width];
+        store(share, factor<V>(into, size, all<V>(1e-14)));
+        for (int lane = 0; lane < width; lane++)
+            if (all_lanes) model[lane].trusted = share[lane] >= (N)least_share && !model[lane].sparse;
+        if (all_lanes) return;
+        auto mine = zero<V>() < mask_of(&Model::trusted);
+        for (int64_t at = 0; at < triangle(size); at++)
+            store(chol + at * width, select(mine, load(chol + at * width), load(face + at * width)));
+    }
+
+    /// Where the quadratic models of the accepted lanes are least, and what they promise there.
+    void aim() {
+        bool smooth = false, sparse = false;
+        for (int lane = 0; lane < width; lane++) {
+            smooth = smooth || (model[lane].accepted && !model[lane].sparse);
+            sparse = sparse || (model[lane].accepted && model[lane].sparse);
+        }
+        N *where = step;
+        for (int64_t k = 0; k < size; k++) {
+            store(where + k * width, minus(load(slope + k * width)));
+            store(moved + k * width, zero<V>());
+        }
+        if (smooth) {
+            solve<V>(chol, size, step);
+            for (int64_t k = 0; k < size; k++) store(step + k * width, load(point + k * width) + load(step + k * width));
+        }
+        if (sparse) minimise(smooth);
+        for (int lane = 0; lane < width; lane++) {
+            Model &m = model[lane];
+            if (!m.accepted) continue;
+            double along = 0, pulled = 0, bent = 0;
+            for (int64_t k = 0; k < size; k++) {
+                int64_t at = k * width + lane;
+                double change = (double)step[at] - (double)point[at];
+                goal[at] = step[at];
+                along += gradient[at] * change;
+                bent += (double)moved[at] * change;
+                pulled += penalty[at] * (__builtin_fabs((double)step[at]) - __builtin_fabs((double)point[at]));
+            }
+            m.descent = along + pulled;
+            m.fall = m.sparse ? -(m.descent + 0.5 * bent) : -0.5 * along;
+            m.length = 1;
+            m.retries = 0;
+        }
+    }
+
+    /// The least of the models with l1: ``step`` becomes the point, ``moved`` the curvature times the way to it. Lanes without
+    /// l1 keep the ``step`` that they have if ``others``.
+    void minimise(bool others) {
+        auto mine = zero<V>() < mask_of(&Model::sparse);
+        for (int64_t k = 0; k < size; k++) {
+            V from = load(point + k * width);
+            store(step + k * width, others ? select(mine, from, load(step + k * width)) : from);
+        }
+        auto open = mine & (zero<V>() < mask_of(&Model::accepted));
+        V total = zero<V>();
+        for (int round = 0; round < stage.model_rounds && any(open); round++) {
+            V gain = zero<V>(), flips = zero<V>();
+            for (int64_t k = 0; k < size; k++) descend(k, open, gain, flips);
+            total += gain;
+            open = open & !(gain <= all<V>(stage.model_share) * total);
+            if (round) solve_face(open & (flips <= zero<V>()));
+        }
+    }
+
+    V pen(int64_t k) const {
+        N lane[width];
+        for (int i = 0; i < width; i++) lane[i] = (N)penalty[k * width + i];
+        return load(lane);
+    }
+
+    /// One coordinate to the least of its parabola plus penalty.
+    template <class Mask> void descend(int64_t k, Mask open, V &gain, V &flips) {
+        V bend = load(hessian + (triangle(k) + k) * width), now = load(step + k * width);
+        V free = now - (load(slope + k * width) + load(moved + k * width)) / bend, threshold = pen(k) / bend;
+        V next = larger(free - threshold, zero<V>()) + smaller(free + threshold, zero<V>());
+        V change = select(open, next - now, zero<V>());
+        if (!any(zero<V>() < size_of(change))) return;
+        next = select(open, next, now);
+        store(step + k * width, next);
+        gain += all<V>(0.5) * bend * change * change;
+        auto same = (zero<V>() < now * next);
+        flips += select(same | (threshold <= zero<V>()), zero<V>(), all<V>(1));
+        bend_by(k, change);
+    }
+    static V size_of(V a) { return grouplearn::size(a); }
+
+    /// moved += hessian's column ``k`` times ``change``.
+    void bend_by(int64_t k, V change) {
+        const N *line = hessian + triangle(k) * width;
+        for (int64_t i = 0; i <= k; i++) store(moved + i * width, fma(load(line + i * width), change, load(moved + i * width)));
+        for (int64_t i = k + 1; i < size; i++)
+            store(moved + i * width, fma(load(hessian + (triangle(i) + k) * width), change, load(moved + i * width)));
+    }
+
+    /// Newton's step on the weights that are not zero, for the lanes whose signs it keeps.
+    template <class Mask> void solve_face(Mask open) {
+        if (!any(open)) return;
+        N *right = trial; // free until the next trial point
+        V one = all<V>(1);
+        for (int64_t k = 0; k < size; k++) {
+            V at = load(step + k * width), pull = pen(k);
+            auto free = (zero<V>() < size_of(at)) | (pull <= zero<V>());
+            V sign = select(at < zero<V>(), minus(one), one);
+            V want = load(slope + k * width) + load(moved + k * width) + pull * sign;
+            store(right + k * width, select(free, minus(want), zero<V>()));
+            for (int64_t i = 0; i <= k; i++) {
+                V other = load(step + i * width);
+                auto both = free & ((zero<V>() < size_of(other)) | (pen(i) <= zero<V>()));
+                store(face + (triangle(k) + i) * width, select(both, load(hessian + (triangle(k) + i) * width), i == k ? one : zero<V>()));
+            }
+        }
+        factor<V>(face, size, all<V>(1e-14));
+        solve<V>(face, size, right);
+        for (int64_t k = 0; k < size; k++) {
+            V at = load(step + k * width), then = at + load(right + k * width);
+            open = open & ((zero<V>() < at * then) | (pen(k) <= zero<V>()) | ((at <= zero<V>()) & (zero<V>() <= at)));
+        }
+        if (!any(open)) return;
+        for (int64_t k = 0; k < size; k++) {
+            V change = select(open, load(right + k * width), zero<V>());
+            store(step + k * width, load(step + k * width) + change);
+            bend_by(k, change);
+        }
+    }
+
+    /// End what is finished; where nothing says more, models go to the end of their steps or to a part of it.
+    bool go_on() {
+        bool some = false;
+        for (int lane = 0; lane < width; lane++) {
+            Model &m = model[lane];
+            if (m.active && m.accepted) {
+                double bound = stage.tolerance * call.tolerance[config + lane] * __builtin_fabs(m.value);
+                if (m.fall <= bound || !(m.descent < 0)) {
+                    m.converged = true;
+                    m.active = false;
+                }
+            }
+            if (m.passes >= call.limit) m.active = false;
+            some = some || m.active;
+            for (int64_t k = 0; k < size; k++) {
+                int64_t at = k * width + lane;
+                N from = point[at], to = goal[at];
+                trial[at] = m.failed ? 0 : !m.active ? from : m.length == 1 ? to : (N)(from + m.length * ((double)to - (double)from));
+            }
+        }
+        return some;
+    }
+
+    /// Every how many rows second derivatives are taken from in the given iteration.
+    int64_t stride_at(int64_t iteration) const {
+        int64_t wanted = sampled_per_parameter * size;
+        if (wanted < fewest_sampled) wanted = fewest_sampled;
+        for (int64_t later = iteration; later >= 8; later -= 6) wanted *= 4;
+        return group.rows / wanted > 1 ? group.rows / wanted : 1;
+    }
+
+    /// Train the active lanes from ``trial`` on; ``inherits``: ``chol`` holds a factor. 0, or why it could not.
+    int train(bool inherits, Watch watch) {
+        for (int64_t iteration = 0;; iteration++) {
+            if (!choose(stride_at(iteration))) return 2;
+            evaluate();
+            if (judge(iteration == 0)) {
+                bool inherited = inherits && iteration < 2, needed = !inherited;
+                for (int lane = 0; lane < width; lane++) needed = needed || (model[lane].accepted && !model[lane].trusted);
+                if (needed) {
+                    differentiate();
+                    factorise(!inherited);
+                }
+                aim();
+            }
+            if (!go_on()) return 0;
+            if (watch(0)) return 1;
+        }
+    }
+};
+
+/// Let a batch in double precision go on with what lanes of one in single precision found.
+void hand_on(Batch<F> &from, Batch<D> &to, int offset) {
+    for (int lane = 0; lane < to.lanes; lane++) {
+        const Model &was = from.model[offset + lane];
+        Model &now = to.model[lane];
+        now.passes = was.passes;
+        now.trusted = was.trusted && !was.failed;
+        now.uncounted = was.passes == 0 || was.passes >= to.call.limit;
+        if (was.failed) continue;
+        for (int64_t k = 0; k < to.size; k++) {
+            int64_t at = k * Lanes<F>::count + offset + lane;
+            to.trial[k * Lanes<D>::count + lane] = was.converged && was.passes < to.call.limit ? from.goal[at] : from.point[at];
+        }
+    }
+    int64_t lower = triangle(to.size);
+    for (int64_t at = 0; at < lower; at++) {
+        F both = load(from.chol + at * Lanes<F>::count);
+        store(to.chol + at * Lanes<D>::count, offset ? high(both) : low(both));
+    }
+}
+
+/// Write the models of a finished batch, on the features as written.
+void write(const Batch<D> &batch, const Call &call, const Group &group) {
+    for (int lane = 0; lane < batch.lanes; lane++) {
+        const Model &m = batch.model[lane];
+        int64_t trial = group.number * call.configs + batch.config + lane;
+        call.value[trial] = m.failed ? (double)NAN : m.value * group.scale;
+        call.passes[trial] = m.passes > 0 ? m.passes : 1;
+        if (m.passes == 0) call.curve[trial] = call.value[trial];
+        call.converged[trial] = !m.failed && (m.converged || m.passes < call.limit);
+        for (int64_t c = 0; c < call.outputs; c++) {
+            const double *point = batch.point + c * batch.p * Lanes<D>::count + lane;
+            double *weights = call.weights + (trial * call.outputs + c) * call.columns;
+            double shift = 0;
+            for (int64_t j = 0; j < call.columns; j++) {
+                weights[j] = m.failed ? (double)NAN : point[j * Lanes<D>::count] * group.inverse[j];
+                shift += weights[j] * group.mean[j];
+            }
+            double intercept = call.fit_intercept && !m.failed ? point[call.columns * Lanes<D>::count] : 0;
+            call.intercept[trial * call.outputs + c] = call.fit_intercept ? intercept - shift : 0;
+        }
+    }
+}
+
+/// What of a group is no number: its models are not.
+void write_nothing(const Call &call, const Group &group) {
+    for (int64_t c = 0; c < call.configs; c++) {
+        int64_t trial = group.number * call.configs + c;
+        call.value[trial] = (double)NAN;
+        call.curve[trial] = (double)NAN;
+        call.passes[trial] = 1;
+        call.converged[trial] = 0;
+        for (int64_t k = 0; k < call.outputs * call.columns; k++) call.weights[trial * call.outputs * call.columns + k] = (double)NAN;
+        for (int64_t k = 0; k < call.outputs; k++) call.intercept[trial * call.outputs + k] = (double)NAN;
+    }
+}
+
+int solve_group(const Call &call, const Group &group, Batch<F> &coarse, Batch<D> &fine, Watch watch) {
+    bool single = call.loss != Loss::poisson; // large counts need double precision from the first step on
+    for (int64_t first = 0; first < call.configs; first += Lanes<F>::count) {
+        if (single) {
+            coarse.begin(first);
+            if (int stopped = coarse.train(false, watch)) return stopped;
+        }
+        for (int offset = 0; offset < Lanes<F>::count && first + offset < call.configs; offset += Lanes<D>::count) {
+            fine.begin(first + offset);
+            if (single) hand_on(coarse, fine, offset);
+            if (int stopped = fine.train(single, watch)) return stopped;
+            write(fine, call, group);
+            int64_t passes = 0;
+            for (int lane = 0; lane < fine.lanes; lane++) passes += fine.model[lane].passes;
+            if (watch(passes)) return 1;
+        }
+    }
+    return 0;
+}
+
+} // namespace
+} // namespace grouplearn
+
+using namespace grouplearn;
+
+/// Train every config on every group: 0 when done, 1 when ``watch`` said stop, 2 without memory.
+GROUPLEARN_ENTRY int solve_generalised_linear(const float *x_single, const double *x_double, int64_t columns, const double *label,
+                                              const double *weight, const int64_t *start, int64_t groups, int64_t loss, int64_t outputs,
+                                              int64_t fit_intercept, const double *l1, const double *l2, const double *tolerance,
+                                              int64_t configs, int64_t limit, double *weights, double *intercept, double *value,
+                                              int64_t *passes, uint8_t *converged, double *curve, Watch watch) {
+    Arithmetic arithmetic;
+    Call call = {x_single, x_double, columns,   label, weight, start,     groups, outputs, fit_intercept, configs,   limit,
+                 (Loss)loss, l1,     l2,        tolerance, weights, intercept, value,  passes,  converged,     curve};
+    Group group;
+    Batch<F> coarse(call, group, single_stage);
+    Batch<D> fine(call, group, double_stage);
+    if (!coarse.reserve() || !fine.reserve()) return 2;
+    for (int64_t number = 0; number < groups; number++) {
+        group.number = number;
+        group.first = start[number];
+        group.rows = start[number + 1] - start[number];
+        if (!group.reserve(call, group.rows)) return 2;
+        if (!look_at(call, group)) {
+            write_nothing(call, group);
+            continue;
+        }
+        if (int stopped = solve_group(call, group, coarse, fine, watch)) return stopped;
+    }
+    return 0;
+}

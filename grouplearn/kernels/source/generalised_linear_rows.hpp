@@ -1,0 +1,199 @@
+// One pass over rows for up to a lane's count of generalised linear models: objective, gradient and curvature of the loss.
+//
+// Rows are standardised, z = (x − mean)·inverse, with a column of ones last for the intercept. Lanes are models: their
+// weights (outputs · p) have one model per lane, so that each number of a row is read once for all of them. Sums over rows
+// run from the first row to the last: in the lanes' precision within a tile, in double precision across tiles.
+#pragma once
+#include "elementary.hpp"
+#include "memory.hpp"
+
+namespace grouplearn {
+
+enum class Loss { logistic = 0, softmax = 1, poisson = 2 };
+
+/// Rows taken together: their scores are independent chains of operations. It decides speed, not bits.
+#if defined(GROUPLEARN_AVX512) || defined(GROUPLEARN_NEON)
+constexpr int rows_abreast = 8;
+#else
+constexpr int rows_abreast = 4;
+#endif
+
+template <class V> using Number = typename Lanes<V>::Number;
+
+/// Standardised rows with what the loss asks of each; ``constant`` is what the loss adds whatever the score.
+template <class V> struct Tile {
+    const Number<V> *z;
+    const double *label, *weight, *constant;
+    int64_t rows, first; // how many, and the number of the first in its group
+};
+
+/// What a pass adds up over a tile; ``curvature`` keeps the second derivatives of every ``stride``-th row of the group.
+template <class V> struct Sums {
+    V loss;
+    Number<V> *gradient, *curvature;
+    int64_t stride;
+};
+
+/// The sign by which a score becomes minus the margin keeps all digits of a small derivative, which p − y would not.
+struct Logistic {
+    static constexpr bool with_constant = false;
+    template <class V> static void at(V score, double label, V &loss, V &slope, V &bend) {
+        V sign = all<V>(label > 0.5 ? -1 : 1), one = all<V>(1);
+        V m = sign * score, e = exponential(minus(size(m))), inverse = one / (one + e);
+        loss = log_of_one_plus(e) + larger(m, zero<V>());
+        slope = sign * select(m < zero<V>(), e * inverse, inverse);
+        bend = e * inverse * inverse;
+    }
+};
+
+/// Half the deviance, e^score − y·score + (y·log y − y).
+struct Poisson {
+    static constexpr bool with_constant = true;
+    template <class V> static void at(V score, double label, V &loss, V &slope, V &bend) {
+        V mean = exponential(score), y = all<V>(label);
+        loss = fnma(y, score, mean);
+        slope = mean - y;
+        bend = mean;
+    }
+};
+
+template <class V, int abreast, class Kind>
+inline void pass_rows(const Tile<V> &tile, int64_t row, int64_t p, const Number<V> *weights, Sums<V> &sums) {
+    constexpr int width = Lanes<V>::count;
+    const Number<V> *z = tile.z + row * p;
+    V score[abreast];
+    for (int i = 0; i < abreast; i++) score[i] = zero<V>();
+    for (int64_t k = 0; k < p; k++) {
+        V weight = load(weights + k * width);
+        for (int i = 0; i < abreast; i++) score[i] = fma(all(z[i * p + k]), weight, score[i]);
+    }
+    for (int i = 0; i < abreast; i++) {
+        V loss, slope, bend, weight = all<V>(tile.weight[row + i]);
+        Kind::at(score[i], tile.label[row + i], loss, slope, bend);
+        if (Kind::with_constant) loss += all<V>(tile.constant[row + i]);
+        sums.loss = fma(weight, loss, sums.loss);
+        score[i] = weight * slope;
+        int64_t number = tile.first + row + i;
+        if (number % sums.stride == 0) store(sums.curvature + number / sums.stride * width, weight * bend);
+    }
+    for (int64_t k = 0; k < p; k++) {
+        V sum = load(sums.gradient + k * width);
+        for (int i = 0; i < abreast; i++) sum = fma(all(z[i * p + k]), score[i], sum);
+        store(sums.gradient + k * width, sum);
+    }
+}
+
+/// The softmax of ``outputs`` scores; ``score`` has room for them, per row.
+template <class V, int abreast>
+inline void pass_softmax(const Tile<V> &tile, int64_t row, int64_t p, int64_t outputs, const Number<V> *weights, Number<V> *score,
+                         Sums<V> &sums) {
+    constexpr int width = Lanes<V>::count;
+    const Number<V> *z = tile.z + row * p;
+    for (int64_t c = 0; c < outputs; c++) {
+        V value[abreast];
+        for (int i = 0; i < abreast; i++) value[i] = zero<V>();
+        for (int64_t k = 0; k < p; k++) {
+            V weight = load(weights + (c * p + k) * width);
+            for (int i = 0; i < abreast; i++) value[i] = fma(all(z[i * p + k]), weight, value[i]);
+        }
+        for (int i = 0; i < abreast; i++) store(score + (i * outputs + c) * width, value[i]);
+    }
+    for (int i = 0; i < abreast; i++) {
+        Number<V> *mine = score + i * outputs * width;
+        int64_t label = (int64_t)tile.label[row + i];
+        V most = load(mine), total = zero<V>(), weight = all<V>(tile.weight[row + i]);
+        for (int64_t c = 1; c < outputs; c++) most = larger(load(mine + c * width), most);
+        V own = load(mine + label * width) - most;
+        for (int64_t c = 0; c < outputs; c++) {
+            V e = exponential(load(mine + c * width) - most);
+            total += e;
+            store(mine + c * width, e);
+        }
+        V inverse = all<V>(1) / total;
+        sums.loss = fma(weight, logarithm(total) - own, sums.loss);
+        int64_t number = tile.first + row + i;
+        bool kept = number % sums.stride == 0;
+        Number<V> *bend = sums.curvature + number / sums.stride * (outputs * (outputs + 1) / 2) * width;
+        for (int64_t c = 0; c < outputs; c++) {
+            V share = load(mine + c * width) * inverse;
+            store(mine + c * width, share);
+            if (!kept) continue;
+            V weighted = weight * share;
+            for (int64_t other = 0; other < c; other++, bend += width)
+                store(bend, minus(weighted * load(mine + other * width)));
+            store(bend, weighted * (all<V>(1) - share));
+            bend += width;
+        }
+        for (int64_t c = 0; c < outputs; c++) {
+            V share = load(mine + c * width);
+            store(mine + c * width, weight * (c == label ? share - all<V>(1) : share));
+        }
+    }
+    for (int64_t c = 0; c < outputs; c++)
+        for (int64_t k = 0; k < p; k++) {
+            Number<V> *place = sums.gradient + (c * p + k) * width;
+            V sum = load(place);
+            for (int i = 0; i < abreast; i++) sum = fma(all(z[i * p + k]), load(score + (i * outputs + c) * width), sum);
+            store(place, sum);
+        }
+}
+
+/// Add a tile to ``sums``; ``score`` is scratch for rows_abreast · outputs lanes.
+template <class V>
+void pass_tile(Loss kind, const Tile<V> &tile, int64_t p, int64_t outputs, const Number<V> *weights, Number<V> *score, Sums<V> &sums) {
+    int64_t row = 0;
+    for (; row + rows_abreast <= tile.rows; row += rows_abreast) {
+        if (kind == Loss::logistic) pass_rows<V, rows_abreast, Logistic>(tile, row, p, weights, sums);
+        if (kind == Loss::poisson) pass_rows<V, rows_abreast, Poisson>(tile, row, p, weights, sums);
+        if (kind == Loss::softmax) pass_softmax<V, rows_abreast>(tile, row, p, outputs, weights, score, sums);
+    }
+    for (; row < tile.rows; row++) {
+        if (kind == Loss::logistic) pass_rows<V, 1, Logistic>(tile, row, p, weights, sums);
+        if (kind == Loss::poisson) pass_rows<V, 1, Poisson>(tile, row, p, weights, sums);
+        if (kind == Loss::softmax) pass_softmax<V, 1>(tile, row, p, outputs, weights, score, sums);
+    }
+}
+
+template <class V, int abreast>
+inline void add_curvature(const Number<V> *z, const Number<V> *curvature, int64_t apart, int64_t p, Number<V> *hessian, int64_t above,
+                          int64_t left) {
+    constexpr int width = Lanes<V>::count;
+    V bend[abreast];
+    for (int i = 0; i < abreast; i++) bend[i] = load(curvature + i * apart * width);
+    for (int64_t a = 0; a < p; a++) {
+        V scaled[abreast];
+        for (int i = 0; i < abreast; i++) scaled[i] = all(z[i * p + a]) * bend[i];
+        Number<V> *line = hessian + ((above + a) * (above + a + 1) / 2 + left) * width;
+        for (int64_t b = 0; b <= a; b++) {
+            V sum = load(line + b * width);
+            for (int i = 0; i < abreast; i++) sum = fma(all(z[i * p + b]), scaled[i], sum);
+            store(line + b * width, sum);
+        }
+    }
+}
+
+/// Σ curvature·z·z' over standardised rows: the lower triangle of the Hessian (outputs·p)², outputs outermost.
+template <class V>
+void sum_curvature(const Number<V> *z, int64_t rows, int64_t p, int64_t outputs, const Number<V> *curvature, Number<V> *hessian) {
+    constexpr int width = Lanes<V>::count;
+    int64_t apart = outputs * (outputs + 1) / 2, size = outputs * p;
+    memset(hessian, 0, (size_t)(size * (size + 1) / 2 * width) * sizeof(Number<V>));
+    int64_t pair = 0;
+    for (int64_t above = 0; above < outputs; above++)
+        for (int64_t left = 0; left <= above; left++, pair++) {
+            int64_t row = 0;
+            for (; row + rows_abreast <= rows; row += rows_abreast)
+                add_curvature<V, rows_abreast>(z + row * p, curvature + (row * apart + pair) * width, apart, p, hessian, above * p, left * p);
+            for (; row < rows; row++)
+                add_curvature<V, 1>(z + row * p, curvature + (row * apart + pair) * width, apart, p, hessian, above * p, left * p);
+            if (left == above) continue;
+            for (int64_t a = 0; a < p; a++)
+                for (int64_t b = 0; b < a; b++) {
+                    int64_t from = (above * p + a) * (above * p + a + 1) / 2 + left * p + b;
+                    int64_t to = (above * p + b) * (above * p + b + 1) / 2 + left * p + a;
+                    store(hessian + to * width, load(hessian + from * width));
+                }
+        }
+}
+
+} // namespace grouplearn

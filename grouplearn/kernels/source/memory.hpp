@@ -1,0 +1,33 @@
+// Scratch memory of a kernel: aligned, freed when it goes out of scope, and asked whether it is there.
+#pragma once
+#include <cstdint>
+#include <cstdlib>
+
+namespace grouplearn {
+
+template <class T> class Scratch {
+  public:
+    Scratch() = default;
+    ~Scratch() { free(memory); }
+    Scratch(const Scratch &) = delete;
+    Scratch &operator=(const Scratch &) = delete;
+
+    /// Have room for ``count`` elements, whose values are unknown; false where there is no memory.
+    bool reserve(int64_t count) {
+        if (count <= room) return true;
+        free(memory);
+        room = 0;
+        size_t bytes = ((size_t)count * sizeof(T) + 63) / 64 * 64;
+        memory = (T *)aligned_alloc(64, bytes);
+        if (memory) room = count;
+        return memory != nullptr;
+    }
+    void clear(int64_t count) { memset((void *)memory, 0, (size_t)count * sizeof(T)); }
+    operator T *() const { return memory; }
+
+  private:
+    T *memory = nullptr;
+    int64_t room = 0;
+};
+
+} // namespace grouplearn
