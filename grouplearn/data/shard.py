@@ -185,32 +185,48 @@ class StoredShard(_Blocks):
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """Rows of several small groups, padded to one length: ``x`` (G, n, d), ``y`` and ``weight`` (G, n).
+    """Rows of several groups, one group after the other: ``x`` (n, d) in C order, ``y`` and ``weight`` (n,).
 
-    Padding has weight 0, so that it adds nothing to any sum.
+    Group g has the rows ``start[g]`` to ``start[g + 1]`` (half-open), perhaps none; ``start`` is (G + 1,).
     """
 
     x: FloatArray
     y: FloatArray
     weight: FloatArray
+    start: RowNumbers
 
     @property
     def n_groups(self) -> int:
         """Number of groups."""
-        return int(self.y.shape[0])
+        return int(self.start.size) - 1
+
+    @property
+    def sizes(self) -> RowNumbers:
+        """Rows of each group, (G,)."""
+        return np.diff(self.start)
 
     def take(self, groups: npt.NDArray[np.bool_]) -> Stack:
         """Return the chosen groups (G,)."""
-        return Stack(self.x[groups], self.y[groups], self.weight[groups])
+        if groups.all():
+            return self
+        sizes = self.sizes
+        rows = np.repeat(groups, sizes)
+        return Stack(self.x[rows], self.y[rows], self.weight[rows], starts(sizes[groups]))
+
+    def where(self, rows: npt.NDArray[np.bool_]) -> Stack:
+        """Return the chosen rows (n,) of every group."""
+        if rows.all():
+            return self
+        before = np.concatenate([[0], np.cumsum(rows)])
+        return Stack(self.x[rows], self.y[rows], self.weight[rows], before[self.start])
 
     @classmethod
     def of(cls, shards: Sequence[Shard]) -> Stack:
-        """Pad dense shards of equal width."""
-        longest = max(shard.n_rows for shard in shards)
-        x = np.zeros((len(shards), longest, shards[0].x.shape[1]))
-        y, weight = np.zeros((2, len(shards), longest))
-        for number, shard in enumerate(shards):
-            x[number, : shard.n_rows] = shard.x
-            y[number, : shard.n_rows] = shard.y
-            weight[number, : shard.n_rows] = shard.weight
-        return cls(x, y, weight)
+        """Return dense shards of equal width as groups."""
+        x, y, weight = (np.concatenate([getattr(each, name) for each in shards]) for name in ("x", "y", "weight"))
+        return cls(x, y, weight, starts([shard.n_rows for shard in shards]))
+
+
+def starts(sizes: npt.ArrayLike) -> RowNumbers:
+    """Return where groups of ``sizes`` (G,) begin and the last one ends, (G + 1,)."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])

@@ -14,6 +14,7 @@ import safetensors.numpy
 
 from grouplearn.data.shard import Matrix, Shard, Stack
 from grouplearn.data.tensors import NotTensors, named_tensors
+from grouplearn.learners.padded import Padded
 from grouplearn.learners.requirement import Requirement
 
 FloatArray = npt.NDArray[np.float64]
@@ -253,11 +254,11 @@ class AlgebraicLearner(Learner, Protocol):
     """Learns from sums over rows: an epoch is ``step(state, merge(accumulate(block) for each block))``."""
 
     def gathers(self, problem: Problem, configs: Sequence[Config]) -> bool:
-        """Whether small groups may train together: then ``accumulate`` takes a Stack, whose every group has these
+        """Whether small groups may train together: then ``accumulate`` takes a Padded, whose every group has these
         configs, and the rows of the state are (group, config), groups outermost."""
         ...
 
-    def accumulate(self, problem: Problem, configs: Sequence[Config], state: State, block: Shard | Stack) -> Tensors:
+    def accumulate(self, problem: Problem, configs: Sequence[Config], state: State, block: Shard | Padded) -> Tensors:
         """Return the sums of one block that the next step needs."""
         ...
 
@@ -305,8 +306,8 @@ class StackLearner(AlgebraicLearner, Protocol):
     ) -> Solved:
         """Return the models of ``configs`` for each group of ``stack``.
 
-        ``problem`` is that of one group; all have equal (n_features, n_classes). Rows with weight 0 are padding. A model
-        does not depend on the other groups beyond rounding. ``report(n)`` is told of n further epochs, a model's epoch
+        ``problem`` is that of one group; all have equal (n_features, n_classes). A model does not
+        depend on the other groups beyond rounding. ``report(n)`` is told of n further epochs, a model's epoch
         counting one. Raises Interrupted soon after ``cancelled()`` became true, and ValueError for labels that the
         learner cannot take.
         """

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.data.shard import Stack
 from grouplearn.learners.base import AlgebraicLearner, Config, Interrupted, Problem, Solved
 from grouplearn.learners.lanes import Watch
+from grouplearn.learners.padded import Padded
 
 
-def solve(learner: AlgebraicLearner, problem: Problem, configs: Sequence[Config], stack: Stack, watch: Watch) -> Solved:
+def solve(
+    learner: AlgebraicLearner, problem: Problem, configs: Sequence[Config], stack: Padded, watch: Watch
+) -> Solved:
     """Return the models of ``configs`` for each group, by ``accumulate`` and ``step`` on (group, config) rows."""
     shape = (stack.n_groups, len(configs))
     everyone = tuple(configs) * stack.n_groups
@@ -39,7 +41,7 @@ def solve(learner: AlgebraicLearner, problem: Problem, configs: Sequence[Config]
 
 
 def solve_alike(
-    learner: AlgebraicLearner, problem: Problem, configs: Sequence[Config], stack: Stack, watch: Watch
+    learner: AlgebraicLearner, problem: Problem, configs: Sequence[Config], stack: Padded, watch: Watch
 ) -> Solved:
     """Return the models of ``configs`` for each group, together if no group breaks the stack, else each alone.
 
@@ -52,7 +54,7 @@ def solve_alike(
             pass
     results = []
     for group in range(stack.n_groups):
-        alone = Stack(stack.x[[group]], stack.y[[group]], stack.weight[[group]])
+        alone = Padded(stack.x[[group]], stack.y[[group]], stack.weight[[group]])
         try:
             results.append(solve(learner, problem, configs, alone, watch))
         except ArithmeticError:

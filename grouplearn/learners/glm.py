@@ -15,10 +15,11 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.data.shard import FloatArray, Shard, Stack
+from grouplearn.data.shard import FloatArray, Shard
 from grouplearn.learners import block_pass, epochwise, lbfgs, linear_model, moments, packed
 from grouplearn.learners.base import AlgebraicLearner, Config, Problem, Solved, State, Tensors
 from grouplearn.learners.lanes import Watch
+from grouplearn.learners.padded import Padded
 from grouplearn.learners.row_loss import Kernel
 
 #: Up to this many parameters per config the first model of the objective has a full Hessian, from X'X.
@@ -68,7 +69,7 @@ class Family(Protocol):
         """Return the loss (n, c) and its derivative by the scores (n, c, K); ``predictor`` is overwritten."""
         ...
 
-    def packed(self, problem: Problem, stack: Stack, fit_intercept: bool) -> packed.Family:
+    def packed(self, problem: Problem, stack: Padded, fit_intercept: bool) -> packed.Family:
         """Return the same for the solver of stacks."""
         ...
 
@@ -85,7 +86,7 @@ def init(problem: Problem, configs: Sequence[Config]) -> State:
 
 
 def accumulate(
-    family: Family, problem: Problem, configs: Sequence[Config], state: State, block: Shard | Stack
+    family: Family, problem: Problem, configs: Sequence[Config], state: State, block: Shard | Padded
 ) -> Tensors:
     """Return the moments of one block in the first pass.
 
@@ -95,12 +96,12 @@ def accumulate(
     """
     if "point" not in state.tensors:
         targets = family.targets(problem, block.y)
-        if isinstance(block, Stack):
+        if isinstance(block, Padded):
             return moments.stack_moments(block.x, targets, block.weight)
         gram = n_parameters(problem, configs) <= DENSE_PARAMETERS
         return moments.block_moments(block.x, targets, block.weight, gram)
     active = np.flatnonzero(~state.done)
-    if isinstance(block, Stack):
+    if isinstance(block, Padded):
         return _stack_sums(family, problem, configs, state, block, active)
     frame = _Frame.of(problem, configs, state, active)
     trial = lbfgs.trial_points({name: state.tensors[name][active] for name in ("point", "target", "length")})
@@ -145,7 +146,7 @@ def solve(
     family: Family,
     problem: Problem,
     configs: Sequence[Config],
-    stack: Stack,
+    stack: Padded,
     watch: Watch,
 ) -> Solved:
     """Return the models of a stack: ``packed`` solves the configs that may train in one pack, with l1 or without, apart.
@@ -177,7 +178,7 @@ def _distinct(configs: Sequence[Config]) -> tuple[npt.NDArray[np.intp], npt.NDAr
     return np.unique(of, return_index=True)[1], of
 
 
-def _packed(family: Family, problem: Problem) -> Callable[[Stack, bool], packed.Family]:
+def _packed(family: Family, problem: Problem) -> Callable[[Padded, bool], packed.Family]:
     return lambda stack, fit_intercept: family.packed(problem, stack, fit_intercept)
 
 
@@ -246,7 +247,7 @@ def _stack_sums(
     problem: Problem,
     configs: Sequence[Config],
     state: State,
-    stack: Stack,
+    stack: Padded,
     active: npt.NDArray[np.intp],
 ) -> Tensors:
     """Return the sums of ``accumulate`` for a stack, in one batched product per direction over its unfinished groups."""

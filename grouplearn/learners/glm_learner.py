@@ -20,6 +20,7 @@ from grouplearn.learners.base import (
     Value,
 )
 from grouplearn.learners.lanes import Watch
+from grouplearn.learners.padded import Padded, padded
 from grouplearn.learners.requirement import Requirement
 
 
@@ -71,7 +72,7 @@ class GlmLearner:
         """Small groups train together while the solver keeps a full Hessian per config."""
         return glm.n_parameters(problem, configs) <= glm.DENSE_PARAMETERS
 
-    def accumulate(self, problem: Problem, configs: Sequence[Config], state: State, block: Shard | Stack) -> Tensors:
+    def accumulate(self, problem: Problem, configs: Sequence[Config], state: State, block: Shard | Padded) -> Tensors:
         """Return the moments of one block in the first pass, the sums of losses and gradients later; see ``glm``.
 
         Raises ValueError in the first pass for labels that the family cannot have.
@@ -98,7 +99,7 @@ class GlmLearner:
     ) -> Solved:
         """Return the models of every config on every group of a stack; see ``base.StackLearner``."""
         self.check_labels(stack.y, stack.weight)
-        return glm.solve(self, self.family, problem, configs, stack, Watch(report, cancelled))
+        return glm.solve(self, self.family, problem, configs, padded(stack), Watch(report, cancelled))
 
     def losses(self, state: State) -> FloatArray:
         """Return the objective per config at the accepted parameters."""

@@ -23,6 +23,7 @@ from grouplearn.learners.base import (
     Tensors,
     Value,
 )
+from grouplearn.learners.padded import padded
 from grouplearn.learners.quadratic import BoolArray
 from grouplearn.learners.requirement import Requirement
 
@@ -134,7 +135,8 @@ class LinearRegression:
         """Return the models of every config on every group of a stack; see ``base.StackLearner``."""
         if cancelled():
             raise Interrupted
-        sums = moments.stack_moments(stack.x, stack.y[:, :, None], stack.weight)
+        rows = padded(stack)
+        sums = moments.stack_moments(rows.x, rows.y[:, :, None], rows.weight)
         solved = self.solve_moments(problem, configs, sums)
         solved.loss[self.unclear(configs, sums, stack)] = np.nan
         report(stack.n_groups * len(configs))
@@ -143,7 +145,8 @@ class LinearRegression:
     def unclear(self, configs: Sequence[Config], sums: Tensors, stack: Stack) -> npt.NDArray[np.bool_]:
         """Return which groups have directions that only a pass over their rows can tell from none."""
         del configs  # a group's models must not depend on what else is in the pack
-        return factored.unclear(sums, stack.x, stack.weight)
+        rows = padded(stack)
+        return factored.unclear(sums, rows.x, rows.weight)
 
     def solve_moments(self, problem: Problem, configs: Sequence[Config], sums: Tensors) -> Solved:
         """Return the models from moments with any leading axes; see ``base.MomentsLearner``."""

@@ -7,10 +7,11 @@ from typing import ClassVar
 import numpy as np
 import scipy.special
 
-from grouplearn.data.shard import FloatArray, Stack
+from grouplearn.data.shard import FloatArray
 from grouplearn.learners import glm, log_loss, packed
 from grouplearn.learners.base import Problem, Task
 from grouplearn.learners.glm_learner import GlmLearner
+from grouplearn.learners.padded import Padded
 from grouplearn.learners.row_loss import Binary, Kernel, Multinomial
 
 #: Class shares are kept this far from 0 and 1 where they set the starting point.
@@ -60,7 +61,7 @@ class _LogLoss:
         """Return the log-loss (n, c) and p − y (n, c, k)."""
         return log_loss.by_row(Task.BINARY if predictor.shape[2] == 1 else Task.MULTICLASS, predictor, y)
 
-    def packed(self, problem: Problem, stack: Stack, fit_intercept: bool) -> packed.Family:
+    def packed(self, problem: Problem, stack: Padded, fit_intercept: bool) -> packed.Family:
         """Return the same for the solver of stacks."""
         label = self.targets(problem, stack.y).swapaxes(1, 2)
         observed = (label @ stack.weight[:, :, None])[:, :, 0] / stack.weight.sum(axis=1)[:, None]

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.data.shard import FloatArray, Stack
+from grouplearn.data.shard import FloatArray
 from grouplearn.learners import epochwise, lanes, moments, newton, proximal
 from grouplearn.learners.base import AlgebraicLearner, Config, Problem, Solved
+from grouplearn.learners.padded import Padded
 from grouplearn.learners.row_loss import Kernel, Rows
 
 Array = npt.NDArray[Any]
@@ -91,7 +92,7 @@ class Rotated:
     size: FloatArray
 
 
-def rotate(stack: Stack, fit_intercept: bool) -> tuple[Rotated, BoolArray]:
+def rotate(stack: Padded, fit_intercept: bool) -> tuple[Rotated, BoolArray]:
     """Return the stack in the solver's coordinates, and for which groups these are accurate (G,)."""
     total = stack.weight.sum(axis=1)
     centre = (stack.weight[:, None, :] @ stack.x)[:, 0, :] / total[:, None]
@@ -141,9 +142,9 @@ def solve_safely(
     learner: AlgebraicLearner,
     problem: Problem,
     configs: Sequence[Config],
-    stack: Stack,
+    stack: Padded,
     settings: Settings,
-    family: Callable[[Stack, bool], Family],
+    family: Callable[[Padded, bool], Family],
     watch: lanes.Watch,
 ) -> Solved:
     """Return the models of every group; where columns differ too much in scale for a rotation, on columns of unit spread."""
@@ -156,7 +157,7 @@ def solve_safely(
         odd = np.flatnonzero(~safe)
         if not odd.size:
             return solved
-        rest = Stack(stack.x[odd], stack.y[odd], stack.weight[odd])
+        rest = Padded(stack.x[odd], stack.y[odd], stack.weight[odd])
         others = _scaled(learner, problem, configs, rest, settings, family, watch)
     place = np.arange(stack.n_groups)
     place[odd] = stack.n_groups + np.arange(odd.size)
@@ -167,9 +168,9 @@ def _scaled(
     learner: AlgebraicLearner,
     problem: Problem,
     configs: Sequence[Config],
-    stack: Stack,
+    stack: Padded,
     settings: Settings,
-    family: Callable[[Stack, bool], Family],
+    family: Callable[[Padded, bool], Family],
     watch: lanes.Watch,
 ) -> Solved:
     """Return models on columns of unit spread: those with few parameters and rows by Hessians, the others epoch by epoch."""
@@ -181,12 +182,12 @@ def _scaled(
     parts = []
     for first in range(0, stack.n_groups, run):
         groups = slice(first, first + run)
-        part = Stack(stack.x[groups], stack.y[groups], stack.weight[groups])
+        part = Padded(stack.x[groups], stack.y[groups], stack.weight[groups])
         parts.append(solve_scaled(part, family(part, settings.fit_intercept), settings, watch))
     return epochwise.joined(parts)
 
 
-def solve_scaled(stack: Stack, family: Family, settings: Settings, watch: lanes.Watch) -> Solved:
+def solve_scaled(stack: Padded, family: Family, settings: Settings, watch: lanes.Watch) -> Solved:
     """Return the models of every group, with l1 or without, by proximal Newton steps on columns of unit spread."""
     total = stack.weight.sum(axis=1)
     centre = (stack.weight[:, None, :] @ stack.x)[:, 0, :] / total[:, None]
@@ -219,7 +220,7 @@ def solve_scaled(stack: Stack, family: Family, settings: Settings, watch: lanes.
     return _solved(mean, basis, outputs, record, settings.epochs)
 
 
-def solve(stack: Stack, rotated: Rotated, family: Family, settings: Settings, watch: lanes.Watch) -> Solved:
+def solve(stack: Padded, rotated: Rotated, family: Family, settings: Settings, watch: lanes.Watch) -> Solved:
     """Return the models of every config on every group of ``stack``; raises Interrupted between passes."""
     task = _task(stack, rotated, family, settings)
     order = np.argsort(-settings.l2, kind="stable")
@@ -230,7 +231,7 @@ def solve(stack: Stack, rotated: Rotated, family: Family, settings: Settings, wa
     return _solved(rotated.mean, rotated.basis, task.rows.outputs, record, settings.epochs)
 
 
-def _task(stack: Stack, rotated: Rotated, family: Family, settings: Settings) -> lanes.Task:
+def _task(stack: Padded, rotated: Rotated, family: Family, settings: Settings) -> lanes.Task:
     """Return what the lanes minimise; the rotated rows become its rows, with the signs that the kernel wants."""
     groups, outputs = family.start.shape
     x = _signed(rotated.x, stack, family)
@@ -254,7 +255,7 @@ def _task(stack: Stack, rotated: Rotated, family: Family, settings: Settings) ->
     )
 
 
-def _signed(x: FloatArray, stack: Stack, family: Family) -> FloatArray:
+def _signed(x: FloatArray, stack: Padded, family: Family) -> FloatArray:
     """Return ``x``, overwritten: padding becomes zero, and rows have the sign that a binary kernel wants."""
     real = stack.weight > 0
     sign = family.kernel.sign(family.label)

@@ -7,10 +7,11 @@ from typing import ClassVar
 import numpy as np
 import scipy.special
 
-from grouplearn.data.shard import FloatArray, Stack
+from grouplearn.data.shard import FloatArray
 from grouplearn.learners import glm, packed
 from grouplearn.learners.base import Problem, Task
 from grouplearn.learners.glm_learner import GlmLearner
+from grouplearn.learners.padded import Padded
 from grouplearn.learners.row_loss import Kernel, Poisson
 
 #: The mean label is kept above this where it sets the starting point.
@@ -59,7 +60,7 @@ class _HalfDeviance:
         score -= label
         return loss, predictor
 
-    def packed(self, problem: Problem, stack: Stack, fit_intercept: bool) -> packed.Family:
+    def packed(self, problem: Problem, stack: Padded, fit_intercept: bool) -> packed.Family:
         """Return the same for the solver of stacks; double precision, for large counts."""
         observed = ((stack.y * stack.weight).sum(axis=1) / stack.weight.sum(axis=1))[:, None]
         mean = self.start(problem, observed, fit_intercept)

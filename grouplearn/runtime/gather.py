@@ -21,6 +21,7 @@ from grouplearn.learners.base import (
     Solved,
     StackLearner,
 )
+from grouplearn.learners.padded import padded
 from grouplearn.learners.stack_metrics import first_alike, measure_stack
 from grouplearn.runtime.abreast import train_abreast
 from grouplearn.runtime.folds import solve_folds
@@ -157,7 +158,7 @@ class _Table:
         for place, group_facts in zip(stack.members, stack.facts, strict=True):
             self.facts[place] = group_facts
         if self.train:
-            self._measure(self.train, stack, Stack(stack.train.x, stack.train.y, stack.row_weight), solved)
+            self._measure(self.train, stack, replace(stack.train, weight=stack.row_weight), solved)
         if stack.valid is not None:
             self._measure(self.valid, stack, stack.valid, solved)
         self._draw(stack.members, solved)
@@ -177,8 +178,8 @@ class _Table:
 
     def add_folded(self, prepared: PreparedFolds, solved: Solved, valid: dict[str, FloatArray]) -> list[int]:
         """Take the models of all rows and the folds' mean metrics; return the places of groups that diverged."""
-        everything = prepared.everything
-        stack = PreparedStack(prepared.members, prepared.problem, everything, everything.weight, None, prepared.facts)
+        rows = prepared.rows
+        stack = PreparedStack(prepared.members, prepared.problem, rows, rows.weight, None, prepared.facts)
         broken = self.add(stack, solved)
         for name, values in valid.items():
             self.valid[name][np.array(prepared.members)] = values
@@ -199,8 +200,9 @@ class _Table:
     def _measure(self, into: dict[str, FloatArray], prepared: PreparedStack, rows: Stack, solved: Solved) -> None:
         problem = prepared.problem
         with np.errstate(all="ignore"):
-            scores = linear_model.stack_scores(self.job.trainer, problem.task, rows.x, solved)
-            found = measure_stack(problem, scores, rows.y, rows.weight, self.job.measured)
+            all_rows = padded(rows)
+            scores = linear_model.stack_scores(self.job.trainer, problem.task, all_rows.x, solved)
+            found = measure_stack(problem, scores, all_rows.y, all_rows.weight, self.job.measured)
         alike = first_alike(solved)
         for name, values in found.items():
             into[name][np.array(prepared.members)] = np.take_along_axis(values, alike, axis=1)

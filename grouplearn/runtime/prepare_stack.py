@@ -1,4 +1,4 @@
-"""From dataset rows to padded stacks: many small groups prepared at once, in array operations over all their rows."""
+"""From dataset rows to stacks: many small groups prepared at once, in array operations over all their rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from grouplearn.data import encoders
 from grouplearn.data.dataset import FloatArray, Group
 from grouplearn.data.encoders import FittedItem
-from grouplearn.data.shard import Stack
+from grouplearn.data.shard import Stack, starts
 from grouplearn.learners.base import Problem, Task
 from grouplearn.runtime.job import GroupFacts, Job
 from grouplearn.runtime.prepare import FINAL, GroupFailed, Prepared, prepare, problem_of
@@ -29,8 +29,8 @@ IntArray = npt.NDArray[np.intp]
 class PreparedStack:
     """Groups of one shape ready to train side by side; ``members`` are their places in the unit.
 
-    ``train`` is weighted with class weights, ``row_weight`` (G, n) without: what metrics are weighted by. A group without
-    held-out rows has weight 0 throughout ``valid``.
+    ``train`` is weighted with class weights, ``row_weight`` (n,) without: what metrics are weighted by. A group without
+    held-out rows has none in ``valid``.
     """
 
     members: tuple[int, ...]
@@ -47,7 +47,7 @@ class PreparedStack:
             members=tuple(itertools.compress(self.members, kept)),
             problem=self.problem,
             train=self.train.take(chosen),
-            row_weight=self.row_weight[chosen],
+            row_weight=self.row_weight[np.repeat(chosen, self.train.sizes)],
             valid=None if self.valid is None else self.valid.take(chosen),
             facts=tuple(itertools.compress(self.facts, kept)),
         )
@@ -55,20 +55,14 @@ class PreparedStack:
 
 @dataclass(frozen=True, slots=True)
 class PreparedFolds:
-    """Groups of one shape, their rows one stack per fold: those that the fold holds out."""
+    """Groups of one shape and all their rows: ``fold`` (n,) is the one that holds a row out, of ``n_folds``."""
 
     members: tuple[int, ...]
     problem: Problem
-    parts: tuple[Stack, ...]
+    rows: Stack
+    fold: npt.NDArray[np.int16]
+    n_folds: int
     facts: tuple[GroupFacts, ...]
-
-    @property
-    def everything(self) -> Stack:
-        """All rows, fold by fold."""
-        x, y, weight = (
-            np.concatenate(each, axis=1) for each in zip(*((p.x, p.y, p.weight) for p in self.parts), strict=True)
-        )
-        return Stack(x, y, weight)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,23 +193,30 @@ class _Rows:
         fitted = _fitted(job)
         members = np.flatnonzero(chosen)
         facts = self._facts(job, fitted, members)
-        train, valid = self._cut(job, fitted, chosen, (~self.held_out, self.held_out))
+        rows = self._rows(job, fitted, chosen)
+        held_out = self._of_chosen(self.held_out, chosen)
+        train, valid = rows.where(~held_out), rows.where(held_out)
         return PreparedStack(
             members=tuple(members.tolist()),
             problem=self._problem(job, members, facts),
             train=train,
             row_weight=train.weight,
-            valid=valid if valid.weight.any() else None,
+            valid=valid if valid.y.size else None,
             facts=facts,
         )
 
     def folded(self, job: Job, chosen: BoolArray) -> PreparedFolds:
-        """Return the chosen groups as one stack per fold."""
-        fitted, split = _fitted(job), job.dataset.split[self.numbers]
-        members = np.flatnonzero(chosen)
+        """Return the chosen groups with all their rows and the folds of these."""
+        fitted, members = _fitted(job), np.flatnonzero(chosen)
         facts = self._facts(job, fitted, members)
-        parts = self._cut(job, fitted, chosen, [split == fold for fold in range(job.folds)])
-        return PreparedFolds(tuple(members.tolist()), self._problem(job, members, facts), tuple(parts), facts)
+        return PreparedFolds(
+            members=tuple(members.tolist()),
+            problem=self._problem(job, members, facts),
+            rows=self._rows(job, fitted, chosen),
+            fold=self._of_chosen(job.dataset.split[self.numbers], chosen),
+            n_folds=job.folds,
+            facts=facts,
+        )
 
     def lacks_a_fold(self, job: Job) -> BoolArray:
         """Return which groups (G,) have no row in some fold, or all of them in one."""
@@ -225,21 +226,15 @@ class _Rows:
         lacks: BoolArray = (counts == 0).any(axis=1)
         return lacks
 
-    def _cut(
-        self, job: Job, fitted: tuple[FittedItem, ...], chosen: BoolArray, parts: Sequence[BoolArray]
-    ) -> list[Stack]:
-        """Return the rows of each part of the chosen groups, padded."""
-        x = _design(job, self.numbers, fitted)
-        y, weight = job.dataset.y[self.numbers], job.dataset.weight[self.numbers]
-        place, n_groups = np.cumsum(chosen) - 1, int(chosen.sum())
-        stacks = []
-        for part in parts:
-            rows = part if chosen.all() else part & chosen[self.of]
-            if rows.all():
-                stacks.append(_padded(place[self.of], n_groups, x, y, weight))
-            else:
-                stacks.append(_padded(place[self.of[rows]], n_groups, x[rows], y[rows], weight[rows]))
-        return stacks
+    def _rows(self, job: Job, fitted: tuple[FittedItem, ...], chosen: BoolArray) -> Stack:
+        """Return all rows of the chosen groups."""
+        data, sizes = job.dataset, np.bincount(self.of, minlength=len(self.groups))
+        x, y, weight = _design(job, self.numbers, fitted), data.y[self.numbers], data.weight[self.numbers]
+        return Stack(x, y, weight, starts(sizes)).take(chosen)
+
+    def _of_chosen(self, values: npt.NDArray[Any], chosen: BoolArray) -> npt.NDArray[Any]:
+        """Return what there is one of per row, of the chosen groups' rows."""
+        return values if chosen.all() else values[chosen[self.of]]
 
     def _problem(self, job: Job, members: IntArray, facts: Sequence[GroupFacts]) -> Problem:
         return problem_of(job, self.groups[int(members[0])], job.trainer, facts[0])
@@ -266,16 +261,3 @@ def _design(job: Job, rows: npt.NDArray[np.int64] | slice, fitted: tuple[FittedI
     data = job.dataset
     width = sum(each.width for each in fitted)
     return np.asarray(encoders.encode(fitted, data.numeric[rows], data.codes[rows], data.dictionaries, width))
-
-
-def _padded(place: IntArray, n_groups: int, x: FloatArray, y: FloatArray, weight: FloatArray) -> Stack:
-    """Return rows, whose groups' places ascend, as a stack."""
-    sizes = np.bincount(place, minlength=n_groups)
-    longest = int(sizes.max(initial=0))
-    if (sizes == longest).all():
-        shape = (n_groups, longest)
-        return Stack(x.reshape(*shape, x.shape[1]), y.reshape(shape), weight.reshape(shape))
-    within = np.arange(place.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    stack = Stack(np.zeros((n_groups, longest, x.shape[1])), *np.zeros((2, n_groups, longest)))
-    stack.x[place, within], stack.y[place, within], stack.weight[place, within] = x, y, weight
-    return stack

@@ -13,6 +13,7 @@ from grouplearn.learners import moments
 from grouplearn.learners.base import Interrupted, MomentsLearner, Problem, Solved, StackLearner, Task
 from grouplearn.learners.linear_regression import LinearRegression
 from grouplearn.learners.logistic_regression import LogisticRegression
+from grouplearn.learners.padded import Padded
 from grouplearn.learners.poisson_regression import PoissonRegression
 
 LOGISTIC, POISSON, LINEAR = LogisticRegression(), PoissonRegression(), LinearRegression()
@@ -247,7 +248,7 @@ def test_progress_is_reported_and_training_can_be_stopped():
         LOGISTIC.solve(BINARY, RIDGES, stack, seen.append, lambda: True)
 
 
-def rows_of_folds(n_groups: int, n_folds: int, n: int = 12) -> Stack:
+def rows_of_folds(n_groups: int, n_folds: int, n: int = 12) -> Padded:
     rng = np.random.default_rng(8)
     x = rng.normal(size=(n_groups * n_folds, n, 6)) * [1, 10, 1, 1, 100, 1] + 5
     x[: n_folds - 1, :, 2] = 7.0  # in the first group a column varies in its last fold alone
@@ -255,7 +256,7 @@ def rows_of_folds(n_groups: int, n_folds: int, n: int = 12) -> Stack:
     weight = rng.uniform(0.5, 2, size=y.shape)
     weight[:, -2:] = 0.0
     weight[-1] = 0.0  # a fold without rows
-    return Stack(x, y, weight)
+    return Padded(x, y, weight)
 
 
 def test_ridge_of_every_fold_comes_from_the_moments_of_one_pass():
@@ -321,7 +322,7 @@ def test_a_group_of_a_least_squares_stack_that_overflows_is_alone_in_it():
     rng = np.random.default_rng(6)
     x = rng.normal(size=(3, 20, 6))
     x[1, :, 2] *= 1e200
-    stack = Stack(x, rng.normal(size=(3, 20)), np.ones((3, 20)))
+    stack = Stack.of([Shard(each, rng.normal(size=20), np.ones(20)) for each in x])
     result = LINEAR.solve(Problem(Task.REGRESSION, 6), [{"l2": 1.0}, {"l1": 1.0}], stack, lambda _: None, lambda: False)
     assert np.isnan(result.loss[1]).all()
     assert np.isfinite(result.weights[[0, 2]]).all()

@@ -224,7 +224,8 @@ def one_group(stacks: tuple[PreparedStack, ...], group: int) -> object:
         if group in stack.members:
             at = stack.members.index(group)
             parts = [part for part in (stack.train, stack.valid) if part is not None]
-            rows = [(part.x[at][part.weight[at] > 0], part.y[at][part.weight[at] > 0]) for part in parts]
+            cuts = [slice(*part.start[at : at + 2]) for part in parts]
+            rows = [(part.x[cut], part.y[cut]) for part, cut in zip(parts, cuts, strict=True)]
             return stack.facts[at], [(x.tolist(), y.tolist()) for x, y in rows if y.size]
     return None
 
