@@ -34,6 +34,9 @@ from grouplearn.schedule.messages import Blocks, Step
 from grouplearn.schedule.operators import operator
 from grouplearn.schedule.partition import rows_in
 
+#: Seconds of work of which no operator saves what it takes to plan another one.
+_NOTHING_TO_GAIN = 0.02
+
 
 def planned(connection: duckdb.DuckDBPyConnection, judge: Judge, bound: BoundTrain) -> PhysicalPlan:
     """Return the physical plan of a bound statement: a new one, or that of the run that it repeats."""
@@ -68,7 +71,9 @@ def _candidates(
     *,
     every: bool,
 ) -> list[Candidate]:
-    """Return what is to be chosen from: group_task_parallel alone where no operator can be faster, or load rows less often."""
+    """Return what is to be chosen from: group_task_parallel alone where no operator can be faster, or load rows less often,
+    and where so little is to be done that none can save anything.
+    """
     first = "group_task_parallel"
     small = miniature(physical, workers)
 
@@ -81,7 +86,8 @@ def _candidates(
     whole = candidate(first)
     loads = sum(small.load_seconds(group) for group in {unit.group for unit in small.physical.units})
     least = (physical.serial_seconds + loads) / workers
-    if two_digits(whole.makespan) <= two_digits(least) and choosing.fits(physical, whole):
+    gains_nothing = whole.makespan - least <= _NOTHING_TO_GAIN or two_digits(whole.makespan) <= two_digits(least)
+    if gains_nothing and choosing.fits(physical, whole):
         return [whole]
     return [whole if name == first else candidate(name) for name in names]
 

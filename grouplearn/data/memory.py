@@ -33,15 +33,17 @@ def _physical() -> int:
 
 def _container_limits() -> list[int]:
     """Return the limits of the process's control groups; a group without one says ``max`` or a huge number."""
-    limits = [_physical()]
+    limits, groups = [_physical()], _groups_of_process()
     for controller, name in _LIMIT_FILES:
-        for group in ("", *_groups_of_process()):
+        for group in {"", groups.get(controller, "").strip("/")}:
             with suppress(OSError, ValueError):
-                limits.append(int((_CGROUPS / controller / group.strip("/") / name).read_text()))
+                limits.append(int((_CGROUPS / controller / group / name).read_text()))
     return limits
 
 
-def _groups_of_process() -> list[str]:
+def _groups_of_process() -> dict[str, str]:
+    """Return the control group of each controller; the one of the second version has the name ``""``."""
     with suppress(OSError):
-        return [line.split(":", 2)[2] for line in Path("/proc/self/cgroup").read_text().splitlines()]
-    return []
+        lines = (line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines())
+        return {name: group for _, names, group in lines for name in names.split(",")}
+    return {}

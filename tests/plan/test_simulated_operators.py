@@ -48,8 +48,14 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ],
 )
 def test_what_may_be_chosen_is_simulated(
-    con: grouplearn.Connection, simulated: list[str], learner: str, more: str, expected: list[str]
+    con: grouplearn.Connection,
+    simulated: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    learner: str,
+    more: str,
+    expected: list[str],
 ) -> None:
+    monkeypatch.setattr(planning, "_NOTHING_TO_GAIN", -1.0)  # as if the rows were many
     statement = TRAIN.format(learner=learner, more=more)
     con.execute(statement)
     assert simulated == expected
@@ -57,6 +63,17 @@ def test_what_may_be_chosen_is_simulated(
         simulated.clear()
         con.execute(f"{explain} {statement}")
         assert simulated == EVERY
+
+
+def test_where_there_is_little_to_do_one_operator_is_simulated_and_in_explain_all(
+    con: grouplearn.Connection, simulated: list[str]
+) -> None:
+    statement = TRAIN.format(learner="linear_regression", more="")
+    con.execute(statement)
+    assert simulated == ["group_task_parallel"]
+    simulated.clear()
+    con.execute(f"EXPLAIN {statement}")
+    assert simulated == EVERY
 
 
 @pytest.mark.parametrize(
