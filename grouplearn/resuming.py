@@ -337,7 +337,7 @@ def _row(run: Run, stored: bool) -> tuple[Any, ...]:
 
 def drop(statement: DropRun, database: str | None, judge: Judge) -> str:
     """Remove an unfinished run; raise where there is none of that id, or a process works on it."""
-    wanted, _ = judge.constant(statement.run)
+    wanted = judge.constant(statement.run)
     database = looked_in(database, judge, statement.run.span)
     found: list[Run | Unreadable] = [*durable.unreadable(database), *durable.runs(database)] if database else []
     known = {run.id: run for run in found}

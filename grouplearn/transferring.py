@@ -99,8 +99,9 @@ def _exists(statement: ImportModel, conflict: store.Conflict, judge: Judge) -> E
 
 
 def _path(judge: Judge, directory: Sql) -> Path:
-    value, kind = judge.constant(directory)
+    value = judge.constant(directory)
     if not isinstance(value, str):
+        kind = judge.describe("SELECT (", directory, ")")[0].type
         raise judge.error(f"a directory is a text, not a value of type {kind}", directory.span)
     if not value.strip():
         raise judge.error("the name of the directory is empty", directory.span)

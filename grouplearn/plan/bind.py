@@ -24,7 +24,7 @@ from grouplearn.parser.statements import (
 from grouplearn.plan import arrays, types
 from grouplearn.plan.bound import BoundKey, BoundTarget, BoundTrain, Holdout
 from grouplearn.plan.definition import HyperparameterColumn, KeyColumn
-from grouplearn.plan.expressions import Replay, columns_used, samples
+from grouplearn.plan.expressions import Replay, columns_used, read_ahead, samples
 from grouplearn.plan.features import BoundItem, FeatureBinder
 from grouplearn.plan.judge import Column, Judge
 from grouplearn.plan.options import RunOptions, bind_options, has_rounds
@@ -72,6 +72,7 @@ class _Binder:
         statement = self._statement
         options, fixed = bind_options(self._judge, self._learner, statement.options, self._settings)
         options = replace(options, within=bind_within(self._judge, statement.within))
+        read_ahead(self._judge, self._source, self._expressions(options))
         self._refuse_query_sample()
         columns = self._judge.describe("SELECT *", *self._source)
         volatility = Volatility(self._judge)
@@ -126,9 +127,17 @@ class _Binder:
             options=options,
         )
 
+    def _expressions(self, options: RunOptions) -> list[Sql]:
+        """Return the expressions over the rows of FROM, whatever they are."""
+        statement = self._statement
+        found = [argument for feature in statement.features or () for argument in feature.arguments]
+        found += [statement.target.expression] if statement.target else []
+        found += statement.group_by.keys if statement.group_by else ()
+        return [*found, options.weight] if options.weight else found
+
     def _refuse_query_sample(self) -> None:
         source = self._statement.source
-        if samples(self._judge.connection, source):
+        if samples(self._judge, source):
             hint = "Write FROM table TABLESAMPLE reservoir(10%) REPEATABLE (seed), or keep the sample in a table first."
             raise self._judge.error("USING SAMPLE is a clause of a whole query, not of FROM", source.span, hint)
 
@@ -219,7 +228,7 @@ class _Binder:
                 self._refuse_other_than_condition(predicate)
                 return Holdout("where", predicate=predicate)
             case ValidateSample(percent):
-                value, _ = self._judge.constant(percent)
+                value = self._judge.constant(percent)
                 if not isinstance(value, int | float | Decimal) or not 0 < value < 100:
                     raise self._judge.error(
                         f"VALIDATE SAMPLE takes more than 0% and less than 100%, got {sqltext.shown(value)}%",
@@ -227,7 +236,7 @@ class _Binder:
                     )
                 return Holdout("sample", share=float(value) / 100)
             case ValidateFolds(folds):
-                value, _ = self._judge.constant(folds)
+                value = self._judge.constant(folds)
                 if not isinstance(value, int) or not 2 <= value <= 1000:
                     raise self._judge.error(
                         f"VALIDATE FOLDS takes a whole number from 2 to 1000, got {sqltext.shown(value)}", folds.span
@@ -284,7 +293,7 @@ class _Binder:
             taken.append(self._statement.validation.predicate)
         if options.weight:
             taken.append(options.weight)
-        used = frozenset().union(*(columns_used(self._judge.connection, fragment, self._folded) for fragment in taken))
+        used = frozenset().union(*(columns_used(self._judge, fragment, self._folded) for fragment in taken))
         binder = FeatureBinder(self._judge, self._source, self._replay, self._learner, target.extract, used)
         if self._statement.features is not None:
             return binder.bind(self._statement.features)
@@ -339,7 +348,7 @@ class _Binder:
         keep = self._statement.keep
         if keep is None or keep.best is None:
             return None
-        value, _ = self._judge.constant(keep.best)
+        value = self._judge.constant(keep.best)
         if not isinstance(value, int) or value < 1:
             raise self._judge.error(
                 f"KEEP BEST takes a whole number of at least 1, got {sqltext.shown(value)}", keep.best.span

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import duckdb
-
 from grouplearn import sqltext
 from grouplearn.errors import Span
 from grouplearn.parser.statements import Sql
@@ -22,10 +20,19 @@ _PLACES = frozenset({"query_location", "query_location_length", "alias"})
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 
 
-def _parsed(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any] | None:
-    rows = connection.execute("SELECT json_serialize_sql(?)", [query]).fetchall()
-    tree: dict[str, Any] = json.loads(rows[0][0])
-    return None if tree["error"] else tree
+def read_ahead(judge: Judge, source: Sequence[str | Sql], expressions: Iterable[Sql]) -> None:
+    """Let DuckDB's parser read by one question what the functions here will ask about: each costs as much as all."""
+    froms = (_from(source[:2]), _from(source))
+    judge.read_ahead([*froms, *(_selected(fragment) for fragment in expressions)])
+
+
+def _selected(fragment: Sql) -> str:
+    return f"SELECT {fragment.text}"
+
+
+def _from(source: Sequence[str | Sql]) -> str:
+    """Return a query of a source, FROM and maybe WHERE, as text."""
+    return " ".join(("SELECT 1", *(piece if isinstance(piece, str) else f"{piece.text}\n" for piece in source)))
 
 
 def _nodes(node: Any) -> Iterator[dict[str, Any]]:
@@ -42,16 +49,16 @@ def _column_references(node: Any) -> Iterator[dict[str, Any]]:
     return (each for each in _nodes(node) if each.get("class") == "COLUMN_REF")
 
 
-def columns_used(connection: duckdb.DuckDBPyConnection, fragment: Sql, columns: frozenset[str]) -> frozenset[str]:
+def columns_used(judge: Judge, fragment: Sql, columns: frozenset[str]) -> frozenset[str]:
     """Return those of ``columns`` (folded to lower case) that the expression mentions, qualified or not."""
-    tree = _parsed(connection, f"SELECT {fragment.text}")
+    tree = judge.tree(_selected(fragment))
     parts = (part.casefold() for node in _column_references(tree) for part in node["column_names"])
     return frozenset(parts) & columns
 
 
-def first_column(connection: duckdb.DuckDBPyConnection, fragment: Sql) -> str | None:
+def first_column(judge: Judge, fragment: Sql) -> str | None:
     """Return a column that the expression mentions, as it is named there; None for an expression without any."""
-    node = next(_column_references(_parsed(connection, f"SELECT {fragment.text}")), None)
+    node = next(_column_references(judge.tree(_selected(fragment))), None)
     return None if node is None else ".".join(node["column_names"])
 
 
@@ -63,9 +70,9 @@ class Star:
     as_is: bool
 
 
-def star(connection: duckdb.DuckDBPyConnection, fragment: Sql) -> Star | None:
+def star(judge: Judge, fragment: Sql) -> Star | None:
     """Return the ``*``, ``t.*`` or ``COLUMNS(...)`` of an expression; one inside a subquery is none of ours."""
-    tree = _parsed(connection, f"SELECT {fragment.text}")
+    tree = judge.tree(_selected(fragment))
     if tree is None:
         return None
     [item] = tree["statements"][0]["node"]["select_list"] or [None]
@@ -76,32 +83,32 @@ def star(connection: duckdb.DuckDBPyConnection, fragment: Sql) -> Star | None:
     return Star(found["relation_name"], as_is=not changed)
 
 
-def looks_at_other_rows(connection: duckdb.DuckDBPyConnection, fragment: Sql) -> bool:
+def looks_at_other_rows(judge: Judge, fragment: Sql) -> bool:
     """Whether the expression has a window function; one inside a subquery is a matter of the subquery."""
-    tree = _parsed(connection, f"SELECT {fragment.text}")
+    tree = judge.tree(_selected(fragment))
     return tree is not None and any(node.get("class") == "WINDOW" for node in _outside_subqueries(tree))
 
 
-def samples(connection: duckdb.DuckDBPyConnection, source: Sql) -> bool:
+def samples(judge: Judge, source: Sql) -> bool:
     """Whether a FROM clause ends in ``USING SAMPLE``, which is a clause of a whole query."""
-    tree = _parsed(connection, f"SELECT 1 FROM {source.text}")
+    tree = judge.tree(_from(("FROM", source)))
     return tree is not None and tree["statements"][0]["node"].get("sample") is not None
 
 
-def calls(connection: duckdb.DuckDBPyConnection, fragment: Sql, name: str) -> bool:
+def calls(judge: Judge, fragment: Sql, name: str) -> bool:
     """Whether an expression or a FROM clause, in which the name stands before a bracket, calls that function."""
-    tree = _any_tree(connection, fragment)
+    tree = _any_tree(judge, fragment)
     return tree is None or any(str(node.get("function_name")).casefold() == name for node in _nodes(tree))
 
 
-def samples_anew(connection: duckdb.DuckDBPyConnection, fragment: Sql) -> bool:
+def samples_anew(judge: Judge, fragment: Sql) -> bool:
     """Whether an expression or a FROM clause samples rows without a seed."""
-    tree = _any_tree(connection, fragment)
+    tree = _any_tree(judge, fragment)
     return any((node.get("sample") or {}).get("repeatable") is False for node in _nodes(tree))
 
 
-def _any_tree(connection: duckdb.DuckDBPyConnection, fragment: Sql) -> dict[str, Any] | None:
-    return _parsed(connection, f"SELECT {fragment.text}") or _parsed(connection, f"SELECT 1 FROM {fragment.text}")
+def _any_tree(judge: Judge, fragment: Sql) -> dict[str, Any] | None:
+    return judge.tree(_selected(fragment)) or judge.tree(_from(("FROM", fragment)))
 
 
 def _outside_subqueries(node: Any) -> Iterator[dict[str, Any]]:
@@ -144,8 +151,7 @@ class Replay:
         self._source = tuple(source)
         self._columns = frozenset(column.name.casefold() for column in columns)
         # More than one column of a name has already got a number from DuckDB here: x, x_1.
-        text = " ".join(piece if isinstance(piece, str) else f"{piece.text}\n" for piece in self._source)
-        tree = _parsed(judge.connection, f"SELECT 1 {text}")
+        tree = judge.tree(_from(self._source))
         self._tables = _tables(tree["statements"][0]["node"]["from_table"]) if tree else frozenset()
         self._apart: set[str] = set()
 
@@ -153,7 +159,7 @@ class Replay:
         """Return the expression as it is replayed; raises BindError when its column cannot be told from another."""
         if _QUOTED.fullmatch(fragment.text):
             return fragment.text
-        tree = _parsed(self._judge.connection, f"SELECT {fragment.text}")
+        tree = self._judge.tree(_selected(fragment))
         if tree is None or not self._unqualify(tree["statements"][0]["node"]["select_list"], None, fragment.span):
             return fragment.text
         query = "SELECT json_deserialize_sql(?)"
@@ -162,7 +168,7 @@ class Replay:
 
     def meaning(self, fragment: Sql) -> Any:
         """Return what is equal for expressions that differ in brackets, quotes, case and names of tables alone."""
-        return _told(_parsed(self._judge.connection, f"SELECT {self.stored(fragment)}"))
+        return _told(self._judge.tree(f"SELECT {self.stored(fragment)}"))
 
     def refuse_ambiguous_among(self, names: Iterable[str], span: Span) -> None:
         """As ``refuse_ambiguous``, of many names by one question where none is ambiguous."""

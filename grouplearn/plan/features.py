@@ -125,7 +125,7 @@ class FeatureBinder:
         return tuple(self._items)
 
     def _scalars(self, feature: Feature, argument: Sql, columns: Sequence[Column]) -> list[_Scalar]:
-        several = star(self._judge.connection, argument) if _STARRED.search(argument.text) else None
+        several = star(self._judge, argument) if _STARRED.search(argument.text) else None
         if several and several.as_is:
             kept = [column for column in columns if column.name.casefold() not in self._used]
             if not kept:
@@ -201,13 +201,13 @@ class FeatureBinder:
                 raise self._judge.error(message, option.name.span, did_you_mean(name, allowed))
             if name in ("impute", "method"):
                 self._refuse_column(option.value)
-            value, _ = self._judge.constant(option.value)
+            value = self._judge.constant(option.value)
             values[name] = self._checked(name, value, option.value.span)
         return values
 
     def _refuse_column(self, fill: Sql) -> None:
         """Raise BindError for what replaces missing values and is not the same in every row."""
-        column = first_column(self._judge.connection, fill)
+        column = first_column(self._judge, fill)
         if column is None:
             return
         message = f"missing values are replaced by 'mean', 'median' or a number, and \"{column}\" is a column"

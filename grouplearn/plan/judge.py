@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import json
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, NoReturn
 
 import duckdb
@@ -19,6 +22,17 @@ Pieces = tuple[str | Sql, ...]
 
 _LOCATION = re.compile(r"\n\nLINE (\d+): (.*)\n( *)(\^+)", re.DOTALL)
 _NAME = re.compile(r'^Referenced \w+ "([^"]+)"')
+#: Constants that have the same value in Python, as DuckDB gives them.
+_PLAIN = re.compile(
+    r"(?P<integer>-?[0-9]{1,18})|(?P<decimal>-?[0-9]{1,9}\.[0-9]{1,9})|(?P<double>-?[0-9]{1,9}(?:\.[0-9]{1,9})?[eE]-?[0-9]{1,2})"
+    r"|'(?P<text>[^'\0]*)'"
+)
+_IN_PYTHON: dict[str, Callable[[str], Any]] = {
+    "integer": int,
+    "decimal": lambda text: Decimal(text) + 0,
+    "double": float,
+    "text": str,
+}
 _KIND = re.compile(r"^(\w+(?: \w+)?) Error: ")
 
 _OUT_OF_MEMORY = "DuckDB had not enough memory to read the rows, so nothing was trained"
@@ -43,6 +57,7 @@ class Judge:
         self.text = text
         #: What the statement may use outside of the database.
         self.outside = Outside(connection)
+        self._trees: dict[str, str] = {}
 
     def rows(self, *pieces: str | Sql) -> list[tuple[Any, ...]]:
         """Run the query and return its rows; a DuckDB error becomes a BindError with a caret in the user's text."""
@@ -82,10 +97,26 @@ class Judge:
         except duckdb.Error as error:
             return (), error
 
-    def constant(self, fragment: Sql) -> tuple[Any, str]:
-        """Return the value and DuckDB type of a constant expression."""
-        value, kind = self.rows("SELECT v, system.main.typeof(v) FROM (SELECT (", fragment, ") AS v)")[0]
-        return value, kind
+    def constant(self, fragment: Sql) -> Any:
+        """Return the value of a constant expression; of a plain number or text there is no need to ask."""
+        plain = _PLAIN.fullmatch(fragment.text.strip())
+        if plain is None or plain.lastgroup is None:
+            return self.rows("SELECT v FROM (SELECT (", fragment, ") AS v)")[0][0]
+        return _IN_PYTHON[plain.lastgroup](plain[plain.lastgroup])
+
+    def tree(self, query: str) -> dict[str, Any] | None:
+        """Return the tree that DuckDB's parser makes of a query, the caller's own; None where it is no SQL."""
+        if query not in self._trees:
+            self.read_ahead([query])
+        tree: dict[str, Any] = json.loads(self._trees[query])
+        return None if tree["error"] else tree
+
+    def read_ahead(self, queries: Sequence[str]) -> None:
+        """Ask the parser at once about all queries whose trees will be wanted."""
+        told = "SELECT system.main.json_serialize_sql(query) FROM (SELECT unnest(?::VARCHAR[]) AS query)"
+        distinct = list(dict.fromkeys(queries))
+        rows = self.connection.execute(told, [distinct]).fetchall()
+        self._trees.update(zip(distinct, (row[0] for row in rows), strict=True))
 
     def refuse(self, error: duckdb.Error, pieces: Pieces) -> NoReturn:
         """Raise ``error`` as ours, its caret moved from the assembled query to the user's statement."""

@@ -320,7 +320,7 @@ def has_rounds(learner: Learner) -> bool:
 
 def _checked(judge: Judge, name: str, fragment: Sql) -> Any:
     try:
-        value, _ = judge.constant(fragment)
+        value = judge.constant(fragment)
     except BindError as error:
         twice = _TWICE.match(error.message)
         if name != "class_weight" or twice is None:
@@ -336,7 +336,7 @@ def _checked(judge: Judge, name: str, fragment: Sql) -> Any:
 def bind_hyperparameter(judge: Judge, learner: Learner, name: Name, value: Sql, also: tuple[str, ...] = ()) -> Value:
     """Return the checked value of a hyperparameter given as a constant expression."""
     check_parameter(judge, learner, name, also)
-    constant, _ = judge.constant(value)
+    constant = judge.constant(value)
     return resolved(judge, learner, name, constant, value)
 
 

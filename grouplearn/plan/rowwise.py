@@ -32,7 +32,7 @@ def _fits_rows(judge: Judge, source: Sequence[str | Sql], fragments: Sequence[Sq
 def refuse_windows(judge: Judge, fragments: Sequence[Sql]) -> None:
     """Raise BindError at the first window function: a prediction sees one row, or some, never those it was trained on."""
     for fragment in fragments:
-        if "over" in fragment.text.casefold() and looks_at_other_rows(judge.connection, fragment):
+        if "over" in fragment.text.casefold() and looks_at_other_rows(judge, fragment):
             message = "a window function reads other rows, and a prediction has only its own"
             hint = "Compute it in FROM (SELECT *, lag(x) OVER (...) AS previous FROM ...), and predict from rows that have it."
             raise judge.error(message, fragment.span, hint)
@@ -41,7 +41,7 @@ def refuse_windows(judge: Judge, fragments: Sequence[Sql]) -> None:
 def refuse_places(judge: Judge, fragments: Sequence[Sql]) -> None:
     """Raise BindError at the first ``rowid``: the place of a row in a table says nothing about rows of another one."""
     for fragment in fragments:
-        if "rowid" in fragment.text.casefold() and columns_used(judge.connection, fragment, frozenset({"rowid"})):
+        if "rowid" in fragment.text.casefold() and columns_used(judge, fragment, frozenset({"rowid"})):
             message = "rowid is the place of a row in its table, which tells nothing about the rows to predict"
             hint = "Name a column for the order of rows where it matters: FROM (SELECT *, row_number() OVER (ORDER BY ...) ...)."
             raise judge.error(message, fragment.span, hint)

@@ -230,7 +230,7 @@ class SearchBinder:
 
     def _resolved(self, name: Name, value: Sql) -> Any:
         look()  # each value is a query
-        return resolved(self._judge, self._learner, name, self._judge.constant(value)[0], value)
+        return resolved(self._judge, self._learner, name, self._judge.constant(value), value)
 
     def _subquery_points(self, dimension: InList) -> tuple[tuple[Any, ...], ...]:
         query = dimension.subquery
@@ -290,7 +290,7 @@ def bind_within(judge: Judge, within: Within | None) -> float | None:
     """Return the seconds of a WITHIN clause."""
     if within is None:
         return None
-    value, _ = judge.constant(within.amount)
+    value = judge.constant(within.amount)
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not 0 < value < math.inf:
         raise judge.error(f"WITHIN takes a length of time above 0, got {sqltext.shown(value)}", within.amount.span)
     return float(value) * _SECONDS[within.unit.value]

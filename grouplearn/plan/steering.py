@@ -15,7 +15,7 @@ from grouplearn.search.procedures import SearchPlan
 
 def bind_trial(judge: Judge, number: Sql, trials: Mapping[int, Config]) -> int:
     """Return the number of a trial that there is."""
-    value, _ = judge.constant(number)
+    value = judge.constant(number)
     if isinstance(value, bool) or not isinstance(value, int) or value not in trials:
         shown = "NULL" if value is None else str(value)
         message = f"there is no trial {shown}; the trials are 0 to {max(trials, default=0)}"

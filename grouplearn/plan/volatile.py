@@ -33,12 +33,12 @@ class Volatility:
         """Raise BindError at the first volatile function or sample without a seed."""
         for fragment in fragments:
             for name in self._volatile(fragment.text):
-                if calls(self._judge.connection, fragment, name):
+                if calls(self._judge, fragment, name):
                     message = (
                         f"{name}() gives another value each time that it is read, and rows are read more than once"
                     )
                     raise self._judge.error(message, self._span(fragment, name), hint)
-            if "sample" in fragment.text.casefold() and samples_anew(self._judge.connection, fragment):
+            if "sample" in fragment.text.casefold() and samples_anew(self._judge, fragment):
                 message = (
                     "a sample without a seed has other rows each time that it is read, and rows are read more than once"
                 )
