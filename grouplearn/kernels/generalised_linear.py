@@ -79,7 +79,16 @@ def solve(
         np.empty((limit, *shape)),
     )
     pointer, number = ctypes.c_void_p, ctypes.c_int64
-    kinds = [*[pointer] * 2, number, *[pointer] * 3, *[number] * 4, *[pointer] * 3, *[number] * 2, *[pointer] * 6, WATCH]
+    kinds = [
+        *[pointer] * 2,
+        number,
+        *[pointer] * 3,
+        *[number] * 4,
+        *[pointer] * 3,
+        *[number] * 2,
+        *[pointer] * 6,
+        WATCH,
+    ]
     call = function("solve_generalised_linear", *kinds, returns=ctypes.c_int)
     single = x.dtype == np.float32
     with watching(report, cancelled) as watch:
@@ -106,3 +115,51 @@ def solve(
     curve = models.curve[: int(models.passes.max(initial=1))]
     curve[np.arange(len(curve))[:, None, None] >= models.passes] = np.nan
     return Models(models.weights, models.intercept, models.value, models.passes, models.converged, curve)
+
+
+def sums(
+    x: npt.NDArray[Any], label: FloatArray, weight: FloatArray, loss: Loss, weights: FloatArray, intercept: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return Σ weight·loss (M,), Σ weight·slope (M, K) and Σ weight·slope·x' (M, K, d) over the rows of ``x`` (n, d).
+
+    The models are ``weights`` (M, K, d) and ``intercept`` (M, K); the slope is the derivative of the loss by the score.
+    """
+    models, outputs, columns = weights.shape
+    losses, residual, product = np.empty(models), np.empty((models, outputs)), np.empty(weights.shape)
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    kinds = [*[pointer] * 2, *[number] * 2, *[pointer] * 2, *[number] * 3, *[pointer] * 5]
+    single = x.dtype == np.float32
+    outcome = function("sum_generalised_linear", *kinds, returns=ctypes.c_int)(
+        address(x) if single else None,
+        None if single else address(x),
+        len(x),
+        columns,
+        *(address(each) for each in (label, weight)),
+        _LOSSES.index(loss),
+        outputs,
+        models,
+        *(address(each) for each in (weights, intercept, losses, residual, product)),
+    )
+    if outcome:
+        raise MemoryError
+    return losses, residual, product
+
+
+def weigh_slopes(score: FloatArray, label: FloatArray, weight: FloatArray, loss: Loss) -> tuple[FloatArray, FloatArray]:
+    """Return Σ weight·loss (M,) and Σ weight·slope (M, K); ``score`` (n, M, K) becomes weight·slope per row."""
+    rows, models, outputs = score.shape
+    losses, residual = np.empty(models), np.empty((models, outputs))
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    kinds = [pointer, number, *[pointer] * 2, *[number] * 3, *[pointer] * 2]
+    outcome = function("weigh_slopes", *kinds, returns=ctypes.c_int)(
+        address(score),
+        rows,
+        *(address(each) for each in (label, weight)),
+        _LOSSES.index(loss),
+        outputs,
+        models,
+        *(address(each) for each in (losses, residual)),
+    )
+    if outcome:
+        raise MemoryError
+    return losses, residual

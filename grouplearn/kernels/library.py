@@ -89,7 +89,7 @@ def watching(report: Callable[[int], None], cancelled: Callable[[], bool]) -> It
     It asks often; ``cancelled`` is called at most every 20 ms. What either raises is raised where the context ends.
     """
     failure: list[BaseException] = []
-    last = time.monotonic()
+    last = float("-inf")
 
     def watch(finished: int) -> int:
         nonlocal last

@@ -14,7 +14,6 @@ import safetensors.numpy
 
 from grouplearn.data.shard import Matrix, Shard, Stack
 from grouplearn.data.tensors import NotTensors, named_tensors
-from grouplearn.learners.padded import Padded
 from grouplearn.learners.requirement import Requirement
 
 FloatArray = npt.NDArray[np.float64]
@@ -254,11 +253,10 @@ class AlgebraicLearner(Learner, Protocol):
     """Learns from sums over rows: an epoch is ``step(state, merge(accumulate(block) for each block))``."""
 
     def gathers(self, problem: Problem, configs: Sequence[Config]) -> bool:
-        """Whether small groups may train together: then ``accumulate`` takes a Padded, whose every group has these
-        configs, and the rows of the state are (group, config), groups outermost."""
+        """Whether small groups may train together, as a ``StackLearner`` does."""
         ...
 
-    def accumulate(self, problem: Problem, configs: Sequence[Config], state: State, block: Shard | Padded) -> Tensors:
+    def accumulate(self, problem: Problem, configs: Sequence[Config], state: State, block: Shard) -> Tensors:
         """Return the sums of one block that the next step needs."""
         ...
 

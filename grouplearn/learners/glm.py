@@ -9,18 +9,16 @@ the first Hessian, which is the variance of the label there times X'X.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.data.shard import FloatArray, Shard
-from grouplearn.learners import block_pass, epochwise, lbfgs, linear_model, moments, packed
-from grouplearn.learners.base import AlgebraicLearner, Config, Problem, Solved, State, Tensors
-from grouplearn.learners.lanes import Watch
-from grouplearn.learners.padded import Padded
-from grouplearn.learners.row_loss import Kernel
+from grouplearn.data.shard import FloatArray, Shard, Stack
+from grouplearn.kernels import generalised_linear as kernel
+from grouplearn.learners import lbfgs, linear_model, moments
+from grouplearn.learners.base import Config, Interrupted, Problem, Solved, State, Tensors
 
 #: Up to this many parameters per config the first model of the objective has a full Hessian, from X'X.
 DENSE_PARAMETERS = 256
@@ -41,8 +39,8 @@ _OPTIMISER = (
 class Family(Protocol):
     """What tells one generalised linear model from another; arrays may have leading axes."""
 
-    def kernel(self, problem: Problem) -> Kernel:
-        """Return the loss of rows; its labels are the first K targets."""
+    def loss(self, problem: Problem) -> kernel.Loss:
+        """Return the loss of rows, as the kernels name it."""
         ...
 
     def targets(self, problem: Problem, y: FloatArray) -> FloatArray:
@@ -65,14 +63,6 @@ class Family(Protocol):
         """Return the average loss where every row is predicted by ``mean``."""
         ...
 
-    def by_row(self, predictor: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the loss (n, c) and its derivative by the scores (n, c, K); ``predictor`` is overwritten."""
-        ...
-
-    def packed(self, problem: Problem, stack: Padded, fit_intercept: bool) -> packed.Family:
-        """Return the same for the solver of stacks."""
-        ...
-
 
 def init(problem: Problem, configs: Sequence[Config]) -> State:
     """Return zero weights and an unknown loss."""
@@ -85,40 +75,28 @@ def init(problem: Problem, configs: Sequence[Config]) -> State:
     return State(tensors, np.zeros(n, dtype=bool))
 
 
-def accumulate(
-    family: Family, problem: Problem, configs: Sequence[Config], state: State, block: Shard | Padded
-) -> Tensors:
+def accumulate(family: Family, problem: Problem, configs: Sequence[Config], state: State, block: Shard) -> Tensors:
     """Return the moments of one block in the first pass.
 
     Later, of the configs not done (a of them): ``loss`` (a,), ``residual`` Σw·r (a, k) and ``product`` Σw·r·x' (a, k, d)
-    with r the derivative of the loss by the score, at each config's trial point. The rows of a state that trains a stack
-    are (group, config), groups outermost.
+    with r the derivative of the loss by the score, at each config's trial point.
     """
     if "point" not in state.tensors:
-        targets = family.targets(problem, block.y)
-        if isinstance(block, Padded):
-            return moments.stack_moments(block.x, targets, block.weight)
         gram = n_parameters(problem, configs) <= DENSE_PARAMETERS
-        return moments.block_moments(block.x, targets, block.weight, gram)
+        return moments.block_moments(block.x, family.targets(problem, block.y), block.weight, gram)
     active = np.flatnonzero(~state.done)
-    if isinstance(block, Padded):
-        return _stack_sums(family, problem, configs, state, block, active)
     frame = _Frame.of(problem, configs, state, active)
     trial = lbfgs.trial_points({name: state.tensors[name][active] for name in ("point", "target", "length")})
-    weights, intercept = frame.as_written(trial)
-    if not isinstance(block.x, np.ndarray):
-        return _sparse_sums(family, block, weights, intercept)
-    labels = family.targets(problem, block.y)[:, : problem.n_outputs]
-    return block_pass.sums(family.kernel(problem), labels, block, weights, intercept)
-
-
-def _sparse_sums(family: Family, block: Shard, weights: FloatArray, intercept: FloatArray) -> Tensors:
-    with np.errstate(over="ignore", invalid="ignore"):
-        predictor = linear_model.linear_predictor(block.x, weights, intercept)
-        loss, residual = family.by_row(predictor, block.y)
-        residual *= block.weight[:, None, None]
-        product = np.asarray(block.x.T @ residual.reshape(block.n_rows, -1)).T.reshape(weights.shape)
-    return {"loss": block.weight @ loss, "residual": residual.sum(axis=0), "product": product}
+    weights, intercept, y, weight = map(np.ascontiguousarray, (*frame.as_written(trial), block.y, block.weight))
+    if isinstance(block.x, np.ndarray):
+        x = np.ascontiguousarray(block.x)
+        loss, residual, product = kernel.sums(x, y, weight, family.loss(problem), weights, intercept)
+    else:
+        with np.errstate(over="ignore", invalid="ignore"):
+            slopes = linear_model.linear_predictor(block.x, weights, intercept)
+            loss, residual = kernel.weigh_slopes(slopes, y, weight, family.loss(problem))
+            product = np.asarray(block.x.T @ slopes.reshape(block.n_rows, -1)).T.reshape(weights.shape)
+    return {"loss": loss, "residual": residual, "product": product}
 
 
 def merge(left: Tensors, right: Tensors) -> Tensors:
@@ -142,55 +120,69 @@ def step(family: Family, problem: Problem, configs: Sequence[Config], state: Sta
 
 
 def solve(
-    learner: AlgebraicLearner,
     family: Family,
     problem: Problem,
     configs: Sequence[Config],
-    stack: Padded,
-    watch: Watch,
+    stack: Stack,
+    report: Callable[[int], None],
+    cancelled: Callable[[], bool],
 ) -> Solved:
-    """Return the models of a stack: ``packed`` solves the configs that may train in one pack, with l1 or without, apart.
+    """Return the models of a stack; configs that the solver cannot tell apart (by learning_rate) are solved once.
 
-    Configs that differ in nothing that the solver looks at (in learning_rate) are solved once: their models are the same.
+    Raises Interrupted.
     """
-    smooth = linear_model.column(configs, linear_model.L1) == 0
-    alike: dict[tuple[object, ...], list[int]] = {}
-    for place, config in enumerate(configs):
-        alike.setdefault((bool(smooth[place]), *learner.pack_key(config)), []).append(place)
-    parts = []
-    for places in alike.values():
-        first, of = _distinct([configs[place] for place in places])
-        chosen = [configs[places[each]] for each in first]
-        settings, make = _settings(problem, chosen), _packed(family, problem)
-        solved = packed.solve_safely(learner, problem, chosen, stack, settings, make, watch)
-        parts.append(epochwise.of_configs(solved, of))
-    return epochwise.over_configs(parts, [np.array(places, np.intp) for places in alike.values()])
+    shape = (stack.n_groups, len(configs))
+    solved = Solved(
+        np.empty((*shape, problem.n_outputs, problem.n_features)),
+        np.empty((*shape, problem.n_outputs)),
+        np.empty(shape),
+        np.empty(shape, np.int64),
+        np.empty((0, *shape)),
+        np.empty(shape, np.bool_),
+    )
+    curve = solved.curve
+    with_intercept = linear_model.column(configs, linear_model.FIT_INTERCEPT)
+    for fit_intercept in np.unique(with_intercept):
+        places = np.flatnonzero(with_intercept == fit_intercept)
+        first, of = _distinct([configs[place] for place in places.tolist()])
+        chosen = [configs[place] for place in places[first].tolist()]
+        try:
+            models = kernel.solve(
+                stack.x,
+                stack.y,
+                stack.weight,
+                stack.start,
+                loss=family.loss(problem),
+                outputs=problem.n_outputs,
+                fit_intercept=bool(fit_intercept),
+                penalties=_penalties(chosen),
+                epochs=problem.epochs,
+                report=report,
+                cancelled=cancelled,
+            )
+        except kernel.Stopped:
+            raise Interrupted from None
+        solved.weights[:, places], solved.intercept[:, places] = models.weights[:, of], models.intercept[:, of]
+        solved.loss[:, places], solved.epochs[:, places] = models.value[:, of], models.passes[:, of]
+        solved.converged[:, places] = models.converged[:, of]
+        longer = max(0, len(models.curve) - len(curve))
+        curve = np.concatenate([curve, np.full((longer, *shape), np.nan)])
+        curve[: len(models.curve), :, places] = models.curve[:, :, of]
+    return replace(solved, curve=curve)
+
+
+def _penalties(configs: Sequence[Config]) -> kernel.Penalties:
+    columns = (linear_model.L1, linear_model.GLM_L2, linear_model.TOLERANCE)
+    return kernel.Penalties(*(linear_model.column(configs, each) for each in columns))
 
 
 def _distinct(configs: Sequence[Config]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Return the configs whose penalties or tolerance no config before has, and for every config which of these it is like."""
     known: dict[tuple[float, ...], int] = {}
-    columns = [
-        linear_model.column(configs, each) for each in (linear_model.L1, linear_model.GLM_L2, linear_model.TOLERANCE)
-    ]
-    values = [tuple(row) for row in np.stack(columns, axis=1).tolist()]
+    columns = _penalties(configs)
+    values = zip(columns.l1.tolist(), columns.l2.tolist(), columns.tolerance.tolist(), strict=True)
     of = np.array([known.setdefault(value, len(known)) for value in values], np.intp)
     return np.unique(of, return_index=True)[1], of
-
-
-def _packed(family: Family, problem: Problem) -> Callable[[Padded, bool], packed.Family]:
-    return lambda stack, fit_intercept: family.packed(problem, stack, fit_intercept)
-
-
-def _settings(problem: Problem, configs: Sequence[Config]) -> packed.Settings:
-    return packed.Settings(
-        l1=linear_model.column(configs, linear_model.L1),
-        l2=linear_model.column(configs, linear_model.GLM_L2),
-        tolerance=linear_model.column(configs, linear_model.TOLERANCE),
-        fit_intercept=has_intercept(configs),
-        epochs=problem.epochs,
-        history=int(linear_model.column(configs[:1], linear_model.HISTORY)[0]),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,42 +234,6 @@ def has_intercept(configs: Sequence[Config]) -> bool:
     return bool(linear_model.column(configs[:1], linear_model.FIT_INTERCEPT)[0])
 
 
-def _stack_sums(
-    family: Family,
-    problem: Problem,
-    configs: Sequence[Config],
-    state: State,
-    stack: Padded,
-    active: npt.NDArray[np.intp],
-) -> Tensors:
-    """Return the sums of ``accumulate`` for a stack, in one batched product per direction over its unfinished groups."""
-    per_group = len(configs) // stack.n_groups
-    groups = np.unique(active // per_group)
-    rows = (groups[:, None] * per_group + np.arange(per_group)).ravel()
-    frame = _Frame.of(problem, configs, state, rows)
-    trial = lbfgs.trial_points({name: state.tensors[name][rows] for name in ("point", "target", "length")})
-    weights, intercept = frame.as_written(trial)
-    x, y, weight = stack.x, stack.y, stack.weight
-    if groups.size < stack.n_groups:
-        x, y, weight = x[groups], y[groups], weight[groups]
-    n_groups, n_rows, outputs = groups.size, y.shape[1], problem.n_outputs
-    with np.errstate(over="ignore", invalid="ignore"):
-        predictor = x @ weights.reshape(n_groups, per_group * outputs, -1).transpose(0, 2, 1)
-        predictor += intercept.reshape(n_groups, 1, per_group * outputs)
-        flat = predictor.reshape(n_groups * n_rows, per_group, outputs)
-        loss, residual = family.by_row(flat, y.ravel())
-        # A trial point that overflows must not turn the padding's 0 · inf into NaN for the rows that are there.
-        padding = weight.ravel() == 0
-        loss[padding], residual[padding] = 0.0, 0.0
-        residual *= weight.reshape(-1, 1, 1)
-        losses = (weight[:, None, :] @ loss.reshape(n_groups, n_rows, per_group))[:, 0, :].ravel()
-        by_group = residual.reshape(n_groups, n_rows, per_group * outputs)
-        product = (by_group.transpose(0, 2, 1) @ x).reshape(rows.size, outputs, -1)
-        residuals = by_group.sum(axis=1).reshape(rows.size, outputs)
-    wanted = np.searchsorted(rows, active)
-    return {"loss": losses[wanted], "residual": residuals[wanted], "product": product[wanted]}
-
-
 def _first_step(family: Family, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors) -> State:
     """Set up the solver's coordinates and its starting point, where everything follows from the moments."""
     n_configs, with_intercept = len(configs), has_intercept(configs)
@@ -287,9 +243,8 @@ def _first_step(family: Family, problem: Problem, configs: Sequence[Config], sta
     varies = moments.inverse_spread(about["square"], about["mean"], about["total"]) > 0
 
     def by_config(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Repeat what is known of a group (or of each group of a stack) for each of its configs."""
-        whole = values if about["total"].ndim else values[None]
-        return np.repeat(whole, n_configs // len(whole), axis=0)
+        """Repeat what is known of the group for each of its configs."""
+        return np.repeat(values[None], n_configs, axis=0)
 
     shares, totals = by_config(share), by_config(about["total"])
     coupling = family.coupling(shares)

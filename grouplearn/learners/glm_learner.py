@@ -19,16 +19,14 @@ from grouplearn.learners.base import (
     Tensors,
     Value,
 )
-from grouplearn.learners.lanes import Watch
-from grouplearn.learners.padded import Padded, padded
 from grouplearn.learners.requirement import Requirement
 
 
 class GlmLearner:
     """Minimises Σ wᵢ·loss(yᵢ, xᵢ'w + b) + l1·‖w‖₁ + ½·l2·‖w‖² over (w, b), for the loss of its ``family``.
 
-    One epoch is one pass over the data, see ``glm``; the groups of a stack are solved together, see ``packed``. Penalties
-    and the reported weights are on the features as written.
+    One epoch is one pass over the data, see ``glm``; the groups of a stack are solved in one call of a kernel. Penalties and
+    the reported weights are on the features as written.
     """
 
     name: ClassVar[str]
@@ -72,7 +70,7 @@ class GlmLearner:
         """Small groups train together while the solver keeps a full Hessian per config."""
         return glm.n_parameters(problem, configs) <= glm.DENSE_PARAMETERS
 
-    def accumulate(self, problem: Problem, configs: Sequence[Config], state: State, block: Shard | Padded) -> Tensors:
+    def accumulate(self, problem: Problem, configs: Sequence[Config], state: State, block: Shard) -> Tensors:
         """Return the moments of one block in the first pass, the sums of losses and gradients later; see ``glm``.
 
         Raises ValueError in the first pass for labels that the family cannot have.
@@ -99,7 +97,7 @@ class GlmLearner:
     ) -> Solved:
         """Return the models of every config on every group of a stack; see ``base.StackLearner``."""
         self.check_labels(stack.y, stack.weight)
-        return glm.solve(self, self.family, problem, configs, padded(stack), Watch(report, cancelled))
+        return glm.solve(self.family, problem, configs, stack, report, cancelled)
 
     def losses(self, state: State) -> FloatArray:
         """Return the objective per config at the accepted parameters."""

@@ -8,11 +8,10 @@ import numpy as np
 import scipy.special
 
 from grouplearn.data.shard import FloatArray
-from grouplearn.learners import glm, log_loss, packed
+from grouplearn.kernels.generalised_linear import Loss
+from grouplearn.learners import glm
 from grouplearn.learners.base import Problem, Task
 from grouplearn.learners.glm_learner import GlmLearner
-from grouplearn.learners.padded import Padded
-from grouplearn.learners.row_loss import Binary, Kernel, Multinomial
 
 #: Class shares are kept this far from 0 and 1 where they set the starting point.
 _SMALLEST_SHARE = 1e-6
@@ -23,9 +22,9 @@ _COUPLING = 0.9999
 class _LogLoss:
     """The log-loss: sigmoid for one output, softmax for more."""
 
-    def kernel(self, problem: Problem) -> Kernel:
+    def loss(self, problem: Problem) -> Loss:
         """Return the loss of rows."""
-        return Binary() if problem.task is Task.BINARY else Multinomial()
+        return "logistic" if problem.task is Task.BINARY else "softmax"
 
     def targets(self, problem: Problem, y: FloatArray) -> FloatArray:
         """Return y (..., n) as one column (binary), or one 0/1 column per class: (..., n, k)."""
@@ -56,17 +55,6 @@ class _LogLoss:
         if mean.shape[-1] == 1:
             loss = loss - ((1.0 - observed) * np.log1p(-mean)).sum(axis=-1)
         return loss
-
-    def by_row(self, predictor: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the log-loss (n, c) and p − y (n, c, k)."""
-        return log_loss.by_row(Task.BINARY if predictor.shape[2] == 1 else Task.MULTICLASS, predictor, y)
-
-    def packed(self, problem: Problem, stack: Padded, fit_intercept: bool) -> packed.Family:
-        """Return the same for the solver of stacks."""
-        label = self.targets(problem, stack.y).swapaxes(1, 2)
-        observed = (label @ stack.weight[:, :, None])[:, :, 0] / stack.weight.sum(axis=1)[:, None]
-        mean = self.start(problem, observed, fit_intercept)
-        return packed.Family(self.kernel(problem), self.scores(mean), _covariance(mean, 1.0), label)
 
 
 def _covariance(share: FloatArray, coupled: float) -> FloatArray:

@@ -8,11 +8,10 @@ import numpy as np
 import scipy.special
 
 from grouplearn.data.shard import FloatArray
-from grouplearn.learners import glm, packed
+from grouplearn.kernels.generalised_linear import Loss
+from grouplearn.learners import glm
 from grouplearn.learners.base import Problem, Task
 from grouplearn.learners.glm_learner import GlmLearner
-from grouplearn.learners.padded import Padded
-from grouplearn.learners.row_loss import Kernel, Poisson
 
 #: The mean label is kept above this where it sets the starting point.
 _SMALLEST_MEAN = 1e-6
@@ -21,10 +20,10 @@ _SMALLEST_MEAN = 1e-6
 class _HalfDeviance:
     """Half the deviance of a Poisson label; the second target carries the part that no prediction changes."""
 
-    def kernel(self, problem: Problem) -> Kernel:
+    def loss(self, problem: Problem) -> Loss:
         """Return the loss of rows."""
         del problem
-        return Poisson()
+        return "poisson"
 
     def targets(self, problem: Problem, y: FloatArray) -> FloatArray:
         """Return y and y·log y − y, (..., n, 2)."""
@@ -50,23 +49,6 @@ class _HalfDeviance:
         """Return μ̄ − ȳ·log μ̄ + the average of y·log y − y."""
         loss: FloatArray = mean[..., 0] - observed[..., 0] * np.log(mean[..., 0]) + observed[..., 1]
         return loss
-
-    def by_row(self, predictor: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return half the deviance (n, c) and μ − y (n, c, 1)."""
-        score, label = predictor[:, :, 0], y[:, None]
-        loss = scipy.special.xlogy(label, label) - label - label * score
-        np.exp(predictor, out=predictor)
-        loss += score
-        score -= label
-        return loss, predictor
-
-    def packed(self, problem: Problem, stack: Padded, fit_intercept: bool) -> packed.Family:
-        """Return the same for the solver of stacks; double precision, for large counts."""
-        observed = ((stack.y * stack.weight).sum(axis=1) / stack.weight.sum(axis=1))[:, None]
-        mean = self.start(problem, observed, fit_intercept)
-        return packed.Family(
-            self.kernel(problem), self.scores(mean), self.coupling(mean), stack.y[:, None], single=False
-        )
 
 
 class PoissonRegression(GlmLearner):

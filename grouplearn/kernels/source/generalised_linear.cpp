@@ -102,17 +102,6 @@ void starting_scores(const Call &call, Group &group) {
     }
 }
 
-/// y·log y − y of every row.
-void constants(const Call &call, Group &group) {
-    double *constant = group.constant;
-    for (int64_t i = 0; i < group.rows; i++) constant[i] = call.label[group.first + i];
-    for (int64_t i = group.rows; i < group.rows + 8; i++) constant[i] = 1;
-    for (int64_t i = 0; i < group.rows; i += 8) {
-        D y = load(constant + i), positive = select(zero<D>() < y, y, all(1.0));
-        store(constant + i, y * logarithm(positive) - y);
-    }
-}
-
 /// Fill in what is known of a group; false where its sums overflow or nothing weighs anything.
 bool look_at(const Call &call, Group &group) {
     group.total = 0;
@@ -132,7 +121,7 @@ bool look_at(const Call &call, Group &group) {
         if (!call.fit_intercept) group.mean[j] = 0;
     }
     starting_scores(call, group);
-    if (call.loss == Loss::poisson) constants(call, group);
+    if (call.loss == Loss::poisson) count_constants(call.label + group.first, group.rows, group.constant);
     return true;
 }
 
@@ -379,6 +368,11 @@ template <class V> struct Batch {
             m.fall = m.sparse ? -(m.descent + 0.5 * bent) : -0.5 * along;
             m.length = 1;
             m.retries = 0;
+            if (std::isfinite(m.fall)) continue;
+            // No direction: where curvature has vanished there is nothing left to gain, or nothing that this precision tells.
+            m.fall = m.descent = 0;
+            m.trusted = false;
+            for (int64_t k = 0; k < size; k++) goal[k * width + lane] = point[k * width + lane];
         }
     }
 
@@ -489,7 +483,7 @@ template <class V> struct Batch {
     int64_t stride_at(int64_t iteration) const {
         int64_t wanted = sampled_per_parameter * size;
         if (wanted < fewest_sampled) wanted = fewest_sampled;
-        for (int64_t later = iteration; later >= 8; later -= 6) wanted *= 4;
+        for (int64_t later = iteration; later >= 8 && wanted < group.rows; later -= 6) wanted *= 4;
         return group.rows / wanted > 1 ? group.rows / wanted : 1;
     }
 

@@ -11,6 +11,15 @@ namespace grouplearn {
 
 enum class Loss { logistic = 0, softmax = 1, poisson = 2 };
 
+/// y·log y − y, what half the deviance of a count adds whatever the score; ``constant`` has room up to a multiple of 8.
+inline void count_constants(const double *label, int64_t rows, double *constant) {
+    for (int64_t i = 0; i < (rows + 7) / 8 * 8; i++) constant[i] = i < rows ? label[i] : 1;
+    for (int64_t i = 0; i < rows; i += 8) {
+        D y = load(constant + i), positive = select(zero<D>() < y, y, all(1.0));
+        store(constant + i, y * logarithm(positive) - y);
+    }
+}
+
 /// Rows taken together: their scores are independent chains of operations. It decides speed, not bits.
 #if defined(GROUPLEARN_AVX512) || defined(GROUPLEARN_NEON)
 constexpr int rows_abreast = 8;
@@ -27,7 +36,7 @@ template <class V> struct Tile {
     int64_t rows, first; // how many, and the number of the first in its group
 };
 
-/// What a pass adds up over a tile; ``curvature`` keeps the second derivatives of every ``stride``-th row of the group.
+/// What a pass adds up over a tile; ``curvature``, if any, keeps the second derivatives of every ``stride``-th row of the group.
 template <class V> struct Sums {
     V loss;
     Number<V> *gradient, *curvature;
@@ -74,13 +83,41 @@ inline void pass_rows(const Tile<V> &tile, int64_t row, int64_t p, const Number<
         sums.loss = fma(weight, loss, sums.loss);
         score[i] = weight * slope;
         int64_t number = tile.first + row + i;
-        if (number % sums.stride == 0) store(sums.curvature + number / sums.stride * width, weight * bend);
+        if (sums.curvature && number % sums.stride == 0) store(sums.curvature + number / sums.stride * width, weight * bend);
     }
     for (int64_t k = 0; k < p; k++) {
         V sum = load(sums.gradient + k * width);
         for (int i = 0; i < abreast; i++) sum = fma(all(z[i * p + k]), score[i], sum);
         store(sums.gradient + k * width, sum);
     }
+}
+
+/// The weighted log-loss of one row; ``score`` (outputs) becomes its weighted derivatives, ``bend``, if any, the second ones.
+template <class V> inline V softmax(int64_t outputs, int64_t label, V weight, Number<V> *score, Number<V> *bend) {
+    constexpr int width = Lanes<V>::count;
+    V most = load(score), total = zero<V>();
+    for (int64_t c = 1; c < outputs; c++) most = larger(load(score + c * width), most);
+    V own = load(score + label * width) - most;
+    for (int64_t c = 0; c < outputs; c++) {
+        V e = exponential(load(score + c * width) - most);
+        total += e;
+        store(score + c * width, e);
+    }
+    V inverse = all<V>(1) / total;
+    for (int64_t c = 0; c < outputs; c++) {
+        V share = load(score + c * width) * inverse;
+        store(score + c * width, share);
+        if (!bend) continue;
+        V weighted = weight * share;
+        for (int64_t other = 0; other < c; other++, bend += width) store(bend, minus(weighted * load(score + other * width)));
+        store(bend, weighted * (all<V>(1) - share));
+        bend += width;
+    }
+    for (int64_t c = 0; c < outputs; c++) {
+        V share = load(score + c * width);
+        store(score + c * width, weight * (c == label ? share - all<V>(1) : share));
+    }
+    return weight * (logarithm(total) - own);
 }
 
 /// The softmax of ``outputs`` scores; ``score`` has room for them, per row.
@@ -99,35 +136,10 @@ inline void pass_softmax(const Tile<V> &tile, int64_t row, int64_t p, int64_t ou
         for (int i = 0; i < abreast; i++) store(score + (i * outputs + c) * width, value[i]);
     }
     for (int i = 0; i < abreast; i++) {
-        Number<V> *mine = score + i * outputs * width;
-        int64_t label = (int64_t)tile.label[row + i];
-        V most = load(mine), total = zero<V>(), weight = all<V>(tile.weight[row + i]);
-        for (int64_t c = 1; c < outputs; c++) most = larger(load(mine + c * width), most);
-        V own = load(mine + label * width) - most;
-        for (int64_t c = 0; c < outputs; c++) {
-            V e = exponential(load(mine + c * width) - most);
-            total += e;
-            store(mine + c * width, e);
-        }
-        V inverse = all<V>(1) / total;
-        sums.loss = fma(weight, logarithm(total) - own, sums.loss);
-        int64_t number = tile.first + row + i;
-        bool kept = number % sums.stride == 0;
-        Number<V> *bend = sums.curvature + number / sums.stride * (outputs * (outputs + 1) / 2) * width;
-        for (int64_t c = 0; c < outputs; c++) {
-            V share = load(mine + c * width) * inverse;
-            store(mine + c * width, share);
-            if (!kept) continue;
-            V weighted = weight * share;
-            for (int64_t other = 0; other < c; other++, bend += width)
-                store(bend, minus(weighted * load(mine + other * width)));
-            store(bend, weighted * (all<V>(1) - share));
-            bend += width;
-        }
-        for (int64_t c = 0; c < outputs; c++) {
-            V share = load(mine + c * width);
-            store(mine + c * width, weight * (c == label ? share - all<V>(1) : share));
-        }
+        int64_t number = tile.first + row + i, apart = outputs * (outputs + 1) / 2;
+        bool kept = sums.curvature && number % sums.stride == 0;
+        Number<V> *bend = kept ? sums.curvature + number / sums.stride * apart * width : nullptr;
+        sums.loss += softmax<V>(outputs, (int64_t)tile.label[row + i], all<V>(tile.weight[row + i]), score + i * outputs * width, bend);
     }
     for (int64_t c = 0; c < outputs; c++)
         for (int64_t k = 0; k < p; k++) {
