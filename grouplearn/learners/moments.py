@@ -6,13 +6,12 @@ beside its spread keeps its digits.
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
 from grouplearn.data.shard import FloatArray, Matrix
+from grouplearn.kernels import moments as kernels
 from grouplearn.learners.base import Diverged, Tensors
 
 #: A column whose weighted variance is below this share of its squared mean is constant up to rounding.
@@ -28,12 +27,14 @@ def block_moments(x: Matrix, targets: FloatArray, weight: FloatArray, gram: bool
     ``total`` Σw, ``mean`` (d,), ``target_mean`` (t,), ``square`` Σw(x−x̄)² (d,), ``cross`` Σw(x−x̄)(t−t̄)' (d, t),
     ``target_gram`` (t, t) and, if ``gram``, ``gram`` Σw(x−x̄)(x−x̄)' (d, d).
     """
+    if not scipy.sparse.issparse(x):
+        found = kernels.of_rows(x, targets, weight, np.array([0, len(weight)]), gram=gram)
+        return {name: np.asarray(value[0]) for name, value in found.items()}
     total = weight.sum()
     mean = np.asarray(x.T @ weight) / total
     target_mean = targets.T @ weight / total
     centred_targets = targets - target_mean
-    moments = _sparse_moments if scipy.sparse.issparse(x) else _dense_moments
-    second = moments(x, mean, weight, centred_targets * weight[:, None], gram)
+    second = _sparse_moments(x, mean, weight, centred_targets * weight[:, None], gram)
     return {
         "total": np.asarray(total),
         "mean": mean,
@@ -41,18 +42,6 @@ def block_moments(x: Matrix, targets: FloatArray, weight: FloatArray, gram: bool
         "target_gram": (centred_targets * weight[:, None]).T @ centred_targets,
         **second,
     }
-
-
-def _dense_moments(
-    x: FloatArray, mean: FloatArray, weight: FloatArray, targets: FloatArray, gram: bool
-) -> dict[str, FloatArray]:
-    centred = x - mean
-    cross = centred.T @ targets
-    centred *= np.sqrt(weight)[:, None]
-    if not gram:
-        return {"cross": cross, "square": np.einsum("ij,ij->j", centred, centred)}
-    product = centred.T @ centred
-    return {"cross": cross, "square": product.diagonal().copy(), "gram": product}
 
 
 def _sparse_moments(
@@ -81,84 +70,26 @@ def _sparse_moments(
     return {"cross": cross, "square": squares, "gram": product}
 
 
-@_quiet
 def merge_moments(left: Tensors, right: Tensors) -> Tensors:
     """Return the moments of the rows of both."""
-    total = left["total"] + right["total"]
-    share = right["total"] / total
-    mean_shift = right["mean"] - left["mean"]
-    target_shift = right["target_mean"] - left["target_mean"]
-    merged = {
-        "total": total,
-        "mean": left["mean"] + mean_shift * share[..., None],
-        "target_mean": left["target_mean"] + target_shift * share[..., None],
-    }
-    between = _between(left["total"] * share, mean_shift, target_shift, gram="gram" in left)
-    return {**merged, **{name: left[name] + right[name] + value for name, value in between.items()}}
-
-
-def _between(harmonic: FloatArray, shift: FloatArray, target_shift: FloatArray, gram: bool) -> dict[str, FloatArray]:
-    """Return what two parts add to centred second moments beyond their own, because their means differ."""
-    scaled, scaled_target = harmonic[..., None] * shift, harmonic[..., None] * target_shift
-    return {
-        "square": scaled * shift,
-        "cross": _outer(scaled, target_shift),
-        "target_gram": _outer(scaled_target, target_shift),
-        **({"gram": _outer(scaled, shift)} if gram else {}),
-    }
+    return kernels.merged(left, right)
 
 
 def leave_one_out(folds: Tensors) -> Tensors:
     """Return moments (G, F + 1, ...) from those of the F folds (G, F, ...): all but fold f for each f, then all rows.
 
-    One pass over the rows thus serves every fold. The rest of a fold is what is before it merged with what is after it: the
-    sums of all less its own would keep no digits of a column that is far larger in that fold. A fold without rows has total 0.
+    One pass over the rows thus serves every fold. A fold without rows has total 0.
     """
-    n_folds = folds["total"].shape[1]
-    parts = [{name: value[:, fold] for name, value in folds.items()} for fold in range(n_folds)]
-    before = [*itertools.accumulate(parts, _merged_where)]
-    after = [*itertools.accumulate(reversed(parts), lambda later, part: _merged_where(part, later))][::-1]
-    between = [_merged_where(left, right) for left, right in zip(before, after[2:], strict=False)]
-    rest = [after[1], *between, before[-2]] if n_folds > 1 else []
-    return {name: np.stack([each[name] for each in (*rest, before[-1])], axis=1) for name in parts[0]}
+    return kernels.without_each(folds)
 
 
-def _merged_where(left: Tensors, right: Tensors) -> Tensors:
-    """Return the merged moments, where an empty side changes nothing."""
-    return _choose(left["total"] > 0, _choose(right["total"] > 0, merge_moments(left, right), left), right)
-
-
-def _choose(first: npt.NDArray[np.bool_], one: Tensors, other: Tensors) -> Tensors:
-    if first.all():
-        return one
-    return {
-        name: np.where(first.reshape(first.shape + (1,) * (one[name].ndim - first.ndim)), one[name], other[name])
-        for name in one
-    }
-
-
-@_quiet
 def stack_moments(x: FloatArray, targets: FloatArray, weight: FloatArray) -> Tensors:
-    """Return the moments of every group of a stack: x (G, n, d), targets (G, n, t), weight (G, n), 0 where padded.
+    """Return the moments of groups of equal length: x (G, n, d), targets (G, n, t), weight (G, n), 0 where padded.
 
     As ``block_moments`` with ``gram``, each tensor with the group as its first axis.
     """
-    total = weight.sum(axis=1)
-    mean = (weight[:, None, :] @ x)[:, 0, :] / total[:, None]
-    target_mean = (weight[:, None, :] @ targets)[:, 0, :] / total[:, None]
-    root = np.sqrt(weight)[:, :, None]
-    centred = (x - mean[:, None, :]) * root
-    centred_targets = (targets - target_mean[:, None, :]) * root
-    gram = centred.transpose(0, 2, 1) @ centred
-    return {
-        "total": total,
-        "mean": mean,
-        "target_mean": target_mean,
-        "target_gram": centred_targets.transpose(0, 2, 1) @ centred_targets,
-        "cross": centred.transpose(0, 2, 1) @ centred_targets,
-        "square": np.einsum("gii->gi", gram).copy(),
-        "gram": gram,
-    }
+    start = np.arange(len(x) + 1) * x.shape[1]
+    return kernels.of_rows(x.reshape(-1, x.shape[2]), targets.reshape(-1, targets.shape[2]), weight.reshape(-1), start)
 
 
 @_quiet

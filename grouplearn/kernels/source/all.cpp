@@ -2,4 +2,5 @@
 #include "functions.cpp"
 #include "generalised_linear.cpp"
 #include "generalised_linear_sums.cpp"
+#include "moments.cpp"
 #include "processor.cpp"

@@ -1,0 +1,154 @@
+// Small dense matrices in double precision: memory for them, products of columns, orthogonal directions, triangles.
+#pragma once
+#include "lanes.hpp"
+#include <cstdlib>
+
+namespace grouplearn {
+
+/// Zeros, aligned for lanes, freed at the end of the scope.
+class Numbers {
+  public:
+    explicit Numbers(int64_t count) {
+        size_t bytes = ((size_t)(count > 0 ? count : 1) * sizeof(double) + 63) / 64 * 64;
+        start = (double *)aligned_alloc(64, bytes);
+        if (!start) abort();
+        memset(start, 0, bytes);
+    }
+    ~Numbers() { free(start); }
+    Numbers(const Numbers &) = delete;
+    operator double *() { return start; }
+
+  private:
+    double *start;
+};
+
+/// The least multiple of 8 that is no less: the length of a column in lanes, padded with zeros.
+inline int64_t in_lanes(int64_t count) { return (count + 7) / 8 * 8; }
+
+/// Σ aᵢbᵢ of columns of a length in lanes: four sums of every fourth run of lanes.
+inline double dot(const double *a, const double *b, int64_t length) {
+    D sums[4] = {zero<D>(), zero<D>(), zero<D>(), zero<D>()};
+    int64_t i = 0;
+    for (; i + 32 <= length; i += 32)
+        for (int k = 0; k < 4; k++) sums[k] = fma(load(a + i + 8 * k), load(b + i + 8 * k), sums[k]);
+    for (int k = 0; i < length; i += 8, k++) sums[k] = fma(load(a + i), load(b + i), sums[k]);
+    return sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
+}
+
+/// y + factor·x in place of y.
+inline void add_multiple(double *y, double factor, const double *x, int64_t length) {
+    D f = all(factor);
+    for (int64_t i = 0; i < length; i += 8) store(y + i, fma(f, load(x + i), load(y + i)));
+}
+
+/// (a, b) turned: a·cosine − b·sine and a·sine + b·cosine.
+inline void turn(double *a, double *b, double cosine, double sine, int64_t length) {
+    D c = all(cosine), s = all(sine);
+    for (int64_t i = 0; i < length; i += 8) {
+        D x = load(a + i), y = load(b + i);
+        store(a + i, fnma(s, y, c * x));
+        store(b + i, fma(s, x, c * y));
+    }
+}
+
+/// One-sided Jacobi (Hestenes 1958; Demmel & Veselić 1992): turns the `count` columns (of `length` in lanes) until they are
+/// orthogonal, and those of `basis` (`basis_length` in lanes) with them. A column's length is then a singular value, and the
+/// column of the basis, where it was the identity, the direction of it; of a symmetric matrix an eigenvalue's size and vector.
+inline void orthogonalise(double *columns, int64_t length, double *basis, int64_t basis_length, int64_t count) {
+    constexpr double negligible = 1e-15;
+    for (int sweep = 0; sweep < 40; sweep++) {
+        bool turned = false;
+        for (int64_t p = 0; p < count - 1; p++) {
+            double *one = columns + p * length;
+            for (int64_t q = p + 1; q < count; q++) {
+                double *other = columns + q * length;
+                double product = dot(one, other, length), first = dot(one, one, length), second = dot(other, other, length);
+                if (!(__builtin_fabs(product) > negligible * __builtin_sqrt(first) * __builtin_sqrt(second))) continue;
+                double ratio = (second - first) / (2 * product);
+                double tangent = 1 / (__builtin_fabs(ratio) + __builtin_sqrt(__builtin_fma(ratio, ratio, 1)));
+                if (ratio < 0) tangent = -tangent;
+                if (tangent == 0) continue;
+                double cosine = 1 / __builtin_sqrt(__builtin_fma(tangent, tangent, 1));
+                turn(one, other, cosine, cosine * tangent, length);
+                turn(basis + p * basis_length, basis + q * basis_length, cosine, cosine * tangent, basis_length);
+                turned = true;
+            }
+        }
+        if (!turned) return;
+    }
+}
+
+/// Sets `basis` to the columns of the identity and turns `columns`; writes the lengths of these, and returns the largest.
+inline double directions(double *columns, int64_t length, double *basis, int64_t count, double *values) {
+    int64_t basis_length = in_lanes(count);
+    memset(basis, 0, count * basis_length * sizeof(double));
+    for (int64_t i = 0; i < count; i++) basis[i * basis_length + i] = 1;
+    orthogonalise(columns, length, basis, basis_length, count);
+    double largest = 0;
+    for (int64_t i = 0; i < count; i++) {
+        values[i] = __builtin_sqrt(dot(columns + i * length, columns + i * length, length));
+        if (values[i] > largest) largest = values[i];
+    }
+    return largest;
+}
+
+/// Solves Mv ≈ right by least squares, given M's `count` columns (overwritten): directions with no more than `tolerance` of the
+/// largest singular value say nothing. Of many solutions it takes that with the smallest weights, which are `scale`·v.
+/// `solution` and `weights` are in lanes. After it, `solution` is v.
+inline void smallest_solution(double *columns, int64_t length, int64_t count, const double *right, double tolerance,
+                              const double *scale, double *solution, double *weights) {
+    int64_t width = in_lanes(count);
+    Numbers basis(count * width), values(count), null(count * width), turned(count * width), lengths(count);
+    double largest = directions(columns, length, basis, count, values);
+    memset(solution, 0, width * sizeof(double));
+    int64_t lost = 0;
+    for (int64_t i = 0; i < count; i++) {
+        double value = values[i];
+        if (value > tolerance * largest)
+            add_multiple(solution, dot(columns + i * length, right, length) / value / value, basis + i * width, width);
+        else {
+            for (int64_t j = 0; j < count; j++) null[lost * width + j] = scale[j] * basis[i * width + j];
+            lost++;
+        }
+    }
+    memset(weights, 0, width * sizeof(double));
+    for (int64_t j = 0; j < count; j++) weights[j] = scale[j] * solution[j];
+    if (!lost) return;
+    // What the weights have in common with directions that say nothing is taken from them.
+    largest = directions(null, width, turned, lost, lengths);
+    for (int64_t i = 0; i < lost; i++) {
+        if (!(lengths[i] > 2.220446049250313e-16 * count * largest)) continue;
+        double *direction = null + i * width;
+        add_multiple(weights, -(dot(direction, weights, width) / lengths[i] / lengths[i]), direction, width);
+    }
+    for (int64_t j = 0; j < count; j++)
+        if (scale[j] > 0) solution[j] = weights[j] / scale[j];
+}
+
+/// Householder's QR of `count` columns (of `length` in lanes, overwritten); the triangle R goes to `triangle` (count, count) by
+/// rows, with zeros where there are fewer rows than columns.
+inline void triangle_of(double *columns, int64_t length, int64_t count, double *triangle) {
+    Numbers mirror(length);
+    memset(triangle, 0, count * count * sizeof(double));
+    for (int64_t i = 0; i < count && i < length; i++) {
+        double *column = columns + i * length;
+        int64_t from = i / 8 * 8;
+        memcpy(mirror + from, column + from, (length - from) * sizeof(double));
+        for (int64_t k = from; k < i; k++) mirror[k] = 0;
+        double norm = __builtin_sqrt(dot(mirror + from, mirror + from, length - from));
+        if (norm > 0) {
+            double diagonal = column[i] > 0 ? -norm : norm;
+            mirror[i] -= diagonal;
+            double square = dot(mirror + from, mirror + from, length - from);
+            for (int64_t j = i + 1; j < count; j++) {
+                double *other = columns + j * length;
+                double share = 2 * dot(mirror + from, other + from, length - from) / square;
+                add_multiple(other + from, -share, mirror + from, length - from);
+            }
+            column[i] = diagonal;
+        }
+        for (int64_t j = i; j < count; j++) triangle[i * count + j] = columns[j * length + i];
+    }
+}
+
+} // namespace grouplearn

@@ -1,0 +1,242 @@
+// The moments of groups of rows, and those of all rows but a fold's.
+//
+// Columns are in the lanes, and every sum over rows is that of runs of 128 rows, each added up in order.
+#include "entry.hpp"
+#include "moments.hpp"
+#include <vector>
+
+namespace grouplearn {
+namespace {
+
+constexpr int64_t RUN = 128;
+
+/// The rows that are summed: every one from `first` on, or those whose numbers are given.
+struct Chosen {
+    const int64_t *numbers;
+    int64_t first, count;
+    int64_t operator[](int64_t i) const { return numbers ? numbers[i] : first + i; }
+};
+
+/// Rows and what there is to sum over them: x (n, d), targets (n, t), weight (n).
+struct Table {
+    const double *x, *targets, *weight;
+    int64_t d, t;
+};
+
+/// A run of rows in lanes: `rows` (RUN, width), `targets` (t, RUN) and `weight` (RUN), zeros beyond what is there.
+struct Run {
+    int64_t width;
+    Numbers rows, targets, weight;
+    Run(int64_t d, int64_t t) : width(in_lanes(d)), rows(RUN * width), targets(t * RUN), weight(RUN) {}
+};
+
+int64_t fetch(Run &run, const Table &table, const Chosen &chosen, int64_t from) {
+    int64_t count = chosen.count - from < RUN ? chosen.count - from : RUN;
+    for (int64_t i = 0; i < RUN; i++) {
+        bool there = i < count;
+        int64_t row = there ? chosen[from + i] : 0;
+        run.weight[i] = there ? table.weight[row] : 0;
+        if (there) memcpy(run.rows + i * run.width, table.x + row * table.d, table.d * sizeof(double));
+        for (int64_t k = 0; k < table.t; k++) run.targets[k * RUN + i] = there ? table.targets[row * table.t + k] : 0;
+    }
+    return count;
+}
+
+/// Adds Σ factorᵢ·rowᵢ of a run, for `blocks` blocks of eight columns from one on, to `sums`.
+template <int blocks>
+void add_rows(double *sums, const double *factor, const double *rows, int64_t width, int64_t count) {
+    D part[blocks];
+    for (int b = 0; b < blocks; b++) part[b] = zero<D>();
+    for (int64_t i = 0; i < count; i++) {
+        D f = all(factor[i]);
+        for (int b = 0; b < blocks; b++) part[b] = fma(f, load(rows + i * width + 8 * b), part[b]);
+    }
+    for (int b = 0; b < blocks; b++) store(sums + 8 * b, load(sums + 8 * b) + part[b]);
+}
+
+void add_all_rows(double *sums, const double *factor, const Run &run, int64_t count) {
+    const double *rows = const_cast<Run &>(run).rows;
+    int64_t column = 0;
+    for (; column + 32 <= run.width; column += 32) add_rows<4>(sums + column, factor, rows + column, run.width, count);
+    for (; column < run.width; column += 8) add_rows<1>(sums + column, factor, rows + column, run.width, count);
+}
+
+/// Adds to `gram` (width, width) the products of eight columns from `i` on with eight from `j` on.
+void add_products(double *gram, const double *rows, int64_t width, int64_t count, int64_t i, int64_t j) {
+    D part[8];
+    for (D &each : part) each = zero<D>();
+    for (int64_t r = 0; r < count; r++) {
+        const double *row = rows + r * width;
+        D right = load(row + j);
+        for (int k = 0; k < 8; k++) part[k] = fma(all(row[i + k]), right, part[k]);
+    }
+    for (int k = 0; k < 8; k++) {
+        double *place = gram + (i + k) * width + j;
+        store(place, load(place) + part[k]);
+    }
+}
+
+/// Makes every row of the run √w(x − x̄), and the same of the targets.
+void centre(Run &run, const double *mean, const double *target_mean, int64_t t, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        double root = __builtin_sqrt(run.weight[i]);
+        D factor = all(root);
+        for (int64_t column = 0; column < run.width; column += 8) {
+            double *place = run.rows + i * run.width + column;
+            store(place, (load(place) - load(mean + column)) * factor);
+        }
+        for (int64_t k = 0; k < t; k++) run.targets[k * RUN + i] = (run.targets[k * RUN + i] - target_mean[k]) * root;
+        run.weight[i] = root;
+    }
+}
+
+/// What is summed for one set of rows at a time, in lanes.
+struct Sums {
+    int64_t d, t, width;
+    Run run;
+    Numbers mean, target_mean, cross, target_gram, gram;
+    Sums(int64_t d, int64_t t)
+        : d(d), t(t), width(in_lanes(d)), run(d, t), mean(width), target_mean(t), cross(t * width), target_gram(t * t),
+          gram(width * width) {}
+
+    double add_means(const Table &table, const Chosen &chosen) {
+        double total = 0;
+        memset(mean, 0, width * sizeof(double));
+        memset(target_mean, 0, t * sizeof(double));
+        for (int64_t from = 0; from < chosen.count; from += RUN) {
+            int64_t count = fetch(run, table, chosen, from);
+            Numbers &weight = run.weight;
+            D part = zero<D>();
+            for (int64_t i = 0; i < RUN; i += 8) part += load(weight + i);
+            total += sum(part);
+            add_all_rows(mean, weight, run, count);
+            for (int64_t k = 0; k < t; k++) target_mean[k] += dot(weight, run.targets + k * RUN, RUN);
+        }
+        for (int64_t j = 0; j < width; j++) mean[j] /= total;
+        for (int64_t k = 0; k < t; k++) target_mean[k] /= total;
+        return total;
+    }
+
+    void add_second(const Table &table, const Chosen &chosen, bool with_gram) {
+        memset(cross, 0, t * width * sizeof(double));
+        memset(target_gram, 0, t * t * sizeof(double));
+        memset(gram, 0, width * (with_gram ? width : 1) * sizeof(double));
+        for (int64_t from = 0; from < chosen.count; from += RUN) {
+            // A single run is here already.
+            int64_t count = chosen.count > RUN ? fetch(run, table, chosen, from) : chosen.count;
+            centre(run, mean, target_mean, t, count);
+            for (int64_t k = 0; k < t; k++) {
+                double *target = run.targets + k * RUN;
+                add_all_rows(cross + k * width, target, run, count);
+                for (int64_t l = 0; l <= k; l++) target_gram[k * t + l] += dot(target, run.targets + l * RUN, RUN);
+            }
+            if (with_gram)
+                for (int64_t j = 0; j < width; j += 8)
+                    for (int64_t i = 0; i <= j; i += 8) add_products(gram, run.rows, width, count, i, j);
+            else
+                for (int64_t j = 0; j < width; j += 8) {
+                    D part = zero<D>();
+                    for (int64_t i = 0; i < count; i++) {
+                        D x = load(run.rows + i * width + j);
+                        part = fma(x, x, part);
+                    }
+                    store(gram + j, load(gram + j) + part);
+                }
+        }
+    }
+
+    void write(const Moments &to, double total) {
+        *to.total = total;
+        memcpy(to.mean, mean, d * sizeof(double));
+        memcpy(to.target_mean, target_mean, t * sizeof(double));
+        for (int64_t j = 0; j < d; j++) {
+            to.square[j] = to.gram ? gram[j * width + j] : gram[j];
+            for (int64_t k = 0; k < t; k++) to.cross[j * t + k] = cross[k * width + j];
+            if (to.gram)
+                for (int64_t i = 0; i <= j; i++) to.gram[i * d + j] = to.gram[j * d + i] = gram[i * width + j];
+        }
+        for (int64_t k = 0; k < t; k++)
+            for (int64_t l = 0; l <= k; l++) to.target_gram[k * t + l] = to.target_gram[l * t + k] = target_gram[k * t + l];
+    }
+
+    void of(const Table &table, const Chosen &chosen, const Moments &to) {
+        if (!chosen.count) { // all zero
+            memset(mean, 0, width * sizeof(double));
+            memset(target_mean, 0, t * sizeof(double));
+            add_second(table, chosen, to.gram != nullptr);
+            return write(to, 0);
+        }
+        double total = add_means(table, chosen);
+        add_second(table, chosen, to.gram != nullptr);
+        write(to, total);
+    }
+};
+
+} // namespace
+} // namespace grouplearn
+
+using namespace grouplearn;
+
+/// Moments of groups of rows, `start` (groups + 1): one set per group, or, where `part` (n) says which of `parts` a row is in,
+/// one per group and part. Returns what `watch` did.
+GROUPLEARN_ENTRY int row_moments(const double *x, int64_t d, const double *targets, int64_t t, const double *weight,
+                                 const int64_t *start, int64_t groups, const int16_t *part, int64_t parts, double *total,
+                                 double *mean, double *target_mean, double *square, double *cross, double *target_gram,
+                                 double *gram, Watch watch) {
+    Arithmetic arithmetic;
+    Table table{x, targets, weight, d, t};
+    Moments out{total, mean, target_mean, square, cross, target_gram, gram};
+    Sums sums(d, t);
+    std::vector<int64_t> numbers, begin(parts + 1);
+    for (int64_t g = 0; g < groups; g++) {
+        int64_t first = start[g], count = start[g + 1] - first;
+        if (!part) {
+            sums.of(table, {nullptr, first, count}, out.at(g, d, t));
+        } else {
+            for (int64_t &each : begin) each = 0;
+            for (int64_t i = 0; i < count; i++) begin[part[first + i] + 1]++;
+            for (int64_t p = 0; p < parts; p++) begin[p + 1] += begin[p];
+            numbers.resize(count);
+            std::vector<int64_t> next(begin);
+            for (int64_t i = 0; i < count; i++) numbers[next[part[first + i]]++] = first + i;
+            for (int64_t p = 0; p < parts; p++)
+                sums.of(table, {numbers.data() + begin[p], 0, begin[p + 1] - begin[p]}, out.at(g * parts + p, d, t));
+        }
+        if (watch && watch(0)) return 1;
+    }
+    return 0;
+}
+
+/// The moments of both of each of `count` pairs.
+GROUPLEARN_ENTRY void merged_moments(int64_t count, int64_t d, int64_t t, double *const *left, double *const *right,
+                                     double *const *out) {
+    Arithmetic arithmetic;
+    auto of = [](double *const *p) { return Moments{p[0], p[1], p[2], p[3], p[4], p[5], p[6]}; };
+    for (int64_t i = 0; i < count; i++) merge(of(out).at(i, d, t), of(left).at(i, d, t), of(right).at(i, d, t), d, t);
+}
+
+/// From moments (groups, folds) with Gram matrices to (groups, folds + 1): all but each fold, then all. The rest of a fold is
+/// what is before it merged with what is after it: the sums of all less its own would keep no digits of a column that is far
+/// larger in that fold. `out` of what has no rows stays as it is.
+GROUPLEARN_ENTRY void moments_without_each(int64_t groups, int64_t folds, int64_t d, int64_t t, double *const *given,
+                                           double *const *out) {
+    Arithmetic arithmetic;
+    auto of = [](double *const *p) { return Moments{p[0], p[1], p[2], p[3], p[4], p[5], p[6]}; };
+    int64_t size = Moments::size(d, t);
+    Numbers before(folds * size), after(folds * size);
+    auto place = [&](Numbers &numbers, int64_t i) { return Moments::in(numbers + i * size, d, t, true); };
+    for (int64_t g = 0; g < groups; g++) {
+        auto fold = [&](int64_t f) { return of(given).at(g * folds + f, d, t); };
+        auto rest = [&](int64_t f) { return of(out).at(g * (folds + 1) + f, d, t); };
+        copy(place(before, 0), fold(0), d, t);
+        copy(place(after, folds - 1), fold(folds - 1), d, t);
+        for (int64_t f = 1; f < folds; f++) merge(place(before, f), place(before, f - 1), fold(f), d, t);
+        for (int64_t f = folds - 2; f > 0; f--) merge(place(after, f), fold(f), place(after, f + 1), d, t);
+        for (int64_t f = 0; f < folds && folds > 1; f++) {
+            if (f == 0) copy(rest(f), place(after, 1), d, t);
+            else if (f == folds - 1) copy(rest(f), place(before, f - 1), d, t);
+            else merge(rest(f), place(before, f - 1), place(after, f + 1), d, t);
+        }
+        copy(rest(folds), place(before, folds - 1), d, t);
+    }
+}
