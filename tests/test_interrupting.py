@@ -12,6 +12,7 @@ import pytest
 import grouplearn
 from grouplearn import interrupting
 from grouplearn.errors import Cancelled
+from grouplearn.parser.parse import parse
 
 GROUPS, EVERY = 150, 30
 #: Modules of the loops that must look, by statement; there may be others.
@@ -139,3 +140,16 @@ def test_what_work_raises_is_raised_and_what_it_returns_is_returned() -> None:
 def test_nobody_is_asked_outside_of_a_statement() -> None:
     interrupting.look()
     assert list(interrupting.watched(range(3))) == [0, 1, 2]
+
+
+def test_a_long_list_of_values_is_left_while_it_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interrupting, "LOOK_EVERY", 1 << 10)
+    text = f"TRAIN MODEL m USING mlp PREDICT y FROM t OVER GRID (seed IN ({', '.join(map(str, range(5000)))}))"
+    looked = []
+    with interrupting.heard(lambda: bool(looked.append(None))):
+        parse(text)
+    for last in (len(looked) // 4, len(looked) // 2, len(looked) - 1):  # cut into statements, or already into clauses
+        asked: list[None] = []
+        with interrupting.heard(lambda: bool(asked.append(None)) or len(asked) > last), pytest.raises(Cancelled):  # noqa: B023
+            parse(text)
+    assert len(looked) > 15

@@ -31,6 +31,8 @@ def bind_parameters(node: _Node, parameters: Parameters) -> _Node:
         raise BindError(f"no value was given for {_parameters(missing)}")
     if excess:
         raise BindError(f"the statement has no {_parameters(excess)}, and a value was given")
+    if not names:
+        return node
     bound: _Node = _map_fragments(node, lambda fragment: fragment.bound(values))
     return bound
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from grouplearn.errors import NotSupportedHere, ParseError, Span, did_you_mean
+from grouplearn.interrupting import watched
 from grouplearn.parser.keywords import RESERVED
 from grouplearn.parser.parameters import number_parameters, numbered_text
 from grouplearn.parser.split import CLOSING, OPENING
@@ -23,7 +24,7 @@ class Cursor:
 
     def __init__(self, text: str, start: int, stop: int) -> None:
         self.text = text
-        tokens = list(lex(text, start, stop))
+        tokens = list(watched(lex(text, start, stop)))
         end = tokens[-1].end if tokens else start
         self.tokens: Sequence[Token] = (*tokens, Token(Kind.END, "", end, end))
         self.index = 0

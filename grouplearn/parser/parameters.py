@@ -39,6 +39,8 @@ def numbered_text(
 
     A space is put between a parameter and a word that touches it, so that a value can take its place.
     """
+    if not names:
+        return before + text[span.start : span.end] + after, ()
     result, copied = before, span.start
     parameters: list[Parameter] = []
     for token in tokens:

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from grouplearn.interrupting import watched
 from grouplearn.parser.tokens import Kind, Token, lex
 
 HEAD_LENGTH = 24
@@ -28,7 +29,7 @@ def split(text: str) -> tuple[Piece, ...]:
     pieces: list[Piece] = []
     head: list[Token] = []
     start = depth = 0
-    for token in lex(text):
+    for token in watched(lex(text)):
         if token.kind is Kind.SYMBOL:
             if token.text in OPENING:
                 depth += 1

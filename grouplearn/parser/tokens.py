@@ -92,19 +92,20 @@ def lex(text: str, start: int = 0, end: int | None = None) -> Iterator[Token]:
     stop = len(text) if end is None else end
     position = start
     while position < stop:
-        match = _TOKEN.match(text, position, stop)
-        assert match is not None  # the last alternative takes any character  # noqa: S101
-        group = match.lastgroup
-        begin, position = position, match.end()
-        if group in _KINDS:
-            yield Token(_KINDS[group], text[begin:position], begin, position)
-        elif group != "space":
-            closed = _closing(text, match, stop)
-            position = closed or stop
-            if closed is None:
-                yield Token(Kind.BROKEN, text[begin:position], begin, position)
-            elif group == "dollar":
-                yield Token(Kind.STRING, text[begin:position], begin, position)
+        for match in _TOKEN.finditer(text, position, stop):
+            group = match.lastgroup
+            kind = _KINDS.get(group) if group else None
+            begin, position = match.span()
+            if kind is not None:
+                yield Token(kind, text[begin:position], begin, position)
+            elif group != "space":
+                closed = _closing(text, match, stop)
+                position = closed or stop
+                if closed is None:
+                    yield Token(Kind.BROKEN, text[begin:position], begin, position)
+                elif group == "dollar":
+                    yield Token(Kind.STRING, text[begin:position], begin, position)
+                break  # what is inside is skipped
 
 
 def _closing(text: str, opening: re.Match[str], stop: int) -> int | None:

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import duckdb
 
 from grouplearn.errors import BindError, Error, Span, TrainingError, cells
+from grouplearn.interrupting import watched
 from grouplearn.parser.statements import Sql
 from grouplearn.plan.outside import Outside
 
@@ -118,6 +119,10 @@ class Judge:
         rows = self.connection.execute(told, [distinct]).fetchall()
         self._trees.update(zip(distinct, (row[0] for row in rows), strict=True))
 
+    def constants(self, fragments: Sequence[Sql]) -> list[Any]:
+        """Return the values of constant expressions; each that is not plain is a query, before which an interrupt is heard."""
+        return [self.constant(fragment) for fragment in watched(fragments)]
+
     def refuse(self, error: duckdb.Error, pieces: Pieces) -> NoReturn:
         """Raise ``error`` as ours, its caret moved from the assembled query to the user's statement."""
         if isinstance(error, duckdb.InterruptException):
@@ -173,6 +178,10 @@ def _around_caret(location: re.Match[str]) -> tuple[str, str]:
     ends = list(itertools.accumulate(map(cells, line), initial=0))
     start, end = bisect.bisect_left(ends, first), bisect.bisect_left(ends, first + len(carets))
     return line[:start].removeprefix("..."), line[start:end]
+
+
+def _between(separator: str, fragments: Sequence[Sql]) -> list[str | Sql]:
+    return [piece for fragment in fragments for piece in (separator, fragment)][1:]
 
 
 def _assemble(pieces: Pieces) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from grouplearn import sqltext
 from grouplearn.errors import Span
-from grouplearn.interrupting import look
+from grouplearn.interrupting import watched
 from grouplearn.learners.base import Access, Config, Learner
 from grouplearn.parser.statements import (
     Between,
@@ -223,14 +223,15 @@ class SearchBinder:
         return space.Choices(names, points)
 
     def _listed_points(self, dimension: InList) -> tuple[tuple[Any, ...], ...]:
+        fragments = [value for point in dimension.values for value in point]
+        values = zip(fragments, self._judge.constants(fragments), strict=True)
         return tuple(
-            tuple(self._resolved(name, value) for name, value in zip(dimension.parameters, point, strict=True))
-            for point in dimension.values
+            tuple(self._resolved(name, *next(values)) for name in dimension.parameters)
+            for _ in watched(dimension.values)
         )
 
-    def _resolved(self, name: Name, value: Sql) -> Any:
-        look()  # each value is a query
-        return resolved(self._judge, self._learner, name, self._judge.constant(value), value)
+    def _resolved(self, name: Name, fragment: Sql, value: Any) -> Any:
+        return resolved(self._judge, self._learner, name, value, fragment)
 
     def _subquery_points(self, dimension: InList) -> tuple[tuple[Any, ...], ...]:
         query = dimension.subquery
@@ -273,7 +274,7 @@ class SearchBinder:
         return space.Range(name, low, high, dimension.log, integer=kind == "int")
 
     def _bound(self, name: Name, end: Sql) -> float:
-        value = self._resolved(name, end)
+        value = self._resolved(name, end, self._judge.constant(end))
         assert isinstance(value, int | float)  # noqa: S101  (resolve returned a number for a numeric kind)
         return float(value)
 

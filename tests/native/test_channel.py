@@ -18,6 +18,7 @@ from native_builds import built
 from grouplearn.errors import data_error
 from grouplearn.frontends.native import serving
 from grouplearn.frontends.native.frames import PROTOCOL, Body, Channel, Gone, Kind, Malformed
+from grouplearn.interrupting import look
 
 #: In the place of the process: answers each frame with one of its own.
 ANSWERING = """#!{python}
@@ -85,8 +86,8 @@ def test_a_package_of_another_protocol_is_named(tmp_path: Path, answer: str, tol
 
 
 @pytest.fixture
-def line() -> Iterator[Channel]:
-    """The extension's end of a line that is served."""
+def ends() -> Iterator[tuple[Channel, serving.Line]]:
+    """The extension's end of a line, and what serves the other one."""
     ours, its = socket.socketpair()
     served = serving.Line(Channel(its), serving.Host())
 
@@ -98,10 +99,15 @@ def line() -> Iterator[Channel]:
     thread = threading.Thread(target=serve)
     thread.start()
     with ours:
-        yield Channel(ours)
+        yield Channel(ours), served
         ours.shutdown(socket.SHUT_WR)
         thread.join(10)
         assert not thread.is_alive()
+
+
+@pytest.fixture
+def line(ends: tuple[Channel, serving.Line]) -> Channel:
+    return ends[0]
 
 
 def failure(line: Channel) -> str:
@@ -109,6 +115,23 @@ def failure(line: Channel) -> str:
     assert kind is Kind.FAILED
     failed = Body(body)
     return f"{failed.text()} Error: {failed.text()}"
+
+
+def test_a_statement_hears_of_an_interrupt_while_it_is_parsed(
+    ends: tuple[Channel, serving.Line], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line, served = ends
+
+    def parse(*_: object) -> None:
+        served.interrupt()
+        look()
+
+    monkeypatch.setattr(serving, "parse_piece", parse)
+    line.send(Kind.GREETING, struct.pack("=Q", PROTOCOL))
+    line.receive()
+    for _ in range(2):
+        line.send(Kind.STATEMENT, struct.pack("=QQQQQq", 1, 1, 0, 0, 0, 0))
+        assert failure(line).startswith("INTERRUPT Error: the statement was interrupted")
 
 
 @pytest.mark.parametrize("kind", [Kind.STATEMENT, Kind.PREDICT])

@@ -29,6 +29,7 @@ from grouplearn.frontends.native.arrow_frames import described as described_rows
 from grouplearn.frontends.native.frames import PROTOCOL, Body, Channel, Kind, blob, text
 from grouplearn.frontends.native.remote import RemoteConnection, python_rows
 from grouplearn.frontends.progress import choose_progress
+from grouplearn.interrupting import heard
 from grouplearn.parser.parse import parse_piece
 from grouplearn.parser.statements import Listing, Nested, OurStatement
 from grouplearn.runtime.job import Progress
@@ -83,6 +84,8 @@ class Line:
         self._host = host
         self._session: Session | None = None
         self._progress: Progress | None = None
+        #: Whether to stop what comes before there is a session: a long statement is seconds in the parser.
+        self._stopped = threading.Event()
 
     def serve(self) -> None:
         """Answer requests until the other end is closed."""
@@ -96,6 +99,7 @@ class Line:
 
     def interrupt(self) -> None:
         """Ask the statement that runs to stop; may be called from any thread. One that has not begun does not hear of it."""
+        self._stopped.set()
         session, progress = self._session, self._progress
         if session is not None:
             session.interrupt()
@@ -122,10 +126,12 @@ class Line:
 
     def _statement(self, instance: Instance, body: Body) -> list[str]:
         """Return the query of the answer; of a statement of DuckDB's it is followed by those of ours inside it."""
+        self._stopped.clear()
         lines, start, stop, line = body.number(), body.number(), body.number(), body.blob()
         before, within = (len(str(line[:place], "utf-8")) + lines for place in (start, stop))
         written = "\n" * lines + str(line, "utf-8")
-        statement = parse_piece(written, before, within)
+        with heard(self._stopped.is_set):
+            statement = parse_piece(written, before, within)
         _check_may_write(statement, allowed=bool(body.number()))
         values = _values(body)
         connection = RemoteConnection(self._channel).as_duckdb()

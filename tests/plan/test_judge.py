@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import pytest
+
+from grouplearn.errors import BindError, Span
+from grouplearn.parser.statements import Sql
+from grouplearn.plan.judge import Judge
+
+
+class Counting:
+    """A connection that counts what it is asked."""
+
+    def __init__(self) -> None:
+        self.connection = duckdb.connect()
+        self.queries = 0
+
+    def execute(self, query: str) -> Any:
+        self.queries += 1
+        return self.connection.execute(query)
+
+
+def test_constants_are_what_each_of_them_is() -> None:
+    texts = [
+        "1",
+        "-0.5",
+        "+3",
+        "1e3",
+        "1.50",
+        "123456789012345",
+        "12345678901234567890",
+        "NULL",
+        "'a'",
+        "1 + 1",
+        "[1]",
+        "7",
+    ]
+    counting = Counting()
+    judge = Judge(counting, "")  # type: ignore[arg-type]
+    fragments = [Sql(text) for text in texts]
+    expected = [judge.constant(fragment)[0] for fragment in fragments]
+    found = judge.constants(fragments)
+    assert found == expected
+    assert [type(value) for value in found] == [type(value) for value in expected]
+    counting.queries = 0
+    assert judge.constants([Sql(str(number)) for number in range(1000)]) == [*range(1000)]
+    assert counting.queries == 5
+
+
+def test_a_constant_that_fails_is_pointed_at() -> None:
+    text = "1 2 nothing 3"
+    judge = Judge(duckdb.connect(), text)
+    places = [Span(0, 1), Span(2, 3), Span(4, 11), Span(12, 13)]
+    with pytest.raises(BindError) as raised:
+        judge.constants([Sql(text[place.start : place.end], place) for place in places])
+    assert raised.value.span == places[2]
