@@ -27,13 +27,21 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch):
     return lambda: monkeypatch.setattr(fragments, "_TRAINED", fragments._Memory(8))
 
 
-@pytest.fixture
-def con(tmp_path: Path, elsewhere):
-    """A connection to a database with a model, which another process has trained."""
-    with grouplearn.connect(str(tmp_path / "a.duckdb"), progress=None) as con:
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("trained") / "a.duckdb"
+    with grouplearn.connect(str(path), progress=None) as con:
         con.execute(TABLE)
         con.execute(TRAIN.format("m", "x"))
-        elsewhere()
+    return path
+
+
+@pytest.fixture
+def con(trained: Path, tmp_path: Path, elsewhere):
+    """A connection to a database with a model, which another process has trained."""
+    shutil.copy(trained, tmp_path)
+    elsewhere()
+    with grouplearn.connect(str(tmp_path / "a.duckdb"), progress=None) as con:
         yield con
 
 

@@ -5,14 +5,16 @@ PyPI has from 1.4 on (minutes), ``GROUPLEARN_CLI_VERSIONS="1.5.0 1.4.4"`` in tho
 """
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import pexpect
 import pytest
-from native_builds import GROUPLEARN, built, cli, cli_versions, spelled
+from native_builds import GROUPLEARN, TABLE, TRAIN, built, cli, cli_versions, spelled
 
 from grouplearn.frontends.native import launch
 
@@ -54,6 +56,25 @@ def run(shell: str):
         )
 
     return run
+
+
+@pytest.fixture(scope="session")
+def trained(shell: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with a table and a model, to be copied."""
+    path = tmp_path_factory.mktemp("trained") / "a.duckdb"
+    names = {"GROUPLEARN_DUCKDB": shell, "GROUPLEARN_PYTHON": sys.executable, "HOME": "/nonexistent"}
+    command = [GROUPLEARN, "duckdb", str(path)]
+    done = subprocess.run(
+        command, input=TABLE + TRAIN, capture_output=True, text=True, env={**os.environ, **names}, check=True
+    )
+    assert done.stderr == ""
+    return path
+
+
+@pytest.fixture
+def database(trained: Path, tmp_path: Path) -> str:
+    """A database with a table and a model, which another process has trained."""
+    return str(shutil.copy(trained, tmp_path))
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from native_builds import TABLE, TRAIN
+from native_builds import TRAIN
 
 FIELDS = ("name", "kind", "position", "encoder", "impute", "scope", "buckets")
 ITEM = (
@@ -16,11 +16,8 @@ EVALUATE = "EVALUATE MODEL m ON t;"
 
 
 @pytest.fixture
-def poisoned(run, tmp_path: Path):
-    """Train a model, let ``sql`` spoil the file without us, and run statements on it in a process that did not train it."""
-    database = str(tmp_path / "a.duckdb")
-    done = run(database, stdin=TABLE + TRAIN)
-    assert (done.returncode, done.stderr) == (0, "")
+def poisoned(run, database: str):
+    """Let ``sql`` spoil the file without us, and run statements on it in a process that did not train it."""
 
     def poisoned(sql: str, *statements: str):
         spoilt = run(database, stdin=sql)

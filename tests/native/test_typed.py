@@ -192,9 +192,7 @@ def test_dot_commands(terminal, tmp_path):
     ask(terminal, TRAIN.replace("TRAIN", "TRAIN OR REPLACE"), r'"n_rows":100')
 
 
-def test_read_only(typed, run, ours, tmp_path):
-    database = str(tmp_path / "a.duckdb")
-    run(database, stdin=TABLE + TRAIN)
+def test_read_only(typed, ours, database):
     child = typed("-readonly", database)
     ask(child, ours("SHOW MODELS;"), ",a,main,")
     ask(child, TRAIN.replace("MODEL m", "MODEL n"), "is read-only")
