@@ -49,7 +49,7 @@ class Listed:
 RULES: dict[str, Listed] = {}
 
 
-def rule(examples: int = 6, learners: tuple[str, ...] = tuple(LEARNS)) -> Callable[[Rule], Rule]:
+def rule(examples: int = 4, learners: tuple[str, ...] = tuple(LEARNS)) -> Callable[[Rule], Rule]:
     """List a rule, with how many cases the suite tries and the learners that it holds for."""
 
     def listed(check: Rule) -> Rule:
@@ -70,7 +70,7 @@ def of_group(key: object) -> str:
 # What surrounds a model
 
 
-@rule(examples=10)
+@rule(examples=5)
 def a_group_alone_is_as_among_others(con: Connection, table: Table, statement: Statement) -> None:
     """Its models, metrics and predictions are those of the statement about its rows alone."""
     statement = replace(statement, grouping="g")
@@ -115,7 +115,7 @@ def several_blocks(con: Connection, table: Table, statement: Statement) -> State
     return statement if statement.learner != "mlp" else statement.with_options(batch_size=512)
 
 
-@rule(examples=4)
+@rule(examples=3)
 def operators_do_not_matter(con: Connection, table: Table, statement: Statement) -> None:
     """Operators whose models depend on nothing give the same bits, also where they cut groups."""
     statement = several_blocks(con, table, statement)
@@ -126,7 +126,7 @@ def operators_do_not_matter(con: Connection, table: Table, statement: Statement)
         assert_same_trials(trials(con), expected)
 
 
-@rule(examples=4)
+@rule(examples=3)
 def memory_does_not_matter(con: Connection, table: Table, statement: Statement) -> None:
     """Rows in memory or streamed through files, packs of any size: the same bits."""
     statement = several_blocks(con, table, statement)
@@ -136,7 +136,7 @@ def memory_does_not_matter(con: Connection, table: Table, statement: Statement) 
     assert_same_trials(trials(con), expected)
 
 
-@rule(examples=4, learners=("logistic_regression", "poisson_regression"))
+@rule(examples=3, learners=("logistic_regression", "poisson_regression"))
 def a_limit_that_is_not_reached_does_not_matter(con: Connection, table: Table, statement: Statement) -> None:
     """A model that ended before its limit of epochs is the same under a higher one."""
     con.execute(statement.with_options(epochs=100).train())
@@ -159,7 +159,7 @@ def the_order_of_rows_does_not_matter(con: Connection, table: Table, statement: 
     assert_same_trials(trials(con, "s"), expected)
 
 
-@rule(examples=4)
+@rule(examples=3)
 def names_do_not_matter(con: Connection, table: Table, statement: Statement) -> None:
     """Renamed columns make the same models."""
     con.execute(statement.train())
@@ -174,7 +174,7 @@ def names_do_not_matter(con: Connection, table: Table, statement: Statement) -> 
     assert_same_trials(trials(con, "s"), expected)
 
 
-@rule(examples=5, learners=LINEAR)
+@rule(examples=3, learners=LINEAR)
 def half_the_weight_twice_is_once(con: Connection, table: Table, statement: Statement) -> None:
     """Each row twice, each with half its weight, is the same objective."""
     statement = replace(statement, validate="NONE")
@@ -202,7 +202,7 @@ def _cast(column: Column) -> str:
     return f"CAST({column.name} AS {to}) AS {column.name}"
 
 
-@rule(examples=10)
+@rule(examples=5)
 def equal_values_of_other_types_predict_the_same(con: Connection, table: Table, statement: Statement) -> None:
     """A model answers alike for columns of other types that hold equal values: NULLs in pandas make INTEGER a DOUBLE."""
     con.execute(statement.train())
@@ -213,7 +213,7 @@ def equal_values_of_other_types_predict_the_same(con: Connection, table: Table, 
     assert_same_predictions(predictions_by_function(con, "wider"), predictions(con), 1e-6)
 
 
-@rule(examples=5, learners=LINEAR)
+@rule(examples=3, learners=LINEAR)
 def equal_values_of_other_types_train_the_same(con: Connection, table: Table, statement: Statement) -> None:
     """Columns cast to types that hold the same values make the same models."""
     assume(not any("hash(" in text for text in statement.features))
@@ -230,14 +230,14 @@ def equal_values_of_other_types_train_the_same(con: Connection, table: Table, st
 # Predictions
 
 
-@rule(examples=12)
+@rule(examples=6)
 def macro_and_function_agree(con: Connection, table: Table, statement: Statement) -> None:
     """``m_predict`` and ``predict`` give the same for every row."""
     con.execute(statement.train())
     assert_same_predictions(predictions_by_function(con), predictions(con), 1e-6)
 
 
-@rule(examples=5)
+@rule(examples=3)
 def predictions_keep_the_order_of_rows(con: Connection, table: Table, statement: Statement) -> None:
     """The macro's rows stand where the table's stand, whatever their number."""
     con.execute(statement.train())
@@ -248,7 +248,7 @@ def predictions_keep_the_order_of_rows(con: Connection, table: Table, statement:
     assert np.array_equal(found, expected)
 
 
-@rule(examples=12)
+@rule(examples=6)
 def metrics_are_those_of_the_predictions(con: Connection, table: Table, statement: Statement) -> None:
     """The table's metrics, EVALUATE's, and what scikit-learn makes of the predictions are one and the same."""
     held = statement.validate != "NONE"
@@ -301,7 +301,7 @@ def _measured(known: list[tuple[object, str, float]], classes: list[str]) -> dic
     }
 
 
-@rule(examples=4)
+@rule(examples=3)
 def predictions_are_of_the_session(con: Connection, table: Table, statement: Statement) -> None:
     """Both ways to predict see the session's time zone, its variables and its temporary macros."""
     con.execute("SET VARIABLE shift = 1")
@@ -321,7 +321,7 @@ def predictions_are_of_the_session(con: Connection, table: Table, statement: Sta
 # Where a model is
 
 
-@rule(examples=4)
+@rule(examples=3)
 def a_copied_database_predicts_the_same(con: Connection, table: Table, statement: Statement) -> None:
     """A model goes with its file: renamed, attached under another name beside other models."""
     con.execute(statement.train())
@@ -338,7 +338,7 @@ def a_copied_database_predicts_the_same(con: Connection, table: Table, statement
         assert_same_predictions(predictions_by_function(other), expected, 1e-6)
 
 
-@rule(examples=4)
+@rule(examples=3)
 def exported_and_imported_is_the_same(con: Connection, table: Table, statement: Statement) -> None:
     """A model that went through a directory answers as before, bit for bit."""
     con.execute(statement.train())
@@ -350,7 +350,7 @@ def exported_and_imported_is_the_same(con: Connection, table: Table, statement: 
     assert_same_trials(trials(con, "back"), trials(con))
 
 
-@rule(examples=4)
+@rule(examples=3)
 def killed_and_resumed_is_the_same(con: Connection, table: Table, statement: Statement) -> None:
     """A run that dies after any of its units, and is resumed, ends with the models and metrics of one that did not."""
     (folder,) = con.execute("SELECT current_setting('temp_directory')").fetchone()
@@ -372,7 +372,7 @@ def killed_and_resumed_is_the_same(con: Connection, table: Table, statement: Sta
 # Validation
 
 
-@rule(examples=5)
+@rule(examples=3)
 def a_sample_is_fair(con: Connection, table: Table, statement: Statement) -> None:
     """Of every class about as many are held out as of all rows, whatever repeats: within five standard deviations."""
     con.execute(f"CREATE TABLE many AS SELECT t.*, n % 3 AS n FROM t, range({4000 // table.n_rows + 1}) AS r(n)")
@@ -397,7 +397,7 @@ def held_out(con: Connection, expression: str, feature: str, seed: int) -> float
     return float(total) - mean * n_train
 
 
-@rule(examples=5)
+@rule(examples=3)
 def held_out_rows_do_not_depend_on_features(con: Connection, table: Table, statement: Statement) -> None:
     """Two statements about one table with other features hold out the same rows."""
     con.execute("CREATE TABLE many AS FROM t")
@@ -407,7 +407,7 @@ def held_out_rows_do_not_depend_on_features(con: Connection, table: Table, state
         assert near(held_out(con, "hash(id) % 1000", feature, seed), expected, 1e-6)
 
 
-@rule(examples=4, learners=("gbdt",))
+@rule(examples=3, learners=("gbdt",))
 def noise_cannot_be_predicted(con: Connection, table: Table, statement: Statement) -> None:
     """Held-out rows are not seen in training: trees that learn rows by heart know nothing of a label that is noise."""
     con.execute(
@@ -421,7 +421,7 @@ def noise_cannot_be_predicted(con: Connection, table: Table, statement: Statemen
         assert near(trial.valid["auc"], 0.5, 0.15), trial
 
 
-@rule(examples=4, learners=("linear_regression", "logistic_regression"))
+@rule(examples=3, learners=("linear_regression", "logistic_regression"))
 def a_larger_search_is_no_worse(con: Connection, table: Table, statement: Statement) -> None:
     """More configurations leave those that were there as they are, and the best is at least as good."""
     statement = replace(statement, grid="l2 IN (1, 30)")
