@@ -107,4 +107,5 @@ def _told(entry: ItemColumn, typed: bool) -> tuple[object, ...]:
 
 def _points(definition: ModelDefinition) -> list[tuple[object, ...]]:
     names = [column.name for column in definition.hyperparameters]
-    return [tuple(config[name] for name in names) for config in definition.configs]
+    # In a file anything may stand, also a name that no configuration has.
+    return [tuple(config.get(name) for name in names) for config in definition.configs]

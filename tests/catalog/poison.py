@@ -28,6 +28,8 @@ TEXTS = (
     "getenv('HOME')",
     "hidden_reader('{secret}')",
     "(SELECT content FROM hidden_view)",
+    "tanh",
+    "DOUBLE[999999999]",
     "DOUBLE); COPY (SELECT 1) TO '{canary}'; SELECT CAST(1 AS INTEGER",
     "NULL",
     "$1",
@@ -42,7 +44,7 @@ TEXTS = (
     "'' OR '1'='1",
     "../../{canary}",
 )
-_WHOLE = ("-1", "0", "2147483647", "-2147483648", "NULL")
+_WHOLE = ("-1", "0", "20000", "2147483647", "-2147483648", "NULL")
 _BROKEN = ("NULL", "'nan'::DOUBLE", "'inf'::DOUBLE", "1e308", "-1e308")
 #: What a file makes an expression call: a macro and a view that read.
 DEFINED = (
@@ -99,7 +101,7 @@ def _values(con: duckdb.DuckDBPyConnection) -> Iterator[Case]:
 
 def _hostile(column: str, kind: str) -> Iterator[str]:
     if kind.startswith("STRUCT"):
-        yield "[]"
+        yield from ("[]", f"{column} || {column}", f"{column}[2:]", f"list_reverse({column})")
         names = [part.split()[0].strip('"') for part in kind[kind.index("(") + 1 : kind.rindex(")")].split(", ")]
         for name in names:
             for value in _values_of("INTEGER" if name in ("position", "buckets") else "VARCHAR"):
@@ -109,7 +111,7 @@ def _hostile(column: str, kind: str) -> Iterator[str]:
         yield "MAP {}"
         yield from (f"MAP {{{value}: {value}}}" for value in _values_of("VARCHAR") if value != "NULL")
     elif kind.endswith("[]"):
-        yield from ("[]", "[NULL]", "NULL")
+        yield from ("[]", "[NULL]", "NULL", f"{column} || {column}", f"{column}[2:]", f"list_reverse({column})")
         yield from (f"[{value}]" for value in _hostile(column, kind[:-2]) if value != "NULL")
     else:
         yield from _values_of(kind)
@@ -128,6 +130,6 @@ def _values_of(kind: str) -> Iterator[str]:
     elif kind == "UUID":
         yield "'00000000-0000-0000-0000-000000000000'::UUID"
     elif kind == "BLOB":
-        yield from ("NULL", "''::BLOB", "'\\xff\\xfe\\x00tree'::BLOB")
+        yield from ("NULL", "''::BLOB", "'tree'::BLOB", "'\\xff\\xfe\\x00tree'::BLOB")
     elif kind == "TIMESTAMP":
         yield from ("NULL", "'infinity'::TIMESTAMP", "'290000-01-01'::TIMESTAMP")

@@ -17,7 +17,7 @@ import grouplearn
 
 HERE = Path(__file__).parent
 #: Cases in the suite, and in all of them together; GROUPLEARN_EXPLORE=1 tries every one.
-WANTED = 20
+WANTED = 16
 #: Seconds for one case, in which a statement that hangs is found.
 PATIENCE = 30
 MODELS = (
