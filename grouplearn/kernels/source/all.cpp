@@ -3,4 +3,5 @@
 #include "generalised_linear.cpp"
 #include "generalised_linear_sums.cpp"
 #include "moments.cpp"
+#include "networks.cpp"
 #include "processor.cpp"
