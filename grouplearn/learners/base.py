@@ -6,6 +6,7 @@ import enum
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from socket import socket
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -379,8 +380,8 @@ class ArrayLabelLearner(SequentialLearner, Protocol):
 class DataParallelLearner(SequentialLearner, Protocol):
     """Learns row by row, and in a gang whose members have different rows: each batch is spread over all of them."""
 
-    def joined(self, gang: Gang) -> AbstractContextManager[None]:
-        """Return the connection to the other members, within which the gang descends."""
+    def joined(self, gang: Gang) -> AbstractContextManager[Gang]:
+        """Return the connection to the other members, and the gang that descends within it."""
         ...
 
     def descend(
@@ -427,7 +428,7 @@ class Gang:
     """Processes of this machine that train one model together: this one is ``rank`` of ``size``.
 
     ``directory`` is one that all of them can write and nobody else can enter. Nobody waits longer than ``seconds`` for another
-    to come. ``sent`` counts this member's gradients.
+    to come. ``sent`` counts this member's gradients, ``links`` are the sockets to the others while they are joined.
     """
 
     rank: int
@@ -435,6 +436,7 @@ class Gang:
     directory: str
     seconds: float
     sent: Sent = field(default_factory=Sent, compare=False)
+    links: Mapping[int, socket] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

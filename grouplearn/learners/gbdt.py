@@ -28,8 +28,9 @@ from grouplearn.learners.base import (
     Value,
     of_both_classes,
 )
+from grouplearn.learners.gang_sockets import NoGang
 from grouplearn.learners.gbdt_boosting import Binned, Pace, boost_family
-from grouplearn.learners.gbdt_gang import NoGang, network
+from grouplearn.learners.gbdt_gang import network
 from grouplearn.learners.gbdt_library import Booster, LightGBMError, library
 from grouplearn.learners.gbdt_parameters import HYPERPARAMETERS, complete, conflict, draws_rows
 from grouplearn.learners.gbdt_reached import from_state

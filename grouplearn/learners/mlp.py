@@ -1,20 +1,18 @@
-"""Multilayer perceptrons: the networks of a pack train stacked, one batched product per layer for all configs.
-
-Predictions need numpy alone; only training needs torch.
-"""
+"""Multilayer perceptrons, trained and predicted with by kernels: the networks of a pack share rows, and nothing else."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.data.shard import BLOCK_ROWS, Matrix, Shard
+from grouplearn.data.shard import Matrix, Shard
+from grouplearn.kernels import networks
 from grouplearn.learners import mlp_model, mlp_parallel
 from grouplearn.learners.base import (
     Access,
@@ -29,18 +27,14 @@ from grouplearn.learners.base import (
     Task,
     Value,
 )
-from grouplearn.learners.mlp_model import ACTIVATIONS, Networks, as_multiclass
-from grouplearn.learners.mlp_network import layers_of, torch_on_one_thread
-from grouplearn.learners.mlp_stack import Lane, padded_rows, run_lanes
+from grouplearn.learners.gang_sockets import joined
+from grouplearn.learners.mlp_model import Networks, as_multiclass
+from grouplearn.learners.mlp_rows import descent_of, rows_of, scaling_of, shape_of
 from grouplearn.learners.requirement import Requirement
 
-_OPTIMIZERS = ("adam", "sgd")
 _PRECISIONS = ("single", "double")
 #: Tensors of the state that the batches of a block change.
 _STEPPED = ("parameters", "first_moment", "second_moment", "step", "objective")
-
-#: What a step of several groups may keep at hand, the tensors of a model's parameters' size in it, and most groups.
-_STEP_BYTES, _STEP_TENSORS, _MOST_ABREAST = 4 << 20, 6, 64
 
 _SKLEARN = "scikit-learn MLPClassifier"
 _TORCH = "torch.optim, torch.nn"
@@ -56,11 +50,11 @@ class Mlp:
     ``weight_decay``. The l1 term uses a subgradient: small weights come near zero but seldom reach it. Losses are
     ½(y-ŷ)², and cross entropy on one logit or K.
 
-    Parameters are drawn as ``torch.nn.Linear`` does. In single precision, rounding alone moves two equal runs on two kinds
-    of processor apart as the steps go on; in double precision they agree to many digits, at about twice the time. For
-    regression the network is trained on (y-mean)/sd of the training labels, with the objective above rewritten exactly
-    for it (divided by sd², last layer w/sd); the finished model predicts y itself. State: ``parameters``,
-    ``first_moment``, ``second_moment`` (c, p) hold weight and bias of each layer in turn, each padded to 64 numbers;
+    Weights and biases of a layer begin uniform in ±1/√inputs, as those of ``torch.nn.Linear``, the same ones for every
+    config. Dropout draws a number per (seed, epoch, row, unit), which is dropped below the rate. A model's bits depend on
+    no other and on no processor. For regression the network is trained on (y-mean)/sd of the training labels, with the
+    objective above rewritten exactly for it (divided by sd², last layer w/sd); the finished model predicts y itself.
+    State: ``parameters``, ``first_moment``, ``second_moment`` (c, p) hold weights and biases of each layer in turn;
     ``step``, ``loss`` (c,); ``objective``, ``visited``, ``epoch`` (c,) are what the epoch has summed so far, over how
     many rows, and which epoch it is; ``label_mean``, ``label_scale`` (1,).
     """
@@ -73,12 +67,12 @@ class Mlp:
         Hyperparameter(
             "hidden_layers", "ints", (32,), "units of each hidden layer; [] for none", _SKLEARN, low=1, nullable=True
         ),
-        Hyperparameter("activation", "str", "relu", "activation of the hidden units", _SKLEARN, choices=ACTIVATIONS),
+        Hyperparameter("activation", "str", "relu", "activation of the hidden units", _SKLEARN, choices=networks.ACTIVATIONS),
         Hyperparameter(
             "dropout", "float", 0.0, "share of hidden units dropped in each batch", "Srivastava et al. 2014",
             low=0.0, high=0.95,
         ),
-        Hyperparameter("optimizer", "str", "adam", "how a batch moves the weights", _TORCH, choices=_OPTIMIZERS),
+        Hyperparameter("optimizer", "str", "adam", "how a batch moves the weights", _TORCH, choices=networks.OPTIMIZERS),
         Hyperparameter("learning_rate", "float", 1e-3, "step size", _TORCH, low=0.0, open_low=True),
         Hyperparameter("momentum", "float", 0.0, "momentum of sgd; adam has its own", _TORCH, low=0.0, high=1.0),
         Hyperparameter("l1", "float", 0.0, "weight of the penalty l1·‖w‖₁", "Tibshirani 1996", low=0.0),
@@ -91,7 +85,7 @@ class Mlp:
     log_link: ClassVar[bool] = False
     handles_missing: ClassVar[bool] = False
     handles_sparse: ClassVar[bool] = False
-    requires: ClassVar[Requirement | None] = Requirement("torch", "grouplearn[mlp]")
+    requires: ClassVar[Requirement | None] = None
 
     def pack_key(self, config: Config) -> tuple[Value, ...]:
         """Networks of one shape that take the same steps over the same batches train together."""
@@ -105,26 +99,19 @@ class Mlp:
         return None
 
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
-        """Return the networks with torch.nn.Linear's initial weights, the same ones for every config."""
-        torch = torch_on_one_thread()
-        config = self._complete(configs[0])
-        layers, size = layers_of(problem, config)
-        dtype = torch.float64 if config["precision"] == "double" else torch.float32
-        # Not _generator: torch.manual_seed(seed) before building nn.Linear layers gives these very weights.
-        generator = torch.Generator().manual_seed(problem.seed)
-        start = torch.zeros(1, size, dtype=dtype)
-        for layer in layers:
-            if layer.inputs:
-                weight = torch.empty(layer.outputs, layer.inputs, dtype=dtype)
-                bound = 1 / math.sqrt(layer.inputs)
-                torch.nn.init.kaiming_uniform_(weight, a=math.sqrt(5), generator=generator)
-                layer.weight_of(start)[0] = weight
-                drawn = torch.empty(layer.outputs, dtype=dtype).uniform_(-bound, bound, generator=generator)
-                layer.bias_of(start)[0, 0] = drawn
-        n = len(configs)
-        moments = np.zeros((n, size), dtype=start.numpy().dtype)
+        """Return the networks with their initial weights."""
+        config, n = self._complete(configs[0]), len(configs)
+        shape = shape_of(problem, config)
+        start = np.zeros((1, shape.n_parameters))
+        for number, (weight, bias) in enumerate(shape.layers(start)):
+            bound = 1 / math.sqrt(max(1, weight.shape[2]))
+            for each, tensor in ((weight, 2 * number), (bias, 2 * number + 1)):
+                drawn = networks.starting_numbers(problem.seed, tensor, each.size)
+                each[...] = ((2 * drawn - 1) * bound).reshape(each.shape)
+        start = start.astype(np.float64 if config["precision"] == "double" else np.float32)
+        moments = np.zeros((n, shape.n_parameters), dtype=start.dtype)
         tensors = {
-            "parameters": np.repeat(start.numpy(), n, axis=0),
+            "parameters": np.repeat(start, n, axis=0),
             "first_moment": moments,
             "second_moment": moments.copy(),
             "step": np.zeros(n, dtype=np.int64),
@@ -142,43 +129,33 @@ class Mlp:
 
         A group's blocks may be passed in several calls. Raises Diverged when the group has no rows.
         """
-        return self.train_stack((problem,), configs, (state,), (shard,), epoch)[0]
+        whole = shard.totals
+        if not whole.n_rows:
+            raise Diverged("there are no training rows")
+        active = np.flatnonzero(~state.done).tolist()
+        if not active or not shard.n_rows:
+            return state
+        chosen = [self._complete(configs[index]) for index in active]
+        tensors = _scaled(problem, state, shard)
+        starting = tensors["epoch"] != epoch
+        for name in ("objective", "visited"):
+            tensors[name][starting] = 0
+        part = {name: tensors[name][active] for name in _STEPPED}
+        shape, descent = shape_of(problem, chosen[0]), descent_of(problem, chosen, whole)
+        for number, (start, stop) in enumerate(itertools.pairwise(shard.bounds), start=shard.first):
+            if stop > start:
+                block = Shard(
+                    shard.x[start:stop], shard.y[start:stop], shard.weight[start:stop], first=number, whole=whole
+                )
+                networks.train(shape, descent, part, rows_of(problem, chosen[0], block, epoch))
+        tensors["epoch"][active] = epoch
+        tensors["visited"][active] += shard.n_rows
+        scale = float(tensors["label_scale"][0])
+        return _advanced(state, tensors, active, part, part["objective"] / tensors["visited"][active] * scale**2)
 
-    def train_stack(
-        self,
-        problems: Sequence[Problem],
-        configs: Sequence[Config],
-        states: Sequence[State],
-        shards: Sequence[Shard],
-        epoch: int,
-    ) -> tuple[State, ...]:
-        """Return the states after one pass of several groups, each as ``train`` gives it, in steps common to all.
-
-        The problems differ in their seeds at most. In single precision a group's state has the bits of ``train`` when the
-        groups fill up their batches alike (to 32 rows, or batch_size), and is within rounding of it otherwise.
-        """
-        complete = [self._complete(config) for config in configs]
-        passes = [
-            _Pass.of(problem, complete, state, shard, epoch)
-            for problem, state, shard in zip(problems, states, shards, strict=True)
-        ]
-        lanes = [each.lane for each in passes if each.lane is not None]
-        if lanes:
-            run_lanes(lanes, epoch)
-        return tuple(each.state(epoch) for each in passes)
-
-    def abreast(self, problem: Problem, configs: Sequence[Config]) -> int:
-        """Return how many groups to train side by side: as many as keep a step's tensors in a core's cache."""
-        complete = self._complete(configs[0])
-        layers, size = layers_of(problem, complete)
-        rows = padded_rows(int(complete["batch_size"]), BLOCK_ROWS)  # type: ignore[arg-type]
-        values = _STEP_TENSORS * size + rows * (problem.n_features + sum(3 * layer.outputs for layer in layers))
-        width = 8 if complete["precision"] == "double" else 4
-        return max(1, min(_MOST_ABREAST, _STEP_BYTES // (width * values * len(configs))))
-
-    def joined(self, gang: Gang) -> AbstractContextManager[None]:
+    def joined(self, gang: Gang) -> AbstractContextManager[Gang]:
         """Return the connection to the other members of a gang, within which it descends."""
-        return mlp_parallel.joined(gang)
+        return joined(gang)
 
     def descend(
         self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, epoch: int, gang: Gang
@@ -186,11 +163,9 @@ class Mlp:
         """Return the state after one pass of the gang over all its rows; as in ``train``, but batches span the members."""
         active = np.flatnonzero(~state.done).tolist()
         chosen = [self._complete(configs[index]) for index in active]
-        whole, tensors = shard.totals, {name: value.copy() for name, value in state.tensors.items()}
-        if problem.task is Task.REGRESSION:
-            tensors["label_mean"], tensors["label_scale"] = np.array([whole.label_mean]), np.array([whole.label_scale])
+        tensors = _scaled(problem, state, shard)
         part = {name: tensors[name][active] for name in _STEPPED}
-        loss = mlp_parallel.run_epoch(problem, chosen, part, shard, epoch, gang, whole)
+        loss = mlp_parallel.run_epoch(problem, chosen, part, shard, epoch, gang)
         return _advanced(state, tensors, active, part, loss)
 
     def losses(self, state: State) -> FloatArray:
@@ -225,55 +200,22 @@ class Mlp:
 
     def _networks(self, problem: Problem, configs: Sequence[Config], state: State) -> Networks:
         """Return the networks of a state as they predict: of labels as they are."""
-        config = self._complete(configs[0])
-        layers, _ = layers_of(problem, config)
-        values = state.tensors["parameters"].astype(np.float64)
-        weights = [layer.weight_of(values) for layer in layers]
-        biases = [layer.bias_of(values) for layer in layers]
+        shape = shape_of(problem, self._complete(configs[0]))
+        layers = shape.layers(state.tensors["parameters"].astype(np.float64))
+        weights, biases = [weight for weight, _ in layers], [bias[:, None] for _, bias in layers]
         scale, mean = state.tensors["label_scale"][0], state.tensors["label_mean"][0]
         weights[-1], biases[-1] = weights[-1] * scale, biases[-1] * scale + mean
-        return Networks(str(config["activation"]), tuple(weights), tuple(biases))
+        return Networks(shape.activation, tuple(weights), tuple(biases))
 
     def _complete(self, config: Config) -> Config:
         return {parameter.name: parameter.default for parameter in self.hyperparameters} | dict(config)
 
 
-@dataclass(frozen=True, slots=True)
-class _Pass:
-    """One group's pass: the state before it, its tensors so far, and the lane of its active configs, if it has any."""
-
-    before: State
-    tensors: dict[str, npt.NDArray[Any]]
-    active: list[int]
-    lane: Lane | None
-
-    @classmethod
-    def of(cls, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, epoch: int) -> _Pass:
-        whole = shard.totals
-        if not whole.n_rows:
-            raise Diverged("there are no training rows")
-        active = np.flatnonzero(~state.done).tolist()
-        if not active or not shard.n_rows:
-            return cls(state, state.tensors, active, None)
-        tensors = {name: value.copy() for name, value in state.tensors.items()}
-        if problem.task is Task.REGRESSION:
-            tensors["label_mean"], tensors["label_scale"] = np.array([whole.label_mean]), np.array([whole.label_scale])
-        starting = tensors["epoch"] != epoch
-        for name in ("objective", "visited"):
-            tensors[name][starting] = 0
-        part = {name: tensors[name][active] for name in _STEPPED}
-        return cls(state, tensors, active, Lane(problem, [configs[index] for index in active], part, shard, whole))
-
-    def state(self, epoch: int) -> State:
-        """Return the state after the pass."""
-        if self.lane is None:
-            return self.before
-        tensors, active = self.tensors, self.active
-        tensors["epoch"][active] = epoch
-        tensors["visited"][active] += self.lane.rows.n_rows
-        scale = float(tensors["label_scale"][0])
-        loss = self.lane.part["objective"] / tensors["visited"][active] * scale**2
-        return _advanced(self.before, tensors, active, self.lane.part, loss)
+def _scaled(problem: Problem, state: State, shard: Shard) -> dict[str, npt.NDArray[Any]]:
+    """Return copies of the tensors of a state, with how the labels of the group are scaled."""
+    tensors = {name: value.copy() for name, value in state.tensors.items()}
+    mean, scale = scaling_of(problem, shard.totals)
+    return {**tensors, "label_mean": np.array([mean]), "label_scale": np.array([scale])}
 
 
 def _advanced(

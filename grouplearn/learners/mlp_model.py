@@ -1,4 +1,4 @@
-"""Finished multilayer perceptrons: what their weights are, and predictions of several at once with numpy alone."""
+"""Finished multilayer perceptrons: what their weights are, and predictions of several at once."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.special
 
 from grouplearn.data.shard import Matrix
+from grouplearn.kernels import networks
+from grouplearn.kernels.networks import ACTIVATIONS
 from grouplearn.learners.base import Artifact, FloatArray, Problem, Task, shape_flaw
 
-#: An artifact stores the position of its activation in this tuple, so names are only ever appended.
-ACTIVATIONS = ("relu", "tanh", "gelu", "sigmoid")
-#: Rows that are predicted together: few enough for the hidden units of a dozen networks to stay in the cache.
-_CACHED_ROWS = 256
+#: Rows that are predicted together where they must be made dense first.
+_DENSE_ROWS = 4096
 _NO_UNITS = np.empty(0)
 
 
@@ -45,19 +44,13 @@ class Networks:
 
     def predict(self, task: Task, x: Matrix) -> FloatArray:
         """Return the predictions (n, m, outputs)."""
-        found = np.empty((x.shape[0], len(self.weights[0]), self.weights[-1].shape[1]))
-        with np.errstate(all="ignore"):  # a diverged network predicts NaN without noise
-            for start, rows in _runs(x):
-                found[start : start + len(rows)] = self._scores(rows).transpose(1, 0, 2)
-            return _linked(task, found)
-
-    def _scores(self, x: FloatArray) -> FloatArray:
-        last, turned = len(self.weights) - 1, [weight.transpose(0, 2, 1) for weight in self.weights]
-        for depth, bias in enumerate(self.biases):
-            x = x @ turned[depth]
-            x += bias
-            x = x if depth == last else _activated(self.activation, x)
-        return x
+        models = len(self.biases[0])
+        widths = (self.weights[0].shape[2], *(weight.shape[1] for weight in self.weights))
+        shape = networks.Shape(widths, self.activation, task.value)
+        tensors = [each.reshape(models, -1) for both in zip(self.weights, self.biases, strict=True) for each in both]
+        parameters = np.concatenate(tensors, axis=1)
+        found = [networks.predict(shape, parameters, rows) for rows in _runs(x)]
+        return found[0] if len(found) == 1 else np.concatenate(found)
 
 
 def as_multiclass(artifact: Artifact) -> Artifact:
@@ -86,27 +79,10 @@ def flaw(problem: Problem, artifact: Artifact) -> str | None:
     return wrong
 
 
-def _runs(x: Matrix) -> Iterator[tuple[int, FloatArray]]:
-    """Yield where each run of rows begins, and its rows, dense."""
-    for start in range(0, x.shape[0], _CACHED_ROWS):
-        rows = x[start : start + _CACHED_ROWS]
-        yield start, rows if isinstance(rows, np.ndarray) else rows.toarray()
-
-
-def _linked(task: Task, scores: FloatArray) -> FloatArray:
-    if task is Task.REGRESSION:
-        return scores
-    probabilities: FloatArray = (
-        scipy.special.expit(scores) if task is Task.BINARY else scipy.special.softmax(scores, axis=2)
-    )
-    return probabilities
-
-
-def _activated(name: str, z: FloatArray) -> FloatArray:
-    """Return the activation of z, which it may overwrite."""
-    if name == "relu":
-        return np.maximum(z, 0.0, out=z)
-    if name == "tanh":
-        return np.tanh(z, out=z)
-    phi: FloatArray = z * scipy.special.ndtr(z) if name == "gelu" else scipy.special.expit(z, out=z)
-    return phi
+def _runs(x: Matrix) -> Iterator[FloatArray]:
+    """Yield rows as kernels read them: all of them, or runs of those that must be made dense first."""
+    if isinstance(x, np.ndarray):
+        yield np.ascontiguousarray(x, np.float64)
+        return
+    for start in range(0, max(1, x.shape[0]), _DENSE_ROWS):
+        yield x[start : start + _DENSE_ROWS].toarray()

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import Matrix, Shard
-from grouplearn.learners import mlp_parallel, network_artifact, network_parallel
+from grouplearn.learners import network_artifact, network_parallel
 from grouplearn.learners.base import (
     Access,
     Artifact,
@@ -110,9 +110,9 @@ class Network:
             _advance(state, index, trainee)
         return state
 
-    def joined(self, gang: Gang) -> AbstractContextManager[None]:
+    def joined(self, gang: Gang) -> AbstractContextManager[Gang]:
         """Return the connection to the other members of a gang, within which it descends."""
-        return mlp_parallel.joined(gang)
+        return network_parallel.joined(gang)
 
     def descend(
         self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, epoch: int, gang: Gang

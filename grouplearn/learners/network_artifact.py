@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.learners.base import Artifact, Config, Problem, Task
-from grouplearn.learners.mlp_network import torch_on_one_thread
-from grouplearn.learners.network_module import Recipe
+from grouplearn.learners.network_module import Recipe, torch_on_one_thread
 
 #: The tensor of an artifact that says, as JSON text, how its module is made again.
 MADE_FROM = "made_from"

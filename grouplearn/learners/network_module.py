@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray, Matrix
 from grouplearn.learners.base import Config, Interrupted, Problem, Task, Value
-from grouplearn.learners.mlp_network import torch_on_one_thread
 
 #: Rows scored at a time: the activations of a convolutional network take many times the memory of its input.
 _SCORED_ROWS = 256
@@ -25,6 +24,18 @@ MISFIT = "register the network that the model was trained with, or train the mod
 
 #: torch's generator belongs to the process: whoever draws from it seeds it, alone.
 _DRAWING = threading.RLock()
+
+
+def torch_on_one_thread() -> Any:
+    """Return torch, set to one thread: results must not depend on the number of cores.
+
+    Looked at every time, as the number is the calling thread's, and limits of other libraries put back what they found.
+    """
+    import torch
+
+    if torch.get_num_threads() != 1:
+        torch.set_num_threads(1)
+    return torch
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,40 @@
 
 from __future__ import annotations
 
+import datetime
 import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from grouplearn.data.shard import Shard, Totals
+from grouplearn.kernels.networks import visiting_order
 from grouplearn.learners.base import Gang
-from grouplearn.learners.mlp_network import torch_on_one_thread, visiting_order
-from grouplearn.learners.mlp_parallel import count_gradients, member_rows, share
+from grouplearn.learners.mlp_parallel import share
+from grouplearn.learners.network_module import torch_on_one_thread
 from grouplearn.learners.network_training import Trainee
+
+#: The network interface of 127.0.0.1, by its name on Linux and elsewhere.
+_LOOPBACK = ("lo", "lo0")
+
+
+@contextmanager
+def joined(gang: Gang) -> Iterator[Gang]:
+    """Connect this process to the other members of a gang, through a file they share and the loopback interface."""
+    torch_on_one_thread()
+    import torch.distributed as distributed
+
+    interfaces = {path.name for path in Path("/sys/class/net").iterdir()} if Path("/sys/class/net").exists() else set()
+    os.environ["GLOO_SOCKET_IFNAME"] = _LOOPBACK[0] if _LOOPBACK[0] in interfaces else _LOOPBACK[1]
+    store = distributed.FileStore(os.path.join(gang.directory, "gang"), gang.size)
+    limit = datetime.timedelta(seconds=gang.seconds)
+    distributed.init_process_group("gloo", store=store, rank=gang.rank, world_size=gang.size, timeout=limit)
+    try:
+        yield gang
+    finally:
+        distributed.destroy_process_group()
 
 
 def run_epoch(trainee: Trainee, rows: Shard, epoch: int, gang: Gang, whole: Totals) -> float:
@@ -44,3 +70,22 @@ def _share_buffers(module: Any) -> None:
         sent = buffer.to(torch.uint8) if buffer.dtype is torch.bool else buffer.contiguous()
         torch.distributed.broadcast(sent, 0)
         buffer.copy_(sent)
+
+
+def count_gradients(replica: Any, gang: Gang) -> None:
+    """Have the bytes of gradients counted as they go to the other members; they are averaged as without."""
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+    def averaged(process_group: Any, bucket: Any) -> Any:
+        gang.sent.add(bucket.buffer().nbytes)
+        return default_hooks.allreduce_hook(process_group, bucket)
+
+    replica.register_comm_hook(None, lambda group, bucket: averaged(group, bucket))  # torch reads a hook's annotations
+
+
+def member_rows(rows: int, gang: Gang) -> list[int]:
+    """Return how many rows each member of the gang has."""
+    torch = torch_on_one_thread()
+    counts = [torch.zeros(1, dtype=torch.int64) for _ in range(gang.size)]
+    torch.distributed.all_gather(counts, torch.tensor([rows]))
+    return [int(count) for count in counts]

@@ -9,9 +9,17 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import Shard, Totals
+from grouplearn.kernels.networks import visiting_order
 from grouplearn.learners.base import Config, Problem, Task
-from grouplearn.learners.mlp_network import torch_on_one_thread, visiting_order
-from grouplearn.learners.network_module import Recipe, as_array, drawing, dtype_of, module_tensors, outputs_of
+from grouplearn.learners.network_module import (
+    Recipe,
+    as_array,
+    drawing,
+    dtype_of,
+    module_tensors,
+    outputs_of,
+    torch_on_one_thread,
+)
 
 
 class Trainee:

@@ -350,8 +350,8 @@ def fit_together(pack: Pack, gang: Gang) -> Training:
     if not isinstance(pack.learner, DataParallelLearner):
         raise ValueError(f"{pack.learner.name} cannot train one model on several workers at the same time")
     learner = pack.learner
-    with learner.joined(gang):
-        return _fit_sequential(pack, lambda training: _descend(pack, learner, training, gang))
+    with learner.joined(gang) as together:
+        return _fit_sequential(pack, lambda training: _descend(pack, learner, training, together))
 
 
 def _descend(pack: Pack, learner: DataParallelLearner, training: Training, gang: Gang) -> Training:

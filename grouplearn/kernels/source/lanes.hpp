@@ -51,4 +51,12 @@ template <class V> inline typename Lanes<V>::Number sum(V a) {
     return lane[0];
 }
 
+/// The sum over lanes of each of as many numbers as there are lanes, as `sum` has it, side by side.
+template <class V> inline V sums(V (&a)[Lanes<V>::count]) {
+    turn(a);
+    for (int width = Lanes<V>::count / 2; width; width /= 2)
+        for (int i = 0; i < width; i++) a[i] += a[i + width];
+    return a[0];
+}
+
 } // namespace grouplearn

@@ -116,3 +116,47 @@ inline __m256 narrowed(D x) {
     return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm256_cvtpd_ps(x.a)), _mm256_cvtpd_ps(x.b), 1);
 }
 inline F narrow(D low, D high) { return {narrowed(low), narrowed(high)}; }
+
+/// Lane j of number i and lane i of number j change places.
+inline void turn_block(__m256 (&a)[8]) {
+    __m256 b[8];
+    for (int i = 0; i < 8; i += 2) {
+        b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
+        b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
+    }
+    for (int i = 0; i < 4; i++) { // columns i and 4 + i of the first and of the last four rows
+        int at = i / 2;
+        int which = i % 2;
+        __m256 first = which ? _mm256_shuffle_ps(b[at], b[at + 2], 0xee) : _mm256_shuffle_ps(b[at], b[at + 2], 0x44);
+        __m256 last = which ? _mm256_shuffle_ps(b[at + 4], b[at + 6], 0xee) : _mm256_shuffle_ps(b[at + 4], b[at + 6], 0x44);
+        a[i] = _mm256_permute2f128_ps(first, last, 0x20);
+        a[i + 4] = _mm256_permute2f128_ps(first, last, 0x31);
+    }
+}
+inline void turn_block(__m256d (&a)[4]) {
+    __m256d b[4];
+    for (int i = 0; i < 4; i += 2) {
+        b[i] = _mm256_unpacklo_pd(a[i], a[i + 1]);
+        b[i + 1] = _mm256_unpackhi_pd(a[i], a[i + 1]);
+    }
+    for (int i = 0; i < 2; i++) {
+        a[i] = _mm256_permute2f128_pd(b[i], b[i + 2], 0x20);
+        a[i + 2] = _mm256_permute2f128_pd(b[i], b[i + 2], 0x31);
+    }
+}
+template <class V, class Half, int half> inline void turn_blocks(V (&a)[2 * half]) {
+    Half corner[half];
+    for (int i = 0; i < half; i++) corner[i] = a[i].a;
+    turn_block(corner);
+    for (int i = 0; i < half; i++) a[i].a = corner[i];
+    for (int i = 0; i < half; i++) corner[i] = a[half + i].b;
+    turn_block(corner);
+    for (int i = 0; i < half; i++) a[half + i].b = corner[i];
+    Half other[half];
+    for (int i = 0; i < half; i++) corner[i] = a[i].b, other[i] = a[half + i].a;
+    turn_block(corner);
+    turn_block(other);
+    for (int i = 0; i < half; i++) a[half + i].a = corner[i], a[i].b = other[i];
+}
+inline void turn(F (&a)[16]) { turn_blocks<F, __m256, 8>(a); }
+inline void turn(D (&a)[8]) { turn_blocks<D, __m256d, 4>(a); }

@@ -89,3 +89,41 @@ inline F narrow(D low, D high) {
     __m512 a = _mm512_castps256_ps512(_mm512_cvtpd_ps(low.v));
     return {_mm512_insertf32x8(a, _mm512_cvtpd_ps(high.v), 1)};
 }
+
+/// Lane j of number i and lane i of number j change places.
+inline void turn(F (&a)[16]) {
+    __m512 b[16], c[16];
+    for (int i = 0; i < 16; i += 2) {
+        b[i] = _mm512_unpacklo_ps(a[i].v, a[i + 1].v);
+        b[i + 1] = _mm512_unpackhi_ps(a[i].v, a[i + 1].v);
+    }
+    for (int i = 0; i < 16; i += 4)
+        for (int j = 0; j < 2; j++) {
+            __m512d first = _mm512_castps_pd(b[i + j]), second = _mm512_castps_pd(b[i + 2 + j]);
+            c[i + 2 * j] = _mm512_castpd_ps(_mm512_unpacklo_pd(first, second));
+            c[i + 2 * j + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(first, second));
+        }
+    for (int i = 0; i < 4; i++) { // c[4k + i] has the columns i, 4 + i, 8 + i, 12 + i of the rows 4k to 4k + 3
+        __m512 even = _mm512_shuffle_f32x4(c[i], c[4 + i], 0x88), odd = _mm512_shuffle_f32x4(c[i], c[4 + i], 0xdd);
+        __m512 later_even = _mm512_shuffle_f32x4(c[8 + i], c[12 + i], 0x88), later_odd = _mm512_shuffle_f32x4(c[8 + i], c[12 + i], 0xdd);
+        a[i].v = _mm512_shuffle_f32x4(even, later_even, 0x88);
+        a[4 + i].v = _mm512_shuffle_f32x4(odd, later_odd, 0x88);
+        a[8 + i].v = _mm512_shuffle_f32x4(even, later_even, 0xdd);
+        a[12 + i].v = _mm512_shuffle_f32x4(odd, later_odd, 0xdd);
+    }
+}
+inline void turn(D (&a)[8]) {
+    __m512d b[8];
+    for (int i = 0; i < 8; i += 2) {
+        b[i] = _mm512_unpacklo_pd(a[i].v, a[i + 1].v);
+        b[i + 1] = _mm512_unpackhi_pd(a[i].v, a[i + 1].v);
+    }
+    for (int i = 0; i < 2; i++) { // b[2k + i] has the columns i, 2 + i, 4 + i, 6 + i of the rows 2k and 2k + 1
+        __m512d even = _mm512_shuffle_f64x2(b[i], b[2 + i], 0x88), odd = _mm512_shuffle_f64x2(b[i], b[2 + i], 0xdd);
+        __m512d later_even = _mm512_shuffle_f64x2(b[4 + i], b[6 + i], 0x88), later_odd = _mm512_shuffle_f64x2(b[4 + i], b[6 + i], 0xdd);
+        a[i].v = _mm512_shuffle_f64x2(even, later_even, 0x88);
+        a[2 + i].v = _mm512_shuffle_f64x2(odd, later_odd, 0x88);
+        a[4 + i].v = _mm512_shuffle_f64x2(even, later_even, 0xdd);
+        a[6 + i].v = _mm512_shuffle_f64x2(odd, later_odd, 0xdd);
+    }
+}

@@ -111,4 +111,14 @@ inline F narrow(D low, D high) {
     return {{narrowed(low.v[0], low.v[1]), narrowed(low.v[2], low.v[3]), narrowed(high.v[0], high.v[1]),
              narrowed(high.v[2], high.v[3])}};
 }
+/// Lane j of number i and lane i of number j change places.
+template <class V, class Number, int n> inline void turn_in_memory(V (&a)[n]) {
+    Number before[n][n], after[n][n];
+    for (int i = 0; i < n; i++) store(before[i], a[i]);
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++) after[i][j] = before[j][i];
+    for (int i = 0; i < n; i++) a[i] = load(after[i]);
+}
+inline void turn(F (&a)[16]) { turn_in_memory<F, float>(a); }
+inline void turn(D (&a)[8]) { turn_in_memory<D, double>(a); }
 #undef GROUPLEARN_QUARTERS

@@ -108,4 +108,14 @@ inline D mantissa(D a) { GROUPLEARN_LANES(D, 8, mantissa_lane(a.v[i])); }
 inline D low(F a) { GROUPLEARN_LANES(D, 8, (double)a.v[i]); }
 inline D high(F a) { GROUPLEARN_LANES(D, 8, (double)a.v[i + 8]); }
 inline F narrow(D low, D high) { GROUPLEARN_LANES(F, 16, (float)(i < 8 ? low.v[i] : high.v[i - 8])); }
+/// Lane j of number i and lane i of number j change places.
+template <class V, class Number, int n> inline void turn_in_memory(V (&a)[n]) {
+    Number before[n][n], after[n][n];
+    for (int i = 0; i < n; i++) store(before[i], a[i]);
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++) after[i][j] = before[j][i];
+    for (int i = 0; i < n; i++) a[i] = load(after[i]);
+}
+inline void turn(F (&a)[16]) { turn_in_memory<F, float>(a); }
+inline void turn(D (&a)[8]) { turn_in_memory<D, double>(a); }
 #undef GROUPLEARN_LANES

@@ -29,6 +29,9 @@ template <class V> constexpr int64_t filled(int64_t n) {
     return (n + Lanes<V>::count - 1) / Lanes<V>::count * Lanes<V>::count;
 }
 
+/// The bits of what is no number differ between processors.
+template <class Number> inline Number one_nan(Number x) { return x == x ? x : (Number)NAN; }
+
 /// The shape of a network: the features, the units of each hidden layer, the outputs.
 struct Shape {
     int64_t layers;
@@ -74,9 +77,9 @@ struct Shape {
     template <class V, class Number> void gather(const Number *from, Number *to) const {
         for (int64_t l = 0; l < layers; l++) {
             int64_t stride = filled<V>(widths[l]);
-            for (int64_t u = 0; u < widths[l + 1]; u++, to += widths[l]) memcpy(to, from + u * stride, widths[l] * sizeof(Number));
-            memcpy(to, from + weights_of<V>(l), widths[l + 1] * sizeof(Number));
-            to += widths[l + 1];
+            for (int64_t u = 0; u < widths[l + 1]; u++)
+                for (int64_t k = 0; k < widths[l]; k++) *to++ = one_nan(from[u * stride + k]);
+            for (int64_t u = 0; u < widths[l + 1]; u++) *to++ = one_nan(from[weights_of<V>(l) + u]);
             from += size_of<V>(l);
         }
     }
@@ -85,11 +88,11 @@ struct Shape {
 /// Rows as networks read them: by column, and (where they are learnt from) by row.
 template <class Number> struct Tile {
     int64_t rows, width;     // width: rows filled up to whole lanes
-    const Number *columns;   // (inputs, width)
-    const Number *by_row;    // (rows, inputs filled up)
-    const Number *label;     // (width): the value or the number of the class
-    const Number *weight;    // (width): 0 beyond the rows
-    const Number *draws;     // (hidden units, width): what is below the dropout rate is dropped
+    Number *columns;         // (inputs, width)
+    Number *by_row;          // (rows, inputs filled up)
+    Number *label;           // (width): the value or the number of the class
+    Number *weight;          // (width): 0 beyond the rows
+    Number *draws;           // (hidden units, width): what is below the dropout rate is dropped
 };
 
 /// Where a network works.
@@ -187,15 +190,16 @@ template <class V, class Number> D losses(const Shape &shape, const Tile<Number>
     int64_t outputs = shape.outputs(), width = tile.width;
     for (int64_t at = 0; at < width; at += Lanes<V>::count) {
         V weight = load(tile.weight + at), label = load(tile.label + at), z = load(scores + at), loss;
+        auto counts = zero<V>() < weight;
         if (shape.task == REGRESSION) {
             V apart = z - label;
             loss = all<V>(0.5) * apart * apart;
-            store(delta + at, apart * weight);
+            store(delta + at, select(counts, apart * weight, zero<V>()));
         } else if (shape.task == BINARY) {
             V e = exponential(minus(size(z))), inverse = all<V>(1) / (all<V>(1) + e);
             V p = select(z < zero<V>(), e * inverse, inverse);
             loss = log_of_one_plus(e) + larger(zero<V>(), z) - label * z;
-            store(delta + at, (p - label) * weight);
+            store(delta + at, select(counts, (p - label) * weight, zero<V>()));
         } else {
             V most = z, sum = zero<V>(), own = zero<V>();
             for (int64_t k = 1; k < outputs; k++) most = larger(most, load(scores + k * width + at));
@@ -208,19 +212,39 @@ template <class V, class Number> D losses(const Shape &shape, const Tile<Number>
             for (int64_t k = 0; k < outputs; k++) {
                 V number = all<V>((double)k), p = load(delta + k * width + at) / sum;
                 p = select((label <= number) & (number <= label), p - all<V>(1), p);
-                store(delta + k * width + at, p * weight);
+                store(delta + k * width + at, select(counts, p * weight, zero<V>()));
             }
             loss = logarithms(sum) - own;
         }
-        total += doubles(loss * weight);
+        total += doubles(select(counts, loss * weight, zero<V>()));
     }
     return total;
 }
 
-/// Turn (units, width) into (rows, stride); what is beyond the units is 0.
-template <class Number> void turn(const Number *from, int64_t units, int64_t width, int64_t rows, int64_t stride, Number *to) {
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t u = 0; u < stride; u++) to[r * stride + u] = u < units ? from[u * width + r] : Number(0);
+/// Turn (lines, width) into (width, stride), both widths whole lanes; what is beyond the lines is 0.
+template <class V, class Number> void turn(const Number *from, int64_t lines, int64_t width, int64_t stride, Number *to) {
+    constexpr int n = Lanes<V>::count;
+    for (int64_t line = 0; line < stride; line += n)
+        for (int64_t at = 0; at < width; at += n) {
+            V block[n];
+            for (int i = 0; i < n; i++) block[i] = line + i < lines ? load(from + (line + i) * width + at) : zero<V>();
+            turn(block);
+            for (int i = 0; i < n; i++) store(to + (at + i) * stride + line, block[i]);
+        }
+}
+
+/// The sums over the rows of each line (lines, width).
+template <class V, class Number> void sum_lines(const Number *from, int64_t lines, int64_t width, bool adds, Number *to) {
+    constexpr int n = Lanes<V>::count;
+    for (int64_t line = 0; line < lines; line += n) {
+        V totals[n];
+        for (int i = 0; i < n; i++) {
+            totals[i] = zero<V>();
+            for (int64_t at = 0; at < width && line + i < lines; at += n) totals[i] += load(from + (line + i) * width + at);
+        }
+        V found = sums(totals);
+        store(to + line, adds ? load(to + line) + found : found);
+    }
 }
 
 /// Set, or add to, the gradient of Σ weight·loss of a tile; return that sum per lane.
@@ -240,17 +264,12 @@ D learn(const Shape &shape, const Number *parameters, const Tile<Number> &tile, 
         units -= l ? inputs : 0;
         const Number *by_row = tile.by_row;
         if (l) {
-            turn(bench.values + units * width, inputs, width, tile.rows, stride, bench.turned);
+            turn<V>(bench.values + units * width, inputs, width, stride, bench.turned);
             by_row = bench.turned;
         }
         multiply<V>(Product<Number>{delta, width, 1, by_row, stride, gradient, stride, outputs, stride / Lanes<V>::count,
                                     tile.rows, nullptr, adds});
-        Number *bias = gradient + shape.weights_of<V>(l);
-        for (int64_t u = 0; u < outputs; u++) {
-            V total = zero<V>();
-            for (int64_t at = 0; at < width; at += Lanes<V>::count) total += load(delta + u * width + at);
-            bias[u] = adds ? bias[u] + sum(total) : sum(total);
-        }
+        sum_lines<V>(delta, outputs, width, adds, gradient + shape.weights_of<V>(l));
         if (!l) break;
         multiply<V>(Product<Number>{weights, 1, stride, delta, width, before, width, inputs, width / Lanes<V>::count, outputs});
         const Number *slopes = bench.slopes + units * width;

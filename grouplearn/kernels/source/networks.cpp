@@ -1,297 +1,267 @@
-// Dense networks: an epoch of minibatch Adam or SGD over the rows of a block, for the configs of a pack, one after another.
+// Dense networks: minibatch Adam or SGD over the rows of a block, and predictions, for the configs of a pack one by one.
 //
-// A network's numbers are its own: no sum spans two of them, so its bits depend on no other. The configs share what they
-// have in common: the order of the rows, a few batches of them turned and filled up, the numbers that dropout draws.
+// No sum spans two networks, so the bits of one depend on no other. What they share is the order of the rows, the rows of
+// some batches turned and filled up, and the numbers that dropout draws, which are those of a row and a unit.
+#include "descent.hpp"
 #include "entry.hpp"
-#include "network.hpp"
 
 namespace grouplearn {
 namespace {
 
-enum Optimizer { ADAM, SGD };
-
-/// Adam's constants, as in Kingma & Ba (2015), algorithm 1.
-constexpr double BETA1 = 0.9, BETA2 = 0.999, EPSILON = 1e-8;
-/// Most numbers of rows that are turned ahead of the networks' work on them.
+/// Most numbers of rows that are laid out ahead of the networks' work on them.
 constexpr int64_t AHEAD = 1 << 16;
 
-/// Networks of one shape, how they learn, and their state; arrays have one entry, or row, per config.
-struct Networks {
-    int64_t layers;
-    const int64_t *widths;
-    int64_t activation, task, optimizer, configs;
-    const double *learning_rate, *momentum, *dropout;
-    /// Penalties by the weight of all rows, on labels that are divided by `scale`; the last layer holds w/scale.
-    const double *lasso, *ridge;
-    double scale;
-    void *parameters, *first, *second; // (configs, kept)
-    int64_t *step;
-    double *objective;
-
-    Shape shape() const { return {layers, widths, activation, task}; }
-};
-
-/// The rows of a block: x (n, inputs), y and weight (n), and where they stand among the random numbers.
+/// The rows of a block: x (n, inputs), y and weight; `order` (n) is how they are visited.
 struct Rows {
     const double *x, *y, *weight;
+    const int64_t *order;
     int64_t rows, batch_size;
-    /// Labels are (y − mean)/scale, weights w·`weighed`.
+    /// Labels are learnt as (y − mean)/scale, weights as w·`weighed`.
     double mean, scale, weighed;
-    uint64_t seed, epoch, block;
+    /// Of what dropout draws.
+    uint64_t key;
 };
 
-/// βᵗ by squaring: a function of t alone.
-double power(double base, int64_t t) {
-    double result = 1;
-    for (; t; t >>= 1, base *= base)
-        if (t & 1) result *= base;
-    return result;
-}
+/// How many rows the tile that begins at `start` has.
+inline int64_t tile_rows(int64_t start, int64_t stop) { return stop - start < TILE_ROWS ? stop - start : TILE_ROWS; }
 
-/// What a step moves by: Adam's θ −= m/(√v·root + floor), SGD's θ −= root·u.
-template <class Number> struct Rates {
-    Number root, floor, momentum;
-
-    Rates(const Networks &networks, int64_t config, int64_t step) : floor(0), momentum((Number)networks.momentum[config]) {
-        double rate = networks.learning_rate[config];
-        if (networks.optimizer == SGD) {
-            root = (Number)rate;
-            return;
-        }
-        // η·m̂/(√v̂ + ε) with the corrections of both moments in two numbers.
-        double most = sizeof(Number) == 4 ? 3.4028234663852886e38 : 1.7976931348623157e308;
-        double per_rate = (1 - power(BETA1, step)) / rate, by_root = per_rate / __builtin_sqrt(1 - power(BETA2, step));
-        double least = EPSILON * per_rate;
-        root = (Number)(by_root < most ? by_root : most);
-        floor = (Number)(least < most ? least : most);
-    }
-};
-
-/// One network in the middle of its epoch.
-template <class Number> struct Model {
-    Number *parameters, *first, *second;
-};
-
-template <class V> struct Stepper {
-    using Number = typename Lanes<V>::Number;
-    V root, floor, momentum;
-    bool adam;
-
-    /// Move n numbers by their gradient.
-    void move(int64_t n, Number *gradient, Number *parameters, Number *first, Number *second, V lasso, V ridge, D *penalty) const {
-        bool penal = penalty != nullptr;
-        for (int64_t i = 0; i < n; i += Lanes<V>::count) {
-            V g = load(gradient + i), w = load(parameters + i);
-            if (penal) {
-                V sign = select(zero<V>() < w, all<V>(1), select(w < zero<V>(), all<V>(-1), zero<V>()));
-                *penalty += doubles(w * fma(all<V>(0.5) * ridge, w, lasso * sign));
-                g = fma(ridge, w, fma(lasso, sign, g));
-            }
-            if (adam) {
-                V m = load(first + i), v = load(second + i);
-                m = fma(all<V>(1 - BETA1), g - m, m);
-                v = fma(all<V>(1 - BETA2) * g, g, v * all<V>(BETA2));
-                store(first + i, m);
-                store(second + i, v);
-                store(parameters + i, w - m / fma(grouplearn::root(v), root, floor));
-            } else {
-                V u = fma(momentum, load(first + i), g);
-                store(first + i, u);
-                store(parameters + i, fnma(root, u, w));
-            }
-        }
-    }
-};
-
-/// Take one step; return the penalty before it.
-template <class V, class Number> double descend(const Networks &networks, int64_t config, int64_t step, Number *gradient, const Model<Number> &model) {
-    Shape shape = networks.shape();
-    Rates<Number> rates(networks, config, step);
-    Stepper<V> stepper{all(rates.root), all(rates.floor), all(rates.momentum), networks.optimizer == ADAM};
-    bool penal = networks.lasso[config] > 0 || networks.ridge[config] > 0;
-    D penalty = zero<D>();
-    Number *parameters = model.parameters, *first = model.first, *second = model.second;
-    for (int64_t l = 0; l < shape.layers; l++) {
-        double own = l == shape.layers - 1 ? networks.scale : 1;
-        V lasso = all<V>(networks.lasso[config] * own), ridge = all<V>(networks.ridge[config] * own * own);
-        int64_t weights = shape.weights_of<V>(l), size = shape.size_of<V>(l);
-        stepper.move(weights, gradient, parameters, first, second, lasso, ridge, penal ? &penalty : nullptr);
-        stepper.move(size - weights, gradient + weights, parameters + weights, first + weights, second + weights, lasso, ridge, nullptr);
-        gradient += size, parameters += size, first += size, second += size;
-    }
-    return sum(penalty);
-}
-
-/// The tiles of some batches in a row, ready to be worked on.
-template <class V> struct Desk {
+/// Rows laid out for networks of one shape.
+template <class V> struct Layout {
     using Number = typename Lanes<V>::Number;
     const Shape shape;
     const Rows &rows;
-    const int64_t *order;
     bool drops;
-    Number *numbers;
-    int64_t per_row;
 
-    /// Numbers that a tile has for each of its rows.
-    static int64_t row_numbers(const Shape &shape, bool drops) {
-        return shape.inputs() + filled<V>(shape.inputs()) + 2 + (drops ? shape.hidden() : 0);
+    /// Numbers per row of a tile, filling included.
+    int64_t per_row() const { return 2 * filled<V>(shape.inputs()) + 2 + (drops ? shape.hidden() : 0); }
+    /// Numbers of a batch of n rows.
+    int64_t numbers(int64_t n) const { return (n / TILE_ROWS * TILE_ROWS + filled<V>(n % TILE_ROWS)) * per_row(); }
+
+    Tile<Number> place(Number *at, int64_t n) const {
+        int64_t width = filled<V>(n), stride = filled<V>(shape.inputs());
+        Number *by_row = at + stride * width, *label = by_row + stride * width;
+        return {n, width, at, by_row, label, label + width, label + 2 * width};
     }
 
-    /// Lay the rows [start, stop) of the order out at `at`, as a part of a batch of `batch` rows.
-    Tile<Number> tile(Number *at, int64_t start, int64_t stop, int64_t batch) const {
-        int64_t n = stop - start, width = filled<V>(n), d = shape.inputs(), stride = filled<V>(d);
-        Number *columns = at, *by_row = columns + d * width, *label = by_row + stride * width, *weight = label + width;
-        Number *draws = weight + width;
-        memset(at, 0, (draws - at) * sizeof(Number));
+    /// Lay n rows of the order from `start` out at `at`, as a part of a batch of `batch` rows.
+    Tile<Number> lay(Number *at, int64_t start, int64_t n, int64_t batch) const {
+        Tile<Number> tile = place(at, n);
+        int64_t d = shape.inputs(), stride = filled<V>(d);
+        memset(at, 0, (tile.draws - at) * sizeof(Number));
         for (int64_t i = 0; i < n; i++) {
-            int64_t row = order[start + i];
+            int64_t row = rows.order[start + i];
             const double *x = rows.x + row * d;
-            for (int64_t k = 0; k < d; k++) by_row[i * stride + k] = (Number)x[k];
-            label[i] = (Number)((rows.y[row] - rows.mean) / rows.scale);
-            weight[i] = (Number)(rows.weight[row] * rows.weighed / (double)batch);
+            Number *own = tile.by_row + i * stride;
+            for (int64_t k = 0; k < d; k++) own[k] = (Number)x[k];
+            tile.label[i] = (Number)((rows.y[row] - rows.mean) / rows.scale);
+            tile.weight[i] = (Number)(rows.weight[row] * rows.weighed / (double)batch);
         }
-        for (int64_t k = 0; k < d; k++)
-            for (int64_t i = 0; i < n; i++) columns[k * width + i] = by_row[i * stride + k];
-        if (drops) draw(start, n, width, draws);
-        return {n, width, columns, by_row, label, weight, draws};
+        turn<V>(tile.by_row, tile.width, stride, tile.width, tile.columns);
+        if (drops) draw(start, tile);
+        return tile;
     }
 
-    void draw(int64_t start, int64_t n, int64_t width, Number *draws) const {
+    void draw(int64_t start, const Tile<Number> &tile) const {
         uint32_t low[TILE_ROWS], high[TILE_ROWS];
-        uint64_t key = stream(DROPOUT, rows.seed, rows.epoch, rows.block);
-        for (int64_t i = 0; i < width; i++) {
-            uint64_t own = mixed(key ^ (uint64_t)(i < n ? order[start + i] : 0));
+        for (int64_t i = 0; i < tile.width; i++) {
+            uint64_t own = mixed(rows.key ^ (uint64_t)(i < tile.rows ? rows.order[start + i] : 0));
             low[i] = (uint32_t)own;
             high[i] = (uint32_t)(own >> 32);
         }
         for (int64_t unit = 0; unit < shape.hidden(); unit++)
-            for (int64_t i = 0; i < width; i++) draws[unit * width + i] = (Number)uniform(low[i], high[i], (uint32_t)unit);
+            for (int64_t i = 0; i < tile.width; i++)
+                tile.draws[unit * tile.width + i] = (Number)uniform(low[i], high[i], (uint32_t)unit);
     }
 };
 
+inline bool any_drops(const Networks &networks) {
+    for (int64_t c = 0; c < networks.configs; c++)
+        if (networks.dropout[c] > 0) return true;
+    return false;
+}
+
+/// The networks of a pack at work on rows; everything is in the caller's `room`.
 template <class V> struct Training {
     using Number = typename Lanes<V>::Number;
     const Networks &networks;
     const Rows &rows;
     const Shape shape;
+    const Layout<V> layout;
+    const int64_t size, kept;
     Room<Number> room;
     Bench<V> bench;
-    Number *gradient, *models;
-    int64_t size;
-    bool drops;
-    int64_t per_row, batches_ahead;
-    Number *ahead;
+    Number *gradient, *models, *laid;
+    int64_t batches_ahead;
 
     Training(const Networks &networks, const Rows &rows, Number *base)
-        : networks(networks), rows(rows), shape(networks.shape()), room{base}, bench(shape, room), size(shape.template size<V>()), drops(false) {
-        gradient = room.take(size);
-        models = room.take(3 * size * networks.configs);
-        for (int64_t c = 0; c < networks.configs; c++) drops |= networks.dropout[c] > 0;
-        per_row = Desk<V>::row_numbers(shape, drops);
-        int64_t batch = rows.batch_size < rows.rows ? rows.batch_size : rows.rows;
-        int64_t batch_numbers = (batch + TILE_ROWS) / TILE_ROWS * TILE_ROWS * per_row; // room for its last tile's filling
-        batch_numbers = (batch / TILE_ROWS * TILE_ROWS + filled<V>(batch % TILE_ROWS)) * per_row;
-        batches_ahead = AHEAD / batch_numbers;
-        // A batch too large for that is laid out tile by tile, for each config anew.
-        ahead = room.take(batches_ahead ? batches_ahead * batch_numbers : TILE_ROWS * per_row);
+        : networks(networks), rows(rows), shape(networks.shape()), layout{shape, rows, any_drops(networks)},
+          size(shape.template size<V>()), kept(shape.kept()), room{base}, bench(shape, room), gradient(room.take(size)),
+          models(room.take(3 * size * networks.configs)) {
+        int64_t batch = layout.numbers(rows.batch_size < rows.rows ? rows.batch_size : rows.rows);
+        // A batch that is too large for it is laid out tile by tile, for each config anew.
+        batches_ahead = batch ? AHEAD / batch : 0;
+        laid = room.take(batches_ahead ? batches_ahead * batch : layout.numbers(TILE_ROWS));
     }
 
     Model<Number> model(int64_t config) const {
         Number *at = models + 3 * size * config;
         return {at, at + size, at + 2 * size};
     }
-
     void begin() {
         for (int64_t c = 0; c < networks.configs; c++) {
             Model<Number> own = model(c);
-            int64_t kept = shape.kept(), at = c * kept;
-            shape.template spread<V>((const Number *)networks.parameters + at, own.parameters);
-            shape.template spread<V>((const Number *)networks.first + at, own.first);
-            shape.template spread<V>((const Number *)networks.second + at, own.second);
+            shape.template spread<V>((const Number *)networks.parameters + c * kept, own.parameters);
+            shape.template spread<V>((const Number *)networks.first + c * kept, own.first);
+            shape.template spread<V>((const Number *)networks.second + c * kept, own.second);
         }
     }
     void finish() {
         for (int64_t c = 0; c < networks.configs; c++) {
             Model<Number> own = model(c);
-            int64_t kept = shape.kept(), at = c * kept;
-            shape.template gather<V>(own.parameters, (Number *)networks.parameters + at);
-            shape.template gather<V>(own.first, (Number *)networks.first + at);
-            shape.template gather<V>(own.second, (Number *)networks.second + at);
+            shape.template gather<V>(own.parameters, (Number *)networks.parameters + c * kept);
+            shape.template gather<V>(own.first, (Number *)networks.first + c * kept);
+            shape.template gather<V>(own.second, (Number *)networks.second + c * kept);
         }
     }
 
-    /// One batch of a config, laid out at `laid` or, where that is nothing, tile by tile.
-    void batch(int64_t config, const Desk<V> &desk, int64_t start, int64_t stop, Number *laid) {
-        Model<Number> own = model(config);
+    /// Set the gradient of Σ weight·loss over the rows [start, stop) of a batch; return that sum. `at`: laid out there.
+    double differentiate(int64_t config, int64_t start, int64_t stop, int64_t batch, Number *at) {
         D loss = zero<D>();
-        Number *at = laid;
         for (int64_t from = start; from < stop; from += TILE_ROWS) {
-            int64_t to = from + TILE_ROWS < stop ? from + TILE_ROWS : stop;
-            Tile<Number> tile;
-            if (laid) {
-                tile = view(at, to - from);
-                at += tile.width * per_row;
-            } else
-                tile = desk.tile(ahead, from, to, stop - start);
-            loss += learn<V>(shape, own.parameters, tile, (Number)networks.dropout[config], from > start, bench, gradient);
+            int64_t n = tile_rows(from, stop);
+            Tile<Number> tile = at ? layout.place(at, n) : layout.lay(laid, from, n, batch);
+            at = at ? at + tile.width * layout.per_row() : nullptr;
+            Number rate = (Number)networks.dropout[config];
+            loss += learn<V>(shape, model(config).parameters, tile, rate, from > start, bench, gradient);
         }
-        double penalty = descend<V>(networks, config, ++networks.step[config], gradient, own);
-        networks.objective[config] += (sum(loss) + penalty) * (double)(stop - start);
+        return sum(loss);
+    }
+    double descend(int64_t config) {
+        return grouplearn::descend<V>(networks, config, ++networks.step[config], gradient, model(config));
     }
 
-    /// A tile that was laid out before.
-    Tile<Number> view(Number *at, int64_t n) const {
-        int64_t width = filled<V>(n), d = shape.inputs(), stride = filled<V>(d);
-        Number *by_row = at + d * width, *label = by_row + stride * width;
-        return {n, width, at, by_row, label, label + width, label + 2 * width};
-    }
-
-    int run(int64_t *order) {
-        shuffle(stream(SHUFFLE, rows.seed, rows.epoch, rows.block), rows.rows, order);
+    /// Visit all rows; `objective` sums that of the batches times their rows.
+    void run(double *objective) {
         begin();
-        Desk<V> desk{shape, rows, order, drops, ahead, per_row};
-        int64_t b = rows.batch_size;
-        int64_t step = b * (batches_ahead ? batches_ahead : 1);
-        for (int64_t start = 0; start < rows.rows; start += step) {
-            int64_t stop = start + step < rows.rows ? start + step : rows.rows;
-            if (batches_ahead) {
-                Number *at = ahead;
-                for (int64_t from = start; from < stop; from += b) {
-                    int64_t to = from + b < stop ? from + b : stop;
-                    for (int64_t t = from; t < to; t += TILE_ROWS)
-                        at += desk.tile(at, t, t + TILE_ROWS < to ? t + TILE_ROWS : to, to - from).width * per_row;
-                }
-            }
+        int64_t b = rows.batch_size, ahead = b * (batches_ahead ? batches_ahead : 1);
+        for (int64_t start = 0; start < rows.rows; start += ahead) {
+            int64_t stop = start + ahead < rows.rows ? start + ahead : rows.rows;
+            if (batches_ahead) lay_ahead(start, stop);
             for (int64_t c = 0; c < networks.configs; c++) {
-                Number *at = batches_ahead ? ahead : nullptr;
+                Number *at = batches_ahead ? laid : nullptr;
                 for (int64_t from = start; from < stop; from += b) {
-                    int64_t to = from + b < stop ? from + b : stop;
-                    batch(c, desk, from, to, at);
-                    if (at)
-                        for (int64_t t = from; t < to; t += TILE_ROWS)
-                            at += filled<V>(t + TILE_ROWS < to ? TILE_ROWS : to - t) * per_row;
+                    int64_t n = from + b < stop ? b : stop - from;
+                    double loss = differentiate(c, from, from + n, n, at);
+                    objective[c] += (loss + descend(c)) * (double)n;
+                    at = at ? at + layout.numbers(n) : nullptr;
                 }
             }
         }
         finish();
-        return 0;
+    }
+    void lay_ahead(int64_t start, int64_t stop) {
+        Number *at = laid;
+        for (int64_t from = start; from < stop; from += rows.batch_size) {
+            int64_t n = from + rows.batch_size < stop ? rows.batch_size : stop - from;
+            for (int64_t tile = from; tile < from + n; tile += TILE_ROWS)
+                at += layout.lay(at, tile, tile_rows(tile, from + n), n).width * layout.per_row();
+        }
+    }
+
+    /// The gradients (configs, kept) of Σ weight·loss/batch over the rows [start, stop), which may be none, and those sums.
+    void differentiate_all(int64_t start, int64_t stop, int64_t batch, Number *gradients, double *losses) {
+        begin();
+        for (int64_t c = 0; c < networks.configs; c++) {
+            memset(gradient, 0, size * sizeof(Number));
+            losses[c] = differentiate(c, start, stop, batch, nullptr);
+            shape.template gather<V>(gradient, gradients + c * kept);
+        }
+    }
+    /// Take one step by gradients (configs, kept); set the penalties before it.
+    void descend_all(const Number *gradients, double *penalties) {
+        begin();
+        for (int64_t c = 0; c < networks.configs; c++) {
+            shape.template spread<V>(gradients + c * kept, gradient);
+            penalties[c] = descend(c);
+        }
+        finish();
+    }
+};
+
+/// Predictions (n, configs, outputs) of rows x (n, inputs) by parameters (configs, kept), in double precision.
+struct Predicting {
+    const Shape shape;
+    Room<double> room;
+    Bench<D> bench;
+    double *parameters, *columns, *by_row;
+
+    Predicting(const Shape &shape, int64_t configs, double *base)
+        : shape(shape), room{base}, bench(shape, room), parameters(room.take(configs * shape.size<D>())),
+          columns(room.take(TILE_ROWS * filled<D>(shape.inputs()))), by_row(room.take(TILE_ROWS * filled<D>(shape.inputs()))) {}
+
+    void run(int64_t configs, const double *kept, const double *x, int64_t n, double *found) {
+        int64_t d = shape.inputs(), stride = filled<D>(d), outputs = shape.outputs(), size = shape.size<D>();
+        for (int64_t c = 0; c < configs; c++) shape.spread<D>(kept + c * shape.kept(), parameters + c * size);
+        for (int64_t start = 0; start < n; start += TILE_ROWS) {
+            int64_t rows = tile_rows(start, n), width = filled<D>(rows);
+            memset(by_row, 0, width * stride * sizeof(double));
+            for (int64_t i = 0; i < rows; i++) memcpy(by_row + i * stride, x + (start + i) * d, d * sizeof(double));
+            turn<D>(by_row, width, stride, width, columns);
+            Tile<double> tile{rows, width, columns, by_row, nullptr, nullptr, nullptr};
+            for (int64_t c = 0; c < configs; c++) {
+                forward<D>(shape, parameters + c * size, tile, 0.0, false, bench);
+                link<D>(shape, width, bench.scores);
+                double *to = found + (start * configs + c) * outputs;
+                for (int64_t i = 0; i < rows; i++)
+                    for (int64_t k = 0; k < outputs; k++) to[i * configs * outputs + k] = one_nan(bench.scores[k * width + i]);
+            }
+        }
     }
 };
 
 } // namespace
 } // namespace grouplearn
 
-GROUPLEARN_ENTRY int64_t networks_room_single(const Networks *networks, const Rows *rows) {
-    return Training<F>(*networks, *rows, nullptr).room.used;
+#define GROUPLEARN_NETWORKS(kind, V, Number)                                                                              \
+    GROUPLEARN_ENTRY int64_t networks_room_##kind(const Networks *networks, const Rows *rows) {                           \
+        return Training<V>(*networks, *rows, nullptr).room.used;                                                          \
+    }                                                                                                                     \
+    GROUPLEARN_ENTRY void networks_train_##kind(const Networks *networks, const Rows *rows, Number *room,                 \
+                                                double *objective) {                                                      \
+        Arithmetic arithmetic;                                                                                            \
+        Training<V>(*networks, *rows, room).run(objective);                                                               \
+    }                                                                                                                     \
+    GROUPLEARN_ENTRY void networks_gradients_##kind(const Networks *networks, const Rows *rows, Number *room,             \
+                                                    int64_t start, int64_t stop, int64_t batch, Number *gradients,        \
+                                                    double *losses) {                                                     \
+        Arithmetic arithmetic;                                                                                            \
+        Training<V>(*networks, *rows, room).differentiate_all(start, stop, batch, gradients, losses);                     \
+    }                                                                                                                     \
+    GROUPLEARN_ENTRY void networks_descend_##kind(const Networks *networks, const Rows *rows, Number *room,               \
+                                                  const Number *gradients, double *penalties) {                           \
+        Arithmetic arithmetic;                                                                                            \
+        Training<V>(*networks, *rows, room).descend_all(gradients, penalties);                                            \
+    }
+GROUPLEARN_NETWORKS(single, F, float)
+GROUPLEARN_NETWORKS(double, D, double)
+
+GROUPLEARN_ENTRY int64_t networks_predict_room(const Networks *networks) {
+    return Predicting(networks->shape(), networks->configs, nullptr).room.used;
 }
-GROUPLEARN_ENTRY int64_t networks_room_double(const Networks *networks, const Rows *rows) {
-    return Training<D>(*networks, *rows, nullptr).room.used;
-}
-GROUPLEARN_ENTRY void networks_train_single(const Networks *networks, const Rows *rows, float *room, int64_t *order) {
+GROUPLEARN_ENTRY void networks_predict(const Networks *networks, const double *x, int64_t n, double *room, double *found) {
     Arithmetic arithmetic;
-    Training<F>(*networks, *rows, room).run(order);
+    Predicting(networks->shape(), networks->configs, room).run(networks->configs, (const double *)networks->parameters, x, n, found);
 }
-GROUPLEARN_ENTRY void networks_train_double(const Networks *networks, const Rows *rows, double *room, int64_t *order) {
-    Arithmetic arithmetic;
-    Training<D>(*networks, *rows, room).run(order);
+
+/// The order in which an epoch visits the rows of a block, and the key of what dropout draws there.
+GROUPLEARN_ENTRY void visiting_order(uint64_t seed, uint64_t epoch, uint64_t block, int64_t n, int64_t *order) {
+    shuffle(stream(SHUFFLE, seed, epoch, block), n, order);
+}
+GROUPLEARN_ENTRY uint64_t dropout_key(uint64_t seed, uint64_t epoch, uint64_t block) {
+    return stream(DROPOUT, seed, epoch, block);
+}
+/// n numbers in [0, 1), multiples of 2⁻⁵³, for what begins as random: those of a tensor.
+GROUPLEARN_ENTRY void starting_numbers(uint64_t seed, uint64_t tensor, int64_t n, double *numbers) {
+    uint64_t key = stream(START, seed, tensor, 0);
+    for (int64_t i = 0; i < n; i++) numbers[i] = (double)(int64_t)(mixed(key + (uint64_t)i) >> 11) * 0x1p-53;
 }

@@ -1,0 +1,245 @@
+"""Dense networks: minibatch training of a pack of configs on the rows of a block, its gradients, and predictions.
+
+Every network of a pack is worked on by itself, so its bits depend on no other, and they are the same on every processor.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.kernels.library import address, function
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+#: Activations, tasks and optimizers by their numbers in ``source/activations.hpp``, ``network.hpp`` and ``descent.hpp``.
+ACTIVATIONS = ("relu", "tanh", "gelu", "sigmoid")
+TASKS = ("regression", "binary", "multiclass")
+OPTIMIZERS = ("adam", "sgd")
+
+_POINTER, _INT, _WORD, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint64, ctypes.c_double
+_DOUBLE: np.dtype[Any] = np.dtype(np.float64)
+_WHOLE: np.dtype[Any] = np.dtype(np.int64)
+_KINDS = {"float32": "single", "float64": "double"}
+#: Rooms begin on a boundary of this many bytes.
+_ALIGNED = 64
+
+
+class _Networks(ctypes.Structure):
+    _fields_ = [
+        ("layers", _INT), ("widths", _POINTER), ("activation", _INT), ("task", _INT), ("optimizer", _INT), ("configs", _INT),
+        ("learning_rate", _POINTER), ("momentum", _POINTER), ("dropout", _POINTER), ("lasso", _POINTER), ("ridge", _POINTER),
+        ("scale", _REAL), ("parameters", _POINTER), ("first", _POINTER), ("second", _POINTER), ("step", _POINTER),
+    ]  # fmt: skip
+
+
+class _Rows(ctypes.Structure):
+    _fields_ = [
+        ("x", _POINTER), ("y", _POINTER), ("weight", _POINTER), ("order", _POINTER), ("rows", _INT), ("batch_size", _INT),
+        ("mean", _REAL), ("scale", _REAL), ("weighed", _REAL), ("key", _WORD),
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A dense network: features, units of each hidden layer, outputs; what hidden units compute, and what is predicted.
+
+    Its parameters are one row of numbers: per layer the weights (outputs, inputs), then the biases (outputs,).
+    """
+
+    widths: tuple[int, ...]
+    activation: str
+    task: str
+
+    @property
+    def n_parameters(self) -> int:
+        """How many parameters there are."""
+        return sum(outputs * (inputs + 1) for inputs, outputs in zip(self.widths[:-1], self.widths[1:], strict=True))
+
+    def layers(self, parameters: npt.NDArray[Any]) -> list[tuple[npt.NDArray[Any], npt.NDArray[Any]]]:
+        """Return views of parameters (c, n): per layer the weights (c, outputs, inputs) and the biases (c, outputs)."""
+        found, at = [], 0
+        for inputs, outputs in zip(self.widths[:-1], self.widths[1:], strict=True):
+            between = at + inputs * outputs
+            weight = parameters[:, at:between].reshape(-1, outputs, inputs)
+            at = between + outputs
+            found.append((weight, parameters[:, between:at]))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Descent:
+    """How the configs of a pack learn: arrays (c,) of doubles, penalties already divided by the weight of all rows.
+
+    Where labels are divided by ``scale`` the last layer holds w/scale, which is what the penalties are on.
+    """
+
+    optimizer: str
+    learning_rate: FloatArray
+    momentum: FloatArray
+    dropout: FloatArray
+    lasso: FloatArray
+    ridge: FloatArray
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of a block: ``x`` (n, d), ``y``, ``weight`` (n,), the ``order`` (n,) in which they are visited.
+
+    Labels are learnt as (y - mean)/scale, weights are times ``weighed``; ``key`` is of ``dropout_key``.
+    """
+
+    x: FloatArray
+    y: FloatArray
+    weight: FloatArray
+    order: IntArray
+    batch_size: int
+    mean: float = 0.0
+    scale: float = 1.0
+    weighed: float = 1.0
+    key: int = 0
+
+
+def train(shape: Shape, descent: Descent, state: Mapping[str, npt.NDArray[Any]], rows: Rows) -> None:
+    """Visit the rows once, in batches: a step of every config for each of them.
+
+    ``state`` is changed: ``parameters``, ``first_moment``, ``second_moment`` (c, n_parameters), single or double, ``step``
+    (c,) whole numbers, and ``objective`` (c,), to which that of every batch is added times its rows.
+    """
+    call = _Call.of(shape, descent, state, rows)
+    call("networks_train", (_POINTER,), address(_checked(state["objective"], call.configs)))
+
+
+def gradients(
+    shape: Shape,
+    descent: Descent,
+    state: Mapping[str, npt.NDArray[Any]],
+    rows: Rows,
+    part: slice,
+    together: int,
+) -> tuple[npt.NDArray[Any], FloatArray]:
+    """Return Σ w·loss/together over a part of the order (c,), and its gradients (c, n_parameters), first."""
+    call = _Call.of(shape, descent, state, rows)
+    found, losses = np.empty_like(state["parameters"]), np.empty(call.configs)
+    kinds = (_INT, _INT, _INT, _POINTER, _POINTER)
+    call("networks_gradients", kinds, part.start, part.stop, together, address(found), address(losses))
+    return found, losses
+
+
+def descend(
+    shape: Shape, descent: Descent, state: Mapping[str, npt.NDArray[Any]], gradient: npt.NDArray[Any]
+) -> FloatArray:
+    """Take one step of every config by its gradient (c, n_parameters), penalties not in it; return these before it."""
+    nothing = np.empty((0, shape.widths[0]))
+    call = _Call.of(shape, descent, state, Rows(nothing, nothing[:, 0], nothing[:, 0], np.empty(0, np.int64), 1))
+    if gradient.shape != state["parameters"].shape or gradient.dtype != state["parameters"].dtype:
+        raise ValueError("gradients are as parameters are")
+    penalties = np.empty(call.configs)
+    call("networks_descend", (_POINTER, _POINTER), address(gradient), address(penalties))
+    return penalties
+
+
+def predict(shape: Shape, parameters: FloatArray, x: FloatArray) -> FloatArray:
+    """Return the predictions (n, c, outputs) of rows (n, d) by networks (c, n_parameters): values or probabilities."""
+    _checked(parameters, len(parameters), shape.n_parameters)
+    _checked(x, len(x), shape.widths[0])
+    widths = np.array(shape.widths, np.int64)
+    networks = _Networks(
+        len(widths) - 1,
+        address(widths),
+        ACTIVATIONS.index(shape.activation),
+        TASKS.index(shape.task),
+        0,
+        len(parameters),
+    )
+    networks.parameters = address(parameters)
+    size = function("networks_predict_room", _POINTER, returns=_INT)(ctypes.addressof(networks))
+    room, found = _room(size, _DOUBLE), np.empty((len(x), len(parameters), shape.widths[-1]))
+    run = function("networks_predict", _POINTER, _POINTER, _INT, _POINTER, _POINTER)
+    run(ctypes.addressof(networks), address(x), len(x), address(room), address(found))
+    return found
+
+
+def visiting_order(seed: int, epoch: int, n_rows: int, block: int = 0) -> IntArray:
+    """Return the order (n_rows,) in which an epoch visits the rows of a block: a shuffle that these numbers decide."""
+    order = np.empty(n_rows, np.int64)
+    function("visiting_order", _WORD, _WORD, _WORD, _INT, _POINTER)(seed, epoch, block, n_rows, address(order))
+    return order
+
+
+def dropout_key(seed: int, epoch: int, block: int = 0) -> int:
+    """Return the key of what dropout draws for the rows of a block in an epoch, by row and unit."""
+    return int(function("dropout_key", _WORD, _WORD, _WORD, returns=_WORD)(seed, epoch, block))
+
+
+def starting_numbers(seed: int, tensor: int, n: int) -> FloatArray:
+    """Return n numbers of [0, 1) that are independent and uniform, the same for the same seed and number of a tensor."""
+    numbers = np.empty(n)
+    function("starting_numbers", _WORD, _WORD, _INT, _POINTER)(seed, tensor, n, address(numbers))
+    return numbers
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """The arguments of a call, checked, and what they point at."""
+
+    networks: _Networks
+    rows: _Rows
+    dtype: np.dtype[Any]
+    held: Sequence[Any]
+
+    @classmethod
+    def of(cls, shape: Shape, descent: Descent, state: Mapping[str, npt.NDArray[Any]], rows: Rows) -> _Call:
+        parameters, widths = state["parameters"], np.array(shape.widths, np.int64)
+        configs, n = len(parameters), len(rows.x)
+        moments = [state[name] for name in ("parameters", "first_moment", "second_moment")]
+        if {each.dtype for each in moments} != {parameters.dtype}:
+            raise ValueError("parameters and moments are of one precision")
+        for each in moments:
+            _checked(each, configs, shape.n_parameters, dtype=parameters.dtype)
+        rates = (descent.learning_rate, descent.momentum, descent.dropout, descent.lasso, descent.ridge)
+        networks = _Networks(
+            len(widths) - 1, address(widths), ACTIVATIONS.index(shape.activation), TASKS.index(shape.task),
+            OPTIMIZERS.index(descent.optimizer), configs, *(address(_checked(each, configs)) for each in rates),
+            descent.scale, *map(address, moments), address(_checked(state["step"], configs, dtype=_WHOLE)),
+        )  # fmt: skip
+        _checked(rows.x, n, shape.widths[0])
+        columns = (
+            rows.x,
+            _checked(rows.y, n),
+            _checked(rows.weight, n),
+            _checked(rows.order, n, dtype=_WHOLE),
+        )
+        block = _Rows(
+            *map(address, columns), n, rows.batch_size, rows.mean, rows.scale, rows.weighed, rows.key
+        )  # fmt: skip
+        return cls(networks, block, parameters.dtype, (widths, moments, rates, columns))
+
+    @property
+    def configs(self) -> int:
+        return int(self.networks.configs)
+
+    def __call__(self, symbol: str, kinds: Sequence[Any], *arguments: int) -> None:
+        kind, both = _KINDS[self.dtype.name], (ctypes.addressof(self.networks), ctypes.addressof(self.rows))
+        room = _room(function(f"networks_room_{kind}", _POINTER, _POINTER, returns=_INT)(*both), self.dtype)
+        function(f"{symbol}_{kind}", _POINTER, _POINTER, _POINTER, *kinds)(*both, address(room), *arguments)
+
+
+def _checked(array: npt.NDArray[Any], *shape: int, dtype: np.dtype[Any] = _DOUBLE) -> npt.NDArray[Any]:
+    if array.shape != shape or array.dtype != dtype:
+        raise ValueError(f"an array of {array.dtype} {array.shape} where {dtype} {shape} is expected")
+    return array
+
+
+def _room(size: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return an aligned run of numbers that nobody has set."""
+    whole = np.empty(size + _ALIGNED // dtype.itemsize, dtype)
+    start = -whole.ctypes.data % _ALIGNED // dtype.itemsize
+    return whole[start : start + size]
