@@ -9,7 +9,7 @@
 #include "generalised_linear_rows.hpp"
 #include "lane_algebra.hpp"
 
-namespace grouplearn {
+namespace grouplearn::generalised_linear {
 namespace {
 
 constexpr int64_t tile_rows = 256;
@@ -585,9 +585,6 @@ int solve_group(const Call &call, const Group &group, Batch<F> &coarse, Batch<D>
 }
 
 } // namespace
-} // namespace grouplearn
-
-using namespace grouplearn;
 
 /// Train every config on every group: 0 when done, 1 when ``watch`` said stop, 2 without memory.
 GROUPLEARN_ENTRY int solve_generalised_linear(const float *x_single, const double *x_double, int64_t columns, const double *label,
@@ -615,3 +612,5 @@ GROUPLEARN_ENTRY int solve_generalised_linear(const float *x_single, const doubl
     }
     return 0;
 }
+
+} // namespace grouplearn::generalised_linear

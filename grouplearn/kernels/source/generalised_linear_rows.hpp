@@ -7,7 +7,7 @@
 #include "elementary.hpp"
 #include "memory.hpp"
 
-namespace grouplearn {
+namespace grouplearn::generalised_linear {
 
 enum class Loss { logistic = 0, softmax = 1, poisson = 2 };
 
@@ -208,4 +208,4 @@ void sum_curvature(const Number<V> *z, int64_t rows, int64_t p, int64_t outputs,
         }
 }
 
-} // namespace grouplearn
+} // namespace grouplearn::generalised_linear

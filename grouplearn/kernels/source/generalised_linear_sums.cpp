@@ -2,7 +2,7 @@
 #include "entry.hpp"
 #include "generalised_linear_rows.hpp"
 
-namespace grouplearn {
+namespace grouplearn::generalised_linear {
 namespace {
 
 constexpr int64_t block_rows = 256;
@@ -23,9 +23,6 @@ struct Widened {
 };
 
 } // namespace
-} // namespace grouplearn
-
-using namespace grouplearn;
 
 /// Σ weight·loss (M,), Σ weight·slope (M, K) and Σ weight·slope·x' (M, K, d) of M models; 2 without memory.
 GROUPLEARN_ENTRY int sum_generalised_linear(const float *x_single, const double *x_double, int64_t rows, int64_t columns,
@@ -106,3 +103,5 @@ GROUPLEARN_ENTRY int weigh_slopes(double *score, int64_t rows, const double *lab
     }
     return 0;
 }
+
+} // namespace grouplearn::generalised_linear
