@@ -336,5 +336,3 @@ def test_a_block_whose_rows_were_all_left_out_changes_nothing():
     holed = Shard(shard.x, shard.y, shard.weight, (0, 16, 16, 20))
     state = MLP.train(problem, [config()], MLP.init(problem, [config()]), holed.part(0, 1), 0)
     assert MLP.train(problem, [config()], state, holed.part(1, 2), 0).to_bytes() == state.to_bytes()
-
-
