@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray, Shard, Stack
 from grouplearn.kernels import generalised_linear as kernel
+from grouplearn.kernels.algebra import times
 from grouplearn.learners import lbfgs, linear_model, moments
 from grouplearn.learners.base import Config, Interrupted, Problem, Solved, State, Tensors
 
@@ -213,7 +214,7 @@ class _Frame:
         scaled = point * self.inverse
         weights = scaled[:, : self.size].reshape(len(point), self.outputs, self.mean.shape[1])
         centred = scaled[:, self.size :] if self.inverse.shape[1] > self.size else np.zeros((len(point), self.outputs))
-        return weights, centred - (weights @ self.mean[:, :, None])[:, :, 0]
+        return weights, centred - times(weights, self.mean)
 
     def evaluate(self, point: FloatArray, sums: Tensors) -> tuple[FloatArray, FloatArray]:
         """Return the smooth part of the objective (c,) and its gradient (c, p) from the sums over rows."""
@@ -248,7 +249,7 @@ def _first_step(family: Family, problem: Problem, configs: Sequence[Config], sta
 
     shares, totals = by_config(share), by_config(about["total"])
     coupling = family.coupling(shares)
-    bend = np.einsum("ckk->ck", coupling)
+    bend = np.diagonal(coupling, axis1=1, axis2=2)
     l2 = linear_model.column(configs, linear_model.GLM_L2)[:, None, None]
     curvature = bend[:, :, None] * by_config(about["square"])[:, None, :] + l2
     informative = np.broadcast_to(by_config(varies)[:, None, :], curvature.shape)

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray
+from grouplearn.kernels.algebra import product, solve_each
 from grouplearn.learners import quadratic
 
 Tensors = dict[str, npt.NDArray[np.float64]]
@@ -108,31 +109,31 @@ def _proximal_step(model: Model, tensors: Tensors) -> tuple[FloatArray, FloatArr
 def _smooth_step(model: Model, tensors: Tensors) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the same without a penalty, by the two loops of L-BFGS: the model itself is never formed."""
     changes, bends = tensors["changes"], tensors["bends"]
-    product = np.einsum("cmp,cmp->cm", changes, bends)
-    inverse = np.where(product > 0, 1.0 / np.where(product > 0, product, 1.0), 0.0)
-    step, shares = -tensors["gradient"], np.zeros_like(product)
+    along = (changes * bends).sum(axis=2)
+    inverse = np.where(along > 0, 1.0 / np.where(along > 0, along, 1.0), 0.0)
+    step, shares = -tensors["gradient"], np.zeros_like(along)
     newest_first = range(changes.shape[1] - 1, -1, -1)
     for pair in newest_first:
-        shares[:, pair] = inverse[:, pair] * np.einsum("cp,cp->c", changes[:, pair], step)
+        shares[:, pair] = inverse[:, pair] * (changes[:, pair] * step).sum(axis=1)
         step = step - shares[:, pair, None] * bends[:, pair]
     if model.hessian is None:
         # B₀ = σI with σ = y'y / s'y of the newest pair.
         squares = (bends[:, -1] ** 2).sum(axis=1)
-        step *= np.where(squares > 0, product[:, -1] / np.where(squares > 0, squares, 1.0), 1.0)[:, None]
+        step *= np.where(squares > 0, along[:, -1] / np.where(squares > 0, squares, 1.0), 1.0)[:, None]
     else:
         definite = model.hessian + _RIDGE * np.eye(step.shape[1])
-        step = quadratic.solve_each(definite, step[:, :, None])[:, :, 0]
+        step = solve_each(definite, step[:, :, None])[:, :, 0]
     for pair in reversed(newest_first):
-        rest = shares[:, pair] - inverse[:, pair] * np.einsum("cp,cp->c", bends[:, pair], step)
+        rest = shares[:, pair] - inverse[:, pair] * (bends[:, pair] * step).sum(axis=1)
         step = step + rest[:, None] * changes[:, pair]
-    slope = np.einsum("cp,cp->c", tensors["gradient"], step)
+    slope = (tensors["gradient"] * step).sum(axis=1)
     return tensors["point"] + step, slope, -0.5 * slope
 
 
 def _curvature(model: Model, tensors: Tensors) -> quadratic.Quadratic:
     """Return B = B₀ − W'K⁻¹W with W = [B₀S; Y] and K = [[S'B₀S, L], [L', −D]], Lᵢⱼ = sᵢ'yⱼ for i > j, D = diag(sᵢ'yᵢ)."""
     changes, bends = tensors["changes"], tensors["bends"]
-    inner = changes @ bends.transpose(0, 2, 1)
+    inner = product(changes, bends.transpose(0, 2, 1))
     diagonal = np.einsum("ijj->ij", inner)
     used = diagonal > 0
     if model.hessian is None:
@@ -142,19 +143,19 @@ def _curvature(model: Model, tensors: Tensors) -> quadratic.Quadratic:
         based = scale[:, None, None] * changes
     else:
         scale = np.ones(len(changes))
-        based = changes @ model.hessian
+        based = product(changes, model.hessian)
     rows = np.concatenate([based, bends], axis=1)
     lower = np.tril(inner, -1)
     identity = np.eye(changes.shape[1])
     unused = np.where(used, 0.0, 1.0)[:, :, None] * identity
     core = np.block(
         [
-            [based @ changes.transpose(0, 2, 1) + unused, lower],
+            [product(based, changes.transpose(0, 2, 1)) + unused, lower],
             [lower.transpose(0, 2, 1), -diagonal[:, :, None] * identity - unused],
         ]
     )
     if model.hessian is not None:
-        return quadratic.Dense(model.hessian - rows.transpose(0, 2, 1) @ quadratic.solve_each(core, rows))
+        return quadratic.Dense(model.hessian - product(rows.transpose(0, 2, 1), solve_each(core, rows)))
     # Every BFGS update adds at most yy'/s'y.
     excess = ((bends**2).sum(axis=2) / np.where(used, diagonal, 1.0)).sum(axis=1)
     return quadratic.LowRank(scale, rows, core, excess)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import scipy.special
 
 from grouplearn.data.shard import FloatArray, Matrix
+from grouplearn.kernels import algebra
 from grouplearn.learners.base import Artifact, Config, Hyperparameter, Learner, Problem, Solved, State, Task, shape_flaw
 
 L1 = Hyperparameter(
@@ -66,8 +66,9 @@ def column(configs: Sequence[Config], hyperparameter: Hyperparameter) -> FloatAr
 def linear_predictor(x: Matrix, weights: FloatArray, intercept: FloatArray) -> FloatArray:
     """Return x wᵀ + b of shape (n, c, k) for weights (c, k, d) and intercept (c, k), in one product."""
     n_configs, n_outputs, n_features = weights.shape
-    product = np.asarray(x @ np.ascontiguousarray(weights.reshape(n_configs * n_outputs, n_features).T))
-    predictor: FloatArray = product.reshape(-1, n_configs, n_outputs)
+    columns = np.ascontiguousarray(weights.reshape(n_configs * n_outputs, n_features).T)
+    scores = algebra.product(x, columns) if isinstance(x, np.ndarray) else np.asarray(x @ columns)
+    predictor: FloatArray = scores.reshape(-1, n_configs, n_outputs)
     predictor += intercept
     return predictor
 
@@ -88,14 +89,8 @@ def inverse_link(task: Task, predictor: FloatArray, log_link: bool = False) -> F
     With a log link the value is exp(predictor), at most infinity.
     """
     if task is Task.REGRESSION:
-        with np.errstate(over="ignore"):
-            return np.exp(predictor) if log_link else predictor
-    if task is Task.BINARY:
-        probability: FloatArray = scipy.special.expit(predictor)
-        return probability
-    exponential = np.exp(predictor - predictor.max(axis=-1, keepdims=True))
-    softmax: FloatArray = exponential / exponential.sum(axis=-1, keepdims=True)
-    return softmax
+        return algebra.exponential(predictor) if log_link else predictor
+    return algebra.sigmoid(predictor) if task is Task.BINARY else algebra.softmax(predictor)
 
 
 def artifact_of(state: State, index: int) -> Artifact:

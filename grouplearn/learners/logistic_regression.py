@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-import scipy.special
 
 from grouplearn.data.shard import FloatArray
+from grouplearn.kernels.algebra import logarithm
 from grouplearn.kernels.generalised_linear import Loss
 from grouplearn.learners import glm
 from grouplearn.learners.base import Problem, Task
@@ -42,7 +42,7 @@ class _LogLoss:
 
     def scores(self, mean: FloatArray) -> FloatArray:
         """Return the logits, or the logarithms of several shares."""
-        scores: FloatArray = scipy.special.logit(mean) if mean.shape[-1] == 1 else np.log(mean)
+        scores: FloatArray = logarithm(mean / (1.0 - mean) if mean.shape[-1] == 1 else mean)
         return scores
 
     def coupling(self, mean: FloatArray) -> FloatArray:
@@ -51,9 +51,9 @@ class _LogLoss:
 
     def mean_loss(self, observed: FloatArray, mean: FloatArray) -> FloatArray:
         """Return −Σ ȳ·log p̄, of both classes."""
-        loss: FloatArray = -(observed * np.log(mean)).sum(axis=-1)
+        loss: FloatArray = -(observed * logarithm(mean)).sum(axis=-1)
         if mean.shape[-1] == 1:
-            loss = loss - ((1.0 - observed) * np.log1p(-mean)).sum(axis=-1)
+            loss = loss - ((1.0 - observed) * logarithm(1.0 - mean)).sum(axis=-1)
         return loss
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-import scipy.special
 
 from grouplearn.data.shard import FloatArray
+from grouplearn.kernels.algebra import logarithm
 from grouplearn.kernels.generalised_linear import Loss
 from grouplearn.learners import glm
 from grouplearn.learners.base import Problem, Task
@@ -28,7 +28,7 @@ class _HalfDeviance:
     def targets(self, problem: Problem, y: FloatArray) -> FloatArray:
         """Return y and y·log y − y, (..., n, 2)."""
         del problem
-        return np.stack([y, scipy.special.xlogy(y, y) - y], axis=-1)
+        return np.stack([y, y * logarithm(np.where(y > 0, y, 1.0)) - y], axis=-1)
 
     def start(self, problem: Problem, observed: FloatArray, with_intercept: bool) -> FloatArray:
         """Return the mean label, or 1 without an intercept."""
@@ -38,7 +38,7 @@ class _HalfDeviance:
 
     def scores(self, mean: FloatArray) -> FloatArray:
         """Return log μ̄."""
-        scores: FloatArray = np.log(mean)
+        scores: FloatArray = logarithm(mean)
         return scores
 
     def coupling(self, mean: FloatArray) -> FloatArray:
@@ -47,7 +47,7 @@ class _HalfDeviance:
 
     def mean_loss(self, observed: FloatArray, mean: FloatArray) -> FloatArray:
         """Return μ̄ − ȳ·log μ̄ + the average of y·log y − y."""
-        loss: FloatArray = mean[..., 0] - observed[..., 0] * np.log(mean[..., 0]) + observed[..., 1]
+        loss: FloatArray = mean[..., 0] - observed[..., 0] * logarithm(mean[..., 0]) + observed[..., 1]
         return loss
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray
+from grouplearn.kernels.algebra import product, solve_each, times
 
 BoolArray = npt.NDArray[np.bool_]
 IndexArray = npt.NDArray[np.intp]
@@ -56,12 +57,12 @@ class Dense:
 
     def times(self, z: FloatArray) -> FloatArray:
         """Return B z, shape (c, p)."""
-        product: FloatArray = (self.matrix @ z[:, :, None])[:, :, 0]
-        return product
+        image: FloatArray = times(self.matrix, z)
+        return image
 
     def terms(self, z: FloatArray) -> FloatArray:
         """Return |B| |z|, shape (c, p)."""
-        sizes: FloatArray = (np.abs(self.matrix) @ np.abs(z)[:, :, None])[:, :, 0]
+        sizes: FloatArray = times(np.abs(self.matrix), np.abs(z))
         return sizes
 
     def majoriser(self) -> FloatArray:
@@ -97,14 +98,14 @@ class LowRank:
 
     def times(self, z: FloatArray) -> FloatArray:
         """Return B z, shape (c, p)."""
-        inner = solve_each(self.core, self.rows @ z[:, :, None])
-        product: FloatArray = self.scale[:, None] * z - (inner.transpose(0, 2, 1) @ self.rows)[:, 0, :]
-        return product
+        inner = solve_each(self.core, product(self.rows, z[:, :, None]))
+        image: FloatArray = self.scale[:, None] * z - product(inner.transpose(0, 2, 1), self.rows)[:, 0, :]
+        return image
 
     def terms(self, z: FloatArray) -> FloatArray:
         """Return σ|z| + |W'| |K⁻¹Wz|, shape (c, p)."""
-        inner = np.abs(solve_each(self.core, self.rows @ z[:, :, None]))
-        low_rank = (inner.transpose(0, 2, 1) @ np.abs(self.rows))[:, 0, :]
+        inner = np.abs(solve_each(self.core, product(self.rows, z[:, :, None])))
+        low_rank = product(inner.transpose(0, 2, 1), np.abs(self.rows))[:, 0, :]
         sizes: FloatArray = self.scale[:, None] * np.abs(z) + low_rank
         return sizes
 
@@ -119,28 +120,15 @@ class LowRank:
         """
         rows = self.rows * free[:, None, :]
         right = np.where(free, right, 0.0)
-        small = self.core - rows @ rows.transpose(0, 2, 1) / self.scale[:, None, None]
-        inner = solve_each(small, rows @ right[:, :, None])
-        correction = (inner.transpose(0, 2, 1) @ rows)[:, 0, :]
+        small = self.core - product(rows, rows.transpose(0, 2, 1)) / self.scale[:, None, None]
+        inner = solve_each(small, product(rows, right[:, :, None]))
+        correction = product(inner.transpose(0, 2, 1), rows)[:, 0, :]
         solution: FloatArray = (right + correction / self.scale[:, None]) / self.scale[:, None]
         return solution
 
     def take(self, index: IndexArray) -> LowRank:
         """Return the matrices of the configs in ``index``."""
         return LowRank(self.scale[index], self.rows[index], self.core[index], self.excess[index])
-
-
-def solve_each(matrix: FloatArray, right: FloatArray) -> FloatArray:
-    """Return the solutions of many linear systems; one whose matrix is singular is NaN and does not stop the others."""
-    try:
-        solution = np.asarray(np.linalg.solve(matrix, right), dtype=np.float64)
-    except np.linalg.LinAlgError:
-        if len(matrix) == 1:
-            return np.full_like(right, np.nan)
-        solution = np.empty_like(right)
-        for i in range(len(matrix)):
-            solution[i : i + 1] = solve_each(matrix[i : i + 1], right[i : i + 1])
-    return solution
 
 
 def subgradient(z: FloatArray, gradient: FloatArray, penalty: FloatArray) -> FloatArray:
@@ -232,8 +220,8 @@ def _face(
     direction = quadratic.solve(free, slope)
     face = start + direction
     # On the line the derivative starts at −slope'd, grows by d'Bd per unit, and jumps where a sign flips.
-    descent = np.einsum("ij,ij->i", slope, direction)
-    growth = np.einsum("ij,ij->i", direction, quadratic.times(direction))
+    descent = (slope * direction).sum(axis=1)
+    growth = (direction * quadratic.times(direction)).sum(axis=1)
     flipped = face * signs < 0
     flip_at = np.where(flipped, start / np.where(flipped, -direction, 1.0), np.inf)
     length = _line_minimum(flip_at, 2 * penalty * np.abs(direction), descent, growth)[:, None]
@@ -270,7 +258,7 @@ def _rise(
     Two values of the objective have no digits left for a small penalty where one column explains nearly everything.
     """
     step = other - z
-    smooth = np.einsum("ij,ij->i", gradient + 0.5 * quadratic.times(step), step)
-    penalties = np.einsum("ij,ij->i", penalty, np.abs(other) - np.abs(z))
-    rise: FloatArray = smooth + penalties + np.einsum("ij,ij->i", rounding, np.abs(step))
+    smooth = ((gradient + 0.5 * quadratic.times(step)) * step).sum(axis=1)
+    penalties = (penalty * (np.abs(other) - np.abs(z))).sum(axis=1)
+    rise: FloatArray = smooth + penalties + (rounding * np.abs(step)).sum(axis=1)
     return rise

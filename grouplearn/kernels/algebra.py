@@ -1,0 +1,75 @@
+"""Products, linear systems and elementary functions of arrays in double precision: ``source/algebra.cpp``, ``functions.cpp``."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.kernels.library import address, applied, function
+
+FloatArray = npt.NDArray[np.float64]
+_POINTER, _NUMBER = ctypes.c_void_p, ctypes.c_int64
+
+
+def _doubles(values: npt.ArrayLike) -> FloatArray:
+    return np.ascontiguousarray(values, dtype=np.float64)
+
+
+def product(a: npt.ArrayLike, b: npt.ArrayLike) -> FloatArray:
+    """Return a·b for a (..., m, k) and b (..., k, n), whose leading axes are the same; sums run over k in its order."""
+    left, right = _doubles(a), _doubles(b)
+    *leading, m, k = left.shape
+    n = right.shape[-1]
+    if right.shape != (*leading, k, n):
+        raise ValueError(f"the shapes {left.shape} and {right.shape} do not fit")
+    result = np.empty((*leading, m, n))
+    count = int(np.prod(leading, dtype=np.int64))
+    if function("products", *[_POINTER] * 2, *[_NUMBER] * 4, _POINTER, returns=ctypes.c_int)(
+        address(left), address(right), count, m, k, n, address(result)
+    ):
+        raise MemoryError
+    return result
+
+
+def times(matrix: npt.ArrayLike, vector: npt.ArrayLike) -> FloatArray:
+    """Return the products of matrices (..., m, k) and vectors (..., k)."""
+    return product(matrix, np.asarray(vector)[..., None])[..., 0]
+
+
+def solve_each(matrix: npt.ArrayLike, right: npt.ArrayLike) -> FloatArray:
+    """Return the solutions (c, n, r) of linear systems (c, n, n); one whose matrix is singular is NaN."""
+    system, solution = (np.array(each, dtype=np.float64, order="C") for each in (matrix, right))
+    call: Any = function("eliminate_each", *[_POINTER] * 2, *[_NUMBER] * 3)
+    call(address(system), address(solution), len(system), *solution.shape[1:])
+    return solution
+
+
+def exponential(x: npt.ArrayLike) -> FloatArray:
+    """Return eˣ."""
+    return applied("exponential", _doubles(x))
+
+
+def logarithm(x: npt.ArrayLike) -> FloatArray:
+    """Return log x: -infinity of 0 and of subnormal numbers, NaN of negative ones."""
+    return applied("logarithm", _doubles(x))
+
+
+def sigmoid(z: npt.ArrayLike) -> FloatArray:
+    """Return 1/(1 + e⁻ᶻ)."""
+    result = np.array(z, dtype=np.float64, order="C")
+    function("sigmoid", _POINTER, _NUMBER)(address(result), result.size)
+    return result
+
+
+def softmax(z: npt.ArrayLike) -> FloatArray:
+    """Return e^zₖ / Σ e^zⱼ along the last axis."""
+    result = np.array(z, dtype=np.float64, order="C")
+    outputs = result.shape[-1]
+    if outputs and function("softmax", _POINTER, *[_NUMBER] * 2, returns=ctypes.c_int)(
+        address(result), result.size // outputs, outputs
+    ):
+        raise MemoryError
+    return result

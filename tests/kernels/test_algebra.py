@@ -1,0 +1,71 @@
+"""Products, systems and links against NumPy and SciPy, and the same bits in every build."""
+
+import hashlib
+
+import numpy as np
+import pytest
+import scipy.special
+
+from grouplearn.kernels import algebra
+
+RANDOM = np.random.default_rng(11)
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return RANDOM.random(shape) - 0.5
+
+
+PAIRS = [
+    (numbers(*leading, m, k), numbers(*leading, k, n))
+    for leading, m, k, n in [
+        ((), 7, 5, 12),
+        ((3,), 4, 9, 16),
+        ((2, 2), 1, 33, 1),
+        ((), 9, 0, 3),
+        ((0,), 2, 2, 2),
+        ((), 5, 3, 25),
+    ]
+]
+SYSTEMS = [(numbers(c, n, n), numbers(c, n, r)) for c, n, r in [(1, 1, 1), (5, 6, 2), (2, 40, 1), (0, 3, 1)]]
+SCORES = np.concatenate([numbers(101) * 100, [0.0, -0.0, 800.0, -800.0]])
+
+
+def test_products(build: str) -> None:
+    for a, b in PAIRS:
+        np.testing.assert_allclose(algebra.product(a, b), a @ b, rtol=0, atol=1e-14)
+    np.testing.assert_array_equal(algebra.product([[np.inf, 1]], [[1.0], [2.0]]), [[np.inf]])
+    with pytest.raises(ValueError, match="do not fit"):
+        algebra.product(numbers(2, 3), numbers(2, 3))
+
+
+def test_systems(build: str) -> None:
+    for matrix, right in SYSTEMS:
+        found = algebra.solve_each(matrix, right)
+        np.testing.assert_allclose(matrix @ found, right, rtol=0, atol=1e-11)
+    singular = np.stack([np.ones((3, 3)), np.eye(3)])
+    found = algebra.solve_each(singular, np.ones((2, 3, 1)))
+    assert np.isnan(found[0]).all()
+    np.testing.assert_array_equal(found[1], np.ones((3, 1)))
+
+
+def test_links(build: str) -> None:
+    np.testing.assert_allclose(algebra.sigmoid(SCORES), scipy.special.expit(SCORES), rtol=1e-15)
+    assert np.isnan(algebra.sigmoid([np.nan]))[0]
+    for outputs in (1, 2, 3, 7):
+        z = numbers(13, outputs) * 90
+        np.testing.assert_allclose(algebra.softmax(z), scipy.special.softmax(z, axis=1), rtol=1e-13)
+
+
+#: Of the results of all of them, in their order; it is the same on every processor.
+BITS = "cc07fb425013fc22c7ae148cb9fe58246df20fd3acd2e89d1b02573efbb26ffd"
+
+
+def test_the_same_bits_everywhere(build: str) -> None:
+    digest = hashlib.sha256()
+    for a, b in PAIRS:
+        digest.update(algebra.product(a, b).tobytes())
+    for matrix, right in SYSTEMS:
+        digest.update(algebra.solve_each(matrix, right).tobytes())
+    digest.update(algebra.sigmoid(SCORES).tobytes())
+    digest.update(algebra.softmax(SCORES.reshape(-1, 3)).tobytes())
+    assert digest.hexdigest() == BITS
