@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import duckdb
@@ -15,7 +16,7 @@ from grouplearn import sqltext
 from grouplearn.catalog import models, recorded
 from grouplearn.catalog.identities import Identity, identity_at
 from grouplearn.catalog.models import StoredModel
-from grouplearn.catalog.schema import ensure_schema
+from grouplearn.catalog.schema import ensure_schema, seen_once
 from grouplearn.catalog.tables import SCHEMA
 from grouplearn.errors import ConflictError, ReadOnlyError, Span, did_you_mean
 from grouplearn.parser.statements import QualifiedName
@@ -42,46 +43,86 @@ def _conflict(own: bool, span: Span, judge: Judge) -> ConflictError:
     return ConflictError(message, text=judge.text, span=span, hint=hint)
 
 
+@dataclass(frozen=True, slots=True)
+class _Attached:
+    """A database as DuckDB lists it, and of the connection its default database and schema and its transaction."""
+
+    current: str
+    schema: str
+    name: str
+    path: str | None
+    read_only: bool
+    internal: bool
+    kind: str
+    transaction: int
+
+
+_ATTACHED = (
+    "SELECT current_database(), current_schema(), database_name, path, readonly, internal, type, txid_current()"
+    " FROM duckdb_databases()"
+)
+
+
 class Databases:
     """What a DuckDB connection has attached, seen through plain SQL on it."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
+        self._in_statement = self._begun = False
+        self._known: list[_Attached] | None = None
+        self._users: bool | None = None
+        self._made: set[str] = set()
+
+    @contextmanager
+    def statement(self) -> Iterator[None]:
+        """Ask once in the body, which is one statement, what is attached, and whether the user has begun a transaction."""
+        self._in_statement = True
+        try:
+            yield
+        finally:
+            self._in_statement, self._known, self._users = False, None, None
+
+    def _attached(self) -> list[_Attached]:
+        found = self._known or [_Attached(*row) for row in self.rows(_ATTACHED)]
+        self._known = found if self._in_statement else None
+        return found
 
     def of(self, name: QualifiedName, judge: Judge, *, gone: bool = False) -> tuple[str, str]:
         """Return the database and schema a model name speaks of; with ``gone`` the schema may be there in models' rows only."""
-        catalog, schema = self.rows("SELECT current_database(), current_schema()")[0]
-        databases = [row[0] for row in self.rows("SELECT database_name FROM duckdb_databases() WHERE NOT internal")]
+        attached = self._attached()
+        catalog, schema = attached[0].current, attached[0].schema
+        databases = {sqltext.folded(each.name): each for each in attached if not each.internal}
         qualifiers = list(name.parts[:-1])
         if len(qualifiers) == 2:
             catalog, schema = qualifiers[0].value, qualifiers[1].value
-        elif qualifiers and sqltext.folded(qualifiers[0].value) in map(sqltext.folded, databases):
+        elif qualifiers and sqltext.folded(qualifiers[0].value) in databases:
             catalog, schema = qualifiers[0].value, "main"
         elif qualifiers:
             schema = qualifiers[0].value
-        query = "SELECT database_name, schema_name FROM duckdb_schemas() WHERE lower(database_name) = lower(?)"
-        found = self.rows(query, [catalog])
-        places = {
-            sqltext.folded(row[1]): (row[0], row[1])
-            for row in found
-            if sqltext.folded(row[0]) == sqltext.folded(catalog)
-        }
-        if not places or sqltext.folded(catalog) not in map(sqltext.folded, databases):
+        database = databases.get(sqltext.folded(catalog))
+        if database is not None and database.kind == "duckdb" and schema == "main":  # which cannot be dropped
+            return database.name, schema
+        places = {sqltext.folded(each): each for each in self._schemas(catalog)}
+        if not places or database is None:
             message = f'there is no database "{catalog}" that can hold models'
             span = qualifiers[0].span if qualifiers else name.span
-            raise judge.error(message, span, did_you_mean(catalog, databases))
+            raise judge.error(message, span, did_you_mean(catalog, [each.name for each in databases.values()]))
         if sqltext.folded(schema) not in places:
             if gone and identity_at(self._connection, catalog, schema, name.name) is not None:
-                return next(iter(places.values()))[0], schema
-            known = [row[1] for row in places.values()] + (databases if len(qualifiers) == 1 else [])
+                return database.name, schema
+            known = [*places.values(), *(each.name for each in databases.values() if len(qualifiers) == 1)]
             message = f'there is no schema "{schema}" in database "{catalog}"'
             raise judge.error(message, qualifiers[-1].span, did_you_mean(schema, known))
-        return places[sqltext.folded(schema)]
+        return database.name, places[sqltext.folded(schema)]
+
+    def _schemas(self, catalog: str) -> list[str]:
+        query = "SELECT database_name, schema_name FROM duckdb_schemas() WHERE lower(database_name) = lower(?)"
+        own = sqltext.folded(catalog)
+        return [schema for name, schema in self.rows(query, [catalog]) if sqltext.folded(name) == own]
 
     def file(self, catalog: str) -> str | None:
         """Return the path of a database's file, None for one in memory."""
-        path: str | None = self.rows("SELECT path FROM duckdb_databases() WHERE database_name = ?", [catalog])[0][0]
-        return path
+        return next(each.path for each in self._attached() if each.name == catalog)
 
     def model(self, name: QualifiedName, judge: Judge) -> StoredModel:
         """Return an existing model, or raise with the closest name."""
@@ -102,15 +143,21 @@ class Databases:
     def transaction(self) -> Iterator[None]:
         """Run the body in the user's transaction if there is one, else in one of our own."""
         if self.in_transaction():
-            yield
+            with seen_once(self._connection):
+                yield
             return
         self._connection.execute("BEGIN TRANSACTION")
+        self._begun = True
         try:
-            yield
+            with seen_once(self._connection, own=True):
+                yield
         except BaseException:
             self._connection.execute("ROLLBACK")
             raise
-        self._connection.execute("COMMIT")
+        else:
+            self._connection.execute("COMMIT")
+        finally:
+            self._begun = False
 
     def write(self, catalog: str, work: Callable[[], _T], span: Span, judge: Judge) -> _T:
         """Return what ``work`` returns, which changes the models of a database in a ``transaction``.
@@ -120,8 +167,9 @@ class Databases:
         done again: that raises ConflictError.
         """
         own, ends = not self.in_transaction(), time.monotonic() + _PATIENCE_SECONDS
-        if own:
+        if own and catalog not in self._made:
             self._repeated(lambda: ensure_schema(self._connection, catalog), ends, span, judge)
+            self._made.add(catalog)
         return self._repeated(work, ends if own else 0.0, span, judge)
 
     def _repeated(self, work: Callable[[], _T], ends: float, span: Span, judge: Judge) -> _T:
@@ -138,10 +186,16 @@ class Databases:
         raise AssertionError
 
     def in_transaction(self) -> bool:
-        """Return whether the user has begun a transaction."""
+        """Return whether the user has begun a transaction, or we have."""
+        if self._begun:
+            return True
+        if self._users is not None:
+            return self._users
         # Outside of one each statement has an id of its own (a BEGIN that fails would abort the user's).
-        first, second = (self.rows("SELECT txid_current()") for _ in range(2))
-        return first == second
+        first = self._attached()[0].transaction
+        users = self.rows("SELECT txid_current()") == [(first,)]
+        self._users = users if self._in_statement else None
+        return users
 
     def rows(self, query: str, values: list[str] | None = None) -> list[tuple[Any, ...]]:
         """Return all rows at once: DuckDB refuses some calls on a connection with a result half read."""
@@ -149,18 +203,17 @@ class Databases:
 
     def current_file(self) -> str | None:
         """Return the path of the current database."""
-        return self.file(self.rows("SELECT current_database()")[0][0])
+        return self.file(self._attached()[0].current)
 
     def refuse_read_only(self, catalog: str, span: Span, judge: Judge, reason: str, hint: str) -> None:
         """Raise ReadOnlyError where a database cannot be written."""
-        query = "SELECT 1 FROM duckdb_databases() WHERE database_name = ? AND readonly"
-        if self.rows(query, [catalog]):
+        if any(each.read_only for each in self._attached() if each.name == catalog):
             message = f'database "{catalog}" is read-only: {reason}'
             raise ReadOnlyError(message, text=judge.text, span=span, hint=hint)
 
     def refuse_read_only_transaction(self, catalog: str, span: Span, judge: Judge) -> None:
         """Raise where the user's transaction may not write to the database. DuckDB tells nobody but a statement that writes."""
-        if not self.in_transaction():
+        if self._begun or not self.in_transaction():
             return
         try:
             self._connection.execute(

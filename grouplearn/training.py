@@ -44,6 +44,9 @@ from grouplearn.search_progress import later
 from grouplearn.searching import Rounds, rounds, search
 from grouplearn.steering import Steering
 
+#: Estimated seconds of work that is done in the calling thread, unless it is in code of the user's, which no estimate knows.
+_SMALL_SECONDS = 0.05
+
 
 def job_of(
     physical: PhysicalPlan,
@@ -200,7 +203,8 @@ def _run_units(
     schedule = apart(lambda: operator(scheduled.operator, units, workload), len(units))
     workers = most_workers(scheduled.operator, units, scheduled.workload.workers)
     try:
-        there = runtime(scheduled.executor, scheduled.cluster)
+        small = job.network is None and sum(unit.cost for unit in units) <= _SMALL_SECONDS
+        there = runtime(scheduled.executor, scheduled.cluster, here=small)
         results = there.run(job, schedule, workers, observer, cancelled)
     finally:
         if ledger is not None:

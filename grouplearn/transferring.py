@@ -4,39 +4,28 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import duckdb
 
 from grouplearn import answers
 from grouplearn.catalog import copying, prediction, store
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.schema import Location
 from grouplearn.data.run_directory import size
-from grouplearn.databases import Databases
 from grouplearn.errors import DataError, Error, MissingDependency, ModelExists
 from grouplearn.exchange import exporting, native
 from grouplearn.exchange.directory import CannotExchange
 from grouplearn.exchange.onnx_graph import OnnxMissing
 from grouplearn.parser.statements import ExportModel, ImportModel, Sql
 from grouplearn.plan.judge import Judge
+from grouplearn.workplace import Workplace
 
 #: ``s3://bucket/m``, ``https://...``.
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
-def handlers(con: duckdb.DuckDBPyConnection, databases: Databases) -> dict[type, Callable[[Any, Judge], str]]:
-    """Return what carries out each of the statements."""
-    return {
-        ExportModel: lambda statement, judge: export_model(statement, con, databases, judge),
-        ImportModel: lambda statement, judge: import_model(statement, con, databases, judge),
-    }
-
-
-def export_model(statement: ExportModel, con: duckdb.DuckDBPyConnection, databases: Databases, judge: Judge) -> str:
+def export_model(statement: ExportModel, judge: Judge, at: Workplace) -> str:
     """Write the directory and say how much it is."""
+    con, databases = at.connection, at.databases
     model = databases.model(statement.name, judge)
     kind, where = (statement.format.value, statement.format.span) if statement.format else ("native", None)
     formats = exporting.formats_of(model)
@@ -56,8 +45,9 @@ def export_model(statement: ExportModel, con: duckdb.DuckDBPyConnection, databas
     return answers.notice(f"{told}, in {path}")
 
 
-def import_model(statement: ImportModel, con: duckdb.DuckDBPyConnection, databases: Databases, judge: Judge) -> str:
+def import_model(statement: ImportModel, judge: Judge, at: Workplace) -> str:
     """Store the model of a directory, with new names for itself and its objects."""
+    con, databases = at.connection, at.databases
     catalog, schema = databases.of(statement.name, judge)
     name = statement.name.name
     conflict = store.exists(con, catalog, schema, name, replace=statement.replace)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import duckdb
 
 from grouplearn.databases import Databases
+from grouplearn.parser.statements import PlanFormat, QualifiedName
+from grouplearn.plan.judge import Judge
 from grouplearn.runtime.job import Progress
 from grouplearn.steering import Place
 
@@ -19,7 +21,19 @@ class Workplace:
 
     connection: duckdb.DuckDBPyConnection
     databases: Databases
-    settings: Mapping[str, Any]
+    settings: dict[str, Any]
     progress: Progress | None
     cancelled: Callable[[], bool]
-    place: Callable[[str, str, str], Place]
+    #: How EXPLAIN TRAIN writes a plan where the statement does not say.
+    plan_format: PlanFormat
+    #: Says that a durable run may have left its directory to a transaction of the user.
+    leaves: Callable[[], None]
+
+    def place(self, catalog: str, schema: str, name: str) -> Place:
+        """Return where a model in training is found: databases in memory are told apart by the connection."""
+        file = self.databases.file(catalog) or f"{id(self.settings)}/{catalog}"
+        return file, schema.casefold(), name.casefold()
+
+    def place_of(self, name: QualifiedName, judge: Judge) -> Place:
+        """As ``place``, of the name in a statement."""
+        return self.place(*self.databases.of(name, judge), name.name)

@@ -96,7 +96,7 @@ def test_a_transaction_that_an_error_aborted(con: grouplearn.Connection, path: P
 
 def test_a_process_that_died_between_storing_and_tidying(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("grouplearn.session.finish", lambda *_: None)
+        patch.setattr("grouplearn.statements.train.finish", lambda *_: None)
         with grouplearn.connect(path, progress=False) as con:
             con.execute(TRAIN)
             assert runs_of(str(path)).exists()

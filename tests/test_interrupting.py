@@ -70,7 +70,8 @@ def _asking() -> str:
 
 def listening(con: grouplearn.Connection, ear: Callable[[], bool], monkeypatch: pytest.MonkeyPatch) -> None:
     heard = interrupting.heard
-    monkeypatch.setattr("grouplearn.session.heard", lambda _, *message: heard(ear, *message))
+    for place in ("interrupting", "statements.train"):
+        monkeypatch.setattr(f"grouplearn.{place}.heard", lambda _, *message: heard(ear, *message))
 
 
 @pytest.mark.parametrize("statement", STATEMENTS)

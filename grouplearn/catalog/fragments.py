@@ -209,9 +209,9 @@ def one_query(con: duckdb.DuckDBPyConnection, query: str) -> str:
     return query
 
 
-def create(con: duckdb.DuckDBPyConnection, head: str, query: str) -> None:
-    """Run ``head``, which is ours and made of quoted names, and the query of the view or macro that it begins."""
-    con.execute(head + one_query(con, query))
+def query_of(definition: ModelDefinition, con: duckdb.DuckDBPyConnection, query: str) -> str:
+    """Return the query of a view or macro of a model as ``one_query``; what this process trained was judged when it was."""
+    return query if is_trained_here(definition) else one_query(con, query)
 
 
 def statement_of(document: Node) -> Node | None:

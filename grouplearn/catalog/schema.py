@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import duckdb
 
@@ -61,7 +63,41 @@ def current_database(con: duckdb.DuckDBPyConnection) -> str:
 def databases_with_models(con: duckdb.DuckDBPyConnection) -> list[str]:
     """Return the names of the attached databases that have schema ``grouplearn``; raises as ``has_schema`` does."""
     found = tables_in(con)
-    return [catalog for catalog in sorted(found) if _is_ours(con, catalog, found[catalog])]
+    return [catalog for catalog in sorted(found) if _version_of_ours(con, catalog, found[catalog])]
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """What was seen of databases in a transaction that lasts: versions of their tables, and those that have no triggers."""
+
+    versions: dict[str, int] = field(default_factory=dict)
+    untriggered: set[str] = field(default_factory=set)
+    own: bool = False
+
+
+_LOOKED: WeakKeyDictionary[Any, _Looked] = WeakKeyDictionary()
+
+
+@contextmanager
+def seen_once(con: duckdb.DuckDBPyConnection, *, own: bool = False) -> Iterator[None]:
+    """Look at the tables of a database once in the body, which is one transaction in which nobody but us runs statements.
+
+    What others commit is not seen in it, and what we change ourselves is looked at again. ``own`` says that we have begun it,
+    and not the user.
+    """
+    if con in _LOOKED:
+        yield
+        return
+    _LOOKED[con] = _Looked(own=own)
+    try:
+        yield
+    finally:
+        del _LOOKED[con]
+
+
+def in_own_transaction(con: duckdb.DuckDBPyConnection) -> bool:
+    """Whether we have begun the connection's transaction, so that the user has changed nothing in it."""
+    return con in _LOOKED and _LOOKED[con].own
 
 
 def has_schema(con: duckdb.DuckDBPyConnection, catalog: str) -> bool:
@@ -69,33 +105,31 @@ def has_schema(con: duckdb.DuckDBPyConnection, catalog: str) -> bool:
 
     Raises OtherVersion when another version of grouplearn made them, and NotTrusted when they are not as any has made them.
     """
-    found = tables_in(con)
-    own = next((name for name in found if folded(name) == folded(catalog)), None)
-    return own is not None and _is_ours(con, own, found[own])
-
-
-def _is_ours(con: duckdb.DuckDBPyConnection, catalog: str, found: Mapping[str, Table]) -> bool:
-    if "models" not in found:
-        return False
-    version = 0
-    if "schema_version" in found:
-        refuse_foreign(con, catalog, found, OLDEST, ("schema_version",))  # which is the same in every version
-        version = _version(con, catalog)
-    _refuse_other_version(catalog, version)
-    refuse_foreign(con, catalog, found, version)
-    return True
-
-
-def _version(con: duckdb.DuckDBPyConnection, catalog: str) -> int:
-    row = first_row(con, f"SELECT version FROM {table(catalog, 'schema_version')}")
-    return row[0] if row and isinstance(row[0], int) else 0
+    return version_of(con, catalog) > 0
 
 
 def version_of(con: duckdb.DuckDBPyConnection, catalog: str) -> int:
     """Return the version of the catalog tables of a database, 0 where there are none; raises as ``has_schema`` does."""
-    if not has_schema(con, catalog):
+    known = _LOOKED.get(con, _Looked()).versions
+    if (version := known.get(folded(catalog))) is not None:
+        return version
+    found = tables_in(con)
+    own = next((name for name in found if folded(name) == folded(catalog)), None)
+    version = known[folded(catalog)] = 0 if own is None else _version_of_ours(con, own, found[own])
+    return version
+
+
+def _version_of_ours(con: duckdb.DuckDBPyConnection, catalog: str, found: Mapping[str, Table]) -> int:
+    if "models" not in found:
         return 0
-    return _version(con, catalog)
+    version = 0
+    if "schema_version" in found:
+        refuse_foreign(con, catalog, found, OLDEST, ("schema_version",))  # which is the same in every version
+        row = first_row(con, f"SELECT version FROM {table(catalog, 'schema_version')}")
+        version = row[0] if row and isinstance(row[0], int) else 0
+    _refuse_other_version(catalog, version)
+    refuse_foreign(con, catalog, found, version)
+    return version
 
 
 def columns_lacking(name: str, version: int) -> list[str]:
@@ -135,7 +169,14 @@ def ensure_schema(con: duckdb.DuckDBPyConnection, catalog: str | None = None) ->
             f'a database named "{catalog}" cannot hold models: its schema {SCHEMA} would have the same name',
             hint=f"rename the file, or ATTACH it AS another name, such as {identifier('models')}",
         )
-    refuse_triggers(con, catalog)
+    looked = _LOOKED.get(con, _Looked())
+    if folded(catalog) not in looked.untriggered:
+        refuse_triggers(con, catalog)
+        looked.untriggered.add(folded(catalog))
     place, made = qualified(catalog, SCHEMA), version_of(con, catalog)
+    if made == VERSION:
+        return
     for script in scripts()[made:]:
         con.execute(script.replace(f"{SCHEMA}.", f"{place}.").replace(f"EXISTS {SCHEMA};", f"EXISTS {place};"))
+    looked.versions.clear()
+    looked.untriggered.clear()

@@ -79,8 +79,7 @@ def refuse_foreign(
 
 def refuse_triggers(con: duckdb.DuckDBPyConnection, catalog: str) -> None:
     """Raise NotTrusted where a trigger would run what its author wrote when rows are stored."""
-    ((version,),) = con.execute("SELECT library_version FROM system.main.pragma_version()").fetchall()
-    if str(version).startswith(("v0.", "v1.")):  # which have no triggers
+    if _version(con).startswith(("0.", "1.")):  # which have no triggers
         return
     query = (
         "SELECT database_name, table_name, trigger_name FROM system.main.duckdb_triggers()"
@@ -89,6 +88,13 @@ def refuse_triggers(con: duckdb.DuckDBPyConnection, catalog: str) -> None:
     for database, name, trigger in con.execute(query).fetchall():
         if folded(database) == folded(catalog):
             raise _refusal(catalog, name, f"has a trigger {identifier(trigger)}")
+
+
+def _version(con: duckdb.DuckDBPyConnection) -> str:
+    """Return the version of DuckDB: this process's own, or that of the shell whose connection it is."""
+    if not getattr(con, "serves_predict", False):
+        return duckdb.__version__
+    return str(con.execute("SELECT library_version FROM system.main.pragma_version()").fetchall()[0][0]).lstrip("v")
 
 
 @dataclass(frozen=True, slots=True)

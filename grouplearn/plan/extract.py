@@ -64,7 +64,7 @@ def statistics(judge: Judge, bound: BoundTrain) -> Statistics:
     groups = group_counts(judge, bound)
     lengths, label_length = arrays.measured_lengths(judge, bound)
     classes = _positive_last(judge, bound, _classes(judge, bound)) if bound.target.classification else ()
-    n_rows, categories = _category_counts(judge, bound)
+    n_rows, categories = _category_counts(judge, bound, groups)
     return Statistics(groups, classes, categories, n_rows, lengths, label_length)
 
 
@@ -121,9 +121,11 @@ def _told_apart(type_name: str) -> tuple[str, str]:
     return before, after
 
 
-def _category_counts(judge: Judge, bound: BoundTrain) -> tuple[int, tuple[int, ...]]:
+def _category_counts(judge: Judge, bound: BoundTrain, groups: Sequence[GroupCount]) -> tuple[int, tuple[int, ...]]:
     """Return the number of rows, and the distinct values of every category item (0 for others), checking the limit."""
     wanted = [item for item in bound.items if item.stored.item.kind == "category"]
+    if not wanted and bound.statement.having is None:  # each row is in one group of each level
+        return sum(group.n_rows for group in watched(groups) if group.level == 0), (0,) * len(bound.items)
     pieces: list[str | Sql] = ["SELECT count(*)"]
     before, after = _told_apart("VARCHAR")
     for item in wanted:

@@ -149,6 +149,9 @@ class SortedRows:
                 batch, rows = batches.pop(), next(places)
             self._put(batch, rows)  # whose memory goes back now
 
+        if len(batches) == 1:
+            put_one(0)
+            return
         with ThreadPoolExecutor(min(threads, len(batches)), "grouplearn-rows") as pool:
             list(pool.map(put_one, range(len(batches))))
 

@@ -13,16 +13,17 @@ RUNTIMES = ("local", "ray")
 
 
 @functools.cache
-def runtime(name: str, cluster: Cluster | None = None) -> Runtime:
+def runtime(name: str, cluster: Cluster | None = None, *, here: bool = False) -> Runtime:
     """Return the process's runtime of the given name, one of ``RUNTIMES``; KeyError otherwise.
 
     The Ray runtime starts Ray with the first run and keeps it for the next, whatever session it is of; ``shutdown()`` stops
-    it before the process ends. ``cluster``: where it finds its workers, by default on this machine.
+    it before the process ends. ``cluster``: where it finds its workers, by default on this machine. ``here``: the local one
+    trains in the calling thread.
     """
     if name == "local":
         from grouplearn.runtime.local import LocalRuntime
 
-        return LocalRuntime()
+        return LocalRuntime(here=here)
     if name == "ray":
         from grouplearn.runtime.ray import RayRuntime
 

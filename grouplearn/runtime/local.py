@@ -39,9 +39,15 @@ NOTICE_SECONDS, STOP_SECONDS = 0.7, 1.0
 
 
 class LocalRuntime:
-    """Runs units in this process; models do not depend on the number of workers."""
+    """Runs units in this process; models do not depend on the number of workers.
+
+    With ``here`` they run in the calling thread: to start another one takes longer than a small TRAIN.
+    """
 
     name = "local"
+
+    def __init__(self, *, here: bool = False) -> None:
+        self._here = here
 
     def run(
         self, job: Job, operator: Operator, workers: int, observer: Observer, cancelled: Callable[[], bool]
@@ -53,7 +59,8 @@ class LocalRuntime:
         import_learner(job.trainer)
         try:
             with blas_on_one_thread():
-                return _Crew(job, operator, max(1, workers), observer).run(cancelled)
+                crew = (_Here if self._here else _Crew)(job, operator, max(1, workers), observer)
+                return crew.run(cancelled)
         except (Interrupted, KeyboardInterrupt):
             raise Cancelled("training was interrupted; nothing was stored") from None
 
@@ -100,10 +107,13 @@ class _Crew:
                         f"operator {self._operator.name} waits, but no worker of {workers} does anything"
                     )
                 with suppress(queue.Empty):
-                    self._take(self._news.get(timeout=POLL_SECONDS))
+                    self._take(self._heard())
         finally:
             self._stop_threads()
         return tuple(self._results[number] for number in sorted(self._results))
+
+    def _heard(self) -> UnitResult | StepAnswer | _Epochs | _Broken:
+        return self._news.get(timeout=POLL_SECONDS)
 
     def _take(self, news: UnitResult | StepAnswer | _Epochs | _Broken) -> None:
         match news:
@@ -156,21 +166,19 @@ class _Crew:
 
     def _follow_orders(self, worker: int) -> None:
         bench = Bench(self._job)
-        while True:
-            order = self._orders[worker].get()
-            if self._stop.is_set():
-                return
-            match order:
-                case Load(_, group, blocks):
-                    bench.load(group, blocks)
-                case Release(_, group):
-                    bench.release(group)
-                case Run(_, unit):
-                    self._news.put(bench.run(unit, self._watch(worker, unit)))
-                case RunStep(_, step):
-                    self._news.put(self._step(bench, worker, step))
-                case Finish():
-                    return
+        while not isinstance(order := self._orders[worker].get(), Finish) and not self._stop.is_set():
+            self._follow(order, bench, worker)
+
+    def _follow(self, order: Instruction, bench: Bench, worker: int) -> None:
+        match order:
+            case Load(_, group, blocks):
+                bench.load(group, blocks)
+            case Release(_, group):
+                bench.release(group)
+            case Run(_, unit):
+                self._news.put(bench.run(unit, self._watch(worker, unit)))
+            case RunStep(_, step):
+                self._news.put(self._step(bench, worker, step))
 
     def _step(self, bench: Bench, worker: int, step: Step) -> StepAnswer:
         takes, fetched = self._products.take(worker, step.takes)
@@ -196,6 +204,32 @@ class _Crew:
             if thread.is_alive() and thread.ident is not None:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Interrupted))
         _join(threads, STOP_SECONDS)
+
+
+class _Here(_Crew):
+    """Workers that take turns in the calling thread, each until it waits for orders."""
+
+    def __init__(self, job: Job, operator: Operator, workers: int, observer: Observer) -> None:
+        super().__init__(job, operator, workers, observer)
+        self._benches = [Bench(job) for _ in range(workers)]
+        self._cancelled: Callable[[], bool] = self._stop.is_set
+
+    def run(self, cancelled: Callable[[], bool]) -> tuple[UnitResult, ...]:
+        self._cancelled = cancelled
+        with openmp_on_one_thread():
+            return super().run(cancelled)
+
+    def _order(self, worker: int, instruction: Instruction) -> None:
+        self._orders[worker].put(instruction)
+
+    def _heard(self) -> UnitResult | StepAnswer | _Epochs | _Broken:
+        for worker, (orders, bench) in enumerate(zip(self._orders, self._benches, strict=True)):
+            while self._news.empty() and not orders.empty():
+                self._follow(orders.get(), bench, worker)
+        return self._news.get_nowait()
+
+    def _watch(self, worker: int, unit: Unit) -> Watch:
+        return Watch(worker, self._began, self._reporter(unit), self._cancelled)
 
 
 class _Outlines:

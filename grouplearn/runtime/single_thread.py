@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import threadpoolctl
 
@@ -28,19 +30,36 @@ def import_learner(learner: Learner) -> None:
         raise MissingDependency(message, hint=learner.requires.install_hint) from None
 
 
+class _Libraries:
+    """The libraries that have threads of their own: to look for them takes milliseconds, and imports alone load more."""
+
+    def __init__(self) -> None:
+        self._modules = 0
+        self._found = threadpoolctl.ThreadpoolController()
+
+    def limited(self, kind: str) -> Any:
+        """Return a context in which they are kept to one thread; ``kind`` is ``"blas"`` or ``"openmp"``."""
+        if self._modules != (now := len(sys.modules)):
+            self._modules, self._found = now, threadpoolctl.ThreadpoolController()
+        return self._found.limit(limits=1, user_api=kind)
+
+
+_LIBRARIES = _Libraries()
+
+
 class _BlasLimit:
     """The process's limit of BLAS threads, shared by runs that overlap: the first sets it, the last restores it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._users = 0
-        self._limits: threadpoolctl.threadpool_limits | None = None
+        self._limits: Any = None
 
     def enter(self) -> None:
         with self._lock:
             self._users += 1
             if self._limits is None:
-                self._limits = threadpoolctl.threadpool_limits(limits=1, user_api="blas")
+                self._limits = _LIBRARIES.limited("blas")
 
     def leave(self) -> None:
         with self._lock:
@@ -66,5 +85,5 @@ def blas_on_one_thread() -> Iterator[None]:
 @contextmanager
 def openmp_on_one_thread() -> Iterator[None]:
     """Keep OpenMP regions that the calling thread enters to one thread; every worker thread needs its own limit."""
-    with threadpoolctl.threadpool_limits(limits=1, user_api="openmp"):
+    with _LIBRARIES.limited("openmp"):
         yield

@@ -1,0 +1,1 @@
+"""What each of our statements does, on one connection."""

@@ -1,0 +1,166 @@
+"""What is said of models and learners, and what changes models that are there: SHOW, DESCRIBE, DROP, ALTER, EVALUATE."""
+
+from __future__ import annotations
+
+from grouplearn import altering, answers
+from grouplearn.catalog import models, store
+from grouplearn.catalog.evaluation import evaluate_sql, source_rows
+from grouplearn.catalog.flaws import refuse_flaws
+from grouplearn.catalog.fragments import one_query
+from grouplearn.catalog.identities import identity_at
+from grouplearn.catalog.models import StoredModel
+from grouplearn.catalog.prediction import predictor_for
+from grouplearn.catalog.schema import Location
+from grouplearn.catalog.unreadable import doubtful, unreadable
+from grouplearn.errors import BindError, ModelExists
+from grouplearn.learners import registry
+from grouplearn.parser.statements import (
+    AddTrial,
+    DescribeLearner,
+    DescribeModel,
+    DropModel,
+    EvaluateModel,
+    QualifiedName,
+    RenameModel,
+    ShowLearners,
+    ShowModels,
+    StopTrial,
+)
+from grouplearn.plan.bind import bind_learner
+from grouplearn.plan.definition import ROW
+from grouplearn.plan.judge import Judge
+from grouplearn.steering import IN_TRAINING
+from grouplearn.workplace import Workplace
+
+
+def show_models(statement: ShowModels, judge: Judge, at: Workplace) -> str:  # noqa: ARG001
+    """Return a query of the models of all databases."""
+    return models.show_models_sql(at.connection)
+
+
+def show_learners(statement: ShowLearners, judge: Judge, at: Workplace) -> str:  # noqa: ARG001
+    """Return a query of the learners there are."""
+    rows = [
+        (
+            learner.name,
+            ", ".join(sorted(task.value for task in learner.tasks)),
+            learner.access.words,
+            registry.is_installed(learner),
+            learner.summary,
+        )
+        for learner in (registry.learner(name) for name in registry.names())
+    ]
+    return answers.table(("learner", "tasks", "access", "installed", "summary"), rows)
+
+
+def describe_learner(statement: DescribeLearner, judge: Judge, at: Workplace) -> str:  # noqa: ARG001
+    """Return a query of the hyperparameters of a learner."""
+    learner = bind_learner(judge, statement.name)
+    rows = [
+        (entry.name, entry.kind, answers.shown(entry.default), answers.allowed(entry), entry.doc, entry.source)
+        for entry in learner.hyperparameters
+    ]
+    return answers.table(("hyperparameter", "type", "default", "allowed", "meaning", "source"), rows)
+
+
+def describe_model(statement: DescribeModel, judge: Judge, at: Workplace) -> str:
+    """Return a query of what a model is; of one in training by a search, of its trials."""
+    steering = IN_TRAINING.find(at.place_of(statement.name, judge))
+    if steering is not None and steering.plan is not None:
+        return altering.trials_sql(steering, steering.plan)
+    return models.describe_sql(at.databases.model(statement.name, judge))
+
+
+def stop_trial(statement: StopTrial, judge: Judge, at: Workplace) -> str:
+    """Let a trial of a search stop."""
+    return altering.stop_trial(statement, judge, at.place_of(statement.name, judge))
+
+
+def add_trial(statement: AddTrial, judge: Judge, at: Workplace) -> str:
+    """Let a search have one more trial."""
+    return altering.add_trial(statement, judge, at.place_of(statement.name, judge))
+
+
+def drop(statement: DropModel, judge: Judge, at: Workplace) -> str:
+    """Drop models; all are found before the first is dropped. Of a model whose schema was dropped its rows are left."""
+    there = [name for name in statement.names if not statement.if_exists or _is_there(name, judge, at)]
+    models_of = {name: at.databases.identity(name, judge).location for name in there}
+    for name, location in models_of.items():
+        at.databases.refuse_change(location.catalog, name.span, judge)
+    told = [f"model {name.name} does not exist; nothing was dropped" for name in statement.names if name not in there]
+    for name, location in models_of.items():
+        if not _dropped(name, location, judge, at) and not statement.if_exists:
+            at.databases.identity(name, judge)  # raises: somebody else has just dropped it
+        told.append(f"model {name.name} is dropped")
+    return answers.notice("; ".join(told))
+
+
+def _dropped(name: QualifiedName, location: Location, judge: Judge, at: Workplace) -> bool:
+    def drop_it() -> bool:
+        return store.drop(at.connection, location.catalog, location.schema, location.name)
+
+    return at.databases.write(location.catalog, drop_it, name.span, judge)
+
+
+def _is_there(name: QualifiedName, judge: Judge, at: Workplace) -> bool:
+    try:
+        place = at.databases.of(name, judge, gone=True)
+    except BindError:
+        return False
+    return identity_at(at.connection, *place, name.name) is not None
+
+
+def rename(statement: RenameModel, judge: Judge, at: Workplace) -> str:
+    """Give a model another name."""
+    location = at.databases.model(statement.name, judge).location
+    at.databases.refuse_change(location.catalog, statement.name.span, judge)
+    new_name = statement.new_name.value
+    conflict = store.exists(at.connection, location.catalog, location.schema, new_name)
+    if conflict is not None and new_name.casefold() != location.name.casefold():
+        raise ModelExists(conflict.message, text=judge.text, span=statement.new_name.span)
+
+    def rename_it() -> bool:
+        return store.rename(at.connection, location.catalog, location.schema, location.name, new_name)
+
+    if not at.databases.write(location.catalog, rename_it, statement.name.span, judge):
+        at.databases.model(statement.name, judge)  # raises: somebody else has just renamed or dropped it
+    return answers.notice(f"model {statement.name.name} is now {new_name}")
+
+
+def evaluate(statement: EvaluateModel, judge: Judge, at: Workplace) -> str:
+    """Return a query of a model's metrics on other rows."""
+    model = at.databases.model(statement.name, judge)
+    if model.definition.label_length:
+        message = f'EVALUATE MODEL compares single values, and model "{model.definition.name}" predicts arrays'
+        hint = f"Compare them in SQL: FROM {model.definition.name}_predict(...)."
+        raise judge.error(message, statement.name.span, hint)
+    refuse_flaws(at.connection, model, ("models", *model.form.tables))
+    predictor_for(at.connection).guard.admit(at.connection, model.definition)
+    where = ("WHERE", statement.where) if statement.where else ()
+    columns = judge.describe("SELECT * FROM", statement.source, *where)
+    condition = statement.where.text if statement.where else None
+    rows = source_rows(statement.source.text, condition)
+    query = evaluate_sql(model, statement.source.text, condition, weighted=_has_weight(model, statement, judge))
+    try:
+        one_query(at.connection, query)
+        judge.describe(query)
+        numbers = doubtful(at.connection, model.definition, rows, columns)
+        reason = unreadable(at.connection, rows, numbers)
+    except BindError as error:
+        reason = error.message
+    if reason is not None:
+        message = f'model "{model.definition.name}" cannot read these rows: {reason}'
+        raise judge.error(message, statement.source.span)
+    return query
+
+
+def _has_weight(model: StoredModel, statement: EvaluateModel, judge: Judge) -> bool:
+    """Return whether the rows to be judged have what the model's weight is made of."""
+    weight = model.definition.weight_sql
+    if weight is None:
+        return False
+    try:
+        judge.describe(f"SELECT ({weight}\n) FROM (SELECT * FROM", statement.source, f"\n) AS {ROW}")
+    except BindError:
+        return False
+    return True

@@ -1,0 +1,267 @@
+"""TRAIN and EXPLAIN TRAIN, from the bound statement to the stored model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
+
+from grouplearn import answers, durable, planning, resuming, retrying, sqltext, training
+from grouplearn.catalog import store
+from grouplearn.catalog.identities import Identity, identity_at
+from grouplearn.catalog.records import RunOutcome
+from grouplearn.catalog.schema import table
+from grouplearn.catalog.trust import trained_here
+from grouplearn.catalog.views import best_sql
+from grouplearn.data.dataset import Dataset, Group
+from grouplearn.data.run_directory import RunDirectory, runs_of
+from grouplearn.errors import ModelExists
+from grouplearn.finishing import finish
+from grouplearn.interrupting import heard
+from grouplearn.parser.render import render
+from grouplearn.parser.statements import ExplainTrain, ResumeModel, RetryFailed, TrainModel
+from grouplearn.plan import calibration
+from grouplearn.plan.bind import bind
+from grouplearn.plan.calibration import keep_correction
+from grouplearn.plan.choose import Choice
+from grouplearn.plan.database_memory import database_within
+from grouplearn.plan.definition import ModelDefinition
+from grouplearn.plan.explain_html import explain_html
+from grouplearn.plan.explain_json import explain_json
+from grouplearn.plan.explain_text import explain_text
+from grouplearn.plan.extract import extract, refuse_nothing
+from grouplearn.plan.judge import Judge
+from grouplearn.plan.measured import Measured, Ran, compare
+from grouplearn.plan.physical import PhysicalPlan, definition
+from grouplearn.plan.results_memory import refuse_excess
+from grouplearn.plan.unused import unused
+from grouplearn.resuming import Beginning
+from grouplearn.search.procedures import PROCEDURES
+from grouplearn.steering import IN_TRAINING
+from grouplearn.workplace import Workplace
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the model will be: database, schema, the path of the database's file, and the model that is replaced."""
+
+    catalog: str
+    schema: str
+    file: str | None
+    replaced: Identity | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """The plan of a statement and its rows, read in one transaction."""
+
+    physical: PhysicalPlan
+    dataset: Dataset
+    groups: tuple[Group, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Trained:
+    """A model just trained and stored: how it was planned, its identity, and how long each unit took."""
+
+    physical: PhysicalPlan
+    choice: Choice
+    definition: ModelDefinition
+    model: str
+    seconds: Mapping[int, float]
+
+
+def train(statement: TrainModel, judge: Judge, at: Workplace) -> str:
+    """Carry out TRAIN, and return a query of the best trial of each group."""
+    trained = _Training(statement, judge, at).run()
+    if trained is None:
+        return _nothing_trained(statement)
+    with _stored(statement, at):
+        calibration.note_run(trained.physical, trained.choice, trained.seconds, judge.outside)
+    bound = trained.physical.bound
+    validated = bound.holdout.kind != "none"
+    return best_sql(at.connection, trained.definition, trained.model, bound.catalog, validated=validated)
+
+
+class _Training:
+    """One TRAIN; of EXPLAIN ANALYZE with ``every`` operator among the candidates."""
+
+    def __init__(self, statement: TrainModel, judge: Judge, at: Workplace, *, every: bool = False) -> None:
+        self._statement, self._judge, self._at, self._every = statement, judge, at, every
+        self._began = time.time()
+
+    def run(self) -> _Trained | None:
+        """Train and store the model; None when it exists and IF NOT EXISTS was given."""
+        at, judge = self._at, self._judge
+        with ExitStack() as until_stored:
+            with at.databases.transaction():
+                place = self._place()
+                if place is None:
+                    return None
+                self._refuse_read_only(place)
+                directory = until_stored.enter_context(RunDirectory.beside(place.file, judge.outside.refusal))
+                read = self._read(place, directory)
+            return self._trained(read, place, directory)
+
+    def _place(self) -> _Place | None:
+        at, name = self._at, self._statement.name
+        catalog, schema = at.databases.of(name, self._judge)
+        if self._exists(catalog, schema):
+            return None
+        replaced = identity_at(at.connection, catalog, schema, name.name) if self._statement.replace else None
+        return _Place(catalog, schema, at.databases.file(catalog), replaced)
+
+    def _refuse_read_only(self, place: _Place) -> None:
+        databases, span = self._at.databases, self._statement.name.span
+        reason = "a model cannot be stored in it, so nothing was trained"
+        hint = "Open it without read_only, or name another one."
+        databases.refuse_read_only(place.catalog, span, self._judge, reason, hint)
+        databases.refuse_read_only_transaction(place.catalog, span, self._judge)
+
+    def _read(self, place: _Place, directory: RunDirectory) -> _Read:
+        at, judge, statement = self._at, self._judge, self._statement
+        bound = bind(judge, statement, place.catalog, place.schema, at.settings)
+        limit = bound.options.memory_limit
+        with database_within(at.connection, limit, at.settings):
+            physical = planning.planned(at.connection, judge, bound)
+            refuse_nothing(judge, bound, physical.stats.groups)
+            refuse_excess(judge, physical)
+            training.prepare(physical, at.cancelled)
+            directory.durable = resuming.is_durable(physical, place.file, judge, directory.closed)
+            kept = 0 if directory.durable else limit
+            dataset, groups = extract(at.connection, judge, bound, physical.stats, directory, kept)
+        return _Read(physical, dataset, groups)
+
+    def _trained(self, read: _Read, place: _Place, directory: RunDirectory) -> _Trained | None:
+        at = self._at
+        choice = planning.choose(read.physical, at.cancelled, every=self._every)
+        physical = planning.settled(read.physical, choice)
+        stored = definition(physical, render(self._statement))
+        trained_here(at.connection, stored, place.catalog)
+        job = training.job_of(physical, read.dataset, read.groups, self._judge)
+        beginning = Beginning(self._began, place.replaced.id if place.replaced else None, at.cancelled)
+        ledger = resuming.kept(physical, choice, job, stored, beginning, directory)
+        steering = resuming.steering(physical.bound.learner, physical.bound.search, ledger)
+        where = at.place(place.catalog, place.schema, physical.bound.name)
+        with IN_TRAINING.entered(where, steering), resuming.resumable(stored, ledger):
+            outcome = training.run(physical, choice, job, at.progress, at.cancelled, self._began, steering, ledger)
+        stored = stored if outcome.configs is None else replace(stored, configs=outcome.configs)
+        model = self._store(stored, outcome, place, directory)
+        if model is None:
+            return None
+        seconds = {result.unit.id: result.busy for result in outcome.units}
+        return _Trained(physical, choice, stored, model, seconds)
+
+    def _store(
+        self, stored: ModelDefinition, outcome: RunOutcome, place: _Place, directory: RunDirectory
+    ) -> str | None:
+        """Return the identity of the stored model; None when somebody else stored one and IF NOT EXISTS was given."""
+        at, statement = self._at, self._statement
+
+        def store_it() -> str | None:
+            try:
+                return store.write(
+                    at.connection, stored, outcome, replace=statement.replace, identity=directory.identity
+                )
+            except ModelExists:  # since it was trained
+                if self._exists(place.catalog, place.schema):
+                    return None
+                raise
+
+        model = at.databases.write(place.catalog, store_it, statement.name.span, self._judge)
+        finish(directory, at.databases)
+        if directory.durable:
+            at.leaves()
+        return model
+
+    def _exists(self, catalog: str, schema: str) -> bool:
+        """Return whether the model exists and IF NOT EXISTS was given; raise when it may not be written."""
+        statement, judge = self._statement, self._judge
+        conflict = store.exists(self._at.connection, catalog, schema, statement.name.name)
+        if conflict is None:
+            return False
+        if conflict.is_model and statement.if_not_exists:
+            return True
+        if conflict.is_model and statement.replace:
+            return False
+        span = statement.name.span
+        written = judge.text[span.start : span.end]
+        hint = (
+            f"Write TRAIN OR REPLACE MODEL {written} to train it anew." if conflict.is_model else "Choose another name."
+        )
+        raise ModelExists(conflict.message, text=judge.text, span=span, hint=hint)
+
+
+def resume(statement: ResumeModel, judge: Judge, at: Workplace) -> str:
+    """Go on with a durable run."""
+    at.leaves()
+    return resuming.resume(statement, judge, at)
+
+
+def retry(statement: RetryFailed, judge: Judge, at: Workplace) -> str:
+    """Train what failed again, or go on with the run that did not end."""
+    catalog, schema = at.databases.of(statement.name, judge)
+    stored = identity_at(at.connection, catalog, schema, statement.name.name)
+    file = at.databases.file(catalog)
+    closed = file is None or judge.outside.refusal(runs_of(file)) is not None
+    if stored is None and file and not closed and durable.of_model(file, schema, statement.name.name):
+        at.leaves()
+        unfinished = ResumeModel(statement.name, statement.options)
+        return resuming.resume(unfinished, judge, at, again=True)
+    return retrying.retry(statement, at.databases.model(statement.name, judge), judge, at)
+
+
+def explain(statement: ExplainTrain, judge: Judge, at: Workplace) -> str:
+    """Return a query of the plan, with ANALYZE beside what was measured."""
+    train = statement.train
+    if statement.analyze:
+        return _analyze(statement, judge, at)
+    catalog, schema = at.databases.of(train.name, judge)
+    bound = bind(judge, train, catalog, schema, at.settings)
+    physical = planning.planned(at.connection, judge, bound)
+    choice = planning.choose(physical, at.cancelled, every=True)
+    physical = replace(planning.settled(physical, choice), unused=unused(judge, bound))
+    return _explained(statement, physical, choice, None, at)
+
+
+def _analyze(statement: ExplainTrain, judge: Judge, at: Workplace) -> str:
+    search = statement.train.search
+    if search is not None and search.method in PROCEDURES:
+        hint = "EXPLAIN TRAIN shows the plan; after TRAIN, the table grouplearn.units has every unit as it ran."
+        message = f"EXPLAIN ANALYZE compares one round with its plan, and OVER {search.method.upper()} runs several"
+        raise judge.error(message, search.span, hint)
+    trained = _Training(statement.train, judge, at, every=True).run()
+    if trained is None:
+        return _nothing_trained(statement.train)
+    physical, learner = trained.physical, trained.physical.bound.learner.name
+    units = table(physical.bound.catalog, "units")
+    query = f"SELECT unit, worker, started, ended, loaded + fetched, kind FROM {units} WHERE model = ?::UUID"
+    ran = [Ran(*row) for row in at.databases.rows(query, [trained.model])]
+    with _stored(statement.train, at):
+        measured = compare(physical, trained.choice, ran, physical.rates.of(learner))
+        kept = keep_correction(learner, measured, judge.outside)
+        return _explained(statement, physical, trained.choice, kept, at)
+
+
+def _explained(
+    statement: ExplainTrain, physical: PhysicalPlan, choice: Choice, measured: Measured | None, at: Workplace
+) -> str:
+    match statement.format or at.plan_format:
+        case "json":
+            return f"SELECT {sqltext.string(explain_json(physical, choice, measured))} AS plan"
+        case "html":
+            page = explain_html(physical, choice, planning.schedule_of(physical, choice), measured)
+            return f"SELECT {sqltext.string(page)} AS plan"
+        case _:
+            return answers.column("plan", explain_text(physical, choice, measured))
+
+
+def _stored(statement: TrainModel, at: Workplace) -> AbstractContextManager[None]:
+    """Hear interrupts of what follows a training, whose model is stored."""
+    message = f'the statement was interrupted after model "{statement.name.name}" was stored'
+    return heard(at.cancelled, message)
+
+
+def _nothing_trained(statement: TrainModel) -> str:
+    return answers.notice(f"model {statement.name.name} exists already; nothing was trained")
