@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from grouplearn.catalog import functions
+from grouplearn.catalog.asking import asking_for
 
 if TYPE_CHECKING:
     from grouplearn.catalog.trust import Guard
@@ -54,7 +55,7 @@ class Session:
         #: How EXPLAIN TRAIN writes a plan where the statement does not say.
         self.plan_format: PlanFormat = "text"
         functions.register_all(connection)
-        self._guard.settings = self._settings
+        asking_for(connection).settings = self._settings
         #: Whether a durable run may have left its directory to a transaction of the user.
         self._left = False
 
@@ -144,8 +145,9 @@ class Session:
     def notice(self, text: str) -> None:
         """Take note of SQL that has run on the connection: ``predict`` must know its temporary macros."""
         functions.notice(self._connection, text)
-        if _MAKES_MACROS.search(text):
-            self._guard.forget()
+        predictor = asking_for(self._connection).predictor
+        if predictor is not None and _MAKES_MACROS.search(text):
+            predictor.guard.forget()
 
     def expect_variables(self, text: str = "") -> None:
         """Let ``predict`` know the variables of the connection, and those that SQL is about to set on it."""

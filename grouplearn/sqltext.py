@@ -4,11 +4,10 @@ import datetime as dt
 import decimal
 import math
 import re
+import sys
 import uuid
 from collections.abc import Mapping
 from typing import Any
-
-import numpy as np
 
 from grouplearn.errors import data_error
 
@@ -52,7 +51,8 @@ def literal(value: Any) -> str:
 
     Raises DataError for a type that has no SQL form.
     """
-    if isinstance(value, np.generic):
+    numpy = sys.modules.get("numpy")  # where it is not loaded there is none of its values
+    if numpy is not None and isinstance(value, numpy.generic):
         value = value.item()
     if value is None:
         return "NULL"

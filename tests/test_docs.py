@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 import grouplearn
-from grouplearn.catalog.scoring import PREDICTION
+from grouplearn.catalog.asking import PREDICTION
 from grouplearn.frontends.console import Console, Failed
 from grouplearn.parser.keywords import ENCODERS
 from grouplearn.schedule.operators import OPERATORS

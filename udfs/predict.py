@@ -6,12 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 from duckdb.func import FunctionNullHandling, PythonUDFType
 
-from grouplearn.catalog.exact_rows import INEXACT_TYPES, ExactRows
-from grouplearn.catalog.prediction import TRANSACTION, predictor_for, predictor_of_token
-from grouplearn.catalog.scoring import PREDICTION
+from grouplearn.catalog.asking import INEXACT_TYPES, PREDICTION, TRANSACTION, asking_for, asking_of_token
 from grouplearn.catalog.sessions import SETTINGS
 from grouplearn.errors import data_error
 
@@ -27,6 +24,9 @@ def grouplearn_predict(
     A NULL model or a NULL row gives NULL. Where Arrow cannot hold a value of the rows, ``types`` is their SQL type and
     ``texts`` are the rows as JSON.
     """
+    from grouplearn.catalog.exact_rows import ExactRows
+    from grouplearn.catalog.prediction import predictor_of_token
+
     models, rows, texts = (_array(column) for column in (models, rows, texts))
     token, transaction, session, kind = (_first(column) for column in (tokens, transactions, sessions, types))
     if not (isinstance(transaction, int) and isinstance(session, int | None) and isinstance(kind, str | None)):
@@ -39,7 +39,9 @@ def grouplearn_predict(
 
 def grouplearn_session(tokens: Any, settings: Any, variables: Any) -> Any:
     """Keep the settings and variables of the session that asks for predictions, and return the number it is known by."""
-    sessions = predictor_of_token(_first(tokens)).sessions
+    import pyarrow as pa
+
+    sessions = asking_of_token(_first(tokens)).sessions
     found = [sessions.keep(*each) for each in zip(settings.to_pylist(), variables.to_pylist(), strict=True)]
     return pa.array(found, pa.int64())
 
@@ -50,6 +52,8 @@ def _first(column: Any) -> Any:
 
 
 def _array(column: Any) -> Any:
+    import pyarrow as pa
+
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
@@ -62,15 +66,15 @@ def register(connection: duckdb.DuckDBPyConnection) -> None:
 
 def define(connection: duckdb.DuckDBPyConnection) -> None:
     """Define ``predict`` so that it hands over the variables the connection has, and those it is about to have."""
-    predictor = predictor_for(connection)
-    predictor.sessions.expect(
+    asking = asking_for(connection)
+    asking.sessions.expect(
         name for (name,) in connection.execute("SELECT name FROM system.main.duckdb_variables()").fetchall()
     )
-    session = f"system.main.grouplearn_session('{predictor.token}', {SETTINGS}, {predictor.sessions.variables_sql()})"
+    session = f"system.main.grouplearn_session('{asking.token}', {SETTINGS}, {asking.sessions.variables_sql()})"
     # Temporary macros belong to the connection, so this is how the function learns who asks.
     connection.execute(
         "CREATE OR REPLACE TEMP MACRO predict(model, features) AS"
-        f" system.main.grouplearn_predict('{predictor.token}', {TRANSACTION}, {session}, model, features,"
+        f" system.main.grouplearn_predict('{asking.token}', {TRANSACTION}, {session}, model, features,"
         f" CASE WHEN {_INEXACT} THEN system.main.typeof(features) END,"
         f" CASE WHEN {_INEXACT} THEN system.main.to_json(features) END)"
     )

@@ -8,10 +8,10 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from grouplearn.catalog.asking import INEXACT_TYPES
 from grouplearn.catalog.sessions import type_of
 from grouplearn.sqltext import identifier, literal
 
-INEXACT_TYPES = ("BIT", "TIME WITH TIME ZONE", "HUGEINT", "UHUGEINT")
 _TEXT = "__grouplearn_json"
 
 

@@ -8,7 +8,7 @@ from importlib import resources
 
 import duckdb
 
-from grouplearn.catalog import prediction
+from grouplearn.catalog import asking
 from grouplearn.catalog.sessions import set_variables
 
 
@@ -30,18 +30,18 @@ def register_all(connection: duckdb.DuckDBPyConnection) -> None:
 
 def notice(connection: duckdb.DuckDBPyConnection, text: str) -> None:
     """Take note of SQL that has run on ``connection``."""
-    prediction.predictor_for(connection).sessions.notice(connection, text)
+    asking.asking_for(connection).sessions.notice(connection, text)
 
 
 def expect_variables(connection: duckdb.DuckDBPyConnection, text: str = "") -> None:
     """Let ``predict`` know the variables of the connection, and those that a text is about to set."""
     if getattr(connection, "serves_predict", False):
         return
-    prediction.predictor_for(connection).sessions.expect(set_variables(text))
+    asking.asking_for(connection).sessions.expect(set_variables(text))
     with contextlib.suppress(duckdb.TransactionException):  # until ROLLBACK nothing runs, and then this is tried again
         importlib.import_module("grouplearn.udfs.predict").define(connection)
 
 
 def release(connection: duckdb.DuckDBPyConnection) -> None:
     """Let go of everything held for ``connection``; call it before the connection is closed."""
-    prediction.release(connection)
+    asking.release(connection)

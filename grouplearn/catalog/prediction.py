@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import threading
-import uuid
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Collection
@@ -18,17 +17,17 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from grouplearn.catalog.asking import TRANSACTION, asking_for, asking_of_token, known
 from grouplearn.catalog.exact_rows import ExactRows
 from grouplearn.catalog.models import StoredModel, load_by_id
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import databases_with_models, table
 from grouplearn.catalog.scoring import Scorer, load_scorer
-from grouplearn.catalog.sessions import Sessions
 from grouplearn.catalog.trust import Guard
 from grouplearn.errors import data_error, did_you_mean
 from grouplearn.sqltext import literal
 
-#: What ``predict`` returns, as Arrow: ``scoring.PREDICTION``.
+#: What ``predict`` returns, as Arrow: ``asking.PREDICTION``.
 ARROW_TYPE = pa.struct(
     [
         ("prediction", pa.string()),
@@ -40,9 +39,6 @@ ARROW_TYPE = pa.struct(
         ("predicted", pa.list_(pa.float64())),
     ]
 )
-#: What tells a connection's transactions apart. Their ids do, too, but the function for them is volatile: with it DuckDB
-#: predicts once for each field that is asked for, and refuses windows that are ordered by a prediction.
-TRANSACTION = "system.main.epoch_us(system.main.transaction_timestamp())"
 #: Models kept loaded per connection.
 _LOADED = 16
 
@@ -77,8 +73,7 @@ class Predictor:
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, transaction_sql: str = TRANSACTION) -> None:
         self.transaction_sql = transaction_sql  #: what callers of ``predict`` give for their transaction
-        self.token = uuid.uuid4().hex
-        self.sessions = Sessions()
+        self.sessions = asking_for(connection).sessions
         self.guard = Guard()
         self._connection = weakref.ref(connection)
         self._loaded: OrderedDict[str, Scorer] = OrderedDict()
@@ -259,37 +254,31 @@ def _nearest(con: duckdb.DuckDBPyConnection, found: list[tuple[str, str, str, st
     return near[:1] if len({entry[1] for entry in near}) == 1 else near
 
 
-_predictors: weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, Predictor] = weakref.WeakKeyDictionary()
-_by_token: weakref.WeakValueDictionary[str, Predictor] = weakref.WeakValueDictionary()
-
-
 def predictor_for(connection: duckdb.DuckDBPyConnection) -> Predictor:
     """Return the connection's predictor, making it when there is none."""
-    predictor = _predictors.get(connection)
-    if predictor is None:
-        predictor = _predictors[connection] = Predictor(connection)
-        _by_token[predictor.token] = predictor
-    return predictor
+    asking = asking_for(connection)
+    if asking.predictor is None:
+        asking.predictor = Predictor(connection)
+    asking.predictor.guard.settings = asking.settings
+    return asking.predictor
 
 
 def share(connection: duckdb.DuckDBPyConnection, predictor: Predictor) -> None:
     """Let what this connection trains be remembered by a predictor that others have, too."""
-    _predictors[connection] = predictor
+    asking_for(connection).predictor = predictor
 
 
 def predictor_of_token(token: str) -> Predictor:
     """Return the predictor that a connection's ``predict`` names; raises DataError when the connection is gone."""
-    predictor = _by_token.get(token)
-    if predictor is None:
+    connection = asking_of_token(token).connection()
+    if connection is None:
         raise data_error("predict was called on a connection that is closed")
-    return predictor
+    return predictor_for(connection)
 
 
-def release(connection: duckdb.DuckDBPyConnection) -> None:
-    """Forget the models loaded for a connection."""
-    predictor = _predictors.pop(connection, None)
-    if predictor is not None:
-        _by_token.pop(predictor.token, None)
+def _predictor(connection: duckdb.DuckDBPyConnection) -> Predictor | None:
+    """Return the predictor of a connection that may ask, None where it may not."""
+    return None if known(connection) is None else predictor_for(connection)
 
 
 def remember_stored(connection: duckdb.DuckDBPyConnection, model: StoredModel) -> None:
@@ -302,19 +291,19 @@ def remember(
     connection: duckdb.DuckDBPyConnection, model: str, definition: ModelDefinition, scorer: Callable[[], Scorer]
 ) -> None:
     """Let ``predict`` use a model that the connection's current transaction wrote, until that transaction ends."""
-    if predictor := _predictors.get(connection):
+    if predictor := _predictor(connection):
         predictor.remember(_transaction(connection, predictor), model, definition, scorer)
 
 
 def renamed(connection: duckdb.DuckDBPyConnection, model: str, definition: ModelDefinition) -> None:
     """Let ``predict`` find a model under the name that the connection's current transaction gave it."""
-    if predictor := _predictors.get(connection):
+    if predictor := _predictor(connection):
         predictor.rename(_transaction(connection, predictor), model, definition)
 
 
 def dropped(connection: duckdb.DuckDBPyConnection, model: str) -> None:
     """Let ``predict`` find a model no more in the connection's current transaction, which dropped it."""
-    if predictor := _predictors.get(connection):
+    if predictor := _predictor(connection):
         predictor.forget(_transaction(connection, predictor), model)
 
 

@@ -35,13 +35,6 @@ from grouplearn.learners.base import Artifact, Learner, Problem, Task
 from grouplearn.learners.registry import learner as learner_named
 from grouplearn.learners.registry import names as registered_names
 
-#: What ``predict`` returns per row: the class or value as text, the value, the probability of the positive class
-#: (binary), the probability of every class, the level used, and the group in ``grouplearn.groups``. Where a label is an
-#: array, ``predicted`` has its values or classes, and nothing else is said.
-PREDICTION = (
-    "STRUCT(prediction VARCHAR, value DOUBLE, probability DOUBLE, probabilities MAP(VARCHAR, DOUBLE),"
-    " model_level VARCHAR, group_id INTEGER, predicted DOUBLE[])"
-)
 _INDEX = "__grouplearn_index"
 _ELSEWHERE = (
     "\n\nHint: predict() reads on a connection of its own, which knows no temporary tables and nothing that is not committed;"

@@ -1,0 +1,76 @@
+"""The connections that may call ``predict``, each known by a token.
+
+It is all that opening a connection needs of predictions: what makes them is loaded with the first one.
+"""
+
+from __future__ import annotations
+
+import uuid
+import weakref
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from grouplearn.catalog.sessions import Sessions
+from grouplearn.errors import data_error
+
+if TYPE_CHECKING:
+    from grouplearn.catalog.prediction import Predictor
+
+#: What ``predict`` returns per row: the class or value as text, the value, the probability of the positive class
+#: (binary), the probability of every class, the level used, and the group in ``grouplearn.groups``. Where a label is an
+#: array, ``predicted`` has its values or classes, and nothing else is said.
+PREDICTION = (
+    "STRUCT(prediction VARCHAR, value DOUBLE, probability DOUBLE, probabilities MAP(VARCHAR, DOUBLE),"
+    " model_level VARCHAR, group_id INTEGER, predicted DOUBLE[])"
+)
+#: What tells a connection's transactions apart. Their ids do, too, but the function for them is volatile: with it DuckDB
+#: predicts once for each field that is asked for, and refuses windows that are ordered by a prediction.
+TRANSACTION = "system.main.epoch_us(system.main.transaction_timestamp())"
+#: Types whose values would not arrive as they are through Arrow.
+INEXACT_TYPES = ("BIT", "TIME WITH TIME ZONE", "HUGEINT", "UHUGEINT")
+
+
+@dataclass(eq=False)
+class Asking:
+    """A connection that may ask, by weak reference: a function that DuckDB holds must not hold the connection in turn."""
+
+    connection: weakref.ref[duckdb.DuckDBPyConnection]
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+    sessions: Sessions = field(default_factory=Sessions)
+    settings: dict[str, Any] = field(default_factory=dict)
+    predictor: Predictor | None = None
+
+
+_known: weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, Asking] = weakref.WeakKeyDictionary()
+_by_token: weakref.WeakValueDictionary[str, Asking] = weakref.WeakValueDictionary()
+
+
+def asking_for(connection: duckdb.DuckDBPyConnection) -> Asking:
+    """Return what a connection is known by, which is new when it was not known."""
+    asking = _known.get(connection)
+    if asking is None:
+        asking = _known[connection] = Asking(weakref.ref(connection))
+        _by_token[asking.token] = asking
+    return asking
+
+
+def known(connection: duckdb.DuckDBPyConnection) -> Asking | None:
+    """Return what a connection is known by, None where it is not."""
+    return _known.get(connection)
+
+
+def asking_of_token(token: str) -> Asking:
+    """Return what a connection is known by whose ``predict`` names the token; raises DataError when it is gone."""
+    asking = _by_token.get(token)
+    if asking is None:
+        raise data_error("predict was called on a connection that is closed")
+    return asking
+
+
+def release(connection: duckdb.DuckDBPyConnection) -> None:
+    """Forget a connection, and the models loaded for it."""
+    asking = _known.pop(connection, None)
+    if asking is not None:
+        _by_token.pop(asking.token, None)
