@@ -1,9 +1,12 @@
-"""What groups that trained side by side produced, as Arrow tables: the columns of ``rows``, without an object per trial."""
+"""What groups that trained side by side produced, as Arrow tables: the columns of ``rows``, without an object per trial.
+
+Each table is of several packs at once: of a pack of a hundred groups alone, Arrow's own calls would take most of the time.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +17,8 @@ from grouplearn.catalog.records import ModelDefinition, PackedOutcome
 from grouplearn.data.dataset import FloatArray, Group
 from grouplearn.runtime.job import GroupFacts
 
-Places = npt.NDArray[np.intp]
+Packs = Sequence[PackedOutcome]
+Flags = npt.NDArray[np.bool_]
 
 
 def groups(outcome: PackedOutcome) -> Iterator[tuple[Group, GroupFacts | None, int | None]]:
@@ -24,82 +28,90 @@ def groups(outcome: PackedOutcome) -> Iterator[tuple[Group, GroupFacts | None, i
         yield group, facts, configs[best] if best >= 0 else None
 
 
-def trials(definition: ModelDefinition, outcome: PackedOutcome) -> Iterator[Any]:
-    """Yield the rows of ``trials``: of the groups of each stack, then of the groups without models."""
-    modelled = np.zeros(len(outcome.groups), dtype=bool)
-    for models in outcome.pack.models:
-        modelled[models.members] = True
-        yield _trials(definition, outcome, models.members, modelled=True)
-    if not modelled.all():
-        yield _trials(definition, outcome, np.flatnonzero(~modelled), modelled=False)
-
-
-def _trials(definition: ModelDefinition, outcome: PackedOutcome, members: Places, modelled: bool) -> Any:
-    pack = outcome.pack
-    n_configs = len(pack.configs)
-    done = pack.done()[members].ravel() & modelled
-    texts = {**pack.notes, **pack.reasons}
-    reasons = [texts.get((group, place)) for group in members.tolist() for place in range(n_configs)]
-    best = np.arange(n_configs) == outcome.best[members, None]
+def trials(definition: ModelDefinition, packs: Packs) -> Any:
+    """Return the rows of ``trials``."""
+    done = np.concatenate([_modelled(outcome).ravel() for outcome in packs])
+    shapes = [outcome.pack.shape for outcome in packs]
+    best = [np.arange(configs) == outcome.best[:, None] for outcome, (_, configs) in zip(packs, shapes, strict=True)]
+    epochs = np.concatenate([outcome.pack.epochs.ravel() for outcome in packs])
+    seconds = np.repeat([outcome.pack.seconds for outcome in packs], [rows * configs for rows, configs in shapes])
     return pa.table(
         {
-            **_numbers(outcome, members),
-            "status": pa.array(np.where(done, "done", "failed")),
-            "error": pa.array(reasons, pa.string()) if texts else pa.nulls(done.size, pa.string()),
-            "epochs": pa.array(np.where(done, pack.epochs[members].ravel(), 0), pa.int32()),
-            "converged": pa.array(pack.converged[members].ravel(), mask=~done),
-            "seconds": pa.array(np.full(done.size, pack.seconds)),
-            "is_best": pa.array(best.ravel()),
-            "train": _metrics(definition, pack.train, members, done),
-            "valid": _metrics(definition, pack.valid, members, done),
+            **_numbers(packs),
+            "status": pa.array(["failed", "done"]).take(pa.array(done.astype(np.int8))),
+            "error": _reasons(packs, done.size),
+            "epochs": pa.array(np.where(done, epochs, 0), pa.int32()),
+            "converged": pa.array(np.concatenate([each.pack.converged.ravel() for each in packs]), mask=~done),
+            "seconds": pa.array(seconds),
+            "is_best": pa.array(np.concatenate([each.ravel() for each in best])),
+            "train": _metrics(definition, [each.pack.train for each in packs], shapes, done),
+            "valid": _metrics(definition, [each.pack.valid for each in packs], shapes, done),
             "importance": pa.nulls(done.size, pa.list_(pa.float64())),
         }
     )
 
 
-def _numbers(outcome: PackedOutcome, members: Places) -> dict[str, Any]:
-    numbers = np.array([outcome.groups[place].id for place in members.tolist()], dtype=np.int32)
-    configs = np.array(outcome.pack.configs, dtype=np.int32)
-    return {
-        "group_id": pa.array(np.repeat(numbers, configs.size)),
-        "config": pa.array(np.tile(configs, numbers.size)),
-    }
+def _modelled(outcome: PackedOutcome) -> Flags:
+    """Return which trials (G, C) are done and have a model."""
+    modelled = np.zeros(len(outcome.groups), dtype=bool)
+    for models in outcome.pack.models:
+        modelled[models.members] = True
+    return outcome.pack.done() & modelled[:, None]
+
+
+def _reasons(packs: Packs, size: int) -> Any:
+    """Return why trials failed, and what is to be said of others."""
+    texts = np.full(size, None, dtype=object)
+    begun, found = 0, False
+    for outcome in packs:
+        pack = outcome.pack
+        for (group, place), text in {**pack.notes, **pack.reasons}.items():
+            texts[begun + group * len(pack.configs) + place] = text
+            found = True
+        begun += pack.shape[0] * pack.shape[1]
+    return pa.array(texts, pa.string()) if found else pa.nulls(size, pa.string())
+
+
+def _numbers(packs: Packs) -> dict[str, Any]:
+    """Return group and config of every trial of packs."""
+    numbers, configs = [], []
+    for outcome in packs:
+        own = np.fromiter((group.id for group in outcome.groups), np.int32, len(outcome.groups))
+        numbers.append(np.repeat(own, len(outcome.pack.configs)))
+        configs.append(np.tile(np.array(outcome.pack.configs, dtype=np.int32), own.size))
+    return {"group_id": pa.array(np.concatenate(numbers)), "config": pa.array(np.concatenate(configs))}
 
 
 def _metrics(
-    definition: ModelDefinition, values: Mapping[str, FloatArray], members: Places, done: npt.NDArray[np.bool_]
+    definition: ModelDefinition,
+    values: Iterable[Mapping[str, FloatArray]],
+    shapes: Iterable[tuple[int, int]],
+    done: Flags,
 ) -> Any:
     """Return a list column; of a failed trial, and where there are no rows to measure on, it is empty."""
-    missing = np.full(done.size, np.nan)
-    known = np.stack(
-        [values[name][members].ravel() if name in values else missing for name in definition.metrics], axis=1
-    )
+    parts = [
+        np.stack([each[name] if name in each else np.full(shape, np.nan) for name in definition.metrics], axis=-1)
+        for each, shape in zip(values, shapes, strict=True)
+    ]
+    known = np.concatenate([part.reshape(-1, part.shape[-1]) for part in parts])
     shown = done & ~np.isnan(known).all(axis=1)
     offsets = np.concatenate([[0], np.cumsum(shown) * known.shape[1]]).astype(np.int32)
     items = known[shown].ravel()
     return pa.ListArray.from_arrays(offsets, pa.array(items, mask=np.isnan(items)))
 
 
-def _lists(values: FloatArray, kept: npt.NDArray[np.bool_]) -> Any:
-    """Return a list column whose row i is ``values[i]``, or NULL where it is not kept."""
-    offsets = np.arange(len(values) + 1, dtype=np.int32) * np.int32(values.shape[1])
-    return pa.ListArray.from_arrays(offsets, pa.array(values.ravel()), mask=pa.array(~kept))
-
-
-def curves(outcome: PackedOutcome, metric: str) -> Any:
+def curves(packs: Packs, metric: str) -> Any:
     """Return the rows of ``curves``; the metric is known after the last epoch."""
-    pack = outcome.pack
-    lengths = pack.curves.lengths.ravel()
-    numbers = _numbers(outcome, np.arange(len(outcome.groups)))
+    lengths = np.concatenate([outcome.pack.curves.lengths.ravel() for outcome in packs])
+    losses = np.concatenate([outcome.pack.curves.losses for outcome in packs])
     ends = np.cumsum(lengths)
-    losses = pack.curves.losses
     last = np.full(losses.size, np.nan)
-    if metric in pack.valid:
-        drawn = lengths > 0
-        last[ends[drawn] - 1] = pack.valid[metric].ravel()[drawn]
+    values = np.concatenate([each.pack.valid.get(metric, np.full(each.pack.shape, np.nan)).ravel() for each in packs])
+    drawn = lengths > 0
+    last[ends[drawn] - 1] = values[drawn]
     return pa.table(
         {
-            **{name: pa.array(np.repeat(np.asarray(column), lengths)) for name, column in numbers.items()},
+            **{name: pa.array(np.repeat(np.asarray(column), lengths)) for name, column in _numbers(packs).items()},
             "epoch": pa.array((np.arange(losses.size) - np.repeat(ends - lengths, lengths) + 1).astype(np.int32)),
             "train_loss": pa.array(losses, mask=np.isnan(losses)),
             "valid_metric": pa.array(last, mask=np.isnan(last)),
@@ -107,30 +119,51 @@ def curves(outcome: PackedOutcome, metric: str) -> Any:
     )
 
 
-def artifacts(definition: ModelDefinition, outcome: PackedOutcome) -> Iterator[Any]:
-    """Yield the rows of ``artifacts``: of every trial that is done, or of the ``keep_best`` best of each group."""
-    kept = _kept(definition, outcome)
-    for models in outcome.pack.models:
-        chosen = kept[models.members].ravel()
-        weights, intercept = (
-            np.ascontiguousarray(values.reshape(chosen.size, -1)[chosen], dtype="<f8")
-            for values in (models.weights, models.intercept)
-        )
-        numbers = _numbers(outcome, models.members)
-        count = int(chosen.sum())
-        yield pa.table(
-            {
-                **{name: column.filter(pa.array(chosen)) for name, column in numbers.items()},
-                "format": pa.array(np.full(count, "linear")),
-                "weights": _lists(weights, np.ones(count, dtype=bool)),
-                "intercept": _lists(intercept, np.ones(count, dtype=bool)),
-                "content": pa.nulls(count, pa.binary()),
-                "sha256": pa.array([hashlib.sha256(row).hexdigest() for row in np.hstack([weights, intercept])]),
-            }
-        )
+def artifacts(definition: ModelDefinition, packs: Packs) -> Any:
+    """Return the rows of ``artifacts``: of every trial that is done, or of the ``keep_best`` best of each group."""
+    chosen, weights, intercepts, digests = [], [], [], []
+    begun = 0
+    for outcome in packs:
+        kept = _kept(definition, outcome)
+        places = np.arange(kept.size).reshape(kept.shape) + begun
+        begun += kept.size
+        for models in outcome.pack.models:
+            of_stack = kept[models.members].ravel()
+            weight, intercept = (
+                np.ascontiguousarray(values.reshape(of_stack.size, -1)[of_stack], dtype="<f8")
+                for values in (models.weights, models.intercept)
+            )
+            chosen.append(places[models.members].ravel()[of_stack])
+            weights.append(weight)
+            intercepts.append(intercept)
+            digests += _digests(np.hstack([weight, intercept]))
+    rows = pa.array(np.concatenate(chosen) if chosen else np.empty(0, np.int64))
+    return pa.table(
+        {
+            **{name: column.take(rows) for name, column in _numbers(packs).items()},
+            "format": pa.array(["linear"]).take(pa.array(np.zeros(len(rows), np.int8))),
+            "weights": _lists(weights),
+            "intercept": _lists(intercepts),
+            "content": pa.nulls(len(rows), pa.binary()),
+            "sha256": pa.array(digests, pa.string()),
+        }
+    )
 
 
-def _kept(definition: ModelDefinition, outcome: PackedOutcome) -> npt.NDArray[np.bool_]:
+def _digests(rows: FloatArray) -> list[str]:
+    content, size = rows.tobytes(), rows.shape[1] * rows.itemsize
+    return [hashlib.sha256(content[start : start + size]).hexdigest() for start in range(0, len(rows) * size, size)]
+
+
+def _lists(parts: Sequence[FloatArray]) -> Any:
+    """Return a list column whose rows are those of the parts, one after the other; each part has its own width."""
+    lengths = np.repeat([part.shape[1] for part in parts], [len(part) for part in parts]).astype(np.int64)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    values = np.concatenate([part.ravel() for part in parts]) if parts else np.empty(0)
+    return pa.LargeListArray.from_arrays(offsets, pa.array(values))
+
+
+def _kept(definition: ModelDefinition, outcome: PackedOutcome) -> Flags:
     """Return which trials (G, C) keep their artifact: the best first, then by their metric."""
     pack = outcome.pack
     done = pack.done()

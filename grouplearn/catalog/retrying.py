@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from grouplearn.catalog import prediction, rows, store
+from grouplearn.catalog import prediction, rows, store, unit_rows
 from grouplearn.catalog.flaws import refuse_flaws
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.records import RunOutcome
@@ -248,7 +248,7 @@ def _rows(
     yield "curves", rows.curves(again, definition.metric)
     kept = of(lambda entry: entry.only(trial for trial in entry.again if trial.config in _kept(model, entry)))
     yield "artifacts", rows.artifacts(definition, kept)
-    yield "units", rows.units(changed(outcome, units=later))
+    yield "units", unit_rows.units(changed(outcome, units=later))
     yield "errors", rows.errors(of(lambda entry: entry.whole))
 
 

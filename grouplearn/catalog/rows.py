@@ -15,18 +15,19 @@ import pyarrow as pa
 from grouplearn.catalog import packed_rows
 from grouplearn.catalog.artifacts import store
 from grouplearn.catalog.records import GroupOutcome, ModelDefinition, PackedOutcome, RunOutcome
+from grouplearn.data.dataset import Group
 from grouplearn.data.encoders import FittedItem
 from grouplearn.interrupting import look, pieces, watched
-from grouplearn.plan.measured import LOST
-from grouplearn.runtime.job import CurvePoint, GroupFacts, TrialResult, UnitResult
-from grouplearn.schedule.messages import Unit
+from grouplearn.runtime.job import CurvePoint, GroupFacts, TrialResult
 
 _TEXTS = pa.list_(pa.string())
 _NUMBERS = pa.list_(pa.float64())
 _INTEGERS = pa.list_(pa.int32())
+#: Packs, of a hundred groups each, whose rows are made together.
+_PACKS_AT_ONCE = 64
 
 
-def _columns(rows: Iterable[tuple[Any, ...]], **types: Any) -> Any:
+def columns_of(rows: Iterable[tuple[Any, ...]], **types: Any) -> Any:
     """Return a table from rows, made piece by piece; ``types`` name and type the columns in order."""
     schema = pa.schema(list(types.items()))
     tables = [
@@ -131,7 +132,7 @@ def configs(definition: ModelDefinition) -> Any:
         (number, [(name, None if value is None else _text(value)) for name, value in config.items()])
         for number, config in enumerate(definition.configs)
     ]
-    return _columns(rows, config=pa.int32(), parameters=pa.map_(pa.string(), pa.string()))
+    return columns_of(rows, config=pa.int32(), parameters=pa.map_(pa.string(), pa.string()))
 
 
 def _text(value: Any) -> str:
@@ -144,40 +145,40 @@ def groups(outcome: RunOutcome) -> Any:
     """Return the rows of ``groups``."""
     alone = [(entry.group, entry.facts, entry.best) for entry in outcome.groups]
     packed = (row for pack in outcome.packs for row in packed_rows.groups(pack))
-    every = [*watched(itertools.chain(alone, packed))]
-    rows = ((group.id, group.level, group.keys, group.n_rows, best, *_counts(facts)) for group, facts, best in every)
-    heads = _columns(
-        rows,
-        group_id=pa.int32(),
-        level=pa.int32(),
-        keys=_TEXTS,
-        n_rows=pa.int64(),
-        best=pa.int32(),
-        n_train=pa.int64(),
-        n_valid=pa.int64(),
-        n_skipped=pa.int64(),
-        classes=_INTEGERS,
-    )
-    encoders = _encoders([facts for _, facts, _ in watched(every)])
-    for name in encoders.column_names:
-        heads = heads.append_column(name, encoders.column(name))
-    return heads
+    tables = [_groups(piece) for piece in pieces(itertools.chain(alone, packed))]
+    return pa.concat_tables(tables) if tables else _groups(())
 
 
-def _counts(facts: GroupFacts | None) -> tuple[Any, ...]:
-    return (None,) * 4 if facts is None else (facts.n_train, facts.n_valid, facts.n_skipped, facts.classes)
+def _groups(every: Sequence[tuple[Group, GroupFacts | None, int | None]]) -> Any:
+    """Return the rows column by column."""
+    keys = [group.keys for group, _, _ in every]
+    facts = [facts for _, facts, _ in every]
+    offsets = np.concatenate([[0], np.cumsum([len(key) for key in keys])]).astype(np.int32)
+    columns = {
+        "group_id": pa.array([group.id for group, _, _ in every], pa.int32()),
+        "level": pa.array([group.level for group, _, _ in every], pa.int32()),
+        "keys": pa.ListArray.from_arrays(offsets, pa.array([*itertools.chain.from_iterable(keys)], pa.string())),
+        "n_rows": pa.array([group.n_rows for group, _, _ in every], pa.int64()),
+        "best": pa.array([best for _, _, best in every], pa.int32()),
+        "n_train": pa.array([each and each.n_train for each in facts], pa.int64()),
+        "n_valid": pa.array([each and each.n_valid for each in facts], pa.int64()),
+        "n_skipped": pa.array([each and each.n_skipped for each in facts], pa.int64()),
+        "classes": pa.array([each and each.classes for each in facts], _INTEGERS),
+    }
+    encoders = _encoders(facts)
+    return pa.table(columns | {name: encoders.column(name) for name in encoders.column_names})
 
 
 def _encoders(every: Sequence[GroupFacts | None]) -> Any:
     """Return the columns of the fitted items; groups that share them share one conversion."""
-    fitted = [() if facts is None else facts.fitted for facts in watched(every)]
-    distinct = {id(items): items for items in watched(fitted)}
+    fitted = [() if facts is None else facts.fitted for facts in every]
+    distinct = {id(items): items for items in fitted}
     place = {key: number for number, key in enumerate(distinct)}
-    features = {id(facts.fitted): facts.features for facts in watched(every) if facts is not None}
+    features = {id(facts.fitted): facts.features for facts in every if facts is not None}
     rows = (
         encoder_columns(items, features[key]) if key in features else (None,) * 6 for key, items in distinct.items()
     )
-    table = _columns(
+    table = columns_of(
         rows,
         features=_TEXTS,
         starts=_INTEGERS,
@@ -186,7 +187,7 @@ def _encoders(every: Sequence[GroupFacts | None]) -> Any:
         scales=_NUMBERS,
         categories=pa.list_(_TEXTS),
     )
-    return table.take(pa.array([place[id(items)] for items in watched(fitted)], pa.int64()))
+    return table.take(pa.array([place[id(items)] for items in fitted], pa.int64()))
 
 
 def encoder_columns(fitted: tuple[FittedItem, ...], features: tuple[str, ...]) -> tuple[Any, ...]:
@@ -224,7 +225,7 @@ def trials(definition: ModelDefinition, outcome: RunOutcome) -> Any:
         )
         for entry, trial in _trials(outcome)
     )
-    alone = _columns(
+    alone = columns_of(
         rows,
         group_id=pa.int32(),
         config=pa.int32(),
@@ -238,20 +239,17 @@ def trials(definition: ModelDefinition, outcome: RunOutcome) -> Any:
         valid=_NUMBERS,
         importance=_NUMBERS,
     )
-    return _with_packs(alone, outcome, lambda pack: packed_rows.trials(definition, pack))
+    return _with_packs(alone, outcome, lambda packs: packed_rows.trials(definition, packs))
 
 
-def _with_packs(alone: Any, outcome: RunOutcome, of_pack: Callable[[PackedOutcome], Iterable[Any]]) -> Any:
+def _with_packs(alone: Any, outcome: RunOutcome, of_packs: Callable[[Sequence[PackedOutcome]], Any]) -> Any:
     """Return the rows of groups that trained alone and, in the same columns, of those that trained side by side."""
-    packed = (table for pack in _looked(outcome.packs) for table in of_pack(pack))
-    return pa.concat_tables([alone, *(table.select(alone.column_names).cast(alone.schema) for table in packed)])
-
-
-def _looked(packs: Iterable[PackedOutcome]) -> Iterator[PackedOutcome]:
-    """Yield packs, of a hundred groups each, with a look before each."""
-    for pack in packs:
+    tables = [alone]
+    for start in range(0, len(outcome.packs), _PACKS_AT_ONCE):
         look()
-        yield pack
+        table = of_packs(outcome.packs[start : start + _PACKS_AT_ONCE])
+        tables.append(table.select(alone.column_names).cast(alone.schema))
+    return pa.concat_tables(tables)
 
 
 def _trials(outcome: RunOutcome) -> Iterator[tuple[GroupOutcome, TrialResult]]:
@@ -285,7 +283,7 @@ def curves(outcome: RunOutcome, metric_name: str) -> Any:
             "valid_metric": pa.array(metric, mask=np.isnan(metric)),
         }
     )
-    return _with_packs(alone, outcome, lambda pack: [packed_rows.curves(pack, metric_name)])
+    return _with_packs(alone, outcome, lambda packs: packed_rows.curves(packs, metric_name))
 
 
 def artifacts(definition: ModelDefinition, outcome: RunOutcome) -> Any:
@@ -308,7 +306,7 @@ def artifacts(definition: ModelDefinition, outcome: RunOutcome) -> Any:
             "sha256": pa.array([artifact.sha256 for artifact in stored], pa.string()),
         }
     )
-    return _with_packs(alone, outcome, lambda pack: packed_rows.artifacts(definition, pack))
+    return _with_packs(alone, outcome, lambda packs: packed_rows.artifacts(definition, packs))
 
 
 def _lists(values: list[Any]) -> Any:
@@ -333,56 +331,6 @@ def _badness(definition: ModelDefinition, trial: TrialResult) -> float:
     return -value if definition.greater_is_better else value
 
 
-def units(outcome: RunOutcome) -> Any:
-    """Return the rows of ``units``."""
-    return _columns(
-        (row for result in outcome.units for row in _rows_of(result)),
-        unit=pa.int32(),
-        group_id=pa.int32(),
-        configs=_INTEGERS,
-        fold=pa.int32(),
-        kind=pa.string(),
-        epoch=pa.int32(),
-        first_block=pa.int32(),
-        last_block=pa.int32(),
-        worker=pa.int32(),
-        started=pa.float64(),
-        ended=pa.float64(),
-        loaded=pa.int64(),
-        fetched=pa.int64(),
-    )
-
-
-def _rows_of(result: UnitResult) -> Iterator[tuple[Any, ...]]:
-    """Yield what was lost with its worker, and the unit or its steps as they ran."""
-    head = _unit_head(result.unit, result.unit.group)
-    for lost in result.lost:
-        blocks = (None, None) if lost.blocks is None else (lost.blocks.first, lost.blocks.last)
-        epoch = None if lost.epoch is None else lost.epoch + 1
-        yield (*head, LOST, epoch, *blocks, lost.worker, lost.started, lost.ended, 0, 0)
-    yield from _step_rows(result) if result.steps else _unit_rows(result)
-
-
-def _unit_rows(result: UnitResult) -> Iterator[tuple[Any, ...]]:
-    """Yield a row per group; the bytes loaded for all of them count for the first."""
-    ran = (result.worker, result.started, result.ended)
-    for group in result.unit.groups:
-        loaded = result.loaded if group == result.unit.group else 0
-        yield (*_unit_head(result.unit, group), "unit", None, None, None, *ran, loaded, 0)
-
-
-def _step_rows(result: UnitResult) -> Iterator[tuple[Any, ...]]:
-    head = _unit_head(result.unit, result.unit.group)
-    for step in result.steps:
-        blocks = (None, None) if step.blocks is None else (step.blocks.first, step.blocks.last)
-        ran = (step.worker, step.started, step.ended)
-        yield (*head, step.kind, step.epoch + 1, *blocks, *ran, step.loaded, step.fetched)
-
-
-def _unit_head(unit: Unit, group: int) -> tuple[Any, ...]:
-    return unit.id, group, unit.configs, None if unit.fold < 0 else unit.fold
-
-
 def errors(outcome: RunOutcome) -> Any:
     """Return the rows of ``errors``: one per failed trial, or one for the group when all failed for one reason."""
     rows: list[tuple[int, int | None, str]] = []
@@ -394,4 +342,4 @@ def errors(outcome: RunOutcome) -> Any:
         else:
             rows.extend((entry.group.id, config, reason) for config, reason in failed)
     rows += [row for pack in outcome.packs for row in packed_rows.errors(pack)]
-    return _columns(rows, group_id=pa.int32(), config=pa.int32(), reason=pa.string())
+    return columns_of(rows, group_id=pa.int32(), config=pa.int32(), reason=pa.string())

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import duckdb
 
-from grouplearn.catalog import prediction, rows, views
+from grouplearn.catalog import prediction, rows, unit_rows, views
 from grouplearn.catalog.fragments import check, query_of
 from grouplearn.catalog.identities import Identity, identity_at
 from grouplearn.catalog.models import StoredModel, load_definition
@@ -158,7 +158,7 @@ def _tables(definition: ModelDefinition, outcome: RunOutcome) -> tuple[tuple[str
         ("trials", lambda: rows.trials(definition, outcome)),
         ("curves", lambda: rows.curves(outcome, definition.metric)),
         ("artifacts", lambda: rows.artifacts(definition, outcome)),
-        ("units", lambda: rows.units(outcome)),
+        ("units", lambda: unit_rows.units(outcome)),
         ("errors", lambda: rows.errors(outcome)),
     )
 

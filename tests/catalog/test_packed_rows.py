@@ -1,0 +1,69 @@
+"""The rows of groups that trained side by side are those that each would have alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import grouplearn
+from grouplearn.catalog import rows, store, unit_rows
+from grouplearn.catalog.records import ModelDefinition, RunOutcome
+
+OVER = "OVER GRID (l2 IN (0, 1, 100)) VALIDATE SAMPLE 30%"
+
+
+def written(monkeypatch: pytest.MonkeyPatch, options: str) -> tuple[ModelDefinition, RunOutcome]:
+    """Train groups of several sizes, one of a single row, one with a constant feature, one whose label is infinite."""
+    found: list[Any] = []
+    real = store.write
+
+    def noted(con: Any, definition: Any, outcome: Any, **others: Any) -> str:
+        found.extend((definition, outcome))
+        return real(con, definition, outcome, **others)
+
+    monkeypatch.setattr(store, "write", noted)
+    with grouplearn.connect(progress=False) as con:
+        con.execute(
+            "CREATE TABLE t AS SELECT i % 23 AS g, sin(i) AS x, CASE WHEN i % 23 = 2 THEN 1 ELSE cos(i * i) END AS z,"
+            " CASE WHEN i % 23 = 3 THEN 'inf'::DOUBLE ELSE sin(i * 3) + x END AS y FROM range(690) r(i)"
+            " UNION ALL SELECT 100, 1, 1, 1"
+        )
+        con.execute(f"TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x, z) FROM t GROUP BY g {options}")
+    definition, outcome = found
+    assert outcome.packs
+    return definition, outcome
+
+
+def told(table: Any) -> list[str]:
+    return sorted(repr({**row, "seconds": None}) for row in table.to_pylist())
+
+
+@pytest.mark.parametrize("options", [OVER, f"{OVER} KEEP BEST 1", f"{OVER} WITH (min_rows = 40)", "VALIDATE NONE"])
+@pytest.mark.parametrize("at_once", [1, 64])
+def test_packs_give_the_rows_of_their_groups(monkeypatch: pytest.MonkeyPatch, options: str, at_once: int) -> None:
+    monkeypatch.setattr(rows, "_PACKS_AT_ONCE", at_once)
+    definition, outcome = written(monkeypatch, options)
+    alone = replace(outcome, groups=tuple(outcome.every_group(definition.metric)), packs=())
+    for make in (
+        lambda each: rows.groups(each),
+        lambda each: rows.trials(definition, each),
+        lambda each: rows.curves(each, definition.metric),
+        lambda each: rows.artifacts(definition, each),
+        lambda each: rows.errors(each),
+    ):
+        assert told(make(outcome)) == told(make(alone))
+
+
+def test_a_unit_of_several_groups_has_a_row_for_each_and_its_bytes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, outcome = written(monkeypatch, OVER)
+    found = unit_rows.units(outcome).to_pylist()
+    expected = [
+        (result.unit.id, group, list(result.unit.configs), result.loaded if place == 0 else 0, result.started)
+        for result in outcome.units
+        for place, group in enumerate(result.unit.groups)
+    ]
+    assert len(expected) > len(outcome.units)
+    assert [(row["unit"], row["group_id"], row["configs"], row["loaded"], row["started"]) for row in found] == expected
+    assert {(row["kind"], row["fold"], row["epoch"], row["fetched"]) for row in found} == {("unit", None, None, 0)}
