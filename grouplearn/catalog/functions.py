@@ -8,8 +8,10 @@ from importlib import resources
 
 import duckdb
 
+from grouplearn import versions
 from grouplearn.catalog import asking
 from grouplearn.catalog.sessions import set_variables
+from grouplearn.sqltext import string
 
 
 def register_all(connection: duckdb.DuckDBPyConnection) -> None:
@@ -26,6 +28,9 @@ def register_all(connection: duckdb.DuckDBPyConnection) -> None:
     for entry in files:
         if entry.name.endswith(".sql"):
             connection.execute(entry.read_text(encoding="utf-8"))
+    # DuckDB says its own version, which is that of whoever reads the macro.
+    said = f"system.main.concat({string(versions.described())}, ', DuckDB ', system.main.version())"
+    connection.execute(f"CREATE OR REPLACE TEMP MACRO grouplearn_version() AS {said}")
 
 
 def notice(connection: duckdb.DuckDBPyConnection, text: str) -> None:

@@ -1,5 +1,6 @@
 """The unmodified duckdb shell with the extension: each way in, each way a statement can end; see conftest.py for the versions."""
 
+import importlib.metadata
 import json
 import os
 import re
@@ -310,3 +311,9 @@ def test_a_damaged_model_is_told_and_dropped(run, ours, database):
     done = run(database, "-csv", "-c", f"{ours('SHOW MODELS;')} DROP MODEL m; {ours('SHOW MODELS;')}")
     assert (done.returncode, done.stderr) == (0, "")
     assert "model m is dropped" in done.stdout
+
+
+def test_the_version_of_what_runs(run, shell):
+    done = run("-csv", "-noheader", "-c", "SELECT DISTINCT grouplearn_version() FROM range(3)")
+    ours = importlib.metadata.version("grouplearn")
+    assert (done.stderr, done.stdout) == ("", f'"grouplearn {ours}, DuckDB v{launch.version_of(shell)}"\n')

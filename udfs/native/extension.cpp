@@ -121,6 +121,24 @@ void ReadAnswer(duckdb_function_info, duckdb_data_chunk arguments, duckdb_vector
 	}
 }
 
+//! grouplearn_version(): what the process that trains and predicts says that it runs, and the version of this DuckDB.
+void ReadVersion(duckdb_function_info info, duckdb_data_chunk arguments, duckdb_vector result) {
+	auto &user = BoundContext(info);
+	HostSignals signals;
+	try {
+		Channel channel([&user] { return IsAskedToStop(user); });
+		channel.Send(Kind::VERSION, "");
+		Connection ours(*user.db.get());
+		auto answer = Server(channel, user, ours, true).Serve(Kind::ANSWER);
+		auto said = Reader(answer.body).Text() + ", DuckDB " + duckdb_library_version();
+		for (idx_t row = 0; row < duckdb_data_chunk_get_size(arguments); row++) {
+			duckdb_vector_assign_string_element_len(result, row, said.data(), said.size());
+		}
+	} catch (const Failure &failure) {
+		Raise(failure);
+	}
+}
+
 duckdb_scalar_function Function(const char *name, duckdb_type returned, duckdb_scalar_function_t function) {
 	auto made = duckdb_create_scalar_function();
 	duckdb_scalar_function_set_name(made, name);
@@ -147,15 +165,18 @@ bool RegisterStatements(duckdb_connection connection, Instance &instance) {
 	AddParameter(with, DUCKDB_TYPE_UBIGINT, 5);
 	AddParameter(with, DUCKDB_TYPE_VARCHAR);
 	AddParameter(with, DUCKDB_TYPE_ANY);
-	for (auto function : {statement, with}) {
+	auto version = Function("grouplearn_version", DUCKDB_TYPE_VARCHAR, ReadVersion);
+	for (auto function : {statement, with, version}) {
 		duckdb_scalar_function_set_volatile(function);
 		duckdb_scalar_function_set_bind(function, SetBindContext);
+	}
+	for (auto function : {statement, with}) {
 		duckdb_scalar_function_set_extra_info(function, &instance, nullptr);
 	}
 	auto answer = Function("grouplearn_answer", DUCKDB_TYPE_VARCHAR, ReadAnswer);
 	AddParameter(answer, DUCKDB_TYPE_UBIGINT);
 	bool failed = false;
-	for (auto function : {statement, with, answer}) {
+	for (auto function : {statement, with, answer, version}) {
 		failed |= duckdb_register_scalar_function(connection, function) == DuckDBError;
 		duckdb_destroy_scalar_function(&function);
 	}

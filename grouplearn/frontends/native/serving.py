@@ -14,6 +14,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from grouplearn import versions
 from grouplearn.catalog import prediction
 from grouplearn.errors import (
     AccessRefused,
@@ -115,6 +116,9 @@ class Line:
             return
         if not self._host.greeted:
             raise _older_build()
+        if kind is Kind.VERSION:
+            self._channel.send(Kind.ANSWER, text(versions.described()))
+            return
         instance = self._host.instances.setdefault(body.number(), Instance())
         transaction = body.number()
         if kind is Kind.STATEMENT:
