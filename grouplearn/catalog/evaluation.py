@@ -6,6 +6,7 @@ rows have the weight that they had in training.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from grouplearn.catalog.class_metrics import class_metrics, judged_classes
@@ -15,7 +16,8 @@ from grouplearn.catalog.predict_sql import GROUP, Extra
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import table
 from grouplearn.catalog.views import key_columns, level_sql, select_list
-from grouplearn.learners.base import Task
+from grouplearn.learners.base import Config, Task
+from grouplearn.learners.deviances import RowLoss, loss_sql, row_losses
 from grouplearn.learners.metrics import CONSTANT, EXACT, every_metric
 from grouplearn.plan.types import as_text, as_text_of, told_apart
 from grouplearn.sqltext import literal
@@ -37,7 +39,8 @@ def evaluate_sql(model: StoredModel, source: str, where: str | None = None, *, w
     weight = Extra(_WEIGHT, f"CAST(({definition.weight_sql}\n) AS DOUBLE)" if weighted else "1.0::DOUBLE")
     rows = source_rows(source, where)
     predicted = predict_select(definition, model.id, rows, partial(table, catalog), model.form, (target, weight))
-    measured = _value_metrics() if regression else class_metrics(definition)
+    losses = row_losses(definition.metrics, _config(definition)) if regression else ()
+    measured = _value_metrics(losses) if regression else class_metrics(definition)
     others = (name for name in every_metric(definition.task) if name not in definition.metrics)
     chosen = [name for name in (*definition.metrics, *others) if name in measured]
     columns = [
@@ -49,7 +52,7 @@ def evaluate_sql(model: StoredModel, source: str, where: str | None = None, *, w
         *((name, f"m.{name}") for name in chosen),
     ]
     groups = f"(SELECT * FROM {table(catalog, 'groups')} WHERE model = '{model.id}'::UUID)"
-    judged = _judged_values() if regression else judged_classes(definition)
+    judged = _judged_values(losses) if regression else judged_classes(definition)
     metrics = ", ".join(f"{measured[name]} AS {name}" for name in chosen)
     return (
         f"WITH predicted AS ({predicted}), known AS ({_known(definition, groups)}), {judged},"
@@ -96,7 +99,12 @@ def _known(definition: ModelDefinition, groups: str) -> str:
     )
 
 
-def _judged_values() -> str:
+def _config(definition: ModelDefinition) -> Config:
+    """Return a config of the model: of what metrics depend on, all have the same."""
+    return definition.configs[0] if definition.configs else {}
+
+
+def _judged_values(losses: Sequence[RowLoss]) -> str:
     """Return the CTE ``judged``: the sums of each group."""
     mean = "sum(w * y) FILTER (ok) OVER (PARTITION BY id) / sum(w) FILTER (ok) OVER (PARTITION BY id)"
     sums = {
@@ -107,6 +115,9 @@ def _judged_values() -> str:
         "low": "min(y)",
         "high": "max(y)",
         "n_judged": "count(*)",
+        **{f"sum_{loss.name}": f"sum(w * {loss_sql(loss)})" for loss in losses},
+        # Where a label has no such loss, neither has the group.
+        **{f"all_{loss.name}": f"bool_and({loss_sql(loss)} IS NOT NULL)" for loss in losses},
     }
     columns = ", ".join(f"{sql} FILTER (ok) AS {name}" for name, sql in sums.items())
     return (
@@ -115,7 +126,7 @@ def _judged_values() -> str:
     )
 
 
-def _value_metrics() -> dict[str, str]:
+def _value_metrics(losses: Sequence[RowLoss]) -> dict[str, str]:
     size = "greatest(abs(low), abs(high))"
     return {
         "rmse": "sqrt(square / total)",
@@ -126,4 +137,5 @@ def _value_metrics() -> dict[str, str]:
             f" ELSE CAST(absolute / total <= {EXACT} * {size} AS DOUBLE) END"
         ),
         "mape": "relative / total",
+        **{loss.name: f"CASE WHEN all_{loss.name} THEN sum_{loss.name} / total END" for loss in losses},
     }

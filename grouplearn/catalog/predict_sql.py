@@ -5,13 +5,13 @@ The names the SELECT introduces begin with ``__grouplearn`` so that they cannot 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from grouplearn.catalog.records import ItemColumn, ModelDefinition
 from grouplearn.catalog.views import level_sql
 from grouplearn.learners import registry
-from grouplearn.learners.base import Task
+from grouplearn.learners.base import Link, Task
 from grouplearn.plan.definition import ROW, KeyColumn
 from grouplearn.plan.types import exactly, is_nested, told_apart
 from grouplearn.sqltext import identifier, literal
@@ -202,7 +202,7 @@ def _linked(definition: ModelDefinition, extras: Sequence[Extra]) -> str:
     # Beside extras the source's own columns are left out: one of them may be called prediction, too.
     head = ", ".join([GROUP, *(identifier(extra.name) for extra in extras)] if extras else [SHOWN])
     if definition.task is Task.REGRESSION:
-        value = "exp(__grouplearn_s0)" if registry.learner(definition.learner).log_link else "__grouplearn_s0"
+        value = _LINKS[_link(definition)].format("__grouplearn_s0")
         return f"SELECT {head}, {value} AS prediction, {level} FROM {SCORED}"
     if definition.task is Task.BINARY:
         p = "__grouplearn_p"
@@ -210,6 +210,19 @@ def _linked(definition: ModelDefinition, extras: Sequence[Extra]) -> str:
         prediction = binary_class(p, definition, threshold_sql(definition, extras))
         return f"SELECT {head}, {prediction} AS prediction, {p} AS probability, {level} FROM {source}"
     return _softmax_select(definition, head, level, class_values(definition))
+
+
+_LINKS: Mapping[Link, str] = {
+    "identity": "{0}",
+    "exp": "exp({0})",
+    "logistic": "1 / (1 + exp(-{0}))",
+    "signed_square": "{0} * abs({0})",
+}
+
+
+def _link(definition: ModelDefinition) -> Link:
+    """Return the one link of a model that SQL predicts."""
+    return min(registry.links(definition.learner, definition.configs, definition.task))
 
 
 def has_threshold(definition: ModelDefinition) -> bool:
@@ -248,7 +261,8 @@ def _softmax_select(definition: ModelDefinition, head: str, level: str, classes:
     highest = f"greatest({', '.join(f'__grouplearn_s{number}' for number in numbers)})"
     shifted = f"SELECT *, {highest} AS __grouplearn_highest FROM {SCORED}"
     # exp(s - max) cannot overflow; a class that the group does not know has no score and probability 0.
-    powers = ", ".join(f"coalesce(exp(__grouplearn_s{number} - __grouplearn_highest), 0)" for number in numbers)
+    power = "exp({0} - __grouplearn_highest)" if _link(definition) == "softmax" else _LINKS["logistic"]
+    powers = ", ".join(f"coalesce({power.format(f'__grouplearn_s{number}')}, 0)" for number in numbers)
     powered = f"SELECT *, [{powers}] AS __grouplearn_powers FROM ({shifted})"
     # What a lambda computes, it computes for every element.
     totalled = f"SELECT *, list_sum(__grouplearn_powers) AS __grouplearn_total FROM ({powered})"

@@ -16,8 +16,17 @@ from grouplearn.catalog.records import GroupOutcome, ModelDefinition, RunOutcome
 from grouplearn.catalog.schema import first_row, table, version_of
 from grouplearn.data.encoders import FittedItem
 from grouplearn.interrupting import watched
+from grouplearn.learners import registry
 from grouplearn.learners.base import Artifact, Task
-from grouplearn.learners.gbdt_trees import LEAF, FeatureColumns, Nodes, count_leaves, nodes_of, parse_forests
+from grouplearn.learners.gbdt_trees import (
+    LEAF,
+    FeatureColumns,
+    Nodes,
+    count_leaves,
+    nodes_of,
+    parse_forests,
+    with_negated,
+)
 from grouplearn.learners.mlp_model import Networks
 
 #: Most nodes of all trees of a model: above it DuckDB would no longer look them up by their number alone.
@@ -91,14 +100,18 @@ def of_best(definition: ModelDefinition, best: Sequence[Best]) -> Prediction:
     reason = _always_function(definition)
     if reason:
         return _function(reason)
-    return _trees(definition, best) if definition.learner == "gbdt" else _layers(best)
+    return _trees(definition, best) if registry.grows_trees(definition.learner) else _layers(best)
 
 
 def _always_function(definition: ModelDefinition) -> str:
-    if definition.learner not in ("gbdt", "mlp"):
+    if not (registry.grows_trees(definition.learner) or definition.learner == "mlp"):
         return f"SQL has no form of {definition.learner}"
     if definition.label_length:
         return "it predicts arrays"
+    if registry.has_linear_leaves(definition.learner, definition.configs):
+        return "its leaves are linear models"
+    if len(registry.links(definition.learner, definition.configs, definition.task)) > 1:
+        return "its configurations have objectives on different scales"
     return ""
 
 
@@ -127,7 +140,8 @@ def _trees(definition: ModelDefinition, best: Sequence[Best]) -> Prediction:
     count = sum(2 * count_leaves(each.artifact.text) for each in best)
     if count > MOST_NODES:
         return _function(f"its trees have {count:,} nodes, and SQL takes {MOST_NODES:,}")
-    forests = [_forest(alike) for alike in _of_same_columns(best)]
+    apart = registry.links(definition.learner, definition.configs, definition.task) == {"one_vs_all"}
+    forests = [_forest(alike, apart=apart) for alike in _of_same_columns(best)]
     depth = max((int(forest.nodes.depth.max()) for forest in forests), default=0)
     if depth > MOST_DEPTH:
         return _function(f"its trees ask {depth} questions in a row, and SQL takes {MOST_DEPTH}")
@@ -141,12 +155,16 @@ def _trees(definition: ModelDefinition, best: Sequence[Best]) -> Prediction:
 
 @dataclass(frozen=True, slots=True)
 class _Forest:
-    """The trees of the best models of ``groups``, as many as ``trees`` says for ``outputs``, and their nodes."""
+    """The trees of the best models of ``groups``, as many as ``trees`` says for ``outputs``, and their nodes.
+
+    ``mirrored``: after the nodes come those of the same trees with negated values.
+    """
 
     groups: tuple[int, ...]
     trees: tuple[int, ...]
     outputs: tuple[int, ...]
     nodes: Nodes
+    mirrored: bool = False
 
 
 def _of_same_columns(best: Sequence[Best]) -> list[list[Best]]:
@@ -158,18 +176,20 @@ def _of_same_columns(best: Sequence[Best]) -> list[list[Best]]:
     return list(alike.values())
 
 
-def _forest(best: Sequence[Best]) -> _Forest:
+def _forest(best: Sequence[Best], *, apart: bool) -> _Forest:
+    """Return the forest of models of the same columns; ``apart``: each class has a share of its own."""
     parsed = parse_forests([each.artifact.text for each in best])
     nodes = nodes_of(parsed, feature_columns(best[0].fitted))
     counts = (tuple(parsed.trees.tolist()), tuple(parsed.n_outputs.tolist()))
-    return _Forest(tuple(each.group for each in best), *counts, nodes)
+    mirrored = apart and bool((parsed.n_outputs == 1).any())
+    return _Forest(tuple(each.group for each in best), *counts, with_negated(nodes) if mirrored else nodes, mirrored)
 
 
 def _roots(forests: Sequence[_Forest], *, several: bool) -> Any:
     """Return where the trees of each group begin; with ``several`` classes each of the group's has as many.
 
     Of two classes LightGBM's trees are those of the second: the first has a leaf of value 0, the last of all nodes, and
-    then nothing.
+    then nothing; or, in a mirrored forest, the same trees with negated values.
     """
     rows: list[dict[str, Any]] = []
     first, zero = 1, 1 + sum(len(forest.nodes.slot) for forest in forests)
@@ -179,8 +199,9 @@ def _roots(forests: Sequence[_Forest], *, several: bool) -> Any:
             own = slice(end - count, end)
             roots, outputs = (nodes.roots[own] + first).tolist(), n_outputs
             if several and outputs == 1:
-                blank = [zero, *[None] * (count - 1)]
-                roots, outputs = [root for pair in zip(blank, roots, strict=True) for root in pair], 2
+                half = len(nodes.slot) // 2
+                other = [root + half for root in roots] if forest.mirrored else [zero, *[None] * (count - 1)]
+                roots, outputs = [root for pair in zip(other, roots, strict=True) for root in pair], 2
             depth = int(nodes.depth[own].max())
             rows.append({"group_id": group, "outputs": outputs, "roots": roots, "depth": depth})
         first += len(nodes.slot)
@@ -274,7 +295,7 @@ def stored_form(con: duckdb.DuckDBPyConnection, catalog: str, model: str, defini
     where = f"WHERE model = '{model}'::UUID"
     reason = _always_function(definition)
     if not reason and first_row(con, f"SELECT 1 FROM {table(catalog, 'groups')} {where} AND best IS NOT NULL") is None:
-        return SqlForm("trees") if definition.learner == "gbdt" else SqlForm("layers", 1)
+        return SqlForm("trees") if registry.grows_trees(definition.learner) else SqlForm("layers", 1)
     bounded = partial(_bounded, con, catalog, where, definition.name)
     trees = bounded("trees", {"depth": (0, MOST_DEPTH), "len(roots)": (1, MOST_NODES)})
     if trees:

@@ -13,6 +13,7 @@ from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.schema import VERSION
 from grouplearn.exchange import native, onnx_files, plain_files, sql_script
 from grouplearn.exchange.directory import Written, write
+from grouplearn.learners import registry
 
 Files = Iterator[tuple[str, bytes]]
 _MAKERS: Mapping[str, Callable[[duckdb.DuckDBPyConnection, StoredModel], Files]] = {
@@ -27,18 +28,22 @@ _MAKERS: Mapping[str, Callable[[duckdb.DuckDBPyConnection, StoredModel], Files]]
 def formats_of(model: StoredModel) -> dict[str, str | None]:
     """Return every format with the reason why the model has none of that kind, None for one that it has."""
     definition = model.definition
-    trees, own = definition.learner == "gbdt", not (definition.linear or definition.learner in ("gbdt", "mlp"))
+    trees = registry.grows_trees(definition.learner)
+    own = not (definition.linear or trees or definition.learner == "mlp")
     return {
         "native": None,
-        "onnx": "only its module, which is Python, knows what its tensors mean" if own else _arrays(model),
+        "onnx": "only its module, which is Python, knows what its tensors mean" if own else _no_graph(model),
         "lightgbm": None if trees else "it has no trees",
         "safetensors": "its trees are not tensors" if trees else None,
         "sql": model.form.reason or None,
     }
 
 
-def _arrays(model: StoredModel) -> str | None:
-    return "it predicts arrays" if model.definition.label_length else None
+def _no_graph(model: StoredModel) -> str | None:
+    definition = model.definition
+    if registry.has_linear_leaves(definition.learner, definition.configs):
+        return "the leaves of its trees are linear models"
+    return "it predicts arrays" if definition.label_length else None
 
 
 def export(con: duckdb.DuckDBPyConnection, model: StoredModel, kind: str, path: Path, *, overwrite: bool) -> Written:

@@ -15,8 +15,8 @@ from grouplearn.exchange.best import Best, best_of, index
 from grouplearn.exchange.directory import CannotExchange
 from grouplearn.exchange.onnx_graph import ML_OPSET, OPSET, Graph, encoded, onnx
 from grouplearn.exchange.onnx_trees import tree_scores
-from grouplearn.learners import registry
-from grouplearn.learners.base import FloatArray, Task
+from grouplearn.learners import gbdt_objectives, registry
+from grouplearn.learners.base import FloatArray, Link, Task
 from grouplearn.learners.mlp_model import Networks
 
 #: What a client has to know to feed the graphs.
@@ -40,7 +40,7 @@ def _content(definition: ModelDefinition, best: Best) -> bytes:
     graph = Graph()
     if not best.features:
         raise CannotExchange(f"group {list(best.group.keys)} has no feature, and ONNX needs an input")
-    handles_missing = definition.learner == "gbdt"
+    handles_missing = registry.grows_trees(definition.learner)
     x = encoded(graph, best.group.fitted, finite=not handles_missing)
     scores = _scores(graph, definition, best, x)
     # A row with a missing feature has no prediction, whatever an operator makes of NaN.
@@ -53,7 +53,7 @@ def _scores(graph: Graph, definition: ModelDefinition, best: Best, x: str) -> st
     artifact = best.group.artifact
     if definition.linear:
         return _affine(graph, x, artifact.tensors["weights"], artifact.tensors["intercept"])
-    if definition.learner == "gbdt":
+    if registry.grows_trees(definition.learner):
         outputs = len(best.group.classes) if definition.task is Task.MULTICLASS else 1
         return tree_scores(graph, artifact.text, x, outputs)
     network = Networks.of(artifact)
@@ -80,10 +80,21 @@ def _masked(graph: Graph, bad: str | None, value: str) -> str:
     return value if bad is None else graph.add("Where", bad, graph.number(np.nan), value)
 
 
-def _value(graph: Graph, definition: ModelDefinition, best: Best, scores: str, bad: str | None) -> None:  # noqa: ARG001
-    if registry.learner(definition.learner).log_link:
-        scores = graph.add("Exp", scores)
-    graph.output(_masked(graph, bad, scores), "prediction", "DOUBLE", 1)
+def _link(definition: ModelDefinition, best: Best) -> Link:
+    """Return the link of a group's model: that of its trees, which may differ from group to group."""
+    if registry.grows_trees(definition.learner):
+        return gbdt_objectives.in_text(best.group.artifact.text).link
+    return min(registry.links(definition.learner, definition.configs, definition.task))
+
+
+def _linked(graph: Graph, link: Link, scores: str) -> str:
+    if link == "signed_square":
+        return graph.add("Mul", scores, graph.add("Abs", scores))
+    return graph.add({"exp": "Exp", "logistic": "Sigmoid"}[link], scores) if link != "identity" else scores
+
+
+def _value(graph: Graph, definition: ModelDefinition, best: Best, scores: str, bad: str | None) -> None:
+    graph.output(_masked(graph, bad, _linked(graph, _link(definition, best), scores)), "prediction", "DOUBLE", 1)
 
 
 def _binary(graph: Graph, definition: ModelDefinition, best: Best, scores: str, bad: str | None) -> None:  # noqa: ARG001
@@ -94,12 +105,21 @@ def _binary(graph: Graph, definition: ModelDefinition, best: Best, scores: str, 
 
 
 def _multiclass(graph: Graph, definition: ModelDefinition, best: Best, scores: str, bad: str | None) -> None:
-    p = _masked(graph, bad, graph.add("Softmax", scores, axis=1))
+    p = _masked(graph, bad, _shares(graph, _link(definition, best), scores))
     chosen = graph.add("ArgMax", p, axis=1, keepdims=1)
     nothing = graph.add("IsNaN", graph.add("ReduceSum", p, graph.constant(np.array([1]))))
     names = [definition.classes[number] for number in best.group.classes]
     graph.output(_class(graph, names, chosen, nothing), "prediction", "STRING", 1)
     graph.output(_every_class(graph, p, definition, best), "probabilities", "DOUBLE", len(definition.classes))
+
+
+def _shares(graph: Graph, link: Link, scores: str) -> str:
+    """Return the probabilities of classes; a group of two of them has the trees of one class against the other."""
+    if link != "one_vs_all":
+        return graph.add("Softmax", scores, axis=1)
+    shares = graph.add("Sigmoid", scores)
+    total = graph.add("ReduceSum", shares, graph.constant(np.array([1])), keepdims=1)
+    return graph.add("Div", shares, total)
 
 
 def _class(graph: Graph, names: Any, chosen: str, nothing: str) -> str:

@@ -21,6 +21,10 @@ FloatArray = npt.NDArray[np.float64]
 Tensors = Mapping[str, npt.NDArray[Any]]
 Value = float | int | bool | str | tuple[int, ...] | None
 Config = Mapping[str, Value]
+Kind = Literal["float", "int", "bool", "str", "ints", "ints_by_feature", "floats_by_feature", "feature_sets"]
+#: What becomes of a score s, a sum of leaves or a linear predictor: s, exp(s), 1 / (1 + exp(-s)), or s·abs(s); and of one per
+#: class: their softmax, or the logistic function of each divided by the sum of all.
+Link = Literal["identity", "exp", "logistic", "signed_square", "softmax", "one_vs_all"]
 
 
 class Access(enum.Enum):
@@ -50,12 +54,13 @@ class Task(enum.Enum):
 class Hyperparameter:
     """A typed hyperparameter, its default, its allowed range or choices, and where it comes from.
 
-    ``kind`` is the Python type of a value; ``ints`` is a list of integers, such as layer widths. Bounds are inclusive
-    unless ``open_low``. ``fixed_per_group`` marks one on which configs of a pack must agree.
+    ``kind`` is the Python type of a value; ``ints`` is a list of integers, such as layer widths. ``ints_by_feature`` and
+    ``floats_by_feature`` are numbers by the name of a FEATURES item, ``feature_sets`` lists of such names: their values are
+    JSON text. Bounds are inclusive unless ``open_low``. ``refused`` are values that have a reason not to be among ``choices``.
     """
 
     name: str
-    kind: Literal["float", "int", "bool", "str", "ints"]
+    kind: Kind
     default: Value
     doc: str
     source: str
@@ -64,6 +69,7 @@ class Hyperparameter:
     open_low: bool = False
     choices: tuple[str, ...] = ()
     nullable: bool = False
+    refused: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +82,7 @@ class Problem:
     codes (for learners that treat those natively). ``epochs`` is the most epochs that will be run. ``among_more``: the
     group has two classes of a label that has more in other groups. It is learned as any two classes are; the finished model
     then goes through ``as_multiclass``. ``n_unseen``: classes of held-out rows that no training row has, numbered after those
-    that are learned.
+    that are learned. ``items`` are the names of the FEATURES items and how many feature columns each has, in their order.
     """
 
     task: Task
@@ -88,6 +94,7 @@ class Problem:
     label_length: int = 1
     among_more: bool = False
     n_unseen: int = 0
+    items: tuple[tuple[str, int], ...] = ()
 
     @property
     def n_outputs(self) -> int:
@@ -237,6 +244,32 @@ class Learner(Protocol):
 
     def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:
         """Return one non-negative number per feature column (linear: sum over outputs of |w|), or None."""
+        ...
+
+
+@runtime_checkable
+class ObjectiveLearner(Learner, Protocol):
+    """Minimises one of several losses, which a hyperparameter names."""
+
+    def classifies(self, config: Config) -> bool | None:
+        """Return whether the loss of a config is of classes, not of numbers; None where it is whichever the label is of."""
+        ...
+
+    def default_metric(self, config: Config) -> str | None:
+        """Return the metric that goes with the loss of a config, None for that of the task."""
+        ...
+
+    def link(self, config: Config, task: Task) -> Link:
+        """Return what a score of a config goes through to be a prediction."""
+        ...
+
+
+@runtime_checkable
+class RefusesParameters(Learner, Protocol):
+    """Knows of parameters that it does not take, and why."""
+
+    def why_refused(self, name: str) -> str | None:
+        """Return why there is no hyperparameter of that name, or what it is called here; None for a name it never heard of."""
         ...
 
 

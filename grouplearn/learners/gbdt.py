@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from grouplearn.data.shard import Matrix, Shard
-from grouplearn.learners import gbdt_text
+from grouplearn.learners import gbdt_objectives, gbdt_refused, gbdt_text
 from grouplearn.learners.base import (
     Access,
     Artifact,
@@ -21,6 +21,7 @@ from grouplearn.learners.base import (
     FloatArray,
     Gang,
     Hyperparameter,
+    Link,
     Problem,
     State,
     Stop,
@@ -29,15 +30,12 @@ from grouplearn.learners.base import (
     of_both_classes,
 )
 from grouplearn.learners.gang_sockets import NoGang
-from grouplearn.learners.gbdt_boosting import Binned, Pace, boost_family
+from grouplearn.learners.gbdt_boosting import Binned, Pace, boost_family, shares_of_one
 from grouplearn.learners.gbdt_gang import network
 from grouplearn.learners.gbdt_library import Booster, LightGBMError, library
-from grouplearn.learners.gbdt_parameters import HYPERPARAMETERS, complete, conflict, draws_rows
+from grouplearn.learners.gbdt_parameters import DATASET_PARAMETERS, HYPERPARAMETERS, complete, conflict, draws_rows
 from grouplearn.learners.gbdt_reached import from_state
 from grouplearn.learners.requirement import Requirement
-
-#: Parameters that decide how features are binned: configs that agree on them share one LightGBM Dataset.
-_DATASET_PARAMETERS = ("max_bin", "min_data_in_bin", "bin_construct_sample_cnt")
 
 #: Bytes of model texts that stay parsed between calls of ``score``: thousands of small forests, or hundreds of default ones.
 _PARSED_BYTES = 1 << 26
@@ -47,8 +45,9 @@ class Gbdt:
     """Gradient boosted decision trees by LightGBM (Ke et al. 2017), under LightGBM's own parameter names.
 
     The model of a trial is that of ``lightgbm.train(params, Dataset(x, y, weight))`` with ``params`` as
-    ``lightgbm_parameters`` returns them. Losses: log loss, multinomial log loss, ½(y-ŷ)². NaN means missing; columns
-    of ``problem.categorical`` hold category codes. State: ``model_i``, the text of the model of config i as bytes.
+    ``lightgbm_parameters`` returns them. Losses: that of ``objective``, else log loss, multinomial log loss, ½(y-ŷ)².
+    NaN means missing; columns of ``problem.categorical`` hold category codes. State: ``model_i``, the text of the model of
+    config i as bytes.
     """
 
     name: ClassVar[str] = "gbdt"
@@ -65,12 +64,37 @@ class Gbdt:
 
     def pack_key(self, config: Config) -> tuple[Value, ...]:
         """Configs that bin the features in the same way share the binned rows."""
-        config = complete(config)
-        return tuple(config[name] for name in _DATASET_PARAMETERS)
+        config = self.filled(config)
+        return tuple(config[name] for name in DATASET_PARAMETERS)
+
+    def filled(self, config: Config) -> dict[str, Value]:
+        """Return the config with defaults for what it lacks."""
+        return complete(config)
 
     def conflict(self, config: Config) -> str | None:
         """Return why the parameters contradict each other, or None."""
-        return conflict(config)
+        return conflict(self.filled(config))
+
+    def why_refused(self, name: str) -> str | None:
+        """Return why a parameter of LightGBM is no hyperparameter, or what it is called here."""
+        return gbdt_refused.why(name)
+
+    def classifies(self, config: Config) -> bool | None:
+        """Return whether the objective is of classes; None without one."""
+        return gbdt_objectives.classifies(config)
+
+    def default_metric(self, config: Config) -> str | None:
+        """Return the metric that goes with the objective, None for that of the task."""
+        objective = gbdt_objectives.of_config(config)
+        return None if objective is None else objective.metric
+
+    def linear_leaves(self, config: Config) -> bool:
+        """Return whether leaves are linear models."""
+        return str(config.get("linear_tree", False)).casefold() == "true"  # a stored config has texts
+
+    def link(self, config: Config, task: Task) -> Link:
+        """Return what a sum of leaves goes through."""
+        return gbdt_objectives.link(config, task)
 
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:  # noqa: ARG002
         """Return the state without models."""
@@ -93,8 +117,9 @@ class Gbdt:
         exchange histograms (tree_learner = 'data'). Raises Diverged when there is nothing to learn from, when parameters
         contradict each other or when LightGBM refuses the data, and Interrupted when cancelled.
         """
-        _check(problem, configs, shard)
-        filled = [complete(config) for config in configs]
+        filled = [self.filled(config) for config in configs]
+        for config in filled:
+            _check(problem, config, shard, gang)
         kept, under_way = from_state(state, lambda text: self.flaw(problem, Artifact("lightgbm", text=text)) is None)
         with _network(gang):
             for binned_alike in _grouped(
@@ -126,7 +151,12 @@ class Gbdt:
     def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
         """Return values or probabilities, shape (n, n_outputs); the text is our own, or ``flaw`` has looked at it."""
         predicted = _parsed(artifact.text).predict(x)
-        return of_both_classes(predicted) if task is Task.MULTICLASS and predicted.shape[1] == 1 else predicted
+        if task is not Task.MULTICLASS:
+            return predicted
+        if predicted.shape[1] == 1:
+            return of_both_classes(predicted)
+        apart = gbdt_objectives.in_text(artifact.text).link == "one_vs_all"
+        return shares_of_one(predicted) if apart else predicted
 
     def as_multiclass(self, artifact: Artifact) -> Artifact:
         """Return the model as it is: its text says how many classes it has."""
@@ -196,17 +226,35 @@ class _Parsed:
 _parsed = _Parsed()
 
 
-def _check(problem: Problem, configs: Sequence[Config], shard: Shard) -> None:
+def _check(problem: Problem, config: Config, shard: Shard, gang: Gang | None) -> None:
     if not shard.n_rows:
         raise Diverged("there are no training rows")
     if not problem.n_features:
         raise Diverged("there are no features")
-    for config in map(complete, configs):
-        contradiction = conflict(config)
-        if contradiction:
-            raise Diverged(contradiction)
-        if draws_rows(config) and int(config["bagging_fraction"] * shard.n_rows) == 0:  # type: ignore[operator, arg-type]
-            raise Diverged(f"bagging_fraction = {config['bagging_fraction']} of {shard.n_rows} rows leaves none")
+    contradiction = conflict(config) or _misplaced(gbdt_objectives.name_for(problem, config), config)
+    if contradiction:
+        raise Diverged(contradiction)
+    if config["linear_tree"] and gang is not None:
+        raise Diverged(
+            "linear_tree does not train on rows that are divided: choose another operator than data_parallel"
+        )
+    if draws_rows(config) and int(config["bagging_fraction"] * shard.n_rows) == 0:  # type: ignore[operator, arg-type]
+        raise Diverged(f"bagging_fraction = {config['bagging_fraction']} of {shard.n_rows} rows leaves none")
+    gbdt_objectives.check_labels(config, shard.y, shard.weight)
+
+
+def _misplaced(objective: str, config: Config) -> str | None:
+    """Return which parameter of another objective would be as if not there for the one that the label has."""
+    if objective not in ("binary", "multiclassova") and (config["is_unbalance"] or config["scale_pos_weight"] != 1):
+        return f"is_unbalance and scale_pos_weight are not for objective = '{objective}', which the label has"
+    by_class = min(config["pos_bagging_fraction"], config["neg_bagging_fraction"]) < 1  # type: ignore[type-var, operator]
+    if objective != "binary" and by_class:
+        return (
+            f"pos_bagging_fraction and neg_bagging_fraction are not for objective = '{objective}', which the label has"
+        )
+    if config["reg_sqrt"] and not gbdt_objectives.OBJECTIVES[objective].roots:
+        return f"reg_sqrt is not for objective = '{objective}', which the label has"
+    return None
 
 
 def _family(config: Config) -> tuple[Value, ...]:

@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from grouplearn.data.shard import Shard
+from grouplearn.data.shard import FloatArray, Shard
 from grouplearn.learners import metrics
 from grouplearn.learners.base import Config, Diverged, Gang, Interrupted, Problem, Stop, Task
+from grouplearn.learners.deviances import row_losses, with_losses
+from grouplearn.learners.gbdt_given import lightgbm_parameters
 from grouplearn.learners.gbdt_library import Booster, DataSet, LightGBMError
-from grouplearn.learners.gbdt_parameters import lightgbm_parameters
+from grouplearn.learners.gbdt_parameters import draws_rows
 from grouplearn.learners.gbdt_reached import Kept, UnderWay, scores_digest, to_state
 
 #: Our metrics that LightGBM computes itself, by the same formula, while it boosts.
@@ -48,7 +50,11 @@ class Binned:
         native = _NATIVE_METRICS.get((problem.task, metric)) if watched else None
         if native == "auc" and self.valid and np.ptp(self.valid.y) == 0:
             native = None  # LightGBM calls the area under the curve of a single class 1
+        self.one_vs_all = problem.task is Task.MULTICLASS and config["objective"] == "multiclassova"
+        if self.one_vs_all:
+            native = None  # LightGBM takes the classes' shares as they are, whatever they sum to
         self.native = native or "None"
+        self.losses = row_losses((metric,), config)
         parameters = lightgbm_parameters(problem, config) | _distributed(gang)
         self.train_set = self._data_set(shard, parameters)
         self.valid_set = self._data_set(self.valid, parameters, self.train_set) if self.valid else None
@@ -83,9 +89,11 @@ class Binned:
         if self.native != "None":
             return booster.watched_metric()
         rows: Shard = self.valid  # type: ignore[assignment]
-        scores = booster.running(1).reshape(rows.n_rows, 1, self.problem.n_outputs)
-        problem = self.problem
+        problem, running = self.problem, booster.running(1)
+        shares = shares_of_one(running) if self.one_vs_all else running
+        scores = shares.reshape(rows.n_rows, 1, problem.n_outputs)
         sums = metrics.measure(problem.task, problem.n_classes, scores, rows.y, rows.weight, problem.n_unseen)
+        sums = with_losses(sums, self.losses, scores, rows.y, rows.weight)
         return float(metrics.finish(sums, self.metric)[self.metric][0])
 
     @property
@@ -215,13 +223,24 @@ def _boosted(
     return run
 
 
+def shares_of_one(shares: FloatArray) -> FloatArray:
+    """Return predictions of one class against the rest (n, K) as probabilities: divided by their sum."""
+    total = shares.sum(axis=1, keepdims=True)
+    return shares / np.where(total > 0, total, 1.0)
+
+
 def _continues(config: Config) -> bool:
-    """Whether a booster goes on from its trees as if it had not stopped: nothing is drawn, no tree is weighed anew."""
-    return not _is_random(config)
+    """Whether a booster goes on from its trees as if it had not stopped.
+
+    Nothing is drawn and no tree is weighed anew; no cost depends on what earlier trees asked for; and what trees predict in
+    training is what they predict later, which linear ones do not: they train on features in single precision.
+    """
+    remembers = config["cegb_penalty_feature_lazy"] or config["cegb_penalty_feature_coupled"]
+    return not (_is_random(config) or remembers or config["linear_tree"])
 
 
 def _is_random(config: Config) -> bool:
     """Return whether a round that found no split may be followed by one that does."""
-    whole = config["feature_fraction"] == config["feature_fraction_bynode"] == config["bagging_fraction"] == 1
+    whole = config["feature_fraction"] == config["feature_fraction_bynode"] == 1 and not draws_rows(config)
     plain = config["boosting"] == "gbdt" and config["data_sample_strategy"] == "bagging"
-    return not (whole and plain) or bool(config["extra_trees"])
+    return not (whole and plain) or bool(config["extra_trees"] or config["use_quantized_grad"])

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from grouplearn.learners.base import Problem, Task
+from grouplearn.learners.gbdt_objectives import written
 
 IntArray = npt.NDArray[np.int64]
 
@@ -32,11 +33,15 @@ _OF_SPLITS = (
     "internal_weight", "internal_count",
 )  # fmt: skip
 _OF_LEAVES = ("leaf_value", "leaf_weight", "leaf_count")
+#: Of a tree whose leaves are linear models: a constant and a count of features per leaf, and those features and their weights.
+_OF_LINEAR_LEAVES = ("leaf_const", "num_features", "leaf_features", "leaf_coeff")
 _LISTS = (*_OF_SPLITS[:6], *_OF_LEAVES, *_OF_SPLITS[6:])
 _TREE = re.compile(
     rb"Tree=(\d{1,9})\nnum_leaves=([1-9]\d{0,6})\nnum_cat=(\d{1,7})\n"
     + b"".join(name.encode() + rb"=([^\n]*)\n" for name in _LISTS)
-    + rb"(?:cat_boundaries=([^\n]*)\ncat_threshold=([^\n]*)\n)?is_linear=0\nshrinkage=(-?\d+(?:\.\d+)?(?:e[-+]\d+)?)\n+"
+    + rb"(?:cat_boundaries=([^\n]*)\ncat_threshold=([^\n]*)\n)?is_linear=(?:0\n|1\n"
+    + b"".join(name.encode() + rb"=([^\n]*)\n" for name in _OF_LINEAR_LEAVES)
+    + rb")shrinkage=(-?\d+(?:\.\d+)?(?:e[-+]\d+)?)\n+"
 )
 _END = b"end of trees\n"
 #: Characters of numbers: gains may be infinite, and a threshold NaN, which nothing that is there passes.
@@ -113,10 +118,9 @@ def _check_header(header: re.Match[bytes], task: Task, n_features: int, n_classe
     """Return the number of outputs."""
     several = task is Task.MULTICLASS and n_classes != 2
     n_outputs = n_classes if several else 1
-    objective = b"regression" if task is Task.REGRESSION else b"binary sigmoid:1"
-    objective = b"multiclass num_class:%d" % n_classes if several else objective
-    if header[4] != objective:
-        raise WrongText(f"its objective is {header[4][:40].decode(errors='replace')!r}, not {objective.decode()!r}")
+    if not any(re.fullmatch(pattern, header[4]) for pattern in written(task, n_classes)):
+        expected = {Task.REGRESSION: "of numbers", Task.BINARY: "of two classes"}.get(task, f"of {n_classes} classes")
+        raise WrongText(f"its objective is {header[4][:40].decode(errors='replace')!r}, and it is one {expected}")
     for name, number in (("num_class", header[1]), ("num_tree_per_iteration", header[2])):
         if int(number) != n_outputs:
             raise WrongText(f"{name} is {int(number)}, not {n_outputs}")
@@ -137,16 +141,35 @@ def _trees(text: bytes, start: int, sizes: bytes, n_features: int) -> _Trees:
             raise WrongText(f"tree {number} is not a tree of the size that tree_sizes says")
         if (tree[3] == b"0") != (tree[16] is None):
             raise WrongText(f"tree {number} has num_cat={tree[3].decode()} and other sets of categories")
+        if tree[18] is not None:
+            _check_linear(tree, number, n_features)
         found.append(tree.groups())
         place = tree.end()
     if not text.startswith(_END, place):
         raise WrongText("there is something else after its last tree")
-    if b"\nparser:" in text or b"\n[linear_tree: 1" in text:
+    if b"\nparser:" in text:
         raise WrongText("it has parameters that no model of ours has")
     columns = list(zip(*found, strict=True))
     lists = dict(zip((*_LISTS, "cat_boundaries", "cat_threshold"), columns[3:17], strict=True))
     leaves, sets = (np.array(columns[place], dtype=np.int64) for place in (1, 2))
     return _Trees(lists, leaves, sets, np.full(len(leaves), n_features))
+
+
+def _check_linear(tree: re.Match[bytes], number: int, n_features: int) -> None:
+    """Raise unless every leaf of a tree has a constant, and weights for as many features as it says, which are there."""
+    constants, counts, features, weights = (b" ".join(tree[place].split()) for place in (18, 19, 20, 21))
+    per_leaf = _integers("num_features", (counts,))
+    columns, leaves = _integers("leaf_features", (features,)), int(tree[2])
+    numbers = [_numbers(name, (values,)) for name, values in (("leaf_const", constants), ("leaf_coeff", weights))]
+    total = int(per_leaf.sum())
+    if (len(per_leaf), len(numbers[0])) != (leaves, leaves) or (per_leaf < 0).any():
+        raise WrongText(f"tree {number} has not {leaves} numbers in leaf_const and num_features")
+    if (len(columns), len(numbers[1])) != (total, total):
+        raise WrongText(f"tree {number} has not {total} numbers in leaf_features and leaf_coeff")
+    if ((columns < 0) | (columns >= n_features)).any():
+        raise WrongText("leaf_features is beyond the feature columns")
+    if not all(np.isfinite(each).all() for each in numbers):
+        raise WrongText("leaf_const or leaf_coeff has what is not finite")
 
 
 def _check_lengths(trees: _Trees) -> None:

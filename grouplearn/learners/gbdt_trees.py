@@ -6,12 +6,13 @@ import itertools
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from grouplearn.learners.base import FloatArray
+from grouplearn.learners.gbdt_objectives import in_text
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -20,6 +21,7 @@ BoolArray = npt.NDArray[np.bool_]
 ZERO = float(np.float32(1e-35))
 _CATEGORICAL, _DEFAULT_LEFT = 1, 2
 _MISSING_IS_ZERO = 1
+_WAYS = ("inside", "outside", "missing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,10 @@ def count_leaves(text: bytes) -> int:
 
 
 def parse_forest(text: bytes) -> Forest:
-    """Return the trees of a LightGBM model text that can be trusted; averaged forests have their leaves divided."""
+    """Return the trees of a LightGBM model text that can be trusted, whose leaves are numbers.
+
+    Averaged forests have their leaves divided; where scores have a factor in the logistic function, leaves have it.
+    """
     return parse_forests([text])
 
 
@@ -105,7 +110,7 @@ def parse_forests(texts: Sequence[bytes]) -> Forest:
     lines: dict[str, list[str]] = defaultdict(list)
     per_text: list[int] = []
     outputs: list[int] = []
-    divisors: list[int] = []
+    factors: list[float] = []
     sets: list[tuple[IntArray, ...]] = []
     for text in texts:
         source = text.decode().partition("\nend of trees")[0]
@@ -114,7 +119,8 @@ def parse_forests(texts: Sequence[bytes]) -> Forest:
             lines[name] += values
         per_text.append(len(own["num_leaves"]))
         outputs.append(int(own["num_tree_per_iteration"][0]))
-        divisors.append(per_text[-1] // outputs[-1] if "average_output" in own else 1)
+        averaged = per_text[-1] // outputs[-1] if "average_output" in own else 1
+        factors.append(in_text(text).factor / averaged)
         blocks = source.split("\nTree=")[1:] if "cat_threshold" in own else [""] * per_text[-1]
         sets += map(_category_sets, blocks)
     leaves, decision = _integers(lines["num_leaves"]), _integers(lines["decision_type"])
@@ -129,7 +135,7 @@ def parse_forests(texts: Sequence[bytes]) -> Forest:
         decision,
         _integers(lines["left_child"]),
         _integers(lines["right_child"]),
-        _numbers(lines["leaf_value"]) / np.repeat(np.repeat(divisors, per_text), leaves),
+        _numbers(lines["leaf_value"]) * np.repeat(np.repeat(factors, per_text), leaves),
         tuple(sets),
     )
 
@@ -196,6 +202,14 @@ class Nodes:
     roots: IntArray
     output: IntArray
     depth: IntArray
+
+
+def with_negated(nodes: Nodes) -> Nodes:
+    """Return nodes, and after them the same with negated values; ``roots`` are those of the former."""
+    count = len(nodes.slot)
+    kept = {name: np.tile(getattr(nodes, name), 2) for name in ("slot", "low", "high")}
+    ways = {name: np.concatenate([getattr(nodes, name), getattr(nodes, name) + count]) for name in _WAYS}
+    return replace(nodes, **kept, **ways, value=np.concatenate([nodes.value, -nodes.value]))
 
 
 #: One node: a leaf of value 0.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -32,7 +33,8 @@ class Metric:
     """A metric, the tasks it applies to, its direction, what must be kept to merge it over rows, and what it is.
 
     ``always``: every model has it; the others only where they are optimised. ``by_row``: it is computed from the scores of
-    all rows, and labels that are arrays have none.
+    all rows, and labels that are arrays have none; nor do they have a ``row_loss``, the mean of a loss of ``deviances``, whose
+    ``parameter`` is the hyperparameter of that name.
     """
 
     name: str
@@ -42,6 +44,14 @@ class Metric:
     meaning: str
     always: bool = True
     by_row: bool = False
+    row_loss: bool = False
+    parameter: str | None = None
+
+
+def _row_loss(name: str, meaning: str, parameter: str | None = None) -> Metric:
+    return Metric(
+        name, _REGRESSION, False, "sum of weighted losses", meaning, always=False, row_loss=True, parameter=parameter
+    )
 
 
 _PER_CLASS = "sums of weights per true and predicted class"
@@ -135,6 +145,18 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
                 "mean of |y - ŷ| / |y|, |y| at least 2.2e-16",
                 always=False,
             ),
+            _row_loss("pinball", "mean of alpha·(y - ŷ) if positive, else of (alpha - 1)·(y - ŷ)", "alpha"),
+            _row_loss("poisson_deviance", "mean of 2·(y·log(y / ŷ) - y + ŷ); of labels >= 0"),
+            _row_loss("gamma_deviance", "mean of 2·(log(ŷ / y) + y / ŷ - 1); of labels > 0"),
+            _row_loss(
+                "tweedie_deviance",
+                "mean of 2·(y^(2-p) / ((1-p)(2-p)) - y·ŷ^(1-p) / (1-p) + ŷ^(2-p) / (2-p)), p hyperparameter "
+                "tweedie_variance_power; of labels >= 0",
+                "tweedie_variance_power",
+            ),
+            _row_loss(
+                "cross_entropy", "mean of -(y·log ŷ + (1 - y)·log(1 - ŷ)), ŷ as for log_loss; of labels from 0 to 1"
+            ),
         )
     }
 )
@@ -149,7 +171,8 @@ def metrics_for(task: Task, arrays: bool = False, *also: str) -> tuple[str, ...]
 
 def every_metric(task: Task, arrays: bool = False) -> tuple[str, ...]:
     """Return the names of all metrics of ``task``."""
-    return tuple(name for name, each in METRICS.items() if task in each.tasks and not (arrays and each.by_row))
+    kept = (each for each in METRICS.values() if not (arrays and (each.by_row or each.row_loss)))
+    return tuple(each.name for each in kept if task in each.tasks)
 
 
 def default_metric(task: Task) -> str:
@@ -293,6 +316,7 @@ def _finish_values(tensors: Tensors) -> dict[str, Callable[[], FloatArray]]:
         "mae": lambda: _ratio(tensors["absolute"], tensors["weight"]),
         "r2": lambda: _r2(tensors),
         "mape": lambda: _ratio(tensors["relative"], tensors["weight"]),
+        **{name: partial(_ratio, tensors[name], tensors["weight"]) for name in tensors if name in METRICS},
     }
 
 

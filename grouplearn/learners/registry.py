@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
@@ -13,13 +14,14 @@ import numpy as np
 
 from grouplearn import sqltext
 from grouplearn.errors import MissingDependency, data_error
-from grouplearn.learners.base import Hyperparameter, Learner, Value
+from grouplearn.learners.base import Config, Hyperparameter, Learner, Link, ObjectiveLearner, Task, Value
 from grouplearn.learners.gbdt import Gbdt
 from grouplearn.learners.linear_regression import LinearRegression
 from grouplearn.learners.logistic_regression import LogisticRegression
 from grouplearn.learners.mlp import Mlp
 from grouplearn.learners.network import Network
 from grouplearn.learners.poisson_regression import PoissonRegression
+from grouplearn.learners.random_forest import RandomForest
 
 LEARNERS: Mapping[str, Callable[[], Learner]] = MappingProxyType(
     {
@@ -27,6 +29,7 @@ LEARNERS: Mapping[str, Callable[[], Learner]] = MappingProxyType(
         LogisticRegression.name: LogisticRegression,
         PoissonRegression.name: PoissonRegression,
         Gbdt.name: Gbdt,
+        RandomForest.name: RandomForest,
         Mlp.name: Mlp,
     }
 )
@@ -39,6 +42,27 @@ _networks: Mapping[str, Network] = MappingProxyType({})
 def names() -> tuple[str, ...]:
     """Return the names of all learners: the built-in ones, and the networks registered in this process."""
     return (*LEARNERS, *_networks)
+
+
+def grows_trees(name: str) -> bool:
+    """Return whether a learner's models are LightGBM's."""
+    return name in LEARNERS and isinstance(LEARNERS[name](), Gbdt)
+
+
+def has_linear_leaves(name: str, configs: Sequence[Config]) -> bool:
+    """Return whether a learner's models may be trees whose leaves are linear models."""
+    known = LEARNERS[name]() if name in LEARNERS else None
+    return isinstance(known, Gbdt) and any(map(known.linear_leaves, configs))
+
+
+def links(name: str, configs: Sequence[Config], task: Task) -> frozenset[Link]:
+    """Return what scores of a built-in learner with these configs go through to be predictions."""
+    known = LEARNERS[name]()
+    if isinstance(known, ObjectiveLearner):
+        return frozenset(known.link(config, task) for config in configs)
+    of_numbers: Link = "exp" if known.log_link else "identity"
+    of_task: Mapping[Task, Link] = {Task.REGRESSION: of_numbers, Task.BINARY: "logistic", Task.MULTICLASS: "softmax"}
+    return frozenset({of_task[task]})
 
 
 def learner(name: str) -> Learner:
@@ -94,6 +118,9 @@ def resolve(hyperparameter: Hyperparameter, value: Any) -> Value:
         value = value.item()
     if value is None and hyperparameter.nullable:
         return None
+    refused = dict(hyperparameter.refused).get(str(value).casefold())
+    if refused:
+        raise ValueError(f"{hyperparameter.name} cannot be {sqltext.shown(value)}: {refused}")
     try:
         return _CONVERTERS[hyperparameter.kind](hyperparameter, value)
     except (TypeError, ValueError, OverflowError):
@@ -133,6 +160,35 @@ def _as_str(hyperparameter: Hyperparameter, value: Any) -> str:
     return by_folded[value.casefold()]
 
 
+def _as_ints_by_feature(hyperparameter: Hyperparameter, value: Any) -> str:
+    return _by_feature(hyperparameter, value, _as_int)
+
+
+def _as_floats_by_feature(hyperparameter: Hyperparameter, value: Any) -> str:
+    return _by_feature(hyperparameter, value, _as_float)
+
+
+def _by_feature(hyperparameter: Hyperparameter, value: Any, number: Callable[[Hyperparameter, Any], float]) -> str:
+    """Return numbers by name as JSON, the names in alphabetical order; their JSON is taken, too."""
+    entries = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(entries, Mapping) or not all(isinstance(name, str) for name in entries):
+        raise TypeError
+    numbered = {name: number(hyperparameter, entry) for name, entry in sorted(entries.items())}
+    return json.dumps(numbered, ensure_ascii=False)
+
+
+def _as_feature_sets(_: Hyperparameter, value: Any) -> str:
+    """Return lists of names as JSON; their JSON is taken, too."""
+    sets = json.loads(value) if isinstance(value, str) else value
+    if isinstance(sets, np.ndarray):
+        sets = sets.tolist()
+    if not isinstance(sets, list | tuple) or not all(isinstance(each, list | tuple) and each for each in sets):
+        raise TypeError
+    if not all(isinstance(name, str) for each in sets for name in each):
+        raise TypeError
+    return json.dumps([list(each) for each in sets], ensure_ascii=False)
+
+
 def _as_ints(hyperparameter: Hyperparameter, value: Any) -> tuple[int, ...]:
     """Return the integers; one integer is a list of one."""
     elements = [value] if _is_number(value) else value
@@ -142,7 +198,16 @@ def _as_ints(hyperparameter: Hyperparameter, value: Any) -> tuple[int, ...]:
 
 
 _CONVERTERS: Mapping[str, Callable[[Hyperparameter, Any], Value]] = MappingProxyType(
-    {"float": _as_float, "int": _as_int, "bool": _as_bool, "str": _as_str, "ints": _as_ints}
+    {
+        "float": _as_float,
+        "int": _as_int,
+        "bool": _as_bool,
+        "str": _as_str,
+        "ints": _as_ints,
+        "ints_by_feature": _as_ints_by_feature,
+        "floats_by_feature": _as_floats_by_feature,
+        "feature_sets": _as_feature_sets,
+    }
 )
 
 
@@ -169,8 +234,16 @@ def _expected(hyperparameter: Hyperparameter, value: Any) -> str:
         return "true or false"
     if hyperparameter.kind == "str":
         return f"one of {', '.join(hyperparameter.choices)}" if hyperparameter.choices else "a string"
-    kind = "an integer" if hyperparameter.kind == "int" else "a list of integers"
-    return f"{kind} {limits}".rstrip()
+    if hyperparameter.kind == "feature_sets":
+        return "a list of lists of features, such as [['a', 'b'], ['c']]"
+    return f"{_WHOLE.get(hyperparameter.kind, 'numbers')} {limits}".rstrip() + (
+        " by feature, such as {'a': 1}" if hyperparameter.kind.endswith("_by_feature") else ""
+    )
+
+
+_WHOLE: Mapping[str, str] = MappingProxyType(
+    {"int": "an integer", "ints": "a list of integers", "ints_by_feature": "integers"}
+)
 
 
 def _limits(hyperparameter: Hyperparameter) -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray
 from grouplearn.learners.base import Problem, Solved, Task
-from grouplearn.learners.metrics import r_squared
+from grouplearn.learners.deviances import RowLoss, row_losses
+from grouplearn.learners.metrics import METRICS, r_squared
 from grouplearn.learners.ranking import equal_weight_auc, precision_of
 
 _EPSILON = float(np.finfo(np.float64).eps)
@@ -74,12 +76,20 @@ def _values(predictions: FloatArray, y: FloatArray, weight: FloatArray) -> dict[
     r2 = r_squared(square, spread, absolute, low[:, None], high[:, None])
     r2[(weight > 0).sum(axis=1) < 2] = np.nan
     size = np.maximum(np.abs(y), _EPSILON)[:, :, None]
+    of_rows = row_losses([name for name, each in METRICS.items() if each.row_loss and each.parameter is None], {})
     return {
         "rmse": lambda: np.sqrt(square / total[:, None]),
         "mae": lambda: absolute,
         "r2": lambda: r2,
         "mape": lambda: _over_rows(weight, np.abs(error) / size) / total[:, None],
+        **{loss.name: partial(_mean_loss, loss, predictions, y, weight) for loss in of_rows},
     }
+
+
+def _mean_loss(loss: RowLoss, predictions: FloatArray, y: FloatArray, weight: FloatArray) -> FloatArray:
+    losses = np.where((weight > 0)[:, :, None], loss.of(predictions, y[:, :, None]), 0.0)
+    mean: FloatArray = _over_rows(weight, losses) / weight.sum(axis=1)[:, None]
+    return mean
 
 
 @dataclass(frozen=True, slots=True)

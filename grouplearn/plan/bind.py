@@ -27,6 +27,7 @@ from grouplearn.plan.definition import HyperparameterColumn, KeyColumn
 from grouplearn.plan.expressions import Replay, columns_used, read_ahead, samples
 from grouplearn.plan.features import BoundItem, FeatureBinder
 from grouplearn.plan.judge import Column, Judge
+from grouplearn.plan.objectives import Bound, implied_task
 from grouplearn.plan.options import RunOptions, bind_options, has_rounds
 from grouplearn.plan.refit import refits
 from grouplearn.plan.rowwise import refuse_aggregates, refuse_places, refuse_windows
@@ -42,6 +43,9 @@ _SQL_TYPES: Mapping[str, str] = {
     "bool": "BOOLEAN",
     "str": "VARCHAR",
     "ints": "BIGINT[]",
+    "ints_by_feature": "VARCHAR",
+    "floats_by_feature": "VARCHAR",
+    "feature_sets": "VARCHAR",
 }
 
 
@@ -71,6 +75,7 @@ class _Binder:
     def bind(self, catalog: str, schema: str) -> BoundTrain:
         statement = self._statement
         options, fixed = bind_options(self._judge, self._learner, statement.options, self._settings)
+        self._implied = implied_task(self._learner, fixed)
         options = replace(options, within=bind_within(self._judge, statement.within))
         read_ahead(self._judge, self._source, self._expressions(options))
         self._refuse_query_sample()
@@ -93,6 +98,9 @@ class _Binder:
         items = self._items(columns, target, keys, options)
         volatility.refuse([item.source for item in items])
         configs, search = SearchBinder(self._judge, self._learner, options).bind(statement, fixed)
+        chosen = Bound(self._judge, statement, self._learner, configs, search)
+        chosen.check_label(target)
+        chosen.check_features(items)
         holdout = holdout_given or self._default_holdout(2 if search else len(configs), options)
         self._check_weight(options)
         refuse_windows(self._judge, [item.extract for item in items])
@@ -121,7 +129,7 @@ class _Binder:
             search=search,
             hyperparameters=self._hyperparameter_columns(fixed),
             holdout=holdout,
-            metric=self._metric(target),
+            metric=chosen.metric(self._metric(target), target.classification),
             keep_best=1 if refit else self._keep(),
             refit=refit,
             options=options,
@@ -174,6 +182,9 @@ class _Binder:
                 kind = "regression" if wants_regression else "classification"
                 raise self._judge.error(f"{self._learner.name} does no {kind}", self._statement.learner.span)
             classification = not wants_regression
+        elif self._implied is not None and not types.is_class_label(column.type):
+            # Of fractions there may be as many as rows: that they are classes is for the statement to say.
+            classification = self._implied is not Task.REGRESSION and not types.has_fractions(column.type)
         else:
             classification = classifies and (not regresses or types.is_class_label(column.type))
         if not classification and types.kind(column.type) != "numeric":

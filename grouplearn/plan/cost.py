@@ -153,4 +153,5 @@ _STATE_VALUES: Mapping[str, Callable[[Config, int, int], int]] = {
     "poisson_regression": _logistic_values,
     "mlp": _mlp_values,
     "gbdt": _gbdt_values,
+    "random_forest": _gbdt_values,
 }

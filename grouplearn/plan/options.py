@@ -11,7 +11,7 @@ from typing import Any
 
 from grouplearn import sqltext
 from grouplearn.errors import BindError, did_you_mean
-from grouplearn.learners.base import Config, Learner, Task, Value
+from grouplearn.learners.base import Config, Learner, RefusesParameters, Task, Value
 from grouplearn.learners.registry import resolve
 from grouplearn.parser.statements import Name, Option, Sql
 from grouplearn.plan import hopping, legality
@@ -345,6 +345,9 @@ def check_parameter(judge: Judge, learner: Learner, name: Name, also: tuple[str,
     parameters = [parameter.name for parameter in learner.hyperparameters]
     if name.value.casefold() in parameters:
         return
+    reason = learner.why_refused(name.value.casefold()) if isinstance(learner, RefusesParameters) else None
+    if reason:
+        raise judge.error(f"{learner.name} takes no {name.value}: {reason}", name.span)
     what = "option" if also else "hyperparameter"
     message = f'unknown {what} "{name.value}"\nHyperparameters of {learner.name}: {", ".join(parameters)}'
     if also:

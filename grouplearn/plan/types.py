@@ -52,6 +52,11 @@ def is_class_label(type_name: str) -> bool:
     return type_name == "BOOLEAN" or kind(type_name) == "category"
 
 
+def has_fractions(type_name: str) -> bool:
+    """A label of this type can hold numbers that are not whole."""
+    return is_floating(type_name) or type_name.startswith("DECIMAL")
+
+
 def is_floating(type_name: str) -> bool:
     """A label of this type can hold NaN and infinities."""
     return type_name in {"FLOAT", "DOUBLE"}

@@ -32,6 +32,7 @@ from grouplearn.learners.base import (
     Stop,
     Tensors,
 )
+from grouplearn.learners.deviances import row_losses, with_losses
 from grouplearn.learners.metrics import MetricSums
 from grouplearn.runtime.block_sums import BlockSums
 from grouplearn.runtime.job import CurvePoint
@@ -242,14 +243,16 @@ def measure(pack: Pack, rows: Shard | StoredShard, scores: Scores, by_row: bool 
 
     Only areas need what sums keep of each row: without ``by_row`` it is left out, and does not move between workers.
     """
-    problem = pack.prepared.problem
+    problem, losses = pack.prepared.problem, row_losses((*pack.metrics, pack.metric), pack.configs[0])
     sums: BlockSums[MetricSums] = BlockSums()
     for block in rows.blocks():
         total = None
         most = max(_FEWEST_MEASURED, shard.BLOCK_ROWS // problem.label_length)
         for run in (each.read() for each in block.blocks(most)):
             pack.check()
-            own = metrics.measure(problem.task, problem.n_classes, scores(run.x), run.y, run.weight, problem.n_unseen)
+            predicted = scores(run.x)
+            own = metrics.measure(problem.task, problem.n_classes, predicted, run.y, run.weight, problem.n_unseen)
+            own = with_losses(own, losses, predicted, run.y, run.weight)
             own = own if by_row else own.without_rows()
             total = own if total is None else metrics.merge(total, own)
         sums = sums.merged(BlockSums.of(block.first, total), metrics.merge)

@@ -325,4 +325,5 @@ def problem_of(job: Job, group: Group, learner: Learner, facts: GroupFacts) -> P
         label_length=job.label_length,
         categorical=tuple(int(start) for start, is_ordinal in zip(starts, ordinal, strict=False) if is_ordinal),
         among_more=among_more,
+        items=tuple((each.item.name, each.width) for each in facts.fitted),
     )
