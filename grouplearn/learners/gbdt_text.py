@@ -162,7 +162,7 @@ def _check_linear(tree: re.Match[bytes], number: int, n_features: int) -> None:
     columns, leaves = _integers("leaf_features", (features,)), int(tree[2])
     numbers = [_numbers(name, (values,)) for name, values in (("leaf_const", constants), ("leaf_coeff", weights))]
     total = int(per_leaf.sum())
-    if (len(per_leaf), len(numbers[0])) != (leaves, leaves) or (per_leaf < 0).any():
+    if (len(per_leaf), len(numbers[0])) != (leaves, leaves) or ((per_leaf < 0) | (per_leaf > len(columns))).any():
         raise WrongText(f"tree {number} has not {leaves} numbers in leaf_const and num_features")
     if (len(columns), len(numbers[1])) != (total, total):
         raise WrongText(f"tree {number} has not {total} numbers in leaf_features and leaf_coeff")

@@ -35,6 +35,11 @@ GRIDS: dict[str, Sequence[dict[str, Any]]] = {
         {"num_iterations": 8, "num_leaves": 7},
         {"num_iterations": 6, "learning_rate": 0.3},
     ],
+    "random_forest": [
+        {"num_iterations": 5},
+        {"num_iterations": 8, "num_leaves": 7},
+        {"num_iterations": 6, "bagging_fraction": 0.5},
+    ],
     "mlp": [
         {"hidden_layers": (6,)},
         {"hidden_layers": (6,), "learning_rate": 0.01},

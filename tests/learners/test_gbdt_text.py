@@ -41,6 +41,11 @@ TEXTS = {
     "two of more classes": (Task.MULTICLASS, 2, text_of(Task.BINARY, 2)),
     "forest": (Task.REGRESSION, 0, text_of(Task.REGRESSION, boosting="rf", bagging_fraction=0.5, bagging_freq=1)),
     "dart": (Task.REGRESSION, 0, text_of(Task.REGRESSION, boosting="dart")),
+    "linear leaves": (Task.REGRESSION, 0, text_of(Task.REGRESSION, linear_tree=True)),
+    "counts": (Task.REGRESSION, 0, text_of(Task.REGRESSION, objective="fair", reg_sqrt=True)),
+    "one against the rest": (
+        Task.MULTICLASS, 3, text_of(Task.MULTICLASS, 3, objective="multiclassova", sigmoid=0.125, boosting="dart")
+    ),
     "leaves alone": (Task.REGRESSION, 0, text_of(Task.REGRESSION, min_data_in_leaf=300)),
 }
 
@@ -58,17 +63,17 @@ def test_what_lightgbm_writes_passes(name: str) -> None:
 def test_texts_of_another_problem() -> None:
     text = TEXTS["value"][2]
     assert flaw(text, n_features=5) == "max_feature_idx is 3, and there are 5 feature columns"
-    assert flaw(text, "binary") == "its objective is 'regression', not 'binary sigmoid:1'"
+    assert flaw(text, "binary") == "its objective is 'regression', and it is one of two classes"
     assert (
         flaw(TEXTS["classes"][2], "two of more classes")
-        == "its objective is 'multiclass num_class:3', not 'binary sigmoid:1'"
+        == "its objective is 'multiclass num_class:3', and it is one of 2 classes"
     )
     assert Gbdt().flaw(Problem(Task.REGRESSION, 4), Artifact("tensors", {})) == "it is tensors, not lightgbm"
 
 
-def changed(pattern: bytes, new: bytes) -> bytes:
-    """Return the first text with something else, its tree_sizes set right: a lie that is told everywhere."""
-    text, count = re.subn(pattern, new, TEXTS["value"][2], count=1, flags=re.MULTILINE)
+def changed(pattern: bytes, new: bytes, name: str = "value") -> bytes:
+    """Return a text with something else, its tree_sizes set right: a lie that is told everywhere."""
+    text, count = re.subn(pattern, new, TEXTS[name][2], count=1, flags=re.MULTILINE)
     assert count == 1
     starts = [found.start() for found in re.finditer(rb"^Tree=\d", text, re.MULTILINE)] + [text.index(b"end of trees")]
     sizes = b" ".join(b"%d" % (stop - start) for start, stop in itertools.pairwise(starts))
@@ -120,6 +125,28 @@ def changed(pattern: bytes, new: bytes) -> bytes:
 )  # fmt: skip
 def test_wrong_numbers_are_named(pattern: bytes, new: bytes, why: str) -> None:
     found = flaw(changed(pattern, new))
+    assert re.search(why, found or ""), found
+
+
+@pytest.mark.parametrize(
+    ("pattern", "new", "why"),
+    [
+        (rb"^num_features=\S+", b"num_features=99", r"has not \d+ numbers in leaf_const and num_features"),
+        (rb"^num_features=\S+", b"num_features=-1", r"has not \d+ numbers in leaf_const and num_features"),
+        (rb"^num_features=\S+ \S+ \S+ \S+", b"num_features=" + b" ".join([b"4611686018427387904"] * 4), "has not"),
+        (rb"^num_features=\S+ ", b"num_features=", r"has not \d+ numbers in leaf_const and num_features"),
+        (rb"^leaf_const=\S+ ", b"leaf_const=", r"has not \d+ numbers in leaf_const and num_features"),
+        (rb"^leaf_const=\S+", b"leaf_const=inf", "leaf_const or leaf_coeff has what is not finite"),
+        (rb"^leaf_coeff=\S+", b"leaf_coeff=nan", "leaf_const or leaf_coeff has what is not finite"),
+        (rb"^leaf_coeff=\S+ ", b"leaf_coeff=", r"has not \d+ numbers in leaf_features and leaf_coeff"),
+        (rb"^leaf_features=\d", b"leaf_features=4", "leaf_features is beyond the feature columns"),
+        (rb"^leaf_features=\d", b"leaf_features=-1", "leaf_features is beyond the feature columns"),
+        (rb"^leaf_features=\d", b"leaf_features=x", "leaf_features has what is no whole number"),
+        (rb"^leaf_const=.*\n", b"", "is not a tree"),
+    ],
+)
+def test_wrong_numbers_of_linear_leaves_are_named(pattern: bytes, new: bytes, why: str) -> None:
+    found = flaw(changed(pattern, new, "linear leaves"), "linear leaves")
     assert re.search(why, found or ""), found
 
 
