@@ -15,7 +15,7 @@ _PREDICTION = "it is about prediction: see m_predict and predict"
 _METRICS = "which metric counts is said by OPTIMIZE, and every metric is a column of the model table"
 _STOPPING = "say WITH (early_stopping = n), and OPTIMIZE which metric"
 _FIXED = "it is set so that one seed gives one model on any number of workers"
-_FORCED = "splits are found, not given: they would be a file's"
+_FORCED = "trees find their splits themselves"
 
 _REASONS: Mapping[str, tuple[str, ...]] = {
     _FILES: (

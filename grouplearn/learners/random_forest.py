@@ -45,6 +45,12 @@ class RandomForest(Gbdt):
         _of_forests(parameter) for parameter in HYPERPARAMETERS if parameter.name not in _OF_BOOSTING
     )
 
+    def why_refused(self, name: str) -> str | None:
+        """Return why a parameter of LightGBM is no hyperparameter, or what it is called here."""
+        if name in _OF_BOOSTING:
+            return "trees of a forest do not follow from each other; gbdt has it"
+        return super().why_refused(name)
+
     def filled(self, config: Config) -> dict[str, Value]:
         """Return the config with the defaults of forests for what it lacks."""
         return complete({**_DEFAULTS, **config, "boosting": "rf"})
