@@ -18,9 +18,11 @@ from grouplearn import planning, training
 from grouplearn.catalog.records import RunOutcome
 from grouplearn.data.shard import Shard
 from grouplearn.frontends.flights import load_flights
-from grouplearn.learners.base import Config
+from grouplearn.kernels.networks import visiting_order
+from grouplearn.learners.base import Config, Problem, Task
 from grouplearn.learners.gbdt_parameters import lightgbm_parameters
-from grouplearn.learners.mlp_network import visiting_order
+from grouplearn.learners.mlp import Mlp
+from grouplearn.learners.mlp_rows import shape_of
 from grouplearn.learners.registry import learner
 from grouplearn.parser.parse import parse
 from grouplearn.parser.statements import TrainModel
@@ -208,12 +210,11 @@ def test_mlp_equals_a_plain_torch_loop(flights: duckdb.DuckDBPyConnection, preci
 
 def torch_loop(rows: Shard, seed: int, learning_rate: float, dtype: torch.dtype) -> np.ndarray:
     network = torch.nn.Sequential(torch.nn.Linear(rows.x.shape[1], 8), torch.nn.ReLU(), torch.nn.Linear(8, 1)).to(dtype)
-    generator = torch.Generator().manual_seed(seed)
-    for module in network:
-        if isinstance(module, torch.nn.Linear):
-            bound = 1 / module.in_features**0.5
-            torch.nn.init.uniform_(module.weight, -bound, bound, generator=generator)
-            torch.nn.init.uniform_(module.bias, -bound, bound, generator=generator)
+    problem = Problem(Task.BINARY, rows.x.shape[1], 2, seed)
+    config: Config = {"hidden_layers": (8,), "activation": "relu"}
+    start = torch.from_numpy(Mlp().init(problem, [{**config, "precision": "double"}]).tensors["parameters"])
+    for module, (weight, bias) in zip(network[::2], shape_of(problem, config).layers(start.numpy()), strict=True):
+        module.load_state_dict({"weight": torch.tensor(weight[0]), "bias": torch.tensor(bias[0])})
     optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate)
     x, y = torch.tensor(rows.x, dtype=dtype), torch.tensor(rows.y, dtype=dtype)
     for epoch in range(2):
@@ -229,7 +230,7 @@ def torch_loop(rows: Shard, seed: int, learning_rate: float, dtype: torch.dtype)
 def batches_in_order(rows: Shard, seed: int, epoch: int) -> Iterator[torch.Tensor]:
     """Blocks in order, each in a shuffled order of its own; no batch has rows of two blocks."""
     for block, (start, stop) in enumerate(itertools.pairwise(rows.bounds)):
-        order = torch.as_tensor(np.asarray(visiting_order(seed, epoch, stop - start, block)))
+        order = torch.from_numpy(visiting_order(seed, epoch, stop - start, block))
         yield from (order + start).split(256)
 
 

@@ -36,11 +36,32 @@ state, _ = Gbdt().boost(problem, configs, Gbdt().init(problem, configs), own, No
 print(state.tensors["model_0"].tobytes().decode().replace(chr(10), "|"), flush=True)
 """
 
+MLP = """
+import hashlib, sys
+import numpy as np
+from grouplearn.data.shard import Shard, Totals
+from grouplearn.learners.base import Gang, Problem, Task
+from grouplearn.learners.mlp import Mlp
+rank, size, directory = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+rng = np.random.default_rng(0)
+x, weight = rng.normal(size=(301, 4)), rng.uniform(0.5, 2, 301)
+y = 7 + 2 * x[:, 0] + np.sin(3 * x[:, 1])
+own = Shard(x[rank::size], y[rank::size], weight[rank::size], whole=Totals.of(y, weight))
+problem, mlp = Problem(Task.REGRESSION, 4, seed=1), Mlp()
+configs = [{"learning_rate": 0.02, "l2": 0.1, "batch_size": BATCH}, {"learning_rate": 0.01, "dropout": 0.2, "batch_size": BATCH}]
+print("ready", flush=True)
+state = mlp.init(problem, configs)
+with mlp.joined(Gang(rank, size, directory, 30.0)) as gang:
+    for epoch in range(6):
+        state = mlp.descend(problem, configs, state, own, epoch, gang)
+print(hashlib.sha256(state.to_bytes()).hexdigest(), state.tensors["parameters"][0].sum(), *mlp.losses(state), flush=True)
+"""
+
 TORCH = """
 import sys
 import torch
 from grouplearn.learners.base import Gang
-from grouplearn.learners.mlp_parallel import joined
+from grouplearn.learners.network_parallel import joined
 rank, size, directory = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 print("ready", flush=True)
 with joined(Gang(rank, size, directory, 30.0)):
@@ -156,6 +177,25 @@ def test_a_member_whose_neighbour_dies_does_not_go_on_with_half_of_the_sums(
 
 def processor_time(process: int) -> str:
     return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[11]
+
+
+@pytest.mark.parametrize("batch", [16, 301])
+def test_members_of_an_mlp_gang_have_the_same_bits_and_learn_what_one_does(
+    directory: Path, ended: list[Members], batch: int
+) -> None:
+    found = {}
+    for size in (1, 3):
+        (directory / str(size)).mkdir(mode=0o700)
+        members = Members(MLP.replace("BATCH", str(batch)), size, directory / str(size))
+        ended.append(members)
+        for rank in range(size):
+            members.start(rank)
+        told = [process.communicate(timeout=60)[0].split() for process in members.started]
+        assert all(each == told[0] for each in told)
+        found[size] = np.array(told[0][1:], float)
+    if batch == 301:  # one batch of all rows: only the order of sums differs, and what dropout draws
+        np.testing.assert_allclose(found[3][:2], found[1][:2], rtol=1e-4)
+    np.testing.assert_allclose(found[3][1:], found[1][1:], rtol=0.3)
 
 
 def test_members_of_a_torch_gang_listen_on_loopback_alone(directory: Path, ended: list[Members]) -> None:

@@ -11,10 +11,10 @@ from torch import nn
 
 from grouplearn.data import shard as shards
 from grouplearn.data.shard import Shard
+from grouplearn.kernels.networks import visiting_order
 from grouplearn.learners import registry
 from grouplearn.learners.base import Artifact, Problem, State, Task
 from grouplearn.learners.declared import declared
-from grouplearn.learners.mlp_network import visiting_order
 from grouplearn.learners.network import Network
 
 ROWS, EPOCHS, BATCH = 101, 3, 10
@@ -76,7 +76,7 @@ def plain_torch(make: Any, problem: Problem, config: dict[str, Any], rows: Shard
         total = 0.0
         for number, start in enumerate(range(0, ROWS, shards.BLOCK_ROWS)):
             stop = min(start + shards.BLOCK_ROWS, ROWS)
-            order = visiting_order(problem.seed, epoch, stop - start, number) + start
+            order = torch.from_numpy(visiting_order(problem.seed, epoch, stop - start, number)) + start
             batches = list(order.split(BATCH))
             if len(batches[-1]) == 1:
                 batches[-2:] = [torch.cat(batches[-2:])]

@@ -25,9 +25,8 @@ from grouplearn.catalog import (
     store,
 )
 from grouplearn.exchange import native
-from grouplearn.learners import mlp_stack
 from grouplearn.plan import bind, extract, holdout, sorted_rows, types
-from grouplearn.runtime import block_sums, chosen_rows, ledger, outcome, packed
+from grouplearn.runtime import block_sums, chosen_rows, ledger, outcome, packed, prepare
 
 Break = Callable[[pytest.MonkeyPatch], None]
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -66,8 +65,8 @@ def swap_labels(rows: sorted_rows.SortedRows) -> None:
 
 
 @found_by("a_group_alone_is_as_among_others", "mlp")
-def networks_side_by_side_read_the_rows_of_the_first(patch: pytest.MonkeyPatch) -> None:
-    wrap(patch, mlp_stack._Batches, "of", lambda before, *given: before(*given[:4], 0, given[5]))
+def what_a_network_draws_depends_on_the_groups_before_it(patch: pytest.MonkeyPatch) -> None:
+    wrap(patch, prepare, "group_seed", lambda before, seed, group: before(seed + group.id, group))
 
 
 @found_by("workers_do_not_matter")
