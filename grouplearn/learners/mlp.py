@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.data.shard import Matrix, Shard
+from grouplearn.data.shard import Matrix, Shard, Totals
 from grouplearn.kernels import networks
 from grouplearn.learners import mlp_model, mlp_parallel
 from grouplearn.learners.base import (
@@ -136,11 +136,11 @@ class Mlp:
         if not active or not shard.n_rows:
             return state
         chosen = [self._complete(configs[index]) for index in active]
-        tensors = _scaled(problem, state, shard)
+        tensors = _scaled(problem, state, whole)
         starting = tensors["epoch"] != epoch
         for name in ("objective", "visited"):
             tensors[name][starting] = 0
-        part = {name: tensors[name][active] for name in _STEPPED}
+        part = _of(tensors, active)
         shape, descent = shape_of(problem, chosen[0]), descent_of(problem, chosen, whole)
         for number, (start, stop) in enumerate(itertools.pairwise(shard.bounds), start=shard.first):
             if stop > start:
@@ -163,8 +163,8 @@ class Mlp:
         """Return the state after one pass of the gang over all its rows; as in ``train``, but batches span the members."""
         active = np.flatnonzero(~state.done).tolist()
         chosen = [self._complete(configs[index]) for index in active]
-        tensors = _scaled(problem, state, shard)
-        part = {name: tensors[name][active] for name in _STEPPED}
+        tensors = _scaled(problem, state, shard.totals)
+        part = _of(tensors, active)
         loss = mlp_parallel.run_epoch(problem, chosen, part, shard, epoch, gang)
         return _advanced(state, tensors, active, part, loss)
 
@@ -211,11 +211,18 @@ class Mlp:
         return {parameter.name: parameter.default for parameter in self.hyperparameters} | dict(config)
 
 
-def _scaled(problem: Problem, state: State, shard: Shard) -> dict[str, npt.NDArray[Any]]:
+def _scaled(problem: Problem, state: State, whole: Totals) -> dict[str, npt.NDArray[Any]]:
     """Return copies of the tensors of a state, with how the labels of the group are scaled."""
     tensors = {name: value.copy() for name, value in state.tensors.items()}
-    mean, scale = scaling_of(problem, shard.totals)
+    mean, scale = scaling_of(problem, whole)
     return {**tensors, "label_mean": np.array([mean]), "label_scale": np.array([scale])}
+
+
+def _of(tensors: dict[str, npt.NDArray[Any]], active: list[int]) -> dict[str, npt.NDArray[Any]]:
+    """Return what batches change of the configs ``active``: the tensors themselves where these are all."""
+    if len(active) == len(tensors["step"]):
+        return {name: tensors[name] for name in _STEPPED}
+    return {name: tensors[name][active] for name in _STEPPED}
 
 
 def _advanced(
@@ -227,7 +234,8 @@ def _advanced(
 ) -> State:
     """Return ``tensors`` with the results of the configs ``active``, of which those that are not finite are done."""
     for name, value in part.items():
-        tensors[name][active] = value
+        if value is not tensors[name]:
+            tensors[name][active] = value
     finite = np.isfinite(loss) & np.isfinite(part["parameters"]).all(axis=1)
     tensors["loss"][active] = np.where(finite, loss, np.nan)
     done = state.done.copy()

@@ -186,7 +186,7 @@ def visit(pack: Pack, training: Training) -> Training:
         training = replace(training, active=active, ended=training.state if training.waiting else None)
     learner, rows = cast(SequentialLearner, pack.learner), pack.prepared.train.read()
     judged = training.judged.merged(judge_blocks(pack, training), metrics.merge)
-    state = learner.train(pack.prepared.problem, pack.configs, training.state, rows, training.epochs)
+    state = _blocks_visited(pack, learner, training, rows)
     training = replace(training, state=state, judged=judged, visited=training.visited + rows.n_blocks)
     if training.visited < pack.prepared.n_blocks:
         return training
@@ -196,6 +196,18 @@ def visit(pack: Pack, training: Training) -> Training:
     going_on = [index for index in training.active if not stopped[index]]
     settled = replace(settled, visited=0, active=(), ended=None, judged=BlockSums())
     return end_epoch(pack, settled, going_on, learner.losses(state))
+
+
+def _blocks_visited(pack: Pack, learner: SequentialLearner, training: Training, rows: Shard) -> State:
+    """Return the state after a visit of the blocks, between which somebody may wish to stop."""
+    if rows.n_blocks == 1:
+        return learner.train(pack.prepared.problem, pack.configs, training.state, rows, training.epochs)
+    state, rows = training.state, replace(rows, whole=rows.totals)
+    for block in range(rows.first, rows.first + rows.n_blocks):
+        pack.check()
+        part = rows.part(block, block + 1)
+        state = learner.train(pack.prepared.problem, pack.configs, state, part, training.epochs)
+    return state
 
 
 def settle(pack: Pack, training: Training, values: Sequence[float]) -> Training:
