@@ -23,7 +23,7 @@ FEATURES = "FEATURES (zscore(a), b, c) FROM t"
 STATEMENTS = {
     "mlp": (f"mlp PREDICT y {FEATURES} OVER GRID (learning_rate IN (0.01, 0.001))", "epochs = 4"),
     "early": (f"mlp PREDICT y {FEATURES} VALIDATE SAMPLE 20%", "epochs = 6, early_stopping = 2, optimizer = 'adam'"),
-    "abreast": (f"mlp PREDICT y {FEATURES} GROUP BY g OVER GRID (learning_rate IN (0.01, 0.001))", "epochs = 3"),
+    "groups": (f"mlp PREDICT y {FEATURES} GROUP BY g OVER GRID (learning_rate IN (0.01, 0.001))", "epochs = 3"),
     "folds": (f"mlp PREDICT y {FEATURES} VALIDATE FOLDS 2", "epochs = 2"),
     "newton": (f"logistic_regression PREDICT y {FEATURES} VALIDATE SAMPLE 20%", "epochs = 8"),
     "proximal": (

@@ -44,7 +44,7 @@ def test_bitwise_the_same_model(name: str) -> None:
         assert model_bits(name, *setting) == expected, setting
 
 
-#: Operator, workers, most configs of a pack (as a memory limit says); the first trains groups side by side.
+#: Operator, workers, most configs of a pack (as a memory limit says).
 PLACES = [
     ("group_task_parallel", 1, 64),
     ("group_task_parallel", 1, 1),

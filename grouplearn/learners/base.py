@@ -378,29 +378,6 @@ class SequentialLearner(Learner, Protocol):
 
 
 @runtime_checkable
-class SideBySideLearner(SequentialLearner, Protocol):
-    """Learns row by row, several groups with the same configs at a time: a step of theirs is one step of each."""
-
-    def abreast(self, problem: Problem, configs: Sequence[Config]) -> int:
-        """Return how many groups to train at a time; 1 where there is nothing to gain."""
-        ...
-
-    def train_stack(
-        self,
-        problems: Sequence[Problem],
-        configs: Sequence[Config],
-        states: Sequence[State],
-        shards: Sequence[Shard],
-        epoch: int,
-    ) -> tuple[State, ...]:
-        """Return the states after one pass of each group over its own rows, each as ``train`` gives it but for rounding.
-
-        The problems differ in their seeds at most. A group that diverges is told by its state and disturbs no other.
-        """
-        ...
-
-
-@runtime_checkable
 class ArrayLabelLearner(SequentialLearner, Protocol):
     """Predicts arrays, too: ``y`` of a shard is then (n, L), and a score is (n, n_configs, K·L), classes outermost."""
 

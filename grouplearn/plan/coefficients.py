@@ -99,7 +99,7 @@ DEFAULTS: Mapping[str, Coefficients] = MappingProxyType(
         "poisson_regression": Coefficients(5.5e-10, 3e-8, 2e-5, 5e-4, 7.5e-9, 4e-5, 5e-4, typical_epochs=15),
         "gbdt": _BOOSTING,
         "random_forest": _BOOSTING,
-        "mlp": Coefficients(1.4e-9, 8e-8, 0.0, 5.2e-5, 0.0, 1.5e-4, 2e-3),
+        "mlp": Coefficients(1.1e-9, 2.2e-8, 4e-7, 1.2e-6, 0.0, 1.5e-4, 2e-3),
     }
 )
 

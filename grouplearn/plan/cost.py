@@ -35,13 +35,11 @@ def unit_seconds(
     outputs: int,
     groups: int = 1,
     rates: Rates | None = None,
-    abreast: int = 1,
 ) -> float:
     """Return the estimated time of one unit: a pack of s configs on n rows of d values, of one group or several small ones.
 
     ``fixed = group * g + config * s + read * n * d``; each pass adds ``(gradient * d + row) * n * k + update * η`` per
-    config and ``step`` per step of the pack, k outputs, η updates (kingpin 3.1, Cost_Comp). ``abreast`` groups take a step
-    together.
+    config and ``step`` per step of the pack, k outputs, η updates (kingpin 3.1, Cost_Comp).
     """
     known = (rates or Rates()).of(learner.name)
     seconds = known.group * groups + known.config * len(configs) + known.read * n_rows * width
@@ -51,7 +49,7 @@ def unit_seconds(
         updates = passes * updates_per_pass(learner, config, n_rows, width)
         seconds += known.per_row(width) * n_rows * outputs * passes + known.update * updates
         steps = max(steps, passes * steps_per_pass(learner, config, n_rows))
-    return known.correction * (seconds + known.step * steps / abreast)
+    return known.correction * (seconds + known.step * steps)
 
 
 def typical_passes(config: Config, epochs: int, known: Coefficients) -> int:

@@ -21,7 +21,7 @@ def planned_for(physical: PhysicalPlan, operator: str, workers: int) -> Physical
     As many packs of a group can be trained at a time as it has shards; groups that stay whole keep their packs.
     Before: one pack of 12 configs, 4 workers. After: 4 packs of 3. Packs of a run that is repeated are as they were.
     """
-    if operator != "mop" or physical.recorded is not None:
+    if operator != "mop" or physical.recorded is not None or not _has_shards(physical):
         return physical
     shards = hopping_shards(physical.units, physical.workload(workers))
     if not shards:
@@ -32,6 +32,11 @@ def planned_for(physical: PhysicalPlan, operator: str, workers: int) -> Physical
     whole = [unit for unit in physical.units if unit.group not in shards]
     every = sorted((*whole, *cut), key=lambda unit: (unit.group, unit.id))
     return replace(physical, units=tuple(replace(unit, id=number) for number, unit in enumerate(every)))
+
+
+def _has_shards(physical: PhysicalPlan) -> bool:
+    """Whether any group can be split: of many thousand small ones not one unit is looked at."""
+    return any((~tasks.whole & (tasks.rows > physical.block_rows)).any() for tasks in physical.alike)
 
 
 def cut_packs(packs: Sequence[tuple[int, ...]], wanted: int) -> tuple[tuple[int, ...], ...]:

@@ -20,7 +20,6 @@ from grouplearn.learners.base import (
     Learner,
     MomentsLearner,
     Problem,
-    SideBySideLearner,
     StackLearner,
     Task,
 )
@@ -39,10 +38,6 @@ from grouplearn.schedule.workload import Hops, Visits, Workload
 SMALL_ROWS = BLOCK_ROWS
 #: Most groups trained side by side in one unit, and most feature values of their padded rows.
 MAX_GATHERED, MAX_GATHERED_VALUES = 128, 1 << 21
-#: Most feature values of the groups that train side by side in steps, in one unit: some seconds of work.
-MAX_ABREAST_VALUES = 1 << 22
-#: Operators that need no group to be split: under any other, asked for by name, groups of several blocks stay alone.
-WHOLE_OPERATORS = ("auto", "group_task_parallel", "model_task_parallel")
 #: Most configs trained in one pack: bounds the memory of scores and of solver history.
 MAX_PACK = 64
 #: Share of a given memory limit that the state and the sums of a pack may take.
@@ -240,12 +235,8 @@ def gather_small_groups(bound: BoundTrain, stats: Statistics, task: Task, width:
     """Return the groups of each unit: large ones alone, small ones of similar size side by side.
 
     Sizes within a factor of two stand together, so that padding at most doubles the rows. The rule looks at the groups
-    alone, never at workers. Before: 100 groups of 50 rows. After: ``((0, ..., 99),)``. Groups whose learner takes steps
-    stand side by side as ``stand_abreast`` says.
+    alone, never at workers. Before: 100 groups of 50 rows. After: ``((0, ..., 99),)``.
     """
-    if isinstance(bound.learner, SideBySideLearner) and width <= DENSE_COLUMNS:
-        whole = bound.options.operator in WHOLE_OPERATORS
-        return stand_abreast(stats.rows, width, whole)
     if not solves(bound, task, width):
         return tuple((number,) for number in watched(range(len(stats.groups))))
     by_size: dict[int, list[int]] = {}
@@ -263,31 +254,6 @@ def gather_small_groups(bound: BoundTrain, stats: Statistics, task: Task, width:
         for start in range(0, len(members), most)
     ]
     return tuple(sorted([*large, *gathered]))
-
-
-def stand_abreast(rows: Sequence[int], width: int, whole: bool) -> tuple[tuple[int, ...], ...]:
-    """Return the groups of each unit of a learner that trains groups side by side in steps: long ones alone.
-
-    A group of one block may always stand beside others; with ``whole`` so may those of up to half of a unit's share of the
-    rows, which need not be split for the work to be shared. Groups are taken longest first, until a unit has its share of
-    the rows, or of one block if that is more. Before: 16 groups of 1,000 rows. After: ``((0, ..., 15),)``.
-    """
-    most = MAX_ABREAST_VALUES // width
-    short = max(SMALL_ROWS, min(sum(rows) // WANTED_UNITS, most) // 2) if whole else SMALL_ROWS
-    sizes = np.array(rows, np.int64)
-    (beside,) = np.nonzero(sizes <= short)
-    longest_first = beside[np.argsort(-sizes[beside], kind="stable")].tolist()
-    share = min(most, max(SMALL_ROWS, math.ceil(int(sizes[beside].sum()) / WANTED_UNITS)))
-    gathered: list[list[int]] = []
-    held = 0
-    for number in watched(longest_first):
-        if not gathered or held + rows[number] > share or len(gathered[-1]) == MAX_GATHERED:
-            gathered.append([])
-            held = 0
-        gathered[-1].append(number)
-        held += rows[number]
-    alone = ((number,) for number in watched(np.flatnonzero(sizes > short).tolist()))
-    return tuple(sorted([*alone, *(tuple(sorted(unit)) for unit in watched(gathered))]))
 
 
 def folds_in_one_pass(bound: BoundTrain, width: int) -> bool:
@@ -331,9 +297,7 @@ def _units(
 
     def estimated(pack: tuple[int, ...], n_rows: int, groups: int) -> float:
         configs = tuple(bound.configs[config] for config in pack)
-        most = _abreast(bound.learner, Problem(task, stored, len(stats.classes)), configs) if groups > 1 else 1
-        beside = min(most, groups)
-        return cost.unit_seconds(bound.learner, configs, n_rows, stored, epochs, outputs, groups, rates, beside)
+        return cost.unit_seconds(bound.learner, configs, n_rows, stored, epochs, outputs, groups, rates)
 
     members = np.fromiter(map(len, watched(gathered)), np.int64, len(gathered))
     placed = np.fromiter(itertools.chain.from_iterable(watched(gathered)), np.int64, int(members.sum()))
@@ -346,11 +310,6 @@ def _units(
     costs = [[estimated(pack, rows, groups) for pack in watched(packs)] for rows, groups in watched(distinct.tolist())]
     seconds = np.array(costs, np.float64).reshape(len(distinct), len(packs))[which.reshape(-1)]
     return Units(gathered, packs, folds, together, stacked, n_rows, seconds)
-
-
-def _abreast(learner: Learner, problem: Problem, configs: Sequence[Config]) -> int:
-    """Return how many groups take their steps together."""
-    return learner.abreast(problem, configs) if isinstance(learner, SideBySideLearner) else 1
 
 
 def _label_type(bound: BoundTrain, stats: Statistics) -> str:

@@ -178,7 +178,7 @@ class Bench:
                     return StepAnswer(step, unrecorded, result=result, more=False)
                 product = make(pack, step, takes)
                 if isinstance(product, Training) and step.kind != "init" and goes_on(pack, product):
-                    keeper.keep(lambda: [product])
+                    keeper.keep(lambda: product)
                 return StepAnswer(step, unrecorded, product, more=goes_on(pack, product))
         except Interrupted:
             raise

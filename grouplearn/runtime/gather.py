@@ -17,13 +17,11 @@ from grouplearn.learners.base import (
     Interrupted,
     MomentsLearner,
     Problem,
-    SideBySideLearner,
     Solved,
     StackLearner,
 )
 from grouplearn.learners.padded import padded
 from grouplearn.learners.stack_metrics import first_alike, measure_stack
-from grouplearn.runtime.abreast import train_abreast
 from grouplearn.runtime.folds import solve_folds
 from grouplearn.runtime.job import GroupFacts, Job, TrialResult, UnitResult
 from grouplearn.runtime.outcome import trial_with_folds
@@ -40,8 +38,6 @@ def train_gathered(job: Job, unit: Unit, report: Callable[[int], None], cancelle
     Which groups stand together depends on the plan and the data alone, so the models are the same on any worker. Raises
     Interrupted and nothing else.
     """
-    if isinstance(job.trainer, SideBySideLearner):
-        return train_abreast(job, unit, report, cancelled)
     began = time.perf_counter()
     table = _Table(job, unit)
     if unit.folds:

@@ -173,7 +173,7 @@ class LostWork:
 class UnitResult:
     """A finished unit: times are seconds since the run began. ``facts`` is None when the group could not be prepared.
 
-    A unit of several groups has its results in ``pack``, or one by one in ``parts``, and no trials of its own. One of a
+    A unit of several groups has its results in ``pack`` and no trials of its own. One of a
     split group has the record of its ``steps`` in the order in which they ended; ``worker`` is that of the last. ``loaded``
     are the bytes of rows that workers loaded for the unit (rows that stay loaded count for the first one). ``lost`` is what
     was begun for it and had to be run again.
@@ -186,7 +186,6 @@ class UnitResult:
     started: float = 0.0
     ended: float = 0.0
     pack: Packed | None = None
-    parts: tuple[UnitResult, ...] = ()
     steps: tuple[StepRecord, ...] = ()
     loaded: int = 0
     lost: tuple[LostWork, ...] = ()
@@ -208,17 +207,12 @@ class UnitResult:
         """Number of trials without a model."""
         if self.pack is not None:
             return len(self.pack.reasons)
-        return sum(trial.status == "failed" for trial in self.all_trials)
-
-    @property
-    def all_trials(self) -> tuple[TrialResult, ...]:
-        """The trials of all groups, where they are kept one by one."""
-        return (*self.trials, *(trial for part in self.parts for trial in part.trials))
+        return sum(trial.status == "failed" for trial in self.trials)
 
     def best(self, metric: str, greater_is_better: bool) -> float:
         """Return the best validation metric of the unit's trials, NaN when there is none."""
         known = self.pack.valid.get(metric, np.empty(0)) if self.pack else [
-            trial.valid.get(metric, math.nan) for trial in self.all_trials
+            trial.valid.get(metric, math.nan) for trial in self.trials
         ]  # fmt: skip
         values = np.asarray(known, dtype=np.float64)
         values = values[~np.isnan(values)]

@@ -53,8 +53,7 @@ def merge(
     """
     by_group: dict[int, list[UnitResult]] = defaultdict(list)
     by_groups: dict[tuple[int, ...], dict[int, list[Packed]]] = defaultdict(lambda: defaultdict(list))
-    apart = (part for result in watched(results) for part in result.parts or (result,))
-    for result in watched(sorted(apart, key=lambda each: each.unit.id)):
+    for result in watched(sorted(results, key=lambda each: each.unit.id)):
         if result.pack is None:
             by_group[result.unit.group].append(result)
         else:

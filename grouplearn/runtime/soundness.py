@@ -21,8 +21,7 @@ def is_sound(job: Job, result: UnitResult) -> bool:
 
 def _models(job: Job, result: UnitResult) -> Iterator[tuple[GroupFacts | None, Artifact]]:
     """Yield the models of a result, with what is known of their group."""
-    for part in (result, *result.parts):
-        yield from ((part.facts, trial.artifact) for trial in part.trials if trial.artifact is not None)
+    yield from ((result.facts, trial.artifact) for trial in result.trials if trial.artifact is not None)
     if result.pack is not None:
         for facts, trials in zip(result.pack.facts, result.pack.trials(job.metric), strict=True):
             yield from ((facts, trial.artifact) for trial in trials if trial.artifact is not None)

@@ -1,7 +1,7 @@
 """How far units in training have come, on disk: a durable run that dies inside a long unit goes on inside it.
 
 A file per pack in training, in the run's directory: what the pack has reached after some epoch, the state and the epochs it
-stands for together. It is written anew every ``SAVE_SECONDS`` at most, as a whole or not at all, and goes when the unit's
+stands for. It is written anew every ``SAVE_SECONDS`` at most, as a whole or not at all, and goes when the unit's
 result is in the ledger. Training that goes on from it ends with the same bits.
 """
 
@@ -68,10 +68,9 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Keeper:
-    """Keeps what the packs that train together have reached; ``directory`` None: it keeps nothing.
+    """Keeps what a pack has reached; ``directory`` None: it keeps nothing.
 
-    ``number`` is the unit's; ``group``, ``fold``, ``configs`` and how many groups train ``together`` tell apart what one unit
-    trains one after the other.
+    ``number`` is the unit's; ``group``, ``fold`` and ``configs`` tell apart what one unit trains one after the other.
     """
 
     directory: str | None
@@ -79,32 +78,27 @@ class Keeper:
     group: int
     fold: int
     configs: tuple[int, ...]
-    together: int
     clock: Clock
 
     @classmethod
-    def of(
-        cls, directory: str | None, unit: Unit, configs: Sequence[int], together: int = 1, clock: Clock | None = None
-    ) -> Keeper:
-        """Return the keeper of some configs of a unit, whose group is the first of those that train ``together``."""
-        return cls(directory, unit.id, unit.group, unit.fold, tuple(configs), together, clock or Clock())
+    def of(cls, directory: str | None, unit: Unit, configs: Sequence[int], clock: Clock | None = None) -> Keeper:
+        """Return the keeper of some configs of a unit."""
+        return cls(directory, unit.id, unit.group, unit.fold, tuple(configs), clock or Clock())
 
     @property
     def _path(self) -> Path:
-        names = f"{self.group}.{self.fold}.{self.configs[0]}.{len(self.configs)}.{self.together}"
+        names = f"{self.group}.{self.fold}.{self.configs[0]}.{len(self.configs)}"
         return Path(self.directory or "", f"state-{self.number:06d}.{names}.part")
 
-    def read(self) -> tuple[Training, ...] | None:
+    def read(self) -> Training | None:
         """Return what was reached, None where nothing was kept or it is damaged."""
         content = ledger.checked(self._path) if self.directory else None
         try:
-            found = () if content is None else from_bytes(content, _KINDS)
-            fits = isinstance(found, tuple) and all(isinstance(each, _Reached) for each in found)
-            trainings = tuple(map(_training, found)) if fits else ()
+            found = None if content is None else from_bytes(content, _KINDS)
+            training = _training(found) if isinstance(found, _Reached) else None
         except (NotPlain, NotTensors):
             return None
-        sound = len(trainings) == self.together and all(map(self._is_sound, trainings))
-        return trainings if sound else None
+        return training if training is not None and self._is_sound(training) else None
 
     def _is_sound(self, training: Training) -> bool:
         """Whether a training can be that of these configs, as far as is known without the learner."""
@@ -112,15 +106,15 @@ class Keeper:
         same = len(state.done) == len(training.fits) == configs
         return same and training.epochs >= 0 and all(0 <= each < configs for each in training.waiting)
 
-    def keep(self, reached: Callable[[], Sequence[Training]]) -> None:
+    def keep(self, reached: Callable[[], Training]) -> None:
         """Keep what ``reached`` returns if it is time; where it cannot be written, training goes on without."""
         if self.directory is None or not self.clock.due():
             return
         began = time.monotonic()
-        trainings = reached()
-        if all(training.visited == 0 and training.ended is None for training in trainings):
+        training = reached()
+        if training.visited == 0 and training.ended is None:
             try:
-                ledger.write(self._path, to_bytes(tuple(map(_plain, trainings))))
+                ledger.write(self._path, to_bytes(_plain(training)))
             except TrainingError:
                 self.clock.next = math.inf  # the ledger tells of a full disk, where that matters
                 return

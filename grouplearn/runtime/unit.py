@@ -59,9 +59,6 @@ def train_unit(
 
 def failed_unit(unit: Unit, reason: str, seconds: float = 0.0) -> UnitResult:
     """Return the result of a unit all of whose trials failed for one reason."""
-    if unit.abreast:
-        singles = (unit.of(group) for group in unit.groups)
-        return UnitResult(unit, (), parts=tuple(failed_unit(each, reason, seconds) for each in singles))
     if unit.stays_whole:
         return UnitResult(unit, (), pack=failed_pack(unit, reason, seconds))
     return UnitResult(unit, failed_trials(unit, reason, seconds))
@@ -133,8 +130,7 @@ def _train(
 def kept(pack: Pack, keeper: Keeper) -> Pack:
     """Return the pack as one that goes on from what its keeper knows, and is kept."""
     reached = keeper.read()
-    start = pack.start if reached is None else reached[0]
-    return replace(pack, start=start, keep=lambda training: keeper.keep(lambda: [training()]))
+    return replace(pack, start=pack.start if reached is None else reached, keep=keeper.keep)
 
 
 def pack_of(

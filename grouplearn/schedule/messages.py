@@ -47,11 +47,6 @@ class Unit:
         return bool(self.others or self.folds or self.stacked)
 
     @property
-    def abreast(self) -> bool:
-        """Whether its groups train side by side step by step, each with a result of its own."""
-        return bool(self.others) and not self.folds and not self.stacked
-
-    @property
     def groups(self) -> tuple[int, ...]:
         """Every group the unit trains."""
         return (self.group, *self.others)
