@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
@@ -18,10 +19,14 @@ from typing import Any, TextIO
 
 import duckdb
 
-from grouplearn.sqltext import identifier
+from grouplearn.sqltext import identifier, literal
 from grouplearn.visible import in_json, visible, visible_lines
 
 Row = tuple[str | None, ...]
+
+
+#: What DuckDB writes for NUL, the bell and ESC, where we write what Python does.
+_OWN_ESCAPES = re.compile(r"\\[0ae]")
 
 
 @dataclass(slots=True)
@@ -46,10 +51,32 @@ def print_relation(relation: duckdb.DuckDBPyRelation, layout: Format, is_plan: b
 
 
 def box_of(relation: duckdb.DuckDBPyRelation, layout: Format) -> str:
-    """Return DuckDB's own box, in which it has made visible only some of what is hidden."""
+    """Return DuckDB's own box, with what is hidden in names and texts made visible before it is drawn.
+
+    DuckDB shows some of it in a way of its own and gives no room to the rest; in lists and structures that is left so.
+    """
+    box = _drawn(relation, layout)
+    if visible_lines(box) != box or _OWN_ESCAPES.search(box):
+        box = _drawn(_escaped(relation, box), layout)
+    return visible_lines(box).removesuffix("\n")
+
+
+def _drawn(relation: duckdb.DuckDBPyRelation, layout: Format) -> str:
     with redirect_stdout(io.StringIO()) as drawn:
         relation.show(max_rows=layout.max_rows, max_width=layout.max_width)
-    return visible_lines(drawn.getvalue()).removesuffix("\n")
+    return drawn.getvalue()
+
+
+def _escaped(relation: duckdb.DuckDBPyRelation, box: str) -> duckdb.DuckDBPyRelation:
+    """Return the rows with the hidden characters of a box, and those that DuckDB has escaped in it, escaped by us."""
+    hidden = sorted({each for each in box if visible(each, keep="\n") != each} | {*"\0\a\x1b"})
+    columns = []
+    for place, (name, kind) in enumerate(zip(relation.columns, relation.types, strict=True), start=1):
+        text = f"#{place}"
+        for each in hidden if str(kind) == "VARCHAR" else ():
+            text = f"system.main.replace({text}, system.main.chr({ord(each)}), {literal(visible(each))})"
+        columns.append(f"{text} AS {identifier(visible(name))}")
+    return relation.project(", ".join(columns))
 
 
 def exactly(text: str, out: TextIO) -> str:

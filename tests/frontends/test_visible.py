@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 
 import grouplearn
 from grouplearn.errors import DataError, Span, render
+from grouplearn.frontends.output import Format, box_of
 from grouplearn.frontends.progress import Tally
 from grouplearn.frontends.shell import main
 from grouplearn.runtime.job import RunSummary
@@ -228,3 +229,14 @@ def test_letters_of_every_script_are_shown_as_they_are() -> None:
         assert visible(text) == text
     assert visible("a\ud800\U000e0041") == "a\\ud800\\U000e0041"
     assert json.loads(in_json(json.dumps("\x9b\U000e0041\n", ensure_ascii=False))) == "\x9b\U000e0041\n"
+
+
+def test_a_box_has_room_for_what_is_escaped() -> None:
+    con = duckdb.connect()
+    hidden = con.sql("SELECT 'a\x1b[2J\0\a' AS \"k\u202e\", 'x\u202ey\u200bz' AS v, '\\e' AS v, ['\x1b'] AS l, 1 AS n")
+    lines = box_of(hidden, Format()).splitlines()
+    assert {len(line) for line in lines} == {len(lines[0])}
+    assert lines[1].split() == ["│", "k\\u202e", "│", "v", "│", "v", "│", "l", "│", "n", "│"]
+    assert lines[2].split() == ["│", "varchar", "│", "varchar", "│", "varchar", "│", "varchar[]", "│", "int32", "│"]
+    assert "a\\x1b[2J\\x00\\x07 │ x\\u202ey\\u200bz │ \\e " in lines[4]
+    assert [column.strip() for column in box_of(con.sql("SELECT '中' AS a"), Format()).split("│")[5:6]] == ["中"]
