@@ -64,6 +64,12 @@ class Defined:
         return self.database, self.schema
 
 
+_TRUST = (
+    "The model was not trained in this session. If you know who made it, and trust it, SET grouplearn_trust = true."
+)
+_ELSEWHERE = "where names are not looked for now"
+_WHERE_TO_BE = "USE the database that the model is in: DuckDB looks for a name without a schema only there and in those of search_path."
+
 #: A view that DuckDB has in every database, of what is attached, set or logged.
 _OF_DUCKDB = Defined("", "", "")
 
@@ -149,10 +155,7 @@ def refuse_clause(
 
 def _refusal(model: str, fragment: Fragment, reason: str) -> NotTrusted:
     message = f'{fragment.what} of model "{model}" {reason}\nExpression: {fragment.shown}'
-    hint = (
-        "The model was not trained in this session. If you know who made it, and trust it, SET grouplearn_trust = true."
-    )
-    return NotTrusted(message, hint=hint)
+    return NotTrusted(message, hint=_WHERE_TO_BE if reason.endswith(_ELSEWHERE) else _TRUST)
 
 
 @dataclass
@@ -239,6 +242,9 @@ class _Walk:
         usual = name in own.names and name not in _DENIED and not name.startswith("__internal")
         if name in _OF_ROWS if of_rows else usual or name in _SYNTAX:
             return None
+        elsewhere = self.surroundings.macros.get(name, ())
+        if elsewhere and not (database or schema or usual):
+            return f"calls {name}, a macro of {elsewhere[0].database}.{elsewhere[0].schema}, {_ELSEWHERE}"
         listed = name in own.names or name in own.of_rows or name in _DENIED
         return f"calls {name}, {_OUTSIDE if listed else 'which is none of the functions that DuckDB itself has'}"
 

@@ -153,6 +153,19 @@ def test_a_name_off_the_path_stands_for_nothing(con: grouplearn.Connection, tmp_
     assert len(con.execute("EVALUATE MODEL m ON t").fetchall()) == 3
 
 
+def test_a_macro_that_is_not_on_the_path_is_found_by_use(con: grouplearn.Connection) -> None:
+    con.native.execute("CREATE MACRO mine(a) AS a + 1; ATTACH ':memory:' AS other; USE other")
+    con.native.execute(FEATURE.replace("grouplearn.models", "a.grouplearn.models"), ["mine(x)"])
+    told = refusal(con, "EVALUATE MODEL a.main.m ON a.main.t")
+    assert told.startswith('feature "x" of model "m" calls mine, a macro of a.main, where names are not looked for now')
+    assert told.endswith(
+        "Hint: USE the database that the model is in: DuckDB looks for a name without a schema only there and in"
+        " those of search_path."
+    )
+    con.execute("USE a")
+    assert len(con.execute("EVALUATE MODEL m ON t").fetchall()) == 3
+
+
 @pytest.mark.parametrize(
     "text", ["DOUBLE) || CAST(1 AS INTEGER", "INTEGER --", "", "1", "DOUBLE)::INTEGER", "INTEGER), (1", "x\0"]
 )
