@@ -68,7 +68,9 @@ _TRUST = (
     "The model was not trained in this session. If you know who made it, and trust it, SET grouplearn_trust = true."
 )
 _ELSEWHERE = "where names are not looked for now"
-_WHERE_TO_BE = "USE the database that the model is in: DuckDB looks for a name without a schema only there and in those of search_path."
+_WHERE_TO_BE = (
+    "USE the database that the model is in: DuckDB looks for a name without a schema in the current one alone."
+)
 
 #: A view that DuckDB has in every database, of what is attached, set or logged.
 _OF_DUCKDB = Defined("", "", "")

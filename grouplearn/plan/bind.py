@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -97,6 +97,8 @@ class _Binder:
             volatility.refuse([statement.validation.predicate], hint)
         items = self._items(columns, target, keys, options)
         volatility.refuse([item.source for item in items])
+        weighted = [options.weight] if options.weight else []
+        self._refuse_nul([target.extract, *weighted, *(key.extract for key in keys), *(item.source for item in items)])
         configs, search = SearchBinder(self._judge, self._learner, options).bind(statement, fixed)
         chosen = Bound(self._judge, statement, self._learner, configs, search)
         chosen.check_label(target)
@@ -142,6 +144,13 @@ class _Binder:
         found += [statement.target.expression] if statement.target else []
         found += statement.group_by.keys if statement.group_by else ()
         return [*found, options.weight] if options.weight else found
+
+    def _refuse_nul(self, expressions: Sequence[Sql]) -> None:
+        """Raise for a name with the character 0: SQL that is stored would end there for DuckDB's own parser."""
+        for expression in expressions:
+            if "\0" in expression.text:
+                hint = 'Name the column otherwise: FROM (SELECT * RENAME ("..." AS name) FROM ...).'
+                raise self._judge.error("an expression cannot have the character 0", expression.span, hint)
 
     def _refuse_query_sample(self) -> None:
         source = self._statement.source

@@ -158,10 +158,7 @@ def test_a_macro_that_is_not_on_the_path_is_found_by_use(con: grouplearn.Connect
     con.native.execute(FEATURE.replace("grouplearn.models", "a.grouplearn.models"), ["mine(x)"])
     told = refusal(con, "EVALUATE MODEL a.main.m ON a.main.t")
     assert told.startswith('feature "x" of model "m" calls mine, a macro of a.main, where names are not looked for now')
-    assert told.endswith(
-        "Hint: USE the database that the model is in: DuckDB looks for a name without a schema only there and in"
-        " those of search_path."
-    )
+    assert "\n\nHint: USE the database that the model is in: " in told
     con.execute("USE a")
     assert len(con.execute("EVALUATE MODEL m ON t").fetchall()) == 3
 

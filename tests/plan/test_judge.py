@@ -5,6 +5,7 @@ from typing import Any
 import duckdb
 import pytest
 
+import grouplearn
 from grouplearn.errors import BindError, Span
 from grouplearn.parser.statements import Sql
 from grouplearn.plan.judge import Judge
@@ -56,3 +57,14 @@ def test_a_constant_that_fails_is_pointed_at() -> None:
     with pytest.raises(BindError) as raised:
         judge.constants([Sql(text[place.start : place.end], place) for place in places])
     assert raised.value.span == places[2]
+
+
+@pytest.mark.parametrize("rest", ["z FEATURES (x) FROM t", "y FROM t", "y FEATURES (x) FROM t GROUP BY z"])
+def test_a_name_that_sql_cannot_be_stored_with_is_refused(rest: str) -> None:
+    hidden = rest.replace("z", '"z\0z"')
+    with grouplearn.connect(progress=None) as con:
+        con.execute('CREATE TABLE t AS SELECT i * 1.0 AS x, i * 2.0 AS y, i % 2 AS "z\0z" FROM range(50) AS r(i)')
+        with pytest.raises(BindError, match="an expression cannot have the character 0"):
+            con.execute(f"TRAIN MODEL m USING linear_regression PREDICT {hidden}")
+        con.execute("TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM t VALIDATE NONE")
+        assert len(con.execute("SELECT predict('m', t) FROM t").fetchall()) == 50
