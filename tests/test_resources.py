@@ -124,6 +124,14 @@ def test_explain_tells_the_memory_of_the_results() -> None:
     assert "  Store: 4 trials of 4 groups, 10 kB of memory" in lines
 
 
+def test_the_memory_of_boosted_trials_is_that_of_text_and_trees() -> None:
+    with grouplearn.connect(progress=None) as con:
+        con.execute("CREATE TABLE t AS SELECT i % 3 AS k, i * 1.0 AS x, i * 2.0 AS y FROM range(3000) AS r(i)")
+        trees = "USING gbdt PREDICT y FEATURES (x) FROM t GROUP BY k WITH (num_iterations = 100)"
+        lines = [line for (line,) in con.execute(f"EXPLAIN TRAIN MODEL m {trees}").fetchall()]
+    assert "  Store: 3 trials of 3 groups, 4.2 MB of memory" in lines
+
+
 def test_runs_of_rows_are_a_sequence_of_pairs() -> None:
     runs = Runs(np.array([[0, 2], [5, 9], [9, 10]]), 1, 3)
     assert (len(runs), list(runs), runs[1], runs[:1]) == (2, [(5, 9), (9, 10)], (9, 10), ((5, 9),))
