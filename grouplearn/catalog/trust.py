@@ -179,5 +179,5 @@ def _refuse_hiding(macros: list[tuple[Any, ...]], places: set[tuple[str, str]], 
             drop = f"DROP MACRO{' TABLE' if kind == 'table_macro' else ''} {whole}"
             raise NotTrusted(
                 f"macro {whole} hides DuckDB's own {identifier(name)}, so that any SQL would run what its author wrote",
-                hint=f"{drop}; or, if you know what it does, SET grouplearn_trust = true.",
+                hint=f"{drop}; if it is your own, make it a TEMP MACRO or give it another name, or SET grouplearn_trust = true.",
             )
