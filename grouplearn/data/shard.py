@@ -220,6 +220,12 @@ class Stack:
         before = np.concatenate([[0], np.cumsum(rows)])
         return Stack(self.x[rows], self.y[rows], self.weight[rows], before[self.start])
 
+    def part(self, first: int, last: int) -> Stack:
+        """Return groups ``first`` to ``last`` (half-open) without copying them."""
+        rows = slice(self.start[first], self.start[last])
+        start = self.start[first : last + 1] - self.start[first]
+        return Stack(self.x[rows], self.y[rows], self.weight[rows], start)
+
     @classmethod
     def of(cls, shards: Sequence[Shard]) -> Stack:
         """Return dense shards of equal width as groups."""

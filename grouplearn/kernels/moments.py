@@ -38,14 +38,13 @@ def of_rows(
     leading = (start.size - 1,) if part is None else (start.size - 1, part[1])
     found = _empty(leading, d, t, gram)
     which = None if part is None else np.ascontiguousarray(part[0], np.int16)
-    kinds = (_POINTER, _COUNT, _POINTER, _COUNT, _POINTER, _POINTER, _COUNT, _POINTER, _COUNT, *[_POINTER] * 8)
+    kinds = (_POINTER, _COUNT, _POINTER, _COUNT, _POINTER, _POINTER, _COUNT, _POINTER, _COUNT, *[_POINTER] * 7)
     rows = [np.ascontiguousarray(each, np.float64) for each in (x, targets, weight)]
     start = np.ascontiguousarray(start, np.int64)
-    function("row_moments", *kinds, returns=ctypes.c_int)(
+    function("row_moments", *kinds)(
         *(address(rows[0]), d, address(rows[1]), t, address(rows[2]), address(start), leading[0]),
         *(None if which is None else address(which), leading[-1]),
         *_addresses(found),
-        None,
     )
     return found
 
@@ -80,6 +79,12 @@ def _empty(leading: tuple[int, ...], d: int, t: int, gram: bool) -> Moments:
 
 def _contiguous(moments: Mapping[str, npt.NDArray[Any]]) -> Moments:
     return {name: np.ascontiguousarray(moments[name], np.float64) for name in _NAMES if name in moments}
+
+
+def pointers(moments: Mapping[str, npt.NDArray[Any]]) -> tuple[Any, Moments]:
+    """Return where moments lie as kernels take it, and the arrays, to be kept as long as a kernel reads them."""
+    kept = _contiguous(moments)
+    return _pointers(kept), kept
 
 
 def _addresses(moments: Moments) -> list[int | None]:

@@ -323,6 +323,36 @@ class Solved:
     curve: FloatArray
     converged: npt.NDArray[np.bool_]
 
+    def take(self, groups: npt.NDArray[Any]) -> Solved:
+        """Return the results of some groups, chosen or in that order."""
+        return Solved(
+            self.weights[groups],
+            self.intercept[groups],
+            self.loss[groups],
+            self.epochs[groups],
+            self.curve[:, groups],
+            self.converged[groups],
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Solved]) -> Solved:
+        """Return the results of several stacks as those of one."""
+        if len(parts) == 1:
+            return parts[0]
+        passes = max(len(part.curve) for part in parts)
+        curves = [
+            np.concatenate([part.curve, np.full((passes - len(part.curve), *part.loss.shape), np.nan)])
+            for part in parts
+        ]
+        return cls(
+            np.concatenate([part.weights for part in parts]),
+            np.concatenate([part.intercept for part in parts]),
+            np.concatenate([part.loss for part in parts]),
+            np.concatenate([part.epochs for part in parts]),
+            np.concatenate(curves, axis=1),
+            np.concatenate([part.converged for part in parts]),
+        )
+
 
 @runtime_checkable
 class StackLearner(AlgebraicLearner, Protocol):

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
-from grouplearn.learners import categorical, factored, linear_model, moments, ridge, sparse_moments
+from grouplearn.kernels import least_squares
+from grouplearn.learners import categorical, factored, linear_model, moments, sparse_moments
 from grouplearn.learners.base import (
     Access,
     Artifact,
@@ -23,8 +24,6 @@ from grouplearn.learners.base import (
     Tensors,
     Value,
 )
-from grouplearn.learners.padded import padded
-from grouplearn.learners.quadratic import BoolArray
 from grouplearn.learners.requirement import Requirement
 
 L2 = Hyperparameter(
@@ -44,6 +43,8 @@ TOLERANCE = Hyperparameter(
     low=0.0,
     open_low=True,
 )
+#: Rounds of a minimisation with l1 before it is left where it is: of fewer columns more, as each is quicker.
+_LEAST_ROUNDS, _ROUNDS_OF_COLUMNS = 1_000, 1_000_000
 
 
 class LinearRegression:
@@ -52,8 +53,8 @@ class LinearRegression:
     The pass gathers Σw, the means and the centred second moments of (x, y). Then, on columns scaled to unit length:
     without penalties the pseudo-inverse (of all least squares solutions the one with the smallest ‖w‖ on the features
     as written, as LAPACK's least squares on centred features; ``factored`` says which directions count);
-    with l2 alone a Cholesky solve; with l1 the exact
-    active-set method of ``quadratic.minimise``. scikit-learn: Ridge(alpha=l2); Lasso(alpha=l1/n).
+    with l2 alone Cholesky's factor; with l1 coordinate descent and exact solves of the faces it lands on
+    (``kernels.least_squares``). scikit-learn: Ridge(alpha=l2); Lasso(alpha=l1/n).
     """
 
     name: ClassVar[str] = "linear_regression"
@@ -119,10 +120,12 @@ class LinearRegression:
         if sparse_moments.is_sparse(sums):
             weights, intercept, loss, converged = _sparse_models(configs, sums)
         else:
-            whole = {name: np.asarray(value)[None] for name, value in sums.items()}
-            weights, intercept, loss, converged = _models(configs, whole)
-        tensors = {"weights": weights[0][:, None], "intercept": intercept[0][:, None], "loss": loss[0]}
-        return State({**state.tensors, **tensors}, converged[0])
+            whole = {name: np.asarray(value)[None] for name, value in sums.items() if name != "factor"}
+            factor = sums.get("factor")
+            found = least_squares.solve(whole, _penalties(configs, whole), factor)
+            weights, intercept, loss, converged = (each[0] for each in found)
+        tensors = {"weights": weights[:, None], "intercept": intercept[:, None], "loss": loss}
+        return State({**state.tensors, **tensors}, converged)
 
     def solve(
         self,
@@ -133,41 +136,37 @@ class LinearRegression:
         cancelled: Callable[[], bool],
     ) -> Solved:
         """Return the models of every config on every group of a stack; see ``base.StackLearner``."""
-        if cancelled():
-            raise Interrupted
-        rows = padded(stack)
-        sums = moments.stack_moments(rows.x, rows.y[:, :, None], rows.weight)
-        solved = self.solve_moments(problem, configs, sums)
-        solved.loss[self.unclear(configs, sums, stack)] = np.nan
-        report(stack.n_groups * len(configs))
-        return solved
+        parts, run = [], moments.at_a_time(problem.n_features)
+        for first in range(0, stack.n_groups, run):
+            if cancelled():
+                raise Interrupted
+            part = stack.part(first, min(first + run, stack.n_groups))
+            sums = moments.group_moments(part, part.y[:, None])
+            solved = self.solve_moments(problem, configs, sums)
+            solved.loss[self.unclear(configs, sums, part)] = np.nan
+            parts.append(solved)
+            report(part.n_groups * len(configs))
+        return Solved.joined(parts)
 
     def unclear(self, configs: Sequence[Config], sums: Tensors, stack: Stack) -> npt.NDArray[np.bool_]:
         """Return which groups have directions that only a pass over their rows can tell from none."""
         del configs  # a group's models must not depend on what else is in the pack
-        rows = padded(stack)
-        return factored.unclear(sums, rows.x, rows.weight)
+        return factored.unclear(sums, stack)
 
     def solve_moments(self, problem: Problem, configs: Sequence[Config], sums: Tensors) -> Solved:
         """Return the models from moments with any leading axes; see ``base.MomentsLearner``."""
         del problem
-        leading = sums["total"].shape
-        flat = {name: value.reshape(-1, *value.shape[len(leading) :]) for name, value in sums.items()}
-        shape = (len(flat["mean"]), len(configs))
-        weights, intercept = np.full((*shape, flat["mean"].shape[1]), np.nan), np.full(shape, np.nan)
-        loss, converged = np.full(shape, np.nan), np.ones(shape, np.bool_)
-        usable = np.flatnonzero(moments.finite(flat) & (flat["total"] > 0))
-        if usable.size:
-            whole = usable.size == len(flat["mean"])
-            part = flat if whole else {name: value[usable] for name, value in flat.items()}
-            weights[usable], intercept[usable], loss[usable], converged[usable] = _models(configs, part)
+        shape = (*sums["total"].shape, len(configs))
+        flat = {name: value.reshape(-1, *value.shape[len(shape) - 1 :]) for name, value in sums.items()}
+        found = least_squares.solve(flat, _penalties(configs, flat))
+        loss = found.loss.reshape(shape)
         return Solved(
-            weights.reshape(*leading, len(configs), 1, -1),
-            intercept.reshape(*leading, len(configs), 1),
-            loss.reshape(*leading, len(configs)),
-            np.ones((*leading, len(configs)), np.int64),
-            loss.reshape(1, *leading, len(configs)),
-            converged.reshape(*leading, len(configs)),
+            found.weights.reshape(*shape, 1, -1),
+            found.intercept.reshape(*shape, 1),
+            loss,
+            np.ones(shape, np.int64),
+            loss[None].copy(),
+            found.converged.reshape(shape),
         )
 
     def losses(self, state: State) -> FloatArray:
@@ -203,109 +202,50 @@ class LinearRegression:
         return linear_model.absolute_weights(artifact)
 
 
-def _solve(configs: Sequence[Config], sums: Tensors) -> tuple[FloatArray, FloatArray, BoolArray]:
-    """Return weights (G, C, d), objectives and whether nothing is left to gain (G, C).
+def _penalties(configs: Sequence[Config], sums: Tensors) -> least_squares.Penalties:
+    """Return the configs as the kernel takes them, for ``sums`` (G, ...)."""
+    return least_squares.Penalties(
+        l1=linear_model.column(configs, linear_model.L1),
+        l2=linear_model.column(configs, L2),
+        tolerance=linear_model.column(configs, TOLERANCE),
+        fit_intercept=linear_model.column(configs, linear_model.FIT_INTERCEPT) > 0,
+        rounds=max(_LEAST_ROUNDS, _ROUNDS_OF_COLUMNS // max(1, sums["mean"].shape[-1])),
+    )
 
-    ``sums`` (G, ...) are centred, or about zero without intercept.
+
+def _sparse_models(
+    configs: Sequence[Config], sums: Tensors
+) -> tuple[FloatArray, FloatArray, FloatArray, npt.NDArray[np.bool_]]:
+    """Return weights (C, d), intercepts, objectives and whether nothing is left to gain (C,), from moments of sparse rows.
+
+    Without l1 most columns are eliminated where they are those of a category; else the whole Gram matrix is made.
     """
-    l1, l2 = linear_model.column(configs, linear_model.L1), linear_model.column(configs, L2)
-    tolerance = linear_model.column(configs, TOLERANCE)
-    inverse = moments.inverse_spread(sums["square"], sums["mean"], sums["total"])
-    gram = sums["gram"] * (inverse[:, :, None] * inverse[:, None, :])
-    # A constant column keeps a unit diagonal: its weight comes out as zero whatever the penalty.
-    np.einsum("gii->gi", gram)[:] = 1.0
-    linear = sums["cross"][:, :, 0] * inverse
-    scaled = np.zeros((len(linear), len(configs), linear.shape[1]))
-    converged = np.ones(scaled.shape[:2], np.bool_)
-    plain, smooth, sparse = ((l1 == 0) & (l2 == 0), (l1 == 0) & (l2 > 0), l1 > 0)
-    if plain.any():
-        scaled[:, plain] = ridge.least_squares(gram, linear, inverse)[:, None]
-    if smooth.any():
-        scaled[:, smooth] = ridge.ridge(gram, linear, inverse, l2[smooth])
-    if sparse.any():
-        found = ridge.elastic_net(gram, linear, inverse, l1[sparse], l2[sparse], tolerance[sparse])
-        scaled[:, sparse], converged[:, sparse] = found
-    weights = scaled * inverse[:, None, :]
-    residual = linear[:, None, :] - scaled @ gram
-    explained = (scaled @ linear[:, :, None])[:, :, 0] + np.einsum("gcd,gcd->gc", scaled, residual)
-    penalty = l1 * np.abs(weights).sum(axis=2) + 0.5 * l2 * (weights**2).sum(axis=2)
-    loss = 0.5 * np.maximum(sums["target_gram"][:, 0] - explained, 0.0) + penalty
-    if "factor" in sums:  # of one group, whose Gram matrix has lost digits
-        group = {name: value[0] for name, value in sums.items()}
-        for config in np.flatnonzero((l1 == 0) & factored.matters(l2, group)):
-            weights[0, config], loss[0, config] = factored.solve(group, float(l2[config]))
-    return weights, loss, converged
-
-
-def _solve_about_zero(configs: Sequence[Config], sums: Tensors) -> tuple[FloatArray, FloatArray, BoolArray]:
-    """As ``_solve`` without intercept, from centred moments; groups whose columns are alike so far from zero one by one."""
-    raw = moments.about_zero(sums)
-    lost = factored.lost(raw) if "factor" not in sums else np.ones(1, np.bool_)
-    if not lost.any():
-        return _solve(configs, raw)
-    shape = (len(lost), len(configs))
-    weights, loss, converged = np.empty((*shape, sums["mean"].shape[1])), np.empty(shape), np.empty(shape, np.bool_)
-    for chosen in [np.flatnonzero(~lost), *np.flatnonzero(lost)[:, None]]:
-        if chosen.size:
-            centred, about = ({name: value[chosen] for name, value in each.items()} for each in (sums, raw))
-            alone = bool(lost[chosen[0]])
-            found = _solve(configs, factored.about_zero(centred, about) if alone else about)
-            weights[chosen], loss[chosen], converged[chosen] = found
-            if alone and not factored.lost(centred)[0]:
-                # With l1 there is the Gram matrix alone, from which what the offset has cost cannot be gained.
-                converged[chosen] &= linear_model.column(configs, linear_model.L1) == 0
-    return weights, loss, converged
-
-
-def _sparse_models(configs: Sequence[Config], sums: Tensors) -> tuple[FloatArray, FloatArray, FloatArray, BoolArray]:
-    """As ``_models``, from moments of sparse rows."""
-    weights, loss = np.zeros((1, len(configs), sums["mean"].size)), np.zeros((1, len(configs)))
-    converged = np.ones(loss.shape, np.bool_)
+    n_configs = len(configs)
+    weights, intercept, loss = np.zeros((n_configs, sums["mean"].size)), *np.zeros((2, n_configs))
+    converged, left = np.ones(n_configs, np.bool_), np.ones(n_configs, np.bool_)
     with_intercept = linear_model.column(configs, linear_model.FIT_INTERCEPT) > 0
-    for chosen, centred in ((with_intercept, True), (~with_intercept, False)):
-        if chosen.any():
-            index = np.flatnonzero(chosen)
-            about = sums if centred else sparse_moments.about_zero(sums)
-            found = _solve_sparse([configs[int(i)] for i in index], about)
-            weights[:, index], loss[:, index], converged[:, index] = found
-    # One product at a time: of several, the last bits depend on how many there are.
-    offset = sums["target_mean"] - np.array([[each @ sums["mean"] for each in weights[0]]])
-    return weights, np.where(with_intercept, offset, 0.0), loss, converged
-
-
-def _solve_sparse(configs: Sequence[Config], sums: Tensors) -> tuple[FloatArray, FloatArray, BoolArray]:
-    """As ``_solve``: without l1 most columns are eliminated where they are those of a category."""
-    l1, l2 = linear_model.column(configs, linear_model.L1), linear_model.column(configs, L2)
-    parted = categorical.parted(sums) if (l1 == 0).any() else None
-    weights, loss = np.zeros((1, len(configs), sums["mean"].size)), np.zeros((1, len(configs)))
-    converged = np.ones(loss.shape, np.bool_)
-    left = np.arange(len(configs)) if parted is None else np.flatnonzero(l1 > 0)
-    if parted is not None:
-        products, beyond, linear = sparse_moments.products(sums), sparse_moments.beyond(sums), sums["cross"][:, 0]
-        for config in np.flatnonzero(l1 == 0):
-            found = parted.solve(float(l2[config]))
-            quadratic = found @ (products @ found) - sums["total"] * (beyond @ found) ** 2
-            unexplained = max(float(sums["target_gram"][0, 0] - 2.0 * (found @ linear) + quadratic), 0.0)
-            weights[0, config], loss[0, config] = found, 0.5 * unexplained + 0.5 * l2[config] * (found @ found)
-    if left.size:
+    plain, l2 = linear_model.column(configs, linear_model.L1) == 0, linear_model.column(configs, L2)
+    for chosen, centred in ((with_intercept & plain, True), (~with_intercept & plain, False)):
+        about = sums if centred else sparse_moments.about_zero(sums)
+        parted = categorical.parted(about) if chosen.any() else None
+        if parted is None:
+            continue
+        for config in np.flatnonzero(chosen):
+            weights[config], loss[config] = _without_categories(parted, about, float(l2[config]))
+            intercept[config] = sums["target_mean"][0] - weights[config] @ sums["mean"] if centred else 0.0
+            left[config] = False
+    if left.any():
         whole = {name: np.asarray(value)[None] for name, value in sparse_moments.dense(sums).items()}
-        weights[:, left], loss[:, left], converged[:, left] = _solve([configs[int(each)] for each in left], whole)
-    return weights, loss, converged
+        rest = [config for config, is_left in zip(configs, left.tolist(), strict=True) if is_left]
+        found = least_squares.solve(whole, _penalties(rest, whole))
+        weights[left], intercept[left], loss[left], converged[left] = (each[0] for each in found)
+    return weights, intercept, loss, converged
 
 
-def _models(configs: Sequence[Config], sums: Tensors) -> tuple[FloatArray, FloatArray, FloatArray, BoolArray]:
-    """Return weights (G, C, d), intercepts, objectives and whether nothing is left to gain (G, C).
-
-    The moments (G, ...) are finite.
-    """
-    shape = (len(sums["mean"]), len(configs))
-    weights, loss = np.zeros((*shape, sums["mean"].shape[1])), np.zeros(shape)
-    converged = np.ones(shape, np.bool_)
-    with_intercept = linear_model.column(configs, linear_model.FIT_INTERCEPT) > 0
-    for chosen, solve in ((with_intercept, _solve), (~with_intercept, _solve_about_zero)):
-        if chosen.any():
-            index = np.flatnonzero(chosen)
-            weights[:, index], loss[:, index], converged[:, index] = solve([configs[int(i)] for i in index], sums)
-    # ȳ − x̄'w, and 0 without intercept.
-    offset = sums["target_mean"] - (weights @ sums["mean"][:, :, None])[:, :, 0]
-    return weights, np.where(with_intercept, offset, 0.0), loss, converged
+def _without_categories(parted: categorical.Parted, sums: Tensors, l2: float) -> tuple[FloatArray, float]:
+    """Return the weights (d,) and their objective."""
+    products, beyond, linear = sparse_moments.products(sums), sparse_moments.beyond(sums), sums["cross"][:, 0]
+    found = parted.solve(l2)
+    quadratic = found @ (products @ found) - sums["total"] * (beyond @ found) ** 2
+    unexplained = max(float(sums["target_gram"][0, 0] - 2.0 * (found @ linear) + quadratic), 0.0)
+    return found, 0.5 * unexplained + 0.5 * l2 * float(found @ found)

@@ -10,12 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from grouplearn.data.shard import FloatArray, Matrix
+from grouplearn.data.shard import FloatArray, Matrix, Stack
 from grouplearn.kernels import moments as kernels
 from grouplearn.learners.base import Diverged, Tensors
 
 #: A column whose weighted variance is below this share of its squared mean is constant up to rounding.
 _CONSTANT = 1e-24
+#: Numbers that are at hand at a time.
+_CACHED = 200_000
 #: Overflow is reported once, by ``require_finite``, not as a warning per operation.
 _quiet = np.errstate(over="ignore", invalid="ignore")
 
@@ -89,7 +91,23 @@ def stack_moments(x: FloatArray, targets: FloatArray, weight: FloatArray) -> Ten
     As ``block_moments`` with ``gram``, each tensor with the group as its first axis.
     """
     start = np.arange(len(x) + 1) * x.shape[1]
-    return kernels.of_rows(x.reshape(-1, x.shape[2]), targets.reshape(-1, targets.shape[2]), weight.reshape(-1), start)
+    rows = x.reshape(-1, x.shape[2]), targets.reshape(-1, targets.shape[2]), weight.reshape(-1)
+    return kernels.of_rows(*rows, start)
+
+
+def group_moments(stack: Stack, targets: FloatArray) -> Tensors:
+    """Return the moments of every group of a stack, (G, ...), for targets (n, t)."""
+    return kernels.of_rows(stack.x, targets, stack.weight, stack.start)
+
+
+def fold_moments(stack: Stack, fold: npt.NDArray[np.int16], n_folds: int) -> Tensors:
+    """Return the moments of every group's folds, (G, F, ...), where ``fold`` (n,) has each row."""
+    return kernels.of_rows(stack.x, stack.y[:, None], stack.weight, stack.start, (fold, n_folds))
+
+
+def at_a_time(n_features: int, sets: int = 1) -> int:
+    """Return how many groups' moments, of so many sets of rows each, stay in a processor's cache."""
+    return max(1, _CACHED // (sets * (n_features + 2) ** 2))
 
 
 @_quiet

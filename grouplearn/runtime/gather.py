@@ -95,17 +95,6 @@ def _solve(
         return None
 
 
-def _taken(solved: Solved, groups: np.ndarray) -> Solved:
-    return Solved(
-        solved.weights[groups],
-        solved.intercept[groups],
-        solved.loss[groups],
-        solved.epochs[groups],
-        solved.curve[:, groups],
-        solved.converged[groups],
-    )
-
-
 def _models(members: npt.NDArray[np.intp], problem: Problem, solved: Solved) -> Models:
     """Return the models of a stack as they are kept; see ``Learner.as_multiclass``."""
     weights, intercept = solved.weights, solved.intercept
@@ -145,7 +134,7 @@ class _Table:
         sound = np.asarray(finite.all(axis=1))
         broken = [place for place, is_sound in zip(stack.members, sound.tolist(), strict=True) if not is_sound]
         if broken:
-            stack, solved = stack.take(sound), _taken(solved, sound)
+            stack, solved = stack.take(sound), solved.take(sound)
         if not stack.members:
             return broken
         members = np.array(stack.members)

@@ -8,7 +8,7 @@ import scipy.sparse
 import sklearn.linear_model as sk
 
 from grouplearn.data.shard import Shard
-from grouplearn.learners import moments, ridge
+from grouplearn.learners import linear_regression, moments
 from grouplearn.learners.base import AlgebraicLearner, Diverged, Problem, State, Task
 from grouplearn.learners.linear_regression import LinearRegression
 
@@ -277,13 +277,14 @@ def test_overflow_is_an_error_that_names_the_column():
 def test_a_penalty_that_is_lost_in_rounding_gives_the_smallest_weights():
     x = np.random.default_rng(2).normal(size=(50, 3))
     x = np.column_stack([x, x[:, 0]])  # twice the same: without a penalty the system is singular
-    inverse = 1 / np.linalg.norm(x, axis=0)
-    gram, linear = (x * inverse).T @ (x * inverse), (x * inverse).T @ (x @ [1.0, 2.0, 3.0, 1.0])
-    (weights,) = ridge.ridge(gram[None], linear[None], inverse[None], np.array([1e-30, 1e-3])) * inverse
+    x -= x.mean(axis=0)
+    y = x @ [1.0, 2.0, 3.0, 1.0]
+    sums = moments.block_moments(x, y[:, None], np.ones(50), gram=True)
+    whole = {name: value[None] for name, value in sums.items()}
+    solved = LEARNER.solve_moments(Problem(Task.REGRESSION, 4), [{"l2": 1e-30}, {"l2": 1e-3}], whole)
+    weights = solved.weights[0, :, 0]
     np.testing.assert_allclose(weights[0], [1.0, 2.0, 3.0, 1.0], rtol=1e-9)
-    np.testing.assert_allclose(
-        weights[1], np.linalg.solve(x.T @ x + 1e-3 * np.eye(4), x.T @ (x @ weights[0])), rtol=1e-9
-    )
+    np.testing.assert_allclose(weights[1], np.linalg.solve(x.T @ x + 1e-3 * np.eye(4), x.T @ y), rtol=1e-9)
 
 
 def _wider_than_long() -> tuple[np.ndarray, np.ndarray]:
@@ -303,8 +304,8 @@ def test_a_small_l1_of_few_rows_is_solved_to_the_end():
 
 
 def test_what_has_something_left_to_gain_has_not_converged(monkeypatch):
-    monkeypatch.setattr(ridge, "_LEAST_ROUNDS", 5)
-    monkeypatch.setattr(ridge, "_ROUNDS_OF_COLUMNS", 0)
+    monkeypatch.setattr(linear_regression, "_LEAST_ROUNDS", 1)
+    monkeypatch.setattr(linear_regression, "_ROUNDS_OF_COLUMNS", 0)
     x, y = _wider_than_long()
     configs = [{"l1": 0.01}, {"l1": 1e6}, {"l2": 1.0}]
     for features in (x, scipy.sparse.csr_array(np.where(np.abs(x) > 0.1, x, 0.0))):

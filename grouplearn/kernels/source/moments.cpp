@@ -178,11 +178,11 @@ struct Sums {
 using namespace grouplearn;
 
 /// Moments of groups of rows, `start` (groups + 1): one set per group, or, where `part` (n) says which of `parts` a row is in,
-/// one per group and part. Returns what `watch` did.
-GROUPLEARN_ENTRY int row_moments(const double *x, int64_t d, const double *targets, int64_t t, const double *weight,
+/// one per group and part.
+GROUPLEARN_ENTRY void row_moments(const double *x, int64_t d, const double *targets, int64_t t, const double *weight,
                                  const int64_t *start, int64_t groups, const int16_t *part, int64_t parts, double *total,
                                  double *mean, double *target_mean, double *square, double *cross, double *target_gram,
-                                 double *gram, Watch watch) {
+                                 double *gram) {
     Arithmetic arithmetic;
     Table table{x, targets, weight, d, t};
     Moments out{total, mean, target_mean, square, cross, target_gram, gram};
@@ -202,9 +202,7 @@ GROUPLEARN_ENTRY int row_moments(const double *x, int64_t d, const double *targe
             for (int64_t p = 0; p < parts; p++)
                 sums.of(table, {numbers.data() + begin[p], 0, begin[p + 1] - begin[p]}, out.at(g * parts + p, d, t));
         }
-        if (watch && watch(0)) return 1;
     }
-    return 0;
 }
 
 /// The moments of both of each of `count` pairs.

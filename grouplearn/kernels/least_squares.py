@@ -1,0 +1,100 @@
+"""Least squares, ridge and elastic net of many groups from their moments (``source/least_squares.cpp``)."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.kernels.library import address, function
+from grouplearn.kernels.moments import pointers
+
+FloatArray: TypeAlias = npt.NDArray[np.float64]
+_POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
+
+
+class Penalties(NamedTuple):
+    """Per config ``l1``, ``l2``, ``tolerance`` and ``fit_intercept`` (C,); ``rounds`` of a minimisation with l1, at most."""
+
+    l1: FloatArray
+    l2: FloatArray
+    tolerance: FloatArray
+    fit_intercept: npt.NDArray[np.bool_]
+    rounds: int
+
+
+class Models(NamedTuple):
+    """``weights`` (G, C, d), and (G, C) each ``intercept``, ``loss`` (the objective) and ``converged``."""
+
+    weights: FloatArray
+    intercept: FloatArray
+    loss: FloatArray
+    converged: npt.NDArray[np.bool_]
+
+
+def solve(
+    moments: Mapping[str, npt.NDArray[Any]],
+    penalties: Penalties,
+    factor: FloatArray | None = None,
+) -> Models:
+    """Return the models of every config for moments (G, ...) with a Gram matrix and one target.
+
+    Minimises Σ wᵢ·½(yᵢ − xᵢ'w − b)² + l1·‖w‖₁ + ½·l2·‖w‖². Without penalties, of all solutions that with the smallest ‖w‖.
+    Moments that are not finite or have no rows give NaN. ``factor`` (d + 1, d + 1) is a square root of the moments of [X y]
+    where their Gram matrix has lost digits; then there is one set of moments, and config by config what depends on the
+    digits is solved from it.
+    """
+    count, d = moments["mean"].shape
+    shape = count, len(penalties.l1)
+    found = Models(np.empty((*shape, d)), np.empty(shape), np.empty(shape), np.empty(shape, np.bool_))
+    columns = [np.ascontiguousarray(each, np.float64) for each in penalties[:3]]
+    fit_intercept = np.ascontiguousarray(penalties.fit_intercept, np.bool_)
+    given, kept = pointers(moments)
+    root = None if factor is None else np.ascontiguousarray(factor, np.float64)
+    kinds = (*(_COUNT, _COUNT, _POINTER, _POINTER, _COUNT), *[_POINTER] * 4, _COUNT, *[_POINTER] * 4)
+    function("least_squares", *kinds)(
+        *(count, d, given, None if root is None else address(root), shape[1]),
+        *map(address, columns),
+        *(address(fit_intercept), penalties.rounds, *map(address, found)),
+    )
+    del kept
+    return found
+
+
+#: What ``lost_directions`` says of a group.
+KEPT, NOTHING_LOST, LOST = 0, 1, 2
+
+
+def lost_directions(
+    moments: Mapping[str, npt.NDArray[Any]], x: FloatArray, weight: FloatArray, start: npt.NDArray[np.int64]
+) -> npt.NDArray[np.uint8]:
+    """Return of each group (G,) whether its Gram matrix has lost digits of a direction: no (also where it is not finite), or
+    of one in which its rows have ``NOTHING_LOST``, or of one that is ``LOST``. Groups of rows are as in ``moments.of_rows``.
+    """
+    found = np.zeros(start.size - 1, np.uint8)
+    given, kept = pointers(moments)
+    rows = [np.ascontiguousarray(x, np.float64), np.ascontiguousarray(weight, np.float64)]
+    start = np.ascontiguousarray(start, np.int64)
+    function("lost_directions", _COUNT, _COUNT, *[_POINTER] * 5)(
+        found.size, x.shape[1], given, *map(address, rows), address(start), address(found)
+    )
+    del kept
+    return found
+
+
+def triangle(rows: FloatArray) -> FloatArray:
+    """Return R (p, p) of QR of rows (n, p), with zeros below where there are fewer than p rows."""
+    given = np.ascontiguousarray(rows, np.float64)
+    found = np.empty((rows.shape[1], rows.shape[1]))
+    function("triangle_of_rows", _POINTER, _COUNT, _COUNT, _POINTER)(address(given), *rows.shape, address(found))
+    return found
+
+
+def root(whole: FloatArray) -> FloatArray:
+    """Return F (p, p) with F'F = ``whole``, symmetric and positive semidefinite but for rounding, which is left out."""
+    given, found = np.ascontiguousarray(whole, np.float64), np.empty(whole.shape)
+    function("root_of_gram", _POINTER, _COUNT, _POINTER)(address(given), len(whole), address(found))
+    return found

@@ -1,0 +1,183 @@
+// Eight positive definite systems side by side, one per lane: their Cholesky factors, solutions and the traces of their inverses.
+#pragma once
+#include "matrices.hpp"
+
+namespace grouplearn {
+
+/// (A + l2·diag(inverse²)) v = right, for A (d, width) with rows in lanes; v goes to `solution`.
+struct System {
+    const double *matrix, *right, *inverse;
+    double l2;
+    double *solution;
+};
+
+#if defined(GROUPLEARN_AVX512) || defined(GROUPLEARN_NEON)
+constexpr int SYSTEM_COLUMNS = 4; // what the registers hold; it is of no consequence for the sums
+#else
+constexpr int SYSTEM_COLUMNS = 2;
+#endif
+
+class SystemSolver {
+  public:
+    SystemSolver(int64_t d, int64_t width)
+        : d(d), width(width), factor((d * (d + 1) / 2 + d + 1) * 8), scale((d + 1) * 8), column(4 * (d + 1) * 8) {}
+
+    /// Solves up to eight systems. `regular` tells for each whether its pivots are above `least`, and `trace`, if it is
+    /// wanted, the trace of the inverse, which is more than the inverse of the least eigenvalue.
+    void solve(const System *systems, int count, double least, bool *regular, double *trace) {
+        gather(systems, count);
+        DMask sound = decompose(all(least));
+        double lanes[8];
+        store(lanes, select(sound, all(1.0), zero<D>()));
+        for (int i = 0; i < count; i++) regular[i] = lanes[i] == 1;
+        if (trace) {
+            store(lanes, inverse_trace());
+            for (int i = 0; i < count; i++) trace[i] = lanes[i];
+        }
+        substitute();
+        for (int64_t j = 0; j < d; j++) {
+            store(lanes, load(row(d) + 8 * j));
+            for (int i = 0; i < count; i++) systems[i].solution[j] = lanes[i];
+        }
+    }
+
+  private:
+    int64_t d, width;
+    Numbers factor, scale, column;
+
+    /// Row a of the lower triangle; row d is the right side.
+    double *row(int64_t a) { return factor + a * (a + 1) / 2 * 8; }
+
+    void gather(const System *systems, int count) {
+        // Systems of one matrix stand beside each other: one number for all of them, and a choice of lanes for each further one.
+        int first[9], runs = 0;
+        for (int i = 0; i < count; i++)
+            if (!i || systems[i].matrix != systems[i - 1].matrix || systems[i].right != systems[i - 1].right) first[runs++] = i;
+        first[runs] = 8;
+        DMask chosen[8];
+        const double numbers[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+        for (int run = 1; run < runs; run++) chosen[run] = all(first[run] - 0.5) < load(numbers);
+        double penalties[8];
+        for (int i = 0; i < 8; i++) penalties[i] = systems[i < count ? i : count - 1].l2;
+        D l2 = load(penalties);
+        auto pick = [&](auto number) {
+            D value = all((double)number(systems[0]));
+            for (int run = 1; run < runs; run++) value = select(chosen[run], all((double)number(systems[first[run]])), value);
+            return value;
+        };
+        for (int64_t a = 0; a < d; a++) {
+            double *to = row(a);
+            for (int64_t b = 0; b < a; b++)
+                store(to + 8 * b, pick([&](const System &s) { return s.matrix[a * width + b]; }));
+            D inverse = pick([&](const System &s) { return s.inverse[a]; });
+            D diagonal = pick([&](const System &s) { return s.matrix[a * width + a]; });
+            store(to + 8 * a, diagonal + l2 * (inverse * inverse));
+        }
+        for (int64_t b = 0; b < d; b++) store(row(d) + 8 * b, pick([&](const System &s) { return s.right[b]; }));
+    }
+
+    /// Rows a to a + rows of the factor, columns b to b + columns, all left of the diagonal.
+    template <int rows, int columns> void left_of_diagonal(int64_t a, int64_t b) {
+        D part[rows][columns];
+        double *mine[rows];
+        const double *other[columns];
+        for (int r = 0; r < rows; r++) mine[r] = row(a + r);
+        for (int c = 0; c < columns; c++) other[c] = row(b + c);
+        for (int r = 0; r < rows; r++)
+            for (int c = 0; c < columns; c++) part[r][c] = load(mine[r] + 8 * (b + c));
+        for (int64_t k = 0; k < b; k++) {
+            D right[columns];
+            for (int c = 0; c < columns; c++) right[c] = load(other[c] + 8 * k);
+            for (int r = 0; r < rows; r++) {
+                D left = load(mine[r] + 8 * k);
+                for (int c = 0; c < columns; c++) part[r][c] = fnma(left, right[c], part[r][c]);
+            }
+        }
+        for (int r = 0; r < rows; r++)
+            for (int c = 0; c < columns; c++) {
+                for (int before = 0; before < c; before++)
+                    part[r][c] = fnma(part[r][before], load(other[c] + 8 * (b + before)), part[r][c]);
+                part[r][c] = part[r][c] * load(scale + 8 * (b + c));
+                store(mine[r] + 8 * (b + c), part[r][c]);
+            }
+    }
+
+    /// The block of rows a to a + rows on the diagonal.
+    template <int rows> DMask diagonal(int64_t a, D least, DMask sound) {
+        D part[rows][rows];
+        for (int r = 0; r < rows; r++)
+            for (int c = 0; c <= r && a + c < d; c++) part[r][c] = load(row(a + r) + 8 * (a + c));
+        for (int64_t k = 0; k < a; k++) {
+            D mine[rows];
+            for (int r = 0; r < rows; r++) mine[r] = load(row(a + r) + 8 * k);
+            for (int r = 0; r < rows; r++)
+                for (int c = 0; c <= r; c++) part[r][c] = fnma(mine[r], mine[c], part[r][c]);
+        }
+        for (int r = 0; r < rows; r++)
+            for (int c = 0; c <= r && a + c < d; c++) {
+                for (int before = 0; before < c; before++) part[r][c] = fnma(part[r][before], part[c][before], part[r][c]);
+                if (c < r) {
+                    part[r][c] = part[r][c] * load(scale + 8 * (a + c));
+                } else {
+                    DMask here = least < part[r][r];
+                    sound = sound & here;
+                    D root_of = root(select(here, part[r][r], all(1.0)));
+                    store(scale + 8 * (a + r), all(1.0) / root_of);
+                    part[r][r] = root_of;
+                }
+                store(row(a + r) + 8 * (a + c), part[r][c]);
+            }
+        return sound;
+    }
+
+    template <int rows> DMask some_rows(int64_t a, D least, DMask sound) {
+        for (int64_t b = 0; b < a; b += SYSTEM_COLUMNS) left_of_diagonal<rows, SYSTEM_COLUMNS>(a, b);
+        return diagonal<rows>(a, least, sound);
+    }
+
+    DMask decompose(D least) {
+        DMask sound = zero<D>() <= zero<D>();
+        for (int64_t a = 0; a <= d; a += 4) switch (d + 1 - a) {
+            case 1: sound = some_rows<1>(a, least, sound); break;
+            case 2: sound = some_rows<2>(a, least, sound); break;
+            case 3: sound = some_rows<3>(a, least, sound); break;
+            default: sound = some_rows<4>(a, least, sound);
+            }
+        return sound;
+    }
+
+    void substitute() {
+        double *x = row(d);
+        for (int64_t a = d - 1; a >= 0; a--) {
+            D value = load(x + 8 * a) * load(scale + 8 * a);
+            store(x + 8 * a, value);
+            const double *left = row(a);
+            for (int64_t k = 0; k < a; k++) store(x + 8 * k, fnma(value, load(left + 8 * k), load(x + 8 * k)));
+        }
+    }
+
+    /// The sum of the squares of the inverse factor, four columns at a time.
+    D inverse_trace() {
+        D total = zero<D>();
+        for (int64_t j = 0; j < d; j += 4) {
+            for (int64_t i = j; i < d; i++) {
+                const double *left = row(i);
+                D part[4];
+                for (int c = 0; c < 4; c++) part[c] = j + c == i ? all(1.0) : zero<D>();
+                for (int64_t k = j; k < i; k++) {
+                    D value = load(left + 8 * k);
+                    for (int c = 0; c < 4; c++) part[c] = fnma(value, load(column + (c * d + k) * 8), part[c]);
+                }
+                D own = load(scale + 8 * i);
+                for (int c = 0; c < 4; c++) {
+                    part[c] = part[c] * own;
+                    store(column + (c * d + i) * 8, part[c]);
+                    total = fma(part[c], part[c], total);
+                }
+            }
+        }
+        return total;
+    }
+};
+
+} // namespace grouplearn

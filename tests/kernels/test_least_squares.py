@@ -1,0 +1,125 @@
+"""Least squares, ridge and elastic net from moments: against closed forms, the same bits in every build and beside any config."""
+
+import numpy as np
+import pytest
+from builds import in_every_build
+
+from grouplearn.kernels import least_squares, moments
+from grouplearn.kernels.least_squares import Penalties
+
+
+def groups(kinds: list[str], d: int, n: int = 60, seed: int = 5) -> tuple[np.ndarray, ...]:
+    """Rows of groups one after another; what kind of columns each has."""
+    random = np.random.default_rng(seed)
+    parts = []
+    for kind in kinds:
+        x = random.normal(size=(max(1, d // 2) if kind == "short" else n, d)) * np.geomspace(0.01, 100, d) + 3
+        if kind == "twice":
+            x[:, -1] = x[:, 0] * 7
+        elif kind == "constant":
+            x[:, d // 2] = 1000.0
+        elif kind == "close":
+            x[:, -1] = x[:, 0] + 1e-7 * x[:, -1]
+        elif kind == "infinite":
+            x[3, 0] = 1e300
+        parts.append((x, x @ np.linspace(-1, 1, d) + random.normal(size=len(x)), random.uniform(0.5, 2, len(x))))
+    x, y, weight = (np.concatenate(each) for each in zip(*parts, strict=True))
+    return x, y[:, None], weight, np.cumsum([0, *(len(part[0]) for part in parts)])
+
+
+def penalties(*configs: tuple[float, float, bool]) -> Penalties:
+    l1, l2, fit_intercept = zip(*configs, strict=True)
+    return Penalties(np.array(l1), np.array(l2), np.full(len(l1), 1e-11), np.array(fit_intercept, bool), rounds=10_000)
+
+
+KINDS = ["plain", "twice", "short", "constant", "infinite", "close", "plain"]
+CONFIGS = [(l1, l2, fit) for fit in (True, False) for l1 in (0, 3) for l2 in (0, 1e-30, 0.01, 1, 100, 1e4)]
+
+
+@pytest.mark.parametrize("d", [1, 2, 5, 8, 33])
+def test_models_have_the_same_bits_in_every_build_and_beside_any_other(d: int) -> None:
+    rows = groups(KINDS, d)
+
+    def compute() -> dict[str, np.ndarray]:
+        found = least_squares.solve(moments.of_rows(*rows), penalties(*CONFIGS))
+        return found._asdict()
+
+    found = least_squares.Models(**in_every_build(compute))
+    assert np.isnan(found.loss[4]).all()
+    assert np.isfinite(found.loss[[0, 1, 2, 3, 5, 6]]).all()
+    with_intercept = [fit for *_, fit in CONFIGS]
+    assert found.converged[[0, 1, 2, 3, 6]][:, with_intercept].all()
+    for group in (0, 1, 6):
+        own = slice(rows[3][group], rows[3][group + 1])
+        one = moments.of_rows(*(each[own] for each in rows[:3]), np.array([0, own.stop - own.start]))
+        for number in (0, 3, 7, 11, 20):
+            alone = least_squares.solve(one, penalties(CONFIGS[number]))
+            for ours, theirs in zip(found, alone, strict=True):
+                assert ours[group, number].tobytes() == theirs[0, 0].tobytes(), (group, CONFIGS[number])
+
+
+@pytest.mark.parametrize("kind", ["plain", "twice", "short", "constant"])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_ridge_and_smallest_weights_are_those_of_the_rows(kind: str, fit_intercept: bool) -> None:
+    rows = groups([kind], 9)
+    x, y, weight = rows[0], rows[1][:, 0], rows[2]
+    values = (0.0, 1e-30, 0.1, 50.0)
+    found = least_squares.solve(moments.of_rows(*rows), penalties(*((0, l2, fit_intercept) for l2 in values)))
+    mean, label = (weight @ x / weight.sum(), weight @ y / weight.sum()) if fit_intercept else (np.zeros(9), 0.0)
+    root = np.sqrt(weight)
+    for config, l2 in enumerate(values):
+        design = np.vstack([(x - mean) * root[:, None], np.sqrt(l2) * np.eye(9)])
+        best = np.linalg.lstsq(design, np.append((y - label) * root, np.zeros(9)), rcond=1e-11)[0]
+        # What a direction has that is nearly lost is known to a millionth.
+        np.testing.assert_allclose(found.weights[0, config], best, rtol=1e-5, atol=1e-6)
+        left = design @ found.weights[0, config] - np.append((y - label) * root, np.zeros(9))
+        np.testing.assert_allclose(found.loss[0, config], 0.5 * left @ left, rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(found.intercept[0, config], label - mean @ found.weights[0, config], atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["plain", "twice", "short", "close"])
+@pytest.mark.parametrize("d", [3, 20])
+def test_elastic_nets_meet_the_conditions_of_the_optimum(kind: str, d: int) -> None:
+    rows = groups([kind], d)
+    x, y, weight = rows[0], rows[1][:, 0], rows[2]
+    configs = [(l1, l2, fit) for l1 in (1e-3, 1, 50) for l2 in (0, 5) for fit in (True, False)]
+    found = least_squares.solve(moments.of_rows(*rows), penalties(*configs))
+    assert found.converged[0, [fit for *_, fit in configs]].all()
+    for config, (l1, l2, _) in enumerate(configs):
+        if not found.converged[0, config]:
+            continue  # without intercept far from zero the Gram matrix cannot tell, and says so
+        weights = found.weights[0, config]
+        error = y - x @ weights - found.intercept[0, config]
+        centre = weight @ x / weight.sum() if configs[config][2] else np.zeros(d)
+        slope = (x - centre).T @ (weight * error) - l2 * weights
+        # Of sums of products of this size so many digits are left.
+        rounding = 1e-12 * np.sqrt((weight[:, None] * x**2).sum(axis=0) * (weight @ y**2))
+        assert (np.abs(slope) <= l1 * (1 + 1e-9) + rounding).all()
+        chosen = weights != 0
+        assert (np.abs(slope - l1 * np.sign(weights))[chosen] <= l1 * 1e-9 + rounding[chosen]).all()
+
+
+def test_triangle_and_root() -> None:
+    random = np.random.default_rng(1)
+    for n, p in ((1, 1), (3, 5), (100, 7), (9, 9)):
+        rows = random.normal(size=(n, p))
+        rows[:, p // 2] = 0
+        found = in_every_build(lambda rows=rows: {"r": least_squares.triangle(rows)})["r"]
+        assert (np.tril(found, -1) == 0).all()
+        np.testing.assert_allclose(found.T @ found, rows.T @ rows, atol=1e-12 * n)
+        root = in_every_build(lambda found=found: {"root": least_squares.root(found.T @ found)})["root"]
+        np.testing.assert_allclose(root.T @ root, rows.T @ rows, atol=1e-12 * n)
+
+
+def test_lost_directions() -> None:
+    rows = groups(["plain", "twice", "close", "short", "infinite", "constant"], 6, n=100)
+    x = rows[0].copy()
+    own = slice(rows[3][2], rows[3][3])
+    x[own, -1] = x[own, 0] + 1e-6 * x[own, 1]  # a direction that is none about the three
+    x[own, 1] = np.cos(np.arange(100))
+    rows = (x, *rows[1:])
+    found = in_every_build(
+        lambda: {"lost": least_squares.lost_directions(moments.of_rows(*rows), rows[0], rows[2], rows[3])}
+    )["lost"]
+    kept, nothing, lost = least_squares.KEPT, least_squares.NOTHING_LOST, least_squares.LOST
+    assert found.tolist() == [kept, nothing, lost, nothing, kept, kept]
