@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
-from grouplearn.data.shard import FloatArray, Matrix
+from grouplearn.data.shard import FloatArray, Matrix, Stack
 from grouplearn.kernels import algebra
+from grouplearn.kernels import metrics as kernel
 from grouplearn.learners.base import Artifact, Config, Hyperparameter, Learner, Problem, Solved, State, Task, shape_flaw
 
 L1 = Hyperparameter(
@@ -73,14 +75,28 @@ def linear_predictor(x: Matrix, weights: FloatArray, intercept: FloatArray) -> F
     return predictor
 
 
-def stack_scores(learner: Learner, task: Task, x: FloatArray, models: Solved) -> FloatArray:
-    """Return the predictions (G, n, C, k) of a linear learner's models for a stack's rows x (G, n, d)."""
-    weights, intercept = models.weights, models.intercept
-    n_groups, n_configs, n_outputs, n_features = weights.shape
-    flat = np.ascontiguousarray(weights.reshape(n_groups, n_configs * n_outputs, n_features).transpose(0, 2, 1))
-    predictor = (x @ flat).reshape(n_groups, -1, n_configs, n_outputs)
-    predictor += intercept[:, None]
-    return inverse_link(task, predictor, learner.log_link)
+def measure(
+    learner: Learner,
+    problem: Problem,
+    stack: Stack,
+    models: Solved,
+    wanted: Collection[str],
+    part: tuple[npt.NDArray[np.int16], int] | None = None,
+) -> dict[str, FloatArray]:
+    """Return the ``wanted`` metrics of a linear learner's models on a stack's rows, (G, C) each; of equal models equal bits.
+
+    ``part`` says in which of how many parts each row (n,) is: then they are (G, parts, C), of models (G, m, C, ...) those of
+    part p at place p on the rows of part p. A metric is NaN where it is not defined, as in ``metrics.finish``.
+    """
+    kind = {Task.REGRESSION: kernel.LOG_VALUES if learner.log_link else kernel.VALUES, Task.BINARY: kernel.BINARY}
+    return kernel.of_models(
+        kernel.Rows(stack.y, stack.weight, stack.start, part),
+        stack.x,
+        (models.weights, models.intercept),
+        kind.get(problem.task, kernel.CLASSES),
+        kernel.Classes(problem.n_classes, problem.n_unseen),
+        wanted,
+    )
 
 
 def inverse_link(task: Task, predictor: FloatArray, log_link: bool = False) -> FloatArray:

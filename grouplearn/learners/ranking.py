@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -158,10 +156,8 @@ def _tied(ordered: npt.NDArray[np.uint64], last: npt.NDArray[np.intp]) -> int:
     return int(negatives @ positives)
 
 
-def equal_weight_auc(scores: FloatArray, positive: npt.NDArray[np.bool_], size: Any = None) -> FloatArray:
+def equal_weight_auc(scores: FloatArray, positive: npt.NDArray[np.bool_]) -> FloatArray:
     """Return the AUC of every row of ``scores`` (..., n), by the ranks of the positives (Mann & Whitney 1947).
-
-    ``size`` is how many of the n are there; the others are padding: not positive, and with scores above 1.
 
     Probabilities are not negative, so their bits order them as numbers; with the label below them, one sort of integers,
     faster than an argsort, brings scores and labels in order, negatives before positives of the same score. Of such pairs
@@ -171,7 +167,7 @@ def equal_weight_auc(scores: FloatArray, positive: npt.NDArray[np.bool_], size: 
     ordered.sort(axis=-1)
     label = (ordered & np.uint64(1)).astype(np.float64)
     count = np.asarray(positive.sum(axis=-1), dtype=np.float64)
-    size = scores.shape[-1] if size is None else size
+    size = scores.shape[-1]
     won = np.asarray(label @ np.arange(scores.shape[-1], dtype=np.float64) - count * (count - 1) / 2)
     mixed = (ordered[..., 1:] ^ ordered[..., :-1] == 1).any(axis=-1)
     for place in map(tuple, np.argwhere(mixed).tolist()):

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
-from grouplearn.data.shard import FloatArray
+from grouplearn.data.shard import FloatArray, Stack
 from grouplearn.learners import linear_model, moments
 from grouplearn.learners.base import Config, MomentsLearner, Problem, Solved
-from grouplearn.learners.padded import Padded, padded
-from grouplearn.learners.stack_metrics import first_alike, measure_stack
 from grouplearn.runtime.packed import mean_known
 from grouplearn.runtime.prepare_stack import PreparedFolds
 
@@ -23,39 +22,49 @@ def solve_folds(
     The moments of the rows that train fold f are merged from those of the other folds, so every row is read once for
     sums and once to be measured, whatever the number of folds and configs.
     """
-    problem = prepared.problem
-    parts = [padded(prepared.rows.where(prepared.fold == fold)) for fold in range(prepared.n_folds)]
-    by_fold = [moments.stack_moments(part.x, part.y[:, :, None], part.weight) for part in parts]
-    folds = {name: np.stack([sums[name] for sums in by_fold], axis=1) for name in by_fold[0]}
-    sums = moments.leave_one_out(folds)
+    rows, n_folds = prepared.rows, prepared.n_folds
+    run = moments.at_a_time(prepared.problem.n_features, n_folds + 1)
+    parts, means = [], []
+    for first in range(0, rows.n_groups, run):
+        last = min(first + run, rows.n_groups)
+        fold = prepared.fold[rows.start[first] : rows.start[last]]
+        solved, mean = _solve_some(learner, configs, prepared.problem, rows.part(first, last), (fold, n_folds), wanted)
+        parts.append(solved)
+        means.append(mean)
+    return Solved.joined(parts), {name: np.concatenate([mean[name] for mean in means]) for name in means[0]}
+
+
+def _solve_some(
+    learner: MomentsLearner,
+    configs: Sequence[Config],
+    problem: Problem,
+    rows: Stack,
+    folds: tuple[npt.NDArray[np.int16], int],
+    wanted: Collection[str],
+) -> tuple[Solved, dict[str, FloatArray]]:
+    sums = moments.leave_one_out(moments.fold_moments(rows, *folds))
     every = learner.solve_moments(problem, configs, sums)
-    models = [_of_fold(every, fold) for fold in range(len(by_fold) + 1)]
+    final = _of_all_rows(every)
     whole = {name: value[:, -1] for name, value in sums.items()}
-    models[-1].loss[learner.unclear(configs, whole, prepared.rows)] = np.nan
-    measured = [
-        _measured(learner, problem, solved, part, wanted) for solved, part in zip(models[:-1], parts, strict=True)
+    final.loss[learner.unclear(configs, whole, rows)] = np.nan
+    known = np.isfinite(every.loss[:, :-1])
+    measured = linear_model.measure(learner, problem, rows, every, wanted, folds)
+    by_fold = [
+        {name: np.where(known[:, fold], each[:, fold], np.nan) for name, each in measured.items()}
+        for fold in range(folds[1])
     ]
     # A mean over some of the folds would be that of the easier ones.
-    sound = np.all([np.isfinite(solved.loss) for solved in models[:-1]], axis=0)
-    return models[-1], {name: np.where(sound, mean, np.nan) for name, mean in mean_known(measured).items()}
+    sound = known.all(axis=1)
+    return final, {name: np.where(sound, mean, np.nan) for name, mean in mean_known(by_fold).items()}
 
 
-def _of_fold(every: Solved, fold: int) -> Solved:
-    """Return the models of one fold's training rows, or of all rows for the last."""
+def _of_all_rows(every: Solved) -> Solved:
+    """Return the models of all rows, which stand after those of the folds."""
     return Solved(
-        every.weights[:, fold],
-        every.intercept[:, fold],
-        every.loss[:, fold],
-        every.epochs[:, fold],
-        every.curve[:, :, fold],
-        every.converged[:, fold],
+        every.weights[:, -1],
+        every.intercept[:, -1],
+        every.loss[:, -1],
+        every.epochs[:, -1],
+        every.curve[:, :, -1],
+        every.converged[:, -1],
     )
-
-
-def _measured(
-    learner: MomentsLearner, problem: Problem, solved: Solved, rows: Padded, wanted: Collection[str]
-) -> dict[str, FloatArray]:
-    scores = linear_model.stack_scores(learner, problem.task, rows.x, solved)
-    found = measure_stack(problem, scores, rows.y, rows.weight, wanted)
-    broken, alike = ~np.isfinite(solved.loss), first_alike(solved)
-    return {name: np.where(broken, np.nan, np.take_along_axis(each, alike, axis=1)) for name, each in found.items()}

@@ -20,8 +20,6 @@ from grouplearn.learners.base import (
     Solved,
     StackLearner,
 )
-from grouplearn.learners.padded import padded
-from grouplearn.learners.stack_metrics import first_alike, measure_stack
 from grouplearn.runtime.folds import solve_folds
 from grouplearn.runtime.job import GroupFacts, Job, TrialResult, UnitResult
 from grouplearn.runtime.outcome import trial_with_folds
@@ -184,13 +182,9 @@ class _Table:
 
     def _measure(self, into: dict[str, FloatArray], prepared: PreparedStack, rows: Stack, solved: Solved) -> None:
         problem = prepared.problem
-        with np.errstate(all="ignore"):
-            all_rows = padded(rows)
-            scores = linear_model.stack_scores(self.job.trainer, problem.task, all_rows.x, solved)
-            found = measure_stack(problem, scores, all_rows.y, all_rows.weight, self.job.measured)
-        alike = first_alike(solved)
+        found = linear_model.measure(self.job.trainer, problem, rows, solved, self.job.measured)
         for name, values in found.items():
-            into[name][np.array(prepared.members)] = np.take_along_axis(values, alike, axis=1)
+            into[name][np.array(prepared.members)] = values
 
     def train_alone(
         self,

@@ -8,8 +8,9 @@ import sklearn.metrics as sk
 
 from grouplearn.data import spilled
 from grouplearn.data.dataset import mapped_file
+from grouplearn.kernels import metrics as kernel
 from grouplearn.learners import metrics, ranking
-from grouplearn.learners.base import Problem, Task
+from grouplearn.learners.base import Task
 from grouplearn.learners.metrics import (
     METRICS,
     default_metric,
@@ -20,7 +21,6 @@ from grouplearn.learners.metrics import (
     merge,
     metrics_for,
 )
-from grouplearn.learners.stack_metrics import measure_stack
 
 CONFIGS = 3
 
@@ -169,9 +169,9 @@ def test_of_two_classes_a_third_is_one_of_the_rest():
             found["accuracy"][config], sk.accuracy_score(y, predicted.astype(int), sample_weight=weight)
         )
         np.testing.assert_allclose(found["brier"][config], sk.brier_score_loss(y == 1, chances, sample_weight=weight))
-    side_by_side = measure_stack(
-        Problem(Task.BINARY, 1, 2, n_unseen=1), scores[None], y[None], weight[None], every_metric(Task.BINARY)
-    )
+    rows = kernel.Rows(y, weight, np.array([0, len(y)]))
+    classes = kernel.Classes(2, 1)
+    side_by_side = kernel.of_scores(rows, scores, kernel.BINARY, classes, every_metric(Task.BINARY))
     for name, values in side_by_side.items():
         np.testing.assert_allclose(values[0], found[name], err_msg=name)
 
@@ -305,7 +305,8 @@ def test_r2_of_a_label_that_is_constant_but_for_rounding(rows, other, predicted,
     scores = np.full((700, CONFIGS, 1), predicted)
     for weights in (weight, np.ones(700), weight * (np.arange(700) % 2)):
         np.testing.assert_array_equal(in_parts(Task.REGRESSION, scores, y, weights, rows)["r2"], expected)
-        found = measure_stack(Problem(Task.REGRESSION, 1), scores[None], y[None], weights[None], ("r2",))["r2"]
+        group = kernel.Rows(y, weights, np.array([0, len(y)]))
+        found = kernel.of_scores(group, scores, kernel.VALUES, kernel.Classes(), ("r2",))["r2"]
         np.testing.assert_array_equal(found, expected)
 
 

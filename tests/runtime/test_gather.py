@@ -10,10 +10,8 @@ from runtime_jobs import Watcher, job
 
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.errors import Cancelled
-from grouplearn.learners import metrics
-from grouplearn.learners.base import Problem, Task
+from grouplearn.learners.base import Task
 from grouplearn.learners.logistic_regression import LogisticRegression
-from grouplearn.learners.stack_metrics import measure_stack
 from grouplearn.runtime.gather import train_gathered
 from grouplearn.runtime.job import Job, UnitResult
 from grouplearn.runtime.local import LocalRuntime
@@ -167,39 +165,6 @@ def test_groups_of_another_shape_train_in_a_stack_of_their_own(monkeypatch: pyte
     assert {stack.problem.n_features for stack in stacks} == {4, 5, 6}
     for group, together in gathered(a_job).items():
         assert_same(together, alone(a_job, group))
-
-
-def weighty(n_configs: int = 3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    random = np.random.default_rng(n_configs)
-    weight = random.uniform(0.5, 2, (4, 9))
-    weight[1, 5:] = 0.0
-    weight[3, 1:] = 0.0
-    return random.uniform(size=(4, 9, n_configs)).round(1), random.integers(0, 3, (4, 9)).astype(float), weight
-
-
-@pytest.mark.parametrize("n_unseen", [0, 2])
-@pytest.mark.parametrize("weights", ["any", "one"])
-@pytest.mark.parametrize("task", list(Task))
-def test_metrics_of_a_stack_are_those_of_each_group(task: Task, weights: str, n_unseen: int) -> None:
-    scores, y, weight = weighty()
-    if weights == "one":
-        weight = (weight > 0).astype(float)
-    if task is Task.BINARY:
-        y = (y > 0).astype(float)
-        y[2] = 1.0
-    k = 3 if task is Task.MULTICLASS else 1
-    stacked = np.stack([scores + step for step in range(k)], axis=3) % 1.0 if k > 1 else scores[..., None]
-    if n_unseen:
-        y[0, 2], y[0, 5], y[1, 1], y[3, 0] = max(2, k), max(2, k) + 1, max(2, k) + 1, max(2, k)
-    problem = Problem(task, 1, max(2, k), n_unseen=n_unseen)
-    found = measure_stack(problem, stacked, y, weight, metrics.every_metric(task))
-    for group in range(4):
-        rows = weight[group] > 0
-        sums = metrics.measure(task, max(2, k), stacked[group, rows], y[group, rows], weight[group, rows], n_unseen)
-        expected = metrics.finish(sums)
-        assert found.keys() == expected.keys()
-        for name, values in expected.items():
-            np.testing.assert_allclose(found[name][group], values, rtol=1e-12, atol=1e-12, err_msg=name)
 
 
 def test_the_quick_way_to_a_stack_gives_what_the_thorough_way_gives(monkeypatch: pytest.MonkeyPatch) -> None:

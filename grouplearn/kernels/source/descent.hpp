@@ -2,7 +2,7 @@
 #pragma once
 #include "network.hpp"
 
-namespace grouplearn {
+namespace grouplearn::networks {
 
 enum Optimizer { ADAM, SGD };
 constexpr double BETA1 = 0.9, BETA2 = 0.999, EPSILON = 1e-8;
@@ -104,4 +104,4 @@ template <class V, class Number> double descend(const Networks &networks, int64_
     return sum(penalty);
 }
 
-} // namespace grouplearn
+} // namespace grouplearn::networks

@@ -7,7 +7,7 @@
 #include "products.hpp"
 #include "random.hpp"
 
-namespace grouplearn {
+namespace grouplearn::networks {
 
 /// Most rows of a tile: the values of a few hidden layers stay near the processor.
 constexpr int64_t TILE_ROWS = 64;
@@ -281,4 +281,4 @@ D learn(const Shape &shape, const Number *parameters, const Tile<Number> &tile, 
     return loss;
 }
 
-} // namespace grouplearn
+} // namespace grouplearn::networks

@@ -5,7 +5,7 @@
 #include "descent.hpp"
 #include "entry.hpp"
 
-namespace grouplearn {
+namespace grouplearn::networks {
 namespace {
 
 /// Most numbers of rows that are laid out ahead of the networks' work on them.
@@ -137,7 +137,7 @@ template <class V> struct Training {
         return sum(loss);
     }
     double descend(int64_t config) {
-        return grouplearn::descend<V>(networks, config, ++networks.step[config], gradient, model(config));
+        return grouplearn::networks::descend<V>(networks, config, ++networks.step[config], gradient, model(config));
     }
 
     /// Visit all rows; `objective` sums that of the batches times their rows.
@@ -220,7 +220,6 @@ struct Predicting {
 };
 
 } // namespace
-} // namespace grouplearn
 
 #define GROUPLEARN_NETWORKS(kind, V, Number)                                                                              \
     GROUPLEARN_ENTRY int64_t networks_room_##kind(const Networks *networks, const Rows *rows) {                           \
@@ -265,3 +264,5 @@ GROUPLEARN_ENTRY void starting_numbers(uint64_t seed, uint64_t tensor, int64_t n
     uint64_t key = stream(START, seed, tensor, 0);
     for (int64_t i = 0; i < n; i++) numbers[i] = (double)(int64_t)(mixed(key + (uint64_t)i) >> 11) * 0x1p-53;
 }
+
+} // namespace grouplearn::networks

@@ -1,0 +1,94 @@
+"""All metrics of all configs of groups of rows, from their models or from scores (``source/metrics.cpp``)."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Collection
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.kernels.library import address, function
+
+FloatArray: TypeAlias = npt.NDArray[np.float64]
+
+#: In the order in which the kernel has them.
+NAMES = (
+    *("rmse", "mae", "r2", "mape", "log_loss", "auc", "accuracy", "f1", "precision", "recall"),
+    *("balanced_accuracy", "pr_auc", "brier"),
+)
+#: What a linear score stands for, by the number the kernel knows it by: itself, exp(score), the probability of the positive
+#: class, one of the scores whose softmax are the probabilities of classes.
+VALUES, LOG_VALUES, BINARY, CLASSES = range(4)
+_POINTER = ctypes.c_void_p
+
+
+class Rows(NamedTuple):
+    """Rows of groups one after another: ``y`` and ``weight`` (n,), ``start`` (G + 1,); ``part``: of how many parts in which
+    each row is, (n,)."""
+
+    y: FloatArray
+    weight: FloatArray
+    start: npt.NDArray[np.int64]
+    part: tuple[npt.NDArray[np.int16], int] | None = None
+
+
+class Classes(NamedTuple):
+    """How many classes have scores, and how many labels there are besides."""
+
+    known: int = 0
+    unseen: int = 0
+
+
+def of_models(
+    rows: Rows,
+    x: FloatArray,
+    models: tuple[FloatArray, FloatArray],
+    task: int,
+    classes: Classes,
+    wanted: Collection[str],
+) -> dict[str, FloatArray]:
+    """Return the ``wanted`` metrics of linear models for rows x (n, d): (G, C), or (G, parts, C).
+
+    ``models`` are weights (G, C, k, d) and intercepts (G, C, k); of parts (G, m, C, k, d) and (G, m, C, k), those of part p
+    at place p. Metrics are NaN where they are not defined, as in ``learners.metrics.finish``.
+    """
+    weights, intercept = (np.ascontiguousarray(each, np.float64) for each in models)
+    configs, outputs, d = weights.shape[-3:]
+    sets = 1 if rows.part is None else weights.shape[1]
+    shape = (task, configs, outputs, *classes)
+    x = np.ascontiguousarray(x, np.float64)
+    return _metrics(rows, (d, sets), shape, wanted, (address(x), None, address(weights), address(intercept)))
+
+
+def of_scores(
+    rows: Rows, scores: FloatArray, task: int, classes: Classes, wanted: Collection[str]
+) -> dict[str, FloatArray]:
+    """Return the ``wanted`` metrics of values or probabilities (n, C, k), as ``of_models`` does."""
+    scores = np.ascontiguousarray(scores, np.float64)
+    shape = (task, *scores.shape[1:], *classes)
+    return _metrics(rows, (0, 1), shape, wanted, (None, address(scores), None, None))
+
+
+def _metrics(
+    rows: Rows,
+    sizes: tuple[int, int],
+    shape: tuple[int, ...],
+    wanted: Collection[str],
+    pointers: tuple[int | None, ...],
+) -> dict[str, FloatArray]:
+    groups, (d, sets) = rows.start.size - 1, sizes
+    part, parts = (None, 1) if rows.part is None else (np.ascontiguousarray(rows.part[0], np.int16), rows.part[1])
+    numbers = np.array([d, groups, parts, sets, *shape], np.int64)
+    chosen = np.array([name in wanted for name in NAMES], np.uint8)
+    out = np.empty((len(NAMES), groups, parts, shape[1]))
+    y, weight = (np.ascontiguousarray(each, np.float64) for each in (rows.y, rows.weight))
+    start = np.ascontiguousarray(rows.start, np.int64)
+    x, scores, weights, intercept = pointers
+    function("row_metrics", *[_POINTER] * 11)(
+        *(address(numbers), x, address(y), address(weight), scores, address(start)),
+        *(None if part is None else address(part), weights, intercept, address(chosen), address(out)),
+    )
+    found = out[:, :, 0] if rows.part is None else out
+    return {name: found[number] for number, name in enumerate(NAMES) if name in wanted}

@@ -1,0 +1,378 @@
+// Every metric of every config of a group, from its models or from scores, eight configs at a time, one per lane.
+//
+// Sums over rows are of runs of 128 rows, each added up in order. Areas of small groups count pairs; those of others sort.
+#include "elementary.hpp"
+#include "entry.hpp"
+#include "matrices.hpp"
+#include <vector>
+
+namespace grouplearn::metrics {
+namespace {
+
+constexpr double TINY = 2.220446049250313e-16;
+constexpr int64_t METRIC_RUN = 128;
+/// Rows up to which an area counts pairs.
+constexpr int64_t PAIRS = 256;
+
+enum Task { VALUES, LOG_VALUES, BINARY, CLASSES };
+enum Metric { RMSE, MAE, R2, MAPE, LOG_LOSS, AUC, ACCURACY, F1, PRECISION, RECALL, BALANCED_ACCURACY, PR_AUC, BRIER, METRICS };
+
+struct Rows {
+    const double *x, *y, *weight, *scores;
+    int64_t d;
+};
+
+struct Shape {
+    int64_t task, configs, outputs, classes, unseen;
+};
+
+/// Σ over rows of a run added to the whole at its end.
+struct Sum {
+    D part = zero<D>(), whole = zero<D>();
+    void add(D weight, D value) { part = fma(weight, value, part); }
+    void end_run() { whole += part, part = zero<D>(); }
+};
+
+struct Ranked {
+    uint64_t key;
+    uint32_t row;
+};
+
+/// Sorts by key, equal keys in the order they are in, a byte at a time.
+void sort_by_key(std::vector<Ranked> &ranked, std::vector<Ranked> &spare) {
+    spare.resize(ranked.size());
+    for (int shift = 0; shift < 64; shift += 8) {
+        size_t place[257] = {};
+        for (const Ranked &each : ranked) place[(each.key >> shift & 255) + 1]++;
+        bool one_digit = false;
+        for (int i = 1; i <= 256; i++) one_digit |= place[i] == ranked.size();
+        if (one_digit) continue;
+        for (int i = 0; i < 256; i++) place[i + 1] += place[i];
+        for (const Ranked &each : ranked) spare[place[each.key >> shift & 255]++] = each;
+        ranked.swap(spare);
+    }
+}
+
+class Measurer {
+  public:
+    Measurer(const Rows &rows, const Shape &shape, const uint8_t *wanted) : rows(rows), shape(shape), wanted(wanted) {}
+
+    /// Measures configs of the rows `numbers` by models (C, k, d) and (C, k), or by scores, into `found` (METRICS, C).
+    void measure(const std::vector<int64_t> &numbers, const double *weights, const double *intercept, double *found) {
+        n = (int64_t)numbers.size();
+        gather(numbers);
+        scores.resize(8 * n * shape.outputs);
+        for (int64_t first = 0; first < shape.configs; first += 8) {
+            int64_t here = shape.configs - first < 8 ? shape.configs - first : 8;
+            if (rows.scores) copy_scores(numbers, first, here);
+            else score(numbers, weights + first * shape.outputs * rows.d, intercept + first * shape.outputs, here);
+            for (D &each : result) each = all((double)NAN);
+            if (total > 0) shape.task < BINARY ? of_values() : of_classes();
+            double lanes[8];
+            for (int metric = 0; metric < METRICS; metric++) {
+                store(lanes, result[metric]);
+                for (int64_t i = 0; i < here; i++) found[metric * shape.configs + first + i] = lanes[i] == lanes[i] ? lanes[i] : NAN;
+            }
+        }
+    }
+
+  private:
+    Rows rows;
+    Shape shape;
+    const uint8_t *wanted;
+    int64_t n = 0, weighted = 0;
+    double total = 0;
+    bool equal_weights = true;
+    std::vector<double> label, weight, scores, turned;
+    std::vector<Ranked> ranked, spare;
+    D result[METRICS];
+
+    D at(int64_t output, int64_t row) { return load(&scores[8 * (output * n + row)]); }
+
+    void gather(const std::vector<int64_t> &numbers) {
+        label.resize(n), weight.resize(n);
+        total = 0, weighted = 0, equal_weights = true;
+        double first = 0;
+        for (int64_t i = 0; i < n; i++) {
+            label[i] = rows.y[numbers[i]], weight[i] = rows.weight[numbers[i]];
+            total += weight[i];
+            if (!(weight[i] > 0)) continue;
+            if (!weighted++) first = weight[i];
+            equal_weights &= weight[i] == first;
+        }
+    }
+
+    void copy_scores(const std::vector<int64_t> &numbers, int64_t first, int64_t here) {
+        int64_t outputs = shape.outputs;
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t k = 0; k < outputs; k++)
+                for (int64_t c = 0; c < 8; c++)
+                    scores[8 * (k * n + i) + c] =
+                        c < here ? rows.scores[(numbers[i] * shape.configs + first + c) * outputs + k] : 0;
+    }
+
+    /// Scores of the models of eight configs, eight rows at a time.
+    void score(const std::vector<int64_t> &numbers, const double *weights, const double *intercept, int64_t here) {
+        int64_t d = rows.d, outputs = shape.outputs;
+        turned.resize(8 * (d + 1));
+        for (int64_t k = 0; k < outputs; k++) {
+            for (int64_t c = 0; c < 8; c++) {
+                for (int64_t j = 0; j < d; j++) turned[8 * j + c] = c < here ? weights[(c * outputs + k) * d + j] : 0;
+                turned[8 * d + c] = c < here ? intercept[c * outputs + k] : 0;
+            }
+            D offset = load(&turned[8 * d]);
+            double *to = &scores[8 * k * n];
+            for (int64_t i = 0; i < n; i += 8) {
+                const double *row[8];
+                D part[8];
+                for (int r = 0; r < 8; r++) row[r] = rows.x + numbers[i + r < n ? i + r : n - 1] * d, part[r] = zero<D>();
+                for (int64_t j = 0; j < d; j++) {
+                    D w = load(&turned[8 * j]);
+                    for (int r = 0; r < 8; r++) part[r] = fma(all(row[r][j]), w, part[r]);
+                }
+                for (int r = 0; r < 8 && i + r < n; r++) store(to + 8 * (i + r), part[r] + offset);
+            }
+        }
+        link();
+    }
+
+    void link() {
+        if (shape.task == VALUES) return;
+        for (int64_t i = 0; i < n; i++) {
+            if (shape.task == CLASSES) {
+                D most = at(0, i), sum_of = zero<D>();
+                for (int64_t k = 1; k < shape.outputs; k++) most = larger(at(k, i), most);
+                for (int64_t k = 0; k < shape.outputs; k++) {
+                    D e = exponential(at(k, i) - most);
+                    sum_of += e;
+                    store(&scores[8 * (k * n + i)], e);
+                }
+                for (int64_t k = 0; k < shape.outputs; k++) store(&scores[8 * (k * n + i)], at(k, i) / sum_of);
+            } else if (shape.task == BINARY) {
+                D s = at(0, i), e = exponential(minus(size(s))), share = all(1.0) / (all(1.0) + e);
+                store(&scores[8 * i], select(s < zero<D>(), e * share, share));
+            } else {
+                store(&scores[8 * i], exponential(at(0, i)));
+            }
+        }
+    }
+
+    void of_values() {
+        double mean = 0, spread = 0, low = INFINITY, high = -INFINITY;
+        for (int64_t i = 0; i < n; i++) mean = __builtin_fma(weight[i], label[i], mean);
+        mean /= total;
+        Sum square, absolute, relative;
+        for (int64_t i = 0; i < n; i++) {
+            if (weight[i] > 0) {
+                double y = label[i], size_of = __builtin_fabs(y) > TINY ? __builtin_fabs(y) : TINY;
+                spread = __builtin_fma(weight[i], (y - mean) * (y - mean), spread);
+                if (y < low) low = y;
+                if (y > high) high = y;
+                D error = at(0, i) - all(y), w = all(weight[i]);
+                square.add(w, error * error);
+                absolute.add(w, size(error));
+                if (wanted[MAPE]) relative.add(w, size(error) / all(size_of));
+            }
+            if (i % METRIC_RUN == METRIC_RUN - 1) square.end_run(), absolute.end_run(), relative.end_run();
+        }
+        square.end_run(), absolute.end_run(), relative.end_run();
+        D weights = all(total);
+        result[RMSE] = root(square.whole / weights);
+        result[MAE] = absolute.whole / weights;
+        result[MAPE] = relative.whole / weights;
+        if (weighted < 2) return;
+        // Of a label that is constant but for rounding 1 if it is predicted exactly.
+        double largest = __builtin_fabs(low) > __builtin_fabs(high) ? __builtin_fabs(low) : __builtin_fabs(high);
+        if (spread > 0 && high - low > 4 * TINY * largest) result[R2] = all(1.0) - square.whole / all(spread);
+        else result[R2] = select(result[MAE] <= all(1e-13 * largest), all(1.0), zero<D>());
+    }
+
+    void of_classes() {
+        int64_t every = shape.classes + shape.unseen, outputs = shape.outputs;
+        bool binary = shape.task == BINARY;
+        std::vector<Sum> said(every), hit(every);
+        std::vector<double> actual(every);
+        Sum loss, brier;
+        DMask broken = !(zero<D>() <= zero<D>());
+        for (int64_t i = 0; i < n; i++) {
+            int64_t own_class = (int64_t)label[i];
+            bool known = own_class < shape.classes;
+            D w = all(weight[i]), one = all(1.0), own = zero<D>(), squares = zero<D>();
+            if (weight[i] > 0) {
+                actual[own_class] += weight[i];
+                if (binary) {
+                    D p = at(0, i);
+                    own = own_class == 1 ? p : one - p;
+                    D error = own_class == 1 ? p - one : p;
+                    squares = error * error;
+                    D taken = select(all(0.5) < p, one, zero<D>());
+                    said[1].add(w, taken), said[0].add(w, one - taken);
+                    if (own_class == 1) hit[1].add(w, taken);
+                    if (own_class == 0) hit[0].add(w, one - taken);
+                    broken = broken | !(p <= p);
+                } else {
+                    D most = at(0, i), which = zero<D>();
+                    for (int64_t k = 0; k < outputs; k++) {
+                        D p = at(k, i);
+                        DMask more = most < p;
+                        most = select(more, p, most);
+                        which = select(more, all((double)k), which);
+                        squares = fma(p, p, squares);
+                        broken = broken | !(p <= p);
+                    }
+                    if (known) own = at(own_class, i);
+                    squares = (one - own) * (one - own) + squares - own * own;
+                    for (int64_t k = 0; k < outputs; k++) {
+                        D place = all((double)k), taken = select((which <= place) & (place <= which), one, zero<D>());
+                        said[k].add(w, taken);
+                        if (k == own_class) hit[k].add(w, taken);
+                    }
+                }
+                if (!known) own = zero<D>();
+                if (wanted[LOG_LOSS]) loss.add(w, minus(logarithm(larger(smaller(own, all(1 - TINY)), all(TINY)))));
+                brier.add(w, squares);
+            }
+            if (i % METRIC_RUN == METRIC_RUN - 1 || i == n - 1) {
+                loss.end_run(), brier.end_run();
+                for (Sum &each : said) each.end_run();
+                for (Sum &each : hit) each.end_run();
+            }
+        }
+        D weights = all(total), nothing = all((double)NAN), right = zero<D>();
+        for (const Sum &each : hit) right += each.whole;
+        result[LOG_LOSS] = select(broken, nothing, loss.whole / weights);
+        result[BRIER] = brier.whole / weights;
+        result[ACCURACY] = right / weights;
+        share_of(F1, said, hit, actual), share_of(PRECISION, said, hit, actual), share_of(RECALL, said, hit, actual);
+        share_of(BALANCED_ACCURACY, said, hit, actual);
+        if (wanted[AUC]) result[AUC] = select(broken, nothing, areas(actual, false));
+        if (wanted[PR_AUC]) result[PR_AUC] = select(broken, nothing, areas(actual, true));
+    }
+
+    /// hit / counted, 0 where nothing is counted, of the positive class, or its mean over the classes that occur.
+    void share_of(Metric metric, const std::vector<Sum> &said, const std::vector<Sum> &hit, const std::vector<double> &actual) {
+        D shares = zero<D>(), occurring = zero<D>(), none = zero<D>();
+        for (size_t each = 0; each < hit.size(); each++) {
+            D is = all(actual[each]), either = is + said[each].whole;
+            D counted = metric == F1 ? all(0.5) * either : metric == PRECISION ? said[each].whole : is;
+            D occurs = metric == BALANCED_ACCURACY ? is : either;
+            D share = select(none < counted, hit[each].whole / counted, none);
+            if (shape.task == BINARY && metric != BALANCED_ACCURACY) {
+                if (each == 1) result[metric] = share;
+                continue;
+            }
+            shares += share;
+            occurring += select(none < occurs, all(1.0), none);
+        }
+        if (shape.task != BINARY || metric == BALANCED_ACCURACY) result[metric] = shares / occurring;
+    }
+
+    /// The area of the positive class, or its mean over the classes that have one.
+    D areas(const std::vector<double> &actual, bool precision) {
+        if (shape.task == BINARY) return area_of(0, 1, precision);
+        D sum_of = zero<D>(), defined = zero<D>();
+        for (int64_t k = 0; k < (int64_t)actual.size(); k++) {
+            double share = actual[k] / total;
+            D found = all(precision ? share : 0.5);
+            if (!(share > 0) || (!precision && !(share < 1))) continue;
+            if (k < shape.classes) found = area_of(k, k, precision);
+            D is = select(found <= found, all(1.0), zero<D>());
+            sum_of += select(found <= found, found, zero<D>());
+            defined += is;
+        }
+        return select(zero<D>() < defined, sum_of / defined, all((double)NAN));
+    }
+
+    D area_of(int64_t output, int64_t positive, bool precision) {
+        if (!precision && weighted <= PAIRS) return pairs(output, (double)positive);
+        double found[8];
+        for (int lane = 0; lane < 8; lane++) found[lane] = sorted_area(output, lane, (double)positive, precision);
+        return load(found);
+    }
+
+    double counted(int64_t i) const { return equal_weights ? (weight[i] > 0 ? 1.0 : 0.0) : weight[i]; }
+
+    /// Σ over pairs of w⁺w⁻·([s⁺ > s⁻] + ½[s⁺ = s⁻]) / (Σw⁺·Σw⁻); NaN where one side has no weight.
+    D pairs(int64_t output, double positive) {
+        D won = zero<D>();
+        double up = 0, down = 0;
+        for (int64_t i = 0; i < n; i++) (label[i] == positive ? up : down) += counted(i);
+        for (int64_t i = 0; i < n; i++) {
+            if (label[i] != positive || !(weight[i] > 0)) continue;
+            D mine = at(output, i), less = zero<D>(), no_more = zero<D>();
+            for (int64_t j = 0; j < n; j++) {
+                if (label[j] == positive) continue;
+                D other = at(output, j), w = all(counted(j));
+                less += select(other < mine, w, zero<D>());
+                no_more += select(other <= mine, w, zero<D>());
+            }
+            won = fma(all(0.5 * counted(i)), less + no_more, won);
+        }
+        return up > 0 && down > 0 ? won / all(up * down) : all((double)NAN);
+    }
+
+    /// The same of one lane by ranks, or the average precision Σ (Rₙ − Rₙ₋₁)·Pₙ, highest scores first.
+    double sorted_area(int64_t output, int lane, double positive, bool precision) {
+        ranked.clear();
+        for (int64_t i = 0; i < n; i++) {
+            double s = scores[8 * (output * n + i) + lane] + 0.0; // of two zeros one
+            if (!(weight[i] > 0)) continue;
+            uint64_t bits;
+            memcpy(&bits, &s, sizeof bits);
+            ranked.push_back({precision ? ~bits : bits, (uint32_t)i});
+        }
+        sort_by_key(ranked, spare);
+        double above = 0, below = 0, area = 0;
+        for (size_t first = 0; first < ranked.size();) {
+            double up = 0, down = 0;
+            size_t next = first;
+            for (; next < ranked.size() && ranked[next].key == ranked[first].key; next++) {
+                int64_t row = ranked[next].row;
+                (label[row] == positive ? up : down) += counted(row);
+            }
+            above += up;
+            if (precision) {
+                below += down;
+                area += up * (above / (above + below));
+            } else {
+                area += up * (below + 0.5 * down);
+                below += down;
+            }
+            first = next;
+        }
+        if (precision) return above > 0 ? area / above : NAN;
+        return above > 0 && below > 0 ? area / (above * below) : NAN;
+    }
+};
+
+} // namespace
+
+
+/// Metrics (METRICS, groups, parts, C) of groups of rows, `start` (groups + 1), where `part` (n) may say which of `parts` a row is
+/// in: of models (groups, models, C, k, d) and (groups, models, C, k), of which those of a part come at its place, or, where there
+/// are none, of scores (n, C, k). `sizes`: d, groups, parts, models, task, C, k, classes, unseen.
+GROUPLEARN_ENTRY void row_metrics(const int64_t *sizes, const double *x, const double *y, const double *weight,
+                                  const double *scores, const int64_t *start, const int16_t *part, const double *weights,
+                                  const double *intercept, const uint8_t *wanted, double *out) {
+    Arithmetic arithmetic;
+    int64_t d = sizes[0], groups = sizes[1], parts = sizes[2], models = sizes[3];
+    Shape shape{sizes[4], sizes[5], sizes[6], sizes[7], sizes[8]};
+    Measurer measurer({x, y, weight, scores, d}, shape, wanted);
+    std::vector<std::vector<int64_t>> numbers(parts);
+    std::vector<double> found(METRICS * shape.configs);
+    for (int64_t g = 0; g < groups; g++) {
+        for (auto &each : numbers) each.clear();
+        for (int64_t i = start[g]; i < start[g + 1]; i++) numbers[part ? part[i] : 0].push_back(i);
+        for (int64_t p = 0; p < parts; p++) {
+            int64_t place = (g * models + p) * shape.configs * shape.outputs;
+            measurer.measure(numbers[p], scores ? nullptr : weights + place * d, scores ? nullptr : intercept + place,
+                             found.data());
+            for (int metric = 0; metric < METRICS; metric++)
+                if (wanted[metric])
+                    memcpy(out + ((metric * groups + g) * parts + p) * shape.configs, &found[metric * shape.configs],
+                           shape.configs * sizeof(double));
+        }
+    }
+}
+
+} // namespace grouplearn::metrics

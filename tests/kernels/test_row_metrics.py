@@ -1,0 +1,102 @@
+"""Metrics of groups against those of ``learners.metrics``, the same bits in every build and for any config beside."""
+
+import numpy as np
+import pytest
+from builds import in_every_build
+
+from grouplearn.kernels import metrics as kernel
+from grouplearn.learners import linear_model, metrics
+from grouplearn.learners.base import Task
+
+KINDS = {Task.REGRESSION: kernel.VALUES, Task.BINARY: kernel.BINARY, Task.MULTICLASS: kernel.CLASSES}
+
+
+def rows(task: Task, sizes: list[int], n_unseen: int, weights: str, d: int = 3) -> tuple[np.ndarray, kernel.Rows]:
+    random = np.random.default_rng(len(sizes))
+    n = sum(sizes)
+    known = {Task.REGRESSION: 0, Task.BINARY: 2, Task.MULTICLASS: 3}[task]
+    y = random.integers(0, known + n_unseen, n).astype(float) if known else random.normal(size=n) + 3
+    weight = random.uniform(0.5, 2, n) if weights == "any" else np.ones(n)
+    if weights == "some are 0":
+        weight[1::3] = 0.0
+    x = random.integers(-2, 3, (n, d)).astype(float)  # whole numbers, so that scores are tied
+    return x, kernel.Rows(y, weight, np.cumsum([0, *sizes]))
+
+
+def models(task: Task, groups: int, configs: int, d: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    """Of eighths, so that what is tied is tied in whatever order products are added."""
+    random = np.random.default_rng(configs)
+    outputs = 3 if task is Task.MULTICLASS else 1
+    weights, intercept = (random.normal(size=(groups, configs, outputs, *more)) for more in ((d,), ()))
+    return np.round(8 * weights) / 8, np.round(8 * intercept) / 8
+
+
+@pytest.mark.parametrize("weights", ["any", "one", "some are 0"])
+@pytest.mark.parametrize("n_unseen", [0, 2])
+@pytest.mark.parametrize("task", list(Task))
+@pytest.mark.parametrize("sizes", [[9, 1, 0, 40], [300, 257, 2]], ids=str)
+def test_metrics_are_those_of_each_group(task: Task, n_unseen: int, weights: str, sizes: list[int]) -> None:
+    x, given = rows(task, sizes, n_unseen, weights)
+    classes = kernel.Classes({Task.BINARY: 2, Task.MULTICLASS: 3}.get(task, 0), n_unseen)
+    weight, intercept = models(task, len(sizes), 11)
+    wanted = metrics.every_metric(task)
+    found = in_every_build(lambda: kernel.of_models(given, x, (weight, intercept), KINDS[task], classes, wanted))
+    assert set(found) == set(wanted)
+    alone = kernel.of_models(given, x, (weight[:, [9]], intercept[:, [9]]), KINDS[task], classes, wanted)
+    for name, values in alone.items():
+        assert values[:, 0].tobytes() == found[name][:, 9].tobytes()
+    for group, size in enumerate(sizes):
+        own = np.arange(given.start[group], given.start[group + 1])
+        own = own[given.weight[own] > 0]
+        if not size:
+            assert all(np.isnan(values[group]).all() for values in found.values())
+            continue
+        predictor = linear_model.linear_predictor(x[own], weight[group], intercept[group])
+        scores = linear_model.inverse_link(task, predictor)
+        sums = metrics.measure(task, classes.known, scores, given.y[own], given.weight[own], n_unseen)
+        here = kernel.Rows(given.y[own], given.weight[own], np.array([0, own.size]))
+        by_scores = kernel.of_scores(here, scores, KINDS[task], classes, wanted)
+        for name, values in metrics.finish(sums).items():
+            np.testing.assert_allclose(by_scores[name][0], values, rtol=1e-11, atol=1e-12, err_msg=f"{name} {group}")
+            # Which of several equal probabilities differ by rounding decides areas in the third digit.
+            exact = 1e-11 if task is not Task.MULTICLASS or "auc" not in name else 1e-2
+            np.testing.assert_allclose(found[name][group], values, rtol=exact, atol=1e-12, err_msg=f"{name} {group}")
+
+
+def test_parts_have_models_of_their_own() -> None:
+    x, given = rows(Task.BINARY, [30, 50], 0, "any")
+    part = (np.arange(80) % 3).astype(np.int16)
+    weight, intercept = models(Task.BINARY, 2 * 4, 2)
+    stacked = weight.reshape(2, 4, 2, 1, 3), intercept.reshape(2, 4, 2, 1)
+    wanted = ("log_loss", "auc")
+    classes = kernel.Classes(2)
+    found = kernel.of_models(given._replace(part=(part, 3)), x, stacked, kernel.BINARY, classes, wanted)
+    for fold in range(3):
+        chosen = part == fold
+        sizes = [int(chosen[:30].sum()), int(chosen[30:].sum())]
+        own = kernel.Rows(given.y[chosen], given.weight[chosen], np.cumsum([0, *sizes]))
+        alone = kernel.of_models(
+            own, x[chosen], (stacked[0][:, fold], stacked[1][:, fold]), kernel.BINARY, classes, wanted
+        )
+        for name, values in alone.items():
+            assert values.tobytes() == found[name][:, fold].tobytes()
+
+
+def test_exponentials_of_linear_scores_are_measured_as_values() -> None:
+    x, given = rows(Task.REGRESSION, [20], 0, "one")
+    weight, intercept = models(Task.REGRESSION, 1, 2)
+    found = kernel.of_models(given, x, (weight, intercept), kernel.LOG_VALUES, kernel.Classes(), ("rmse",))["rmse"]
+    scores = np.exp(linear_model.linear_predictor(x, weight[0], intercept[0]))
+    np.testing.assert_allclose(found[0], np.sqrt(((scores[:, :, 0] - given.y[:, None]) ** 2).mean(axis=0)), rtol=1e-13)
+
+
+@pytest.mark.parametrize("n", [40, 400])
+def test_scores_that_are_no_numbers_have_no_metrics_and_cost_the_others_nothing(n: int) -> None:
+    _, given = rows(Task.MULTICLASS, [n], 0, "one")
+    scores = np.random.default_rng(0).dirichlet(np.ones(3), size=(n, 2))
+    clean = kernel.of_scores(given, scores, kernel.CLASSES, kernel.Classes(3), ("auc", "log_loss", "pr_auc", "brier"))
+    scores[5, 0, 1] = np.nan
+    found = kernel.of_scores(given, scores, kernel.CLASSES, kernel.Classes(3), ("auc", "log_loss", "pr_auc", "brier"))
+    for name, values in found.items():
+        assert np.isnan(values[0, 0]), name
+        assert values[0, 1] == clean[name][0, 1], name
