@@ -123,10 +123,10 @@ double solve_factor(const double *factor, int64_t d, double l2, double tolerance
 
 class Solver {
   public:
-    Solver(int64_t d, const Configs &configs, const double *factor)
+    Solver(int64_t count, int64_t d, const Configs &configs, const double *factor)
         : d(d), width(in_lanes(d)), configs(configs), factor(factor), systems(d, width), net(d, width),
-          at_a_time(chunk(d, width)), room(at_a_time * Scaled::size(d, width)), zeroed(Moments::size(d, 1) * at_a_time),
-          solutions(at_a_time * configs.count * width), ridge(width), penalty(width), residual(width), v(width) {}
+          at_a_time(chunk(count, d, width)), room(at_a_time * Scaled::size(d, width), false),
+          zeroed(Moments::size(d, 1) * at_a_time, false), solutions(at_a_time * configs.count * width, false), ridge(width), penalty(width), residual(width), v(width) {}
 
     int64_t chunk_size() const { return at_a_time; }
 
@@ -161,9 +161,10 @@ class Solver {
     /// Of each waiting system the set of rows, and the config, or -1 for all of those without penalties.
     std::vector<int64_t> whose, which;
 
-    static int64_t chunk(int64_t d, int64_t width) {
+    static int64_t chunk(int64_t count, int64_t d, int64_t width) {
         int64_t fits = 40000 / (Scaled::size(d, width) + 1);
-        return fits < 1 ? 1 : fits > 64 ? 64 : fits;
+        fits = fits < 1 ? 1 : fits > 64 ? 64 : fits;
+        return count < fits ? count : fits;
     }
 
     /// Where there are rows and no sum overflows.
@@ -361,7 +362,7 @@ GROUPLEARN_ENTRY void least_squares(int64_t count, int64_t d, double *const *mom
     Arithmetic arithmetic;
     Moments all{moments[0], moments[1], moments[2], moments[3], moments[4], moments[5], moments[6]};
     Configs configs{n_configs, l1, l2, tolerance, with_intercept, rounds};
-    Solver solver(d, configs, factor);
+    Solver solver(count, d, configs, factor);
     int64_t at_a_time = solver.chunk_size();
     for (int64_t first = 0; first < count; first += at_a_time) {
         Moments some[64];

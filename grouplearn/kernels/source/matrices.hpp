@@ -5,14 +5,14 @@
 
 namespace grouplearn {
 
-/// Zeros, aligned for lanes, freed at the end of the scope.
+/// Zeros (or, where each is written before it is read, whatever there is), aligned for lanes, freed at the end of the scope.
 class Numbers {
   public:
-    explicit Numbers(int64_t count) {
+    explicit Numbers(int64_t count, bool zeros = true) {
         size_t bytes = ((size_t)(count > 0 ? count : 1) * sizeof(double) + 63) / 64 * 64;
         start = (double *)aligned_alloc(64, bytes);
         if (!start) abort();
-        memset(start, 0, bytes);
+        if (zeros) memset(start, 0, bytes);
     }
     ~Numbers() { free(start); }
     Numbers(const Numbers &) = delete;
@@ -51,18 +51,41 @@ inline void turn(double *a, double *b, double cosine, double sine, int64_t lengt
     }
 }
 
-/// One-sided Jacobi (Hestenes 1958; Demmel & Veselić 1992): turns the `count` columns (of `length` in lanes) until they are
-/// orthogonal, and those of `basis` (`basis_length` in lanes) with them. A column's length is then a singular value, and the
-/// column of the basis, where it was the identity, the direction of it; of a symmetric matrix an eigenvalue's size and vector.
+inline void exchange(double *a, double *b, int64_t length) {
+    if (a == b) return;
+    for (int64_t i = 0; i < length; i += 8) {
+        D x = load(a + i);
+        store(a + i, load(b + i));
+        store(b + i, x);
+    }
+}
+
+/// The square of a column's length after it has changed by so much; added up anew where most digits are gone.
+inline double shortened(double square, double change, const double *column, int64_t length) {
+    double now = square + change;
+    return now > 0.1 * square ? now : dot(column, column, length);
+}
+
+/// One-sided Jacobi (Hestenes 1958; de Rijk 1989): turns the `count` columns (of `length` in lanes) until they are orthogonal,
+/// the longest first, and those of `basis` (`basis_length` in lanes) with them. A column's length is then a singular value, and
+/// the column of the basis, where it was the identity, the direction of it; of a symmetric matrix an eigenvalue's size and vector.
 inline void orthogonalise(double *columns, int64_t length, double *basis, int64_t basis_length, int64_t count) {
-    constexpr double negligible = 1e-15;
+    const double negligible = 4.4e-16 * __builtin_sqrt((double)length);
+    Numbers squares(count);
     for (int sweep = 0; sweep < 40; sweep++) {
         bool turned = false;
+        for (int64_t p = 0; p < count; p++) squares[p] = dot(columns + p * length, columns + p * length, length);
         for (int64_t p = 0; p < count - 1; p++) {
-            double *one = columns + p * length;
+            double *one = columns + p * length, *own = basis + p * basis_length;
+            int64_t longest = p;
+            for (int64_t q = p + 1; q < count; q++)
+                if (squares[q] > squares[longest]) longest = q;
+            exchange(one, columns + longest * length, length);
+            exchange(own, basis + longest * basis_length, basis_length);
+            double first = squares[longest];
+            squares[longest] = squares[p];
             for (int64_t q = p + 1; q < count; q++) {
-                double *other = columns + q * length;
-                double product = dot(one, other, length), first = dot(one, one, length), second = dot(other, other, length);
+                double *other = columns + q * length, second = squares[q], product = dot(one, other, length);
                 if (!(__builtin_fabs(product) > negligible * __builtin_sqrt(first) * __builtin_sqrt(second))) continue;
                 double ratio = (second - first) / (2 * product);
                 double tangent = 1 / (__builtin_fabs(ratio) + __builtin_sqrt(__builtin_fma(ratio, ratio, 1)));
@@ -70,9 +93,12 @@ inline void orthogonalise(double *columns, int64_t length, double *basis, int64_
                 if (tangent == 0) continue;
                 double cosine = 1 / __builtin_sqrt(__builtin_fma(tangent, tangent, 1));
                 turn(one, other, cosine, cosine * tangent, length);
-                turn(basis + p * basis_length, basis + q * basis_length, cosine, cosine * tangent, basis_length);
+                turn(own, basis + q * basis_length, cosine, cosine * tangent, basis_length);
+                first = shortened(first, -tangent * product, one, length);
+                squares[q] = shortened(second, tangent * product, other, length);
                 turned = true;
             }
+            squares[p] = first;
         }
         if (!turned) return;
     }
