@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import grouplearn
+import functools
+import importlib.metadata
 
 
+@functools.cache
 def described() -> str:
     """Return the package and its version: the place for whatever else decides what a model's numbers are."""
-    return f"grouplearn {grouplearn.__version__}"
+    return f"grouplearn {importlib.metadata.version('grouplearn')}"

@@ -16,6 +16,7 @@ import duckdb
 from grouplearn.catalog.fragments import Fragment, Node, serialized, statement_of
 from grouplearn.errors import NotTrusted
 from grouplearn.parser.tokens import lex
+from grouplearn.plan.pristine import functions
 from grouplearn.sqltext import folded
 
 #: Functions of DuckDB that read or change more than their arguments: what a session runs, settings, sequences, the generator
@@ -314,10 +315,9 @@ class _Own:
 @lru_cache
 def _own_functions() -> _Own:
     """Return the names of the functions that DuckDB has where nothing was added to it."""
-    with duckdb.connect(config={"threads": 1}) as con:
-        rows = con.execute("SELECT function_name, function_type FROM duckdb_functions()").fetchall()
-    of_rows = {folded(name) for name, kind in rows if kind in ("table", "table_macro", "pragma")}
-    return _Own(frozenset(folded(name) for name, kind in rows if kind in _OF_VALUES), frozenset(of_rows))
+    every = functions()
+    of_rows = {name for name, found in every.items() if found.kinds & {"table", "table_macro", "pragma"}}
+    return _Own(frozenset(name for name, found in every.items() if found.kinds & _OF_VALUES), frozenset(of_rows))
 
 
-_OF_VALUES = ("scalar", "aggregate", "window", "macro")
+_OF_VALUES = {"scalar", "aggregate", "window", "macro"}

@@ -21,6 +21,7 @@ import duckdb
 
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.errors import NotTrusted
+from grouplearn.plan.pristine import keywords
 
 #: A part of the tree that DuckDB makes of a SELECT, as JSON.
 Node = dict[str, Any]
@@ -244,9 +245,7 @@ def _is_name(text: str) -> bool:
 @lru_cache
 def _keywords() -> frozenset[str]:
     """Return the words that are no names of columns, and those that may be more than names."""
-    query = "SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category <> 'unreserved'"
-    with duckdb.connect(config={"threads": 1}) as con:
-        return frozenset(word for (word,) in con.execute(query).fetchall())
+    return frozenset(word for word, category in keywords().items() if category != "unreserved")
 
 
 def _check_types(con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import duckdb
 
 from grouplearn.errors import NotTrusted
+from grouplearn.plan.pristine import pristine
 from grouplearn.sqltext import folded, identifier
 
 SCHEMA = "grouplearn"
@@ -108,7 +109,8 @@ class _Ours:
 @lru_cache
 def _ours(version: int) -> _Ours:
     """Return what this process's own DuckDB says of tables that it makes itself."""
-    with duckdb.connect(config={"threads": 1}) as con:
+    with pristine() as con:
+        con.execute("BEGIN TRANSACTION")  # and never ended: each version is made anew
         for script in scripts()[:version]:
             con.execute(script)
         ((_, tables),) = tables_in(con).items()

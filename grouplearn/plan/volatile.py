@@ -6,13 +6,12 @@ import functools
 import re
 from collections.abc import Iterable
 
-import duckdb
-
 from grouplearn import sqltext
 from grouplearn.errors import Span
 from grouplearn.parser.statements import Sql
 from grouplearn.plan.expressions import calls, samples_anew
 from grouplearn.plan.judge import Judge
+from grouplearn.plan.pristine import functions, keywords
 
 _WORD = re.compile(r"\w+")
 _CALL = re.compile(r'\b(\w+)"?\s*\(')
@@ -90,9 +89,5 @@ class Volatility:
 @functools.cache
 def _functions_of_duckdb() -> dict[str, bool]:
     """Return whether each of DuckDB's own functions is volatile; a keyword that stands before a bracket is not."""
-    with duckdb.connect(config={"threads": 1}) as con:
-        found = con.execute(
-            "SELECT lower(function_name), bool_or(stability = 'VOLATILE') FROM duckdb_functions() GROUP BY ALL"
-        ).fetchall()
-        keywords = [row[0] for row in con.execute("SELECT lower(keyword_name) FROM duckdb_keywords()").fetchall()]
-    return {**dict.fromkeys(keywords, False), **{name: bool(volatile) for name, volatile in found}, _HARMLESS: False}
+    volatile = {name: found.is_volatile for name, found in functions().items()}
+    return {**dict.fromkeys(keywords(), False), **volatile, _HARMLESS: False}
