@@ -143,15 +143,17 @@ def best_sql(
     part = "valid" if validated else "train"
     places = sorted(enumerate(definition.metrics, start=1), key=lambda each: each[1] != definition.metric)
     metrics = [(f"{part}_{name}", f"t.{part}[{place}]") for place, name in places]
+    notes = _notes(definition, model, catalog, validated)
+    skipped = f"SELECT 1 FROM {table(catalog, 'groups')} WHERE model = '{model}'::UUID AND n_skipped > 0"
+    told = f"SELECT 1 FROM ({notes}) WHERE note IS NOT NULL"
+    skips, noted = first_row(con, f"SELECT EXISTS({skipped}), EXISTS({told})") or (False, False)
     columns = [
         *(column for column in trial_columns(definition) if column[0] != "model_level" or len(definition.sets) > 1),
-        *((name, f"g.{name}") for name in _row_counts(con, model, catalog)),
+        *((name, f"g.{name}") for name in (("n_rows", "n_skipped") if skips else ("n_rows",))),
         *metrics,
         ("status", "t.status"),
         ("error", "t.error"),
     ]
-    notes = _notes(definition, model, catalog, validated)
-    noted = first_row(con, f"SELECT 1 FROM ({notes}) WHERE note IS NOT NULL LIMIT 1") is not None
     columns += [("note", "m.note")] if noted else []
     return (
         f"SELECT {select_list(columns)} FROM {table(catalog, 'groups')} AS g"
@@ -162,13 +164,6 @@ def best_sql(
         f" WHERE g.model = '{model}'::UUID AND t.model = '{model}'::UUID{chosen}"
         " ORDER BY t.status = 'failed' ASC, g.level ASC, g.group_id ASC"
     )
-
-
-def _row_counts(con: duckdb.DuckDBPyConnection, model: str, catalog: str) -> tuple[str, ...]:
-    """Return which numbers of rows a summary has; the model table has all."""
-    skips = f"SELECT count(*) FROM {table(catalog, 'groups')} WHERE model = '{model}'::UUID AND n_skipped > 0"
-    row = first_row(con, skips)
-    return ("n_rows", "n_skipped") if row and row[0] else ("n_rows",)
 
 
 def _notes(definition: ModelDefinition, model: str, catalog: str, validated: bool) -> str:
