@@ -259,6 +259,10 @@ class ObjectiveLearner(Learner, Protocol):
         """Return the metric that goes with the loss of a config, None for that of the task."""
         ...
 
+    def only_undivided(self, config: Config) -> str | None:
+        """Return which hyperparameter of a config needs all rows of a group in one place, None where none does."""
+        ...
+
     def link(self, config: Config, task: Task) -> Link:
         """Return what a score of a config goes through to be a prediction."""
         ...

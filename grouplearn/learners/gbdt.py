@@ -92,6 +92,10 @@ class Gbdt:
         """Return whether leaves are linear models."""
         return str(config.get("linear_tree", False)).casefold() == "true"  # a stored config has texts
 
+    def only_undivided(self, config: Config) -> str | None:
+        """Return what of a config does not train on rows that are divided among workers."""
+        return _only_undivided(self.filled(config))
+
     def link(self, config: Config, task: Task) -> Link:
         """Return what a sum of leaves goes through."""
         return gbdt_objectives.link(config, task)
@@ -234,13 +238,23 @@ def _check(problem: Problem, config: Config, shard: Shard, gang: Gang | None) ->
     contradiction = conflict(config) or _misplaced(gbdt_objectives.name_for(problem, config), config)
     if contradiction:
         raise Diverged(contradiction)
-    if config["linear_tree"] and gang is not None:
-        raise Diverged(
-            "linear_tree does not train on rows that are divided: choose another operator than data_parallel"
-        )
+    undivided = None if gang is None else _only_undivided(config)
+    if undivided:
+        raise Diverged(f"{undivided} needs all rows of a group in one place: choose another operator")
     if draws_rows(config) and int(config["bagging_fraction"] * shard.n_rows) == 0:  # type: ignore[operator, arg-type]
         raise Diverged(f"bagging_fraction = {config['bagging_fraction']} of {shard.n_rows} rows leaves none")
     gbdt_objectives.check_labels(config, shard.y, shard.weight)
+
+
+def _only_undivided(config: Config) -> str | None:
+    """Return what LightGBM has not on rows that are divided among workers: it would do without, or end the process."""
+    if config["linear_tree"]:
+        return "linear_tree = true"
+    if config["interaction_constraints"] is not None:
+        return "interaction_constraints"
+    if config["monotone_constraints"] is not None and config["monotone_constraints_method"] != "basic":
+        return f"monotone_constraints_method = '{config['monotone_constraints_method']}'"
+    return None
 
 
 def _misplaced(objective: str, config: Config) -> str | None:

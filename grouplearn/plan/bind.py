@@ -103,6 +103,7 @@ class _Binder:
         chosen = Bound(self._judge, statement, self._learner, configs, search)
         chosen.check_label(target)
         chosen.check_features(items)
+        chosen.check_operator(options.operator)
         holdout = holdout_given or self._default_holdout(2 if search else len(configs), options)
         self._check_weight(options)
         refuse_windows(self._judge, [item.extract for item in items])

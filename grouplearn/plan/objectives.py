@@ -18,6 +18,8 @@ from grouplearn.search.procedures import SearchPlan
 
 #: Features of which more is not also later in an order.
 _ORDERED = ("numeric", "array")
+#: Operators that divide the rows of groups in any case.
+_DIVIDING = ("data_parallel", "switching")
 
 
 def implied_task(learner: Learner, fixed: Config) -> Task | None:
@@ -66,6 +68,14 @@ class Bound:
                 if parameter.name == "monotone_constraints" and kinds[name] not in _ORDERED:
                     message = f'monotone_constraints names "{name}", whose categories have no order'
                     raise self._error(parameter.name, message, "Constrain features that are numbers.")
+
+    def check_operator(self, operator: str) -> None:
+        """Raise for an operator that divides the rows of every group among workers where a hyperparameter needs them whole."""
+        if operator not in _DIVIDING or not isinstance(self.learner, ObjectiveLearner):
+            return
+        for reason in filter(None, map(self.learner.only_undivided, self.configs)):
+            message = f"{reason} needs all rows of a group in one place, and operator '{operator}' divides them"
+            raise self._error("operator", message, "Leave the operator out, and groups train side by side.")
 
     def _names(self, parameter: str) -> Iterable[str]:
         for text in dict.fromkeys(config[parameter] for config in self.configs if config[parameter] is not None):

@@ -36,6 +36,13 @@ MODELS = {
         " num_iterations) IN (('rf', 0.5, 1, 1, 5, 1, 9), ('dart', 1, 0, 1, 5, 1, 12)))",
     ),
     "trees_multiclass": ("gbdt", "multiclass", f"x, {FEATURES}", "OVER GRID (num_iterations IN (12))"),
+    "roots_value": ("gbdt", "value", "x, z", "WITH (objective = 'fair', reg_sqrt = true, num_iterations = 6)"),
+    "rest_multiclass": (
+        "gbdt",
+        "multiclass",
+        "x, z",
+        "WITH (objective = 'multiclassova', sigmoid = 1.5, num_iterations = 6)",
+    ),
     "net_value": (
         "mlp",
         "value",

@@ -70,5 +70,7 @@ def test_the_parameter_is_that_of_the_config():
 def test_a_label_without_such_a_loss_has_no_mean():
     scores, y = np.full((2, 1, 1), 0.5), np.array([0.0, 1.0])
     for weight, defined in ((np.array([1.0, 1.0]), False), (np.array([0.0, 1.0]), True)):
-        sums = with_losses(measure(Task.REGRESSION, 0, scores, y, weight), (RowLoss("gamma_deviance"),), scores, y, weight)
+        sums = with_losses(
+            measure(Task.REGRESSION, 0, scores, y, weight), (RowLoss("gamma_deviance"),), scores, y, weight
+        )
         assert np.isfinite(finish(sums)["gamma_deviance"][0]) == defined

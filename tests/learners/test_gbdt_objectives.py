@@ -9,7 +9,7 @@ from scipy.special import expit
 
 from grouplearn.data.shard import Shard
 from grouplearn.learners import gbdt_objectives, gbdt_refused, metrics
-from grouplearn.learners.base import Diverged, Problem, State, Stop, Task
+from grouplearn.learners.base import Diverged, Gang, Problem, State, Stop, Task
 from grouplearn.learners.deviances import row_losses, with_losses
 from grouplearn.learners.gbdt import Gbdt
 from grouplearn.learners.gbdt_library import Booster
@@ -127,7 +127,9 @@ def walked(nodes, x):
         for _ in range(int(nodes.depth.max()) + 1):
             value = x[np.arange(len(x)), np.maximum(nodes.slot[at], 0)]
             inside = (nodes.low[at] <= value) & (value <= nodes.high[at])
-            following = np.where(np.isnan(value), nodes.missing[at], np.where(inside, nodes.inside[at], nodes.outside[at]))
+            following = np.where(
+                np.isnan(value), nodes.missing[at], np.where(inside, nodes.inside[at], nodes.outside[at])
+            )
             at = np.where(np.isnan(nodes.value[at]), following, at)
         total += nodes.value[at]
     return total
@@ -218,15 +220,17 @@ def test_a_random_forest():
         "objective": "binary", "boosting": "rf", "bagging_freq": 1, "bagging_fraction": 0.632, "num_leaves": 255,
         "feature_fraction_bynode": 1 / np.sqrt(5),
     }  # fmt: skip
-    assert np.array_equal(
-        forest.score(Task.BINARY, artifact, shard.x)[:, 0], by_hand(theirs, shard).predict(shard.x)
-    )
+    assert np.array_equal(forest.score(Task.BINARY, artifact, shard.x)[:, 0], by_hand(theirs, shard).predict(shard.x))
     assert "boosting" not in {each.name for each in forest.hyperparameters}
 
 
 def test_the_metric_of_an_objective_is_watched():
     train, held_out = rows(labels="counts"), rows(labels="counts", seed=5)
-    for objective, metric in (("poisson", "poisson_deviance"), ("quantile", "pinball"), ("tweedie", "tweedie_deviance")):
+    for objective, metric in (
+        ("poisson", "poisson_deviance"),
+        ("quantile", "pinball"),
+        ("tweedie", "tweedie_deviance"),
+    ):
         values = {"objective": objective, "alpha": 0.3, "tweedie_variance_power": 1.4}
         assert GBDT.default_metric(values) == metric
         artifact, boosted = trained(problem_of(), values, train, valid=held_out, stop=Stop(metric, 2))
@@ -273,7 +277,12 @@ def test_labels_that_an_objective_cannot_learn(objective, label, message):
 
 MISPLACED = [
     (Task.BINARY, 2, {"objective": "multiclass"}, "is for three classes or more, and the label has 2: say binary"),
-    (Task.MULTICLASS, 3, {"objective": "binary"}, "for two classes, and the label has 3: say multiclass or multiclassova"),
+    (
+        Task.MULTICLASS,
+        3,
+        {"objective": "binary"},
+        "for two classes, and the label has 3: say multiclass or multiclassova",
+    ),
     (Task.MULTICLASS, 3, {"is_unbalance": True}, "are not for objective = 'multiclass', which the label has"),
     (Task.REGRESSION, 0, {"neg_bagging_fraction": 0.5}, "are not for objective = 'regression', which the label has"),
     (Task.BINARY, 2, {"reg_sqrt": True}, "reg_sqrt is not for objective = 'binary', which the label has"),
@@ -332,6 +341,22 @@ def test_two_boosters_are_made_where_leaves_differ_in_kind(monkeypatch):
     assert len(keys) == 2
     GBDT.boost(problem, configs, GBDT.init(problem, configs), shard, None, Stop("rmse"))
     assert len(made) == 2  # of each kind the shorter one is a prefix
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"linear_tree": True},
+        {"interaction_constraints": '[["a"], ["b"]]'},
+        {"monotone_constraints": '{"a": 1}', "monotone_constraints_method": "advanced"},
+    ],
+    ids=str,
+)
+def test_what_lightgbm_has_not_on_divided_rows_is_refused_before_it_is_asked(values, tmp_path):
+    shard, configs = rows(), [{"num_iterations": ROUNDS, **values}]
+    problem, gang = problem_of(), Gang(0, 2, str(tmp_path), 1.0)
+    with pytest.raises(Diverged, match="needs all rows of a group in one place"):
+        GBDT.boost(problem, configs, GBDT.init(problem, configs), shard, None, Stop("rmse"), gang)
 
 
 def test_json_of_parameters_by_feature_reads_back():

@@ -44,7 +44,9 @@ TEXTS = {
     "linear leaves": (Task.REGRESSION, 0, text_of(Task.REGRESSION, linear_tree=True)),
     "counts": (Task.REGRESSION, 0, text_of(Task.REGRESSION, objective="fair", reg_sqrt=True)),
     "one against the rest": (
-        Task.MULTICLASS, 3, text_of(Task.MULTICLASS, 3, objective="multiclassova", sigmoid=0.125, boosting="dart")
+        Task.MULTICLASS,
+        3,
+        text_of(Task.MULTICLASS, 3, objective="multiclassova", sigmoid=0.125, boosting="dart"),
     ),
     "leaves alone": (Task.REGRESSION, 0, text_of(Task.REGRESSION, min_data_in_leaf=300)),
 }
