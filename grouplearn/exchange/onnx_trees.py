@@ -18,6 +18,8 @@ def tree_scores(graph: Graph, text: bytes, x: str, outputs: int) -> str:
 
     Where the model has fewer outputs than ``outputs`` they are the last ones, and the others are 0.
     """
+    if b"\nis_linear=1\n" in text:
+        raise CannotExchange("trees whose leaves are linear models have no ONNX form")
     forest = parse_forest(text)
     if forest.zero_is_missing.any():
         raise CannotExchange("trees to which zero is missing have no ONNX form")

@@ -231,7 +231,7 @@ def _objective_conflict(config: Config) -> str | None:
 
 def _tree_conflict(config: Config) -> str | None:
     if config["linear_tree"]:
-        for name, value in (("zero_as_missing", True), ("objective", "regression_l1"), ("boosting", "rf")):
+        for name, value in (("zero_as_missing", True), ("objective", "regression_l1")):
             if config[name] == value:
                 return f"linear_tree does not go with {name} = {str(value).lower() if value is True else repr(value)}"
     method = config["monotone_constraints_method"]

@@ -25,7 +25,8 @@ IntArray = npt.NDArray[np.int64]
 
 _HEADER = re.compile(
     rb"tree\nversion=v\d\nnum_class=(\d{1,9})\nnum_tree_per_iteration=(\d{1,9})\nlabel_index=0\nmax_feature_idx=(\d{1,9})\n"
-    rb"objective=([^\n]*)\n(?:average_output\n)?feature_names=([^\n]*)\nfeature_infos=([^\n]*)\ntree_sizes=([^\n]*)\n\n"
+    rb"objective=([^\n]*)\n(?:average_output\n)?feature_names=([^\n]*)\n"
+    rb"(?:monotone_constraints=([^\n]*)\n)?feature_infos=([^\n]*)\ntree_sizes=([^\n]*)\n\n"
 )
 #: The lists of a tree, one number per split but for three that have one per leaf.
 _OF_SPLITS = (
@@ -92,7 +93,7 @@ def _trees_of(problem: Problem, text: bytes) -> _Trees:
     if b"\0" in text or b"\r" in text:
         raise WrongText("it has characters that LightGBM does not write")
     n_outputs = _check_header(header, problem.task, problem.n_features, problem.n_classes)
-    trees = _trees(text, header.end(), header[7], problem.n_features)
+    trees = _trees(text, header.end(), header[8], problem.n_features)
     if len(trees.leaves) % n_outputs:
         raise WrongText(f"its {len(trees.leaves)} trees are not as many for each of {n_outputs} outputs")
     return trees
@@ -126,7 +127,9 @@ def _check_header(header: re.Match[bytes], task: Task, n_features: int, n_classe
             raise WrongText(f"{name} is {int(number)}, not {n_outputs}")
     if int(header[3]) != n_features - 1:
         raise WrongText(f"max_feature_idx is {int(header[3])}, and there are {n_features} feature columns")
-    for name, values in (("feature_names", header[5]), ("feature_infos", header[6])):
+    if header[6] is not None and not re.fullmatch(rb"(?:-1|0|1)(?: (?:-1|0|1)){%d}" % (n_features - 1), header[6]):
+        raise WrongText(f"monotone_constraints is not a list of {n_features} directions")
+    for name, values in (("feature_names", header[5]), ("feature_infos", header[7])):
         if len(list(filter(None, values.split(b" ")))) != n_features or values.count(b" ") != n_features - 1:
             raise WrongText(f"{name} is not a list of {n_features}")
     return n_outputs

@@ -11,7 +11,7 @@ from grouplearn.learners.gbdt_parameters import HYPERPARAMETERS, complete
 
 #: What means nothing to a forest, whose trees do not follow from each other.
 _OF_BOOSTING = (
-    "boosting", "learning_rate", "linear_tree", "linear_lambda", "drop_rate", "max_drop", "skip_drop", "uniform_drop",
+    "boosting", "learning_rate", "drop_rate", "max_drop", "skip_drop", "uniform_drop",
     "xgboost_dart_mode", "drop_seed",
 )  # fmt: skip
 #: Of as many rows drawn with replacement so many are different: 1 - 1/e.

@@ -158,6 +158,8 @@ def test_two_classes_of_a_label_that_has_more_are_learned_as_two():
 
 
 OTHERS = {
+    "linear trees in a forest": {"linear_tree": True, "boosting": "rf", "bagging_fraction": 0.5, "bagging_freq": 1},
+    "linear trees that are dropped": {"linear_tree": True, "boosting": "dart", "skip_drop": 0.0},
     "linear trees": {"linear_tree": True, "linear_lambda": 0.5},
     "quantized": {"use_quantized_grad": True, "num_grad_quant_bins": 8, "quant_train_renew_leaf": True},
     "quantized, not at random": {"use_quantized_grad": True, "stochastic_rounding": False},
@@ -199,6 +201,7 @@ def test_parameters_by_the_name_of_a_feature(name):
     artifact, _ = trained(problem_of(), {name: ours}, shard)
     predicted = GBDT.score(Task.REGRESSION, artifact, shard.x)[:, 0]
     assert np.array_equal(predicted, by_hand({"objective": "regression", name: theirs}, shard).predict(shard.x))
+    assert GBDT.flaw(problem_of(), artifact) is None
     plain, _ = trained(problem_of(), {}, shard)
     assert not np.array_equal(predicted, GBDT.score(Task.REGRESSION, plain, shard.x)[:, 0])
 
@@ -241,10 +244,11 @@ def test_the_metric_of_an_objective_is_watched():
         assert boosted.curves[0][boosted.rounds[0] - 1] == pytest.approx(final, rel=1e-12)
 
 
-@pytest.mark.parametrize("objective", [*OF_NUMBERS, "linear", "quantized", "costs"])
+@pytest.mark.parametrize("objective", [*OF_NUMBERS, "linear", "constrained", "quantized", "costs"])
 def test_a_model_that_was_interrupted_is_the_one_that_was_not(objective):
     others = {
         "linear": {"linear_tree": True},
+        "constrained": {"monotone_constraints": '{"a": 1}', "interaction_constraints": '[["a", "b"], ["c"]]'},
         "quantized": {"use_quantized_grad": True},
         "costs": {"cegb_penalty_feature_coupled": '{"a": 2.0}'},
     }
@@ -304,7 +308,6 @@ CONFLICTS = [
     {"objective": "regression", "pos_bagging_fraction": 0.5},
     {"linear_tree": True, "objective": "regression_l1"},
     {"linear_tree": True, "zero_as_missing": True},
-    {"linear_tree": True, "boosting": "rf", "feature_fraction": 0.5},
     {"monotone_constraints_method": "advanced", "feature_fraction_bynode": 0.5},
     {"tweedie_variance_power": 2.0},
     {"use_missing": False, "zero_as_missing": True},

@@ -48,6 +48,7 @@ TEXTS = {
         3,
         text_of(Task.MULTICLASS, 3, objective="multiclassova", sigmoid=0.125, boosting="dart"),
     ),
+    "constrained": (Task.REGRESSION, 0, text_of(Task.REGRESSION, monotone_constraints=[0, 1, -1, 0])),
     "leaves alone": (Task.REGRESSION, 0, text_of(Task.REGRESSION, min_data_in_leaf=300)),
 }
 
@@ -119,6 +120,8 @@ def changed(pattern: bytes, new: bytes, name: str = "value") -> bytes:
         (rb"^objective=.*$", b"objective=multiclass num_class:99999999", "its objective is 'multiclass"),
         (rb"^feature_names=\S+ ", b"feature_names=", "feature_names is not a list of 4"),
         (rb"^feature_infos=\S+ ", b"feature_infos=", "feature_infos is not a list of 4"),
+        (rb"^(feature_names=.*)$", rb"\1\nmonotone_constraints=1 0 0", "monotone_constraints is not a list of 4 directions"),
+        (rb"^(feature_names=.*)$", rb"\1\nmonotone_constraints=1 0 0 2", "monotone_constraints is not a list of 4 directions"),
         (rb"^version=v4", b"version=vv", "it does not begin as LightGBM's models do"),
         (rb"^version=v4", b"version=v4\0", "it does not begin as LightGBM's models do"),
         (rb"^leaf_count=", b"leaf_count=\0", "it has characters that LightGBM does not write"),
