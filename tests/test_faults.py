@@ -195,7 +195,7 @@ def test_a_run_out_of_memory_says_how_to_go_on(path: Path, monkeypatch: pytest.M
 #: A user's process that may take so many bytes; what went wrong is printed.
 LIMITED = """
 import resource, sys
-import grouplearn, torch, lightgbm
+import grouplearn, lightgbm
 con = grouplearn.connect(sys.argv[1], progress=False)
 con.execute("SET threads = 1")
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
@@ -210,7 +210,6 @@ except Exception as error:
 
 def test_a_process_with_little_memory(path: Path) -> None:
     """Whatever the limit, the process ends by itself and says so, and the run goes on with more."""
-    pytest.importorskip("torch")
     statement = (
         "TRAIN MODEL m USING mlp PREDICT y FEATURES (a, b) FROM t GROUP BY g OVER GRID (learning_rate IN (0.1, 0.01)) "
         "WITH (durable = true, workers = 1, epochs = 2, hidden_layers = [600, 600])"

@@ -47,7 +47,7 @@ TABLE = "SELECT * EXCLUDE (seconds) FROM m ORDER BY ALL"
 #: A user's process: it says when it begins, and notes every unit that it has trained.
 PROCESS = """
 import os, sys, time
-import grouplearn, torch, lightgbm
+import grouplearn, lightgbm
 from grouplearn.runtime import ledger, states
 states.SAVE_SECONDS = 0.2
 add, log = ledger.Ledger.add, os.open(sys.argv[3], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -134,7 +134,6 @@ def nothing_is_left(process: subprocess.Popen[str], disturbed: Place) -> None:
 
 @pytest.mark.parametrize("kind", STATEMENTS if "GROUPLEARN_KILLS" in os.environ else ["search"])
 def test_killed_at_random_instants(table: Path, tmp_path: Path, kind: str) -> None:
-    pytest.importorskip("torch")
     pytest.importorskip("lightgbm")
     drawn, statement, costs = random.Random(f"{kind} 7"), STATEMENTS[kind], Costs()
     (tmp_path / "temporary").mkdir()

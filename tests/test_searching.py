@@ -22,7 +22,6 @@ MLP = "USING mlp PREDICT y FEATURES (a, b) FROM t GROUP BY g"
 
 @pytest.fixture
 def con() -> Iterator[grouplearn.Connection]:
-    pytest.importorskip("torch")
     with grouplearn.connect(progress=False) as connection:
         connection.execute(
             "CREATE TABLE t AS SELECT i % 3 AS g, hash(i) % 997 / 997 AS a, hash(i, 1) % 991 / 991 AS b, "
@@ -287,7 +286,6 @@ def table(con: grouplearn.Connection) -> None:
 
 
 def test_progress_counts_trials_and_epochs_as_announced() -> None:
-    pytest.importorskip("torch")
     watching = Watching()
     with grouplearn.connect(progress=watching) as con:
         table(con)
@@ -298,7 +296,6 @@ def test_progress_counts_trials_and_epochs_as_announced() -> None:
 
 
 def test_trials_that_wait_end_once() -> None:
-    pytest.importorskip("torch")
     watching = Watching()
     with grouplearn.connect(progress=watching) as con:
         table(con)
@@ -308,7 +305,6 @@ def test_trials_that_wait_end_once() -> None:
 
 
 def test_users_stop_and_add_trials_from_another_connection() -> None:
-    pytest.importorskip("torch")
     told: list[Any] = []
 
     def act() -> None:
@@ -338,7 +334,6 @@ def test_users_stop_and_add_trials_from_another_connection() -> None:
 
 
 def test_wishes_are_checked_before_they_are_taken() -> None:
-    pytest.importorskip("torch")
     errors: list[str] = []
 
     def act() -> None:

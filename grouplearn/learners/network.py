@@ -63,7 +63,7 @@ class Network:
     log_link: ClassVar[bool] = False
     handles_missing: ClassVar[bool] = False
     handles_sparse: ClassVar[bool] = False
-    requires: ClassVar[Requirement | None] = Requirement("torch", "grouplearn[mlp]")
+    requires: ClassVar[Requirement | None] = Requirement("torch", "grouplearn[networks]")
 
     def predicts_arrays(self) -> bool:
         """Return True: the module sees how many values a label has."""

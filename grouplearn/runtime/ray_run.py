@@ -43,7 +43,7 @@ from grouplearn.schedule.messages import (
 POLL_SECONDS = 0.2
 #: How long an answer that has arrived may take to be read.
 READ_SECONDS = 60.0
-#: How long a worker may take to start: it imports torch, on a busy machine.
+#: How long a worker may take to start: it imports a user's torch, on a busy machine.
 START_SECONDS = 120.0
 #: How long a worker may take to forget a job.
 REST_SECONDS = 2.0

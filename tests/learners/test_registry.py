@@ -142,8 +142,9 @@ def test_a_missing_package_names_the_command_that_installs_it():
 def test_installed_and_built_in_learners_pass_the_check():
     for name in registry.names():
         registry.check_installed(registry.learner(name))
-    assert registry.learner("mlp").requires.install_hint == 'pip install "grouplearn[mlp]"'
+    assert registry.learner("gbdt").requires.install_hint == 'pip install "grouplearn[gbdt]"'
     assert registry.learner("linear_regression").requires is None
+    assert registry.learner("mlp").requires is None
 
 
 def test_importing_the_registry_loads_no_optional_package():

@@ -41,7 +41,6 @@ def in_rounds(a_job: Job, goals: tuple[int, ...]) -> tuple[UnitResult, ...]:
 
 @pytest.mark.parametrize("learner", CONFIGS)
 def test_rounds_of_one_two_and_six_epochs_are_one_run_of_nine(learner: str) -> None:
-    pytest.importorskip("torch") if learner == "mlp" else None
     a_job = job(learner, CONFIGS[learner], groups=2, epochs=9)
     whole = run(a_job, units(a_job))
     assert models(in_rounds(a_job, (1, 3, 9))) == models(whole)
@@ -51,7 +50,6 @@ def test_rounds_of_one_two_and_six_epochs_are_one_run_of_nine(learner: str) -> N
 
 def test_a_network_goes_on_bit_for_bit_in_another_pack() -> None:
     """Its rivals of the first round are gone in the second."""
-    pytest.importorskip("torch")
     a_job = job("mlp", CONFIGS["mlp"], groups=1, epochs=9)
     together = replace(a_job, goals={0: 3}, carries=True)
     first = run(together, [Unit(0, 0, (0, 1, 2))])[0]
@@ -61,7 +59,6 @@ def test_a_network_goes_on_bit_for_bit_in_another_pack() -> None:
 
 
 def test_a_copy_goes_on_from_its_parent_with_its_own_hyperparameters() -> None:
-    pytest.importorskip("torch")
     a_job = job("mlp", ({"learning_rate": 0.01}, {"learning_rate": 0.01}, {"learning_rate": 0.5}), groups=1, epochs=4)
     first = run(replace(a_job, goals={0: 2}, carries=True), [Unit(0, 0, (0,))])[0]
     carried = first.trials[0].carried
@@ -117,7 +114,6 @@ class Hurried(Job):
 
 @pytest.mark.parametrize("learner", ["logistic_regression", "mlp", "gbdt", "linear_regression"])
 def test_a_deadline_leaves_what_was_reached(learner: str) -> None:
-    pytest.importorskip("torch") if learner == "mlp" else None
     of = registry.learner(learner)
     a_job = job(learner, ({},), groups=1, rows=600, epochs=9 if of.default_epochs else 1)
     if learner == "linear_regression":
