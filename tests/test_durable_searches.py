@@ -18,7 +18,6 @@ from grouplearn.data.run_directory import runs_of
 from grouplearn.runtime import ledger
 from grouplearn.runtime.ledger import Ledger
 
-
 GROUPS = 3
 SPACE = "learning_rate BETWEEN 1e-4 AND 1 LOG, hidden_layers IN ([4], [8])"
 SEARCHES = {
