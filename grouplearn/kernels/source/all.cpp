@@ -8,3 +8,5 @@
 #include "moments.cpp"
 #include "networks.cpp"
 #include "processor.cpp"
+#include "scoring.cpp"
+#include "trees.cpp"

@@ -35,6 +35,8 @@ template <> struct Lanes<D> {
     using Number = double;
     static constexpr int count = 8;
 };
+// Bits is 64 bits beside each lane of a D: `every_bit`, `store`, and `kept(bits, mask, those)`, which are the bits of
+// `bits` that are among `those` where the mask says yes, and all of them elsewhere.
 
 template <class V> inline V zero() { return all<V>(0); }
 template <class V> inline V minus(V a) { return zero<V>() - a; }

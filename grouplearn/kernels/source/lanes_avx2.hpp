@@ -160,3 +160,16 @@ template <class V, class Half, int half> inline void turn_blocks(V (&a)[2 * half
 }
 inline void turn(F (&a)[16]) { turn_blocks<F, __m256, 8>(a); }
 inline void turn(D (&a)[8]) { turn_blocks<D, __m256d, 4>(a); }
+struct Bits {
+    __m256i a, b;
+};
+inline Bits every_bit() { return {_mm256_set1_epi64x(-1), _mm256_set1_epi64x(-1)}; }
+inline void store(uint64_t *p, Bits x) {
+    _mm256_storeu_si256((__m256i *)p, x.a);
+    _mm256_storeu_si256((__m256i *)(p + 4), x.b);
+}
+inline Bits kept(Bits x, DMask m, uint64_t those) {
+    __m256i others = _mm256_set1_epi64x((int64_t)~those);
+    return {_mm256_andnot_si256(_mm256_and_si256(_mm256_castpd_si256(m.a), others), x.a),
+            _mm256_andnot_si256(_mm256_and_si256(_mm256_castpd_si256(m.b), others), x.b)};
+}

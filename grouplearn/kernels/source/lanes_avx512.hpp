@@ -126,4 +126,11 @@ inline void turn(D (&a)[8]) {
         a[4 + i].v = _mm512_shuffle_f64x2(even, later_even, 0xdd);
         a[6 + i].v = _mm512_shuffle_f64x2(odd, later_odd, 0xdd);
     }
+struct Bits {
+    __m512i v;
+};
+inline Bits every_bit() { return {_mm512_set1_epi64(-1)}; }
+inline void store(uint64_t *p, Bits a) { _mm512_storeu_si512(p, a.v); }
+inline Bits kept(Bits a, DMask m, uint64_t those) {
+    return {_mm512_mask_and_epi64(a.v, m.m, a.v, _mm512_set1_epi64((int64_t)those))};
 }

@@ -122,3 +122,19 @@ template <class V, class Number, int n> inline void turn_in_memory(V (&a)[n]) {
 inline void turn(F (&a)[16]) { turn_in_memory<F, float>(a); }
 inline void turn(D (&a)[8]) { turn_in_memory<D, double>(a); }
 #undef GROUPLEARN_QUARTERS
+
+struct Bits {
+    uint64x2_t v[4];
+};
+inline Bits every_bit() {
+    uint64x2_t ones = vdupq_n_u64(~uint64_t(0));
+    return {{ones, ones, ones, ones}};
+}
+inline void store(uint64_t *p, Bits a) {
+    for (int i = 0; i < 4; i++) vst1q_u64(p + 2 * i, a.v[i]);
+}
+inline Bits kept(Bits a, DMask m, uint64_t those) {
+    uint64x2_t others = vdupq_n_u64(~those);
+    for (int i = 0; i < 4; i++) a.v[i] = vbicq_u64(a.v[i], vandq_u64(m.v[i], others));
+    return a;
+}

@@ -119,3 +119,17 @@ template <class V, class Number, int n> inline void turn_in_memory(V (&a)[n]) {
 inline void turn(F (&a)[16]) { turn_in_memory<F, float>(a); }
 inline void turn(D (&a)[8]) { turn_in_memory<D, double>(a); }
 #undef GROUPLEARN_LANES
+
+struct Bits {
+    uint64_t v[8];
+};
+inline Bits every_bit() {
+    Bits r;
+    for (uint64_t &lane : r.v) lane = ~uint64_t(0);
+    return r;
+}
+inline void store(uint64_t *p, Bits a) { memcpy(p, a.v, sizeof a.v); }
+inline Bits kept(Bits a, DMask m, uint64_t those) {
+    for (int i = 0; i < 8; i++) a.v[i] &= m.v[i] ? those : ~uint64_t(0);
+    return a;
+}

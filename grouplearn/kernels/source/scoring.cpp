@@ -1,0 +1,117 @@
+// Predictions of linear models: rows read where Arrow has them, encoded with the parameters of their group, scored, linked.
+//
+// A row's bits do not depend on the rows beside it: a scalar product is 8 lanes over the row's own numbers, summed in a tree.
+#include "elementary.hpp"
+#include "rows.hpp"
+
+namespace grouplearn {
+namespace {
+
+/// Rows of a column that are written before those of the next one: their lines of the matrix stay in the cache.
+constexpr int64_t ROWS_AT_A_TIME = 64;
+
+enum Link : int32_t { VALUE, EXPONENTIAL, SIGMOID, SOFTMAX };
+
+/// Applies ``function`` to places of stride ``step``.
+template <class Function> void in_lanes(double *values, int64_t n, int64_t step, Function function) {
+    constexpr int width = Lanes<D>::count;
+    for (int64_t i = 0; i < n; i += width) {
+        double part[width] = {};
+        int64_t here = n - i < width ? n - i : width;
+        for (int64_t lane = 0; lane < here; lane++) part[lane] = values[(i + lane) * step];
+        store(part, function(load(part)));
+        for (int64_t lane = 0; lane < here; lane++) values[(i + lane) * step] = part[lane];
+    }
+}
+
+void to_shares(double *scores, int64_t n_rows, int64_t n_classes) {
+    for (int64_t row = 0; row < n_rows; row++) {
+        double *own = scores + row * n_classes, highest = -INFINITY, total = 0;
+        for (int64_t k = 0; k < n_classes; k++) highest = own[k] > highest || own[k] != own[k] ? own[k] : highest;
+        for (int64_t k = 0; k < n_classes; k++) own[k] -= highest;
+        in_lanes(own, n_classes, 1, [](D a) { return exponential(a); });
+        for (int64_t k = 0; k < n_classes; k++) total += own[k];
+        bool known = highest - highest == 0;
+        for (int64_t k = 0; k < n_classes; k++) own[k] = known ? own[k] / total : (double)NAN;
+    }
+}
+
+} // namespace
+} // namespace grouplearn
+
+using namespace grouplearn;
+
+/// Columns ``fields`` of a struct array into columns ``places`` of out (n_rows, width); then lets go of the array.
+GROUPLEARN_ENTRY void read_numbers(ArrowArray *rows, int64_t n_rows, const int32_t *fields, const int32_t *kinds,
+                                   const int64_t *powers, const int32_t *places, int64_t n_fields, double *out,
+                                   int64_t width) {
+    Arithmetic arithmetic;
+    for (int64_t first = 0; first < n_rows; first += ROWS_AT_A_TIME) {
+        int64_t last = first + ROWS_AT_A_TIME < n_rows ? first + ROWS_AT_A_TIME : n_rows;
+        for (int64_t at = 0; at < n_fields; at++) {
+            const ArrowArray &column = *rows->children[fields[at]];
+            numbers(column, (Kind)kinds[at], powers[at], rows->offset + column.offset, first, last,
+                    out + first * width + places[at], width);
+        }
+    }
+    rows->release(rows);
+}
+
+/// The first n_items columns of x (n_rows, width) become (x - center)/scale, what is missing ``fill`` where that is a number.
+/// Missing is NaN, and an infinite number where there is a fill, or where ``finite``. Parameters are (n_groups, n_items).
+GROUPLEARN_ENTRY void encode_numbers(double *x, int64_t n_rows, int64_t width, const int32_t *group, int64_t n_items,
+                                     const double *fills, const double *centers, const double *scales, int32_t finite) {
+    Arithmetic arithmetic;
+    for (int64_t row = 0; row < n_rows; row++) {
+        if (group[row] < 0) continue;
+        double *own = x + row * width;
+        int64_t start = group[row] * n_items;
+        for (int64_t item = 0; item < n_items; item++) {
+            double value = own[item], fill = fills[start + item];
+            bool is_finite = value - value == 0;
+            value = is_finite ? value : fill == fill || finite ? fill : value;
+            own[item] = (value - centers[start + item]) / scales[start + item];
+        }
+    }
+}
+
+/// Scores (n_rows, n_outputs) of rows x (n_rows, width): intercepts (n_groups, n_outputs), weights (n_groups, n_outputs,
+/// n_numbers) of the first columns, of which there are a multiple of 8, and for the category in each of the others the
+/// number in ``category_weights`` that stands so far after ``starts`` (n_groups, n_outputs, n_categories). NaN: no group.
+GROUPLEARN_ENTRY void score_linear(const double *x, int64_t n_rows, int64_t width, const int32_t *group, int64_t n_outputs,
+                                   int64_t n_numbers, const double *weights, const double *intercepts,
+                                   const int64_t *starts, const double *category_weights, double *out) {
+    Arithmetic arithmetic;
+    int64_t n_categories = width - n_numbers;
+    for (int64_t row = 0; row < n_rows; row++) {
+        const double *own = x + row * width;
+        for (int64_t output = 0; output < n_outputs; output++) {
+            if (group[row] < 0) {
+                out[row * n_outputs + output] = (double)NAN;
+                continue;
+            }
+            int64_t model = group[row] * n_outputs + output;
+            D total = zero<D>();
+            for (int64_t at = 0; at < n_numbers; at += Lanes<D>::count)
+                total = fma(load(own + at), load(weights + model * n_numbers + at), total);
+            double score = intercepts[model] + sum(total);
+            for (int64_t at = 0; at < n_categories; at++) {
+                double place = own[n_numbers + at];
+                if (place >= 0) score += category_weights[starts[model * n_categories + at] + (int64_t)place];
+            }
+            out[row * n_outputs + output] = score;
+        }
+    }
+}
+
+/// Scores (n_rows, n_outputs) become predictions in their place: values, or the probability of each class; of two classes
+/// the score is that of the second, in the second of two columns.
+GROUPLEARN_ENTRY void link_scores(double *scores, int64_t n_rows, int64_t n_outputs, int32_t link) {
+    Arithmetic arithmetic;
+    if (link == EXPONENTIAL) in_lanes(scores, n_rows * n_outputs, 1, [](D a) { return exponential(a); });
+    if (link == SIGMOID) {
+        in_lanes(scores + 1, n_rows, 2, [](D a) { return all(1.0) / (all(1.0) + exponential(minus(a))); });
+        for (int64_t row = 0; row < n_rows; row++) scores[2 * row] = 1 - scores[2 * row + 1];
+    }
+    if (link == SOFTMAX) to_shares(scores, n_rows, n_outputs);
+}

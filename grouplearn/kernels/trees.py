@@ -1,0 +1,56 @@
+"""Scores of forests: every tree's questions as 16 bytes each, asked of eight rows of a group at a time."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.kernels.library import address, function
+
+FloatArray = npt.NDArray[np.float64]
+#: A node as trees.cpp has it. ``bound`` holds two single numbers, low and high, where IN_RANGE.
+NODE = np.dtype([("bound", np.float64), ("slot", np.uint32), ("yes", np.int16), ("no", np.int16)])
+IN_RANGE, MISSING_IS_YES = np.uint32(1 << 31), np.uint32(1 << 30)
+#: What is said of a tree: it has nodes that are IN_RANGE; its leaves, at most ``BITS``, are in order, those of "yes" first.
+ASKS_RANGES, IN_ORDER = np.uint8(1), np.uint8(2)
+BITS, _ROWS = 64, 8
+#: Most nodes and most leaves of a tree.
+MOST = 1 << 15
+_POINTER, _LONG = ctypes.c_void_p, ctypes.c_int64
+
+
+@dataclass(frozen=True, slots=True)
+class Forests:
+    """The trees of G groups one after the other, those of a group from ``first_trees`` (G + 1).
+
+    A tree adds to ``outputs`` (trees,) one of its ``leaves``, which begin at ``first_leaves`` (trees + 1), as ``nodes`` from
+    ``first_nodes`` (trees + 1) lead to it: children are counted within the tree, and child c < 0 is leaf -c - 1. ``base``
+    (G, K) is what scores begin with. ``kinds`` says of trees that they are ASKS_RANGES and IN_ORDER; where they are the
+    latter, ``others`` has for each node a bit for each leaf of the tree but those behind "yes".
+    """
+
+    nodes: npt.NDArray[Any]
+    others: npt.NDArray[np.uint64]
+    leaves: FloatArray
+    first_nodes: npt.NDArray[np.int64]
+    first_leaves: npt.NDArray[np.int64]
+    outputs: npt.NDArray[np.int32]
+    kinds: npt.NDArray[np.uint8]
+    first_trees: npt.NDArray[np.int64]
+    base: FloatArray
+
+    def scores(self, x: FloatArray, group: npt.NDArray[np.int32]) -> FloatArray:
+        """Return the scores (n, K) of rows ``x`` (n, slots), each of its group; NaN where that is -1."""
+        n_rows, n_groups, n_outputs = len(x), *self.base.shape
+        out, turned = np.empty((n_rows, n_outputs)), np.empty((x.shape[1], _ROWS))
+        room = (np.empty(n_rows, np.int64), np.empty(n_rows, np.int64), turned)
+        trees = (self.nodes, self.others, self.leaves, self.first_nodes, self.first_leaves, self.outputs, self.kinds)
+        lengths = (_POINTER, _LONG, _LONG, _POINTER, _LONG, _LONG)
+        pointers = (*trees, self.first_trees, self.base, *room, out)
+        symbol = function("score_trees", *lengths, *[_POINTER] * len(pointers))
+        symbol(address(x), *x.shape, address(group), n_groups, n_outputs, *map(address, pointers))
+        return out
