@@ -54,7 +54,9 @@ def _first(column: Any) -> Any:
 def _array(column: Any) -> Any:
     import pyarrow as pa
 
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def register(connection: duckdb.DuckDBPyConnection) -> None:

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from grouplearn.catalog import store
 from grouplearn.catalog.flaws import refuse_flaws
+from grouplearn.catalog.group_models import load_groups
 from grouplearn.catalog.models import StoredModel, load_by_id
 from grouplearn.catalog.schema import TABLES, Location, ensure_schema, table
-from grouplearn.catalog.scoring import load_groups
 from grouplearn.errors import data_error
 
 #: What DuckDB raises for values that are not what they should be; a full disk, say, is an error of its own.

@@ -31,7 +31,7 @@ _WITHIN, _ALONE = "SELECT ({}\n)", "SELECT {}\n"
 _TYPE = "SELECT CAST(NULL AS {}) AS checked"
 #: What nothing can be wrong with: the name of a column, quoted or not, as it is or as a number.
 _NAME = re.compile(
-    r'(?P<cast>CAST\(\(\n)?(?:(?P<word>[A-Za-z_]\w*)|"(?:[^"\0]|"")+")(?(cast)\n\) AS DOUBLE\))', re.ASCII
+    r'(?P<cast>CAST\(\(\n)?(?:(?P<word>[A-Za-z_]\w*)|"(?P<quoted>(?:[^"\0]|"")+)")(?(cast)\n\) AS DOUBLE\))', re.ASCII
 )
 #: A token of JSON.
 _TOKEN = re.compile(r'[{}\[\],:]|"(?:[^"\\]|\\.)*"|[^\s{}\[\],:"]+')
@@ -240,6 +240,14 @@ def _expression(document: Node) -> Node | None:
 def _is_name(text: str) -> bool:
     found = _NAME.fullmatch(text)
     return found is not None and (found["word"] is None or found["word"].lower() not in _keywords())
+
+
+def column_name(text: str) -> str | None:
+    """Return the name of the column that a fragment is, as it is or as a number; None for any other expression."""
+    found = _NAME.fullmatch(text) if _is_name(text) else None
+    if found is None:
+        return None
+    return found["word"] or found["quoted"].replace('""', '"')
 
 
 @lru_cache

@@ -68,13 +68,13 @@ def rows_cte(
     The numeric items are one list if ``listed``, and else columns like the others.
     """
     # Fragments end with a line break: they are the user's text and may end in a line comment.
-    numbers = [_item_sql(entry) for entry in definition.items if listed and entry.item.kind == "numeric"]
+    numbers = [item_sql(entry) for entry in definition.items if listed and entry.item.kind == "numeric"]
     columns = [
         carried,
-        *(f"{_key_sql(key)} AS {key_alias(number)}" for number, key in enumerate(definition.keys)),
+        *(f"{key_sql(key)} AS {key_alias(number)}" for number, key in enumerate(definition.keys)),
         *([f"[{', '.join(numbers)}] AS {NUMERIC}"] if numbers else []),
         *(
-            f"{_item_sql(entry)} AS {item_alias(number)}"
+            f"{item_sql(entry)} AS {item_alias(number)}"
             for number, entry in enumerate(definition.items)
             if not (listed and entry.item.kind == "numeric")
         ),
@@ -83,12 +83,14 @@ def rows_cte(
     return f"{_ROWS} AS (SELECT {', '.join(columns)} FROM {relation} AS {ROW})"
 
 
-def _key_sql(key: KeyColumn) -> str:
+def key_sql(key: KeyColumn) -> str:
+    """Return a key over the columns of the source."""
     text = f"CAST(({key.sql}\n) AS VARCHAR)" if key.type == "VARCHAR" else key.sql
     return told_apart(text, key.type)
 
 
-def _item_sql(entry: ItemColumn) -> str:
+def item_sql(entry: ItemColumn) -> str:
+    """Return a feature item over the columns of the source, not encoded."""
     # Categories are the texts of training, told apart whatever the collation of a column or of the session.
     return told_apart(entry.sql, "VARCHAR" if entry.item.kind == "category" else "")
 
@@ -113,7 +115,7 @@ def _group_of_level(definition: ModelDefinition, best: str, level: int) -> tuple
     if not keys:
         return f"(SELECT group_id FROM {best} WHERE level = {level})", ""
     values = "".join(f", CAST(keys[{key + 1}] AS {definition.keys[key].type}) AS k{key}" for key in keys)
-    found = {key: _key_value(definition.keys[key], key) for key in keys}
+    found = {key: key_value(definition.keys[key], key) for key in keys}
     same = " AND ".join(f"l{level}.k{key} IS NOT DISTINCT FROM {value}" for key, value in found.items())
     source = f"(SELECT group_id{values} FROM {best} WHERE level = {level})"
     # A NULL key is a group, and a key that is no value of its type is none.
@@ -121,7 +123,7 @@ def _group_of_level(definition: ModelDefinition, best: str, level: int) -> tuple
     return f"CASE WHEN NOT ({odd}) THEN l{level}.group_id END", f"LEFT JOIN {source} AS l{level} ON {same}"
 
 
-def _key_value(key: KeyColumn, number: int) -> str:
+def key_value(key: KeyColumn, number: int) -> str:
     """Return a row's key as a value of the type that it had in training, NULL for what is none."""
     name = f"r.{key_alias(number)}"
     return name if is_nested(key.type) or key.type == "VARCHAR" else exactly(name, key.type)

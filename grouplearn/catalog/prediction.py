@@ -16,10 +16,12 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from grouplearn.catalog.asking import TRANSACTION, asking_for, asking_of_token, known
 from grouplearn.catalog.exact_rows import ExactRows
 from grouplearn.catalog.models import StoredModel, load_by_id
+from grouplearn.catalog.predictions import ARROW_TYPE
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import databases_with_models, table
 from grouplearn.catalog.scoring import Scorer, load_scorer
@@ -27,18 +29,6 @@ from grouplearn.catalog.trust import Guard
 from grouplearn.errors import data_error, did_you_mean
 from grouplearn.sqltext import literal
 
-#: What ``predict`` returns, as Arrow: ``asking.PREDICTION``.
-ARROW_TYPE = pa.struct(
-    [
-        ("prediction", pa.string()),
-        ("value", pa.float64()),
-        ("probability", pa.float64()),
-        ("probabilities", pa.map_(pa.string(), pa.float64())),
-        ("model_level", pa.string()),
-        ("group_id", pa.int32()),
-        ("predicted", pa.list_(pa.float64())),
-    ]
-)
 #: Models kept loaded per connection.
 _LOADED = 16
 
@@ -107,26 +97,30 @@ class Predictor:
     def predict(
         self, transaction: int, reference: str, rows: Any, session: int | None = None, exact: ExactRows | None = None
     ) -> Any:
-        """Return the predictions of a model for a struct array of rows; see ``scoring.PREDICTION``.
+        """Return the predictions of a model for a struct array of rows, none NULL, as ``predictions.ARROW_TYPE``.
 
         ``session`` is the number of the session that asks, None where the connection's cursors are in it.
         """
+        with _Cursor(self, session) as cursor:
+            scorer = self._admitted(transaction, reference, session)
+            if scorer is None:
+                with self._lock:
+                    scorer = self._scorer(cursor(), transaction, reference, session)
+                    self.guard.admit_user(cursor(), scorer.definition, scorer, (transaction, session))
+            return scorer.score(cursor, rows, exact)
+
+    def open_cursor(self, session: int | None) -> duckdb.DuckDBPyConnection:
+        """Open a cursor that reads expressions as a session does."""
         connection = self._connection()
         if connection is None:
             raise data_error("predict was called on a connection that is closed")
         cursor = connection.cursor()
         try:
             self.sessions.apply(session, cursor)
-            with self._lock:
-                scorer = self._scorer(cursor, transaction, reference, session)
-                self.guard.admit_user(cursor, scorer.definition, scorer, (transaction, session))
-            # No row is NULL here. flatten() would look for NULL rows, and end the process at a column of type UNION.
-            columns = [rows.field(place) for place in range(rows.type.num_fields)]
-            # With the fields' metadata, which is all that tells a GEOMETRY from a BLOB, and a VARIANT from a STRUCT.
-            table = pa.Table.from_arrays(columns, schema=pa.schema(list(rows.type)))
-            return scorer.score(cursor, table, exact)
-        finally:
+        except BaseException:
             cursor.close()
+            raise
+        return cursor
 
     def predict_each(
         self, transaction: int, models: Any, rows: Any, session: int | None = None, exact: ExactRows | None = None
@@ -138,6 +132,9 @@ class Predictor:
             raise data_error("predict takes a row, that is a struct of columns: predict('model', t) ... FROM t")
         if pa.types.is_dictionary(models.type):  # an ENUM, whose codes are unsigned
             models = models.dictionary_decode()
+        name = _same_in_all(models)
+        if name is not None and not rows.null_count:
+            return self.predict(transaction, name, rows, session, exact)
         coded = models.dictionary_encode()
         wanted = np.asarray(coded.indices.fill_null(-1)).copy()
         wanted[np.asarray(rows.is_null())] = -1
@@ -153,6 +150,15 @@ class Predictor:
         position = np.full(len(rows), -1)
         position[np.concatenate(places)] = np.arange(sum(map(len, places)))
         return pa.concat_arrays(parts).take(pa.array(position, mask=position < 0))
+
+    def _admitted(self, transaction: int, reference: str, session: int | None) -> Scorer | None:
+        """Return the model that was found, and may be evaluated, when the same was asked before; None: it is to be found."""
+        with self._lock:
+            if self._found.transaction != transaction or self._of(transaction):
+                return None
+            scorer = self._kept(self._found.models.get((session, reference), ""))
+            admitted = scorer is not None and self.guard.has_admitted(scorer, (transaction, session))
+            return scorer if admitted else None
 
     def _scorer(
         self, cursor: duckdb.DuckDBPyConnection, transaction: int, reference: str, session: int | None
@@ -193,6 +199,34 @@ class Predictor:
         while len(self._loaded) > _LOADED:
             self._loaded.popitem(last=False)
         return scorer
+
+
+class _Cursor:
+    """A cursor of the connection that asks, opened when it is first needed: rows whose features are columns need none."""
+
+    def __init__(self, predictor: Predictor, session: int | None) -> None:
+        self._predictor, self._session = predictor, session
+        self._opened: duckdb.DuckDBPyConnection | None = None
+
+    def __call__(self) -> duckdb.DuckDBPyConnection:
+        if self._opened is None:
+            self._opened = self._predictor.open_cursor(self._session)
+        return self._opened
+
+    def __enter__(self) -> _Cursor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._opened is not None:
+            self._opened.close()
+
+
+def _same_in_all(models: Any) -> str | None:
+    """Return the model that all rows name, None where it is not one."""
+    if not len(models) or models.null_count or not models[0].is_valid:
+        return None
+    first: str = models[0].as_py()
+    return first if pc.all(pc.equal(models, first)).as_py() else None
 
 
 def _is_text(kind: pa.DataType) -> bool:

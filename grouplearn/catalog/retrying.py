@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from grouplearn.catalog import prediction, rows, store, unit_rows
 from grouplearn.catalog.flaws import refuse_flaws
+from grouplearn.catalog.group_models import load_groups
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.records import RunOutcome
 from grouplearn.catalog.schema import ensure_schema, table
-from grouplearn.catalog.scoring import load_groups
 from grouplearn.catalog.sql_forms import LINEAR, Best, SqlForm, of_best
 from grouplearn.data.encoders import FittedItem
 from grouplearn.learners.base import Artifact

@@ -125,15 +125,27 @@ def _function(reason: str) -> Prediction:
     return Prediction(SqlForm("function", reason=reason))
 
 
-def feature_columns(fitted: Sequence[FittedItem]) -> FeatureColumns:
-    """Return what trees ask for in place of each feature column: an item is a slot, an array as many as it has values."""
-    slots, categories, first = [], [], 0
-    for item in fitted:
-        of_one = item.item.encoder in ("onehot", "hash")
-        slots.append(np.full(item.width, first) if of_one else first + np.arange(item.width))
+def feature_columns(fitted: Sequence[FittedItem], starts: Sequence[int]) -> FeatureColumns:
+    """Return what trees ask for in place of each feature column, of a row where items begin at ``starts``.
+
+    A one-hot or hashed item is one number there, the category's, and an array has as many as it has values.
+    """
+    slots, categories = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for item, start in zip(fitted, starts, strict=True):
+        of_one = _is_of_one(item)
+        slots.append(np.full(item.width, start) if of_one else start + np.arange(item.width))
         categories.append(np.arange(item.width) if of_one else np.full(item.width, -1))
-        first += 1 if of_one else item.width
     return FeatureColumns(np.concatenate(slots), np.concatenate(categories))
+
+
+def _is_of_one(item: FittedItem) -> bool:
+    return item.item.encoder in ("onehot", "hash")
+
+
+def _in_order(fitted: Sequence[FittedItem]) -> FeatureColumns:
+    """Return the columns of a row in which items stand one after the other."""
+    widths = [1 if _is_of_one(item) else item.width for item in fitted]
+    return feature_columns(fitted, [0, *np.cumsum(widths)[:-1].tolist()][: len(fitted)])
 
 
 def _trees(definition: ModelDefinition, best: Sequence[Best]) -> Prediction:
@@ -171,7 +183,7 @@ def _of_same_columns(best: Sequence[Best]) -> list[list[Best]]:
     """Return the models by the columns that their trees ask for: those of one list become nodes together."""
     alike: dict[tuple[bytes, bytes], list[Best]] = {}
     for each in best:
-        columns = feature_columns(each.fitted)
+        columns = _in_order(each.fitted)
         alike.setdefault((columns.slot.tobytes(), columns.category.tobytes()), []).append(each)
     return list(alike.values())
 
@@ -179,7 +191,7 @@ def _of_same_columns(best: Sequence[Best]) -> list[list[Best]]:
 def _forest(best: Sequence[Best], *, apart: bool) -> _Forest:
     """Return the forest of models of the same columns; ``apart``: each class has a share of its own."""
     parsed = parse_forests([each.artifact.text for each in best])
-    nodes = nodes_of(parsed, feature_columns(best[0].fitted))
+    nodes = nodes_of(parsed, _in_order(best[0].fitted))
     counts = (tuple(parsed.trees.tolist()), tuple(parsed.n_outputs.tolist()))
     mirrored = apart and bool((parsed.n_outputs == 1).any())
     return _Forest(tuple(each.group for each in best), *counts, with_negated(nodes) if mirrored else nodes, mirrored)

@@ -87,6 +87,11 @@ class Guard:
         if known != names or not (checked or self.trusting):
             self._admitted[user] = names, self._check(con, definition)
 
+    def has_admitted(self, user: Any, when: Hashable) -> bool:
+        """Return whether ``admit_user`` would find at once that it has nothing to ask."""
+        known, checked = self._admitted.get(user, (None, False))
+        return self._names[0] == when and known == self._names[1] and (checked or self.trusting)
+
     def _names_at(self, con: duckdb.DuckDBPyConnection, when: Hashable) -> tuple[Any, ...]:
         """Return where names are looked for, which says with ``forget`` what they mean."""
         if self._names[0] != when:

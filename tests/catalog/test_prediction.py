@@ -579,9 +579,9 @@ def test_scorer_without_the_catalog_equals_the_stored_one(con):
     model = definition(Task.MULTICLASS)
     run = rollup_outcome(model)
     write(con, model, run)
-    rows = con.sql("FROM t").to_arrow_table()
-    stored = load_scorer(con, load_definition(con, "memory", "main", "m")).score(con, rows)
-    assert scorer_of(model, run).score(con, rows).equals(stored)
+    rows = con.sql("FROM t").to_arrow_table().to_struct_array().combine_chunks()
+    stored = load_scorer(con, load_definition(con, "memory", "main", "m")).score(lambda: con, rows)
+    assert scorer_of(model, run).score(lambda: con, rows).equals(stored)
 
 
 def test_a_statement_finds_its_model_once_and_the_next_one_anew(con, monkeypatch):

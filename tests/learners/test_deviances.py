@@ -4,11 +4,11 @@ import duckdb
 import numpy as np
 import pytest
 import sklearn.metrics as sk
+from grouplearn.learners.stack_metrics import measure_stack
 
 from grouplearn.learners.base import Problem, Task
 from grouplearn.learners.deviances import RowLoss, loss_sql, row_losses, with_losses
 from grouplearn.learners.metrics import finish, measure, merge
-from grouplearn.learners.stack_metrics import measure_stack
 
 RNG = np.random.default_rng(3)
 ROWS = 60

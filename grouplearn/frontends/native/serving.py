@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from grouplearn import versions
 from grouplearn.catalog import prediction
+from grouplearn.catalog.predictions import ARROW_TYPE
 from grouplearn.errors import (
     AccessRefused,
     BindError,
@@ -193,7 +194,7 @@ def _batch(body: Body) -> pa.RecordBatch:
 
 def _part(found: Any, part: int, models: Any) -> Any:
     if part == _ALL:
-        return found.cast(prediction.ARROW_TYPE)
+        return found.cast(ARROW_TYPE)
     if part == _VALUE:
         classifiers = found.field("probabilities").is_valid()
         if pc.any(classifiers).as_py():

@@ -1,0 +1,155 @@
+"""Values of Arrow columns looked up among known ones, equal where DuckDB finds them equal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from grouplearn.sqltext import identifier
+
+Codes = npt.NDArray[np.int32]
+#: Up to so many known texts Arrow makes its hash table anew for each lookup; more are looked up in one that is kept.
+_FEW = 1024
+_NAME = "__grouplearn_known"
+
+
+class KnownValues:
+    """Values of a SQL type, given as texts; ``codes`` tells them by their place among these.
+
+    A text that is no value of the type is equal to none. ``values`` are the texts where the type is of texts.
+    """
+
+    def __init__(self, values: Any) -> None:
+        self._values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+
+    @classmethod
+    def of(cls, texts: Sequence[str], kind: str, cursor: duckdb.DuckDBPyConnection) -> KnownValues | None:
+        """Return the values that texts are in a type, None where Arrow has none that can be compared."""
+        listed = pa.array(texts, pa.string())
+        if kind == "VARCHAR" or kind.startswith("ENUM("):
+            return cls(listed)
+        cursor.register(_NAME, pa.table({"place": np.arange(len(texts)), "text": listed}))
+        try:
+            sql = f"SELECT TRY_CAST(text AS {kind}) AS value FROM {identifier(_NAME)} ORDER BY place ASC"
+            found = cursor.sql(sql).to_arrow_table()
+        finally:
+            cursor.unregister(_NAME)
+        # What Arrow has as texts, such as a UUID, DuckDB compares by other rules.
+        return cls(found.column(0)) if _is_number(found.schema.field(0)) else None
+
+    @property
+    def type(self) -> pa.DataType:
+        """The type of the values in Arrow."""
+        return self._values.type
+
+    @property
+    def count(self) -> int:
+        """How many they are."""
+        return len(self._values)
+
+    def takes(self, field: pa.Field) -> bool:
+        """Return whether the values of a column are compared as they are, without a cast of DuckDB's."""
+        if _is_text(self.type):
+            return not field.metadata and _is_text(field.type)
+        return _is_number(field) and _common(self.type, field.type) is not None
+
+    def codes(self, column: Any) -> Codes:
+        """Return the number of each value of a column that ``takes`` allows; -1 for NULL and for what is not known."""
+        if pa.types.is_dictionary(column.type):
+            codes = np.append(self.codes(column.dictionary), np.int32(-1))
+            found: Codes = codes[np.asarray(column.indices.cast(pa.int64()).fill_null(len(codes) - 1))]
+            return found
+        if _is_text(self.type):
+            return self._codes_of_texts(column.cast(pa.string()))
+        common = _common(self.type, column.type)
+        known, places = self._sorted(common)
+        given = _as_integers(column, common)
+        at = np.minimum(np.searchsorted(known, given), max(len(known) - 1, 0))
+        if not len(known):
+            return np.full(len(column), -1, dtype=np.int32)
+        found = known[at] == given
+        if column.null_count:
+            found &= np.asarray(column.is_valid())
+        return np.where(found, places[at], np.int32(-1))
+
+    def _sorted(self, common: pa.DataType) -> tuple[npt.NDArray[np.int64], Codes]:
+        """Return the values that are not NULL as whole numbers, sorted, and the place of each."""
+        if common not in self._kept:
+            numbers = _as_integers(self._values, common)
+            places = np.flatnonzero(np.asarray(self._values.is_valid()))
+            places = places[np.argsort(numbers[places], kind="stable")]
+            self._kept[common] = numbers[places], places.astype(np.int32)
+        return self._kept[common]
+
+    @cached_property
+    def _kept(self) -> dict[pa.DataType, tuple[npt.NDArray[np.int64], Codes]]:
+        return {}
+
+    def _codes_of_texts(self, column: Any) -> Codes:
+        if len(self._values) <= _FEW:
+            found = pc.index_in(column, value_set=self._values, skip_nulls=True)
+            return np.asarray(found.fill_null(-1), dtype=np.int32)
+        coded = column.dictionary_encode()
+        places = [self._places.get(text, -1) for text in coded.dictionary.to_pylist()]
+        codes: Codes = np.array([*places, -1], dtype=np.int32)[np.asarray(coded.indices.fill_null(len(places)))]
+        return codes
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {text: place for place, text in enumerate(self._values.to_pylist())}
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_number(field: pa.Field) -> bool:
+    """Return whether values of this type are compared as whole numbers of 64 bits."""
+    kind = field.type
+    plain = (pa.types.is_integer, pa.types.is_boolean, pa.types.is_date32, pa.types.is_timestamp)
+    floating = pa.types.is_float32(kind) or pa.types.is_float64(kind)
+    decimal = pa.types.is_decimal128(kind) and kind.precision <= 18
+    return not field.metadata and (any(test(kind) for test in plain) or floating or bool(decimal))
+
+
+def _common(known: pa.DataType, given: pa.DataType) -> pa.DataType | None:
+    """Return the type in which two columns are compared that DuckDB would cast to ``known``; None: only DuckDB does it."""
+    if known == given:
+        return known
+    whole = [pa.types.is_integer(kind) and kind != pa.uint64() for kind in (known, given)]
+    if all(whole):
+        return pa.int64()
+    if known == pa.float64() and (whole[1] or given == pa.float32()):
+        return known
+    if known == pa.float32() and whole[1]:
+        return known
+    narrow = whole[0] and known.bit_width <= 32
+    return pa.float64() if narrow and pa.types.is_floating(given) else None
+
+
+def _as_integers(column: Any, common: pa.DataType) -> npt.NDArray[np.int64]:
+    """Return a column's values as whole numbers that are equal where they are; anything where they are NULL."""
+    column = column.cast(common, safe=False) if column.type != common else column
+    if pa.types.is_boolean(common):
+        column = column.cast(pa.int8())
+    first, stop = column.offset, column.offset + len(column)
+    buffer = column.buffers()[1]
+    if buffer is None or not len(column):
+        return np.empty(0, dtype=np.int64)
+    if pa.types.is_decimal128(common):  # 128 bits, of which 18 digits need the lower half
+        return np.ascontiguousarray(np.frombuffer(buffer, np.int64)[2 * first : 2 * stop : 2])
+    if pa.types.is_floating(common):
+        values = np.frombuffer(buffer, common.to_pandas_dtype())[first:stop].astype(np.float64)
+        # 0.0 and -0.0 are one value to DuckDB, and so is NaN, whatever its bits.
+        return np.where(np.isnan(values), np.nan, values + 0.0).view(np.int64)
+    size = {8: "1", 16: "2", 32: "4", 64: "8"}[column.type.bit_width]
+    sign = "u" if pa.types.is_unsigned_integer(column.type) else "i"
+    return np.frombuffer(buffer, f"{sign}{size}")[first:stop].astype(np.int64)
