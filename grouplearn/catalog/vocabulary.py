@@ -60,7 +60,7 @@ class Places:
         pairs = np.array([place * self._width + number[text] for own, place in apart.items() for text in own], np.int64)
         at = np.array([position for own in apart for position in range(len(own))], dtype=np.float64)
         self._table: FloatArray | None = None
-        if len(apart) * self._width <= _MOST:
+        if len(apart) * self._width <= _MOST or not len(pairs):
             self._table = np.full(len(apart) * self._width, np.nan)
             self._table[pairs] = at
         order = np.argsort(pairs, kind="stable")
