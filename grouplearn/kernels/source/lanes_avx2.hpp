@@ -160,6 +160,7 @@ template <class V, class Half, int half> inline void turn_blocks(V (&a)[2 * half
 }
 inline void turn(F (&a)[16]) { turn_blocks<F, __m256, 8>(a); }
 inline void turn(D (&a)[8]) { turn_blocks<D, __m256d, 4>(a); }
+
 struct Bits {
     __m256i a, b;
 };

@@ -126,6 +126,8 @@ inline void turn(D (&a)[8]) {
         a[4 + i].v = _mm512_shuffle_f64x2(even, later_even, 0xdd);
         a[6 + i].v = _mm512_shuffle_f64x2(odd, later_odd, 0xdd);
     }
+}
+
 struct Bits {
     __m512i v;
 };
