@@ -163,6 +163,7 @@ def shares(con: Any, groups: int) -> dict[str, tuple[float, float]]:
 def measured_of(python: Path, groups: int) -> dict[str, tuple[float, float]]:
     """Return what a process of its own measures."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OPENBLAS_")}
+    environment["GROUPLEARN_CALIBRATE_RUNS"] = "off"
     command = [str(python), __file__, "--measure", "--groups", str(groups)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     found: dict[str, tuple[float, float]] = json.loads(done.stdout)
