@@ -17,7 +17,7 @@ from grouplearn.learners.base import Diverged, Tensors
 #: A column whose weighted variance is below this share of its squared mean is constant up to rounding.
 _CONSTANT = 1e-24
 #: Numbers that are at hand at a time.
-_CACHED = 200_000
+_CACHED = 500_000
 #: Overflow is reported once, by ``require_finite``, not as a warning per operation.
 _quiet = np.errstate(over="ignore", invalid="ignore")
 

@@ -80,15 +80,18 @@ double rounding_of(const Moments &m, int64_t d) {
 /// A square root F of a Gram matrix of features and label, F'F; directions that are its rounding are none. F (p, p) by rows.
 void root_of(const double *whole, int64_t p, double *root) {
     int64_t width = in_lanes(p);
-    Numbers inverse(p), columns(p * width), basis(p * width), values(p);
+    Numbers inverse(p), matrix(p * width), columns(p * width), values(p);
     for (int64_t i = 0; i < p; i++) inverse[i] = inverse_root(whole[i * p + i]);
     for (int64_t i = 0; i < p; i++)
-        for (int64_t j = 0; j < p; j++) columns[i * width + j] = whole[i * p + j] * inverse[i] * inverse[j];
-    double largest = directions(columns, width, basis, p, values);
-    for (int64_t i = 0; i < p; i++) {
+        for (int64_t j = 0; j < p; j++) matrix[i * width + j] = whole[i * p + j] * inverse[i] * inverse[j];
+    int64_t rank = eigenvectors(matrix, p, width, columns, values);
+    double largest = 0;
+    for (int64_t i = 0; i < rank; i++)
+        if (values[i] > largest) largest = values[i];
+    memset(root, 0, p * p * sizeof(double));
+    for (int64_t i = 0; i < rank; i++) {
         double value = values[i] > NONE * (double)p * largest ? __builtin_sqrt(values[i]) : 0;
-        for (int64_t j = 0; j < p; j++)
-            root[i * p + j] = inverse[j] > 0 ? value * basis[i * width + j] * (1 / inverse[j]) : 0;
+        for (int64_t j = 0; j < p; j++) root[i * p + j] = inverse[j] > 0 ? value * columns[i * width + j] / inverse[j] : 0;
     }
 }
 
@@ -257,9 +260,7 @@ class Solver {
             if (regular[i] && whole) continue;
             Scaled &s = scaled[whose[first + i]];
             if (!s.solved) {
-                Numbers columns(d * width);
-                memcpy(columns, s.matrix, d * width * sizeof(double));
-                smallest_solution(columns, width, d, s.right, RANK, s.inverse, s.plain, s.weights);
+                smallest_of_gram(s.matrix, d, width, s.right, RANK, s.inverse, s.plain, s.weights);
                 s.solved = true;
             }
             if (which[first + i] >= 0) memcpy(waiting[first + i].solution, s.plain, width * sizeof(double));
@@ -331,10 +332,13 @@ class Solver {
         double trace;
         systems.solve(&system, 1, EPSILON, &regular, &trace);
         if (regular && trace * DOUBT * (double)d < 0.5) return false;
-        Numbers basis(d * width), values(d);
-        double largest = directions(matrix, width, basis, d, values), least = largest;
-        for (int64_t i = 0; i < d; i++)
+        Numbers columns(d * width), values(d);
+        int64_t rank = eigenvectors(matrix, d, width, columns, values);
+        double largest = 0, least = rank < d ? 0 : INFINITY;
+        for (int64_t i = 0; i < rank; i++) {
+            if (values[i] > largest) largest = values[i];
             if (values[i] < least) least = values[i];
+        }
         return least <= DOUBT * largest;
     }
 
@@ -406,28 +410,25 @@ GROUPLEARN_ENTRY void lost_directions(int64_t groups, int64_t d, double *const *
             found[g] = 0;
             const double *matrix = matrices + i * d * width, *inverse = inverses + i * width;
             if (!known[i] || (regular[i] && trace[i] * DOUBT * (double)d < 0.5)) continue;
-            Numbers columns(d * width), basis(d * width), values(d), lengths(d);
-            memcpy(columns, matrix, d * width * sizeof(double));
-            double largest = directions(columns, width, basis, d, values);
+            Numbers columns(d * width), values(d);
+            int64_t rank = eigenvectors(matrix, d, width, columns, values), known_well = 0;
+            double largest = 0, left = 0;
+            for (int64_t k = 0; k < rank; k++)
+                if (values[k] > largest) largest = values[k];
+            for (int64_t k = 0; k < rank; k++)
+                if (values[k] > DOUBT * largest) memmove(columns + known_well++ * width, columns + k * width, width * sizeof(double));
+            if (known_well == d) continue;
+            // What the rows have beyond the directions that the Gram matrix knows.
             Moments m = all.at(g, d, 1);
-            double rounding = rounding_of(m, d);
-            for (int64_t k = 0; k < d; k++) {
-                if (!(values[k] <= DOUBT * largest)) continue;
-                found[g] |= 1;
-                double *direction = basis + k * width;
-                for (int64_t j = 0; j < d; j++) direction[j] *= inverse[j];
-            }
-            if (!found[g]) continue;
             for (int64_t r = start[g]; r < start[g + 1]; r++) {
-                for (int64_t j = 0; j < d; j++) row[j] = x[r * d + j] - m.mean[j];
-                for (int64_t k = 0; k < d; k++) {
-                    if (!(values[k] <= DOUBT * largest)) continue;
-                    double along = dot(row, basis + k * width, width);
-                    lengths[k] += weight[r] * (along * along);
+                for (int64_t j = 0; j < d; j++) row[j] = (x[r * d + j] - m.mean[j]) * inverse[j];
+                for (int64_t k = 0; k < known_well; k++) {
+                    const double *direction = columns + k * width;
+                    add_multiple(row, -dot(row, direction, width), direction, width);
                 }
+                left += weight[r] * dot(row, row, width);
             }
-            for (int64_t k = 0; k < d; k++)
-                if (__builtin_sqrt(lengths[k]) > rounding) found[g] = 2;
+            found[g] = __builtin_sqrt(left) > rounding_of(m, d) * __builtin_sqrt((double)(d - known_well)) ? 2 : 1;
         }
     }
 }

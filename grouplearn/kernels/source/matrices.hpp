@@ -68,7 +68,7 @@ inline double shortened(double square, double change, const double *column, int6
 
 /// One-sided Jacobi (Hestenes 1958; de Rijk 1989): turns the `count` columns (of `length` in lanes) until they are orthogonal,
 /// the longest first, and those of `basis` (`basis_length` in lanes) with them. A column's length is then a singular value, and
-/// the column of the basis, where it was the identity, the direction of it; of a symmetric matrix an eigenvalue's size and vector.
+/// the column of the basis, if there is one and it was the identity, the direction of it.
 inline void orthogonalise(double *columns, int64_t length, double *basis, int64_t basis_length, int64_t count) {
     const double negligible = 4.4e-16 * __builtin_sqrt((double)length);
     Numbers squares(count);
@@ -81,7 +81,7 @@ inline void orthogonalise(double *columns, int64_t length, double *basis, int64_
             for (int64_t q = p + 1; q < count; q++)
                 if (squares[q] > squares[longest]) longest = q;
             exchange(one, columns + longest * length, length);
-            exchange(own, basis + longest * basis_length, basis_length);
+            exchange(own, basis + longest * basis_length, basis_length); // of no length where there is none
             double first = squares[longest];
             squares[longest] = squares[p];
             for (int64_t q = p + 1; q < count; q++) {
@@ -146,6 +146,89 @@ inline void smallest_solution(double *columns, int64_t length, int64_t count, co
         if (!(lengths[i] > 2.220446049250313e-16 * count * largest)) continue;
         double *direction = null + i * width;
         add_multiple(weights, -(dot(direction, weights, width) / lengths[i] / lengths[i]), direction, width);
+    }
+    for (int64_t j = 0; j < count; j++)
+        if (scale[j] > 0) solution[j] = weights[j] / scale[j];
+}
+
+/// Cholesky's factor of a positive semidefinite matrix (count, width) with the largest pivot first, as columns L with A = LL', of
+/// which it returns how many there are: what is left then is rounding.
+inline int64_t pivoted_factor(const double *matrix, int64_t count, int64_t width, double *columns) {
+    Numbers left(width), diagonal(width);
+    double largest = 0;
+    for (int64_t j = 0; j < count; j++) diagonal[j] = matrix[j * width + j];
+    for (int64_t rank = 0; rank < count; rank++) {
+        int64_t pivot = 0;
+        for (int64_t j = 1; j < count; j++)
+            if (diagonal[j] > diagonal[pivot]) pivot = j;
+        if (!rank) largest = diagonal[pivot];
+        if (!(diagonal[pivot] > 2.220446049250313e-16 * (double)count * largest)) return rank;
+        memcpy(left, matrix + pivot * width, width * sizeof(double));
+        for (int64_t k = 0; k < rank; k++) add_multiple(left, -columns[k * width + pivot], columns + k * width, width);
+        double *column = columns + rank * width, root = __builtin_sqrt(diagonal[pivot]);
+        for (int64_t j = 0; j < width; j++) column[j] = left[j] / root;
+        // What was a pivot has nothing left.
+        for (int64_t j = 0; j < count; j++) {
+            if (diagonal[j] == 0) column[j] = 0;
+            diagonal[j] = diagonal[j] - column[j] * column[j];
+        }
+        column[pivot] = root;
+        diagonal[pivot] = 0;
+    }
+    return count;
+}
+
+/// The eigenvalues of a positive semidefinite matrix (count, width) that are more than rounding, and their vectors as columns, and
+/// how many there are.
+inline int64_t eigenvectors(const double *matrix, int64_t count, int64_t width, double *columns, double *values) {
+    int64_t rank = pivoted_factor(matrix, count, width, columns);
+    orthogonalise(columns, width, nullptr, 0, rank);
+    for (int64_t i = 0; i < rank; i++) {
+        double *column = columns + i * width;
+        values[i] = dot(column, column, width);
+        double length = __builtin_sqrt(values[i]);
+        for (int64_t j = 0; j < width; j++) column[j] /= length;
+    }
+    return rank;
+}
+
+/// Solves Av = right for a positive semidefinite A (count, width): directions with no more than `tolerance` of the largest
+/// eigenvalue say nothing, and of many solutions it takes that with the smallest weights w = scale·v. `solution` and `weights`
+/// (width) are v and w.
+inline void smallest_of_gram(const double *matrix, int64_t count, int64_t width, const double *right, double tolerance,
+                             const double *scale, double *solution, double *weights) {
+    Numbers columns(count * width), values(count);
+    int64_t rank = eigenvectors(matrix, count, width, columns, values), kept = 0;
+    double largest = 0;
+    for (int64_t i = 0; i < rank; i++)
+        if (values[i] > largest) largest = values[i];
+    memset(solution, 0, width * sizeof(double));
+    memset(weights, 0, width * sizeof(double));
+    for (int64_t i = 0; i < rank; i++) {
+        if (!(values[i] > tolerance * largest)) continue;
+        double share = dot(columns + i * width, right, width) / values[i];
+        add_multiple(solution, share, columns + i * width, width);
+        memmove(columns + kept * width, columns + i * width, width * sizeof(double));
+        values[kept++] = share;
+    }
+    if (kept == count) {
+        for (int64_t j = 0; j < count; j++) weights[j] = scale[j] * solution[j];
+        return;
+    }
+    // The least w with uᵢ'(w/scale) as found for each direction: along the columns uᵢ/scale, made orthogonal one by one.
+    for (int64_t i = 0; i < kept; i++) {
+        double *column = columns + i * width, wanted = values[i];
+        for (int64_t j = 0; j < count; j++) column[j] = scale[j] > 0 ? column[j] / scale[j] : 0;
+        for (int again = 0; again < 2; again++)
+            for (int64_t k = 0; k < i; k++) {
+                double share = dot(column, columns + k * width, width);
+                add_multiple(column, -share, columns + k * width, width);
+                wanted -= share * values[k];
+            }
+        double length = __builtin_sqrt(dot(column, column, width));
+        values[i] = length > 0 ? wanted / length : 0;
+        for (int64_t j = 0; j < count; j++) column[j] = length > 0 ? column[j] / length : 0;
+        add_multiple(weights, values[i], column, width);
     }
     for (int64_t j = 0; j < count; j++)
         if (scale[j] > 0) solution[j] = weights[j] / scale[j];
