@@ -1,5 +1,6 @@
 """The mlp learner against a plain torch loop, and the promises of its state and of its bits."""
 
+import hashlib
 import itertools
 import math
 import subprocess
@@ -199,6 +200,27 @@ def test_a_pack_of_n_gives_the_bits_of_n_packs_of_one(task, activation, hidden):
                 together.tensors[name] if name.startswith("label_") else together.tensors[name][index : index + 1]
             )
             assert np.array_equal(value, expected), name
+
+
+#: Of states, predictions and models after two epochs; the same on every processor.
+BITS = "0db51a6fdc5981161927d99d86c6468ae810a1823c3a421a08e86f05f58587a2"
+
+
+def test_the_bits_of_models_are_those_of_every_processor():
+    digest, draws = hashlib.sha256(), np.random.default_rng(0)  # drawn by exact operations alone
+    x, weight = draws.random((501, 7)) * 2 - 1, draws.random(501) + 0.5
+    labels = {
+        Task.REGRESSION: 40 + x[:, 0] * x[:, 1],
+        Task.BINARY: (x[:, 0] > x[:, 1]) * 1.0,
+        Task.MULTICLASS: np.floor(draws.random(501) * 3),
+    }
+    for task, activation, precision in itertools.product(Task, MODULES, ("single", "double")):
+        problem, shard = problem_of(task, n_features=7), Shard(x, labels[task], weight)
+        both = [config(activation=activation, precision=precision, **own) for own in ({"dropout": 0.1}, {"l1": 0.1})]
+        state = train(problem, both, shard, epochs=2)
+        digest.update(state.to_bytes() + MLP.scores(problem, both, state, x).tobytes())
+        digest.update(MLP.finalize(problem, both, state, 0).tensors["weight_1"].tobytes())
+    assert digest.hexdigest() == BITS
 
 
 def test_state_to_bytes_and_back_goes_on_to_the_same_bytes():
