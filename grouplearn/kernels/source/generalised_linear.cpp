@@ -411,8 +411,8 @@ template <class V> struct Batch {
         next = select(open, next, now);
         store(step + k * width, next);
         gain += all<V>(0.5) * bend * change * change;
-        auto same = (zero<V>() < now * next);
-        flips += select(same | (threshold <= zero<V>()), zero<V>(), all<V>(1));
+        auto flipped = (zero<V>() < size_of(change)) & !(zero<V>() < now * next) & (zero<V>() < threshold);
+        flips += select(flipped, all<V>(1), zero<V>());
         bend_by(k, change);
     }
     static V size_of(V a) { return grouplearn::size(a); }

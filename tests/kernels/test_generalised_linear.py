@@ -1,0 +1,155 @@
+"""Generalised linear models by kernel: at the optimum, each model for itself, and the same bits in every build."""
+
+import hashlib
+from dataclasses import astuple, replace
+
+import numpy as np
+import pytest
+import scipy.special
+
+from grouplearn.kernels import generalised_linear as kernel
+
+RANDOM = np.random.default_rng(5)
+SIZES = np.array([40, 1, 0, 7, 90])
+START = np.concatenate([[0], np.cumsum(SIZES)]).astype(np.int64)
+X = RANDOM.random((SIZES.sum(), 4)) * [1.0, 100.0, 1e-3, 1.0] + [0, 1000, 0, -3]
+WEIGHT = RANDOM.integers(1, 4, len(X)) / 2
+LABELS = {
+    "logistic": RANDOM.integers(0, 2, len(X)).astype(float),
+    "softmax": RANDOM.integers(0, 3, len(X)).astype(float),
+    "poisson": RANDOM.integers(0, 9, len(X)).astype(float),
+}
+OUTPUTS = {"logistic": 1, "softmax": 3, "poisson": 1}
+#: Without and with l1, and 18 of them: more than there are lanes.
+L1 = np.array([0.0, 0.0, 0.5, 2.0, 0.0, 0.1] * 3)
+L2 = np.array([1.0, 0.125, 0.0, 0.5, 64.0, 0.25] * 3) + np.arange(18) / 64
+PENALTIES = kernel.Penalties(L1, L2, np.full(18, 1e-8))
+
+
+def solve(
+    loss: kernel.Loss, x=X, label=None, weight=WEIGHT, start=START, penalties=PENALTIES, **others
+) -> kernel.Models:
+    settings = {"fit_intercept": True, "epochs": 100, "report": lambda _: None, "cancelled": lambda: False, **others}
+    label = LABELS[loss] if label is None else label
+    return kernel.solve(x, label, weight, start, loss=loss, outputs=OUTPUTS[loss], penalties=penalties, **settings)
+
+
+def losses(loss: kernel.Loss, score: np.ndarray, label: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The loss of rows (n,) and its derivatives by the scores (n, K)."""
+    if loss == "logistic":
+        return np.logaddexp(0, score[:, 0]) - label * score[:, 0], scipy.special.expit(score) - label[:, None]
+    if loss == "poisson":
+        constant = scipy.special.xlogy(label, label) - label
+        return np.exp(score[:, 0]) - label * score[:, 0] + constant, np.exp(score) - label[:, None]
+    own = np.eye(3)[label.astype(int)]
+    return scipy.special.logsumexp(score, axis=1) - (score * own).sum(axis=1), scipy.special.softmax(
+        score, axis=1
+    ) - own
+
+
+@pytest.mark.parametrize("loss", ["logistic", "softmax", "poisson"])
+def test_every_model_is_at_its_optimum(loss: kernel.Loss) -> None:
+    """The subgradient is zero (Boyd & Vandenberghe 2004, 4.2.3), and the objective is the one reported."""
+    found = solve(loss)
+    for group in (0, 4):
+        rows = slice(START[group], START[group + 1])
+        x, y, w = X[rows], LABELS[loss][rows], WEIGHT[rows]
+        spread = x.std(axis=0) * np.sqrt(w.sum())
+        for config, (l1, l2) in enumerate(zip(L1, L2, strict=True)):
+            weights, intercept = found.weights[group, config], found.intercept[group, config]
+            value, slope = losses(loss, x @ weights.T + intercept, y)
+            objective = w @ value + l1 * np.abs(weights).sum() + 0.5 * l2 * np.square(weights).sum()
+            assert found.value[group, config] == pytest.approx(objective, rel=1e-11)
+            gradient = (w[:, None] * slope).T @ (x - x.mean(axis=0)) + l2 * weights
+            pull = np.where(weights != 0, np.sign(weights) * l1, np.clip(-gradient, -l1, l1))
+            left = np.append((gradient + pull) * (1 / np.maximum(spread, 1e-9)), (w @ slope) / np.sqrt(w.sum()))
+            assert np.square(left).sum() <= 1e-7 * objective, (group, config)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "softmax", "poisson"])
+def test_a_model_is_the_same_alone_and_in_any_company(build: str, loss: kernel.Loss) -> None:
+    together = solve(loss)
+    for group, configs in ((0, [3]), (4, [17, 0]), (4, [2, 2, 5])):
+        rows = slice(START[group], START[group + 1])
+        chosen = kernel.Penalties(L1[configs], L2[configs], np.full(len(configs), 1e-8))
+        alone = solve(loss, X[rows], LABELS[loss][rows], WEIGHT[rows], np.array([0, SIZES[group]]), chosen)
+        for name in ("weights", "intercept", "value", "passes", "converged"):
+            np.testing.assert_array_equal(getattr(alone, name)[0], getattr(together, name)[group, configs])
+
+
+def test_what_cannot_be_trained_is_no_number_and_harms_nobody(build: str) -> None:
+    x = X.copy()
+    x[START[3], 1] = np.inf
+    found, plain = solve("logistic", x), solve("logistic")
+    assert np.isnan(found.value[2:4]).all()
+    assert np.isnan(found.weights[2:4]).all()
+    np.testing.assert_array_equal(found.weights[[0, 1, 4]], plain.weights[[0, 1, 4]])
+    assert np.isfinite(plain.value[[0, 1, 3, 4]]).all()
+
+
+def test_the_curve_falls_and_ends_at_the_objective() -> None:
+    found = solve("softmax")
+    for group, config in np.ndindex(5, 18):
+        curve = found.curve[: found.passes[group, config], group, config]
+        assert np.isnan(found.curve[found.passes[group, config] :, group, config]).all()
+        assert (np.diff(curve) <= 1e-5 * np.abs(curve[:-1]) + 1e-5).all()  # single precision comes first
+    few = solve("softmax", epochs=2)
+    assert few.passes.max() == 2
+    assert not few.converged[4].all()
+
+
+def test_rows_beyond_those_that_bend_are_counted(build: str) -> None:
+    """A group so long that second derivatives are taken from a share of its rows only."""
+    rows = 4500 if build == "portable" else 9000
+    random = np.random.default_rng(2)
+    x = random.random((rows, 2)).astype(np.float32)
+    label = (random.random(rows) < 0.3 + 0.4 * x[:, 0]).astype(float)
+    two = kernel.Penalties(np.array([0.0, 3.0]), np.array([1.0, 0.0]), np.full(2, 1e-8))
+    found = solve("logistic", x, label, np.ones(rows), np.array([0, rows]), two)
+    wide = solve("logistic", x.astype(float), label, np.ones(rows), np.array([0, rows]), two)
+    np.testing.assert_array_equal(found.weights, wide.weights)
+    for config in range(2):
+        slope = losses("logistic", x @ found.weights[0, config].T + found.intercept[0, config], label)[1]
+        gradient = slope[:, 0] @ x + two.l2[config] * found.weights[0, config, 0]
+        assert np.abs(gradient + two.l1[config] * np.sign(found.weights[0, config, 0])).max() < 0.05
+
+
+def test_training_stops_when_it_is_told_to() -> None:
+    with pytest.raises(kernel.Stopped):
+        solve("logistic", cancelled=lambda: True)
+    seen: list[int] = []
+    found = solve("logistic", report=seen.append)
+    assert sum(seen) == found.passes[[0, 1, 3, 4]].sum()
+
+
+@pytest.mark.parametrize("loss", ["logistic", "softmax", "poisson"])
+def test_sums_over_rows(build: str, loss: kernel.Loss) -> None:
+    weights, intercept = RANDOM.random((11, OUTPUTS[loss], 4)) * 0.002, RANDOM.random((11, OUTPUTS[loss]))
+    total, residual, product = kernel.sums(X, LABELS[loss], WEIGHT, loss, weights, intercept)
+    scores = (X @ weights.reshape(-1, 4).T).reshape(-1, 11, OUTPUTS[loss]) + intercept
+    in_place = scores.copy()
+    also = kernel.weigh_slopes(in_place, LABELS[loss], WEIGHT, loss)
+    for model in range(11):
+        value, slope = losses(loss, scores[:, model], LABELS[loss])
+        slope = WEIGHT[:, None] * slope
+        assert total[model] == pytest.approx(WEIGHT @ value, rel=1e-12)
+        np.testing.assert_allclose(residual[model], slope.sum(axis=0), atol=1e-10)
+        np.testing.assert_allclose(product[model], slope.T @ X, rtol=1e-9, atol=1e-8)
+        np.testing.assert_allclose(in_place[:, model], slope, atol=1e-13)
+    np.testing.assert_allclose(also[0], total, rtol=1e-12)
+    np.testing.assert_allclose(also[1], residual, atol=1e-10)
+
+
+#: Of every number of every model of all losses; it is the same on every processor.
+BITS = "838ac59c5925d92b028f903a535b2ab1014d9584cba1ac3ede7535d52f778462"
+
+
+def test_the_same_bits_everywhere(build: str) -> None:
+    digest = hashlib.sha256()
+    for loss in LABELS:
+        found = solve(loss)
+        none = np.isnan(found.value)
+        for part in astuple(replace(found, curve=np.nan_to_num(found.curve, nan=-1.0))):
+            whole = part if part is found.curve or part.shape[0] != 5 else part[~none]
+            digest.update(np.ascontiguousarray(whole).tobytes())
+    assert digest.hexdigest() == BITS
