@@ -24,17 +24,33 @@ def grouplearn_predict(
     A NULL model or a NULL row gives NULL. Where Arrow cannot hold a value of the rows, ``types`` is their SQL type and
     ``texts`` are the rows as JSON.
     """
+    from grouplearn.catalog.predictions import Part
+
+    wanted = (Part.ALL, _first(tokens), _first(transactions), _first(sessions), _first(types))
+    return _predicted(wanted, models, rows, texts)
+
+
+def grouplearn_predict_number(
+    parts: Any, tokens: Any, transactions: Any, sessions: Any, models: Any, rows: Any, types: Any, texts: Any
+) -> Any:
+    """As ``grouplearn_predict``, of one number of each prediction: the member of ``Part`` that ``parts`` says."""
+    wanted = (_first(parts), _first(tokens), _first(transactions), _first(sessions), _first(types))
+    return _predicted(wanted, models, rows, texts)
+
+
+def _predicted(wanted: Any, models: Any, rows: Any, texts: Any) -> Any:
     from grouplearn.catalog.exact_rows import ExactRows
     from grouplearn.catalog.prediction import predictor_of_token
+    from grouplearn.catalog.predictions import Part
 
+    part, token, transaction, session, kind = wanted
     models, rows, texts = (_array(column) for column in (models, rows, texts))
-    token, transaction, session, kind = (_first(column) for column in (tokens, transactions, sessions, types))
     if not (isinstance(transaction, int) and isinstance(session, int | None) and isinstance(kind, str | None)):
         raise data_error(
             "grouplearn_predict is for predict, which calls it with the connection, transaction and session"
         )
     exact = None if kind is None else ExactRows(kind, texts)
-    return predictor_of_token(token).predict_each(transaction, models, rows, session, exact)
+    return predictor_of_token(token).predict_each(transaction, models, rows, session, exact, Part(part))
 
 
 def grouplearn_session(tokens: Any, settings: Any, variables: Any) -> Any:
@@ -62,23 +78,32 @@ def _array(column: Any) -> Any:
 def register(connection: duckdb.DuckDBPyConnection) -> None:
     """Make ``predict`` known to the connection."""
     _create(connection, grouplearn_predict, PREDICTION)
+    _create(connection, grouplearn_predict_number, "DOUBLE")
     _create(connection, grouplearn_session, "BIGINT")
     define(connection)
 
 
 def define(connection: duckdb.DuckDBPyConnection) -> None:
-    """Define ``predict`` so that it hands over the variables the connection has, and those it is about to have."""
+    """Define ``predict`` so that it hands over the variables the connection has, and those it is about to have.
+
+    ``grouplearn_number`` is what ``predict_value`` and ``predict_probability`` are made of: a struct of everything that can
+    be said of a row takes longer than to predict it.
+    """
     asking = asking_for(connection)
     asking.sessions.expect(
         name for (name,) in connection.execute("SELECT name FROM system.main.duckdb_variables()").fetchall()
     )
     session = f"system.main.grouplearn_session('{asking.token}', {SETTINGS}, {asking.sessions.variables_sql()})"
+    arguments = (
+        f"'{asking.token}', {TRANSACTION}, {session}, model, features,"
+        f" CASE WHEN {_INEXACT} THEN system.main.typeof(features) END,"
+        f" CASE WHEN {_INEXACT} THEN system.main.to_json(features) END"
+    )
     # Temporary macros belong to the connection, so this is how the function learns who asks.
     connection.execute(
-        "CREATE OR REPLACE TEMP MACRO predict(model, features) AS"
-        f" system.main.grouplearn_predict('{asking.token}', {TRANSACTION}, {session}, model, features,"
-        f" CASE WHEN {_INEXACT} THEN system.main.typeof(features) END,"
-        f" CASE WHEN {_INEXACT} THEN system.main.to_json(features) END)"
+        f"CREATE OR REPLACE TEMP MACRO predict(model, features) AS system.main.grouplearn_predict({arguments});"
+        " CREATE OR REPLACE TEMP MACRO grouplearn_number(part, model, features) AS"
+        f" system.main.grouplearn_predict_number(part, {arguments})"
     )
 
 

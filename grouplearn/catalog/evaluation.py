@@ -6,6 +6,7 @@ rows have the weight that they had in training.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import partial
 
@@ -15,6 +16,7 @@ from grouplearn.catalog.predict_macro import predict_select
 from grouplearn.catalog.predict_sql import GROUP, Extra
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import table
+from grouplearn.catalog.sql_forms import SqlForm
 from grouplearn.catalog.views import key_columns, level_sql, select_list
 from grouplearn.learners.base import Config, Task
 from grouplearn.learners.deviances import RowLoss, loss_sql, row_losses
@@ -23,6 +25,8 @@ from grouplearn.plan.types import as_text, as_text_of, told_apart
 from grouplearn.sqltext import literal
 
 _TARGET, _WEIGHT = "__grouplearn_target", "__grouplearn_weight"
+_FUNCTION = SqlForm("function")
+_SUBQUERY = re.compile(r"\b(select|from|table|values)\b", re.IGNORECASE)
 _EPSILON = "2.220446049250313e-16"
 
 
@@ -38,7 +42,8 @@ def evaluate_sql(model: StoredModel, source: str, where: str | None = None, *, w
     target = Extra(_TARGET, f"CAST(({definition.target_sql}\n) AS DOUBLE)" if regression else _label(definition))
     weight = Extra(_WEIGHT, f"CAST(({definition.weight_sql}\n) AS DOUBLE)" if weighted else "1.0::DOUBLE")
     rows = source_rows(source, where)
-    predicted = predict_select(definition, model.id, rows, partial(table, catalog), model.form, (target, weight))
+    form = _FUNCTION if _is_slow(model) else model.form
+    predicted = predict_select(definition, model.id, rows, partial(table, catalog), form, (target, weight))
     losses = row_losses(definition.metrics, _config(definition)) if regression else ()
     measured = _value_metrics(losses) if regression else class_metrics(definition)
     others = (name for name in every_metric(definition.task) if name not in definition.metrics)
@@ -60,6 +65,16 @@ def evaluate_sql(model: StoredModel, source: str, where: str | None = None, *, w
         f" SELECT {select_list(columns)} FROM measured AS m LEFT JOIN {groups} AS g ON g.group_id = m.id"
         " ORDER BY g.level ASC NULLS LAST, m.id ASC NULLS LAST"
     )
+
+
+def _is_slow(model: StoredModel) -> bool:
+    """Return whether the function ``predict`` is to predict in place of the macro's SQL: for trees it is many times as fast.
+
+    It reads on a connection of its own, which knows no temporary tables: where there may be a subquery, SQL predicts.
+    """
+    definition = model.definition
+    texts = [*(key.sql for key in definition.keys), *(entry.sql for entry in definition.items)]
+    return model.form.kind == "trees" and not any(map(_SUBQUERY.search, texts))
 
 
 def source_rows(source: str, where: str | None) -> str:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from grouplearn.catalog.asking import TRANSACTION, asking_for, asking_of_token, known
 from grouplearn.catalog.exact_rows import ExactRows
 from grouplearn.catalog.models import StoredModel, load_by_id
-from grouplearn.catalog.predictions import ARROW_TYPE
+from grouplearn.catalog.predictions import Part
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import databases_with_models, table
 from grouplearn.catalog.scoring import Scorer, load_scorer
@@ -95,9 +95,15 @@ class Predictor:
         return [entry for entry in self._uncommitted if entry.transaction == transaction]
 
     def predict(
-        self, transaction: int, reference: str, rows: Any, session: int | None = None, exact: ExactRows | None = None
+        self,
+        transaction: int,
+        reference: str,
+        rows: Any,
+        session: int | None = None,
+        exact: ExactRows | None = None,
+        part: Part = Part.ALL,
     ) -> Any:
-        """Return the predictions of a model for a struct array of rows, none NULL, as ``predictions.ARROW_TYPE``.
+        """Return the predictions of a model for a struct array of rows, none NULL, or a part of each.
 
         ``session`` is the number of the session that asks, None where the connection's cursors are in it.
         """
@@ -107,7 +113,7 @@ class Predictor:
                 with self._lock:
                     scorer = self._scorer(cursor(), transaction, reference, session)
                     self.guard.admit_user(cursor(), scorer.definition, scorer, (transaction, session))
-            return scorer.score(cursor, rows, exact)
+            return scorer.score(cursor, rows, exact, part)
 
     def open_cursor(self, session: int | None) -> duckdb.DuckDBPyConnection:
         """Open a cursor that reads expressions as a session does."""
@@ -123,7 +129,13 @@ class Predictor:
         return cursor
 
     def predict_each(
-        self, transaction: int, models: Any, rows: Any, session: int | None = None, exact: ExactRows | None = None
+        self,
+        transaction: int,
+        models: Any,
+        rows: Any,
+        session: int | None = None,
+        exact: ExactRows | None = None,
+        part: Part = Part.ALL,
     ) -> Any:
         """Return the predictions for rows each of which names its model; a NULL model or a NULL row gives NULL."""
         if not _is_text(models.type):
@@ -134,7 +146,7 @@ class Predictor:
             models = models.dictionary_decode()
         name = _same_in_all(models)
         if name is not None and not rows.null_count:
-            return self.predict(transaction, name, rows, session, exact)
+            return self.predict(transaction, name, rows, session, exact, part)
         coded = models.dictionary_encode()
         wanted = np.asarray(coded.indices.fill_null(-1)).copy()
         wanted[np.asarray(rows.is_null())] = -1
@@ -143,10 +155,11 @@ class Predictor:
             at = np.flatnonzero(wanted == number)
             model = coded.dictionary[int(number)].as_py()
             chosen = pa.array(at)
-            parts.append(self.predict(transaction, model, rows.take(chosen), session, exact and exact.take(chosen)))
+            exact_chosen = exact and exact.take(chosen)
+            parts.append(self.predict(transaction, model, rows.take(chosen), session, exact_chosen, part))
             places.append(at)
         if not parts:
-            return pa.nulls(len(rows), ARROW_TYPE)
+            return pa.nulls(len(rows), part.type)
         position = np.full(len(rows), -1)
         position[np.concatenate(places)] = np.arange(sum(map(len, places)))
         return pa.concat_arrays(parts).take(pa.array(position, mask=position < 0))

@@ -22,7 +22,7 @@ from grouplearn.catalog.group_models import GroupModel, load_groups
 from grouplearn.catalog.known_values import Codes
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.predict_sql import GROUP, NUMERIC, item_alias, routed_cte, rows_cte
-from grouplearn.catalog.predictions import Predictions
+from grouplearn.catalog.predictions import Part, Predictions
 from grouplearn.catalog.records import ModelDefinition, RunOutcome
 from grouplearn.catalog.row_reader import INDEX, RowReader, array_values, bucket_numbers
 from grouplearn.catalog.unreadable import features, unreadable
@@ -75,8 +75,8 @@ class Scorer:
             )
         return learner_named(definition.learner)
 
-    def score(self, cursor: Cursor, rows: Any, exact: ExactRows | None = None) -> Any:
-        """Return the predictions for the rows of a struct array without NULLs, of type ``PREDICTION``, in order.
+    def score(self, cursor: Cursor, rows: Any, exact: ExactRows | None = None, part: Part = Part.ALL) -> Any:
+        """Return the predictions for the rows of a struct array without NULLs, in order, or a part of each.
 
         ``exact`` are the rows again where Arrow changes their values. ``cursor`` opens what evaluates keys and items that are
         no columns; it must not be in the middle of another query.
@@ -89,7 +89,7 @@ class Scorer:
         else:
             x, group = found
             outputs = self._compiled.predict(x, group)
-        return self._predictions.structs(outputs, group)
+        return self._predictions.of(outputs, group, part)
 
     def _reader(self, cursor: Cursor, kind: pa.StructType, *, exact: bool) -> RowReader | None:
         """Return what reads such rows without a query that routes them; None where there is no such thing."""

@@ -12,11 +12,10 @@ from typing import Any, cast
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from grouplearn import versions
 from grouplearn.catalog import prediction
-from grouplearn.catalog.predictions import ARROW_TYPE
+from grouplearn.catalog.predictions import Part
 from grouplearn.errors import (
     AccessRefused,
     BindError,
@@ -24,7 +23,6 @@ from grouplearn.errors import (
     Error,
     NotSupportedError,
     ParseError,
-    data_error,
 )
 from grouplearn.frontends.native.arrow_frames import batch_of, packed_batch, packed_schema
 from grouplearn.frontends.native.arrow_frames import described as described_rows
@@ -37,9 +35,6 @@ from grouplearn.parser.statements import Listing, Nested, OurStatement
 from grouplearn.runtime.job import Progress
 from grouplearn.session import Session
 from grouplearn.visible import visible_lines
-
-#: Which part of a prediction is wanted: the numbers of ``udfs/native/predicting.cpp``.
-_ALL, _VALUE = 0, 1
 
 
 class _Here:
@@ -152,11 +147,11 @@ class Line:
             self._session = self._progress = None
 
     def _predict(self, instance: Instance, transaction: int, body: Body) -> pa.RecordBatch:
-        part = body.number()
+        part = Part(body.number())
         rows = _batch(body)
         instance.here.use(RemoteConnection(self._channel))
-        found = instance.predictor.predict_each(transaction, rows.column(0), rows.column(1))
-        return pa.record_batch([_part(found, part, rows.column(0))], names=["prediction"])
+        found = instance.predictor.predict_each(transaction, rows.column(0), rows.column(1), part=part)
+        return pa.record_batch([found.cast(part.type)], names=["prediction"])
 
 
 def _older_build() -> NotSupportedError:
@@ -190,25 +185,6 @@ def _values(body: Body) -> dict[str, Any] | None:
 def _batch(body: Body) -> pa.RecordBatch:
     rows = described_rows(body.blob())
     return batch_of(bytearray(body.rest()), rows)
-
-
-def _part(found: Any, part: int, models: Any) -> Any:
-    if part == _ALL:
-        return found.cast(ARROW_TYPE)
-    if part == _VALUE:
-        classifiers = found.field("probabilities").is_valid()
-        if pc.any(classifiers).as_py():
-            model = models.filter(classifiers)[0].as_py()
-            raise data_error(
-                f'predict_value is for regression, and model "{model}" is a classifier: '
-                "predict() has its prediction and probabilities"
-            )
-        return _field(found, "value")
-    return _field(found, "probability")
-
-
-def _field(found: Any, name: str) -> Any:
-    return pc.struct_field(found, name)
 
 
 #: What DuckDB's messages begin with.
