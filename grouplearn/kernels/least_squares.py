@@ -85,6 +85,22 @@ def lost_directions(
     return found
 
 
+def parted(
+    square: FloatArray, beside: FloatArray, rest: FloatArray, cross: FloatArray, others: FloatArray, l2: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return ridge weights of columns no two of which are set together (K,), and of p - 1 others (p - 1,).
+
+    ``square`` (K,), ``beside`` (K, p) and ``rest`` (p, p) are their products, the intercept last of the others; ``cross`` (K,)
+    and ``others`` (p,) are those with the label. Without penalty, of many solutions the smallest weights.
+    """
+    given = [np.ascontiguousarray(each, np.float64) for each in (square, beside, rest, cross, others)]
+    found, (own, p) = np.empty(beside.shape[0] + beside.shape[1]), beside.shape
+    function("parted_least_squares", _COUNT, _COUNT, *[_POINTER] * 5, ctypes.c_double, _POINTER)(
+        own, p, *map(address, given), l2, address(found)
+    )
+    return found[:own], found[own:-1]
+
+
 def triangle(rows: FloatArray) -> FloatArray:
     """Return R (p, p) of QR of rows (n, p), with zeros below where there are fewer than p rows."""
     given = np.ascontiguousarray(rows, np.float64)

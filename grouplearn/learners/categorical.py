@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 
 from grouplearn.data.shard import FloatArray
+from grouplearn.kernels import least_squares
 from grouplearn.learners import sparse_moments
 from grouplearn.learners.base import Tensors
 
-#: What is below this share of the largest eigenvalue of the small system, its diagonal scaled, is rounding.
-_NONE = 1e-12
 #: The share of the columns that a run must have.
 _SHARE = 0.5
 
@@ -41,25 +40,8 @@ class Parted:
 
     def solve(self, l2: float) -> FloatArray:
         """Return the weights (d,); without penalty, of many solutions the one with the smallest weights."""
-        penalty = np.append(np.full(len(self.rest) - 1, l2), 0.0)
-        inverse = _inverse(self.square + l2)
-        small = self.rest + np.diag(penalty) - self.beside.T @ (inverse[:, None] * self.beside)
-        right = self.others - self.beside.T @ (inverse * self.cross)
-        scale = np.sqrt(_inverse(np.diagonal(self.rest) + penalty))
-        values, vectors = np.linalg.eigh(small * scale[:, None] * scale)
-        kept = values > _NONE * max(1.0, float(values[-1]))
-        basis = scale[:, None] * vectors
-        solution = basis[:, kept] @ ((basis[:, kept].T @ right) / values[kept])
-        weights = self._whole(inverse * (self.cross - self.beside @ solution), solution)
-        if kept.all():
-            return weights
-        null = np.column_stack([self._whole(-inverse * (self.beside @ each), each) for each in basis[:, ~kept].T])
-        shortest: FloatArray = weights - null @ np.linalg.lstsq(null, weights, rcond=None)[0]
-        return shortest
-
-    def _whole(self, inside: FloatArray, outside: FloatArray) -> FloatArray:
-        """Return the weights in the order of the columns, the intercept left out."""
-        return np.concatenate([outside[: self.start], inside, outside[self.start : -1]])
+        inside, outside = least_squares.parted(self.square, self.beside, self.rest, self.cross, self.others, l2)
+        return np.concatenate([outside[: self.start], inside, outside[self.start :]])
 
 
 def parted(sums: Tensors) -> Parted | None:
@@ -98,7 +80,3 @@ def _longest_run(products: Any, shift: FloatArray) -> tuple[int, int]:
         if column + 1 - start > best[1] - best[0]:
             best = (start, column + 1)
     return best
-
-
-def _inverse(values: FloatArray) -> FloatArray:
-    return np.where(values > 0, 1.0 / np.where(values > 0, values, 1.0), 0.0)

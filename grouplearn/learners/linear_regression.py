@@ -232,7 +232,7 @@ def _sparse_models(
             continue
         for config in np.flatnonzero(chosen):
             weights[config], loss[config] = _without_categories(parted, about, float(l2[config]))
-            intercept[config] = sums["target_mean"][0] - weights[config] @ sums["mean"] if centred else 0.0
+            intercept[config] = sums["target_mean"][0] - (weights[config] * sums["mean"]).sum() if centred else 0.0
             left[config] = False
     if left.any():
         whole = {name: np.asarray(value)[None] for name, value in sparse_moments.dense(sums).items()}
@@ -246,6 +246,7 @@ def _without_categories(parted: categorical.Parted, sums: Tensors, l2: float) ->
     """Return the weights (d,) and their objective."""
     products, beyond, linear = sparse_moments.products(sums), sparse_moments.beyond(sums), sums["cross"][:, 0]
     found = parted.solve(l2)
-    quadratic = found @ (products @ found) - sums["total"] * (beyond @ found) ** 2
-    unexplained = max(float(sums["target_gram"][0, 0] - 2.0 * (found @ linear) + quadratic), 0.0)
-    return found, 0.5 * unexplained + 0.5 * l2 * float(found @ found)
+    # Not by BLAS, whose sums are in another order on another processor.
+    quadratic = (found * (products @ found)).sum() - sums["total"] * (beyond * found).sum() ** 2
+    unexplained = max(float(sums["target_gram"][0, 0] - 2.0 * (found * linear).sum() + quadratic), 0.0)
+    return found, 0.5 * unexplained + 0.5 * l2 * float((found * found).sum())

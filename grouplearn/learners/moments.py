@@ -32,16 +32,15 @@ def block_moments(x: Matrix, targets: FloatArray, weight: FloatArray, gram: bool
     if not scipy.sparse.issparse(x):
         found = kernels.of_rows(x, targets, weight, np.array([0, len(weight)]), gram=gram)
         return {name: np.asarray(value[0]) for name, value in found.items()}
-    total = weight.sum()
+    of_targets = kernels.of_rows(np.empty((len(weight), 0)), targets, weight, np.array([0, len(weight)]), gram=False)
+    total, target_mean, target_gram = (of_targets[name][0] for name in ("total", "target_mean", "target_gram"))
     mean = np.asarray(x.T @ weight) / total
-    target_mean = targets.T @ weight / total
-    centred_targets = targets - target_mean
-    second = _sparse_moments(x, mean, weight, centred_targets * weight[:, None], gram)
+    second = _sparse_moments(x, mean, weight, (targets - target_mean) * weight[:, None], gram)
     return {
         "total": np.asarray(total),
         "mean": mean,
         "target_mean": target_mean,
-        "target_gram": (centred_targets * weight[:, None]).T @ centred_targets,
+        "target_gram": target_gram,
         **second,
     }
 
@@ -124,15 +123,6 @@ def about_zero(moments: Tensors) -> Tensors:
     if "gram" in moments:
         raw["gram"] = moments["gram"] + total[..., None, None] * _outer(mean, mean)
     return raw
-
-
-@_quiet
-def finite(moments: Tensors) -> npt.NDArray[np.bool_]:
-    """Return for which groups, along the leading axes, the second moments are finite."""
-    sums: FloatArray = moments["square"].sum(axis=-1) + np.abs(moments["cross"]).sum(axis=(-1, -2))
-    sums = sums + moments["target_gram"].sum(axis=(-1, -2)) + moments["total"] * (moments["mean"] ** 2).sum(axis=-1)
-    known: npt.NDArray[np.bool_] = np.isfinite(sums)
-    return known
 
 
 def _outer(left: FloatArray, right: FloatArray) -> FloatArray:

@@ -123,3 +123,21 @@ def test_lost_directions() -> None:
     )["lost"]
     kept, nothing, lost = least_squares.KEPT, least_squares.NOTHING_LOST, least_squares.LOST
     assert found.tolist() == [kept, nothing, lost, nothing, kept, kept]
+
+
+@pytest.mark.parametrize("l2", [0.0, 0.3])
+def test_columns_that_are_never_set_together_are_eliminated(l2: float) -> None:
+    random = np.random.default_rng(4)
+    codes = random.integers(0, 12, 300)
+    x = np.column_stack([np.eye(13)[codes], random.normal(size=(300, 3)), codes == 2])  # one never set, one twice
+    y = x[:, 13] + codes % 5 + random.normal(size=300)
+    beside = np.column_stack([x[:, 13:], np.ones(300)])
+    products = (x[:, :13].sum(axis=0), x[:, :13].T @ beside, beside.T @ beside, x[:, :13].T @ y, beside.T @ y)
+
+    def compute() -> dict[str, np.ndarray]:
+        return dict(zip(("inside", "outside"), least_squares.parted(*products, l2), strict=True))
+
+    found = in_every_build(compute)
+    design = np.vstack([x - x.mean(axis=0), np.sqrt(l2) * np.eye(17)])
+    best = np.linalg.lstsq(design, np.append(y - y.mean(), np.zeros(17)), rcond=1e-12)[0]
+    np.testing.assert_allclose(np.concatenate([found["inside"], found["outside"]]), best, rtol=1e-9, atol=1e-9)

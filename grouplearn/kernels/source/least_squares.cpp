@@ -127,7 +127,8 @@ double solve_factor(const double *factor, int64_t d, double l2, double tolerance
 class Solver {
   public:
     Solver(int64_t count, int64_t d, const Configs &configs, const double *factor)
-        : d(d), width(in_lanes(d)), configs(configs), factor(factor), systems(d, width), net(d, width),
+        : d(d), width(in_lanes(d)), configs(configs), factor(factor), systems(smooth(configs, d) ? d : 0, width),
+          net(penalised(configs) ? d : 0, width),
           at_a_time(chunk(count, d, width)), room(at_a_time * Scaled::size(d, width), false),
           zeroed(Moments::size(d, 1) * at_a_time, false), solutions(at_a_time * configs.count * width, false), ridge(width), penalty(width), residual(width), v(width) {}
 
@@ -163,6 +164,19 @@ class Solver {
     std::vector<System> waiting;
     /// Of each waiting system the set of rows, and the config, or -1 for all of those without penalties.
     std::vector<int64_t> whose, which;
+
+    /// Whether there is a config without l1, or what a Gram matrix has lost is to be looked at.
+    static bool smooth(const Configs &configs, int64_t d) {
+        bool found = d <= MOST_COLUMNS;
+        for (int64_t c = 0; c < configs.count; c++) found |= configs.l1[c] == 0;
+        return found;
+    }
+
+    static bool penalised(const Configs &configs) {
+        bool found = false;
+        for (int64_t c = 0; c < configs.count; c++) found |= configs.l1[c] > 0;
+        return found;
+    }
 
     static int64_t chunk(int64_t count, int64_t d, int64_t width) {
         int64_t fits = 40000 / (Scaled::size(d, width) + 1);
@@ -431,6 +445,60 @@ GROUPLEARN_ENTRY void lost_directions(int64_t groups, int64_t d, double *const *
             found[g] = __builtin_sqrt(left) > rounding_of(m, d) * __builtin_sqrt((double)(d - known_well)) ? 2 : 1;
         }
     }
+}
+
+/// Ridge of `own` columns no two of which are set together, and of p − 1 others and the intercept: products `square` (own) of the
+/// first, `beside` (own, p) of them with the others, `rest` (p, p) of these, and those with the label. The first follow from the
+/// others, which solve a Schur complement. `weights`: own, then p, of many solutions the smallest but for the last one's size.
+GROUPLEARN_ENTRY void parted_least_squares(int64_t own, int64_t p, const double *square, const double *beside,
+                                           const double *rest, const double *cross, const double *others, double l2,
+                                           double *weights) {
+    Arithmetic arithmetic;
+    int64_t width = in_lanes(p), length = in_lanes(own + p);
+    Numbers inverse(own), matrix(p * width), right(width), scale(width), solution(width), row(width), whole(length);
+    for (int64_t i = 0; i < p; i++) {
+        double penalty = i < p - 1 ? l2 : 0;
+        for (int64_t j = 0; j < p; j++) matrix[i * width + j] = rest[i * p + j];
+        matrix[i * width + i] += penalty;
+        scale[i] = inverse_root(rest[i * p + i] + penalty);
+        right[i] = others[i];
+    }
+    for (int64_t k = 0; k < own; k++) {
+        inverse[k] = square[k] + l2 > 0 ? 1 / (square[k] + l2) : 0;
+        memcpy(row, beside + k * p, p * sizeof(double));
+        for (int64_t i = 0; i < p; i++)
+            if (row[i] != 0) add_multiple(matrix + i * width, -(inverse[k] * row[i]), row, width);
+        add_multiple(right, -(inverse[k] * cross[k]), row, width);
+    }
+    for (int64_t i = 0; i < p; i++) {
+        right[i] *= scale[i];
+        for (int64_t j = 0; j < p; j++) matrix[i * width + j] *= scale[i] * scale[j];
+    }
+    Numbers basis(p * width), values(p), null(p * length);
+    double largest = directions(matrix, width, basis, p, values);
+    int64_t lost = 0;
+    // The weights of the first that follow from those of the others, with the label or without it.
+    auto complete = [&](const double *last, bool with_label, double *to) {
+        for (int64_t k = 0; k < own; k++) {
+            double left = with_label ? cross[k] : 0;
+            for (int64_t i = 0; i < p; i++) left -= beside[k * p + i] * last[i];
+            to[k] = inverse[k] * left;
+        }
+        memcpy(to + own, last, p * sizeof(double));
+        to[own + p - 1] = 0; // the intercept's size is of no consequence
+    };
+    for (int64_t i = 0; i < p; i++) {
+        double *direction = basis + i * width;
+        bool kept = values[i] > RANK * (largest > 1 ? largest : 1);
+        if (kept) add_multiple(solution, dot(matrix + i * width, right, width) / values[i] / values[i], direction, width);
+        if (kept) continue;
+        for (int64_t j = 0; j < p; j++) row[j] = scale[j] * direction[j];
+        complete(row, false, null + lost++ * length);
+    }
+    for (int64_t j = 0; j < p; j++) solution[j] *= scale[j];
+    complete(solution, true, whole);
+    take_out(whole, null, length, lost);
+    memcpy(weights, whole, (own + p) * sizeof(double));
 }
 
 /// R (p, p) of QR of rows (n, p).

@@ -118,13 +118,24 @@ inline double directions(double *columns, int64_t length, double *basis, int64_t
     return largest;
 }
 
+/// Takes from `weights` (width) what they have in common with `count` columns, which are overwritten.
+inline void take_out(double *weights, double *columns, int64_t width, int64_t count) {
+    Numbers basis(count * in_lanes(count)), lengths(count);
+    double largest = directions(columns, width, basis, count, lengths);
+    for (int64_t i = 0; i < count; i++) {
+        if (!(lengths[i] > 2.220446049250313e-16 * (double)width * largest)) continue;
+        double *column = columns + i * width;
+        add_multiple(weights, -(dot(column, weights, width) / lengths[i] / lengths[i]), column, width);
+    }
+}
+
 /// Solves Mv ≈ right by least squares, given M's `count` columns (overwritten): directions with no more than `tolerance` of the
 /// largest singular value say nothing. Of many solutions it takes that with the smallest weights, which are `scale`·v.
 /// `solution` and `weights` are in lanes. After it, `solution` is v.
 inline void smallest_solution(double *columns, int64_t length, int64_t count, const double *right, double tolerance,
                               const double *scale, double *solution, double *weights) {
     int64_t width = in_lanes(count);
-    Numbers basis(count * width), values(count), null(count * width), turned(count * width), lengths(count);
+    Numbers basis(count * width), values(count), null(count * width);
     double largest = directions(columns, length, basis, count, values);
     memset(solution, 0, width * sizeof(double));
     int64_t lost = 0;
@@ -140,13 +151,7 @@ inline void smallest_solution(double *columns, int64_t length, int64_t count, co
     memset(weights, 0, width * sizeof(double));
     for (int64_t j = 0; j < count; j++) weights[j] = scale[j] * solution[j];
     if (!lost) return;
-    // What the weights have in common with directions that say nothing is taken from them.
-    largest = directions(null, width, turned, lost, lengths);
-    for (int64_t i = 0; i < lost; i++) {
-        if (!(lengths[i] > 2.220446049250313e-16 * count * largest)) continue;
-        double *direction = null + i * width;
-        add_multiple(weights, -(dot(direction, weights, width) / lengths[i] / lengths[i]), direction, width);
-    }
+    take_out(weights, null, width, lost);
     for (int64_t j = 0; j < count; j++)
         if (scale[j] > 0) solution[j] = weights[j] / scale[j];
 }
