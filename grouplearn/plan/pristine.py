@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import duckdb
@@ -20,10 +21,11 @@ def _database() -> duckdb.DuckDBPyConnection:
     return duckdb.connect(config={"threads": 1})
 
 
-def pristine() -> duckdb.DuckDBPyConnection:
-    """Return a connection to a database in memory that nothing was added to but tables of ours; the caller closes it."""
-    with _LOCK:
-        return _database().cursor()
+@contextmanager
+def pristine() -> Iterator[duckdb.DuckDBPyConnection]:
+    """Lend a connection to a database in memory to one thread at a time; what is not committed in it goes with the body."""
+    with _LOCK, _database().cursor() as con:
+        yield con
 
 
 @dataclass(frozen=True, slots=True)
