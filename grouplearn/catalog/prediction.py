@@ -9,7 +9,7 @@ import re
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,6 +29,7 @@ from grouplearn.catalog.trust import Guard
 from grouplearn.errors import data_error, did_you_mean
 from grouplearn.sqltext import literal
 
+_DEFAULT = "SELECT system.main.current_database(), system.main.current_schema()"
 #: Models kept loaded per connection.
 _LOADED = 16
 
@@ -48,14 +49,14 @@ class _Uncommitted:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The identities of the models that a transaction has asked for, by session and reference.
+    """The identities of the models that a transaction has asked for, by session (or default schema) and reference.
 
     A statement calls ``predict`` for every 2,048 rows, and to find a model takes as long as to apply it. It is also the same
     model to the end of the statement, whatever others commit meanwhile.
     """
 
     transaction: int | None = None
-    models: dict[tuple[int | None, str], str] = field(default_factory=dict)
+    models: dict[tuple[Hashable, str], str] = field(default_factory=dict)
 
 
 class Predictor:
@@ -191,13 +192,14 @@ class Predictor:
                     return self._kept(entry.id) or self._keep(entry.id, entry.scorer())
                 reference, changed = entry.id, set()
                 break
-        if (found := self._found.models.get((session, reference))) and (scorer := self._kept(found)):
+        # Where the session is not known, its default schema may be another one before the transaction ends.
+        where = session if session is not None else cursor.execute(_DEFAULT).fetchall()[0]
+        if (found := self._found.models.get((where, reference))) and (scorer := self._kept(found)):
             return scorer
         cursor.execute("BEGIN TRANSACTION")  # one moment's: others may train it anew between two queries
         try:
             model = find(cursor, reference, changed)
-            if session is not None:  # whose default schema is not known may change it before the transaction ends
-                self._found.models[session, reference] = model.id
+            self._found.models[where, reference] = model.id
             return self._kept(model.id) or self._keep(model.id, load_scorer(cursor, model))
         finally:
             cursor.execute("ROLLBACK")
