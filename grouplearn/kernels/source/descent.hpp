@@ -54,13 +54,15 @@ template <class Number> struct Model {
     Number *parameters, *first, *second;
 };
 
+/// A step of one network, in all lanes.
 template <class V> struct Stepper {
     using Number = typename Lanes<V>::Number;
     V root, floor, momentum;
     bool adam;
 
-    /// Move n numbers by their gradient.
-    void move(int64_t n, Number *gradient, Number *parameters, Number *first, Number *second, V lasso, V ridge, D *penalty) const {
+    /// Move n numbers by their gradient; `penalty` takes what they are penalised by, where it is not nullptr.
+    void move(int64_t n, Number *gradient, Number *parameters, Number *first, Number *second, V lasso, V ridge,
+              D *penalty) const {
         bool penal = penalty != nullptr;
         for (int64_t i = 0; i < n; i += Lanes<V>::count) {
             V g = load(gradient + i), w = load(parameters + i);
@@ -86,7 +88,8 @@ template <class V> struct Stepper {
 };
 
 /// Take one step; return the penalty before it.
-template <class V, class Number> double descend(const Networks &networks, int64_t config, int64_t step, Number *gradient, const Model<Number> &model) {
+template <class V, class Number>
+double descend(const Networks &networks, int64_t config, int64_t step, Number *gradient, const Model<Number> &model) {
     Shape shape = networks.shape();
     Rates<Number> rates(networks, config, step);
     Stepper<V> stepper{all(rates.root), all(rates.floor), all(rates.momentum), networks.optimizer == ADAM};
@@ -98,7 +101,8 @@ template <class V, class Number> double descend(const Networks &networks, int64_
         V lasso = all<V>(networks.lasso[config] * own), ridge = all<V>(networks.ridge[config] * own * own);
         int64_t weights = shape.weights_of<V>(l), size = shape.size_of<V>(l);
         stepper.move(weights, gradient, parameters, first, second, lasso, ridge, penal ? &penalty : nullptr);
-        stepper.move(size - weights, gradient + weights, parameters + weights, first + weights, second + weights, lasso, ridge, nullptr);
+        stepper.move(size - weights, gradient + weights, parameters + weights, first + weights, second + weights, lasso, ridge,
+                     nullptr);
         gradient += size, parameters += size, first += size, second += size;
     }
     return sum(penalty);
