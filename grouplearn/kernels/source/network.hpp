@@ -68,7 +68,8 @@ struct Shape {
         memset(to, 0, size<V>() * sizeof(Number));
         for (int64_t l = 0; l < layers; l++) {
             int64_t stride = filled<V>(widths[l]);
-            for (int64_t u = 0; u < widths[l + 1]; u++, from += widths[l]) memcpy(to + u * stride, from, widths[l] * sizeof(Number));
+            for (int64_t u = 0; u < widths[l + 1]; u++, from += widths[l])
+                memcpy(to + u * stride, from, widths[l] * sizeof(Number));
             memcpy(to + weights_of<V>(l), from, widths[l + 1] * sizeof(Number));
             from += widths[l + 1];
             to += size_of<V>(l);
@@ -109,7 +110,7 @@ template <class V> struct Bench {
           before(room.take(shape.widest() * TILE_ROWS)), turned(room.take(TILE_ROWS * filled<V>(shape.widest()))) {}
 };
 
-template <Activation which, class V> inline void activate(int64_t n, typename Lanes<V>::Number *values, typename Lanes<V>::Number *slopes) {
+template <Activation which, class V, class Number> inline void activate(int64_t n, Number *values, Number *slopes) {
     for (int64_t i = 0; i < n; i += Lanes<V>::count) {
         ValueAndSlope<V> found = activated<which>(load(values + i));
         store(values + i, found.value);
@@ -118,7 +119,7 @@ template <Activation which, class V> inline void activate(int64_t n, typename La
 }
 
 /// Put the activation in place of `values`, and its slope where it is wanted.
-template <class V> void activate(int64_t which, int64_t n, typename Lanes<V>::Number *values, typename Lanes<V>::Number *slopes) {
+template <class V, class Number> void activate(int64_t which, int64_t n, Number *values, Number *slopes) {
     if (which == RELU) activate<RELU, V>(n, values, slopes);
     if (which == TANH) activate<TANH, V>(n, values, slopes);
     if (which == GELU) activate<GELU, V>(n, values, slopes);
@@ -137,7 +138,8 @@ template <class V, class Number> void drop(int64_t n, const Number *draws, Numbe
 
 /// Set the scores (outputs, width); with `learns` also what the gradient needs.
 template <class V, class Number>
-void forward(const Shape &shape, const Number *parameters, const Tile<Number> &tile, Number rate, bool learns, const Bench<V> &bench) {
+void forward(const Shape &shape, const Number *parameters, const Tile<Number> &tile, Number rate, bool learns,
+             const Bench<V> &bench) {
     const Number *below = tile.columns, *draws = tile.draws;
     Number *values = bench.values, *slopes = bench.slopes;
     for (int64_t l = 0; l < shape.layers; l++) {
@@ -147,7 +149,7 @@ void forward(const Shape &shape, const Number *parameters, const Tile<Number> &t
         multiply<V>(Product<Number>{parameters, filled<V>(inputs), 1, below, tile.width, out, tile.width, outputs,
                                     tile.width / Lanes<V>::count, inputs, parameters + shape.weights_of<V>(l)});
         if (last) break;
-        activate<V>(shape.activation, n, values, learns ? slopes : nullptr);
+        activate<V>(shape.activation, n, values, learns ? slopes : (Number *)nullptr);
         if (learns && rate > 0) {
             drop<V>(n, draws, rate, values, slopes);
             draws += n;
