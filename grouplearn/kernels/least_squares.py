@@ -1,4 +1,4 @@
-"""Least squares, ridge and elastic net of many groups from their moments (``source/least_squares.cpp``)."""
+"""Least squares, ridge and elastic net of many groups from their moments (``source/least_squares.cpp``, ``lost_digits.cpp``)."""
 
 from __future__ import annotations
 

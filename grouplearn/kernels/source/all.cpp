@@ -4,6 +4,7 @@
 #include "generalised_linear.cpp"
 #include "generalised_linear_sums.cpp"
 #include "least_squares.cpp"
+#include "lost_digits.cpp"
 #include "metrics.cpp"
 #include "moments.cpp"
 #include "networks.cpp"

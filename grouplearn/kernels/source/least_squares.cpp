@@ -1,28 +1,18 @@
-// Least squares, ridge and elastic net of many groups and configs from moments, and what to do where a Gram matrix has lost digits.
+// Least squares, ridge and elastic net of many groups and configs from moments.
 //
 // Columns are scaled to unit length: A = D⁻¹X'XD⁻¹ with D² = diag(X'X), v = Dw, and the penalty on v is l2·D⁻². Ridge is eight
 // systems at a time, of any groups and configs, one per lane. Without penalty, the trace of A's inverse proves that every
 // direction says something; else singular values decide which do.
 #include "elastic_net.hpp"
 #include "entry.hpp"
-#include "moments.hpp"
-#include "systems.hpp"
+#include "lost_digits.hpp"
 #include <vector>
 
 namespace grouplearn {
 namespace {
 
-/// Directions below this share of the largest eigenvalue of a correlation matrix carry no information.
-constexpr double RANK = 1e-12;
-/// Of the largest eigenvalue: below it digits of the weights are lost in a Gram matrix; below it, times d, is its rounding.
-constexpr double DOUBT = 1e-9, NONE = 1e-14;
-/// Of the largest singular value of rows: what is below it is rounding of the columns as written.
-constexpr double ROUNDING = 1e-13;
 /// A column whose weighted variance is below this share of its squared mean is constant up to rounding.
 constexpr double CONSTANT = 1e-24;
-/// Up to which a Gram matrix is looked at for digits that it has lost.
-constexpr int64_t MOST_COLUMNS = 128;
-constexpr double EPSILON = 2.220446049250313e-16;
 
 bool finite(double x) { return __builtin_fabs(x) <= 1.7976931348623157e308; }
 
@@ -54,83 +44,13 @@ struct Scaled {
     }
 };
 
-/// Writes D⁻¹GD⁻¹ with a unit diagonal; a constant column is in no other equation, and its weight comes out as zero.
-void scale_matrix(double *matrix, const double *gram, const double *inverse, int64_t d, int64_t width) {
-    for (int64_t i = 0; i < d; i++) {
-        double own = inverse[i];
-        for (int64_t j = 0; j < d; j++) matrix[i * width + j] = gram[i * d + j] * (own * inverse[j]);
-        for (int64_t j = d; j < width; j++) matrix[i * width + j] = 0;
-        matrix[i * width + i] = 1;
-    }
-}
-
-/// 1/√ of what is above 0, else 0.
-double inverse_root(double square) { return square > 0 ? 1 / __builtin_sqrt(square) : 0; }
-
-/// What is rounding of the columns as written, of singular values on columns of unit length.
-double rounding_of(const Moments &m, int64_t d) {
-    double most = 0;
-    for (int64_t j = 0; j < d; j++) {
-        double offset = m.square[j] > 0 ? *m.total * (m.mean[j] * m.mean[j]) / m.square[j] : 0;
-        if (offset > most) most = offset;
-    }
-    return ROUNDING * __builtin_sqrt(1 + most);
-}
-
-/// A square root F of a Gram matrix of features and label, F'F; directions that are its rounding are none. F (p, p) by rows.
-void root_of(const double *whole, int64_t p, double *root) {
-    int64_t width = in_lanes(p);
-    Numbers inverse(p), matrix(p * width), columns(p * width), values(p);
-    for (int64_t i = 0; i < p; i++) inverse[i] = inverse_root(whole[i * p + i]);
-    for (int64_t i = 0; i < p; i++)
-        for (int64_t j = 0; j < p; j++) matrix[i * width + j] = whole[i * p + j] * inverse[i] * inverse[j];
-    int64_t rank = eigenvectors(matrix, p, width, columns, values);
-    double largest = 0;
-    for (int64_t i = 0; i < rank; i++)
-        if (values[i] > largest) largest = values[i];
-    memset(root, 0, p * p * sizeof(double));
-    for (int64_t i = 0; i < rank; i++) {
-        double value = values[i] > NONE * (double)p * largest ? __builtin_sqrt(values[i]) : 0;
-        for (int64_t j = 0; j < p; j++) root[i * p + j] = inverse[j] > 0 ? value * columns[i * width + j] / inverse[j] : 0;
-    }
-}
-
-/// R of QR of rows (n, p), p·p by rows.
-void triangle_of_rows(const double *rows, int64_t n, int64_t p, double *triangle) {
-    int64_t length = in_lanes(n);
-    Numbers columns(p * length);
-    for (int64_t i = 0; i < n; i++)
-        for (int64_t j = 0; j < p; j++) columns[j * length + i] = rows[i * p + j];
-    triangle_of(columns, length, p, triangle);
-}
-
-/// Ridge of a factor (p, p) of [X y], p = d + 1, by singular values: the penalty is d more rows, √l2 on the diagonal, of label 0.
-double solve_factor(const double *factor, int64_t d, double l2, double tolerance, double *weights) {
-    int64_t p = d + 1, length = in_lanes(p + d), width = in_lanes(d);
-    Numbers columns(d * length), given(d * length), right(length), scale(width), solution(width), found(width);
-    for (int64_t i = 0; i < p; i++) {
-        for (int64_t j = 0; j < d; j++) given[j * length + i] = factor[i * p + j];
-        right[i] = factor[i * p + d];
-    }
-    for (int64_t j = 0; j < d; j++) {
-        double *column = given + j * length;
-        column[p + j] = __builtin_sqrt(l2);
-        scale[j] = inverse_root(dot(column, column, length));
-        for (int64_t i = 0; i < length; i++) columns[j * length + i] = column[i] * scale[j];
-    }
-    smallest_solution(columns, length, d, right, tolerance, scale, solution, found);
-    memcpy(weights, found, d * sizeof(double));
-    for (int64_t j = 0; j < d; j++) add_multiple(right, -weights[j], given + j * length, length);
-    return 0.5 * dot(right, right, length);
-}
-
 class Solver {
   public:
     Solver(int64_t count, int64_t d, const Configs &configs, const double *factor)
         : d(d), width(in_lanes(d)), configs(configs), factor(factor), systems(smooth(configs, d) ? d : 0, width),
-          net(penalised(configs) ? d : 0, width),
-          at_a_time(chunk(count, d, width)), room(at_a_time * Scaled::size(d, width), false),
-          zeroed(Moments::size(d, 1) * at_a_time, false), solutions(at_a_time * configs.count * width, false), ridge(width), penalty(width), residual(width), v(width) {}
+          net(penalised(configs) ? d : 0, width), at_a_time(chunk(count, d, width)),
+          room(at_a_time * Scaled::size(d, width), false), zeroed(Moments::size(d, 1) * at_a_time, false),
+          solutions(at_a_time * configs.count * width, false), ridge(width), penalty(width), residual(width), v(width) {}
 
     int64_t chunk_size() const { return at_a_time; }
 
@@ -308,7 +228,7 @@ class Solver {
     /// Solves again what depends on directions that the Gram matrix has lost: from a factor, where there is one.
     void refine(const Moments &given, const Moments &about, const Models &models, bool about_mean, bool penalised) {
         bool lost = factor != nullptr;
-        if (!lost && !about_mean) lost = loses(about.gram);
+        if (!lost && !about_mean) lost = loses(about.gram, d, systems);
         if (!lost || !d) return;
         int64_t p = d + 1;
         std::vector<double> own(p * p), rows((p + 1) * p);
@@ -330,30 +250,9 @@ class Solver {
             if (configs.l1[c] == 0 && configs.l2[c] <= DOUBT * (double)d * largest)
                 models.loss[c] = solve_factor(own.data(), d, configs.l2[c], rounding_of(about, d), models.weights + c * d);
         // With l1 there is the Gram matrix alone, from which what the offset has cost cannot be gained.
-        if (!about_mean && penalised && !loses(given.gram))
+        if (!about_mean && penalised && !loses(given.gram, d, systems))
             for (int64_t c : chosen)
                 if (configs.l1[c] > 0) models.converged[c] = 0;
-    }
-
-    /// Whether a Gram matrix loses digits of a direction.
-    bool loses(const double *gram) {
-        if (!d || d > MOST_COLUMNS) return false;
-        Numbers inverse(width), matrix(d * width), right(width), solution(width);
-        for (int64_t j = 0; j < d; j++) inverse[j] = inverse_root(gram[j * d + j]);
-        scale_matrix(matrix, gram, inverse, d, width);
-        System system{matrix, right, inverse, 0, solution};
-        bool regular;
-        double trace;
-        systems.solve(&system, 1, EPSILON, &regular, &trace);
-        if (regular && trace * DOUBT * (double)d < 0.5) return false;
-        Numbers columns(d * width), values(d);
-        int64_t rank = eigenvectors(matrix, d, width, columns, values);
-        double largest = 0, least = rank < d ? 0 : INFINITY;
-        for (int64_t i = 0; i < rank; i++) {
-            if (values[i] > largest) largest = values[i];
-            if (values[i] < least) least = values[i];
-        }
-        return least <= DOUBT * largest;
     }
 
     std::vector<double> whole_gram(const Moments &m) {
@@ -393,122 +292,4 @@ GROUPLEARN_ENTRY void least_squares(int64_t count, int64_t d, double *const *mom
         }
         solver.solve(some, models, here);
     }
-}
-
-/// Of each group of rows (start as in row_moments) whose moments are given: 0 where its Gram matrix keeps all digits or is not
-/// finite, 1 where it may have lost some, but its rows have nothing there, 2 where they have.
-GROUPLEARN_ENTRY void lost_directions(int64_t groups, int64_t d, double *const *moments, const double *x, const double *weight,
-                                      const int64_t *start, uint8_t *found) {
-    Arithmetic arithmetic;
-    Moments all{moments[0], moments[1], moments[2], moments[3], moments[4], moments[5], moments[6]};
-    int64_t width = in_lanes(d);
-    SystemSolver systems(d, width);
-    Numbers inverses(8 * width), matrices(8 * d * width), right(width), solutions(8 * width), row(width);
-    for (int64_t first = 0; first < groups; first += 8) {
-        int count = (int)(groups - first < 8 ? groups - first : 8);
-        System side_by_side[8];
-        bool regular[8], known[8];
-        double trace[8];
-        for (int i = 0; i < count; i++) {
-            const double *gram = all.gram + (first + i) * d * d;
-            double *inverse = inverses + i * width, *matrix = matrices + i * d * width, sum = 0;
-            for (int64_t j = 0; j < d * d; j++) sum += __builtin_fabs(gram[j]) <= 1.7976931348623157e308 ? 0 : 1;
-            known[i] = sum == 0;
-            for (int64_t j = 0; j < d; j++) inverse[j] = known[i] ? inverse_root(gram[j * d + j]) : 0;
-            if (known[i]) scale_matrix(matrix, gram, inverse, d, width);
-            side_by_side[i] = {matrix, right, inverse, 0, solutions + i * width};
-        }
-        systems.solve(side_by_side, count, EPSILON, regular, trace);
-        for (int i = 0; i < count; i++) {
-            int64_t g = first + i;
-            found[g] = 0;
-            const double *matrix = matrices + i * d * width, *inverse = inverses + i * width;
-            if (!known[i] || (regular[i] && trace[i] * DOUBT * (double)d < 0.5)) continue;
-            Numbers columns(d * width), values(d);
-            int64_t rank = eigenvectors(matrix, d, width, columns, values), known_well = 0;
-            double largest = 0, left = 0;
-            for (int64_t k = 0; k < rank; k++)
-                if (values[k] > largest) largest = values[k];
-            for (int64_t k = 0; k < rank; k++)
-                if (values[k] > DOUBT * largest) memmove(columns + known_well++ * width, columns + k * width, width * sizeof(double));
-            if (known_well == d) continue;
-            // What the rows have beyond the directions that the Gram matrix knows.
-            Moments m = all.at(g, d, 1);
-            for (int64_t r = start[g]; r < start[g + 1]; r++) {
-                for (int64_t j = 0; j < d; j++) row[j] = (x[r * d + j] - m.mean[j]) * inverse[j];
-                for (int64_t k = 0; k < known_well; k++) {
-                    const double *direction = columns + k * width;
-                    add_multiple(row, -dot(row, direction, width), direction, width);
-                }
-                left += weight[r] * dot(row, row, width);
-            }
-            found[g] = __builtin_sqrt(left) > rounding_of(m, d) * __builtin_sqrt((double)(d - known_well)) ? 2 : 1;
-        }
-    }
-}
-
-/// Ridge of `own` columns no two of which are set together, and of p − 1 others and the intercept: products `square` (own) of the
-/// first, `beside` (own, p) of them with the others, `rest` (p, p) of these, and those with the label. The first follow from the
-/// others, which solve a Schur complement. `weights`: own, then p, of many solutions the smallest but for the last one's size.
-GROUPLEARN_ENTRY void parted_least_squares(int64_t own, int64_t p, const double *square, const double *beside,
-                                           const double *rest, const double *cross, const double *others, double l2,
-                                           double *weights) {
-    Arithmetic arithmetic;
-    int64_t width = in_lanes(p), length = in_lanes(own + p);
-    Numbers inverse(own), matrix(p * width), right(width), scale(width), solution(width), row(width), whole(length);
-    for (int64_t i = 0; i < p; i++) {
-        double penalty = i < p - 1 ? l2 : 0;
-        for (int64_t j = 0; j < p; j++) matrix[i * width + j] = rest[i * p + j];
-        matrix[i * width + i] += penalty;
-        scale[i] = inverse_root(rest[i * p + i] + penalty);
-        right[i] = others[i];
-    }
-    for (int64_t k = 0; k < own; k++) {
-        inverse[k] = square[k] + l2 > 0 ? 1 / (square[k] + l2) : 0;
-        memcpy(row, beside + k * p, p * sizeof(double));
-        for (int64_t i = 0; i < p; i++)
-            if (row[i] != 0) add_multiple(matrix + i * width, -(inverse[k] * row[i]), row, width);
-        add_multiple(right, -(inverse[k] * cross[k]), row, width);
-    }
-    for (int64_t i = 0; i < p; i++) {
-        right[i] *= scale[i];
-        for (int64_t j = 0; j < p; j++) matrix[i * width + j] *= scale[i] * scale[j];
-    }
-    Numbers basis(p * width), values(p), null(p * length);
-    double largest = directions(matrix, width, basis, p, values);
-    int64_t lost = 0;
-    // The weights of the first that follow from those of the others, with the label or without it.
-    auto complete = [&](const double *last, bool with_label, double *to) {
-        for (int64_t k = 0; k < own; k++) {
-            double left = with_label ? cross[k] : 0;
-            for (int64_t i = 0; i < p; i++) left -= beside[k * p + i] * last[i];
-            to[k] = inverse[k] * left;
-        }
-        memcpy(to + own, last, p * sizeof(double));
-        to[own + p - 1] = 0; // the intercept's size is of no consequence
-    };
-    for (int64_t i = 0; i < p; i++) {
-        double *direction = basis + i * width;
-        bool kept = values[i] > RANK * (largest > 1 ? largest : 1);
-        if (kept) add_multiple(solution, dot(matrix + i * width, right, width) / values[i] / values[i], direction, width);
-        if (kept) continue;
-        for (int64_t j = 0; j < p; j++) row[j] = scale[j] * direction[j];
-        complete(row, false, null + lost++ * length);
-    }
-    for (int64_t j = 0; j < p; j++) solution[j] *= scale[j];
-    complete(solution, true, whole);
-    take_out(whole, null, length, lost);
-    memcpy(weights, whole, (own + p) * sizeof(double));
-}
-
-/// R (p, p) of QR of rows (n, p).
-GROUPLEARN_ENTRY void triangle_of_rows(const double *rows, int64_t n, int64_t p, double *triangle) {
-    Arithmetic arithmetic;
-    grouplearn::triangle_of_rows(rows, n, p, triangle);
-}
-
-/// A square root F (p, p) of a symmetric matrix F'F (p, p).
-GROUPLEARN_ENTRY void root_of_gram(const double *whole, int64_t p, double *root) {
-    Arithmetic arithmetic;
-    root_of(whole, p, root);
 }
