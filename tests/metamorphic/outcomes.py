@@ -75,12 +75,14 @@ def predictions(con: duckdb.DuckDBPyConnection, source: str = "t", model: str = 
 def predictions_by_function(
     con: duckdb.DuckDBPyConnection, source: str = "t", model: str = "m"
 ) -> dict[int, Prediction]:
-    """Return what the function predicts, by ``id``."""
-    rows = con.sql(f"SELECT id, predict('{model}', r) AS p FROM {source} AS r").to_arrow_table().to_pylist()
+    """Return what the function predicts, by ``id``; that the functions of its numbers say the same is asserted."""
     names = classes_of(con, model)
+    field = "probability" if names else "value"
+    sql = f"SELECT id, predict('{model}', r) AS p, predict_{field}('{model}', r) AS number FROM {source} AS r"
     found = {}
-    for row in rows:
+    for row in con.sql(sql).to_arrow_table().to_pylist():
         p = row["p"]
+        assert near(row["number"], p[field], 0)
         value = p["prediction"] if names else p["value"]
         found[row["id"]] = Prediction(value, _shares(p, names), p["model_level"])
     return found
