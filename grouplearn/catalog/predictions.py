@@ -106,9 +106,11 @@ class Predictions:
 
     def _keys(self, n_rows: int) -> Any:
         """Return the classes, over and over again for at least so many rows: chunks have the same numbers of rows."""
-        if len(self._repeated) < n_rows * len(self._classes):
-            self._repeated = self._classes.take(pa.array(np.tile(np.arange(len(self._classes)), n_rows)))
-        return self._repeated
+        repeated = self._repeated
+        if len(repeated) < n_rows * len(self._classes):
+            repeated = self._classes.take(pa.array(np.tile(np.arange(len(self._classes)), n_rows)))
+            self._repeated = repeated  # another thread's, maybe shorter, may be there by now
+        return repeated
 
     def _of_classes(self, outputs: FloatArray, missing: npt.NDArray[np.bool_]) -> dict[str, Any]:
         if self._definition.task is Task.BINARY:
