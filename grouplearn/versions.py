@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 
+from grouplearn.kernels import library
+
 
 @functools.cache
 def described() -> str:
-    """Return the package and its version: the place for whatever else decides what a model's numbers are."""
-    return f"grouplearn {importlib.metadata.version('grouplearn')}"
+    """Return the package and its version, and which build of the kernels this processor runs."""
+    return f"grouplearn {importlib.metadata.version('grouplearn')} (kernels: {library.name()})"

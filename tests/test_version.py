@@ -6,8 +6,10 @@ import duckdb
 import pytest
 
 import grouplearn
+from grouplearn.kernels import library
 
-EXPECTED = f"grouplearn {importlib.metadata.version('grouplearn')}, DuckDB v{duckdb.__version__}"
+OURS = f"grouplearn {importlib.metadata.version('grouplearn')} (kernels: {library.name()})"
+EXPECTED = f"{OURS}, DuckDB v{duckdb.__version__}"
 
 
 def test_a_connection_and_its_cursors_say_what_runs() -> None:

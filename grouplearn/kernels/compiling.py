@@ -5,6 +5,8 @@ It needs nothing but Python and a C++ compiler, since it also runs while the pac
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import importlib.util
 import os
 import platform
@@ -53,6 +55,15 @@ def path_of(build: str, folder: Path = FOLDER) -> Path:
     return folder / f"kernels_{build}.so"
 
 
+@functools.cache
+def fingerprint() -> str:
+    """Return what tells these sources from others; a library says which it was compiled from."""
+    digest = hashlib.sha256()
+    for path in sorted(SOURCES.iterdir()):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
 def compiler() -> list[str] | None:
     """Return the command of a C++ compiler: ``$CXX``, g++, clang++ or that of the package ziglang; None without any."""
     named = os.environ.get("CXX")
@@ -89,7 +100,16 @@ def _compile(library: Path, flags: tuple[str, ...]) -> None:
     unfinished = library.with_suffix(f".{os.getpid()}.so")
     try:
         done = subprocess.run(  # noqa: S603 - a compiler, its words one by one
-            [*command, *_FLAGS, *flags, str(SOURCES / "all.cpp"), "-o", str(unfinished), "-lm"],
+            [
+                *command,
+                *_FLAGS,
+                *flags,
+                f'-DGROUPLEARN_FINGERPRINT="{fingerprint()}"',
+                str(SOURCES / "all.cpp"),
+                "-o",
+                str(unfinished),
+                "-lm",
+            ],
             capture_output=True,
             text=True,
             check=False,

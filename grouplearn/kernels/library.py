@@ -58,7 +58,14 @@ def _load(build: str) -> ctypes.CDLL:
             f"the compiled part of grouplearn is not there: {path.name}; install grouplearn again, or run"
             " python -m grouplearn.kernels.compiling"
         )
-    return ctypes.CDLL(str(path))
+    loaded = ctypes.CDLL(str(path))
+    # Calls with other arguments than it expects would end the process.
+    tell = getattr(loaded, "fingerprint", None)
+    if tell is not None:
+        tell.restype = ctypes.c_char_p
+    if tell is None or tell() != compiling.fingerprint().encode():
+        raise KernelsMissing(f"{path.name} was compiled from other sources; run python -m grouplearn.kernels.compiling")
+    return loaded
 
 
 @functools.cache

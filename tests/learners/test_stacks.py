@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -13,7 +14,6 @@ from grouplearn.learners import moments
 from grouplearn.learners.base import Interrupted, MomentsLearner, Problem, Solved, StackLearner, Task
 from grouplearn.learners.linear_regression import LinearRegression
 from grouplearn.learners.logistic_regression import LogisticRegression
-from grouplearn.learners.padded import Padded
 from grouplearn.learners.poisson_regression import PoissonRegression
 
 LOGISTIC, POISSON, LINEAR = LogisticRegression(), PoissonRegression(), LinearRegression()
@@ -248,7 +248,15 @@ def test_progress_is_reported_and_training_can_be_stopped():
         LOGISTIC.solve(BINARY, RIDGES, stack, seen.append, lambda: True)
 
 
-def rows_of_folds(n_groups: int, n_folds: int, n: int = 12) -> Padded:
+class Folds(NamedTuple):
+    """Rows (folds of all groups, n) with weights of 0 where a fold has fewer."""
+
+    x: np.ndarray
+    y: np.ndarray
+    weight: np.ndarray
+
+
+def rows_of_folds(n_groups: int, n_folds: int, n: int = 12) -> Folds:
     rng = np.random.default_rng(8)
     x = rng.normal(size=(n_groups * n_folds, n, 6)) * [1, 10, 1, 1, 100, 1] + 5
     x[: n_folds - 1, :, 2] = 7.0  # in the first group a column varies in its last fold alone
@@ -256,7 +264,7 @@ def rows_of_folds(n_groups: int, n_folds: int, n: int = 12) -> Padded:
     weight = rng.uniform(0.5, 2, size=y.shape)
     weight[:, -2:] = 0.0
     weight[-1] = 0.0  # a fold without rows
-    return Padded(x, y, weight)
+    return Folds(x, y, weight)
 
 
 def test_ridge_of_every_fold_comes_from_the_moments_of_one_pass():

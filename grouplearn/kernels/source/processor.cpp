@@ -13,3 +13,6 @@ GROUPLEARN_ENTRY int processor_level() {
     return 0;
 #endif
 }
+
+/// Which sources this was compiled from.
+GROUPLEARN_ENTRY const char *fingerprint() { return GROUPLEARN_FINGERPRINT; }
