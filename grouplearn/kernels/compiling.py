@@ -99,21 +99,9 @@ def _compile(library: Path, flags: tuple[str, ...]) -> None:
     # A library that runs is replaced, never overwritten.
     unfinished = library.with_suffix(f".{os.getpid()}.so")
     try:
-        done = subprocess.run(  # noqa: S603 - a compiler, its words one by one
-            [
-                *command,
-                *_FLAGS,
-                *flags,
-                f'-DGROUPLEARN_FINGERPRINT="{fingerprint()}"',
-                str(SOURCES / "all.cpp"),
-                "-o",
-                str(unfinished),
-                "-lm",
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        named = f'-DGROUPLEARN_FINGERPRINT="{fingerprint()}"'
+        words = [*command, *_FLAGS, *flags, named, str(SOURCES / "all.cpp"), "-o", str(unfinished), "-lm"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603 - one by one
         if done.returncode:
             raise CompileError(f"the compiler failed:\n{' '.join(command)}\n{done.stderr}")
         unfinished.replace(library)
