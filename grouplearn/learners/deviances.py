@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
-import scipy.special
 
 from grouplearn.data.shard import FloatArray
+from grouplearn.kernels.algebra import exponential, logarithm
 from grouplearn.learners.base import Config
 from grouplearn.learners.metrics import METRICS, MetricSums
 
@@ -64,26 +64,31 @@ def _pinball(predicted: FloatArray, y: FloatArray, alpha: float) -> FloatArray:
 
 def _poisson(predicted: FloatArray, y: FloatArray, _: float = 0.0) -> FloatArray:
     mean = np.maximum(predicted, _EPSILON)
-    loss: FloatArray = 2.0 * (scipy.special.xlogy(y, y / mean) - y + mean)
+    loss: FloatArray = 2.0 * (y * logarithm(np.where(y > 0, y, mean) / mean) - y + mean)
     return loss
 
 
 def _gamma(predicted: FloatArray, y: FloatArray, _: float) -> FloatArray:
     ratio = np.where(y > 0, y, np.nan) / np.maximum(predicted, _EPSILON)
-    return 2.0 * (ratio - np.log(ratio) - 1.0)
+    return 2.0 * (ratio - logarithm(ratio) - 1.0)
 
 
 def _tweedie(predicted: FloatArray, y: FloatArray, power: float) -> FloatArray:
     if power == 1.0:
         return _poisson(predicted, y)
     mean, one, two = np.maximum(predicted, _EPSILON), 1.0 - power, 2.0 - power
-    loss: FloatArray = y**two / (one * two) - y * mean**one / one + mean**two / two
+    loss: FloatArray = _power(y, two) / (one * two) - y * _power(mean, one) / one + _power(mean, two) / two
     return 2.0 * loss
+
+
+def _power(base: FloatArray, exponent: float) -> FloatArray:
+    """Return base^exponent for base ≥ 0."""
+    return exponential(exponent * logarithm(base))
 
 
 def _cross_entropy(predicted: FloatArray, y: FloatArray, _: float) -> FloatArray:
     share = np.clip(predicted, _EPSILON, 1.0 - _EPSILON)
-    loss: FloatArray = -(y * np.log(share) + (1.0 - y) * np.log1p(-share))
+    loss: FloatArray = -(y * logarithm(share) + (1.0 - y) * logarithm(1.0 - share))
     return np.where((y >= 0) & (y <= 1), loss, np.nan)
 
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray
 from grouplearn.data.spilled import ByRow
+from grouplearn.kernels import algebra
 from grouplearn.learners import ranking
 from grouplearn.learners.base import Task, Tensors
 
@@ -294,7 +295,7 @@ def _over_rows(weight: FloatArray, values: npt.NDArray[Any]) -> FloatArray:
 def _measure_values(predictions: FloatArray, y: FloatArray, weight: FloatArray) -> MetricSums:
     error = np.ascontiguousarray(predictions.T) - y
     total = weight.sum()
-    mean = (weight @ y) / total if total > 0 else 0.0
+    mean = (weight * y).sum() / total if total > 0 else 0.0
     return MetricSums(
         {
             "rows": np.array(float(len(y))),
@@ -302,7 +303,7 @@ def _measure_values(predictions: FloatArray, y: FloatArray, weight: FloatArray) 
             "label_low": np.array(np.min(y, initial=np.inf, where=weight > 0)),
             "label_high": np.array(np.max(y, initial=-np.inf, where=weight > 0)),
             "label_mean": np.array(mean),
-            "label_square": np.array(weight @ (y - mean) ** 2),
+            "label_square": np.array((weight * (y - mean) ** 2).sum()),
             "absolute": _over_rows(weight, np.abs(error)),
             "square": _over_rows(weight, error**2),
             "relative": _over_rows(weight, np.abs(error) / np.maximum(np.abs(y), _EPSILON)),
@@ -379,9 +380,7 @@ def _squared_errors(columns: FloatArray, own: FloatArray, label: npt.NDArray[np.
 def _log_loss(own: FloatArray) -> FloatArray:
     """Return -log p, in place of the probabilities."""
     np.clip(own, _EPSILON, 1.0 - _EPSILON, out=own)
-    np.log(own, out=own)
-    loss: FloatArray = np.negative(own, out=own)
-    return loss
+    return -algebra.logarithm(own)
 
 
 def _finish_classes(sums: MetricSums) -> dict[str, Callable[[], FloatArray]]:

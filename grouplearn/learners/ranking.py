@@ -82,7 +82,7 @@ def precision_of(scores: FloatArray, positive: FloatArray, weight: FloatArray) -
     taken = np.cumsum(rows)
     # Rows of weight 0 may come first: nothing is found among nothing.
     precision = np.divide(found, taken, out=np.zeros_like(found), where=taken > 0)
-    return float(hits @ precision / found[-1])
+    return float((hits * precision).sum() / found[-1])
 
 
 def _binary_auc(scores: ByRow, number: int, positive: npt.NDArray[np.bool_], weights: ByRow) -> FloatArray:

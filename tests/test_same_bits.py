@@ -1,0 +1,80 @@
+"""What kernels compute has the same bits on every processor: models, metrics and predictions, whatever the libraries choose.
+
+Each case trains the same models in a process of its own that is told it has another processor, and prints what they are.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from grouplearn.kernels import compiling, library
+
+#: Groups of 45, 30, 20 and 5 rows that train together, and one of 17,000 that trains block by block.
+SCRIPT = """
+import hashlib
+import grouplearn
+
+con = grouplearn.connect(progress=False)
+con.execute('''
+    CREATE TABLE t AS
+    SELECT CASE WHEN i < 100 THEN (i % 20 > 8)::INT + (i % 20 > 14)::INT + (i % 20 > 18)::INT ELSE 4 END AS g,
+           i * 7919 % 1009 / 97 AS x, i * 104729 % 1013 / 89 - 4 AS z, ['a', 'b', 'c'][i * 31 % 3 + 1] AS c,
+           (i * 613 % 11 + i * 7919 % 1009 / 97) / 3 AS y, i * 613 % 5 AS n, i * 613 % 7 < 3 AS b
+    FROM range(17100) AS r(i)''')
+for name, rows in {
+    "ridge": "USING linear_regression PREDICT y FEATURES (x, z, onehot(c)) {} OVER GRID (l2 IN (0, 0.5, 20)) VALIDATE FOLDS 3",
+    "lasso": "USING linear_regression PREDICT y FEATURES (x, z, onehot(c)) {} OVER GRID (l1 IN (0.1, 4), l2 IN (0, 1))",
+    "logistic": "USING logistic_regression PREDICT b FEATURES (zscore(x), z) {} OVER GRID (l1 IN (0, 1.5), l2 IN (0.1, 3))",
+    "softmax": "USING logistic_regression PREDICT c FEATURES (x, z) {} OVER GRID (l2 IN (0.1, 3))",
+    "poisson": "USING poisson_regression PREDICT n FEATURES (x, z) {} OVER GRID (l2 IN (0.1, 3))",
+    "net": "USING mlp PREDICT b FEATURES (zscore(x, z)) {} OVER GRID (learning_rate IN (0.01, 0.001)) WITH (epochs = 2)",
+}.items():
+    where = "FROM (FROM t WHERE g < 4) GROUP BY g" if name == "net" else "FROM t GROUP BY g"
+    con.execute(f"TRAIN MODEL {name} " + rows.format(where)).fetchall()
+    said = hashlib.sha256()
+    for query in (
+        f"SELECT * EXCLUDE (seconds) FROM {name} ORDER BY ALL",
+        f"SELECT predict('{name}', t) FROM t WHERE rowid % 17 = 0 ORDER BY rowid",
+        *([] if name == "net" else [f"FROM {name}_weights ORDER BY ALL"]),
+    ):
+        said.update(repr(con.execute(query).fetchall()).encode())
+    print(name, said.hexdigest())
+"""
+PLAIN: dict[str, str] = {}
+NEHALEM = {
+    "OPENBLAS_CORETYPE": "Nehalem",
+    "ATEN_CPU_CAPABILITY": "default",
+    "NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4",
+}
+
+
+def models(build: str, settings: dict[str, str]) -> str:
+    kept = {name: value for name, value in os.environ.items() if name not in (*NEHALEM, library.VARIABLE)}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", SCRIPT],
+        env={**kept, **settings, library.VARIABLE: build},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def here() -> str:
+    return models(library.name(), PLAIN)
+
+
+def test_libraries_that_choose_for_another_processor_change_nothing(here: str) -> None:
+    assert models(library.name(), NEHALEM) == here
+
+
+@pytest.mark.parametrize(
+    "build", [build for build in compiling.builds() if build != library.name() and library._runs(build)]
+)
+def test_every_build_makes_the_same_models(here: str, build: str) -> None:
+    assert models(build, PLAIN) == here
