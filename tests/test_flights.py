@@ -20,7 +20,7 @@ from grouplearn.data.shard import Shard
 from grouplearn.frontends.flights import load_flights
 from grouplearn.kernels.networks import visiting_order
 from grouplearn.learners.base import Config, Problem, Task
-from grouplearn.learners.gbdt_parameters import lightgbm_parameters
+from grouplearn.learners.gbdt_given import lightgbm_parameters
 from grouplearn.learners.mlp import Mlp
 from grouplearn.learners.mlp_rows import shape_of
 from grouplearn.learners.registry import learner

@@ -15,7 +15,9 @@ _POINTER, _NUMBER = ctypes.c_void_p, ctypes.c_int64
 
 
 def _doubles(values: npt.ArrayLike) -> FloatArray:
-    return np.ascontiguousarray(values, dtype=np.float64)
+    return np.asarray(
+        values, dtype=np.float64, order="C"
+    )  # a number alone stays one, which ascontiguousarray would not let it
 
 
 def product(a: npt.ArrayLike, b: npt.ArrayLike) -> FloatArray:

@@ -64,7 +64,7 @@ def _pinball(predicted: FloatArray, y: FloatArray, alpha: float) -> FloatArray:
 
 def _poisson(predicted: FloatArray, y: FloatArray, _: float = 0.0) -> FloatArray:
     mean = np.maximum(predicted, _EPSILON)
-    loss: FloatArray = 2.0 * (y * logarithm(np.where(y > 0, y, mean) / mean) - y + mean)
+    loss: FloatArray = 2.0 * (y * logarithm(np.where(y == 0, mean, y) / mean) - y + mean)
     return loss
 
 

@@ -12,18 +12,12 @@ import numpy.typing as npt
 from grouplearn.kernels.scoring import Link
 from grouplearn.kernels.trees import ASKS_RANGES, BITS, IN_ORDER, IN_RANGE, MISSING_IS_YES, MOST, NODE, Forests
 from grouplearn.learners.base import Task
+from grouplearn.learners.gbdt_objectives import in_text
 from grouplearn.learners.gbdt_trees import FeatureColumns, IntArray, Nodes, nodes_of, parse_forests
 
-_OBJECTIVE = re.compile(rb"^objective=(\w+)(.*)$", re.MULTILINE)
 _LINEAR_LEAVES = re.compile(rb"^is_linear=1", re.MULTILINE)
-_SIGMOID = re.compile(rb"\bsigmoid:(\S+)")
-#: LightGBM's objectives by what a prediction is of a score; of an objective that is not here nothing is known.
-_LINKS = {
-    **dict.fromkeys(("regression", "regression_l1", "huber", "fair", "quantile", "mape"), Link.VALUE),
-    **dict.fromkeys(("poisson", "gamma", "tweedie"), Link.EXPONENTIAL),
-    **dict.fromkeys(("binary", "cross_entropy"), Link.SIGMOID),
-    "multiclass": Link.SOFTMAX,
-}
+#: The links of predictions that the kernel of scoring has.
+_LINKS = {"identity": Link.VALUE, "exp": Link.EXPONENTIAL, "logistic": Link.SIGMOID, "softmax": Link.SOFTMAX}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +29,9 @@ class GroupTrees:
     classes: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Objective:
-    """What a text says of its scores; those of two classes are multiplied by ``scale`` before the link."""
-
-    link: Link
-    scale: float = 1.0
-
-    @classmethod
-    def of(cls, text: bytes) -> _Objective | None:
-        """Return it, None where a prediction is something else than a link of a sum of leaves."""
-        found = _OBJECTIVE.search(text)
-        if found is None or found[1].decode() not in _LINKS or b"sqrt" in found[2] or _LINEAR_LEAVES.search(text):
-            return None
-        steep = _SIGMOID.search(found[2])
-        return cls(_LINKS[found[1].decode()], float(steep[1]) if steep else 1.0)
+def _link(text: bytes) -> Link | None:
+    """Return what a prediction is of a text's scores; None where it is something else than a link of a sum of leaves."""
+    return None if _LINEAR_LEAVES.search(text) else _LINKS.get(in_text(text).link)
 
 
 def compile_forests(models: Sequence[GroupTrees], task: Task, n_classes: int) -> tuple[Forests, Link] | None:
@@ -57,17 +39,16 @@ def compile_forests(models: Sequence[GroupTrees], task: Task, n_classes: int) ->
 
     Scores have a column per class of the model where it has several, else one. Texts are our own, or were looked at.
     """
-    objectives = [_Objective.of(model.text) for model in models]
-    links = {objective.link for objective in objectives if objective is not None}
+    found = {_link(model.text) for model in models}
+    links = {link for link in found if link is not None}
     several = task is Task.MULTICLASS
     of_task = {Task.REGRESSION: {Link.VALUE, Link.EXPONENTIAL}, Task.BINARY: {Link.SIGMOID}}
     allowed = of_task.get(task, {Link.SIGMOID, Link.SOFTMAX})
-    if None in objectives or not links <= allowed or (len(links) > 1 and not several):
+    if None in found or not links <= allowed or (len(links) > 1 and not several):
         return None
     parts: list[_Part] = []
     for alike in _of_same_columns(models):
         parsed = parse_forests([models[place].text for place in alike])
-        scales = [objective.scale for place in alike if (objective := objectives[place])]
         made = _packed(nodes_of(parsed, models[alike[0]].columns))
         if made is None:
             return None
@@ -76,8 +57,7 @@ def compile_forests(models: Sequence[GroupTrees], task: Task, n_classes: int) ->
             list(own)[-1:] * count if n_outputs == 1 else [own[tree % n_outputs] for tree in range(count)]
             for own, n_outputs, count in zip(classes, parsed.n_outputs.tolist(), parsed.trees.tolist(), strict=True)
         ]
-        leaves = made.leaves * np.repeat(np.repeat(scales, parsed.trees), np.diff(made.first_leaves))
-        parts.append(_Part(alike, parsed.trees, np.concatenate(outputs).astype(np.int32), made, leaves))
+        parts.append(_Part(alike, parsed.trees, np.concatenate(outputs).astype(np.int32), made))
     base = np.full((len(models), n_classes if several else 1), -np.inf if several else 0.0)
     for place, model in enumerate(models if several else ()):
         base[place, list(model.classes)] = 0.0
@@ -113,7 +93,6 @@ class _Part:
     counts: IntArray
     outputs: npt.NDArray[np.int32]
     trees: _Packed
-    leaves: npt.NDArray[np.float64]
 
 
 def _packed(nodes: Nodes) -> _Packed | None:
@@ -212,7 +191,7 @@ def _joined(parts: Sequence[_Part], base: npt.NDArray[np.float64]) -> Forests:
     of_leaves = _Pieces.of([part.trees.first_leaves for part in parts], order)
     nodes = np.concatenate([part.trees.nodes for part in parts])[of_nodes.places]
     others = np.concatenate([part.trees.others for part in parts])[of_nodes.places]
-    leaves = np.concatenate([part.leaves for part in parts])[of_leaves.places]
+    leaves = np.concatenate([part.trees.leaves for part in parts])[of_leaves.places]
     outputs = np.concatenate([part.outputs for part in parts])[order]
     in_order = np.concatenate([part.trees.in_order for part in parts])[order]
     ranges = np.concatenate([[0], np.cumsum(nodes["slot"] & IN_RANGE != 0)])

@@ -11,6 +11,7 @@ from grouplearn.data.shard import FloatArray, Matrix, Stack
 from grouplearn.kernels import algebra
 from grouplearn.kernels import metrics as kernel
 from grouplearn.learners.base import Artifact, Config, Hyperparameter, Learner, Problem, Solved, State, Task, shape_flaw
+from grouplearn.learners.deviances import RowLoss, row_losses
 
 L1 = Hyperparameter(
     "l1",
@@ -89,14 +90,41 @@ def measure(
     part p at place p on the rows of part p. A metric is NaN where it is not defined, as in ``metrics.finish``.
     """
     kind = {Task.REGRESSION: kernel.LOG_VALUES if learner.log_link else kernel.VALUES, Task.BINARY: kernel.BINARY}
-    return kernel.of_models(
+    losses = row_losses(wanted, {})
+    found = kernel.of_models(
         kernel.Rows(stack.y, stack.weight, stack.start, part),
         stack.x,
         (models.weights, models.intercept),
         kind.get(problem.task, kernel.CLASSES),
         kernel.Classes(problem.n_classes, problem.n_unseen),
-        wanted,
+        [name for name in wanted if name in kernel.NAMES],
     )
+    return {**found, **_mean_losses(learner, losses, stack, models, part)} if losses else found
+
+
+def _mean_losses(
+    learner: Learner,
+    losses: Sequence[RowLoss],
+    stack: Stack,
+    models: Solved,
+    part: tuple[npt.NDArray[np.int16], int] | None,
+) -> dict[str, FloatArray]:
+    """Return the means of further losses of numbers as ``measure`` does, group by group."""
+    n_parts = 1 if part is None else part[1]
+    configs = models.weights.shape[-3]
+    means = {loss.name: np.full((stack.n_groups, n_parts, configs), np.nan) for loss in losses}
+    for group, place in np.ndindex(stack.n_groups, n_parts):
+        rows = np.arange(int(stack.start[group]), int(stack.start[group + 1]))
+        rows = rows[(stack.weight[rows] > 0) & (True if part is None else part[0][rows] == place)]
+        if not rows.size:
+            continue
+        model = (group,) if part is None else (group, place)
+        predictor = linear_predictor(stack.x[rows], models.weights[model], models.intercept[model])
+        predicted = np.ascontiguousarray(inverse_link(Task.REGRESSION, predictor, learner.log_link)[:, :, 0].T)
+        weight = stack.weight[rows]
+        for loss in losses:
+            means[loss.name][group, place] = (loss.of(predicted, stack.y[rows]) * weight).sum(axis=1) / weight.sum()
+    return {name: mean[:, 0] if part is None else mean for name, mean in means.items()}
 
 
 def inverse_link(task: Task, predictor: FloatArray, log_link: bool = False) -> FloatArray:

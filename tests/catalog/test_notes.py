@@ -3,7 +3,7 @@
 import pytest
 
 import grouplearn
-from grouplearn.learners import ridge
+from grouplearn.learners import linear_regression
 
 
 def answer(con: grouplearn.Connection, train: str) -> list[dict[str, object]]:
@@ -36,8 +36,8 @@ def test_held_out_rows_that_judge_no_trial() -> None:
 
 
 def test_what_has_no_epochs_is_not_told_to_raise_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ridge, "_LEAST_ROUNDS", 1)
-    monkeypatch.setattr(ridge, "_ROUNDS_OF_COLUMNS", 0)
+    monkeypatch.setattr(linear_regression, "_LEAST_ROUNDS", 1)
+    monkeypatch.setattr(linear_regression, "_ROUNDS_OF_COLUMNS", 0)
     with grouplearn.connect(progress=False) as con:
         rows = answer(
             con, "TRAIN MODEL m USING linear_regression PREDICT y::INT FROM t GROUP BY g OVER GRID (l1 IN (0.1, 1e6))"

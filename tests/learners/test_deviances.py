@@ -4,9 +4,8 @@ import duckdb
 import numpy as np
 import pytest
 import sklearn.metrics as sk
-from grouplearn.learners.stack_metrics import measure_stack
 
-from grouplearn.learners.base import Problem, Task
+from grouplearn.learners.base import Task
 from grouplearn.learners.deviances import RowLoss, loss_sql, row_losses, with_losses
 from grouplearn.learners.metrics import finish, measure, merge
 
@@ -45,9 +44,6 @@ def test_the_mean_of_a_loss_of_rows(loss, y, reference):
     found = finish(merge(*map(sums, parts)))[loss.name]
     expected = [reference(y, MEAN[:, config], sample_weight=WEIGHT) for config in range(2)]
     np.testing.assert_allclose(found, expected, rtol=1e-12)
-    if loss.parameter is None:
-        stacked = measure_stack(Problem(Task.REGRESSION, 1), MEAN[None, :, :, None], y[None], WEIGHT[None], {loss.name})
-        np.testing.assert_allclose(stacked[loss.name][0], expected, rtol=1e-12)
     with duckdb.connect() as con:
         rows = [*zip(MEAN[:, 0].tolist(), y.tolist(), strict=True), (0.0, 0.5), (1.0, 0.5), (0.5, -1.0)]
         con.execute("CREATE TABLE t (p DOUBLE, y DOUBLE)")

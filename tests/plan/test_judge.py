@@ -41,13 +41,13 @@ def test_constants_are_what_each_of_them_is() -> None:
     counting = Counting()
     judge = Judge(counting, "")  # type: ignore[arg-type]
     fragments = [Sql(text) for text in texts]
-    expected = [judge.constant(fragment)[0] for fragment in fragments]
+    expected = [judge.constant(fragment) for fragment in fragments]
     found = judge.constants(fragments)
     assert found == expected
     assert [type(value) for value in found] == [type(value) for value in expected]
     counting.queries = 0
     assert judge.constants([Sql(str(number)) for number in range(1000)]) == [*range(1000)]
-    assert counting.queries == 5
+    assert counting.queries == 0
 
 
 def test_a_constant_that_fails_is_pointed_at() -> None:

@@ -146,6 +146,8 @@ constexpr Stage double_stage = {1e-2, 1e-14, 1e-12, 1e-9, 40, 200};
 constexpr double least_share = 1e-3;
 /// Penalties beyond this are alike in the curvature.
 constexpr double largest_ridge = 1e30;
+/// A step beyond this is none.
+constexpr double farthest = 1e30;
 /// The most lanes there are.
 constexpr int most_lanes = 16;
 
@@ -305,13 +307,15 @@ template <class V> struct Batch {
     }
 
     /// Adding the same to the weights of all classes changes no probability: some curvature there makes steps definite. The
-    /// gradient has none of that direction, so the steps stay what they are. With l1 it is the penalty that decides.
+    /// gradient has none of that direction, so the steps stay what they are. With l1 it is the penalty that decides, but for
+    /// intercepts, which have none.
     void close_softmax() {
-        V smooth = all<V>(1) - mask_of(&Model::sparse);
+        V without_l1 = all<V>(1) - mask_of(&Model::sparse);
         int64_t outputs = call.outputs;
         for (int64_t k = 0; k < p; k++) {
             V mean = zero<V>();
             for (int64_t a = 0; a < outputs; a++) mean += load(hessian + (triangle(a * p + k) + a * p + k) * width);
+            V smooth = k < call.columns ? without_l1 : all<V>(1);
             mean = smooth * (mean / all<V>((double)(outputs * outputs)));
             for (int64_t a = 0; a < outputs; a++)
                 for (int64_t b = 0; b <= a; b++) {
@@ -425,7 +429,7 @@ template <class V> struct Batch {
             store(moved + i * width, fma(load(hessian + (triangle(i) + k) * width), change, load(moved + i * width)));
     }
 
-    /// Newton's step on the weights that are not zero, for the lanes whose signs it keeps.
+    /// Newton's step on the weights that are not zero, as far as the first of them that it makes zero.
     template <class Mask> void solve_face(Mask open) {
         if (!any(open)) return;
         N *right = trial; // free until the next trial point
@@ -444,16 +448,28 @@ template <class V> struct Batch {
         }
         factor<V>(face, size, all<V>(1e-14));
         solve<V>(face, size, right);
+        V share = one;
         for (int64_t k = 0; k < size; k++) {
-            V at = load(step + k * width), then = at + load(right + k * width);
-            open = open & ((zero<V>() < at * then) | (pen(k) <= zero<V>()) | ((at <= zero<V>()) & (zero<V>() <= at)));
+            V at = load(step + k * width), way = load(right + k * width);
+            open = open & (size_of(way) <= all<V>(farthest));
+            share = smaller(share_until_zero(at, way, k), share);
         }
         if (!any(open)) return;
         for (int64_t k = 0; k < size; k++) {
-            V change = select(open, load(right + k * width), zero<V>());
-            store(step + k * width, load(step + k * width) + change);
+            V at = load(step + k * width), way = load(right + k * width);
+            V part = share_until_zero(at, way, k);
+            V change = select((part < one) & (part <= share), minus(at), way * share);
+            change = select(open, change, zero<V>());
+            store(step + k * width, at + change);
             bend_by(k, change);
         }
+    }
+
+    /// How much of its way a penalised weight may go before it changes its sign, at most all of it.
+    V share_until_zero(V at, V way, int64_t k) const {
+        V one = all<V>(1);
+        auto ends = (zero<V>() < pen(k)) & (zero<V>() < size_of(at)) & !(zero<V>() < at * (at + way));
+        return select(ends, smaller(at / minus(way), one), one);
     }
 
     /// End what is finished; where nothing says more, models go to the end of their steps or to a part of it.
