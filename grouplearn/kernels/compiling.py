@@ -93,14 +93,15 @@ def _compile(library: Path, flags: tuple[str, ...]) -> None:
         raise CompileError("there is no C++ compiler: install g++ or clang++, set CXX, or pip install ziglang")
     if "ziglang" in command:
         # Its names of processors have underscores; it checks for undefined behaviour unless told not to.
-        flags = (*(flag.replace("x86-64", "x86_64") for flag in flags), "-fno-sanitize=undefined")
+        named = (flag.replace("x86-64-v", "x86_64_v").replace("x86-64", "x86_64") for flag in flags)
+        flags = (*(flag for flag in named if flag != "-march=armv8-a"), "-fno-sanitize=undefined")
     elif "clang" not in command[0]:
         flags = (*flags, "-Wno-maybe-uninitialized")  # of GCC's own headers
     # A library that runs is replaced, never overwritten.
     unfinished = library.with_suffix(f".{os.getpid()}.so")
     try:
-        named = f'-DGROUPLEARN_FINGERPRINT="{fingerprint()}"'
-        words = [*command, *_FLAGS, *flags, named, str(SOURCES / "all.cpp"), "-o", str(unfinished), "-lm"]
+        known = f'-DGROUPLEARN_FINGERPRINT="{fingerprint()}"'
+        words = [*command, *_FLAGS, *flags, known, str(SOURCES / "all.cpp"), "-o", str(unfinished), "-lm"]
         done = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603 - one by one
         if done.returncode:
             raise CompileError(f"the compiler failed:\n{' '.join(command)}\n{done.stderr}")
