@@ -159,7 +159,7 @@ def test_threads_are_used_where_they_help_or_are_asked_for(con: duckdb.DuckDBPyC
 
 
 def test_a_run_that_ends_soon_does_not_start_ray(con: duckdb.DuckDBPyConnection) -> None:
-    text = TRAIN.format(learner="mlp") + " WITHIN {} SECONDS WITH (epochs = 10000000)"
+    text = TRAIN.format(learner="mlp") + " WITHIN {} SECONDS WITH (epochs = 100000000)"
     work = [candidate("group_task_parallel", 1000.0)]
     assert choose(planned(con, text.format(40), workers=2), work, True).executor == "ray"
     short = choose(planned(con, text.format(2), workers=2), work, True)
