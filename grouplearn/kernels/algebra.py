@@ -15,9 +15,8 @@ _POINTER, _NUMBER = ctypes.c_void_p, ctypes.c_int64
 
 
 def _doubles(values: npt.ArrayLike) -> FloatArray:
-    return np.asarray(
-        values, dtype=np.float64, order="C"
-    )  # a number alone stays one, which ascontiguousarray would not let it
+    # np.ascontiguousarray would make a number an array of one.
+    return np.asarray(values, dtype=np.float64, order="C")
 
 
 def product(a: npt.ArrayLike, b: npt.ArrayLike) -> FloatArray:

@@ -120,7 +120,7 @@ def watching(report: Callable[[int], None], cancelled: Callable[[], bool]) -> It
 def applied(symbol: str, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return an elementary function of an array: ``exponential``, ``log_of_one_plus`` (of [0, 1]) or ``logarithm``."""
     kind = {"float32": "single", "float64": "double"}[x.dtype.name]
-    source = np.asarray(x, order="C")
+    source = np.asarray(x, order="C")  # np.ascontiguousarray would make a number an array of one
     result = np.empty_like(source)
     pointer = ctypes.c_void_p
     function(f"{symbol}_{kind}", pointer, pointer, ctypes.c_int64)(address(source), address(result), source.size)

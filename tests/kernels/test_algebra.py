@@ -51,6 +51,17 @@ def test_systems(build: str) -> None:
 def test_links(build: str) -> None:
     np.testing.assert_allclose(algebra.sigmoid(SCORES), scipy.special.expit(SCORES), rtol=1e-15)
     assert np.isnan(algebra.sigmoid([np.nan]))[0]
+    for link, of_number in (
+        (algebra.exponential, np.exp),
+        (algebra.logarithm, np.log),
+        (algebra.sigmoid, scipy.special.expit),
+    ):
+        for shape in ((), (1,), (0, 2), (2, 3)):
+            assert link(np.full(shape, 0.75)).shape == shape
+        np.testing.assert_allclose(link(np.float64(0.75)), of_number(0.75), rtol=1e-15)
+        np.testing.assert_allclose(
+            link(np.arange(1.0, 7).reshape(2, 3).T), of_number(np.arange(1.0, 7).reshape(2, 3).T), rtol=1e-15
+        )
     for outputs in (1, 2, 3, 7):
         z = numbers(13, outputs) * 90
         np.testing.assert_allclose(algebra.softmax(z), scipy.special.softmax(z, axis=1), rtol=1e-13)
