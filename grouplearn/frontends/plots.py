@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 MOST_CURVES = 12
 #: Colours of matplotlib's cycle; where there are more groups a legend would name one colour twice.
 _COLOURS = 10
+#: A longer name in the legend beside the bars is cut: they would have no room.
+_MOST_LETTERS = 32
+#: Rows of bars that a name in the legend is as high as: one worker with ten groups has a legend higher than its bar.
+_NAME_ROWS = 2 / 3
 #: A bar narrower than this share of the time is drawn together with what follows it.
 _LEAST_SHARE = 1 / 600
 #: A bar wider than this share of the time has room for the name of its group, where no legend has it.
@@ -73,7 +77,9 @@ class Plots:
     def schedule(self, ax: Axes | None = None) -> Axes:
         """Draw the schedule as it ran: a row per worker (48 at most), a bar per unit, a colour per group."""
         bars = self._overview.bars()
-        axes = _axes(ax, len({bar.worker for bar in bars}))
+        places = {group: place for place, group in enumerate(sorted({bar.group for bar in bars}))}
+        named = len(places) if len(places) <= _COLOURS else 0
+        axes = _axes(ax, max(len({bar.worker for bar in bars}), round(named * _NAME_ROWS)))
         axes.set_title(f"{_plain(self._overview.stored.definition.name)}: schedule")
         axes.set(xlabel="seconds", ylabel="worker")
         end = max((bar.end for bar in bars), default=0.0)
@@ -82,7 +88,6 @@ class Plots:
             return _say(axes, "no schedule was recorded")
         from matplotlib.patches import Patch
 
-        places = {group: place for place, group in enumerate(sorted({bar.group for bar in bars}))}
         for bar in shown:
             colour = f"C{places[bar.group] % _COLOURS}"
             drawn = axes.barh(bar.worker, bar.end - bar.start, left=bar.start, height=0.7, color=colour)
@@ -91,9 +96,9 @@ class Plots:
         axes.set_xlim(0, end)
         axes.set_yticks(sorted({bar.worker for bar in shown}))
         axes.invert_yaxis()
-        if len(places) <= _COLOURS:
+        if named:
             names = {bar.group: bar.name for bar in bars}
-            swatches = [Patch(color=f"C{place}", label=_plain(names[group])) for group, place in places.items()]
+            swatches = [Patch(color=f"C{place}", label=_plain(names[group], _MOST_LETTERS)) for group, place in places.items()]
             axes.legend(handles=swatches, fontsize="small", frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
         return axes
 
@@ -117,9 +122,11 @@ class Plots:
         axes.plot(epochs, [row[2] for row in found], label=f"median of {max(row[4] for row in found):,} groups")
 
 
-def _plain(text: str) -> str:
+def _plain(text: str, most: int | None = None) -> str:
     """Return a name as matplotlib draws it letter by letter: between dollars it reads formulas, and it hides ``_labels``."""
-    shown = visible(text).replace("$", r"\$")
+    letters = visible(text)
+    cut = letters if most is None or len(letters) <= most else f"{letters[: most - 1]}…"
+    shown = cut.replace("$", r"\$")
     return f" {shown}" if shown.startswith("_") else shown
 
 
