@@ -98,7 +98,9 @@ class Plots:
         axes.invert_yaxis()
         if named:
             names = {bar.group: bar.name for bar in bars}
-            swatches = [Patch(color=f"C{place}", label=_plain(names[group], _MOST_LETTERS)) for group, place in places.items()]
+            swatches = [
+                Patch(color=f"C{place}", label=_plain(names[group], _MOST_LETTERS)) for group, place in places.items()
+            ]
             axes.legend(handles=swatches, fontsize="small", frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
         return axes
 
