@@ -198,6 +198,7 @@ import resource, sys
 import grouplearn, lightgbm
 con = grouplearn.connect(sys.argv[1], progress=False)
 con.execute("SET threads = 1")
+con.execute("EXPLAIN " + sys.argv[2]).fetchall() # libraries are loaded: the C library ends a process that has no room for theirs
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (int(sys.argv[3]) << 20),) * 2)
 try:

@@ -65,9 +65,14 @@ def _sums(path: Path, n_bytes: int, go_on: Callable[[], None]) -> tuple[int, ...
 
         def one(start: int) -> int:
             go_on()
-            return zlib.crc32(os.pread(file.fileno(), CHUNK, start))
+            return zlib.crc32(os.pread(file.fileno(), min(CHUNK, n_bytes - start), start))
 
+        pieces = range(0, n_bytes, CHUNK)
         try:
-            return tuple(pool.map(one, range(0, n_bytes, CHUNK)))
+            return tuple(pool.map(one, pieces)) if len(pieces) > 1 else tuple(map(one, pieces))
+        except RuntimeError as error:
+            if "can't start new thread" not in str(error):
+                raise
+            return tuple(map(one, pieces))  # a process short of memory still has this one
         finally:
             pool.shutdown(cancel_futures=True)
