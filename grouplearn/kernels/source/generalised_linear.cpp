@@ -530,11 +530,11 @@ void hand_on(Batch<F> &from, Batch<D> &to, int offset) {
         Model &now = to.model[lane];
         now.passes = was.passes;
         now.trusted = was.trusted && !was.failed;
-        now.uncounted = was.passes == 0 || was.passes >= to.call.limit;
+        now.uncounted = !was.failed; // it has been there
         if (was.failed) continue;
         for (int64_t k = 0; k < to.size; k++) {
             int64_t at = k * Lanes<F>::count + offset + lane;
-            to.trial[k * Lanes<D>::count + lane] = was.converged && was.passes < to.call.limit ? from.goal[at] : from.point[at];
+            to.trial[k * Lanes<D>::count + lane] = from.point[at]; // the end of its last step nobody has evaluated
         }
     }
     int64_t lower = triangle(to.size);
