@@ -1,6 +1,5 @@
 """The unmodified duckdb shell with the extension: each way in, each way a statement can end; see conftest.py for the versions."""
 
-import importlib.metadata
 import json
 import os
 import re
@@ -10,6 +9,7 @@ import pexpect
 import pytest
 from native_builds import COUNT, TABLE, TRAIN
 
+from grouplearn import versions
 from grouplearn.frontends.native import launch
 from grouplearn.frontends.native.build import build
 from grouplearn.frontends.native.locate import build_for
@@ -315,5 +315,4 @@ def test_a_damaged_model_is_told_and_dropped(run, ours, database):
 
 def test_the_version_of_what_runs(run, shell):
     done = run("-csv", "-noheader", "-c", "SELECT DISTINCT grouplearn_version() FROM range(3)")
-    ours = importlib.metadata.version("grouplearn")
-    assert (done.stderr, done.stdout) == ("", f'"grouplearn {ours}, DuckDB v{launch.version_of(shell)}"\n')
+    assert (done.stderr, done.stdout) == ("", f'"{versions.described()}, DuckDB v{launch.version_of(shell)}"\n')
