@@ -131,5 +131,7 @@ def linked(scores: FloatArray, link: Link) -> FloatArray:
         out = np.empty((len(scores), 2))
         out[:, 1] = scores[:, 0]
     if link is not Link.VALUE:
-        function("link_scores", _POINTER, _LONG, _LONG, _INT)(address(out), *out.shape, int(link))
+        call = function("link_scores", _POINTER, _LONG, _LONG, _INT, returns=_INT)
+        if call(address(out), *out.shape, int(link)):
+            raise MemoryError
     return out

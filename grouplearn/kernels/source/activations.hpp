@@ -4,7 +4,7 @@
 // gelu: z·Φ(z) with Φ(z) = erfc(−z/√2)/2; e^(a²)·erfc(a)·(1 + 2a) is a polynomial in (a − c)/(a + c) for a ≥ 0, as in
 // Shepherd & Laframboise (1981); the coefficients are those of a Chebyshev interpolation: 3e-15 and 3e-7 relative.
 #pragma once
-#include "elementary.hpp"
+#include "links.hpp"
 
 namespace grouplearn {
 
@@ -20,9 +20,6 @@ template <class V, int n> inline V polynomial(const typename Lanes<V>::Number (&
     for (int i = n - 2; i >= 0; i--) sum = fma(sum, t, all(p[i]));
     return sum;
 }
-
-/// 1/(1 + e⁻ˣ).
-template <class V> inline V logistic(V x) { return all<V>(1) / (all<V>(1) + exponential(minus(x))); }
 
 /// tanh(x)/x − 1 for |x| < 0.625, as a function of x².
 inline F tanh_beyond(F square) {

@@ -175,7 +175,8 @@ template <class V> struct Batch {
     Scratch<N> chosen, tile, curvature;             // rows
     Scratch<N> tile_gradient, score;
     Scratch<double> gradient, ridge, penalty;
-    int64_t stride = 0, kept = 0;
+    int64_t stride = 0, kept = 0, standardised = -1; // of which group the chosen rows are
+    double share = 1;                                // the weight of the group over that of the chosen rows
 
     Batch(const Call &call, const Group &group, const Stage &stage)
         : call(call), group(group), stage(stage), p(call.parameters()), size(call.size()) {}
@@ -190,11 +191,16 @@ template <class V> struct Batch {
 
     /// Take second derivatives from every ``every``-th row from now on.
     bool choose(int64_t every) {
-        if (every == stride) return true;
+        if (every == stride && standardised == group.number) return true;
         stride = every;
+        standardised = group.number;
         kept = (group.rows + every - 1) / every;
         if (!chosen.reserve(kept * p) || !curvature.reserve(kept * call.outputs * (call.outputs + 1) / 2 * width)) return false;
         standardise<V>(call, group, 0, every, kept, chosen);
+        double whole = 0, part = 0;
+        for (int64_t i = 0; i < group.rows; i++) whole += group.weight[i];
+        for (int64_t i = 0; i < group.rows; i += every) part += group.weight[i];
+        share = every > 1 && part > 0 ? whole / part : 1;
         return true;
     }
 
@@ -202,7 +208,6 @@ template <class V> struct Batch {
     void begin(int64_t first) {
         config = first;
         lanes = (int)(call.configs - first < width ? call.configs - first : width);
-        stride = 0;
         for (int lane = 0; lane < width; lane++) {
             int64_t c = first + (lane < lanes ? lane : lanes - 1);
             model[lane] = Model();
@@ -286,12 +291,8 @@ template <class V> struct Batch {
     /// The second derivatives at the accepted points into ``hessian``; a direction without any has 1.
     void differentiate() {
         sum_curvature<V>(chosen, kept, p, call.outputs, curvature, hessian);
-        double whole = 0, part = 0;
-        for (int64_t i = 0; i < group.rows; i++) whole += group.weight[i];
-        for (int64_t i = 0; i < group.rows; i += stride) part += group.weight[i];
-        V share = all<V>(stride > 1 && part > 0 ? whole / part : 1);
         if (stride > 1)
-            for (int64_t at = 0; at < triangle(size); at++) store(hessian + at * width, load(hessian + at * width) * share);
+            for (int64_t at = 0; at < triangle(size); at++) store(hessian + at * width, load(hessian + at * width) * all<V>(share));
         if (call.outputs > 1) close_softmax();
         for (int64_t k = 0; k < size; k++) {
             N *diagonal = hessian + (triangle(k) + k) * width;

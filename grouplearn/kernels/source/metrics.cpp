@@ -1,8 +1,8 @@
 // Every metric of every config of a group, from its models or from scores, eight configs at a time, one per lane.
 //
 // Sums over rows are of runs of 128 rows, each added up in order. Areas of small groups count pairs; those of others sort.
-#include "elementary.hpp"
 #include "entry.hpp"
+#include "links.hpp"
 #include "matrices.hpp"
 #include <vector>
 
@@ -140,17 +140,9 @@ class Measurer {
         if (shape.task == VALUES) return;
         for (int64_t i = 0; i < n; i++) {
             if (shape.task == CLASSES) {
-                D most = at(0, i), sum_of = zero<D>();
-                for (int64_t k = 1; k < shape.outputs; k++) most = larger(at(k, i), most);
-                for (int64_t k = 0; k < shape.outputs; k++) {
-                    D e = exponential(at(k, i) - most);
-                    sum_of += e;
-                    store(&scores[8 * (k * n + i)], e);
-                }
-                for (int64_t k = 0; k < shape.outputs; k++) store(&scores[8 * (k * n + i)], at(k, i) / sum_of);
+                shares<D>(&scores[8 * i], 8 * n, shape.outputs);
             } else if (shape.task == BINARY) {
-                D s = at(0, i), e = exponential(minus(size(s))), share = all(1.0) / (all(1.0) + e);
-                store(&scores[8 * i], select(s < zero<D>(), e * share, share));
+                store(&scores[8 * i], probability(at(0, i)));
             } else {
                 store(&scores[8 * i], exponential(at(0, i)));
             }

@@ -29,9 +29,6 @@ template <class V> constexpr int64_t filled(int64_t n) {
     return (n + Lanes<V>::count - 1) / Lanes<V>::count * Lanes<V>::count;
 }
 
-/// The bits of what is no number differ between processors.
-template <class Number> inline Number one_nan(Number x) { return x == x ? x : (Number)NAN; }
-
 /// The shape of a network: the features, the units of each hidden layer, the outputs.
 struct Shape {
     int64_t layers;
@@ -163,8 +160,6 @@ void forward(const Shape &shape, const Number *parameters, const Tile<Number> &t
 
 inline D doubles(F a) { return low(a) + high(a); }
 inline D doubles(D a) { return a; }
-inline F logarithms(F a) { return narrow(logarithm(low(a)), logarithm(high(a))); }
-inline D logarithms(D a) { return logarithm(a); }
 
 /// Turn scores into predictions; multiclass: eˢ of s less the largest, divided by their sum.
 template <class V, class Number> void link(const Shape &shape, int64_t width, Number *scores) {
@@ -175,14 +170,7 @@ template <class V, class Number> void link(const Shape &shape, int64_t width, Nu
             store(scores + at, logistic(load(scores + at)));
             continue;
         }
-        V most = load(scores + at), total = zero<V>();
-        for (int64_t k = 1; k < outputs; k++) most = larger(most, load(scores + k * width + at));
-        for (int64_t k = 0; k < outputs; k++) {
-            V e = exponential(load(scores + k * width + at) - most);
-            total += e;
-            store(scores + k * width + at, e);
-        }
-        for (int64_t k = 0; k < outputs; k++) store(scores + k * width + at, load(scores + k * width + at) / total);
+        shares<V>(scores + at, width, outputs);
     }
 }
 
@@ -216,7 +204,7 @@ template <class V, class Number> D losses(const Shape &shape, const Tile<Number>
                 p = select((label <= number) & (number <= label), p - all<V>(1), p);
                 store(delta + k * width + at, select(counts, p * weight, zero<V>()));
             }
-            loss = logarithms(sum) - own;
+            loss = logarithm(sum) - own;
         }
         total += doubles(select(counts, loss * weight, zero<V>()));
     }

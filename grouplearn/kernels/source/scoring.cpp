@@ -1,7 +1,8 @@
 // Predictions of linear models: rows read where Arrow has them, encoded with the parameters of their group, scored, linked.
 //
 // A row's bits do not depend on the rows beside it: a scalar product is 8 lanes over the row's own numbers, summed in a tree.
-#include "elementary.hpp"
+#include "links.hpp"
+#include "memory.hpp"
 #include "rows.hpp"
 
 namespace grouplearn {
@@ -11,30 +12,6 @@ namespace {
 constexpr int64_t ROWS_AT_A_TIME = 64;
 
 enum Link : int32_t { VALUE, EXPONENTIAL, SIGMOID, SOFTMAX };
-
-/// Applies ``function`` to places of stride ``step``.
-template <class Function> void in_lanes(double *values, int64_t n, int64_t step, Function function) {
-    constexpr int width = Lanes<D>::count;
-    for (int64_t i = 0; i < n; i += width) {
-        double part[width] = {};
-        int64_t here = n - i < width ? n - i : width;
-        for (int64_t lane = 0; lane < here; lane++) part[lane] = values[(i + lane) * step];
-        store(part, function(load(part)));
-        for (int64_t lane = 0; lane < here; lane++) values[(i + lane) * step] = part[lane];
-    }
-}
-
-void to_shares(double *scores, int64_t n_rows, int64_t n_classes) {
-    for (int64_t row = 0; row < n_rows; row++) {
-        double *own = scores + row * n_classes, highest = -INFINITY, total = 0;
-        for (int64_t k = 0; k < n_classes; k++) highest = own[k] > highest || own[k] != own[k] ? own[k] : highest;
-        for (int64_t k = 0; k < n_classes; k++) own[k] -= highest;
-        in_lanes(own, n_classes, 1, [](D a) { return exponential(a); });
-        for (int64_t k = 0; k < n_classes; k++) total += own[k];
-        bool known = highest - highest == 0;
-        for (int64_t k = 0; k < n_classes; k++) own[k] = known ? own[k] / total : (double)NAN;
-    }
-}
 
 } // namespace
 } // namespace grouplearn
@@ -105,13 +82,18 @@ GROUPLEARN_ENTRY void score_linear(const double *x, int64_t n_rows, int64_t widt
 }
 
 /// Scores (n_rows, n_outputs) become predictions in their place: values, or the probability of each class; of two classes
-/// the score is that of the second, in the second of two columns.
-GROUPLEARN_ENTRY void link_scores(double *scores, int64_t n_rows, int64_t n_outputs, int32_t link) {
+/// the score is that of the second, in the second of two columns. 2 without memory.
+GROUPLEARN_ENTRY int link_scores(double *scores, int64_t n_rows, int64_t n_outputs, int32_t link) {
     Arithmetic arithmetic;
-    if (link == EXPONENTIAL) in_lanes(scores, n_rows * n_outputs, 1, [](D a) { return exponential(a); });
+    if (link == EXPONENTIAL) by_lanes<D>(scores, scores, n_rows * n_outputs, 1, [](D a) { return exponential(a); });
     if (link == SIGMOID) {
-        in_lanes(scores + 1, n_rows, 2, [](D a) { return all(1.0) / (all(1.0) + exponential(minus(a))); });
+        by_lanes<D>(scores + 1, scores + 1, n_rows, 2, [](D a) { return logistic(a); });
         for (int64_t row = 0; row < n_rows; row++) scores[2 * row] = 1 - scores[2 * row + 1];
     }
-    if (link == SOFTMAX) to_shares(scores, n_rows, n_outputs);
+    if (link == SOFTMAX) {
+        Scratch<double> lanes;
+        if (!lanes.reserve(n_outputs * Lanes<D>::count)) return 2;
+        shares_of_rows(scores, n_rows, n_outputs, lanes);
+    }
+    return 0;
 }
