@@ -29,6 +29,7 @@ import grouplearn
 
 L2S = tuple(float(value) for value in np.geomspace(0.01, 1000, 12))
 LAMBDAS = tuple(float(value) for value in np.geomspace(0.01, 100, 10))
+PENALTIES = (0.1, 1.0, 10.0)
 PATH = tuple(float(value) for value in np.geomspace(1000, 1, 20))
 TREES = tuple((leaves, rate) for leaves in (10, 20, 30) for rate in (1.0, 0.5, 0.1, 0.05))
 NETS = tuple((rate, l2) for rate in (1e-2, 3e-3, 1e-3, 3e-4) for l2 in (0.0, 1e-1, 1.0))
@@ -177,7 +178,30 @@ def ridge(folder: Path) -> Workload:
         lambda: weights_of(train(path, statement, SAMPLE.format(every=200))[0], 10, 32),
         lambda: joblib(path, 32, "z", fit_ridge, LAMBDAS),
         same_weights(1e-8),
-        100,
+        120,
+    )
+
+
+def fit_penalties(x: np.ndarray, y: np.ndarray, alphas: tuple[float, ...]) -> np.ndarray:
+    from sklearn.linear_model import Ridge
+
+    models = [Ridge(alpha=alpha, solver="cholesky").fit(x, y) for alpha in alphas]
+    return np.array([[*model.coef_, model.intercept_] for model in models])
+
+
+def tiny_ridge(folder: Path) -> Workload:
+    path = folder / "tiny.duckdb"
+    table(path, 5_000_000, 8, 100_000)
+    statement = (
+        f"TRAIN OR REPLACE MODEL m USING linear_regression PREDICT z FEATURES ({names(8)}) FROM t GROUP BY g "
+        f"OVER GRID (l2 IN {PENALTIES}) VALIDATE NONE"
+    )
+    return Workload(
+        "ridge, 5M x 8, 100,000 groups, 3 lambdas",
+        lambda: weights_of(train(path, statement, SAMPLE.format(every=2000))[0], 3, 8),
+        lambda: joblib(path, 8, "z", fit_penalties, PENALTIES),
+        same_weights(1e-8),
+        40,
     )
 
 
@@ -205,7 +229,7 @@ def elastic_net(folder: Path) -> Workload:
         lambda: weights_of(train(path, statement, SAMPLE.format(every=1))[0], 20, 64),
         lambda: joblib(path, 64, "z", fit_path, PATH),
         same_weights(1e-3),
-        10,
+        6,
     )
 
 
@@ -294,18 +318,19 @@ def nets(folder: Path) -> Workload:
         lambda: train(path, statement, LOSSES)[0],
         lambda: joblib(path, 32, "y", fit_nets),
         same_losses(1e-2),
-        10,
+        100,
     )
 
 
 WORKLOADS: dict[str, Callable[[Path], Workload]] = {
-    "logistic100": lambda folder: logistic(folder, 100, 1.1, 10),
-    "logistic10000": lambda folder: logistic(folder, 10_000, 0.0, 50),
+    "logistic100": lambda folder: logistic(folder, 100, 1.1, 8),
+    "logistic10000": lambda folder: logistic(folder, 10_000, 0.0, 60),
     "ridge": ridge,
+    "ridge100000": tiny_ridge,
     "net": elastic_net,
     "trees10": lambda folder: trees(folder, 280, 1.1, 10, 2),
     "trees100": lambda folder: trees(folder, 280, 1.1, 100, 1.2),
-    "trees10000": lambda folder: trees(folder, 10_000, 0.0, 10, 2),
+    "trees10000": lambda folder: trees(folder, 10_000, 0.0, 10, 1.5),
     "nets": nets,
 }
 

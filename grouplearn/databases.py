@@ -18,6 +18,7 @@ from grouplearn.catalog.identities import Identity, identity_at
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.schema import ensure_schema, seen_once
 from grouplearn.catalog.tables import SCHEMA
+from grouplearn.catalog.trust import Guard
 from grouplearn.errors import ConflictError, ReadOnlyError, Span, did_you_mean
 from grouplearn.parser.statements import QualifiedName
 from grouplearn.plan.judge import Judge
@@ -66,8 +67,8 @@ _ATTACHED = (
 class Databases:
     """What a DuckDB connection has attached, seen through plain SQL on it."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
-        self._connection = connection
+    def __init__(self, connection: duckdb.DuckDBPyConnection, guard: Guard) -> None:
+        self._connection, self._guard = connection, guard
         self._in_statement = self._begun = False
         self._known: list[_Attached] | None = None
         self._users: bool | None = None
@@ -89,6 +90,12 @@ class Databases:
 
     def of(self, name: QualifiedName, judge: Judge, *, gone: bool = False) -> tuple[str, str]:
         """Return the database and schema a model name speaks of; with ``gone`` the schema may be there in models' rows only."""
+        catalog, schema = self._named(name, judge, gone)
+        if catalog != self._attached()[0].current or schema not in ("main", self._attached()[0].schema):
+            self._guard.refuse_hidden_in(self._connection, catalog, schema)
+        return catalog, schema
+
+    def _named(self, name: QualifiedName, judge: Judge, gone: bool) -> tuple[str, str]:
         attached = self._attached()
         catalog, schema = attached[0].current, attached[0].schema
         databases = {sqltext.folded(each.name): each for each in attached if not each.internal}

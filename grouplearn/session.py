@@ -63,7 +63,7 @@ class Session:
     def _databases(self) -> Databases:
         from grouplearn.databases import Databases
 
-        return Databases(self._connection)
+        return Databases(self._connection, self._guard)
 
     @property
     def _guard(self) -> Guard:

@@ -68,6 +68,21 @@ def load_groups(con: duckdb.DuckDBPyConnection, model: StoredModel) -> list[Grou
     return groups
 
 
+def refuse_damaged_weights(con: duckdb.DuckDBPyConnection, model: StoredModel) -> None:
+    """Raise DataError where the weights that the SQL of a linear model reads are not those that were written."""
+    catalog, where = model.location.catalog, f"'{model.id}'::UUID"
+    sql = (
+        f"SELECT g.keys, a.weights, a.intercept, a.sha256 FROM {table(catalog, 'groups')} AS g"
+        f" JOIN {table(catalog, 'artifacts')} AS a ON a.model = g.model AND a.group_id = g.group_id AND a.config = g.best"
+        f" WHERE g.model = {where} ORDER BY g.group_id ASC"
+    )
+    keys, weights, intercepts, digests = (each.combine_chunks() for each in con.sql(sql).to_arrow_table().columns)
+    numbers = zip(_list_slices(weights), _list_slices(intercepts), digests.to_pylist(), strict=True)
+    for row, (weight, intercept, digest) in enumerate(numbers):
+        stored = artifacts.StoredArtifact("linear", weight, intercept, None, digest)
+        artifacts.restore(stored, _named(model, keys[row].as_py()))
+
+
 def _named(model: StoredModel, keys: Sequence[str | None]) -> str:
     return f'model "{model.location.name}", group {list(keys)!r}'
 

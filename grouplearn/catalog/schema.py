@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 import duckdb
 
-from grouplearn.catalog.tables import SCHEMA, Table, refuse_foreign, refuse_triggers, scripts, tables_in
+from grouplearn.catalog.tables import SCHEMA, Table, refuse_foreign, refuse_triggers, refuse_views, scripts, tables_in
 from grouplearn.errors import NotSupportedHere, OtherVersion
 from grouplearn.sqltext import folded, identifier, qualified
 
@@ -63,6 +63,7 @@ def current_database(con: duckdb.DuckDBPyConnection) -> str:
 def databases_with_models(con: duckdb.DuckDBPyConnection) -> list[str]:
     """Return the names of the attached databases that have schema ``grouplearn``; raises as ``has_schema`` does."""
     found = tables_in(con)
+    refuse_views(con)
     return [catalog for catalog in sorted(found) if _version_of_ours(con, catalog, found[catalog])]
 
 
@@ -115,6 +116,8 @@ def version_of(con: duckdb.DuckDBPyConnection, catalog: str) -> int:
         return version
     found = tables_in(con)
     own = next((name for name in found if folded(name) == folded(catalog)), None)
+    if own is None or "models" not in found[own]:
+        refuse_views(con, catalog)
     version = known[folded(catalog)] = 0 if own is None else _version_of_ours(con, own, found[own])
     return version
 

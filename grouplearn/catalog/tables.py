@@ -19,6 +19,8 @@ from grouplearn.plan.pristine import pristine
 from grouplearn.sqltext import folded, identifier
 
 SCHEMA = "grouplearn"
+#: DuckDB finds names whatever their case, and lists them as they were written.
+_OF_OURS = f"system.main.lower(schema_name) = '{SCHEMA}'"
 #: What a table may be bound to. A foreign key refers to another table, and CHECK and the others evaluate an expression.
 _PLAIN = {"NOT NULL", "PRIMARY KEY"}
 _HINT = (
@@ -41,13 +43,10 @@ _READ: set[frozenset[tuple[str, Table]]] = set()
 
 def tables_in(con: duckdb.DuckDBPyConnection) -> dict[str, dict[str, Table]]:
     """Return the tables of schema ``grouplearn`` by database and name; nothing in the query can be hidden by a macro."""
-    query = (
-        "SELECT database_name, table_name, sql, index_count FROM system.main.duckdb_tables()"
-        f" WHERE schema_name = '{SCHEMA}'"
-    )
+    query = f"SELECT database_name, table_name, sql, index_count FROM system.main.duckdb_tables() WHERE {_OF_OURS}"
     found: dict[str, dict[str, Table]] = {}
     for database, name, sql, indexes in con.execute(query).fetchall():
-        found.setdefault(database, {})[name] = Table(sql, indexes)
+        found.setdefault(database, {})[folded(name)] = Table(sql, indexes)
     return found
 
 
@@ -78,14 +77,22 @@ def refuse_foreign(
         _READ.add(read)
 
 
+def refuse_views(con: duckdb.DuckDBPyConnection, catalog: str | None = None) -> None:
+    """Raise NotTrusted where a view stands in place of the table of models, in one database or in any."""
+    query = (
+        "SELECT database_name, view_name FROM system.main.duckdb_views()"
+        f" WHERE {_OF_OURS} AND system.main.lower(view_name) = 'models'"
+    )
+    for database, name in con.execute(query).fetchall():
+        if catalog is None or folded(database) == folded(catalog):
+            raise _refusal(database, name, "is a view")
+
+
 def refuse_triggers(con: duckdb.DuckDBPyConnection, catalog: str) -> None:
     """Raise NotTrusted where a trigger would run what its author wrote when rows are stored."""
     if _version(con).startswith(("0.", "1.")):  # which have no triggers
         return
-    query = (
-        "SELECT database_name, table_name, trigger_name FROM system.main.duckdb_triggers()"
-        f" WHERE schema_name = '{SCHEMA}'"
-    )
+    query = f"SELECT database_name, table_name, trigger_name FROM system.main.duckdb_triggers() WHERE {_OF_OURS}"
     for database, name, trigger in con.execute(query).fetchall():
         if folded(database) == folded(catalog):
             raise _refusal(catalog, name, f"has a trigger {identifier(trigger)}")
@@ -123,10 +130,11 @@ def _ours(version: int) -> _Ours:
 def _columns(con: duckdb.DuckDBPyConnection) -> list[tuple[Any, ...]]:
     query = (
         "SELECT database_name, table_name, column_name, data_type, column_default"
-        f" FROM system.main.duckdb_columns() WHERE schema_name = '{SCHEMA}' AND NOT internal"
+        f" FROM system.main.duckdb_columns() WHERE {_OF_OURS} AND NOT internal"
     )
     # Of the versions of DuckDB some write names of fields with quotes where others do not.
-    return [(*row[:3], row[3].replace('"', ""), *row[4:]) for row in con.execute(query).fetchall()]
+    rows = con.execute(query).fetchall()
+    return [(row[0], folded(row[1]), row[2], row[3].replace('"', ""), *row[4:]) for row in rows]
 
 
 def _compare(
@@ -142,11 +150,11 @@ def _compare(
             raise _refusal(catalog, table, f"has a column {identifier(column)} with an expression: {default}")
     query = (
         "SELECT database_name, table_name, constraint_type, constraint_text FROM system.main.duckdb_constraints()"
-        f" WHERE schema_name = '{SCHEMA}'"
+        f" WHERE {_OF_OURS}"
     )
     keys = dict.fromkeys(names, 0)
-    for database, table, kind, text in con.execute(query).fetchall():
-        if folded(database) == own and table in columns:
+    for database, name, kind, text in con.execute(query).fetchall():
+        if folded(database) == own and (table := folded(name)) in columns:
             if kind not in _PLAIN:
                 raise _refusal(catalog, table, f"has a constraint: {text}")
             keys[table] += kind == "PRIMARY KEY"

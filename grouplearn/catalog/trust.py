@@ -17,6 +17,7 @@ from grouplearn.catalog import calls, fragments
 from grouplearn.catalog.calls import Defined, Surroundings
 from grouplearn.catalog.fragments import Fragment
 from grouplearn.catalog.records import ModelDefinition
+from grouplearn.catalog.tables import SCHEMA
 from grouplearn.errors import NotTrusted
 from grouplearn.sqltext import folded, identifier, qualified
 
@@ -59,11 +60,19 @@ class Guard:
         now = tuple(con.execute(_PLACES).fetchall())
         if not again and now == self._clear:
             return
+        self._refuse_macros(con, set(_path(con)))
+        self._clear = now
+
+    def refuse_hidden_in(self, con: duckdb.DuckDBPyConnection, catalog: str, schema: str) -> None:
+        """As ``refuse_hidden``, about a database that models are stored in: there DuckDB binds our views and macros."""
+        if not self.trusting:
+            self._refuse_macros(con, {(folded(catalog), folded(place)) for place in ("main", SCHEMA, schema)})
+
+    def _refuse_macros(self, con: duckdb.DuckDBPyConnection, places: set[tuple[str, str]]) -> None:
         found = [row for row in con.execute(_MACROS).fetchall() if row[0] != "temp" and row[3].endswith("macro")]
         if found:
             self._own = self._own or frozenset(folded(name) for (name,) in con.execute(_OWN).fetchall())
-            _refuse_hiding(found, set(_path(con)), self._own)
-        self._clear = now
+            _refuse_hiding(found, places, self._own)
 
     def forget(self) -> None:
         """Look for macros anew, and at what expressions name: there may be another one, or names mean something else."""

@@ -59,7 +59,12 @@ class Model:
         statements = [each for each in parse(text) if isinstance(each, DescribeModel)]
         predictor_for(connection).guard.refuse_hidden(connection)
         try:
-            return cls(connection, Databases(connection).model(statements[0].name, Judge(connection, text)))
+            return cls(
+                connection,
+                Databases(connection, predictor_for(connection).guard).model(
+                    statements[0].name, Judge(connection, text)
+                ),
+            )
         except BindError as error:  # the statement is not the caller's
             raise BindError(error.message, hint=error.hint) from None
 

@@ -7,6 +7,7 @@ from grouplearn.catalog import models, store
 from grouplearn.catalog.evaluation import evaluate_sql, source_rows
 from grouplearn.catalog.flaws import refuse_flaws
 from grouplearn.catalog.fragments import one_query
+from grouplearn.catalog.group_models import refuse_damaged_weights
 from grouplearn.catalog.identities import identity_at
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.prediction import predictor_for
@@ -135,6 +136,8 @@ def evaluate(statement: EvaluateModel, judge: Judge, at: Workplace) -> str:
         hint = f"Compare them in SQL: FROM {model.definition.name}_predict(...)."
         raise judge.error(message, statement.name.span, hint)
     refuse_flaws(at.connection, model, ("models", *model.form.tables))
+    if model.form.kind == "linear":
+        refuse_damaged_weights(at.connection, model)
     predictor_for(at.connection).guard.admit(at.connection, model.definition)
     where = ("WHERE", statement.where) if statement.where else ()
     columns = judge.describe("SELECT * FROM", statement.source, *where)

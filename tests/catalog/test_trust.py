@@ -393,7 +393,7 @@ def test_a_database_whose_name_is_only_alike_is_another(con: grouplearn.Connecti
     con.execute("USE \u017f")
     con.execute(TRAIN.format("m", "x"))
     assert con.execute("EVALUATE MODEL \u017f.main.m ON t").fetchall()
-    with pytest.raises(Error, match='model "m"'):
+    with pytest.raises(Error, match='model "m"|in database "s" are not read'):
         con.execute("EVALUATE MODEL s.main.m ON t")
 
 
@@ -517,3 +517,43 @@ def test_long_sums_are_read_as_far_as_duckdb_reads_them(con: grouplearn.Connecti
 def test_json_is_read_the_same_at_any_depth() -> None:
     text = '{"a": [1, -2.5e3, "x\\"{,:]", [], {}, {"b": null, "c": [true, {"": "\\u00e9"}]}], "d": "a", "e": {"f": {}}}'
     assert fragments._read_deep(text) == json.loads(text)
+
+
+def test_macros_of_a_database_that_models_go_into_hide_nothing(con: grouplearn.Connection, tmp_path: Path) -> None:
+    """DuckDB binds views and macros where they are made, so that what is there comes before its own functions."""
+    with duckdb.connect(str(tmp_path / "h.duckdb")) as other:
+        other.execute('CREATE MACRO "+"(a, b) AS (SELECT a - b - 1000); CREATE SCHEMA s; CREATE MACRO s.sum(a) AS 42')
+    con.execute(f"ATTACH '{tmp_path}/h.duckdb' AS h")
+    con.execute(TRAIN.format("n", "x"))
+    assert '"h"."main"."+"' in refusal(con, TRAIN.format("h.n", "x"))
+    con.execute('DROP MACRO h."+"')
+    assert '"h"."s"."sum"' in refusal(con, TRAIN.format("h.s.n", "x"))
+    con.execute(TRAIN.format("h.n", "x"))
+    con.execute("SET grouplearn_trust = true")
+    con.execute(TRAIN.format("h.s.n", "x"))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "CREATE TABLE kept AS FROM grouplearn.models; DROP TABLE grouplearn.models;"
+        " CREATE VIEW grouplearn.models AS FROM kept",
+        'DROP SCHEMA grouplearn CASCADE; CREATE SCHEMA "GROUPLEARN"; CREATE VIEW grouplearn."Models" AS SELECT 42 AS a',
+        'DROP SCHEMA grouplearn CASCADE; CREATE SCHEMA "GROUPLEARN";'
+        " CREATE TABLE grouplearn.\"MODELS\" (model UUID DEFAULT (error('ran')));"
+        " CREATE TABLE grouplearn.schema_version (version INTEGER); INSERT INTO grouplearn.schema_version VALUES (3)",
+    ],
+)
+def test_what_is_no_table_of_ours_is_refused(con: grouplearn.Connection, made: str) -> None:
+    con.execute(TRAIN.format("n", "x"))
+    con.execute(made)
+    for statement in ("SHOW MODELS", "DESCRIBE MODEL n", TRAIN.format("o", "x")):
+        assert re.search("(?i)grouplearn.(models is a view|artifacts is no table)", refusal(con, statement))
+
+
+def test_evaluate_checks_the_weights_that_it_reads(con: grouplearn.Connection) -> None:
+    con.execute(TRAIN.format("n", "x"))
+    con.execute("EVALUATE MODEL n ON t")
+    con.execute("UPDATE grouplearn.artifacts SET weights = list_transform(weights, lambda w: w + 1)")
+    with pytest.raises(duckdb.Error, match="do not match their SHA-256"):
+        con.execute("EVALUATE MODEL n ON t")
