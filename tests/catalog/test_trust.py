@@ -393,7 +393,7 @@ def test_a_database_whose_name_is_only_alike_is_another(con: grouplearn.Connecti
     con.execute("USE \u017f")
     con.execute(TRAIN.format("m", "x"))
     assert con.execute("EVALUATE MODEL \u017f.main.m ON t").fetchall()
-    with pytest.raises(Error, match='model "m"|in database "s" are not read'):
+    with pytest.raises(Error, match=r'model "m"|in database "s" are not read'):
         con.execute("EVALUATE MODEL s.main.m ON t")
 
 
