@@ -125,11 +125,9 @@ bool look_at(const Call &call, Group &group) {
     return true;
 }
 
-/// The standardised rows from ``first`` on, every ``stride``-th, ``count`` of them.
-template <class V> void standardise(const Call &call, const Group &group, int64_t first, int64_t stride, int64_t count, Number<V> *z) {
-    int64_t p = call.parameters();
-    for (int64_t i = 0; i < count; i++, z += p) {
-        int64_t row = group.first + first + i * stride;
+/// The standardised rows of a group.
+template <class V> void standardise(const Call &call, const Group &group, Number<V> *z) {
+    for (int64_t row = group.first; row < group.first + group.rows; row++, z += call.parameters()) {
         for (int64_t j = 0; j < call.columns; j++) z[j] = (Number<V>)((call.x(row, j) - group.mean[j]) * group.inverse[j]);
         if (call.fit_intercept) z[call.columns] = 1;
     }
@@ -137,26 +135,36 @@ template <class V> void standardise(const Call &call, const Group &group, int64_
 
 /// How a stage ends a model, relative to its objective, and what rounding and failures it allows for.
 struct Stage {
-    double tolerance, rounding, ridge, model_share;
+    double tolerance, rounding, ridge, model_share, curved;
     int retries, model_rounds;
 };
-constexpr Stage single_stage = {1, 4e-7, 1e-6, 1e-3, 6, 12};
-constexpr Stage double_stage = {1e-2, 1e-14, 1e-12, 1e-9, 40, 200};
+constexpr Stage single_stage = {1, 4e-7, 1e-6, 1e-3, 1e-5, 6, 12};
+constexpr Stage double_stage = {1e-2, 1e-14, 1e-12, 1e-9, 1e-10, 40, 200};
 /// A factor in single precision with a smaller share of a diagonal left says little of that direction.
 constexpr double least_share = 1e-3;
 /// Penalties beyond this are alike in the curvature.
 constexpr double largest_ridge = 1e30;
 /// A step beyond this is none.
 constexpr double farthest = 1e30;
+/// Lanes of which each by itself takes less time than all together.
+constexpr int few = 6;
 /// The most lanes there are.
 constexpr int most_lanes = 16;
+/// The most steps that are remembered.
+constexpr int most_steps = 6;
+/// Steps after which second derivatives are taken anew: they take the time of a pass for every four columns.
+constexpr int patience = 4;
+/// Second derivatives are taken anew, too, where their sum has become that many times as large or as small.
+constexpr double other_bend = 3;
 
 /// A model in training that is not in the lanes of a register.
 struct Model {
     double value = 0, reached = 0, fall = 0, descent = 0, length = 1;
-    bool active = false, accepted = false, converged = false, failed = false, sparse = false, trusted = false, uncounted = true;
+    double bend = 0, bend_then = 0; // the sum of second derivatives by scores, now and where ``chol`` is from
+    bool active = false, accepted = false, converged = false, failed = false, sparse = false, uncounted = true;
+    bool trusted = false, doubtful = false, shortened = false;
     int64_t passes = 0;
-    int retries = 0;
+    int retries = 0, age = 0; // steps since ``chol``
 };
 
 /// Up to a lane's count of configs of one group in training.
@@ -172,11 +180,14 @@ template <class V> struct Batch {
     // By parameter and lane: where the models are, where their steps lead, and where they are evaluated.
     Scratch<N> point, goal, trial, slope, step, moved;
     Scratch<N> hessian, chol, face;                 // lower triangles
-    Scratch<N> chosen, tile, curvature;             // rows
-    Scratch<N> tile_gradient, score;
+    Scratch<N> z, curvature;                        // rows
+    Scratch<N> tile_gradient, score, scaled;
+    Scratch<N> changes, bends, inner;               // the last steps, what they changed of the slope, 1 / (their product) or 0
     Scratch<double> gradient, ridge, penalty;
-    int64_t stride = 0, kept = 0, standardised = -1; // of which group the chosen rows are
-    double share = 1;                                // the weight of the group over that of the chosen rows
+    int64_t newest = 0, remembered = 0;
+    double bent[most_lanes] = {}; // the sum of second derivatives at ``trial``
+    int64_t stride = 0, standardised = -1;          // of which group the rows are
+    double share = 1;                               // the weight of the group over that of every ``stride``-th row
 
     Batch(const Call &call, const Group &group, const Stage &stage)
         : call(call), group(group), stage(stage), p(call.parameters()), size(call.size()) {}
@@ -185,18 +196,22 @@ template <class V> struct Batch {
         int64_t here = size * width, lower = triangle(size) * width;
         return point.reserve(here) && goal.reserve(here) && trial.reserve(here) && slope.reserve(here) && step.reserve(here) &&
                moved.reserve(here) && hessian.reserve(lower) && chol.reserve(lower) && face.reserve(lower) &&
-               tile.reserve(tile_rows * p) && tile_gradient.reserve(here) && score.reserve(rows_abreast * call.outputs * width) &&
+               changes.reserve(most_steps * here) && bends.reserve(most_steps * here) && inner.reserve(most_steps * width) &&
+               tile_gradient.reserve(here) && score.reserve(rows_abreast * call.outputs * width) &&
                gradient.reserve(here) && ridge.reserve(here) && penalty.reserve(here);
     }
 
+    int64_t sampled() const { return (group.rows + stride - 1) / stride; }
+
     /// Take second derivatives from every ``every``-th row from now on.
     bool choose(int64_t every) {
-        if (every == stride && standardised == group.number) return true;
+        if (standardised != group.number) {
+            if (!z.reserve(group.rows * p + most_lanes)) return false;
+            standardise<V>(call, group, z);
+        } else if (every == stride) return true;
         stride = every;
         standardised = group.number;
-        kept = (group.rows + every - 1) / every;
-        if (!chosen.reserve(kept * p) || !curvature.reserve(kept * call.outputs * (call.outputs + 1) / 2 * width)) return false;
-        standardise<V>(call, group, 0, every, kept, chosen);
+        if (!scaled.reserve(sampled() * p) || !curvature.reserve(sampled() * call.outputs * (call.outputs + 1) / 2 * width)) return false;
         double whole = 0, part = 0;
         for (int64_t i = 0; i < group.rows; i++) whole += group.weight[i];
         for (int64_t i = 0; i < group.rows; i += every) part += group.weight[i];
@@ -221,26 +236,25 @@ template <class V> struct Batch {
                 trial[k * width + lane] = (N)(j < call.columns ? 0 : group.start[k / p]);
             }
         }
+        inner.clear(most_steps * width);
+        remembered = 0;
     }
 
     /// Objectives at ``trial`` into the models, and their gradients, penalties l2 included.
     void evaluate() {
-        double loss[most_lanes] = {};
+        double loss[most_lanes] = {}, bend[most_lanes] = {};
         gradient.clear(size * width);
         for (int64_t first = 0; first < group.rows; first += tile_rows) {
             int64_t count = group.rows - first < tile_rows ? group.rows - first : tile_rows;
-            const N *z = chosen + first * p;
-            if (stride > 1) {
-                standardise<V>(call, group, first, 1, count, tile);
-                z = tile;
-            }
-            Tile<V> rows = {z, call.label + group.first + first, group.weight + first, group.constant + first, count, first};
+            Tile<V> rows = {z + first * p, call.label + group.first + first, group.weight + first, group.constant + first, count, first};
             tile_gradient.clear(size * width);
-            Sums<V> sums = {zero<V>(), tile_gradient, curvature, stride};
+            Sums<V> sums = {zero<V>(), zero<V>(), tile_gradient, curvature, stride};
             pass_tile<V>(call.loss, rows, p, call.outputs, trial, score, sums);
             N part[width];
             store(part, sums.loss);
             for (int lane = 0; lane < width; lane++) loss[lane] += (double)part[lane];
+            store(part, sums.bend);
+            for (int lane = 0; lane < width; lane++) bend[lane] += (double)part[lane];
             for (int64_t k = 0; k < size * width; k++) gradient[k] += (double)tile_gradient[k];
         }
         for (int64_t k = 0; k < size; k++)
@@ -250,36 +264,78 @@ template <class V> struct Batch {
                 loss[lane] += penalty[at] * __builtin_fabs(u) + 0.5 * pull * u;
                 gradient[at] += pull;
             }
-        for (int lane = 0; lane < width; lane++) model[lane].reached = loss[lane];
+        for (int lane = 0; lane < width; lane++) model[lane].reached = loss[lane], bent[lane] = bend[lane];
     }
 
     /// Which lanes went down far enough, and shorter steps for those that did not; returns whether any did.
     bool judge(bool first) {
+        V nothing = zero<V>(); // no number where a gradient has one that is infinite
+        for (int64_t k = 0; k < size; k++) {
+            store(moved + k * width, rounded(gradient + k * width));
+            nothing = fma(load(moved + k * width), zero<V>(), nothing);
+        }
+        N finite[width];
+        store(finite, nothing);
         bool any_accepted = false;
         for (int lane = 0; lane < width; lane++) {
             Model &m = model[lane];
-            m.accepted = false;
+            m.accepted = m.shortened = false;
             if (!m.active) continue;
             if (!(first && m.uncounted)) m.passes++;
             double bound = m.value + sufficient * m.length * m.descent + stage.rounding * __builtin_fabs(m.value);
-            if (std::isfinite(m.reached) && (first || m.reached <= bound)) {
-                m.accepted = true;
+            m.accepted = std::isfinite(m.reached) && finite[lane] == 0 && (first || m.reached <= bound);
+            if (m.accepted) {
                 m.value = m.reached;
-                for (int64_t k = 0; k < size; k++) {
-                    point[k * width + lane] = trial[k * width + lane];
-                    slope[k * width + lane] = (N)gradient[k * width + lane];
-                    m.accepted = m.accepted && std::isfinite(gradient[k * width + lane]);
-                }
-            }
-            if (first && !m.accepted) m.failed = true, m.active = false;
-            if (!first && !m.accepted) {
+                m.bend = bent[lane];
+                m.age += !first;
+                m.shortened = m.retries > 0;
+            } else if (first) m.failed = true, m.active = false;
+            else {
                 m.length *= 0.5;
                 if (++m.retries > stage.retries) m.active = false;
             }
             if (m.passes > 0) call.curve[((m.passes - 1) * call.groups + group.number) * call.configs + config + lane] = m.value * group.scale;
             any_accepted = any_accepted || m.accepted;
         }
+        if (!first) remember();
+        auto mine = zero<V>() < mask_of(&Model::accepted);
+        for (int64_t k = 0; k < size; k++) {
+            store(point + k * width, select(mine, load(trial + k * width), load(point + k * width)));
+            store(slope + k * width, select(mine, load(moved + k * width), load(slope + k * width)));
+        }
         return any_accepted;
+    }
+
+    /// Keep the step of the accepted lanes to ``trial``, and by how much the slope became ``moved``, where it curved upward.
+    void remember() {
+        newest = (newest + 1) % most_steps;
+        remembered += remembered < most_steps;
+        auto mine = zero<V>() < mask_of(&Model::accepted);
+        N *change = changes + newest * size * width, *bend = bends + newest * size * width;
+        V along = zero<V>(), far = zero<V>(), steep = zero<V>();
+        for (int64_t k = 0; k < size; k++) {
+            V s = load(trial + k * width) - load(point + k * width), y = load(moved + k * width) - load(slope + k * width);
+            s = select(mine, s, zero<V>());
+            y = select(mine, y, zero<V>());
+            store(change + k * width, s);
+            store(bend + k * width, y);
+            along = fma(s, y, along);
+            far = fma(s, s, far);
+            steep = fma(y, y, steep);
+        }
+        auto curved = all<V>(stage.curved) * root(far) * root(steep) < along;
+        store(inner + newest * width, select(curved, all<V>(1) / along, zero<V>()));
+    }
+
+    static V rounded(const double *a) {
+        if constexpr (width == 16) return narrow(load(a), load(a + 8));
+        else return load(a);
+    }
+
+    /// The eight lanes from ``half`` on.
+    static D eight(const N *a, int half) {
+        if constexpr (width == 16) return half ? high(load(a)) : low(load(a));
+        else return load(a + half);
     }
 
     V mask_of(bool Model::*flag) const {
@@ -288,9 +344,19 @@ template <class V> struct Batch {
         return load(lane);
     }
 
-    /// The second derivatives at the accepted points into ``hessian``; a direction without any has 1.
-    void differentiate() {
-        sum_curvature<V>(chosen, kept, p, call.outputs, curvature, hessian);
+    /// The second derivatives at the accepted points into ``hessian``, where lanes want them or at the point ``common`` to
+    /// all; a direction without any has 1.
+    void differentiate(bool common) {
+        N *into = hessian;
+        int wanted = 0;
+        for (int lane = 0; lane < width; lane++) wanted += wants(model[lane]);
+        Sample<V> sample = {z, curvature, sampled(), stride * p, p, call.outputs};
+        auto of = [&](int lane, auto place) { sum_curvature_of<V>(lane, sample, scaled, place); };
+        if (common) of(0, [into](int64_t at, N value) { store(into + at * width, all(value)); });
+        else if (wanted > few) sum_curvature<V>(sample, hessian);
+        else
+            for (int lane = 0; lane < width; lane++)
+                if (wants(model[lane])) of(lane, [into, lane](int64_t at, N value) { into[at * width + lane] = value; });
         if (stride > 1)
             for (int64_t at = 0; at < triangle(size); at++) store(hessian + at * width, load(hessian + at * width) * all<V>(share));
         if (call.outputs > 1) close_softmax();
@@ -326,18 +392,56 @@ template <class V> struct Batch {
         }
     }
 
-    /// Factor the second derivatives, for all lanes or for those whose factor cannot be trusted.
-    void factorise(bool all_lanes) {
-        N *into = all_lanes ? chol : face;
-        memcpy(into, hessian, (size_t)(triangle(size) * width) * sizeof(N));
-        N share[width];
-        store(share, factor<V>(into, size, all<V>(1e-14)));
-        for (int lane = 0; lane < width; lane++)
-            if (all_lanes) model[lane].trusted = share[lane] >= (N)least_share && !model[lane].sparse;
-        if (all_lanes) return;
-        auto mine = zero<V>() < mask_of(&Model::trusted);
+    /// Whether a lane takes second derivatives where it is: those that it has are too old, or of a place too different.
+    bool wants(const Model &m) const {
+        if (!m.accepted) return false;
+        return m.sparse || !m.trusted || m.shortened || m.age >= patience || m.bend_then > other_bend * m.bend ||
+               m.bend > other_bend * m.bend_then;
+    }
+
+    /// Factor the second derivatives for the lanes that want it, which forget their steps.
+    void factorise() {
+        memcpy(face, hessian, (size_t)(triangle(size) * width) * sizeof(N));
+        N share[width], wanted[width];
+        store(share, factor<V>(face, size, all<V>(1e-14)));
+        for (int lane = 0; lane < width; lane++) {
+            Model &m = model[lane];
+            wanted[lane] = wants(m);
+            if (!wanted[lane]) continue;
+            m.trusted = true;
+            m.doubtful = share[lane] < (N)least_share;
+            m.age = 0;
+            m.bend_then = m.bend;
+        }
+        auto mine = zero<V>() < load(wanted);
         for (int64_t at = 0; at < triangle(size); at++)
-            store(chol + at * width, select(mine, load(chol + at * width), load(face + at * width)));
+            store(chol + at * width, select(mine, load(face + at * width), load(chol + at * width)));
+        for (int i = 0; i < most_steps; i++) store(inner + i * width, select(mine, zero<V>(), load(inner + i * width)));
+    }
+
+    /// Turn slopes into steps by the inverse of ``chol``, updated by the steps since (Nocedal & Wright 2006, algorithm 7.4).
+    void approach(N *right) {
+        N share[most_steps * width];
+        for (int i = 0; i < remembered; i++) {
+            int64_t slot = (newest - i + most_steps) % most_steps;
+            const N *change = changes + slot * size * width, *bend = bends + slot * size * width;
+            V factor = load(inner + slot * width) * product(change, right);
+            store(share + i * width, factor);
+            for (int64_t k = 0; k < size; k++) store(right + k * width, fnma(factor, load(bend + k * width), load(right + k * width)));
+        }
+        solve<V>(chol, size, right);
+        for (int i = remembered - 1; i >= 0; i--) {
+            int64_t slot = (newest - i + most_steps) % most_steps;
+            const N *change = changes + slot * size * width, *bend = bends + slot * size * width;
+            V factor = fnma(load(inner + slot * width), product(bend, right), load(share + i * width));
+            for (int64_t k = 0; k < size; k++) store(right + k * width, fma(factor, load(change + k * width), load(right + k * width)));
+        }
+    }
+
+    V product(const N *a, const N *b) const {
+        V sum[2] = {zero<V>(), zero<V>()};
+        for (int64_t k = 0; k < size; k++) sum[k & 1] = fma(load(a + k * width), load(b + k * width), sum[k & 1]);
+        return sum[0] + sum[1];
     }
 
     /// Where the quadratic models of the accepted lanes are least, and what they promise there.
@@ -353,24 +457,19 @@ template <class V> struct Batch {
             store(moved + k * width, zero<V>());
         }
         if (smooth) {
-            solve<V>(chol, size, step);
+            approach(step);
             for (int64_t k = 0; k < size; k++) store(step + k * width, load(point + k * width) + load(step + k * width));
         }
         if (sparse) minimise(smooth);
+        double along[width], bent[width], pulled[width];
+        promise(along, bent, pulled);
+        auto mine = zero<V>() < mask_of(&Model::accepted);
+        for (int64_t k = 0; k < size; k++) store(goal + k * width, select(mine, load(step + k * width), load(goal + k * width)));
         for (int lane = 0; lane < width; lane++) {
             Model &m = model[lane];
             if (!m.accepted) continue;
-            double along = 0, pulled = 0, bent = 0;
-            for (int64_t k = 0; k < size; k++) {
-                int64_t at = k * width + lane;
-                double change = (double)step[at] - (double)point[at];
-                goal[at] = step[at];
-                along += gradient[at] * change;
-                bent += (double)moved[at] * change;
-                pulled += penalty[at] * (__builtin_fabs((double)step[at]) - __builtin_fabs((double)point[at]));
-            }
-            m.descent = along + pulled;
-            m.fall = m.sparse ? -(m.descent + 0.5 * bent) : -0.5 * along;
+            m.descent = along[lane] + pulled[lane];
+            m.fall = m.sparse ? -(m.descent + 0.5 * bent[lane]) : -0.5 * along[lane];
             m.length = 1;
             m.retries = 0;
             if (std::isfinite(m.fall)) continue;
@@ -378,6 +477,23 @@ template <class V> struct Batch {
             m.fall = m.descent = 0;
             m.trusted = false;
             for (int64_t k = 0; k < size; k++) goal[k * width + lane] = point[k * width + lane];
+        }
+    }
+
+    /// Of the way from ``point`` to ``step`` in double precision: the slope along it, its curvature, what it adds to penalties.
+    void promise(double *along, double *bent, double *pulled) const {
+        for (int half = 0; half < width; half += 8) {
+            D slopes = zero<D>(), curves = zero<D>(), penalties = zero<D>();
+            for (int64_t k = 0; k < size; k++) {
+                int64_t at = k * width;
+                D from = eight(point + at, half), to = eight(step + at, half), change = to - from;
+                slopes = fma(load(gradient + at + half), change, slopes);
+                curves = fma(eight(moved + at, half), change, curves);
+                penalties = fma(load(penalty + at + half), grouplearn::size(to) - grouplearn::size(from), penalties);
+            }
+            store(along + half, slopes);
+            store(bent + half, curves);
+            store(pulled + half, penalties);
         }
     }
 
@@ -476,22 +592,28 @@ template <class V> struct Batch {
     /// End what is finished; where nothing says more, models go to the end of their steps or to a part of it.
     bool go_on() {
         bool some = false;
+        N whole[width], length[width];
         for (int lane = 0; lane < width; lane++) {
             Model &m = model[lane];
             if (m.active && m.accepted) {
                 double bound = stage.tolerance * call.tolerance[config + lane] * __builtin_fabs(m.value);
-                if (m.fall <= bound || !(m.descent < 0)) {
+                // Where curvature has become less than it was, a step leads farther down than it promises.
+                double promised = m.fall * (m.bend_then > m.bend && m.bend > 0 ? m.bend_then / m.bend : 1);
+                if (promised <= bound || !(m.descent < 0)) {
                     m.converged = true;
                     m.active = false;
                 }
             }
             if (m.passes >= call.limit) m.active = false;
             some = some || m.active;
-            for (int64_t k = 0; k < size; k++) {
-                int64_t at = k * width + lane;
-                N from = point[at], to = goal[at];
-                trial[at] = m.failed ? 0 : !m.active ? from : m.length == 1 ? to : (N)(from + m.length * ((double)to - (double)from));
-            }
+            whole[lane] = m.length == 1;
+            length[lane] = (N)m.length;
+        }
+        auto moves = zero<V>() < mask_of(&Model::active), fails = zero<V>() < mask_of(&Model::failed), full = zero<V>() < load(whole);
+        for (int64_t k = 0; k < size; k++) {
+            V from = load(point + k * width), to = load(goal + k * width);
+            V next = select(full, to, fma(load(length), to - from, from));
+            store(trial + k * width, select(fails, zero<V>(), select(moves, next, from)));
         }
         return some;
     }
@@ -504,17 +626,17 @@ template <class V> struct Batch {
         return group.rows / wanted > 1 ? group.rows / wanted : 1;
     }
 
-    /// Train the active lanes from ``trial`` on; ``inherits``: ``chol`` holds a factor. 0, or why it could not.
-    int train(bool inherits, Watch watch) {
+    /// Train the active lanes from ``trial`` on, which is ``common`` to all of them or not. 0, or why it could not.
+    int train(bool common, Watch watch) {
         for (int64_t iteration = 0;; iteration++) {
             if (!choose(stride_at(iteration))) return 2;
             evaluate();
             if (judge(iteration == 0)) {
-                bool inherited = inherits && iteration < 2, needed = !inherited;
-                for (int lane = 0; lane < width; lane++) needed = needed || (model[lane].accepted && !model[lane].trusted);
+                bool needed = false;
+                for (int lane = 0; lane < width; lane++) needed = needed || wants(model[lane]);
                 if (needed) {
-                    differentiate();
-                    factorise(!inherited);
+                    differentiate(common && iteration == 0);
+                    factorise();
                 }
                 aim();
             }
@@ -530,7 +652,8 @@ void hand_on(Batch<F> &from, Batch<D> &to, int offset) {
         const Model &was = from.model[offset + lane];
         Model &now = to.model[lane];
         now.passes = was.passes;
-        now.trusted = was.trusted && !was.failed;
+        now.trusted = was.trusted && !was.doubtful && !was.failed && !was.sparse;
+        now.bend_then = was.bend_then;
         now.uncounted = !was.failed; // it has been there
         if (was.failed) continue;
         for (int64_t k = 0; k < to.size; k++) {
@@ -538,11 +661,18 @@ void hand_on(Batch<F> &from, Batch<D> &to, int offset) {
             to.trial[k * Lanes<D>::count + lane] = from.point[at]; // the end of its last step nobody has evaluated
         }
     }
-    int64_t lower = triangle(to.size);
-    for (int64_t at = 0; at < lower; at++) {
-        F both = load(from.chol + at * Lanes<F>::count);
-        store(to.chol + at * Lanes<D>::count, offset ? high(both) : low(both));
-    }
+    auto half = [offset](const float *from, double *to, int64_t count) {
+        for (int64_t at = 0; at < count; at++) {
+            F both = load(from + at * Lanes<F>::count);
+            store(to + at * Lanes<D>::count, offset ? high(both) : low(both));
+        }
+    };
+    half(from.chol, to.chol, triangle(to.size));
+    half(from.changes, to.changes, most_steps * to.size);
+    half(from.bends, to.bends, most_steps * to.size);
+    half(from.inner, to.inner, most_steps);
+    to.newest = from.newest;
+    to.remembered = from.remembered;
 }
 
 /// Write the models of a finished batch, on the features as written.
@@ -586,12 +716,12 @@ int solve_group(const Call &call, const Group &group, Batch<F> &coarse, Batch<D>
     for (int64_t first = 0; first < call.configs; first += Lanes<F>::count) {
         if (single) {
             coarse.begin(first);
-            if (int stopped = coarse.train(false, watch)) return stopped;
+            if (int stopped = coarse.train(true, watch)) return stopped;
         }
         for (int offset = 0; offset < Lanes<F>::count && first + offset < call.configs; offset += Lanes<D>::count) {
             fine.begin(first + offset);
             if (single) hand_on(coarse, fine, offset);
-            if (int stopped = fine.train(single, watch)) return stopped;
+            if (int stopped = fine.train(!single, watch)) return stopped;
             write(fine, call, group);
             int64_t passes = 0;
             for (int lane = 0; lane < fine.lanes; lane++) passes += fine.model[lane].passes;

@@ -5,6 +5,7 @@
 // run from the first row to the last: in the lanes' precision within a tile, in double precision across tiles.
 #pragma once
 #include "elementary.hpp"
+#include "lane_algebra.hpp"
 #include "memory.hpp"
 
 namespace grouplearn::generalised_linear {
@@ -36,9 +37,10 @@ template <class V> struct Tile {
     int64_t rows, first; // how many, and the number of the first in its group
 };
 
-/// What a pass adds up over a tile; ``curvature``, if any, keeps the second derivatives of every ``stride``-th row of the group.
+/// What a pass adds up over a tile, ``bend`` the second derivatives by the scores; ``curvature``, if any, keeps these of every
+/// ``stride``-th row of the group.
 template <class V> struct Sums {
-    V loss;
+    V loss, bend;
     Number<V> *gradient, *curvature;
     int64_t stride;
 };
@@ -81,6 +83,7 @@ inline void pass_rows(const Tile<V> &tile, int64_t row, int64_t p, const Number<
         Kind::at(score[i], tile.label[row + i], loss, slope, bend);
         if (Kind::with_constant) loss += all<V>(tile.constant[row + i]);
         sums.loss = fma(weight, loss, sums.loss);
+        sums.bend = fma(weight, bend, sums.bend);
         score[i] = weight * slope;
         int64_t number = tile.first + row + i;
         if (sums.curvature && number % sums.stride == 0) store(sums.curvature + number / sums.stride * width, weight * bend);
@@ -92,8 +95,9 @@ inline void pass_rows(const Tile<V> &tile, int64_t row, int64_t p, const Number<
     }
 }
 
-/// The weighted log-loss of one row; ``score`` (outputs) becomes its weighted derivatives, ``bend``, if any, the second ones.
-template <class V> inline V softmax(int64_t outputs, int64_t label, V weight, Number<V> *score, Number<V> *bend) {
+/// The weighted log-loss of one row; ``score`` (outputs) becomes its weighted derivatives, ``bend``, if any, the second ones,
+/// and to ``trace`` those of each score by itself are added.
+template <class V> inline V softmax(int64_t outputs, int64_t label, V weight, Number<V> *score, Number<V> *bend, V &trace) {
     constexpr int width = Lanes<V>::count;
     V most = load(score), total = zero<V>();
     for (int64_t c = 1; c < outputs; c++) most = larger(load(score + c * width), most);
@@ -107,8 +111,9 @@ template <class V> inline V softmax(int64_t outputs, int64_t label, V weight, Nu
     for (int64_t c = 0; c < outputs; c++) {
         V share = load(score + c * width) * inverse;
         store(score + c * width, share);
-        if (!bend) continue;
         V weighted = weight * share;
+        trace = fma(weighted, all<V>(1) - share, trace);
+        if (!bend) continue;
         for (int64_t other = 0; other < c; other++, bend += width) store(bend, minus(weighted * load(score + other * width)));
         store(bend, weighted * (all<V>(1) - share));
         bend += width;
@@ -139,7 +144,7 @@ inline void pass_softmax(const Tile<V> &tile, int64_t row, int64_t p, int64_t ou
         int64_t number = tile.first + row + i, apart = outputs * (outputs + 1) / 2;
         bool kept = sums.curvature && number % sums.stride == 0;
         Number<V> *bend = kept ? sums.curvature + number / sums.stride * apart * width : nullptr;
-        sums.loss += softmax<V>(outputs, (int64_t)tile.label[row + i], all<V>(tile.weight[row + i]), score + i * outputs * width, bend);
+        sums.loss += softmax<V>(outputs, (int64_t)tile.label[row + i], all<V>(tile.weight[row + i]), score + i * outputs * width, bend, sums.bend);
     }
     for (int64_t c = 0; c < outputs; c++)
         for (int64_t k = 0; k < p; k++) {
@@ -166,45 +171,91 @@ void pass_tile(Loss kind, const Tile<V> &tile, int64_t p, int64_t outputs, const
     }
 }
 
+/// Standardised rows of which second derivatives are taken, ``apart`` numbers from one to the next.
+template <class V> struct Sample {
+    const Number<V> *z, *curvature;
+    int64_t rows, apart, p, outputs;
+
+    int64_t pairs() const { return outputs * (outputs + 1) / 2; }
+};
+
 template <class V, int abreast>
-inline void add_curvature(const Number<V> *z, const Number<V> *curvature, int64_t apart, int64_t p, Number<V> *hessian, int64_t above,
-                          int64_t left) {
+inline void add_curvature(const Sample<V> &sample, int64_t row, int64_t pair, Number<V> *hessian, int64_t above, int64_t left) {
     constexpr int width = Lanes<V>::count;
+    const Number<V> *z[abreast];
     V bend[abreast];
-    for (int i = 0; i < abreast; i++) bend[i] = load(curvature + i * apart * width);
-    for (int64_t a = 0; a < p; a++) {
+    for (int i = 0; i < abreast; i++) {
+        z[i] = sample.z + (row + i) * sample.apart;
+        bend[i] = load(sample.curvature + ((row + i) * sample.pairs() + pair) * width);
+    }
+    for (int64_t a = 0; a < sample.p; a++) {
         V scaled[abreast];
-        for (int i = 0; i < abreast; i++) scaled[i] = all(z[i * p + a]) * bend[i];
-        Number<V> *line = hessian + ((above + a) * (above + a + 1) / 2 + left) * width;
+        for (int i = 0; i < abreast; i++) scaled[i] = all(z[i][a]) * bend[i];
+        Number<V> *line = hessian + (triangle(above + a) + left) * width;
         for (int64_t b = 0; b <= a; b++) {
             V sum = load(line + b * width);
-            for (int i = 0; i < abreast; i++) sum = fma(all(z[i * p + b]), scaled[i], sum);
+            for (int i = 0; i < abreast; i++) sum = fma(all(z[i][b]), scaled[i], sum);
             store(line + b * width, sum);
         }
     }
 }
 
-/// Σ curvature·z·z' over standardised rows: the lower triangle of the Hessian (outputs·p)², outputs outermost.
-template <class V>
-void sum_curvature(const Number<V> *z, int64_t rows, int64_t p, int64_t outputs, const Number<V> *curvature, Number<V> *hessian) {
+/// Copy the lower triangle of a block beside the diagonal, of which the upper one is the mirror.
+template <class V> void mirror(Number<V> *hessian, int64_t p, int64_t above, int64_t left) {
     constexpr int width = Lanes<V>::count;
-    int64_t apart = outputs * (outputs + 1) / 2, size = outputs * p;
-    memset(hessian, 0, (size_t)(size * (size + 1) / 2 * width) * sizeof(Number<V>));
-    int64_t pair = 0;
-    for (int64_t above = 0; above < outputs; above++)
+    for (int64_t a = 0; a < p; a++)
+        for (int64_t b = 0; b < a; b++)
+            store(hessian + (triangle(above * p + b) + left * p + a) * width, load(hessian + (triangle(above * p + a) + left * p + b) * width));
+}
+
+/// Σ curvature·z·z' over standardised rows: the lower triangle of the Hessian (outputs·p)², outputs outermost.
+template <class V> void sum_curvature(const Sample<V> &sample, Number<V> *hessian) {
+    int64_t p = sample.p, size = sample.outputs * p, pair = 0;
+    memset(hessian, 0, (size_t)(triangle(size) * Lanes<V>::count) * sizeof(Number<V>));
+    for (int64_t above = 0; above < sample.outputs; above++)
         for (int64_t left = 0; left <= above; left++, pair++) {
             int64_t row = 0;
-            for (; row + rows_abreast <= rows; row += rows_abreast)
-                add_curvature<V, rows_abreast>(z + row * p, curvature + (row * apart + pair) * width, apart, p, hessian, above * p, left * p);
-            for (; row < rows; row++)
-                add_curvature<V, 1>(z + row * p, curvature + (row * apart + pair) * width, apart, p, hessian, above * p, left * p);
-            if (left == above) continue;
-            for (int64_t a = 0; a < p; a++)
-                for (int64_t b = 0; b < a; b++) {
-                    int64_t from = (above * p + a) * (above * p + a + 1) / 2 + left * p + b;
-                    int64_t to = (above * p + b) * (above * p + b + 1) / 2 + left * p + a;
-                    store(hessian + to * width, load(hessian + from * width));
+            for (; row + rows_abreast <= sample.rows; row += rows_abreast)
+                add_curvature<V, rows_abreast>(sample, row, pair, hessian, above * p, left * p);
+            for (; row < sample.rows; row++) add_curvature<V, 1>(sample, row, pair, hessian, above * p, left * p);
+            if (left < above) mirror<V>(hessian, p, above, left);
+        }
+}
+
+/// As ``sum_curvature`` for one lane: columns are side by side instead of models, and each number is the same. ``into`` is
+/// told each element and its value. ``z`` may be read a lane's count beyond its end; ``scaled`` has room for rows · p numbers.
+template <class V, class Into> void sum_curvature_of(int lane, const Sample<V> &sample, Number<V> *scaled, Into into) {
+    constexpr int width = Lanes<V>::count, lines = 8;
+    int64_t p = sample.p, pair = 0;
+    for (int64_t above = 0; above < sample.outputs; above++)
+        for (int64_t left = 0; left <= above; left++, pair++) {
+            for (int64_t row = 0; row < sample.rows; row++) {
+                Number<V> bend = sample.curvature[(row * sample.pairs() + pair) * width + lane];
+                for (int64_t a = 0; a < p; a++) scaled[row * p + a] = sample.z[row * sample.apart + a] * bend;
+            }
+            for (int64_t first = 0; first < p; first += lines) {
+                int count = (int)(p - first < lines ? p - first : lines);
+                for (int64_t block = 0; block < first + count; block += width) {
+                    V sum[lines];
+                    for (int i = 0; i < lines; i++) sum[i] = zero<V>();
+                    for (int64_t row = 0; row < sample.rows; row++) {
+                        V other = load(sample.z + row * sample.apart + block);
+                        const Number<V> *mine = scaled + row * p + first;
+                        if (count == lines)
+                            for (int i = 0; i < lines; i++) sum[i] = fma(other, all(mine[i]), sum[i]);
+                        else
+                            for (int i = 0; i < count; i++) sum[i] = fma(other, all(mine[i]), sum[i]);
+                    }
+                    for (int64_t a = first; a < first + count; a++) {
+                        Number<V> line[width];
+                        store(line, sum[a - first]);
+                        for (int64_t b = block; b <= a && b < block + width; b++) {
+                            into(triangle(above * p + a) + left * p + b, line[b - block]);
+                            if (left < above && b < a) into(triangle(above * p + b) + left * p + a, line[b - block]);
+                        }
+                    }
                 }
+            }
         }
 }
 

@@ -51,7 +51,7 @@ GROUPLEARN_ENTRY int sum_generalised_linear(const float *x_single, const double 
         if ((Loss)kind == Loss::poisson) count_constants(label + first, count, constant);
         Tile<D> tile = {widened.z, label + first, weight + first, constant, count, first};
         for (int64_t batch = 0; batch < batches; batch++) {
-            Sums<D> sums = {zero<D>(), gradient + batch * size * width, nullptr, 1};
+            Sums<D> sums = {zero<D>(), zero<D>(), gradient + batch * size * width, nullptr, 1};
             pass_tile<D>((Loss)kind, tile, p, outputs, point + batch * size * width, score, sums);
             double part[width];
             store(part, sums.loss);
@@ -84,8 +84,8 @@ GROUPLEARN_ENTRY int weigh_slopes(double *score, int64_t rows, const double *lab
             double *mine = score + (row * models + first) * outputs;
             lanes.clear(outputs * width);
             for (int64_t k = 0; k < count * outputs; k++) lanes[k % outputs * width + k / outputs] = mine[k];
-            D total, slope, bend, factor = all<D>(weight[row]);
-            if ((Loss)kind == Loss::softmax) total = softmax<D>(outputs, (int64_t)label[row], factor, lanes, nullptr);
+            D total, slope, bend = zero<D>(), factor = all<D>(weight[row]);
+            if ((Loss)kind == Loss::softmax) total = softmax<D>(outputs, (int64_t)label[row], factor, lanes, nullptr, bend);
             else {
                 if ((Loss)kind == Loss::logistic) Logistic::at(load(lanes), label[row], total, slope, bend);
                 else Poisson::at(load(lanes), label[row], total, slope, bend), total += all<D>(constant[0]);
