@@ -77,6 +77,26 @@ def test_a_model_is_the_same_alone_and_in_any_company(build: str, loss: kernel.L
             np.testing.assert_array_equal(getattr(alone, name)[0], getattr(together, name)[group, configs])
 
 
+@pytest.mark.parametrize("loss", ["logistic", "softmax", "poisson"])
+@pytest.mark.parametrize("configs", [[0], [2], [1, 5, 3], list(range(8)), list(range(9))])
+def test_groups_that_share_lanes_are_as_they_are_alone(build: str, loss: kernel.Loss, configs: list[int]) -> None:
+    """Few configs leave lanes to other groups, among them one without rows, one of a single row, one of too many rows."""
+    random = np.random.default_rng(len(configs))
+    sizes = np.array([90, 3000, 1, 0, 40, 2049, 7, *random.integers(20, 300, 14)])
+    start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    x = random.normal(size=(start[-1], 5)).astype(np.float32)
+    label = random.integers(0, 3 if loss == "softmax" else 2, len(x)).astype(float)
+    weight = random.integers(0, 3, len(x)) / 2
+    chosen = kernel.Penalties(L1[configs], L2[configs], np.full(len(configs), 1e-8))
+    together = solve(loss, x, label, weight, start, chosen)
+    for group in range(len(sizes)):
+        rows = slice(start[group], start[group + 1])
+        alone = solve(loss, x[rows], label[rows], weight[rows], np.array([0, sizes[group]]), chosen)
+        for name in ("weights", "intercept", "value", "passes", "converged"):
+            np.testing.assert_array_equal(getattr(alone, name)[0], getattr(together, name)[group], err_msg=name)
+        np.testing.assert_array_equal(alone.curve[:, 0], together.curve[: len(alone.curve), group])
+
+
 def test_what_cannot_be_trained_is_no_number_and_harms_nobody(build: str) -> None:
     x = X.copy()
     x[START[3], 1] = np.inf

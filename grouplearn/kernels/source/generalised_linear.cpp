@@ -15,6 +15,8 @@ namespace {
 constexpr int64_t tile_rows = 256;
 /// Rows per parameter that the second derivatives are taken from at first, and the fewest.
 constexpr int64_t sampled_per_parameter = 16, fewest_sampled = 2048;
+/// Numbers of a group that may stand beside other groups, at most.
+constexpr int64_t most_beside = 1 << 16;
 /// Share of the predicted fall that a step must reach (Armijo).
 constexpr double sufficient = 1e-4;
 /// A column is constant when its variance is below this share of its squared mean.
@@ -125,11 +127,11 @@ bool look_at(const Call &call, Group &group) {
     return true;
 }
 
-/// The standardised rows of a group.
-template <class V> void standardise(const Call &call, const Group &group, Number<V> *z) {
-    for (int64_t row = group.first; row < group.first + group.rows; row++, z += call.parameters()) {
-        for (int64_t j = 0; j < call.columns; j++) z[j] = (Number<V>)((call.x(row, j) - group.mean[j]) * group.inverse[j]);
-        if (call.fit_intercept) z[call.columns] = 1;
+/// The standardised rows of a group, numbers ``apart`` from each other.
+template <class V> void standardise(const Call &call, const Group &group, int64_t apart, Number<V> *z) {
+    for (int64_t row = group.first; row < group.first + group.rows; row++) {
+        for (int64_t j = 0; j < call.columns; j++, z += apart) *z = (Number<V>)((call.x(row, j) - group.mean[j]) * group.inverse[j]);
+        if (call.fit_intercept) *z = 1, z += apart;
     }
 }
 
@@ -150,10 +152,10 @@ constexpr double farthest = 1e30;
 constexpr int few = 6;
 /// The most lanes there are.
 constexpr int most_lanes = 16;
-/// The most steps that are remembered.
-constexpr int most_steps = 6;
 /// Steps after which second derivatives are taken anew: they take the time of a pass for every four columns.
 constexpr int patience = 4;
+/// The most steps that are remembered, those of both stages.
+constexpr int most_steps = 2 * patience;
 /// Second derivatives are taken anew, too, where their sum has become that many times as large or as small.
 constexpr double other_bend = 3;
 
@@ -164,92 +166,135 @@ struct Model {
     bool active = false, accepted = false, converged = false, failed = false, sparse = false, uncounted = true;
     bool trusted = false, doubtful = false, shortened = false;
     int64_t passes = 0;
-    int retries = 0, age = 0; // steps since ``chol``
+    int retries = 0, age = 0, steps = 0; // steps since ``chol`` of this stage, and those that are remembered
 };
 
-/// Up to a lane's count of configs of one group in training.
+/// What a lane trains.
+struct Seat {
+    const Group *group;
+    int64_t config;
+};
+
+/// Up to a lane's count of models in training: configs of one group, or of several small ones.
 template <class V> struct Batch {
     static constexpr int width = Lanes<V>::count;
     using N = Number<V>;
     const Call &call;
-    const Group &group;
     const Stage &stage;
-    int64_t p, size, config = 0; // the config of the first lane
+    int64_t p, size, rows = 0, stride = 0;
     int lanes = 0;
+    bool own = false; // whether lanes have groups of their own
+    Seat seat[most_lanes];
     Model model[most_lanes];
     // By parameter and lane: where the models are, where their steps lead, and where they are evaluated.
     Scratch<N> point, goal, trial, slope, step, moved;
-    Scratch<N> hessian, chol, face;                 // lower triangles
-    Scratch<N> z, curvature;                        // rows
-    Scratch<N> tile_gradient, score, scaled;
-    Scratch<N> changes, bends, inner;               // the last steps, what they changed of the slope, 1 / (their product) or 0
+    Scratch<N> hessian, chol, face;             // lower triangles
+    Scratch<N> z, label, weight, constant;      // rows; all but ``z`` where lanes have their own
+    Scratch<N> curvature, tile_gradient, score, scaled;
+    Scratch<N> changes, bends, inner;           // the last steps, what they changed of the slope, 1 / (their product) or 0
     Scratch<double> gradient, ridge, penalty;
-    int64_t newest = 0, remembered = 0;
-    double bent[most_lanes] = {}; // the sum of second derivatives at ``trial``
-    int64_t stride = 0, standardised = -1;          // of which group the rows are
-    double share = 1;                               // the weight of the group over that of every ``stride``-th row
+    int64_t standardised = -1;                             // the group whose rows ``z`` has
+    double bent[most_lanes] = {};                          // the sum of second derivatives at ``trial``
+    double share = 1;                                      // the weight of the group over that of every ``stride``-th row
 
-    Batch(const Call &call, const Group &group, const Stage &stage)
-        : call(call), group(group), stage(stage), p(call.parameters()), size(call.size()) {}
+    Batch(const Call &call, const Stage &stage) : call(call), stage(stage), p(call.parameters()), size(call.size()) {}
 
     bool reserve() {
         int64_t here = size * width, lower = triangle(size) * width;
         return point.reserve(here) && goal.reserve(here) && trial.reserve(here) && slope.reserve(here) && step.reserve(here) &&
                moved.reserve(here) && hessian.reserve(lower) && chol.reserve(lower) && face.reserve(lower) &&
                changes.reserve(most_steps * here) && bends.reserve(most_steps * here) && inner.reserve(most_steps * width) &&
-               tile_gradient.reserve(here) && score.reserve(rows_abreast * call.outputs * width) &&
-               gradient.reserve(here) && ridge.reserve(here) && penalty.reserve(here);
+               tile_gradient.reserve(here) && score.reserve(rows_abreast * call.outputs * width) && gradient.reserve(here) &&
+               ridge.reserve(here) && penalty.reserve(here);
     }
 
-    int64_t sampled() const { return (group.rows + stride - 1) / stride; }
+    const Group &group() const { return *seat[0].group; }
+    int64_t sampled() const { return (rows + stride - 1) / stride; }
 
     /// Take second derivatives from every ``every``-th row from now on.
     bool choose(int64_t every) {
-        if (standardised != group.number) {
-            if (!z.reserve(group.rows * p + most_lanes)) return false;
-            standardise<V>(call, group, z);
-        } else if (every == stride) return true;
+        if (every == stride) return true;
         stride = every;
-        standardised = group.number;
-        if (!scaled.reserve(sampled() * p) || !curvature.reserve(sampled() * call.outputs * (call.outputs + 1) / 2 * width)) return false;
+        if (!own && !scaled.reserve(sampled() * p)) return false;
+        if (!curvature.reserve(sampled() * call.outputs * (call.outputs + 1) / 2 * width)) return false;
         double whole = 0, part = 0;
-        for (int64_t i = 0; i < group.rows; i++) whole += group.weight[i];
-        for (int64_t i = 0; i < group.rows; i += every) part += group.weight[i];
-        share = every > 1 && part > 0 ? whole / part : 1;
+        for (int64_t i = 0; every > 1 && i < rows; i++) {
+            whole += group().weight[i];
+            part += i % every ? 0 : group().weight[i];
+        }
+        share = part > 0 ? whole / part : 1;
         return true;
     }
 
-    /// Set the penalties of the configs from ``first`` on, one per lane; lanes beyond the last repeat it and stay idle.
-    void begin(int64_t first) {
-        config = first;
-        lanes = (int)(call.configs - first < width ? call.configs - first : width);
+    /// Standardise the rows of the groups that have a seat.
+    bool lay_out() {
+        if (!own) {
+            if (standardised == group().number) return true;
+            standardised = group().number;
+            if (!z.reserve(rows * p + most_lanes)) return false;
+            standardise<V>(call, group(), 1, z);
+            return true;
+        }
+        standardised = -1;
+        if (!z.reserve(rows * p * width) || !label.reserve(rows * width) || !weight.reserve(rows * width) || !constant.reserve(rows * width))
+            return false;
+        for (auto each : {&label, &weight, &constant}) each->clear(rows * width);
+        z.clear(rows * p * width);
+        for (int lane = 0; lane < lanes; lane++) {
+            const Group &mine = *seat[lane].group;
+            standardise<V>(call, mine, width, z + lane);
+            for (int64_t i = 0; i < mine.rows; i++) {
+                label[i * width + lane] = (N)call.label[mine.first + i];
+                weight[i * width + lane] = (N)mine.weight[i];
+                if (call.loss == Loss::poisson) constant[i * width + lane] = (N)mine.constant[i];
+            }
+        }
+        return true;
+    }
+
+    /// Give models their seats, ``count`` of them; lanes beyond the last repeat it and stay idle.
+    bool begin(const Seat *seats, int count) {
+        lanes = count < width ? count : width;
+        own = false;
+        rows = stride = 0;
         for (int lane = 0; lane < width; lane++) {
-            int64_t c = first + (lane < lanes ? lane : lanes - 1);
+            seat[lane] = seats[lane < lanes ? lane : lanes - 1];
+            own = own || seat[lane].group != seat[0].group;
+            if (seat[lane].group->rows > rows) rows = seat[lane].group->rows;
+            const Group &mine = *seat[lane].group;
+            double l1 = call.l1[seat[lane].config], l2 = call.l2[seat[lane].config];
             model[lane] = Model();
             model[lane].active = lane < lanes;
-            model[lane].sparse = call.l1[c] > 0;
+            model[lane].sparse = l1 > 0;
             for (int64_t k = 0; k < size; k++) {
                 int64_t j = k % p;
-                double inverse = j < call.columns ? group.inverse[j] : 0;
-                ridge[k * width + lane] = call.l2[c] / group.scale * inverse * inverse;
-                penalty[k * width + lane] = call.l1[c] / group.scale * inverse;
-                trial[k * width + lane] = (N)(j < call.columns ? 0 : group.start[k / p]);
+                double inverse = j < call.columns ? mine.inverse[j] : 0;
+                ridge[k * width + lane] = l2 / mine.scale * inverse * inverse;
+                penalty[k * width + lane] = l1 / mine.scale * inverse;
+                trial[k * width + lane] = (N)(j < call.columns ? 0 : mine.start[k / p]);
             }
         }
         inner.clear(most_steps * width);
-        remembered = 0;
+        changes.clear(most_steps * size * width);
+        bends.clear(most_steps * size * width);
+        return lay_out();
+    }
+
+    /// Call ``work`` with the rows, in the form that they have.
+    template <class Work> void with_rows(Work work) const {
+        if (own) work(Own<V>{z, label, weight, constant, p});
+        else work(Shared<V>{z, call.label + group().first, group().weight, group().constant, p});
     }
 
     /// Objectives at ``trial`` into the models, and their gradients, penalties l2 included.
     void evaluate() {
         double loss[most_lanes] = {}, bend[most_lanes] = {};
         gradient.clear(size * width);
-        for (int64_t first = 0; first < group.rows; first += tile_rows) {
-            int64_t count = group.rows - first < tile_rows ? group.rows - first : tile_rows;
-            Tile<V> rows = {z + first * p, call.label + group.first + first, group.weight + first, group.constant + first, count, first};
+        for (int64_t first = 0; first < rows; first += tile_rows) {
             tile_gradient.clear(size * width);
             Sums<V> sums = {zero<V>(), zero<V>(), tile_gradient, curvature, stride};
-            pass_tile<V>(call.loss, rows, p, call.outputs, trial, score, sums);
+            int64_t last = rows - first < tile_rows ? rows : first + tile_rows;
+            with_rows([&](const auto &those) { pass_tile(call.loss, those, first, last, call.outputs, trial, score, sums); });
             N part[width];
             store(part, sums.loss);
             for (int lane = 0; lane < width; lane++) loss[lane] += (double)part[lane];
@@ -294,7 +339,8 @@ template <class V> struct Batch {
                 m.length *= 0.5;
                 if (++m.retries > stage.retries) m.active = false;
             }
-            if (m.passes > 0) call.curve[((m.passes - 1) * call.groups + group.number) * call.configs + config + lane] = m.value * group.scale;
+            const Group &mine = *seat[lane].group;
+            if (m.passes > 0) call.curve[((m.passes - 1) * call.groups + mine.number) * call.configs + seat[lane].config] = m.value * mine.scale;
             any_accepted = any_accepted || m.accepted;
         }
         if (!first) remember();
@@ -308,23 +354,26 @@ template <class V> struct Batch {
 
     /// Keep the step of the accepted lanes to ``trial``, and by how much the slope became ``moved``, where it curved upward.
     void remember() {
-        newest = (newest + 1) % most_steps;
-        remembered += remembered < most_steps;
-        auto mine = zero<V>() < mask_of(&Model::accepted);
-        N *change = changes + newest * size * width, *bend = bends + newest * size * width;
-        V along = zero<V>(), far = zero<V>(), steep = zero<V>();
-        for (int64_t k = 0; k < size; k++) {
-            V s = load(trial + k * width) - load(point + k * width), y = load(moved + k * width) - load(slope + k * width);
-            s = select(mine, s, zero<V>());
-            y = select(mine, y, zero<V>());
-            store(change + k * width, s);
-            store(bend + k * width, y);
-            along = fma(s, y, along);
-            far = fma(s, s, far);
-            steep = fma(y, y, steep);
+        for (int slot = most_steps - 1; slot >= 0; slot--) { // downward: a lane's count grows in its own
+            N here[width];
+            for (int lane = 0; lane < width; lane++) here[lane] = model[lane].accepted && model[lane].steps == slot;
+            auto mine = zero<V>() < load(here);
+            if (!any(mine)) continue;
+            N *change = changes + slot * size * width, *bend = bends + slot * size * width;
+            V along = zero<V>(), far = zero<V>(), steep = zero<V>();
+            for (int64_t k = 0; k < size; k++) {
+                V s = load(trial + k * width) - load(point + k * width), y = load(moved + k * width) - load(slope + k * width);
+                store(change + k * width, select(mine, s, load(change + k * width)));
+                store(bend + k * width, select(mine, y, load(bend + k * width)));
+                along = fma(s, y, along);
+                far = fma(s, s, far);
+                steep = fma(y, y, steep);
+            }
+            auto curved = mine & (all<V>(stage.curved) * root(far) * root(steep) < along);
+            store(inner + slot * width, select(curved, all<V>(1) / along, select(mine, zero<V>(), load(inner + slot * width))));
+            for (int lane = 0; lane < width; lane++)
+                if (here[lane] > 0) model[lane].steps = slot + 1;
         }
-        auto curved = all<V>(stage.curved) * root(far) * root(steep) < along;
-        store(inner + newest * width, select(curved, all<V>(1) / along, zero<V>()));
     }
 
     static V rounded(const double *a) {
@@ -350,10 +399,13 @@ template <class V> struct Batch {
         N *into = hessian;
         int wanted = 0;
         for (int lane = 0; lane < width; lane++) wanted += wants(model[lane]);
-        Sample<V> sample = {z, curvature, sampled(), stride * p, p, call.outputs};
-        auto of = [&](int lane, auto place) { sum_curvature_of<V>(lane, sample, scaled, place); };
-        if (common) of(0, [into](int64_t at, N value) { store(into + at * width, all(value)); });
-        else if (wanted > few) sum_curvature<V>(sample, hessian);
+        auto of = [&](int lane, auto place) {
+            Shared<V> those = {z, nullptr, nullptr, nullptr, p};
+            sum_curvature_of(lane, sample(those, (const N *)curvature, sampled(), stride, call.outputs), scaled, place);
+        };
+        if (common && !own) of(0, [into](int64_t at, N value) { store(into + at * width, all(value)); });
+        else if (own || wanted > few)
+            with_rows([&](const auto &those) { sum_curvature(sample(those, (const N *)curvature, sampled(), stride, call.outputs), into); });
         else
             for (int lane = 0; lane < width; lane++)
                 if (wants(model[lane])) of(lane, [into, lane](int64_t at, N value) { into[at * width + lane] = value; });
@@ -410,7 +462,7 @@ template <class V> struct Batch {
             if (!wanted[lane]) continue;
             m.trusted = true;
             m.doubtful = share[lane] < (N)least_share;
-            m.age = 0;
+            m.age = m.steps = 0;
             m.bend_then = m.bend;
         }
         auto mine = zero<V>() < load(wanted);
@@ -422,18 +474,19 @@ template <class V> struct Batch {
     /// Turn slopes into steps by the inverse of ``chol``, updated by the steps since (Nocedal & Wright 2006, algorithm 7.4).
     void approach(N *right) {
         N share[most_steps * width];
-        for (int i = 0; i < remembered; i++) {
-            int64_t slot = (newest - i + most_steps) % most_steps;
+        int last = 0;
+        for (int lane = 0; lane < width; lane++)
+            if (model[lane].accepted && model[lane].steps > last) last = model[lane].steps;
+        for (int slot = last - 1; slot >= 0; slot--) {
             const N *change = changes + slot * size * width, *bend = bends + slot * size * width;
             V factor = load(inner + slot * width) * product(change, right);
-            store(share + i * width, factor);
+            store(share + slot * width, factor);
             for (int64_t k = 0; k < size; k++) store(right + k * width, fnma(factor, load(bend + k * width), load(right + k * width)));
         }
         solve<V>(chol, size, right);
-        for (int i = remembered - 1; i >= 0; i--) {
-            int64_t slot = (newest - i + most_steps) % most_steps;
+        for (int slot = 0; slot < last; slot++) {
             const N *change = changes + slot * size * width, *bend = bends + slot * size * width;
-            V factor = fnma(load(inner + slot * width), product(bend, right), load(share + i * width));
+            V factor = fnma(load(inner + slot * width), product(bend, right), load(share + slot * width));
             for (int64_t k = 0; k < size; k++) store(right + k * width, fma(factor, load(change + k * width), load(right + k * width)));
         }
     }
@@ -596,7 +649,7 @@ template <class V> struct Batch {
         for (int lane = 0; lane < width; lane++) {
             Model &m = model[lane];
             if (m.active && m.accepted) {
-                double bound = stage.tolerance * call.tolerance[config + lane] * __builtin_fabs(m.value);
+                double bound = stage.tolerance * call.tolerance[seat[lane].config] * __builtin_fabs(m.value);
                 // Where curvature has become less than it was, a step leads farther down than it promises.
                 double promised = m.fall * (m.bend_then > m.bend && m.bend > 0 ? m.bend_then / m.bend : 1);
                 if (promised <= bound || !(m.descent < 0)) {
@@ -622,8 +675,8 @@ template <class V> struct Batch {
     int64_t stride_at(int64_t iteration) const {
         int64_t wanted = sampled_per_parameter * size;
         if (wanted < fewest_sampled) wanted = fewest_sampled;
-        for (int64_t later = iteration; later >= 8 && wanted < group.rows; later -= 6) wanted *= 4;
-        return group.rows / wanted > 1 ? group.rows / wanted : 1;
+        for (int64_t later = iteration; later >= 8 && wanted < rows; later -= 6) wanted *= 4;
+        return rows / wanted > 1 ? rows / wanted : 1;
     }
 
     /// Train the active lanes from ``trial`` on, which is ``common`` to all of them or not. 0, or why it could not.
@@ -654,6 +707,7 @@ void hand_on(Batch<F> &from, Batch<D> &to, int offset) {
         now.passes = was.passes;
         now.trusted = was.trusted && !was.doubtful && !was.failed && !was.sparse;
         now.bend_then = was.bend_then;
+        now.steps = was.steps;
         now.uncounted = !was.failed; // it has been there
         if (was.failed) continue;
         for (int64_t k = 0; k < to.size; k++) {
@@ -671,15 +725,14 @@ void hand_on(Batch<F> &from, Batch<D> &to, int offset) {
     half(from.changes, to.changes, most_steps * to.size);
     half(from.bends, to.bends, most_steps * to.size);
     half(from.inner, to.inner, most_steps);
-    to.newest = from.newest;
-    to.remembered = from.remembered;
 }
 
 /// Write the models of a finished batch, on the features as written.
-void write(const Batch<D> &batch, const Call &call, const Group &group) {
+void write(const Batch<D> &batch, const Call &call) {
     for (int lane = 0; lane < batch.lanes; lane++) {
         const Model &m = batch.model[lane];
-        int64_t trial = group.number * call.configs + batch.config + lane;
+        const Group &group = *batch.seat[lane].group;
+        int64_t trial = group.number * call.configs + batch.seat[lane].config;
         call.value[trial] = m.failed ? (double)NAN : m.value * group.scale;
         call.passes[trial] = m.passes > 0 ? m.passes : 1;
         if (m.passes == 0) call.curve[trial] = call.value[trial];
@@ -711,25 +764,27 @@ void write_nothing(const Call &call, const Group &group) {
     }
 }
 
-int solve_group(const Call &call, const Group &group, Batch<F> &coarse, Batch<D> &fine, Watch watch) {
+/// Train the models of some seats, at most those of a lane's count.
+int solve_seats(const Call &call, const Seat *seats, int count, Batch<F> &coarse, Batch<D> &fine, Watch watch) {
     bool single = call.loss != Loss::poisson; // large counts need double precision from the first step on
-    for (int64_t first = 0; first < call.configs; first += Lanes<F>::count) {
-        if (single) {
-            coarse.begin(first);
-            if (int stopped = coarse.train(true, watch)) return stopped;
-        }
-        for (int offset = 0; offset < Lanes<F>::count && first + offset < call.configs; offset += Lanes<D>::count) {
-            fine.begin(first + offset);
-            if (single) hand_on(coarse, fine, offset);
-            if (int stopped = fine.train(!single, watch)) return stopped;
-            write(fine, call, group);
-            int64_t passes = 0;
-            for (int lane = 0; lane < fine.lanes; lane++) passes += fine.model[lane].passes;
-            if (watch(passes)) return 1;
-        }
+    if (single) {
+        if (!coarse.begin(seats, count)) return 2;
+        if (int stopped = coarse.train(true, watch)) return stopped;
+    }
+    for (int offset = 0; offset < count; offset += Lanes<D>::count) {
+        if (!fine.begin(seats + offset, count - offset)) return 2;
+        if (single) hand_on(coarse, fine, offset);
+        if (int stopped = fine.train(!single, watch)) return stopped;
+        write(fine, call);
+        int64_t passes = 0;
+        for (int lane = 0; lane < fine.lanes; lane++) passes += fine.model[lane].passes;
+        if (watch(passes)) return 1;
     }
     return 0;
 }
+
+/// Whether the rows of a group may stand beside those of others, each in lanes of its own: they take that many times the memory.
+bool is_small(const Call &call, int64_t rows) { return rows <= fewest_sampled && rows * call.parameters() <= most_beside; }
 
 } // namespace
 
@@ -742,22 +797,40 @@ GROUPLEARN_ENTRY int solve_generalised_linear(const float *x_single, const doubl
     Arithmetic arithmetic;
     Call call = {x_single, x_double, columns,   label, weight, start,     groups, outputs, fit_intercept, configs,   limit,
                  (Loss)loss, l1,     l2,        tolerance, weights, intercept, value,  passes,  converged,     curve};
-    Group group;
-    Batch<F> coarse(call, group, single_stage);
-    Batch<D> fine(call, group, double_stage);
+    Group group[most_lanes];
+    Seat seat[most_lanes];
+    Batch<F> coarse(call, single_stage);
+    Batch<D> fine(call, double_stage);
     if (!coarse.reserve() || !fine.reserve()) return 2;
+    int beside = 0, seats = 0; // groups and their models that wait for others
+    auto solve_waiting = [&] {
+        int count = seats;
+        beside = seats = 0;
+        return count ? solve_seats(call, seat, count, coarse, fine, watch) : 0;
+    };
     for (int64_t number = 0; number < groups; number++) {
-        group.number = number;
-        group.first = start[number];
-        group.rows = start[number + 1] - start[number];
-        if (!group.reserve(call, group.rows)) return 2;
-        if (!look_at(call, group)) {
-            write_nothing(call, group);
+        int64_t rows = start[number + 1] - start[number];
+        bool small = is_small(call, rows);
+        if (!small || seats + configs > most_lanes)
+            if (int stopped = solve_waiting()) return stopped;
+        Group &mine = group[beside];
+        mine.number = number;
+        mine.first = start[number];
+        mine.rows = rows;
+        if (!mine.reserve(call, rows)) return 2;
+        if (!look_at(call, mine)) {
+            write_nothing(call, mine);
             continue;
         }
-        if (int stopped = solve_group(call, group, coarse, fine, watch)) return stopped;
+        for (int64_t config = 0; config < configs; config++) {
+            seat[seats++] = {&mine, config};
+            bool full = seats == most_lanes || (config + 1 == configs && !small);
+            if (full)
+                if (int stopped = solve_waiting()) return stopped;
+        }
+        beside += seats > 0;
     }
-    return 0;
+    return solve_waiting();
 }
 
 } // namespace grouplearn::generalised_linear

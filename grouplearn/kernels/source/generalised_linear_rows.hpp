@@ -30,11 +30,28 @@ constexpr int rows_abreast = 4;
 
 template <class V> using Number = typename Lanes<V>::Number;
 
-/// Standardised rows with what the loss asks of each; ``constant`` is what the loss adds whatever the score.
-template <class V> struct Tile {
+/// Standardised rows that are those of all lanes, with what the loss asks of each; ``constant`` is what it adds whatever the score.
+template <class V> struct Shared {
     const Number<V> *z;
     const double *label, *weight, *constant;
-    int64_t rows, first; // how many, and the number of the first in its group
+    int64_t p;
+
+    V x(int64_t row, int64_t k) const { return all(z[row * p + k]); }
+    V label_of(int64_t row) const { return all<V>(label[row]); }
+    V weight_of(int64_t row) const { return all<V>(weight[row]); }
+    V constant_of(int64_t row) const { return all<V>(constant[row]); }
+};
+
+/// Rows of which each lane has its own; those that one has fewer than another weigh nothing.
+template <class V> struct Own {
+    static constexpr int width = Lanes<V>::count;
+    const Number<V> *z, *label, *weight, *constant;
+    int64_t p;
+
+    V x(int64_t row, int64_t k) const { return load(z + (row * p + k) * width); }
+    V label_of(int64_t row) const { return load(label + row * width); }
+    V weight_of(int64_t row) const { return load(weight + row * width); }
+    V constant_of(int64_t row) const { return load(constant + row * width); }
 };
 
 /// What a pass adds up over a tile, ``bend`` the second derivatives by the scores; ``curvature``, if any, keeps these of every
@@ -48,8 +65,8 @@ template <class V> struct Sums {
 /// The sign by which a score becomes minus the margin keeps all digits of a small derivative, which p − y would not.
 struct Logistic {
     static constexpr bool with_constant = false;
-    template <class V> static void at(V score, double label, V &loss, V &slope, V &bend) {
-        V sign = all<V>(label > 0.5 ? -1 : 1), one = all<V>(1);
+    template <class V> static void at(V score, V label, V &loss, V &slope, V &bend) {
+        V one = all<V>(1), sign = select(all<V>(0.5) < label, minus(one), one);
         V m = sign * score, e = exponential(minus(size(m))), inverse = one / (one + e);
         loss = log_of_one_plus(e) + larger(m, zero<V>());
         slope = sign * select(m < zero<V>(), e * inverse, inverse);
@@ -60,50 +77,49 @@ struct Logistic {
 /// Half the deviance, e^score − y·score + (y·log y − y).
 struct Poisson {
     static constexpr bool with_constant = true;
-    template <class V> static void at(V score, double label, V &loss, V &slope, V &bend) {
-        V mean = exponential(score), y = all<V>(label);
-        loss = fnma(y, score, mean);
-        slope = mean - y;
+    template <class V> static void at(V score, V label, V &loss, V &slope, V &bend) {
+        V mean = exponential(score);
+        loss = fnma(label, score, mean);
+        slope = mean - label;
         bend = mean;
     }
 };
 
-template <class V, int abreast, class Kind>
-inline void pass_rows(const Tile<V> &tile, int64_t row, int64_t p, const Number<V> *weights, Sums<V> &sums) {
+template <int abreast, class Kind, class V, template <class> class Rows>
+inline void pass_rows(Rows<V> rows, int64_t row, const Number<V> *weights, Sums<V> &sums) {
     constexpr int width = Lanes<V>::count;
-    const Number<V> *z = tile.z + row * p;
     V score[abreast];
     for (int i = 0; i < abreast; i++) score[i] = zero<V>();
-    for (int64_t k = 0; k < p; k++) {
+    for (int64_t k = 0; k < rows.p; k++) {
         V weight = load(weights + k * width);
-        for (int i = 0; i < abreast; i++) score[i] = fma(all(z[i * p + k]), weight, score[i]);
+        for (int i = 0; i < abreast; i++) score[i] = fma(rows.x(row + i, k), weight, score[i]);
     }
     for (int i = 0; i < abreast; i++) {
-        V loss, slope, bend, weight = all<V>(tile.weight[row + i]);
-        Kind::at(score[i], tile.label[row + i], loss, slope, bend);
-        if (Kind::with_constant) loss += all<V>(tile.constant[row + i]);
+        V loss, slope, bend, weight = rows.weight_of(row + i);
+        Kind::at(score[i], rows.label_of(row + i), loss, slope, bend);
+        if (Kind::with_constant) loss += rows.constant_of(row + i);
         sums.loss = fma(weight, loss, sums.loss);
         sums.bend = fma(weight, bend, sums.bend);
         score[i] = weight * slope;
-        int64_t number = tile.first + row + i;
-        if (sums.curvature && number % sums.stride == 0) store(sums.curvature + number / sums.stride * width, weight * bend);
+        if (sums.curvature && (row + i) % sums.stride == 0) store(sums.curvature + (row + i) / sums.stride * width, weight * bend);
     }
-    for (int64_t k = 0; k < p; k++) {
+    for (int64_t k = 0; k < rows.p; k++) {
         V sum = load(sums.gradient + k * width);
-        for (int i = 0; i < abreast; i++) sum = fma(all(z[i * p + k]), score[i], sum);
+        for (int i = 0; i < abreast; i++) sum = fma(rows.x(row + i, k), score[i], sum);
         store(sums.gradient + k * width, sum);
     }
 }
 
 /// The weighted log-loss of one row; ``score`` (outputs) becomes its weighted derivatives, ``bend``, if any, the second ones,
 /// and to ``trace`` those of each score by itself are added.
-template <class V> inline V softmax(int64_t outputs, int64_t label, V weight, Number<V> *score, Number<V> *bend, V &trace) {
+template <class V> inline V softmax(int64_t outputs, V label, V weight, Number<V> *score, Number<V> *bend, V &trace) {
     constexpr int width = Lanes<V>::count;
-    V most = load(score), total = zero<V>();
+    auto hit = [label](int64_t c) { return select(size(label - all<V>((double)c)) < all<V>(0.5), all<V>(1), zero<V>()); };
+    V most = load(score), total = zero<V>(), own = zero<V>();
     for (int64_t c = 1; c < outputs; c++) most = larger(load(score + c * width), most);
-    V own = load(score + label * width) - most;
     for (int64_t c = 0; c < outputs; c++) {
-        V e = exponential(load(score + c * width) - most);
+        V below = load(score + c * width) - most, e = exponential(below);
+        own = fma(hit(c), below, own);
         total += e;
         store(score + c * width, e);
     }
@@ -118,83 +134,80 @@ template <class V> inline V softmax(int64_t outputs, int64_t label, V weight, Nu
         store(bend, weighted * (all<V>(1) - share));
         bend += width;
     }
-    for (int64_t c = 0; c < outputs; c++) {
-        V share = load(score + c * width);
-        store(score + c * width, weight * (c == label ? share - all<V>(1) : share));
-    }
+    for (int64_t c = 0; c < outputs; c++) store(score + c * width, weight * (load(score + c * width) - hit(c)));
     return weight * (logarithm(total) - own);
 }
 
 /// The softmax of ``outputs`` scores; ``score`` has room for them, per row.
-template <class V, int abreast>
-inline void pass_softmax(const Tile<V> &tile, int64_t row, int64_t p, int64_t outputs, const Number<V> *weights, Number<V> *score,
-                         Sums<V> &sums) {
+template <int abreast, class V, template <class> class Rows>
+inline void pass_softmax(Rows<V> rows, int64_t row, int64_t outputs, const Number<V> *weights, Number<V> *score, Sums<V> &sums) {
     constexpr int width = Lanes<V>::count;
-    const Number<V> *z = tile.z + row * p;
+    int64_t p = rows.p, pairs = outputs * (outputs + 1) / 2;
     for (int64_t c = 0; c < outputs; c++) {
         V value[abreast];
         for (int i = 0; i < abreast; i++) value[i] = zero<V>();
         for (int64_t k = 0; k < p; k++) {
             V weight = load(weights + (c * p + k) * width);
-            for (int i = 0; i < abreast; i++) value[i] = fma(all(z[i * p + k]), weight, value[i]);
+            for (int i = 0; i < abreast; i++) value[i] = fma(rows.x(row + i, k), weight, value[i]);
         }
         for (int i = 0; i < abreast; i++) store(score + (i * outputs + c) * width, value[i]);
     }
     for (int i = 0; i < abreast; i++) {
-        int64_t number = tile.first + row + i, apart = outputs * (outputs + 1) / 2;
-        bool kept = sums.curvature && number % sums.stride == 0;
-        Number<V> *bend = kept ? sums.curvature + number / sums.stride * apart * width : nullptr;
-        sums.loss += softmax<V>(outputs, (int64_t)tile.label[row + i], all<V>(tile.weight[row + i]), score + i * outputs * width, bend, sums.bend);
+        bool kept = sums.curvature && (row + i) % sums.stride == 0;
+        Number<V> *bend = kept ? sums.curvature + (row + i) / sums.stride * pairs * width : nullptr;
+        sums.loss += softmax<V>(outputs, rows.label_of(row + i), rows.weight_of(row + i), score + i * outputs * width, bend, sums.bend);
     }
     for (int64_t c = 0; c < outputs; c++)
         for (int64_t k = 0; k < p; k++) {
             Number<V> *place = sums.gradient + (c * p + k) * width;
             V sum = load(place);
-            for (int i = 0; i < abreast; i++) sum = fma(all(z[i * p + k]), load(score + (i * outputs + c) * width), sum);
+            for (int i = 0; i < abreast; i++) sum = fma(rows.x(row + i, k), load(score + (i * outputs + c) * width), sum);
             store(place, sum);
         }
 }
 
-/// Add a tile to ``sums``; ``score`` is scratch for rows_abreast · outputs lanes.
-template <class V>
-void pass_tile(Loss kind, const Tile<V> &tile, int64_t p, int64_t outputs, const Number<V> *weights, Number<V> *score, Sums<V> &sums) {
-    int64_t row = 0;
-    for (; row + rows_abreast <= tile.rows; row += rows_abreast) {
-        if (kind == Loss::logistic) pass_rows<V, rows_abreast, Logistic>(tile, row, p, weights, sums);
-        if (kind == Loss::poisson) pass_rows<V, rows_abreast, Poisson>(tile, row, p, weights, sums);
-        if (kind == Loss::softmax) pass_softmax<V, rows_abreast>(tile, row, p, outputs, weights, score, sums);
+/// Add the rows from ``first`` to before ``last`` to ``sums``; ``score`` is scratch for rows_abreast · outputs lanes.
+template <class V, template <class> class Rows>
+void pass_tile(Loss kind, Rows<V> rows, int64_t first, int64_t last, int64_t outputs, const Number<V> *weights, Number<V> *score,
+               Sums<V> &sums) {
+    int64_t row = first;
+    for (; row + rows_abreast <= last; row += rows_abreast) {
+        if (kind == Loss::logistic) pass_rows<rows_abreast, Logistic>(rows, row, weights, sums);
+        if (kind == Loss::poisson) pass_rows<rows_abreast, Poisson>(rows, row, weights, sums);
+        if (kind == Loss::softmax) pass_softmax<rows_abreast>(rows, row, outputs, weights, score, sums);
     }
-    for (; row < tile.rows; row++) {
-        if (kind == Loss::logistic) pass_rows<V, 1, Logistic>(tile, row, p, weights, sums);
-        if (kind == Loss::poisson) pass_rows<V, 1, Poisson>(tile, row, p, weights, sums);
-        if (kind == Loss::softmax) pass_softmax<V, 1>(tile, row, p, outputs, weights, score, sums);
+    for (; row < last; row++) {
+        if (kind == Loss::logistic) pass_rows<1, Logistic>(rows, row, weights, sums);
+        if (kind == Loss::poisson) pass_rows<1, Poisson>(rows, row, weights, sums);
+        if (kind == Loss::softmax) pass_softmax<1>(rows, row, outputs, weights, score, sums);
     }
 }
 
-/// Standardised rows of which second derivatives are taken, ``apart`` numbers from one to the next.
-template <class V> struct Sample {
-    const Number<V> *z, *curvature;
-    int64_t rows, apart, p, outputs;
+/// Every ``stride``-th of some rows, of which second derivatives are taken: ``rows`` says how many these are.
+template <class V, template <class> class Rows> struct Sample {
+    Rows<V> from;
+    const Number<V> *curvature;
+    int64_t rows, stride, outputs;
 
     int64_t pairs() const { return outputs * (outputs + 1) / 2; }
 };
+template <class V, template <class> class Rows>
+Sample<V, Rows> sample(Rows<V> from, const Number<V> *curvature, int64_t rows, int64_t stride, int64_t outputs) {
+    return {from, curvature, rows, stride, outputs};
+}
 
-template <class V, int abreast>
-inline void add_curvature(const Sample<V> &sample, int64_t row, int64_t pair, Number<V> *hessian, int64_t above, int64_t left) {
+template <int abreast, class V, template <class> class Rows>
+inline void add_curvature(Sample<V, Rows> sample, int64_t row, int64_t pair, Number<V> *hessian, int64_t above, int64_t left) {
     constexpr int width = Lanes<V>::count;
-    const Number<V> *z[abreast];
     V bend[abreast];
-    for (int i = 0; i < abreast; i++) {
-        z[i] = sample.z + (row + i) * sample.apart;
-        bend[i] = load(sample.curvature + ((row + i) * sample.pairs() + pair) * width);
-    }
-    for (int64_t a = 0; a < sample.p; a++) {
+    for (int i = 0; i < abreast; i++) bend[i] = load(sample.curvature + ((row + i) * sample.pairs() + pair) * width);
+    for (int64_t a = 0; a < sample.from.p; a++) {
         V scaled[abreast];
-        for (int i = 0; i < abreast; i++) scaled[i] = all(z[i][a]) * bend[i];
+        for (int i = 0; i < abreast; i++) scaled[i] = sample.from.x((row + i) * sample.stride, a) * bend[i];
         Number<V> *line = hessian + (triangle(above + a) + left) * width;
         for (int64_t b = 0; b <= a; b++) {
             V sum = load(line + b * width);
-            for (int i = 0; i < abreast; i++) sum = fma(all(z[i][b]), scaled[i], sum);
+            for (int i = 0; i < abreast; i++) sum = fma(sample.from.x((row + i) * sample.stride, b), scaled[i], sum);
             store(line + b * width, sum);
         }
     }
@@ -209,29 +222,29 @@ template <class V> void mirror(Number<V> *hessian, int64_t p, int64_t above, int
 }
 
 /// Σ curvature·z·z' over standardised rows: the lower triangle of the Hessian (outputs·p)², outputs outermost.
-template <class V> void sum_curvature(const Sample<V> &sample, Number<V> *hessian) {
-    int64_t p = sample.p, size = sample.outputs * p, pair = 0;
+template <class V, template <class> class Rows> void sum_curvature(Sample<V, Rows> sample, Number<V> *hessian) {
+    int64_t p = sample.from.p, size = sample.outputs * p, pair = 0;
     memset(hessian, 0, (size_t)(triangle(size) * Lanes<V>::count) * sizeof(Number<V>));
     for (int64_t above = 0; above < sample.outputs; above++)
         for (int64_t left = 0; left <= above; left++, pair++) {
             int64_t row = 0;
             for (; row + rows_abreast <= sample.rows; row += rows_abreast)
-                add_curvature<V, rows_abreast>(sample, row, pair, hessian, above * p, left * p);
-            for (; row < sample.rows; row++) add_curvature<V, 1>(sample, row, pair, hessian, above * p, left * p);
+                add_curvature<rows_abreast>(sample, row, pair, hessian, above * p, left * p);
+            for (; row < sample.rows; row++) add_curvature<1>(sample, row, pair, hessian, above * p, left * p);
             if (left < above) mirror<V>(hessian, p, above, left);
         }
 }
 
 /// As ``sum_curvature`` for one lane: columns are side by side instead of models, and each number is the same. ``into`` is
 /// told each element and its value. ``z`` may be read a lane's count beyond its end; ``scaled`` has room for rows · p numbers.
-template <class V, class Into> void sum_curvature_of(int lane, const Sample<V> &sample, Number<V> *scaled, Into into) {
+template <class V, class Into> void sum_curvature_of(int lane, Sample<V, Shared> sample, Number<V> *scaled, Into into) {
     constexpr int width = Lanes<V>::count, lines = 8;
-    int64_t p = sample.p, pair = 0;
+    int64_t p = sample.from.p, apart = sample.stride * p, pair = 0;
     for (int64_t above = 0; above < sample.outputs; above++)
         for (int64_t left = 0; left <= above; left++, pair++) {
             for (int64_t row = 0; row < sample.rows; row++) {
                 Number<V> bend = sample.curvature[(row * sample.pairs() + pair) * width + lane];
-                for (int64_t a = 0; a < p; a++) scaled[row * p + a] = sample.z[row * sample.apart + a] * bend;
+                for (int64_t a = 0; a < p; a++) scaled[row * p + a] = sample.from.z[row * apart + a] * bend;
             }
             for (int64_t first = 0; first < p; first += lines) {
                 int count = (int)(p - first < lines ? p - first : lines);
@@ -239,7 +252,7 @@ template <class V, class Into> void sum_curvature_of(int lane, const Sample<V> &
                     V sum[lines];
                     for (int i = 0; i < lines; i++) sum[i] = zero<V>();
                     for (int64_t row = 0; row < sample.rows; row++) {
-                        V other = load(sample.z + row * sample.apart + block);
+                        V other = load(sample.from.z + row * apart + block);
                         const Number<V> *mine = scaled + row * p + first;
                         if (count == lines)
                             for (int i = 0; i < lines; i++) sum[i] = fma(other, all(mine[i]), sum[i]);

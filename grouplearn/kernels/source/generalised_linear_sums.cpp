@@ -49,10 +49,10 @@ GROUPLEARN_ENTRY int sum_generalised_linear(const float *x_single, const double 
         int64_t count = rows - first < block_rows ? rows - first : block_rows;
         if (!widened.fill(x_single, x_double, first, count, columns)) return 2;
         if ((Loss)kind == Loss::poisson) count_constants(label + first, count, constant);
-        Tile<D> tile = {widened.z, label + first, weight + first, constant, count, first};
+        Shared<D> tile = {widened.z, label + first, weight + first, constant, p};
         for (int64_t batch = 0; batch < batches; batch++) {
             Sums<D> sums = {zero<D>(), zero<D>(), gradient + batch * size * width, nullptr, 1};
-            pass_tile<D>((Loss)kind, tile, p, outputs, point + batch * size * width, score, sums);
+            pass_tile((Loss)kind, tile, 0, count, outputs, point + batch * size * width, score, sums);
             double part[width];
             store(part, sums.loss);
             for (int64_t m = batch * width; m < models && m < (batch + 1) * width; m++) loss[m] += part[m - batch * width];
@@ -85,10 +85,10 @@ GROUPLEARN_ENTRY int weigh_slopes(double *score, int64_t rows, const double *lab
             lanes.clear(outputs * width);
             for (int64_t k = 0; k < count * outputs; k++) lanes[k % outputs * width + k / outputs] = mine[k];
             D total, slope, bend = zero<D>(), factor = all<D>(weight[row]);
-            if ((Loss)kind == Loss::softmax) total = softmax<D>(outputs, (int64_t)label[row], factor, lanes, nullptr, bend);
+            if ((Loss)kind == Loss::softmax) total = softmax<D>(outputs, all<D>(label[row]), factor, lanes, nullptr, bend);
             else {
-                if ((Loss)kind == Loss::logistic) Logistic::at(load(lanes), label[row], total, slope, bend);
-                else Poisson::at(load(lanes), label[row], total, slope, bend), total += all<D>(constant[0]);
+                if ((Loss)kind == Loss::logistic) Logistic::at(load(lanes), all<D>(label[row]), total, slope, bend);
+                else Poisson::at(load(lanes), all<D>(label[row]), total, slope, bend), total += all<D>(constant[0]);
                 total *= factor;
                 store(lanes, factor * slope);
             }
