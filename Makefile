@@ -11,7 +11,7 @@ EXAMPLES ?= 60
 SEED ?= $(shell date +%s)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types contracts unit lowest dispatch fuzz extension wheel bench clean
+.PHONY: help demo test check lint types contracts unit lowest dispatch sanitize fuzz extension wheel bench clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -54,6 +54,9 @@ lowest:  ## the tests with the oldest versions that pyproject.toml allows, in an
 
 dispatch: $(STAMP)  ## the tests that another processor could decide, as if on others (minutes)
 	PYTHON=$(BIN)/python .ci/dispatch
+
+sanitize: $(INSTALLED)  ## the tests of the kernels, looking for accesses beyond arrays and undefined behaviour (minutes)
+	PYTHON=$(BIN)/python .ci/sanitize
 
 fuzz: $(STAMP)  ## random statements over random tables, an hour of them; EXAMPLES=5 of each rule, SEED=1 again
 	GROUPLEARN_EXPLORE=1 GROUPLEARN_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest tests/metamorphic -n 2 --hypothesis-seed=$(SEED)
