@@ -1,4 +1,4 @@
-"""Products, linear systems and elementary functions of arrays in double precision: ``source/algebra.cpp``, ``functions.cpp``."""
+"""Products, linear systems and functions of arrays in double precision: ``source/algebra.cpp``, ``functions.cpp``."""
 
 from __future__ import annotations
 
@@ -74,3 +74,10 @@ def softmax(z: npt.ArrayLike) -> FloatArray:
     ):
         raise MemoryError
     return result
+
+
+def finite_rows(x: FloatArray) -> npt.NDArray[np.bool_]:
+    """Return which rows of x (n, d) have no NaN and no infinity, (n,)."""
+    given, found = np.ascontiguousarray(x, np.float64), np.empty(len(x), np.bool_)
+    function("finite_rows", _POINTER, *[_NUMBER] * 2, _POINTER)(address(given), *given.shape, address(found))
+    return found

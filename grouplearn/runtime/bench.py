@@ -35,6 +35,7 @@ from grouplearn.runtime.unit import (
     failed_trials,
     failed_unit,
     group_of,
+    groups_of,
     kept,
     or_failed,
     pack_of,
@@ -104,7 +105,7 @@ class Bench:
     def _forget_pages(self, groups: Sequence[int]) -> None:
         """Rows that are kept in files must not stay in memory because they were looked at once."""
         if self._job.dataset.files is not None:
-            ranges = [run for group in groups for run in group_of(self._job, group).ranges]
+            ranges = [run for group in groups_of(self._job, groups) for run in group.ranges]
             if ranges:
                 self._job.dataset.forget_pages(min(start for start, _ in ranges), max(stop for _, stop in ranges))
 

@@ -13,6 +13,7 @@ from grouplearn.data.arrays import block_rows
 from grouplearn.data.dataset import Dataset, FloatArray, Group, has_label
 from grouplearn.data.encoders import FittedItem
 from grouplearn.data.shard import Matrix, RowNumbers
+from grouplearn.kernels.algebra import finite_rows
 from grouplearn.learners.base import Learner, Task
 from grouplearn.runtime.job import Job
 from grouplearn.runtime.sampled_rows import group_seed, sample, share_of
@@ -280,7 +281,7 @@ def _dense_columns(fitted: Sequence[FittedItem], n_rows: int, learner: Learner) 
 def _complete(x: Matrix) -> BoolArray:
     """Return which rows have no NaN and no infinity."""
     if isinstance(x, np.ndarray):
-        return np.asarray(np.isfinite(x).all(axis=1))
+        return finite_rows(x)
     complete = np.ones(x.shape[0], dtype=np.bool_)
     broken = np.flatnonzero(~np.isfinite(x.data))
     complete[np.searchsorted(x.indptr, broken, side="right") - 1] = False

@@ -26,7 +26,7 @@ from grouplearn.runtime.outcome import trial_with_folds
 from grouplearn.runtime.packed import Curves, Models, Packed
 from grouplearn.runtime.prepare import FINAL, Prepared
 from grouplearn.runtime.prepare_stack import PreparedFolds, PreparedStack, prepare_folds, prepare_stacks
-from grouplearn.runtime.unit import group_of, train_unit
+from grouplearn.runtime.unit import groups_of, train_unit
 from grouplearn.schedule.messages import Unit
 
 
@@ -41,7 +41,7 @@ def train_gathered(job: Job, unit: Unit, report: Callable[[int], None], cancelle
     if unit.folds:
         _train_folds(job, unit, table, report, cancelled)
         return UnitResult(unit, (), pack=table.finished(time.perf_counter() - began))
-    prepared = prepare_stacks(job, [group_of(job, number) for number in unit.groups], unit.fold)
+    prepared = prepare_stacks(job, groups_of(job, unit.groups), unit.fold)
     table.fail(prepared.failed)
     for stack in prepared.stacks:
         solved = _solve(job, table.configs, stack, report, cancelled)
@@ -57,7 +57,7 @@ def _train_folds(
 ) -> None:
     """Train every fold and the models that are kept; groups with anything unusual fold by fold."""
     learner = cast(MomentsLearner, job.trainer)
-    prepared, others = prepare_folds(job, [group_of(job, number) for number in unit.groups])
+    prepared, others = prepare_folds(job, groups_of(job, unit.groups))
     if cancelled():
         raise Interrupted
     try:
@@ -81,8 +81,8 @@ def _solve(
     report: Callable[[int], None],
     cancelled: Callable[[], bool],
 ) -> Solved | None:
-    learner = job.trainer
-    if not isinstance(learner, StackLearner) or not learner.gathers(stack.problem, configs):
+    learner = cast(StackLearner, job.trainer)  # the plan puts no other one's groups side by side
+    if not learner.gathers(stack.problem, configs):
         return None
     try:
         with np.errstate(all="ignore"):
@@ -120,7 +120,8 @@ class _Table:
         self.converged = np.zeros(shape, dtype=np.bool_)
         self.train = {name: np.full(shape, np.nan) for name in names} if self.unit.fold == FINAL else {}
         self.valid = {name: np.full(shape, np.nan) for name in names}
-        self.losses: list[list[FloatArray]] = [[np.empty(0)] * shape[1] for _ in range(shape[0])]
+        self.lengths = np.zeros(shape, dtype=np.int32)
+        self.curves: list[tuple[npt.NDArray[np.intp], FloatArray]] = []
 
     def fail(self, failed: dict[int, str]) -> None:
         """Note groups that cannot be trained."""
@@ -136,7 +137,7 @@ class _Table:
         if not stack.members:
             return broken
         members = np.array(stack.members)
-        self.epochs[members] = solved.epochs
+        self.epochs[members] = self.lengths[members] = solved.epochs
         self.converged[members] = solved.converged
         for place, group_facts in zip(stack.members, stack.facts, strict=True):
             self.facts[place] = group_facts
@@ -144,20 +145,26 @@ class _Table:
             self._measure(self.train, stack, replace(stack.train, weight=stack.row_weight), solved)
         if stack.valid is not None:
             self._measure(self.valid, stack, stack.valid, solved)
-        self._draw(stack.members, solved)
+        self._draw(members, solved)
         if self.unit.fold == FINAL:
             self.models.append(_models(members, stack.problem, solved))
         return broken
 
-    def _draw(self, members: Sequence[int], solved: Solved) -> None:
+    def _draw(self, members: npt.NDArray[np.intp], solved: Solved) -> None:
         """Keep the curves, which end at the objective of the finished model."""
         curve = np.ascontiguousarray(solved.curve.transpose(1, 2, 0))
-        last = (solved.epochs - 1)[:, :, None]
-        np.put_along_axis(curve, last, solved.loss[:, :, None], axis=2)
-        for group, place in enumerate(members):
-            self.losses[place] = [
-                row[:length] for row, length in zip(curve[group], solved.epochs[group].tolist(), strict=True)
-            ]
+        np.put_along_axis(curve, (solved.epochs - 1)[:, :, None], solved.loss[:, :, None], axis=2)
+        self.curves.append((members, curve))
+
+    def _losses(self) -> FloatArray:
+        """Return all curves, one trial after the other."""
+        losses = np.empty(self.lengths.sum())
+        first = (np.cumsum(self.lengths) - self.lengths.ravel()).reshape(self.lengths.shape)
+        for members, curve in self.curves:
+            epoch = np.arange(curve.shape[2])
+            reached = epoch < self.lengths[members][:, :, None]
+            losses[(first[members][:, :, None] + epoch)[reached]] = curve[reached]
+        return losses
 
     def add_folded(self, prepared: PreparedFolds, solved: Solved, valid: dict[str, FloatArray]) -> list[int]:
         """Take the models of all rows and the folds' mean metrics; return the places of groups that diverged."""
@@ -176,8 +183,8 @@ class _Table:
             for fold in (*range(self.unit.folds), FINAL)
         ]
         self.facts[place] = results[-1].facts
-        for config, trials in enumerate(zip(*(result.trials for result in results), strict=True)):
-            self._take(place, config, trial_with_folds(trials[-1], trials[:-1]))
+        by_config = zip(*(result.trials for result in results), strict=True)
+        self._take(place, [trial_with_folds(trials[-1], trials[:-1]) for trials in by_config])
         self._keep_alone(place, results[-1].trials)
 
     def _measure(self, into: dict[str, FloatArray], prepared: PreparedStack, rows: Stack, solved: Solved) -> None:
@@ -196,21 +203,25 @@ class _Table:
         for place, prepared in places.items():
             result = train_unit(self.job, self.unit.of(self.unit.groups[place]), prepared, report, cancelled)
             self.facts[place] = result.facts
-            for config, trial in enumerate(result.trials):
-                self._take(place, config, trial)
+            self._take(place, result.trials)
             self._keep_alone(place, result.trials)
 
-    def _take(self, place: int, config: int, trial: TrialResult) -> None:
-        if trial.status == "failed":
-            self.reasons[place, config] = trial.reason or "failed"
-        elif trial.reason is not None:
-            self.notes[place, config] = trial.reason
-        self.epochs[place, config] = trial.epochs
-        self.converged[place, config] = bool(trial.converged)
-        self.losses[place][config] = np.array([point.train_loss for point in trial.curve])
-        for into, values in ((self.train, trial.train), (self.valid, trial.valid)):
-            for name in into:
-                into[name][place, config] = values.get(name, np.nan)
+    def _take(self, place: int, trials: Sequence[TrialResult]) -> None:
+        """Take what became of every config of a group that trained alone."""
+        self.lengths[place] = [len(trial.curve) for trial in trials]
+        curves = np.full((1, len(trials), self.lengths[place].max()), np.nan)
+        for config, trial in enumerate(trials):
+            if trial.status == "failed":
+                self.reasons[place, config] = trial.reason or "failed"
+            elif trial.reason is not None:
+                self.notes[place, config] = trial.reason
+            self.epochs[place, config] = trial.epochs
+            self.converged[place, config] = bool(trial.converged)
+            curves[0, config, : len(trial.curve)] = [point.train_loss for point in trial.curve]
+            for into, values in ((self.train, trial.train), (self.valid, trial.valid)):
+                for name in into:
+                    into[name][place, config] = values.get(name, np.nan)
+        self.curves.append((np.array([place]), curves))
 
     def _keep_alone(self, place: int, trials: Sequence[TrialResult]) -> None:
         found = [trial.artifact for trial in trials]
@@ -227,7 +238,6 @@ class _Table:
 
     def finished(self, seconds: float) -> Packed:
         """Return the results, the time shared equally: everything took place at once."""
-        lengths = np.array([[each.size for each in row] for row in self.losses], dtype=np.int32)
         return Packed(
             groups=self.unit.groups,
             configs=self.unit.configs,
@@ -239,6 +249,6 @@ class _Table:
             seconds=seconds / max(1, self.epochs.size),
             train=self.train,
             valid=self.valid,
-            curves=Curves(lengths, np.concatenate([each for row in self.losses for each in row])),
+            curves=Curves(self.lengths, self._losses()),
             models=tuple(self.models),
         )

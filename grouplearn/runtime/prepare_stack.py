@@ -13,12 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data import encoders
-from grouplearn.data.dataset import FloatArray, Group
+from grouplearn.data.dataset import Dataset, FloatArray, Group
 from grouplearn.data.encoders import FittedItem
 from grouplearn.data.shard import Stack, starts
+from grouplearn.kernels.algebra import finite_rows
 from grouplearn.learners.base import Problem, Task
 from grouplearn.runtime.job import GroupFacts, Job
 from grouplearn.runtime.prepare import FINAL, GroupFailed, Prepared, prepare, problem_of
+from grouplearn.runtime.rows import pick
 from grouplearn.runtime.unit import or_failed
 
 BoolArray = npt.NDArray[np.bool_]
@@ -149,38 +151,40 @@ def _same_weights(every: Sequence[Prepared]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Rows of several groups, one group after the other: ``of`` (N,) is the group's place, ``numbers`` the dataset rows."""
+    """Rows of several groups, one group after the other: ``data`` has them (N), ``of`` (N,) is the group's place.
+
+    ``sizes`` (G,) are all rows of each group, ``held_out`` (N,) says which of them do not train.
+    """
 
     groups: Sequence[Group]
-    numbers: npt.NDArray[np.int64] | slice
+    sizes: IntArray
+    data: Dataset
     of: IntArray
     held_out: BoolArray
 
     @classmethod
     def of_groups(cls, job: Job, groups: Sequence[Group], fold: int) -> _Rows:
-        runs = [run for group in groups for run in group.ranges]
-        starts, stops = np.array(runs, dtype=np.int64).reshape(-1, 2).T
-        adjoining = bool(runs) and bool((starts[1:] == stops[:-1]).all())
-        numbers: Any = slice(int(starts[0]), int(stops[-1])) if adjoining else np.concatenate(
-            [np.arange(start, stop) for start, stop in runs] or [np.empty(0, dtype=np.int64)]
-        )  # fmt: skip
-        of = np.repeat(np.arange(len(groups)), [group.n_rows for group in groups])
-        split = job.dataset.split[numbers]
-        held_out = (split == fold) & (fold != FINAL) if job.folds else (split == 1) & job.holds_out
-        return cls(groups, numbers, of, np.asarray(held_out))
+        ranges = [group.ranges for group in groups]
+        runs = list(itertools.chain.from_iterable(ranges))
+        first, last = np.array(runs, dtype=np.int64).reshape(-1, 2).T
+        lengths = last - first
+        adjoining = bool(runs) and bool((first[1:] == last[:-1]).all())
+        data = pick(job.dataset, slice(int(first[0]), int(last[-1])) if adjoining else _numbers(first, lengths))
+        group_of_run = np.repeat(np.arange(len(groups)), [len(each) for each in ranges])
+        sizes = np.bincount(group_of_run, lengths, len(groups)).astype(np.intp)
+        held_out = (data.split == fold) & (fold != FINAL) if job.folds else (data.split == 1) & job.holds_out
+        return cls(groups, sizes, data, np.repeat(np.arange(len(groups)), sizes), np.asarray(held_out))
 
     def unusual(self, job: Job) -> BoolArray:
         """Return which groups need a closer look (G,): few rows, odd labels, weights or features, a class missing."""
-        data, n_groups, train = job.dataset, len(self.groups), ~self.held_out
-        y, weight = data.y[self.numbers], data.weight[self.numbers]
+        n_groups, train, y, weight = len(self.groups), ~self.held_out, self.data.y, self.data.weight
         odd = ~np.isfinite(y) | ~(weight > 0) | (weight == np.inf)
-        odd |= ~np.isfinite(data.numeric[self.numbers]).all(axis=1)
-        sizes = np.bincount(self.of, minlength=n_groups)
-        unusual = np.bincount(self.of, odd, minlength=n_groups) > 0
-        unusual |= (sizes < max(1, job.min_rows)) | (np.bincount(self.of, train, minlength=n_groups) == 0)
+        odd |= ~finite_rows(self.data.numeric)
+        unusual: BoolArray = (self.sizes < max(1, job.min_rows)) | (self.sizes == self._held_out_sizes())
+        unusual[self.of[odd]] = True
         if job.task is Task.REGRESSION:
             return unusual
-        n_classes = len(data.classes)
+        n_classes = len(self.data.classes)
         if n_classes < 2:
             return np.ones(n_groups, dtype=np.bool_)
         known = np.where(np.isfinite(y), y, 0).astype(np.intp)[train]
@@ -193,7 +197,7 @@ class _Rows:
         fitted = _fitted(job)
         members = np.flatnonzero(chosen)
         facts = self._facts(job, fitted, members)
-        rows = self._rows(job, fitted, chosen)
+        rows = self._rows(fitted, chosen)
         held_out = self._of_chosen(self.held_out, chosen)
         train, valid = rows.where(~held_out), rows.where(held_out)
         return PreparedStack(
@@ -212,8 +216,8 @@ class _Rows:
         return PreparedFolds(
             members=tuple(members.tolist()),
             problem=self._problem(job, members, facts),
-            rows=self._rows(job, fitted, chosen),
-            fold=self._of_chosen(job.dataset.split[self.numbers], chosen),
+            rows=self._rows(fitted, chosen),
+            fold=self._of_chosen(self.data.split, chosen),
             n_folds=job.folds,
             facts=facts,
         )
@@ -221,16 +225,19 @@ class _Rows:
     def lacks_a_fold(self, job: Job) -> BoolArray:
         """Return which groups (G,) have no row in some fold, or all of them in one."""
         n_groups = len(self.groups)
-        flat = self.of * job.folds + job.dataset.split[self.numbers]
+        flat = self.of * job.folds + self.data.split
         counts = np.bincount(flat, minlength=n_groups * job.folds).reshape(n_groups, job.folds)
         lacks: BoolArray = (counts == 0).any(axis=1)
         return lacks
 
-    def _rows(self, job: Job, fitted: tuple[FittedItem, ...], chosen: BoolArray) -> Stack:
+    def _rows(self, fitted: tuple[FittedItem, ...], chosen: BoolArray) -> Stack:
         """Return all rows of the chosen groups."""
-        data, sizes = job.dataset, np.bincount(self.of, minlength=len(self.groups))
-        x, y, weight = _design(job, self.numbers, fitted), data.y[self.numbers], data.weight[self.numbers]
-        return Stack(x, y, weight, starts(sizes)).take(chosen)
+        data, width = self.data, sum(each.width for each in fitted)
+        x = np.asarray(encoders.encode(fitted, data.numeric, data.codes, data.dictionaries, width))
+        return Stack(x, data.y, data.weight, starts(self.sizes)).take(chosen)
+
+    def _held_out_sizes(self) -> IntArray:
+        return np.bincount(self.of[self.held_out], minlength=len(self.groups))
 
     def _of_chosen(self, values: npt.NDArray[Any], chosen: BoolArray) -> npt.NDArray[Any]:
         """Return what there is one of per row, of the chosen groups' rows."""
@@ -240,13 +247,13 @@ class _Rows:
         return problem_of(job, self.groups[int(members[0])], job.trainer, facts[0])
 
     def _facts(self, job: Job, fitted: tuple[FittedItem, ...], members: IntArray) -> tuple[GroupFacts, ...]:
-        held_out = np.bincount(self.of, self.held_out, minlength=len(self.groups)).astype(int)
+        held_out = self._held_out_sizes()
         features = tuple(name for each in fitted for name in each.features)
         classes = () if job.task is Task.REGRESSION else tuple(range(len(job.dataset.classes)))
-        return tuple(
-            GroupFacts(fitted, features, classes, self.groups[place].n_rows - held, held, 0)
-            for place, held in zip(members.tolist(), held_out[members].tolist(), strict=True)
-        )
+        # Many small groups have the same number of rows.
+        of_sizes = functools.cache(functools.partial(GroupFacts, fitted, features, classes, n_skipped=0))
+        sizes = zip((self.sizes - held_out)[members].tolist(), held_out[members].tolist(), strict=True)
+        return tuple(itertools.starmap(of_sizes, sizes))
 
 
 def _fitted(job: Job) -> tuple[FittedItem, ...]:
@@ -257,7 +264,7 @@ def _fitted(job: Job) -> tuple[FittedItem, ...]:
     )
 
 
-def _design(job: Job, rows: npt.NDArray[np.int64] | slice, fitted: tuple[FittedItem, ...]) -> FloatArray:
-    data = job.dataset
-    width = sum(each.width for each in fitted)
-    return np.asarray(encoders.encode(fitted, data.numeric[rows], data.codes[rows], data.dictionaries, width))
+def _numbers(first: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the numbers of runs of rows, ``lengths`` from ``first`` on."""
+    before = np.cumsum(lengths) - lengths
+    return np.repeat(first - before, lengths) + np.arange(lengths.sum())

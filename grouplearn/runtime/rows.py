@@ -12,7 +12,7 @@ from grouplearn.data.dataset import Dataset
 from grouplearn.data.shard import RowNumbers
 from grouplearn.runtime.chosen_rows import forget
 from grouplearn.runtime.job import Job
-from grouplearn.runtime.unit import group_of
+from grouplearn.runtime.unit import groups_of
 
 
 class RowSource(Protocol):
@@ -36,7 +36,7 @@ class RowsAtHand:
 
     def job_of(self, groups: Sequence[int]) -> tuple[Job, int]:
         """Return the job as it is, and the bytes of the rows of these groups."""
-        rows = sum(group_of(self._job, group).n_rows for group in groups)
+        rows = sum([stop - start for group in groups_of(self._job, groups) for start, stop in group.ranges])
         return self._job, rows * self._row_bytes
 
     def take(self, rows: RowNumbers) -> Dataset:

@@ -77,6 +77,12 @@ def group_of(job: Job, number: int) -> Group:
     return next(group for group in job.groups if group.id == number)
 
 
+def groups_of(job: Job, numbers: Sequence[int]) -> list[Group]:
+    """Return the groups with these ids."""
+    found = [job.groups[number] for number in numbers if number < len(job.groups)]
+    return found if [group.id for group in found] == [*numbers] else [group_of(job, number) for number in numbers]
+
+
 def reason_of(error: Exception, features: Sequence[str] = ()) -> str:
     """Return an exception as a reason that a user understands; ``features`` are the names of the feature columns."""
     message = error.about(features) if isinstance(error, Diverged) else str(error)

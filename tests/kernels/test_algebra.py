@@ -48,6 +48,14 @@ def test_systems(build: str) -> None:
     np.testing.assert_array_equal(found[1], np.ones((3, 1)))
 
 
+@pytest.mark.parametrize("width", [0, 1, 7, 8, 19])
+def test_finite_rows(build: str, width: int) -> None:
+    rows = np.full((3 * width + 1, width), 1e308)
+    for number, odd in enumerate((np.nan, np.inf, -np.inf)):
+        np.fill_diagonal(rows[number * width :], odd)
+    np.testing.assert_array_equal(algebra.finite_rows(rows), [False] * (3 * width) + [True])
+
+
 def test_links(build: str) -> None:
     np.testing.assert_allclose(algebra.sigmoid(SCORES), scipy.special.expit(SCORES), rtol=1e-15)
     assert np.isnan(algebra.sigmoid([np.nan]))[0]

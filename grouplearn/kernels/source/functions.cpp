@@ -1,4 +1,4 @@
-// exp, log(1 + u) and log of arrays, as the other kernels compute them.
+// exp, log(1 + u) and log of arrays, as the other kernels compute them, and which rows are finite.
 #include "entry.hpp"
 #include "links.hpp"
 
@@ -23,4 +23,18 @@ GROUPLEARN_ENTRY void log_of_one_plus_double(const double *x, double *out, int64
 GROUPLEARN_ENTRY void logarithm_double(const double *x, double *out, int64_t n) {
     Arithmetic arithmetic;
     by_lanes<D>(x, out, n, 1, [](D a) { return logarithm(a); });
+}
+
+/// Whether every number of each row of x (n, d) is finite.
+GROUPLEARN_ENTRY void finite_rows(const double *x, int64_t n, int64_t d, uint8_t *finite) {
+    Arithmetic arithmetic;
+    int64_t lanes = d / 8 * 8;
+    for (int64_t i = 0; i < n; i++, x += d) {
+        // What is finite less itself is 0, and anything else no number.
+        double nothing = 0;
+        D none = zero<D>();
+        for (int64_t j = 0; j < lanes; j += 8) none += load(x + j) - load(x + j);
+        for (int64_t j = lanes; j < d; j++) nothing += x[j] - x[j];
+        finite[i] = nothing == 0 && !any(!(none <= zero<D>()));
+    }
 }
