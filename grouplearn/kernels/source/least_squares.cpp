@@ -132,23 +132,26 @@ class Solver {
             if (!usable(given[i])) continue;
             bool penalised = false;
             for (int64_t c : chosen) {
+                const double *solution = scaled[i].plain;
                 if (configs.l1[c] > 0) {
                     penalised = true;
                     models[i].converged[c] = penalise(scaled[i], c, v);
+                    solution = v;
                 } else if (configs.l2[c] > 0) {
                     while (which[next] != c || whose[next] != i) next++;
-                    memcpy(v, waiting[next].solution, width * sizeof(double));
-                } else {
-                    memcpy(v, scaled[i].plain, width * sizeof(double));
+                    solution = waiting[next].solution;
                 }
-                finish(scaled[i], c, models[i]);
+                finish(scaled[i], c, solution, models[i]);
             }
+            add_penalties(models[i]);
             refine(given[i], about[i], models[i], about_mean, penalised);
-            for (int64_t c : chosen) {
-                double offset = 0;
-                for (int64_t j = 0; j < d; j++) offset += models[i].weights[c * d + j] * given[i].mean[j];
-                models[i].intercept[c] = about_mean ? *given[i].target_mean - offset : 0;
-            }
+            each_four([&](const int64_t *those, int count) {
+                double offset[4] = {};
+                for (int64_t j = 0; j < d; j++)
+                    for (int k = 0; k < 4; k++) offset[k] += models[i].weights[those[k] * d + j] * given[i].mean[j];
+                for (int k = 0; k < count; k++)
+                    models[i].intercept[those[k]] = about_mean ? *given[i].target_mean - offset[k] : 0;
+            });
         }
     }
 
@@ -175,7 +178,6 @@ class Solver {
     }
 
     void add_system(const Scaled &s, double l2, double *solution, int64_t owner, int64_t config) {
-        memset(solution, 0, width * sizeof(double));
         waiting.push_back({s.matrix, s.right, s.inverse, l2, solution});
         whose.push_back(owner), which.push_back(config);
     }
@@ -209,20 +211,38 @@ class Solver {
         return net.solve(s.matrix, s.right, ridge, penalty, configs.tolerance[config], configs.rounds, v);
     }
 
-    /// The weights and the objective of v.
-    void finish(const Scaled &s, int64_t c, const Models &models) {
+    /// The weights of v and the objective without penalties.
+    void finish(const Scaled &s, int64_t c, const double *v, const Models &models) {
         memcpy(residual, s.right, width * sizeof(double));
-        for (int64_t j = 0; j < d; j++)
-            if (v[j] != 0) add_multiple(residual, -v[j], s.matrix + j * width, width);
+        subtract_rows(residual, v, s.matrix, d, width);
         double explained = dot(v, s.right, width) + dot(v, residual, width);
-        double sizes = 0, squares = 0, *weights = models.weights + c * d;
-        for (int64_t j = 0; j < d; j++) {
-            weights[j] = v[j] * s.inverse[j];
-            sizes += __builtin_fabs(weights[j]);
-            squares += weights[j] * weights[j];
-        }
+        for (int64_t j = 0; j < d; j++) models.weights[c * d + j] = v[j] * s.inverse[j];
         double left = s.target - explained;
-        models.loss[c] = 0.5 * (left < 0 ? 0 : left) + (configs.l1[c] * sizes + 0.5 * configs.l2[c] * squares);
+        models.loss[c] = 0.5 * (left < 0 ? 0 : left);
+    }
+
+    void add_penalties(const Models &models) {
+        each_four([&](const int64_t *those, int count) {
+            double sizes[4] = {}, squares[4] = {};
+            for (int64_t j = 0; j < d; j++)
+                for (int k = 0; k < 4; k++) {
+                    double weight = models.weights[those[k] * d + j];
+                    sizes[k] += __builtin_fabs(weight);
+                    squares[k] += weight * weight;
+                }
+            for (int k = 0; k < count; k++)
+                models.loss[those[k]] += configs.l1[those[k]] * sizes[k] + 0.5 * configs.l2[those[k]] * squares[k];
+        });
+    }
+
+    /// Four chosen configs at a time, so that what is added up in order of the features waits for no sum but its own.
+    template <class Work> void each_four(Work work) const {
+        for (size_t first = 0; first < chosen.size(); first += 4) {
+            int64_t those[4];
+            int count = (int)(chosen.size() - first < 4 ? chosen.size() - first : 4);
+            for (int k = 0; k < 4; k++) those[k] = chosen[first + (k < count ? k : 0)];
+            work(those, count);
+        }
     }
 
     /// Solves again what depends on directions that the Gram matrix has lost: from a factor, where there is one.

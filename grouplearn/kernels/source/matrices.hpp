@@ -41,6 +41,26 @@ inline void add_multiple(double *y, double factor, const double *x, int64_t leng
     for (int64_t i = 0; i < length; i += 8) store(y + i, fma(f, load(x + i), load(y + i)));
 }
 
+/// y − Σ vᵢ·rowᵢ in place of y, for `blocks` blocks of eight columns of rows (count, width).
+template <int blocks>
+inline void subtract_some(double *y, const double *v, const double *rows, int64_t count, int64_t width) {
+    D part[blocks];
+    for (int b = 0; b < blocks; b++) part[b] = load(y + 8 * b);
+    for (int64_t i = 0; i < count; i++) {
+        if (v[i] == 0) continue;
+        D factor = all(v[i]);
+        for (int b = 0; b < blocks; b++) part[b] = fnma(factor, load(rows + i * width + 8 * b), part[b]);
+    }
+    for (int b = 0; b < blocks; b++) store(y + 8 * b, part[b]);
+}
+
+inline void subtract_rows(double *y, const double *v, const double *rows, int64_t count, int64_t width) {
+    int64_t column = 0;
+    for (; column + 64 <= width; column += 64) subtract_some<8>(y + column, v, rows + column, count, width);
+    for (; column + 32 <= width; column += 32) subtract_some<4>(y + column, v, rows + column, count, width);
+    for (; column < width; column += 8) subtract_some<1>(y + column, v, rows + column, count, width);
+}
+
 /// (a, b) turned: a·cosine − b·sine and a·sine + b·cosine.
 inline void turn(double *a, double *b, double cosine, double sine, int64_t length) {
     D c = all(cosine), s = all(sine);

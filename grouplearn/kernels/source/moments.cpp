@@ -23,7 +23,8 @@ struct Table {
     int64_t d, t;
 };
 
-/// A run of rows in lanes: `rows` (RUN, width), `targets` (t, RUN) and `weight` (RUN), zeros beyond what is there.
+/// A run of rows in lanes: `rows` (RUN, width), `targets` (t, RUN) and `weight` (RUN), zeros in the lanes
+/// beyond what is there.
 struct Run {
     int64_t width;
     Numbers rows, targets, weight;
@@ -32,12 +33,15 @@ struct Run {
 
 int64_t fetch(Run &run, const Table &table, const Chosen &chosen, int64_t from) {
     int64_t count = chosen.count - from < RUN ? chosen.count - from : RUN;
-    for (int64_t i = 0; i < RUN; i++) {
-        bool there = i < count;
-        int64_t row = there ? chosen[from + i] : 0;
-        run.weight[i] = there ? table.weight[row] : 0;
-        if (there) memcpy(run.rows + i * run.width, table.x + row * table.d, table.d * sizeof(double));
-        for (int64_t k = 0; k < table.t; k++) run.targets[k * RUN + i] = there ? table.targets[row * table.t + k] : 0;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t row = chosen[from + i];
+        run.weight[i] = table.weight[row];
+        memcpy(run.rows + i * run.width, table.x + row * table.d, table.d * sizeof(double));
+        for (int64_t k = 0; k < table.t; k++) run.targets[k * RUN + i] = table.targets[row * table.t + k];
+    }
+    for (int64_t i = count; i < in_lanes(count); i++) {
+        run.weight[i] = 0;
+        for (int64_t k = 0; k < table.t; k++) run.targets[k * RUN + i] = 0;
     }
     return count;
 }
@@ -107,10 +111,10 @@ struct Sums {
             int64_t count = fetch(run, table, chosen, from);
             Numbers &weight = run.weight;
             D part = zero<D>();
-            for (int64_t i = 0; i < RUN; i += 8) part += load(weight + i);
+            for (int64_t i = 0; i < count; i += 8) part += load(weight + i);
             total += sum(part);
             add_all_rows(mean, weight, run, count);
-            for (int64_t k = 0; k < t; k++) target_mean[k] += dot(weight, run.targets + k * RUN, RUN);
+            for (int64_t k = 0; k < t; k++) target_mean[k] += dot(weight, run.targets + k * RUN, in_lanes(count));
         }
         for (int64_t j = 0; j < width; j++) mean[j] /= total;
         for (int64_t k = 0; k < t; k++) target_mean[k] /= total;
@@ -128,7 +132,7 @@ struct Sums {
             for (int64_t k = 0; k < t; k++) {
                 double *target = run.targets + k * RUN;
                 add_all_rows(cross + k * width, target, run, count);
-                for (int64_t l = 0; l <= k; l++) target_gram[k * t + l] += dot(target, run.targets + l * RUN, RUN);
+                for (int64_t l = 0; l <= k; l++) target_gram[k * t + l] += dot(target, run.targets + l * RUN, in_lanes(count));
             }
             if (with_gram)
                 for (int64_t j = 0; j < width; j += 8)
@@ -152,11 +156,24 @@ struct Sums {
         for (int64_t j = 0; j < d; j++) {
             to.square[j] = to.gram ? gram[j * width + j] : gram[j];
             for (int64_t k = 0; k < t; k++) to.cross[j * t + k] = cross[k * width + j];
-            if (to.gram)
-                for (int64_t i = 0; i <= j; i++) to.gram[i * d + j] = to.gram[j * d + i] = gram[i * width + j];
         }
+        for (int64_t j = 0; j < d && to.gram; j += 8)
+            for (int64_t i = 0; i <= j; i += 8) write_block(to.gram, i, j);
         for (int64_t k = 0; k < t; k++)
             for (int64_t l = 0; l <= k; l++) to.target_gram[k * t + l] = to.target_gram[l * t + k] = target_gram[k * t + l];
+    }
+
+    /// Eight rows from `i` on and eight columns from `j` on, none of which is before `i`, and their transpose.
+    void write_block(double *to, int64_t i, int64_t j) {
+        if (j + 8 > d) {
+            for (int64_t k = i; k < i + 8 && k < d; k++)
+                for (int64_t l = j; l < d; l++) to[k * d + l] = to[l * d + k] = gram[k * width + l];
+            return;
+        }
+        D block[8];
+        for (int k = 0; k < 8; k++) store(to + (i + k) * d + j, block[k] = load(gram + (i + k) * width + j));
+        turn(block);
+        for (int k = 0; k < 8; k++) store(to + (j + k) * d + i, block[k]);
     }
 
     void of(const Table &table, const Chosen &chosen, const Moments &to) {
@@ -221,20 +238,24 @@ GROUPLEARN_ENTRY void moments_without_each(int64_t groups, int64_t folds, int64_
     Arithmetic arithmetic;
     auto of = [](double *const *p) { return Moments{p[0], p[1], p[2], p[3], p[4], p[5], p[6]}; };
     int64_t size = Moments::size(d, t);
-    Numbers before(folds * size), after(folds * size);
-    auto place = [&](Numbers &numbers, int64_t i) { return Moments::in(numbers + i * size, d, t, true); };
+    Numbers room(2 * folds * size);
+    std::vector<Moments> before(folds), after(folds);
     for (int64_t g = 0; g < groups; g++) {
         auto fold = [&](int64_t f) { return of(given).at(g * folds + f, d, t); };
         auto rest = [&](int64_t f) { return of(out).at(g * (folds + 1) + f, d, t); };
-        copy(place(before, 0), fold(0), d, t);
-        copy(place(after, folds - 1), fold(folds - 1), d, t);
-        for (int64_t f = 1; f < folds; f++) merge(place(before, f), place(before, f - 1), fold(f), d, t);
-        for (int64_t f = folds - 2; f > 0; f--) merge(place(after, f), fold(f), place(after, f + 1), d, t);
-        for (int64_t f = 0; f < folds && folds > 1; f++) {
-            if (f == 0) copy(rest(f), place(after, 1), d, t);
-            else if (f == folds - 1) copy(rest(f), place(before, f - 1), d, t);
-            else merge(rest(f), place(before, f - 1), place(after, f + 1), d, t);
+        if (folds < 3) {
+            copy(rest(1), fold(0), d, t); // of one fold all rows, of two the other one's
+            if (folds == 2) copy(rest(0), fold(1), d, t), merge(rest(2), fold(0), fold(1), d, t);
+            continue;
         }
-        copy(rest(folds), place(before, folds - 1), d, t);
+        // What is before the last fold, after the first one, and before the end is wanted itself.
+        for (int64_t f = 0; f < folds; f++) {
+            before[f] = f == 0 ? fold(0) : f == folds - 1 ? rest(folds) : Moments::in(room + f * size, d, t, true);
+            after[f] = f == folds - 1 ? fold(f) : Moments::in(room + (folds + f) * size, d, t, true);
+        }
+        before[folds - 2] = rest(folds - 1), after[1] = rest(0);
+        for (int64_t f = 1; f < folds; f++) merge(before[f], before[f - 1], fold(f), d, t);
+        for (int64_t f = folds - 2; f > 0; f--) merge(after[f], fold(f), after[f + 1], d, t);
+        for (int64_t f = 1; f < folds - 1; f++) merge(rest(f), before[f - 1], after[f + 1], d, t);
     }
 }

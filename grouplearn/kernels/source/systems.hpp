@@ -4,7 +4,7 @@
 
 namespace grouplearn {
 
-/// (A + l2·diag(inverse²)) v = right, for A (d, width) with rows in lanes; v goes to `solution`.
+/// (A + l2·diag(inverse²)) v = right, for A (d, width) with rows in lanes; v goes to `solution` (width).
 struct System {
     const double *matrix, *right, *inverse;
     double l2;
@@ -35,9 +35,11 @@ class SystemSolver {
             for (int i = 0; i < count; i++) trace[i] = lanes[i];
         }
         substitute();
-        for (int64_t j = 0; j < d; j++) {
-            store(lanes, load(row(d) + 8 * j));
-            for (int i = 0; i < count; i++) systems[i].solution[j] = lanes[i];
+        for (int64_t j = 0; j < d; j += 8) {
+            D turned[8];
+            for (int k = 0; k < 8; k++) turned[k] = j + k < d ? load(row(d) + 8 * (j + k)) : zero<D>();
+            turn(turned);
+            for (int i = 0; i < count; i++) store(systems[i].solution + j, turned[i]);
         }
     }
 
@@ -60,20 +62,30 @@ class SystemSolver {
         double penalties[8];
         for (int i = 0; i < 8; i++) penalties[i] = systems[i < count ? i : count - 1].l2;
         D l2 = load(penalties);
-        auto pick = [&](auto number) {
-            D value = all((double)number(systems[0]));
-            for (int run = 1; run < runs; run++) value = select(chosen[run], all((double)number(systems[first[run]])), value);
+        const System *of_run[8];
+        for (int run = 0; run < runs; run++) of_run[run] = systems + first[run];
+        if (runs == 1) fill<1>(of_run, chosen, 1, l2);
+        else if (runs == 2) fill<2>(of_run, chosen, 2, l2);
+        else fill<8>(of_run, chosen, runs, l2);
+    }
+
+    template <int most> void fill(const System *const *systems, const DMask *chosen, int runs, D l2) {
+        const double *matrix[most], *right[most], *inverse[most];
+        for (int run = 0; run < most && run < runs; run++) {
+            matrix[run] = systems[run]->matrix, right[run] = systems[run]->right, inverse[run] = systems[run]->inverse;
+        }
+        auto pick = [&](const double *const *numbers, int64_t place) {
+            D value = all(numbers[0][place]);
+            for (int run = 1; run < most && run < runs; run++) value = select(chosen[run], all(numbers[run][place]), value);
             return value;
         };
         for (int64_t a = 0; a < d; a++) {
             double *to = row(a);
-            for (int64_t b = 0; b < a; b++)
-                store(to + 8 * b, pick([&](const System &s) { return s.matrix[a * width + b]; }));
-            D inverse = pick([&](const System &s) { return s.inverse[a]; });
-            D diagonal = pick([&](const System &s) { return s.matrix[a * width + a]; });
-            store(to + 8 * a, diagonal + l2 * (inverse * inverse));
+            for (int64_t b = 0; b < a; b++) store(to + 8 * b, pick(matrix, a * width + b));
+            D scaled = pick(inverse, a);
+            store(to + 8 * a, pick(matrix, a * width + a) + l2 * (scaled * scaled));
         }
-        for (int64_t b = 0; b < d; b++) store(row(d) + 8 * b, pick([&](const System &s) { return s.right[b]; }));
+        for (int64_t b = 0; b < d; b++) store(row(d) + 8 * b, pick(right, b));
     }
 
     /// Rows a to a + rows of the factor, columns b to b + columns, all left of the diagonal.
@@ -146,14 +158,28 @@ class SystemSolver {
         return sound;
     }
 
-    void substitute() {
+    /// Columns a to a + columns of the factor's transpose.
+    template <int columns> void substitute(int64_t a) {
         double *x = row(d);
-        for (int64_t a = d - 1; a >= 0; a--) {
-            D value = load(x + 8 * a) * load(scale + 8 * a);
-            store(x + 8 * a, value);
-            const double *left = row(a);
-            for (int64_t k = 0; k < a; k++) store(x + 8 * k, fnma(value, load(left + 8 * k), load(x + 8 * k)));
+        D part[columns];
+        for (int c = 0; c < columns; c++) part[c] = load(x + 8 * (a + c));
+        for (int64_t k = d - 1; k >= a + columns; k--) {
+            D value = load(x + 8 * k);
+            const double *left = row(k) + 8 * a;
+            for (int c = 0; c < columns; c++) part[c] = fnma(value, load(left + 8 * c), part[c]);
         }
+        for (int c = columns - 1; c >= 0; c--) {
+            part[c] = part[c] * load(scale + 8 * (a + c));
+            store(x + 8 * (a + c), part[c]);
+            const double *left = row(a + c) + 8 * a;
+            for (int before = 0; before < c; before++) part[before] = fnma(part[c], load(left + 8 * before), part[before]);
+        }
+    }
+
+    void substitute() {
+        int64_t a = d;
+        for (; a >= 4; a -= 4) substitute<4>(a - 4);
+        for (; a > 0; a--) substitute<1>(a - 1);
     }
 
     /// The sum of the squares of the inverse factor, four columns at a time.
