@@ -71,6 +71,16 @@ def of_scores(
     return _metrics(rows, (0, 1), shape, wanted, (None, address(scores), None, None))
 
 
+def error_sums(predicted: FloatArray, y: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return Σwe², Σw|e| and Σw|e|/|y|, (C,) each, of the errors e of predictions (n, C) of labels y (n,); |y| is at least ε."""
+    given = [np.ascontiguousarray(each, np.float64) for each in (predicted, y, weight)]
+    found = np.empty((3, predicted.shape[1]))
+    function("error_sums", *[_POINTER] * 3, ctypes.c_int64, ctypes.c_int64, _POINTER)(
+        *(*map(address, given), *predicted.shape, address(found))
+    )
+    return found[0], found[1], found[2]
+
+
 def _metrics(
     rows: Rows,
     sizes: tuple[int, int],

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from grouplearn.data.shard import FloatArray
 from grouplearn.data.spilled import ByRow
 from grouplearn.kernels import algebra
+from grouplearn.kernels.metrics import error_sums
 from grouplearn.learners import ranking
 from grouplearn.learners.base import Task, Tensors
 
@@ -293,7 +294,7 @@ def _over_rows(weight: FloatArray, values: npt.NDArray[Any]) -> FloatArray:
 
 
 def _measure_values(predictions: FloatArray, y: FloatArray, weight: FloatArray) -> MetricSums:
-    error = np.ascontiguousarray(predictions.T) - y
+    square, absolute, relative = error_sums(predictions, y, weight)
     total = weight.sum()
     mean = (weight * y).sum() / total if total > 0 else 0.0
     return MetricSums(
@@ -304,9 +305,9 @@ def _measure_values(predictions: FloatArray, y: FloatArray, weight: FloatArray) 
             "label_high": np.array(np.max(y, initial=-np.inf, where=weight > 0)),
             "label_mean": np.array(mean),
             "label_square": np.array((weight * (y - mean) ** 2).sum()),
-            "absolute": _over_rows(weight, np.abs(error)),
-            "square": _over_rows(weight, error**2),
-            "relative": _over_rows(weight, np.abs(error) / np.maximum(np.abs(y), _EPSILON)),
+            "absolute": absolute,
+            "square": square,
+            "relative": relative,
         }
     )
 

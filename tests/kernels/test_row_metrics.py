@@ -63,6 +63,20 @@ def test_metrics_are_those_of_each_group(task: Task, n_unseen: int, weights: str
             np.testing.assert_allclose(found[name][group], values, rtol=exact, atol=1e-12, err_msg=f"{name} {group}")
 
 
+@pytest.mark.parametrize("configs", [1, 8, 19])
+def test_sums_of_errors(configs: int) -> None:
+    _, given = rows(Task.REGRESSION, [300], 0, "some are 0")
+    predicted = np.random.default_rng(2).normal(size=(300, configs))
+    given.y[::7] = 0.0
+    found = in_every_build(lambda: dict(zip("sar", kernel.error_sums(predicted, given.y, given.weight), strict=True)))
+    error = np.abs(predicted.T - given.y)
+    of_labels = np.maximum(np.abs(given.y), np.finfo(float).eps)
+    for name, each in {"s": error**2, "a": error, "r": error / of_labels}.items():
+        np.testing.assert_allclose(found[name], each @ given.weight, rtol=1e-13)
+    alone = kernel.error_sums(predicted[:, -1:], given.y, given.weight)
+    assert [each[0] for each in alone] == [found[name][-1] for name in "sar"]
+
+
 def test_parts_have_models_of_their_own() -> None:
     x, given = rows(Task.BINARY, [30, 50], 0, "any")
     part = (np.arange(80) % 3).astype(np.int16)

@@ -33,6 +33,19 @@ struct Sum {
     void end_run() { whole += part, part = zero<D>(); }
 };
 
+/// What metrics of numbers add up.
+struct ErrorSums {
+    Sum square, absolute, relative;
+    void add(D predicted, double y, double weight, bool with_relative) {
+        double size_of = __builtin_fabs(y) > TINY ? __builtin_fabs(y) : TINY;
+        D error = predicted - all(y), w = all(weight);
+        square.add(w, error * error);
+        absolute.add(w, size(error));
+        if (with_relative) relative.add(w, size(error) / all(size_of));
+    }
+    void end_run() { square.end_run(), absolute.end_run(), relative.end_run(); }
+};
+
 struct Ranked {
     uint64_t key;
     uint32_t row;
@@ -153,29 +166,26 @@ class Measurer {
         double mean = 0, spread = 0, low = INFINITY, high = -INFINITY;
         for (int64_t i = 0; i < n; i++) mean = __builtin_fma(weight[i], label[i], mean);
         mean /= total;
-        Sum square, absolute, relative;
+        ErrorSums sums;
         for (int64_t i = 0; i < n; i++) {
             if (weight[i] > 0) {
-                double y = label[i], size_of = __builtin_fabs(y) > TINY ? __builtin_fabs(y) : TINY;
+                double y = label[i];
                 spread = __builtin_fma(weight[i], (y - mean) * (y - mean), spread);
                 if (y < low) low = y;
                 if (y > high) high = y;
-                D error = at(0, i) - all(y), w = all(weight[i]);
-                square.add(w, error * error);
-                absolute.add(w, size(error));
-                if (wanted[MAPE]) relative.add(w, size(error) / all(size_of));
+                sums.add(at(0, i), y, weight[i], wanted[MAPE]);
             }
-            if (i % METRIC_RUN == METRIC_RUN - 1) square.end_run(), absolute.end_run(), relative.end_run();
+            if (i % METRIC_RUN == METRIC_RUN - 1) sums.end_run();
         }
-        square.end_run(), absolute.end_run(), relative.end_run();
+        sums.end_run();
         D weights = all(total);
-        result[RMSE] = root(square.whole / weights);
-        result[MAE] = absolute.whole / weights;
-        result[MAPE] = relative.whole / weights;
+        result[RMSE] = root(sums.square.whole / weights);
+        result[MAE] = sums.absolute.whole / weights;
+        result[MAPE] = sums.relative.whole / weights;
         if (weighted < 2) return;
         // Of a label that is constant but for rounding 1 if it is predicted exactly.
         double largest = __builtin_fabs(low) > __builtin_fabs(high) ? __builtin_fabs(low) : __builtin_fabs(high);
-        if (spread > 0 && high - low > 4 * TINY * largest) result[R2] = all(1.0) - square.whole / all(spread);
+        if (spread > 0 && high - low > 4 * TINY * largest) result[R2] = all(1.0) - sums.square.whole / all(spread);
         else result[R2] = select(result[MAE] <= all(1e-13 * largest), all(1.0), zero<D>());
     }
 
@@ -363,6 +373,29 @@ GROUPLEARN_ENTRY void row_metrics(const int64_t *sizes, const double *x, const d
                 if (wanted[metric])
                     memcpy(out + ((metric * groups + g) * parts + p) * shape.configs, &found[metric * shape.configs],
                            shape.configs * sizeof(double));
+        }
+    }
+}
+
+/// Σwe², Σw|e| and Σw|e|/|y| (3, C) of the errors e of predictions (n, C) of labels y (n).
+GROUPLEARN_ENTRY void error_sums(const double *predicted, const double *y, const double *weight, int64_t n, int64_t configs,
+                                double *out) {
+    Arithmetic arithmetic;
+    for (int64_t first = 0; first < configs; first += 8) {
+        int64_t here = configs - first < 8 ? configs - first : 8;
+        ErrorSums sums;
+        double lanes[8] = {};
+        for (int64_t i = 0; i < n; i++) {
+            const double *row = predicted + i * configs + first;
+            if (here < 8) memcpy(lanes, row, here * sizeof(double)), row = lanes;
+            sums.add(load(row), y[i], weight[i], true);
+            if (i % METRIC_RUN == METRIC_RUN - 1) sums.end_run();
+        }
+        sums.end_run();
+        const Sum *each[] = {&sums.square, &sums.absolute, &sums.relative};
+        for (int k = 0; k < 3; k++) {
+            store(lanes, each[k]->whole);
+            memcpy(out + k * configs + first, lanes, here * sizeof(double));
         }
     }
 }

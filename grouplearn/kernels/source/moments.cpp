@@ -28,15 +28,19 @@ struct Table {
 struct Run {
     int64_t width;
     Numbers rows, targets, weight;
+    /// The rows as they are, here or where they lie if they fill lanes.
+    const double *given = nullptr;
     Run(int64_t d, int64_t t) : width(in_lanes(d)), rows(RUN * width), targets(t * RUN), weight(RUN) {}
 };
 
 int64_t fetch(Run &run, const Table &table, const Chosen &chosen, int64_t from) {
     int64_t count = chosen.count - from < RUN ? chosen.count - from : RUN;
+    bool copied = chosen.numbers || run.width != table.d;
+    run.given = copied ? run.rows : table.x + (chosen.first + from) * table.d;
     for (int64_t i = 0; i < count; i++) {
         int64_t row = chosen[from + i];
         run.weight[i] = table.weight[row];
-        memcpy(run.rows + i * run.width, table.x + row * table.d, table.d * sizeof(double));
+        if (copied) memcpy(run.rows + i * run.width, table.x + row * table.d, table.d * sizeof(double));
         for (int64_t k = 0; k < table.t; k++) run.targets[k * RUN + i] = table.targets[row * table.t + k];
     }
     for (int64_t i = count; i < in_lanes(count); i++) {
@@ -58,11 +62,10 @@ void add_rows(double *sums, const double *factor, const double *rows, int64_t wi
     for (int b = 0; b < blocks; b++) store(sums + 8 * b, load(sums + 8 * b) + part[b]);
 }
 
-void add_all_rows(double *sums, const double *factor, const Run &run, int64_t count) {
-    const double *rows = const_cast<Run &>(run).rows;
+void add_all_rows(double *sums, const double *factor, const double *rows, int64_t width, int64_t count) {
     int64_t column = 0;
-    for (; column + 32 <= run.width; column += 32) add_rows<4>(sums + column, factor, rows + column, run.width, count);
-    for (; column < run.width; column += 8) add_rows<1>(sums + column, factor, rows + column, run.width, count);
+    for (; column + 32 <= width; column += 32) add_rows<4>(sums + column, factor, rows + column, width, count);
+    for (; column < width; column += 8) add_rows<1>(sums + column, factor, rows + column, width, count);
 }
 
 /// Adds to `gram` (width, width) the products of eight columns from `i` on with eight from `j` on.
@@ -86,8 +89,8 @@ void centre(Run &run, const double *mean, const double *target_mean, int64_t t, 
         double root = __builtin_sqrt(run.weight[i]);
         D factor = all(root);
         for (int64_t column = 0; column < run.width; column += 8) {
-            double *place = run.rows + i * run.width + column;
-            store(place, (load(place) - load(mean + column)) * factor);
+            int64_t place = i * run.width + column;
+            store(run.rows + place, (load(run.given + place) - load(mean + column)) * factor);
         }
         for (int64_t k = 0; k < t; k++) run.targets[k * RUN + i] = (run.targets[k * RUN + i] - target_mean[k]) * root;
         run.weight[i] = root;
@@ -113,7 +116,7 @@ struct Sums {
             D part = zero<D>();
             for (int64_t i = 0; i < count; i += 8) part += load(weight + i);
             total += sum(part);
-            add_all_rows(mean, weight, run, count);
+            add_all_rows(mean, weight, run.given, width, count);
             for (int64_t k = 0; k < t; k++) target_mean[k] += dot(weight, run.targets + k * RUN, in_lanes(count));
         }
         for (int64_t j = 0; j < width; j++) mean[j] /= total;
@@ -131,7 +134,7 @@ struct Sums {
             centre(run, mean, target_mean, t, count);
             for (int64_t k = 0; k < t; k++) {
                 double *target = run.targets + k * RUN;
-                add_all_rows(cross + k * width, target, run, count);
+                add_all_rows(cross + k * width, target, run.rows, width, count);
                 for (int64_t l = 0; l <= k; l++) target_gram[k * t + l] += dot(target, run.targets + l * RUN, in_lanes(count));
             }
             if (with_gram)
