@@ -37,7 +37,7 @@ from grouplearn.schedule.workload import Hops, Visits, Workload
 #: A group of at most this many rows is small: it is one block, which no operator splits, and trains in a batched solve.
 SMALL_ROWS = BLOCK_ROWS
 #: Most groups trained side by side in one unit, and most feature values of their padded rows.
-MAX_GATHERED, MAX_GATHERED_VALUES = 128, 1 << 21
+MAX_GATHERED, MAX_GATHERED_VALUES = 512, 1 << 21
 #: Most configs trained in one pack: bounds the memory of scores and of solver history.
 MAX_PACK = 64
 #: Share of a given memory limit that the state and the sums of a pack may take.
