@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from grouplearn.kernels import compiling, library
+from grouplearn.kernels import library
 
 #: Groups of 45, 30, 20 and 5 rows that train together, and one of 17,000 that trains block by block.
 SCRIPT = """
@@ -73,8 +73,6 @@ def test_libraries_that_choose_for_another_processor_change_nothing(here: str) -
     assert models(library.name(), NEHALEM) == here
 
 
-@pytest.mark.parametrize(
-    "build", [build for build in compiling.builds() if build != library.name() and library._runs(build)]
-)
+@pytest.mark.parametrize("build", [build for build in library.available() if build != library.name()])
 def test_every_build_makes_the_same_models(here: str, build: str) -> None:
     assert models(build, PLAIN) == here

@@ -36,7 +36,7 @@ class KernelsMissing(ImportError):
 def name() -> str:
     """Return which build runs: avx512, avx2, neon or portable."""
     wanted = os.environ.get(VARIABLE)
-    possible = [build for build in compiling.builds() if _runs(build)]
+    possible = available()
     if wanted:
         if wanted not in possible:
             allowed = ", ".join(possible)
@@ -45,9 +45,10 @@ def name() -> str:
     return possible[0]
 
 
-def _runs(build: str) -> bool:
-    level = _LEVELS.get(build)
-    return level is None or int(_load("portable").processor_level()) >= level
+def available() -> list[str]:
+    """Return the builds that this processor runs, best first."""
+    level = int(_load("portable").processor_level())
+    return [build for build in compiling.builds() if level >= _LEVELS.get(build, level)]
 
 
 @functools.cache

@@ -19,7 +19,7 @@ import numpy as np
 
 from grouplearn.data.shard import FloatArray
 from grouplearn.kernels.algebra import exponential, logarithm
-from grouplearn.learners.base import Config
+from grouplearn.learners.base import Config, Tensors
 from grouplearn.learners.metrics import METRICS, MetricSums
 
 _EPSILON = float(np.finfo(np.float64).eps)
@@ -51,9 +51,14 @@ def with_losses(
     """Return the sums of some rows with those of further losses: ``scores`` (n, c, 1), ``y`` and ``weight`` (n,)."""
     if not losses:
         return sums
-    predicted, counts = np.ascontiguousarray(scores[:, :, 0].T), weight > 0
-    found = {loss.name: np.where(counts, loss.of(predicted, y) * weight, 0.0).sum(axis=1) for loss in losses}
+    found = loss_sums(losses, scores, y, weight)
     return MetricSums({**sums.tensors, **found}, sums.by_row, sums.binary, sums.n_unseen)
+
+
+def loss_sums(losses: Collection[RowLoss], scores: FloatArray, y: FloatArray, weight: FloatArray) -> Tensors:
+    """Return Σw·loss (c,) of each loss, rows of weight 0 left out, for ``scores`` (n, c, 1), ``y`` and ``weight`` (n,)."""
+    predicted, counts = np.ascontiguousarray(scores[:, :, 0].T), weight > 0
+    return {loss.name: np.where(counts, loss.of(predicted, y) * weight, 0.0).sum(axis=1) for loss in losses}
 
 
 def _pinball(predicted: FloatArray, y: FloatArray, alpha: float) -> FloatArray:

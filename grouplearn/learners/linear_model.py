@@ -11,7 +11,7 @@ from grouplearn.data.shard import FloatArray, Matrix, Stack
 from grouplearn.kernels import algebra
 from grouplearn.kernels import metrics as kernel
 from grouplearn.learners.base import Artifact, Config, Hyperparameter, Learner, Problem, Solved, State, Task, shape_flaw
-from grouplearn.learners.deviances import RowLoss, row_losses
+from grouplearn.learners.deviances import RowLoss, loss_sums, row_losses
 
 L1 = Hyperparameter(
     "l1",
@@ -120,10 +120,10 @@ def _mean_losses(
             continue
         model = (group,) if part is None else (group, place)
         predictor = linear_predictor(stack.x[rows], models.weights[model], models.intercept[model])
-        predicted = np.ascontiguousarray(inverse_link(Task.REGRESSION, predictor, learner.log_link)[:, :, 0].T)
+        predicted = inverse_link(Task.REGRESSION, predictor, learner.log_link)
         weight = stack.weight[rows]
-        for loss in losses:
-            means[loss.name][group, place] = (loss.of(predicted, stack.y[rows]) * weight).sum(axis=1) / weight.sum()
+        for name, total in loss_sums(losses, predicted, stack.y[rows], weight).items():
+            means[name][group, place] = total / weight.sum()
     return {name: mean[:, 0] if part is None else mean for name, mean in means.items()}
 
 

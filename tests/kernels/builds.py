@@ -9,31 +9,33 @@ from unittest.mock import patch
 
 import numpy as np
 
-from grouplearn.kernels import compiling, library
+from grouplearn.kernels import library
 
 Results = Mapping[str, np.ndarray]
 
 
 @contextmanager
 def running(build: str) -> Iterator[None]:
+    """Make a build the one that runs."""
     cached = (library.name, library.library, library.function)
     with patch.dict(os.environ, {library.VARIABLE: build}):
         for each in cached:
             each.cache_clear()
-        yield
-    for each in cached:
-        each.cache_clear()
+        try:
+            yield
+        finally:
+            for each in cached:
+                each.cache_clear()
 
 
 def in_every_build(compute: Callable[[], Results]) -> Results:
     """Return what ``compute`` gives, which has the same bits in every build; NaN are one."""
     found: dict[str, dict[str, bytes]] = {}
     results: Results = {}
-    for build in compiling.builds():
-        if library._runs(build):
-            with running(build):
-                results = compute()
-            found[build] = {name: np.asarray(each).tobytes() for name, each in results.items()}
+    for build in library.available():
+        with running(build):
+            results = compute()
+        found[build] = {name: np.asarray(each).tobytes() for name, each in results.items()}
     (first, expected), *others = found.items()
     for build, each in others:
         for name, bits in each.items():

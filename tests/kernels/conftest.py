@@ -1,22 +1,13 @@
 from collections.abc import Iterator
 
 import pytest
+from builds import running
 
-from grouplearn.kernels import compiling, library
-
-
-def every_build() -> list[str]:
-    """The builds that this processor runs."""
-    return [build for build in compiling.builds() if library._runs(build)]
+from grouplearn.kernels import library
 
 
-@pytest.fixture(params=every_build())
-def build(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+@pytest.fixture(params=library.available())
+def build(request: pytest.FixtureRequest) -> Iterator[str]:
     """Each build in turn as the one that runs."""
-    monkeypatch.setenv(library.VARIABLE, request.param)
-    cached = (library.name, library.library, library.function)
-    for each in cached:
-        each.cache_clear()
-    yield request.param
-    for each in cached:
-        each.cache_clear()
+    with running(request.param):
+        yield request.param
