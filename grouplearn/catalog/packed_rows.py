@@ -5,7 +5,6 @@ Each table is of several packs at once: of a pack of a hundred groups alone, Arr
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,18 +13,18 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from grouplearn.catalog.records import ModelDefinition, PackedOutcome
-from grouplearn.data.dataset import FloatArray, Group
-from grouplearn.runtime.job import GroupFacts
+from grouplearn.data.dataset import FloatArray
+from grouplearn.kernels import digests
 
 Packs = Sequence[PackedOutcome]
 Flags = npt.NDArray[np.bool_]
 
 
-def groups(outcome: PackedOutcome) -> Iterator[tuple[Group, GroupFacts | None, int | None]]:
-    """Yield every group with what is known of it and the number of its best config."""
-    configs = outcome.pack.configs
-    for group, facts, best in zip(outcome.groups, outcome.pack.facts, outcome.best.tolist(), strict=True):
-        yield group, facts, configs[best] if best >= 0 else None
+def best(packs: Packs) -> Any:
+    """Return the number of the best config of every group."""
+    found = [np.append(np.array(outcome.pack.configs, np.int32), -1)[outcome.best] for outcome in packs]
+    numbers = np.concatenate(found)
+    return pa.array(numbers, mask=numbers < 0)
 
 
 def trials(definition: ModelDefinition, packs: Packs) -> Any:
@@ -121,7 +120,7 @@ def curves(packs: Packs, metric: str) -> Any:
 
 def artifacts(definition: ModelDefinition, packs: Packs) -> Any:
     """Return the rows of ``artifacts``: of every trial that is done, or of the ``keep_best`` best of each group."""
-    chosen, weights, intercepts, digests = [], [], [], []
+    chosen, weights, intercepts = [], [], []
     begun = 0
     for outcome in packs:
         kept = _kept(definition, outcome)
@@ -136,31 +135,35 @@ def artifacts(definition: ModelDefinition, packs: Packs) -> Any:
             chosen.append(places[models.members].ravel()[of_stack])
             weights.append(weight)
             intercepts.append(intercept)
-            digests += _digests(np.hstack([weight, intercept]))
     rows = pa.array(np.concatenate(chosen) if chosen else np.empty(0, np.int64))
+    numbers = _ragged(weights), _ragged(intercepts)
     return pa.table(
         {
             **{name: column.take(rows) for name, column in _numbers(packs).items()},
             "format": pa.array(["linear"]).take(pa.array(np.zeros(len(rows), np.int8))),
-            "weights": _lists(weights),
-            "intercept": _lists(intercepts),
+            **{name: _lists(each) for name, each in zip(("weights", "intercept"), numbers, strict=True)},
             "content": pa.nulls(len(rows), pa.binary()),
-            "sha256": pa.array(digests, pa.string()),
+            "sha256": _texts(digests.of_rows(*numbers)),
         }
     )
 
 
-def _digests(rows: FloatArray) -> list[str]:
-    content, size = rows.tobytes(), rows.shape[1] * rows.itemsize
-    return [hashlib.sha256(content[start : start + size]).hexdigest() for start in range(0, len(rows) * size, size)]
-
-
-def _lists(parts: Sequence[FloatArray]) -> Any:
-    """Return a list column whose rows are those of the parts, one after the other; each part has its own width."""
+def _ragged(parts: Sequence[FloatArray]) -> digests.Ragged:
+    """Return the rows of the parts, one after the other; each part has its own width."""
     lengths = np.repeat([part.shape[1] for part in parts], [len(part) for part in parts]).astype(np.int64)
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     values = np.concatenate([part.ravel() for part in parts]) if parts else np.empty(0)
-    return pa.LargeListArray.from_arrays(offsets, pa.array(values))
+    return digests.Ragged(values, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+
+
+def _lists(rows: digests.Ragged) -> Any:
+    return pa.LargeListArray.from_arrays(rows.start, pa.array(rows.values))
+
+
+def _texts(ascii_codes: npt.NDArray[np.uint8]) -> Any:
+    """Return texts (n, length) of one length as an array, without an object per text."""
+    count, length = ascii_codes.shape
+    ends = np.arange(0, (count + 1) * length, length, dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(ascii_codes)])
 
 
 def _kept(definition: ModelDefinition, outcome: PackedOutcome) -> Flags:

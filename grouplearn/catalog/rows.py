@@ -143,23 +143,37 @@ def _text(value: Any) -> str:
 
 def groups(outcome: RunOutcome) -> Any:
     """Return the rows of ``groups``."""
-    alone = [(entry.group, entry.facts, entry.best) for entry in outcome.groups]
-    packed = (row for pack in outcome.packs for row in packed_rows.groups(pack))
-    tables = [_groups(piece) for piece in pieces(itertools.chain(alone, packed))]
-    return pa.concat_tables(tables) if tables else _groups(())
+    tables = [
+        _groups(
+            [entry.group for entry in piece],
+            [entry.facts for entry in piece],
+            pa.array([entry.best for entry in piece], pa.int32()),
+        )
+        for piece in pieces(outcome.groups)
+    ]
+    for start in range(0, len(outcome.packs), _PACKS_AT_ONCE):
+        look()
+        packs = outcome.packs[start : start + _PACKS_AT_ONCE]
+        tables.append(
+            _groups(
+                [group for pack in packs for group in pack.groups],
+                [facts for pack in packs for facts in pack.pack.facts],
+                packed_rows.best(packs),
+            )
+        )
+    return pa.concat_tables(tables) if tables else _groups([], [], pa.array([], pa.int32()))
 
 
-def _groups(every: Sequence[tuple[Group, GroupFacts | None, int | None]]) -> Any:
-    """Return the rows column by column."""
-    keys = [group.keys for group, _, _ in every]
-    facts = [facts for _, facts, _ in every]
+def _groups(every: Sequence[Group], facts: Sequence[GroupFacts | None], best: Any) -> Any:
+    """Return the rows column by column; ``best`` are the numbers of the best configs."""
+    keys = [group.keys for group in every]
     offsets = np.concatenate([[0], np.cumsum([len(key) for key in keys])]).astype(np.int32)
     columns = {
-        "group_id": pa.array([group.id for group, _, _ in every], pa.int32()),
-        "level": pa.array([group.level for group, _, _ in every], pa.int32()),
+        "group_id": pa.array([group.id for group in every], pa.int32()),
+        "level": pa.array([group.level for group in every], pa.int32()),
         "keys": pa.ListArray.from_arrays(offsets, pa.array([*itertools.chain.from_iterable(keys)], pa.string())),
-        "n_rows": pa.array([group.n_rows for group, _, _ in every], pa.int64()),
-        "best": pa.array([best for _, _, best in every], pa.int32()),
+        "n_rows": pa.array([group.n_rows for group in every], pa.int64()),
+        "best": best,
         "n_train": pa.array([each and each.n_train for each in facts], pa.int64()),
         "n_valid": pa.array([each and each.n_valid for each in facts], pa.int64()),
         "n_skipped": pa.array([each and each.n_skipped for each in facts], pa.int64()),
@@ -172,7 +186,8 @@ def _groups(every: Sequence[tuple[Group, GroupFacts | None, int | None]]) -> Any
 def _encoders(every: Sequence[GroupFacts | None]) -> Any:
     """Return the columns of the fitted items; groups that share them share one conversion."""
     fitted = [() if facts is None else facts.fitted for facts in every]
-    distinct = {id(items): items for items in fitted}
+    numbers = [*map(id, fitted)]
+    distinct = dict(zip(numbers, fitted, strict=True))
     place = {key: number for number, key in enumerate(distinct)}
     features = {id(facts.fitted): facts.features for facts in every if facts is not None}
     rows = (
@@ -187,7 +202,7 @@ def _encoders(every: Sequence[GroupFacts | None]) -> Any:
         scales=_NUMBERS,
         categories=pa.list_(_TEXTS),
     )
-    return table.take(pa.array([place[id(items)] for items in fitted], pa.int64()))
+    return table.take(pa.array([place[key] for key in numbers], pa.int64()))
 
 
 def encoder_columns(fitted: tuple[FittedItem, ...], features: tuple[str, ...]) -> tuple[Any, ...]:
