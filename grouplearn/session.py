@@ -84,6 +84,7 @@ class Session:
         return [_joined(pieces), *(piece for piece in pieces if isinstance(piece, str))]
 
     def _carried_out(self, statement: OurStatement, text: str, parameters: Parameters) -> Sequence[str | Sql]:
+        from grouplearn.data.memory import rare_collections
         from grouplearn.finishing import tidy
         from grouplearn.interrupting import heard
         from grouplearn.parser.binding import bind_parameters
@@ -97,7 +98,7 @@ class Session:
         if "getvariable" in text.casefold():
             self.expect_variables()
         bound, judge = bind_parameters(statement, parameters), Judge(self._connection, text)
-        with heard(self._cancelled.is_set), self._databases.statement():
+        with heard(self._cancelled.is_set), rare_collections(), self._databases.statement():
             if isinstance(bound, Nested):
                 return self._pieces(bound, judge)
             return [self._answer(bound, judge)]

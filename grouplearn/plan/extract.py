@@ -324,9 +324,8 @@ def _groups(bound: BoundTrain, stats: Statistics, rows: SortedRows) -> tuple[Gro
     # Groups come level by level, and of one level at a time its runs are known by key.
     for level, counts in itertools.groupby(watched(stats.groups), key=lambda count: count.level):
         members = bound.sets[level]
-        runs = leaves.runs(members)
+        runs, all_keys = leaves.runs(members), tuple(members) == tuple(range(len(bound.keys)))
         for count in counts:
-            found.append(
-                Group(len(found), level, count.keys, runs.get(tuple([count.keys[key] for key in members]), ()))
-            )
+            own = count.keys if all_keys else tuple([count.keys[key] for key in members])
+            found.append(Group(len(found), level, count.keys, runs.get(own, ())))
     return tuple(watched(found))
