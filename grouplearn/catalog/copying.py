@@ -43,7 +43,7 @@ def write_rows(
     try:
         for name in TABLES:
             _refuse_missing_columns(con, table(location.catalog, name), name, rows[name].column_names)
-            store.insert(con, table(location.catalog, name), model, _named(rows[name], name, location))
+            store.insert(con, location.catalog, model, [(name, _named(rows[name], name, location))])
         stored = load_by_id(con, location.catalog, model)
         if stored is None:
             raise LookupError("models has no row that was stored")

@@ -143,8 +143,7 @@ def replace_failed(
     metric = model.definition.metric, model.definition.greater_is_better
     entries = [_Entry.of(by_number[entry.group.id], entry, *metric) for entry in outcome.every_group(metric[0])]
     _delete(con, model, entries)
-    for name, values in _rows(con, model, entries, outcome):
-        store.insert(con, _table(model, name), model.id, values)
+    store.insert(con, model.location.catalog, model.id, _rows(con, model, entries, outcome))
     _update_best(con, model, [entry for entry in entries if entry.before.others])
     form = _predict_with(con, model)
     identity = _renew(con, model, outcome.seconds, form)
@@ -161,7 +160,7 @@ def _predict_with(con: duckdb.DuckDBPyConnection, model: StoredModel) -> SqlForm
         con.execute(f"DELETE FROM {_table(model, name)} WHERE model = '{model.id}'::UUID")
     best = [Best(group.id, group.fitted, group.artifact) for group in load_groups(con, model)]
     predicts = of_best(model.definition, best)
-    store.insert_prediction(con, model.location.catalog, model.id, predicts)
+    store.insert(con, model.location.catalog, model.id, predicts.tables)
     return predicts.form
 
 

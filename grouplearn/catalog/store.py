@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from dataclasses import replace as changed
@@ -27,7 +28,7 @@ from grouplearn.catalog.schema import (
     table,
 )
 from grouplearn.catalog.scoring import scorer_of
-from grouplearn.catalog.sql_forms import Prediction, SqlForm, prediction_of
+from grouplearn.catalog.sql_forms import SqlForm, prediction_of
 from grouplearn.errors import ModelExists, data_error
 from grouplearn.sqltext import identifier, literal
 from grouplearn.visible import visible_lines
@@ -133,11 +134,8 @@ def write(
     ensure_schema(con, catalog)
     if before is not None:
         _drop(con, before, objects)
-    insert(con, table(catalog, "models"), model, rows.models(definition, outcome))
-    for name, make in _tables(definition, outcome):
-        insert(con, table(catalog, name), model, make())
     predicts = prediction_of(definition, outcome)
-    insert_prediction(con, catalog, model, predicts)
+    insert(con, catalog, model, itertools.chain(_tables(definition, outcome), predicts.tables))
     create_objects(con, Location(catalog, definition.schema, definition.name), definition, model, predicts.form)
     prediction.remember(con, model, definition, lambda: scorer_of(definition, outcome))
     return model
@@ -151,39 +149,45 @@ def _identity(given: str | None) -> str:
         raise data_error(f"{given!r} is not the identity of a run") from None
 
 
-def _tables(definition: ModelDefinition, outcome: RunOutcome) -> tuple[tuple[str, Callable[[], Any]], ...]:
-    return (
-        ("groups", lambda: rows.groups(outcome)),
-        ("configs", lambda: rows.configs(definition)),
-        ("trials", lambda: rows.trials(definition, outcome)),
-        ("curves", lambda: rows.curves(outcome, definition.metric)),
-        ("artifacts", lambda: rows.artifacts(definition, outcome)),
-        ("units", lambda: unit_rows.units(outcome)),
-        ("errors", lambda: rows.errors(outcome)),
-    )
+def _tables(definition: ModelDefinition, outcome: RunOutcome) -> Iterator[tuple[str, Any]]:
+    yield "models", rows.models(definition, outcome)
+    yield "groups", rows.groups(outcome)
+    yield "configs", rows.configs(definition)
+    yield "trials", rows.trials(definition, outcome)
+    yield "curves", rows.curves(outcome, definition.metric)
+    yield "artifacts", rows.artifacts(definition, outcome)
+    yield "units", unit_rows.units(outcome)
+    yield "errors", rows.errors(outcome)
 
 
-def insert(con: duckdb.DuckDBPyConnection, target: str, model: str, values: Any) -> None:
-    """Insert the rows of a model into a catalog table; ``values`` is an Arrow table of the other columns."""
-    if not values.num_rows:
-        return
-    with registered(con, values) as source:
-        con.execute(f"INSERT INTO {target} BY NAME SELECT '{model}'::UUID AS model, * FROM {source}")
-
-
-def insert_prediction(con: duckdb.DuckDBPyConnection, catalog: str, model: str, predicts: Prediction) -> None:
-    """Insert the rows that the model's macro reads beside its artifacts."""
-    for name, values in predicts.tables:
-        insert(con, table(catalog, name), model, values)
+def insert(con: duckdb.DuckDBPyConnection, catalog: str, model: str, tables: Iterable[tuple[str, Any]]) -> None:
+    """Insert the rows of a model into catalog tables: names, and Arrow tables of the other columns."""
+    with _registering(con) as register:
+        for name, values in tables:
+            if values.num_rows:
+                source = register(values)
+                target = table(catalog, name)
+                con.execute(f"INSERT INTO {target} BY NAME SELECT '{model}'::UUID AS model, * FROM {source}")
 
 
 @contextmanager
-def registered(con: duckdb.DuckDBPyConnection, values: Any) -> Any:
+def registered(con: duckdb.DuckDBPyConnection, values: Any) -> Iterator[str]:
     """Make an Arrow table visible to the connection for a while, under a name that nothing else has."""
+    with _registering(con) as register:
+        yield register(values)
+
+
+@contextmanager
+def _registering(con: duckdb.DuckDBPyConnection) -> Iterator[Callable[[Any], str]]:
+    """Yield what makes an Arrow table visible, and the one before it no more: a name for each would take half as long again."""
     name = f"__grouplearn_{uuid.uuid4().hex}"
-    con.register(name, values)
+
+    def register(values: Any) -> str:
+        con.register(name, values)
+        return identifier(name)
+
     try:
-        yield identifier(name)
+        yield register
     finally:
         with suppress(duckdb.Error):  # in a transaction that an error aborted: that error is the one to tell
             con.unregister(name)
