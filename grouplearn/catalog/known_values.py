@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 import numpy as np
@@ -17,6 +17,8 @@ from grouplearn.sqltext import identifier
 Codes = npt.NDArray[np.int32]
 #: Up to so many known texts Arrow makes its hash table anew for each lookup; more are looked up in one that is kept.
 _FEW = 1024
+#: Whole numbers are looked up in a table where their least and their largest are not further apart.
+_MOST = 1 << 16
 _NAME = "__grouplearn_known"
 
 
@@ -71,6 +73,10 @@ class KnownValues:
         common = _common(self.type, column.type)
         known, places = self._sorted(common)
         given = _as_integers(column, common)
+        if not column.null_count and (table := self._tables.get(common)) is not None:
+            # One subtraction finds what is below and above, too: whole numbers without a sign begin anew at the largest.
+            distance = np.subtract(given, table.least).view(np.uint64)
+            return table.places[np.minimum(distance, np.uint64(len(table.places) - 1)).view(np.int64)]
         at = np.minimum(np.searchsorted(known, given), max(len(known) - 1, 0))
         if not len(known):
             return np.full(len(column), -1, dtype=np.int32)
@@ -86,10 +92,16 @@ class KnownValues:
             places = np.flatnonzero(np.asarray(self._values.is_valid()))
             places = places[np.argsort(numbers[places], kind="stable")]
             self._kept[common] = numbers[places], places.astype(np.int32)
+            if (table := _table(*self._kept[common])) is not None:
+                self._tables[common] = table
         return self._kept[common]
 
     @cached_property
     def _kept(self) -> dict[pa.DataType, tuple[npt.NDArray[np.int64], Codes]]:
+        return {}
+
+    @cached_property
+    def _tables(self) -> dict[pa.DataType, _Table]:
         return {}
 
     def _codes_of_texts(self, column: Any) -> Codes:
@@ -104,6 +116,22 @@ class KnownValues:
     @cached_property
     def _places(self) -> dict[str, int]:
         return {text: place for place, text in enumerate(self._values.to_pylist())}
+
+
+class _Table(NamedTuple):
+    """The places of whole numbers from ``least`` on, -1 where one is not known, as of all after the last one."""
+
+    least: np.int64
+    places: Codes
+
+
+def _table(known: npt.NDArray[np.int64], places: Codes) -> _Table | None:
+    """Return the places of known values, which are sorted, as a table, None where it would be large."""
+    if not len(known) or int(known[-1]) - int(known[0]) >= _MOST:
+        return None
+    table = np.full(int(known[-1]) - int(known[0]) + 2, -1, dtype=np.int32)
+    table[known - known[0]] = places
+    return _Table(known[0], table)
 
 
 def _is_text(kind: pa.DataType) -> bool:

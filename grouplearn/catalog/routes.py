@@ -20,7 +20,10 @@ _MOST = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """The groups of a grouping set: their places by the combination of its keys, as one number."""
+    """The groups of a grouping set: their places by the combination of its keys, as one number.
+
+    ``dense``: a place for each combination, -1 where it is no group, and behind them another -1.
+    """
 
     keys: tuple[int, ...]
     combinations: npt.NDArray[np.int64]
@@ -29,6 +32,9 @@ class _Level:
 
     def find(self, codes: Sequence[Codes], sizes: Sequence[int]) -> Codes:
         """Return the place of each row's group, -1 where there is none."""
+        if self.dense and len(self.keys) == 1:
+            own: Codes = self.places[codes[self.keys[0]]]  # -1 is the last place
+            return own
         combined = np.zeros(len(codes[0]) if codes else 0, dtype=np.int64)
         unknown = np.zeros(len(combined), dtype=bool)
         for key in self.keys:
@@ -89,10 +95,11 @@ class Routes:
 
         ``codes`` are those of each key, as ``codes_with_null`` has them.
         """
-        found = np.full(n_rows, -1, dtype=np.int32)
-        for level in self._levels:
+        found = self._levels[0].find(codes, self._sizes) if self._levels else np.full(n_rows, -1, dtype=np.int32)
+        for level in self._levels[1:]:
             found = np.where(found < 0, level.find(codes, self._sizes), found)
-        found = np.where(found < 0, self._otherwise, found)
+        if self._otherwise >= 0:
+            found = np.where(found < 0, self._otherwise, found)
         return None if self._must_have_one and (found < 0).any() else found
 
 
@@ -111,7 +118,7 @@ def _level(keys: tuple[int, ...], codes: npt.NDArray[np.int64], sizes: Sequence[
     places = np.array(members, dtype=np.int32)
     total = math.prod(sizes)
     if total <= _MOST:
-        table = np.full(total, -1, dtype=np.int32)
+        table = np.full(total + 1, -1, dtype=np.int32)
         table[combined] = places
         return _Level(keys, combined, table, dense=True)
     order = np.argsort(combined, kind="stable")
