@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import duckdb
 import numpy as np
 
 from grouplearn.catalog.group_models import GroupModel
 from grouplearn.catalog.known_values import Codes
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.sql_forms import feature_columns
-from grouplearn.catalog.vocabulary import Layout, Vocabulary
+from grouplearn.catalog.vocabulary import Layout
 from grouplearn.data.dataset import FloatArray
 from grouplearn.data.encoders import FittedItem
 from grouplearn.kernels.scoring import Encoders, LinearModels, Link, linked
@@ -27,26 +26,19 @@ from grouplearn.learners.gbdt_trees import FeatureColumns
 class CompiledModel:
     """What predicts lines of numbers of the groups of a model, all at once."""
 
-    vocabulary: Vocabulary
     encoders: Encoders
     models: LinearModels | Forests
     link: Link
 
     @classmethod
-    def of(
-        cls, definition: ModelDefinition, groups: Sequence[GroupModel], cursor: duckdb.DuckDBPyConnection
-    ) -> CompiledModel | None:
-        """Return a model compiled, None where its maths or its keys are not what kernels know."""
+    def of(cls, definition: ModelDefinition, groups: Sequence[GroupModel], layout: Layout) -> CompiledModel | None:
+        """Return a model compiled for lines of this layout, None where its maths is not what kernels know."""
         if definition.label_length or not groups:
             return None
-        layout = Layout.of(definition)
         found = _linear(definition, groups, layout) if definition.linear else _forests(definition, groups, layout)
-        fitted = [group.fitted for group in groups]
-        keys, levels = [group.keys for group in groups], [group.level for group in groups]
-        vocabulary = Vocabulary.of(definition, levels, keys, fitted, cursor) if found else None
-        if found is None or vocabulary is None:
+        if found is None:
             return None
-        return cls(vocabulary, _encoders(definition, fitted, finite=definition.linear), *found)
+        return cls(_encoders(definition, [group.fitted for group in groups], finite=definition.linear), *found)
 
     def predict(self, x: FloatArray, group: Codes) -> FloatArray:
         """Return the predictions of lines ``x``, which are changed: values (n, 1) or probabilities (n, classes), NaN: none."""

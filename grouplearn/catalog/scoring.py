@@ -6,7 +6,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import duckdb
@@ -26,7 +26,8 @@ from grouplearn.catalog.predictions import Part, Predictions
 from grouplearn.catalog.records import ModelDefinition, RunOutcome
 from grouplearn.catalog.row_reader import INDEX, RowReader, array_values, bucket_numbers
 from grouplearn.catalog.unreadable import features, unreadable
-from grouplearn.data.dataset import FloatArray
+from grouplearn.catalog.vocabulary import Layout, Vocabulary
+from grouplearn.data.dataset import FloatArray, Item
 from grouplearn.data.encoders import encode
 from grouplearn.data.shard import Matrix
 from grouplearn.errors import data_error
@@ -59,6 +60,7 @@ class Scorer:
                 "keys": pa.array([group.keys for group in self._groups], pa.list_(pa.string())),
             }
         )
+        self._vocabulary: Vocabulary | None = None
         self._compiled: CompiledModel | None = None
         self._is_compiled = False
         self._readers: tuple[RowReader, ...] = ()
@@ -83,9 +85,13 @@ class Scorer:
         """
         reader = self._reader(cursor, rows.type, exact=exact is not None)
         found = None if reader is None else reader.read(rows, partial(self._evaluated, cursor, rows, exact))
-        if found is None or self._compiled is None:
+        if found is None:
             group, columns = self._routed(cursor, rows, exact)
-            outputs = self._scored_by_group(group, columns)
+            numeric, codes, dictionaries = self._encodable(columns)
+            outputs = self._scored_by_group(group, numeric, codes, lambda _: dictionaries)
+        elif self._compiled is None:
+            x, group = found
+            outputs = self._scored_by_group(group, *self._raw(x), self._own_dictionaries.__getitem__)
         else:
             x, group = found
             outputs = self._compiled.predict(x, group)
@@ -98,13 +104,19 @@ class Scorer:
                 return reader
         with self._lock:
             if not self._is_compiled:
-                self._compiled = CompiledModel.of(self.definition, self._groups, cursor())
+                self._vocabulary = self._made_vocabulary(cursor())
+                if self._vocabulary is not None:
+                    self._compiled = CompiledModel.of(self.definition, self._groups, self._vocabulary.layout)
                 self._is_compiled = True
-            if self._compiled is None:
+            if self._vocabulary is None:
                 return None
-            made = RowReader(self._compiled.vocabulary, kind, exact=exact)
+            made = RowReader(self._vocabulary, kind, exact=exact)
             self._readers = (made, *self._readers[: _READERS - 1])
             return made
+
+    def _made_vocabulary(self, cursor: duckdb.DuckDBPyConnection) -> Vocabulary | None:
+        levels, keys = [group.level for group in self._groups], [group.keys for group in self._groups]
+        return Vocabulary.of(self.definition, levels, keys, [group.fitted for group in self._groups], cursor)
 
     def _evaluated(self, cursor: Cursor, rows: Any, exact: ExactRows | None, query: Callable[[str], str]) -> list[Any]:
         """Return the columns of a query over the rows, which is made of the name that they have."""
@@ -161,14 +173,40 @@ class Scorer:
                     cursor.unregister(name)
         return [column.combine_chunks() for column in found.columns]
 
-    def _scored_by_group(self, group: Codes, columns: Sequence[Any]) -> FloatArray:
+    def _scored_by_group(
+        self,
+        group: Codes,
+        numeric: FloatArray,
+        codes: npt.NDArray[np.int32],
+        dictionaries: Callable[[int], Sequence[Sequence[str]]],
+    ) -> FloatArray:
         """Return the outputs (n, width) of the learner's own ``score`` for each group's rows, NaN: no prediction."""
-        numeric, codes, dictionaries = self._encodable(columns)
         outputs = np.full((len(group), self._predictions.width), np.nan)
         for place, at in _runs(group):
             if place >= 0:
-                outputs[at] = self._outputs(self._groups[place], numeric[at], codes[at], dictionaries)
+                outputs[at] = self._outputs(self._groups[place], numeric[at], codes[at], dictionaries(place))
         return outputs
+
+    def _raw(self, x: FloatArray) -> tuple[FloatArray, npt.NDArray[np.int32]]:
+        """Return lines of numbers, not yet encoded, in the layout of ``Dataset``: a category is its place in its group's list."""
+        items = [entry.item for entry in self.definition.items]
+        starts = Layout.of(self.definition).starts
+        numeric, codes = _empty(items, len(x))
+        for item, start in zip(items, starts, strict=True):
+            if item.numbers:
+                numeric[:, item.column : item.column + item.numbers] = x[:, start : start + item.numbers]
+            else:
+                codes[:, item.column] = np.nan_to_num(x[:, start], nan=-1)
+        return numeric, codes
+
+    @cached_property
+    def _own_dictionaries(self) -> list[list[Sequence[str]]]:
+        """For each group the categories of each column of codes."""
+        found = [
+            {fitted.item.column: fitted.categories for fitted in group.fitted if not fitted.item.numbers}
+            for group in self._groups
+        ]
+        return [[own.get(column, ()) for column in range(max(own, default=-1) + 1)] for own in found]
 
     def _encodable(self, columns: Sequence[Any]) -> tuple[FloatArray, npt.NDArray[np.int32], list[list[str]]]:
         """Return the item columns in the layout of ``Dataset``: numeric, codes, dictionaries."""
@@ -176,11 +214,8 @@ class Scorer:
         numbers = [item.column for item in items if item.kind == "numeric"]
         others = [item for item in items if item.kind != "numeric"]
         n_rows = len(columns[0]) if columns else 0
-        n_numeric = max((item.column + item.numbers for item in items if item.numbers), default=0)
-        n_codes = 1 + max((item.column for item in items if not item.numbers), default=-1)
-        numeric = np.full((n_rows, n_numeric), np.nan)
-        codes = np.full((n_rows, n_codes), -1, dtype=np.int32)
-        dictionaries: list[list[str]] = [[] for _ in range(n_codes)]
+        numeric, codes = _empty(items, n_rows)
+        dictionaries: list[list[str]] = [[] for _ in range(codes.shape[1])]
         if numbers:
             values = columns[0].flatten().cast(pa.float64()).fill_null(np.nan).to_numpy(zero_copy_only=False)
             numeric[:, numbers] = values.reshape(n_rows, len(numbers))
@@ -196,7 +231,11 @@ class Scorer:
         return numeric, codes, dictionaries
 
     def _outputs(
-        self, group: GroupModel, numeric: FloatArray, codes: npt.NDArray[np.int32], dictionaries: list[list[str]]
+        self,
+        group: GroupModel,
+        numeric: FloatArray,
+        codes: npt.NDArray[np.int32],
+        dictionaries: Sequence[Sequence[str]],
     ) -> FloatArray:
         """Return one column for regression, and one per class of the model for classification; NaN: no prediction."""
         definition = self.definition
@@ -236,6 +275,13 @@ class Scorer:
         present = group.classes if definition.task is Task.MULTICLASS else (0, 1)
         classes = np.array([float(definition.classes[number]) for number in present])
         return np.where(np.isnan(by_class).any(axis=1), np.nan, classes[chosen.astype(np.intp)])
+
+
+def _empty(items: Sequence[Item], n_rows: int) -> tuple[FloatArray, npt.NDArray[np.int32]]:
+    """Return the numbers and the codes of items in the layout of ``Dataset``, all of them missing."""
+    n_numeric = max((item.column + item.numbers for item in items if item.numbers), default=0)
+    n_codes = 1 + max((item.column for item in items if not item.numbers), default=-1)
+    return np.full((n_rows, n_numeric), np.nan), np.full((n_rows, n_codes), -1, dtype=np.int32)
 
 
 def _runs(group: Codes) -> list[tuple[int, npt.NDArray[np.int64]]]:

@@ -21,7 +21,7 @@ from handmade import (
 )
 
 import grouplearn
-from grouplearn.catalog import functions, store
+from grouplearn.catalog import functions, scoring, store
 from grouplearn.catalog import prediction as predicting
 from grouplearn.catalog.models import load_definition
 from grouplearn.catalog.records import (
@@ -634,3 +634,26 @@ def test_a_variant_is_read_where_it_is_cast() -> None:
         connection.execute("TRAIN MODEL m USING linear_regression PREDICT y FEATURES (onehot(v::VARCHAR)) FROM t")
         found = connection.execute("SELECT count(*) FILTER (abs(predict_value('m', t) - y) < 1e-6) FROM t").fetchall()
         assert found == [(60,)]
+
+
+@pytest.mark.parametrize("features", ["x, z", "zscore(x), onehot(c), impute(z, 0), ordinal(c)"])
+def test_networks_read_columns_without_sql_and_as_sql_reads_them(con, monkeypatch, features):
+    con.execute(
+        "CREATE TABLE t AS SELECT i % 7 AS g, sin(i) AS x, CASE WHEN i % 11 > 0 THEN cos(i) END AS z,"
+        " ['a', 'b', NULL, 'c'][i % 4 + 1] AS c, sin(i) + i % 3 AS y FROM range(700) AS r(i)"
+    )
+    con.execute(
+        f"TRAIN MODEL m USING mlp PREDICT y FEATURES ({features}) FROM t WHERE g < 5 AND c IS DISTINCT FROM 'c'"
+        " GROUP BY ROLLUP (g) WITH (epochs = 2)"
+    )
+    query = "SELECT predict('m', t) FROM t"
+
+    def refused(*_: object) -> None:
+        raise AssertionError("rows were read by SQL")
+
+    with monkeypatch.context() as without_sql:
+        without_sql.setattr(scoring.Scorer, "_queried", refused)
+        found = con.execute(query).fetchall()
+    monkeypatch.setattr(scoring.Scorer, "_reader", lambda *_, **__: None)
+    assert found == con.execute(query).fetchall()
+    assert len({row["value"] for (row,) in found}) > 100
