@@ -637,16 +637,17 @@ def test_a_variant_is_read_where_it_is_cast() -> None:
 
 
 @pytest.mark.parametrize("features", ["x, z", "zscore(x), onehot(c), impute(z, 0), ordinal(c)"])
-def test_networks_read_columns_without_sql_and_as_sql_reads_them(con, monkeypatch, features):
+def test_networks_read_columns_without_sql_and_as_sql_reads_them(monkeypatch, features):
+    con = grouplearn.connect(progress=False)
     con.execute(
-        "CREATE TABLE t AS SELECT i % 7 AS g, sin(i) AS x, CASE WHEN i % 11 > 0 THEN cos(i) END AS z,"
+        "CREATE TABLE seen AS SELECT i % 7 AS g, sin(i) AS x, CASE WHEN i % 11 > 0 THEN cos(i) END AS z,"
         " ['a', 'b', NULL, 'c'][i % 4 + 1] AS c, sin(i) + i % 3 AS y FROM range(700) AS r(i)"
     )
     con.execute(
-        f"TRAIN MODEL m USING mlp PREDICT y FEATURES ({features}) FROM t WHERE g < 5 AND c IS DISTINCT FROM 'c'"
+        f"TRAIN MODEL m USING mlp PREDICT y FEATURES ({features}) FROM seen WHERE g < 5 AND c IS DISTINCT FROM 'c'"
         " GROUP BY ROLLUP (g) WITH (epochs = 2)"
     )
-    query = "SELECT predict('m', t) FROM t"
+    query = "SELECT predict('m', seen) FROM seen"
 
     def refused(*_: object) -> None:
         raise AssertionError("rows were read by SQL")
@@ -656,4 +657,5 @@ def test_networks_read_columns_without_sql_and_as_sql_reads_them(con, monkeypatc
         found = con.execute(query).fetchall()
     monkeypatch.setattr(scoring.Scorer, "_reader", lambda *_, **__: None)
     assert found == con.execute(query).fetchall()
+    con.close()
     assert len({row["value"] for (row,) in found}) > 100
