@@ -24,7 +24,7 @@ def best(packs: Packs) -> Any:
     """Return the number of the best config of every group."""
     found = [np.append(np.array(outcome.pack.configs, np.int32), -1)[outcome.best] for outcome in packs]
     numbers = np.concatenate(found)
-    return pa.array(numbers, mask=numbers < 0)
+    return pa.array(numbers, pa.int32(), mask=numbers < 0)
 
 
 def trials(definition: ModelDefinition, packs: Packs) -> Any:

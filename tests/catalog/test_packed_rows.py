@@ -54,6 +54,7 @@ def test_packs_give_the_rows_of_their_groups(monkeypatch: pytest.MonkeyPatch, op
         lambda each: rows.errors(each),
     ):
         assert told(make(outcome)) == told(make(alone))
+        assert make(outcome).schema == make(alone).schema
 
 
 def test_a_unit_of_several_groups_has_a_row_for_each_and_its_bytes_once(monkeypatch: pytest.MonkeyPatch) -> None:
