@@ -19,7 +19,7 @@ from grouplearn.catalog.vocabulary import Vocabulary
 from grouplearn.data import arrays
 from grouplearn.data.dataset import FloatArray, Item
 from grouplearn.errors import data_error
-from grouplearn.kernels.scoring import NumberReader, is_readable
+from grouplearn.kernels.columns import NumberReader, is_readable
 from grouplearn.plan.arrays import ArrayType, reading, reads_bytes
 from grouplearn.plan.definition import ROW
 from grouplearn.plan.types import as_text_of

@@ -1,47 +1,15 @@
-"""Rows read out of Arrow, encoded and scored by linear models: NumPy's result, and the same bits in every build."""
+"""Rows encoded and scored by linear models: NumPy's result, and the same bits in every build."""
 
 import hashlib
-from decimal import Decimal
 
-import duckdb
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grouplearn.kernels import scoring
-from grouplearn.kernels.scoring import Encoders, LinearModels, Link, NumberReader, linked
+from grouplearn.kernels.scoring import Encoders, LinearModels, Link, linked
 
 RANDOM = np.random.default_rng(3)
-VALUES = {
-    **{f"int{bits}": pa.array([0, -1, None, 2 ** (bits - 1) - 1], f"int{bits}") for bits in (8, 16, 32, 64)},
-    **{f"uint{bits}": pa.array([0, 1, None, 2**bits - 1], f"uint{bits}") for bits in (8, 16, 32, 64)},
-    "float": pa.array([0.1, -np.inf, None, np.nan], pa.float32()),
-    "double": pa.array([0.1, -0.0, None, 1e300], pa.float64()),
-    "bool": pa.array([True, False, None, True]),
-    "small": pa.array([Decimal("1.10"), Decimal("-99.99"), None, Decimal("0.07")], pa.decimal128(4, 2)),
-    "large": pa.array(
-        [Decimal("123456789012345.678"), Decimal("-999999999999999.999"), None, Decimal("0.001")], pa.decimal128(18, 3)
-    ),
-}
-
-
-def test_numbers_are_read_as_duckdb_casts_them(build: str) -> None:
-    rows = pa.StructArray.from_arrays([*VALUES.values(), pa.array(["a", "b", None, "c"])], names=[*VALUES, "text"])
-    longer = pa.concat_arrays([rows, rows, rows]).slice(3, 7)
-    places = RANDOM.permutation(len(VALUES))
-    found = np.full((len(longer), len(VALUES) + 2), 7.0)
-    NumberReader(longer.type, range(len(VALUES)), places).read(longer, found)
-    casts = ", ".join(f"r.{name}::DOUBLE" for name in VALUES)
-    with duckdb.connect() as con:
-        con.register("t", pa.table({"r": longer}))
-        expected = con.sql(f"SELECT {casts} FROM t").to_arrow_table()
-    for place, column in zip(places, expected.columns, strict=True):
-        np.testing.assert_array_equal(found[:, place], column.to_numpy())
-    assert (found[:, len(VALUES) :] == 7).all()
-    assert all(scoring.is_readable(column.type) for column in VALUES.values())
-    assert not any(map(scoring.is_readable, (pa.string(), pa.decimal128(38, 0), pa.date32(), pa.list_(pa.int8()))))
 
 
 def models(n_groups: int, n_outputs: int, n_numbers: int, n_categories: int) -> LinearModels:

@@ -1,6 +1,7 @@
 // One translation unit per processor: what is small is inlined everywhere.
 #include "algebra.cpp"
 #include "digests.cpp"
+#include "columns.cpp"
 #include "functions.cpp"
 #include "generalised_linear.cpp"
 #include "generalised_linear_sums.cpp"
@@ -10,5 +11,8 @@
 #include "moments.cpp"
 #include "networks.cpp"
 #include "processor.cpp"
+#include "row_order.cpp"
 #include "scoring.cpp"
+#include "split.cpp"
+#include "texts.cpp"
 #include "trees.cpp"

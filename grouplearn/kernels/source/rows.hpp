@@ -14,7 +14,7 @@ struct ArrowArray {
     void *private_data;
 };
 
-/// What a column's numbers are; scoring.py has the same order. A decimal is a whole number over a power of ten.
+/// What a column's numbers are; columns.py has the same order. A decimal is a whole number over a power of ten.
 enum Kind : int32_t { INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, FLOAT, DOUBLE, BOOLEAN, DECIMAL };
 
 inline bool bit(const void *bits, int64_t place) { return ((const uint8_t *)bits)[place >> 3] >> (place & 7) & 1; }
@@ -26,22 +26,21 @@ inline double decimal(int64_t value, int64_t power) {
     return (double)(value / power) + (double)(value % power) / (double)power;
 }
 
-/// Writes rows [first, last) of a column into every ``width``-th place of ``out``; what is NULL is NaN.
-template <class Value>
-inline void each_number(const ArrowArray &column, int64_t shift, int64_t first, int64_t last, double *out, int64_t width,
-                        Value value) {
+/// Writes rows [first, last) of a column to ``out(row)``; what is NULL is NaN.
+template <class Value, class Out>
+inline void each_number(const ArrowArray &column, int64_t shift, int64_t first, int64_t last, Out out, Value value) {
     const void *valid = column.buffers[0];
-    for (int64_t row = 0; row < last - first; row++) out[row * width] = value(shift + first + row);
+    for (int64_t row = first; row < last; row++) *out(row) = value(shift + row);
     if (valid && column.null_count)
-        for (int64_t row = 0; row < last - first; row++)
-            if (!bit(valid, shift + first + row)) out[row * width] = (double)NAN;
+        for (int64_t row = first; row < last; row++)
+            if (!bit(valid, shift + row)) *out(row) = (double)NAN;
 }
 
-inline void numbers(const ArrowArray &column, Kind kind, int64_t power, int64_t shift, int64_t first, int64_t last,
-                    double *out, int64_t width) {
+template <class Out>
+inline void numbers(const ArrowArray &column, Kind kind, int64_t power, int64_t shift, int64_t first, int64_t last, Out out) {
     const void *content = column.buffers[1];
     auto plain = [&](auto *values) {
-        each_number(column, shift, first, last, out, width, [=](int64_t place) { return (double)values[place]; });
+        each_number(column, shift, first, last, out, [=](int64_t place) { return (double)values[place]; });
     };
     switch (kind) {
     case INT8: return plain((const int8_t *)content);
@@ -55,10 +54,10 @@ inline void numbers(const ArrowArray &column, Kind kind, int64_t power, int64_t 
     case FLOAT: return plain((const float *)content);
     case DOUBLE: return plain((const double *)content);
     case BOOLEAN:
-        return each_number(column, shift, first, last, out, width,
+        return each_number(column, shift, first, last, out,
                            [=](int64_t place) { return bit(content, place) ? 1.0 : 0.0; });
     case DECIMAL: // 128 bits, of which the lower 64 hold 18 digits
-        return each_number(column, shift, first, last, out, width,
+        return each_number(column, shift, first, last, out,
                            [=](int64_t place) { return decimal(((const int64_t *)content)[2 * place], power); });
     }
 }

@@ -1,4 +1,4 @@
-// Predictions of linear models: rows read where Arrow has them, encoded with the parameters of their group, scored, linked.
+// Predictions of linear models: rows encoded with the parameters of their group, scored, linked.
 //
 // A row's bits do not depend on the rows beside it: a scalar product is 8 lanes over the row's own numbers, summed in a tree.
 #include "links.hpp"
@@ -8,54 +8,12 @@
 namespace grouplearn {
 namespace {
 
-/// Rows of a column that are written before those of the next one: their lines of the matrix stay in the cache.
-constexpr int64_t ROWS_AT_A_TIME = 64;
-
 enum Link : int32_t { VALUE, EXPONENTIAL, SIGMOID, SOFTMAX };
-
-/// Columns that lie one after the other become as many numbers beside each other in lines that are ``width`` apart.
-void turn(const double (&columns)[Lanes<D>::count][ROWS_AT_A_TIME], int64_t n_rows, double *out, int64_t width) {
-    constexpr int count = Lanes<D>::count;
-    for (int64_t row = 0; row < n_rows; row += count) {
-        D lines[count];
-        for (int i = 0; i < count; i++) lines[i] = load(columns[i] + row);
-        turn(lines);
-        for (int i = 0; i < count && row + i < n_rows; i++) store(out + (row + i) * width, lines[i]);
-    }
-}
 
 } // namespace
 } // namespace grouplearn
 
 using namespace grouplearn;
-
-/// Columns ``fields`` of a struct array into columns ``places`` of out (n_rows, width); then lets go of the array.
-GROUPLEARN_ENTRY void read_numbers(ArrowArray *rows, int64_t n_rows, const int32_t *fields, const int32_t *kinds,
-                                   const int64_t *powers, const int32_t *places, int64_t n_fields, double *out,
-                                   int64_t width) {
-    Arithmetic arithmetic;
-    constexpr int beside = Lanes<D>::count;
-    for (int64_t first = 0; first < n_rows; first += ROWS_AT_A_TIME) {
-        int64_t last = first + ROWS_AT_A_TIME < n_rows ? first + ROWS_AT_A_TIME : n_rows;
-        auto read = [&](int64_t at, double *to, int64_t apart) {
-            const ArrowArray &column = *rows->children[fields[at]];
-            numbers(column, (Kind)kinds[at], powers[at], rows->offset + column.offset, first, last, to, apart);
-        };
-        for (int64_t at = 0; at < n_fields;) {
-            double *own = out + first * width + places[at];
-            bool together = at + beside <= n_fields;
-            for (int i = 1; together && i < beside; i++) together = places[at + i] == places[at] + i;
-            if (!together) {
-                read(at++, own, width);
-                continue;
-            }
-            alignas(64) double columns[beside][ROWS_AT_A_TIME];
-            for (int i = 0; i < beside; i++) read(at++, columns[i], 1);
-            turn(columns, last - first, own, width);
-        }
-    }
-    rows->release(rows);
-}
 
 /// The first n_items columns of x (n_rows, width) become (x - center)/scale, what is missing ``fill`` where that is a number.
 /// Missing is NaN, and an infinite number where there is a fill, or where ``finite``. Parameters are (n_groups, n_items).

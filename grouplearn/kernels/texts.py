@@ -1,0 +1,105 @@
+"""Numbers for texts in the order in which they are met (``source/texts.cpp``)."""
+
+from __future__ import annotations
+
+import ctypes
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from grouplearn.kernels.library import address, function
+
+Numbers = npt.NDArray[np.int32]
+_POINTER, _LONG = ctypes.c_void_p, ctypes.c_int64
+#: Bytes of an offset; the others have no offsets that a kernel reads.
+_OFFSETS = {pa.string(): 4, pa.large_string(): 8}
+_FEWEST_SLOTS = 1 << 10
+
+
+class Texts:
+    """The texts that were met, and their numbers from 0; any thread may have some numbered."""
+
+    def __init__(self) -> None:
+        self._one_at_a_time = Lock()
+        self._n_known = ctypes.c_int64(0)
+        self._ends = np.zeros(_FEWEST_SLOTS // 2 + 2, np.int64)
+        self._slots = np.zeros((_FEWEST_SLOTS, 2), np.uint64)
+        self._content = np.empty(8 * _FEWEST_SLOTS, np.uint8)
+
+    def __len__(self) -> int:
+        return self._n_known.value
+
+    def numbered(self, column: pa.Array) -> Numbers:
+        """Return the numbers (n,) of the texts of a column, -1 for NULL."""
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        if column.type not in _OFFSETS:
+            column = column.cast(pa.large_string())
+        valid, offsets, content = (buffer.address if buffer else None for buffer in column.buffers())
+        return self._numbered(offsets, _OFFSETS[column.type], content, valid, column.offset, len(column))
+
+    def numbered_rows(self, rows: Numbers) -> Numbers:
+        """Return the numbers (n,) of rows (n, k), the bytes of which are taken for a text."""
+        rows = np.ascontiguousarray(rows)
+        return self._numbered(None, rows.itemsize * rows.shape[1], address(rows), None, 0, len(rows))
+
+    def _numbered(self, offsets: int | None, width: int, content: int | None, *rows: Any) -> Numbers:
+        valid, first, n_rows = rows
+        numbers = np.empty(n_rows, np.int32)
+        kinds = (
+            _POINTER,
+            _LONG,
+            _POINTER,
+            _POINTER,
+            _LONG,
+            _LONG,
+            _POINTER,
+            _LONG,
+            *[_POINTER] * 2,
+            _LONG,
+            *[_POINTER] * 2,
+        )
+        done = 0
+        with self._one_at_a_time:
+            while n_rows:
+                done += function("number_texts", *kinds, returns=_LONG)(
+                    *(offsets, width, content, valid, first + done, n_rows - done),
+                    *(address(self._slots), len(self._slots), address(self._ends)),
+                    *(address(self._content), self._content.size, ctypes.byref(self._n_known)),
+                    address(numbers[done:]),
+                )
+                if done == n_rows:
+                    break
+                self._grow()
+        return numbers
+
+    def _grow(self) -> None:
+        if 2 * len(self) >= len(self._slots):
+            self._slots = np.zeros((2 * len(self._slots), 2), np.uint64)
+            self._ends = np.resize(self._ends, len(self._slots) // 2 + 2)
+            function("fill_slots", _POINTER, _POINTER, _LONG, _POINTER, _LONG)(
+                *(address(self._ends), address(self._content), len(self), address(self._slots), len(self._slots))
+            )
+        else:
+            self._content = np.resize(self._content, 2 * self._content.size)
+
+    def texts(self) -> pa.Array:
+        """Return the texts by number."""
+        offsets, content = (pa.py_buffer(each.copy()) for each in (self._ends[: len(self) + 1], self._content))
+        return pa.LargeStringArray.from_buffers(len(self), offsets, content)
+
+    def rows(self, width: int) -> Numbers:
+        """Return by number the rows (m, width) that were numbered."""
+        return self._content[: self._ends[len(self)]].view(np.int32).reshape(len(self), width)
+
+    def ranks(self) -> tuple[Numbers, pa.Array]:
+        """Return the place of each number's text among all in order, -1 in the last entry for NULL; and the texts in order."""
+        texts = self.texts()
+        order = pc.sort_indices(texts).to_numpy()  # of UTF-8 as of characters
+        ranks = np.full(len(texts) + 1, -1, np.int32)
+        ranks[order] = np.arange(len(texts), dtype=np.int32)
+        return ranks, texts.take(pa.array(order))

@@ -1,0 +1,61 @@
+"""Numbers for texts: those of a dictionary in plain Python, whatever Arrow holds them in."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grouplearn.kernels.texts import Texts
+
+TEXTS = st.lists(
+    st.none() | st.text(max_size=3) | st.sampled_from(["", "\0", "a\0", "12345678", "123456789", "ä" * 4, "ä" * 40]),
+    max_size=80,
+)
+
+
+def expected(texts: list[str | None], known: dict[str, int]) -> list[int]:
+    return [-1 if text is None else known.setdefault(text, len(known)) for text in texts]
+
+
+def check(batches: list[pa.Array], found: Texts) -> None:
+    known: dict[str, int] = {}
+    for batch in batches:
+        assert found.numbered(batch).tolist() == expected(batch.to_pylist(), known)
+    assert len(found) == len(known)
+    ranks, in_order = found.ranks()
+    assert in_order.to_pylist() == sorted(known)
+    assert ranks.tolist() == [*(sorted(known).index(text) for text in known), -1]
+
+
+@given(st.lists(TEXTS, max_size=4), st.sampled_from([pa.string(), pa.large_string(), pa.string_view()]), st.booleans())
+def test_numbers_of_texts(batches: list[list[str | None]], kind: pa.DataType, encoded: bool) -> None:
+    columns = [pa.array([None, "before", *texts, "after"], kind).slice(2, len(texts)) for texts in batches]
+    if encoded:
+        columns = [column.cast(pa.string()).dictionary_encode() for column in columns]
+    check(columns, Texts())
+
+
+@pytest.mark.parametrize("length", [1, 9, 3000])
+def test_tables_grow(build: str, length: int) -> None:
+    random = np.random.default_rng(length)
+    texts = [f"{number:0{length}}" for number in random.integers(0, 3_000 if length < 3000 else 40, 9_000)]
+    check([pa.array(texts[first : first + 1_000]) for first in range(0, 9_000, 1_000)], Texts())
+
+
+def test_a_text_longer_than_there_is_room() -> None:
+    check([pa.array(["a", "b" * 100_000, "c"]), pa.array(["c" * 50_000, None, "b" * 100_000])], Texts())
+
+
+def test_null_alone() -> None:
+    check([pa.nulls(3), pa.nulls(2, pa.string()), pa.array([], pa.string())], Texts())
+
+
+@pytest.mark.parametrize("width", [0, 1, 2, 3, 5])
+def test_rows_of_numbers(build: str, width: int) -> None:
+    random = np.random.default_rng(width)
+    rows = random.integers(-1, 4, (500, width)).astype(np.int32)
+    found, known = Texts(), dict[tuple[int, ...], int]()
+    numbers = np.concatenate([found.numbered_rows(rows[:100]), found.numbered_rows(rows[100:])])
+    assert numbers.tolist() == [known.setdefault(tuple(row), len(known)) for row in rows.tolist()]
+    assert [tuple(row) for row in found.rows(width).tolist()] == list(known)
