@@ -9,7 +9,8 @@ from __future__ import annotations
 import ctypes
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
@@ -85,6 +86,25 @@ def apart(work: Callable[[], _T], size: int) -> _T:
     if broken:
         raise broken[0]
     return done[0]
+
+
+def side_by_side(work: Callable[[_T], object], items: Sequence[_T], threads: int) -> None:
+    """Do ``work`` with each of the items, on so many threads, and look meanwhile."""
+    if threads == 1 or len(items) < 2:
+        for item in items:
+            look()
+            work(item)
+        return
+    with ThreadPoolExecutor(min(threads, len(items)), "grouplearn-rows") as pool:
+        waiting = {pool.submit(work, item) for item in items}
+        try:
+            while waiting:
+                look()
+                done, waiting = wait(waiting, _BETWEEN_LOOKS, FIRST_COMPLETED)
+                for each in done:
+                    each.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _leave(thread: threading.Thread) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import itertools
+import operator
 import os
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from grouplearn.data.arrays import LengthError
 from grouplearn.data.dataset import Dataset, DatasetFiles, Group
@@ -28,7 +31,6 @@ from grouplearn.plan.features import AUTO_ONEHOT_LIMIT
 from grouplearn.plan.group_counts import GroupCount, group_counts
 from grouplearn.plan.holdout import hold_out
 from grouplearn.plan.judge import Judge
-from grouplearn.plan.leaves import Leaves
 from grouplearn.plan.sorted_rows import EXACT, ROUNDED, Layout, SortedRows
 from grouplearn.plan.split_hash import SplitHash
 
@@ -161,20 +163,30 @@ def extract(
     files = None if fits_in_memory(bound, stats, limit) else directory
     rows = SortedRows(layout, stats.n_rows, files.array if files else _array, in_order=files is not None)
     query = _extract_query(bound, in_order=files is not None)
+    threads = min(bound.options.workers or _CORES, _CORES)
+
+    def take(batch: pa.RecordBatch) -> None:
+        rows.take(batch)
+        if files:
+            files.forget_pages()
+
     # Closed at once when a batch cannot be taken: until then the connection can run nothing else, not even ROLLBACK.
     try:
-        with closing(batches(connection, judge, query, layout.row_bytes)) as read:
-            for batch in read:
-                rows.take(batch)
-                if files:
-                    files.forget_pages()
-        rows.arrange(min(bound.options.workers or _CORES, _CORES))
+        with closing(batches(connection, judge, query, layout.row_bytes)) as read, ThreadPoolExecutor(1) as taking:
+            taken: Future[None] | None = None
+            for batch in read:  # the next one, while this one is taken
+                if taken:
+                    taken.result()
+                taken = taking.submit(take, batch)
+            if taken:
+                taken.result()
+        rows.arrange(threads)
     except LengthError as error:
         message = f"counted and read, arrays are not of one length: {error}"
         raise judge.error(message, bound.statement.source.span, "FROM needs the same rows each time.") from None
     _refuse_other_rows(judge, bound, stats, rows)
     rows.finish(files.forget_pages if files else None)
-    hold_out(rows.split, bound.holdout, rows.offsets, rows.leaves, rows.hashes, rows.y)
+    hold_out(rows.split, bound.holdout, rows.leaves, rows.hashes, rows.y, threads)
     _refuse_one_sided(judge, bound, rows)
     if files:
         files.discard(ROUNDED)
@@ -262,7 +274,7 @@ def _refuse_other_rows(judge: Judge, bound: BoundTrain, stats: Statistics, rows:
     """Raise BindError unless the rows just read make the groups that were counted."""
     n_rows = rows.n_read
     if n_rows == stats.n_rows:
-        read = dict(watched(zip(rows.leaves, np.diff(rows.offsets).tolist(), strict=True)))
+        read = dict(watched(zip(rows.leaves.keys, np.diff(rows.leaves.offsets).tolist(), strict=True)))
         finest = {level for level, members in enumerate(bound.sets) if len(members) == len(bound.keys)}
         counted = (group for group in watched(stats.groups) if group.level in finest)
         if n_rows == 0 or all(read.get(group.keys) == group.n_rows for group in counted):
@@ -319,12 +331,11 @@ def _dataset(rows: SortedRows, stats: Statistics, files: RunDirectory | None) ->
 
 
 def _groups(bound: BoundTrain, stats: Statistics, rows: SortedRows) -> tuple[Group, ...]:
-    leaves = Leaves.of(rows.leaves, rows.offsets, len(bound.keys))
     found: list[Group] = []
     # Groups come level by level, and of one level at a time its runs are known by key.
-    for level, counts in itertools.groupby(watched(stats.groups), key=lambda count: count.level):
+    for level, counts in itertools.groupby(watched(stats.groups), key=operator.attrgetter("level")):
         members = bound.sets[level]
-        runs, all_keys = leaves.runs(members), tuple(members) == tuple(range(len(bound.keys)))
+        runs, all_keys = rows.leaves.runs(members), tuple(members) == tuple(range(len(bound.keys)))
         for count in counts:
             own = count.keys if all_keys else tuple([count.keys[key] for key in members])
             found.append(Group(len(found), level, count.keys, runs.get(own, ())))

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.dataset import runs_of
-from grouplearn.interrupting import look, pieces, watched
+from grouplearn.interrupting import look, watched
 from grouplearn.plan.row_order import Keys
 
 IntArray = npt.NDArray[np.int64]
@@ -21,24 +21,12 @@ _MOST_GROUPS = 1 << 31
 class Leaves:
     """``keys`` are the texts of each finest group in the order of the rows, ``offsets`` (one more) their first rows.
 
-    ``codes`` (leaves, keys) int32 number the texts of each key, in any order.
+    ``codes`` (leaves, keys) int32 number the texts of each key, in any order; -1 is NULL.
     """
 
     keys: Sequence[Keys]
     offsets: IntArray
     codes: npt.NDArray[np.int32]
-
-    @classmethod
-    def of(cls, keys: Sequence[Keys], offsets: IntArray, n_keys: int) -> Leaves:
-        """Number the texts of keys."""
-        numbers: list[dict[str | None, int]] = [{} for _ in range(n_keys)]
-        codes = np.empty((len(keys), n_keys), np.int32)
-        at = 0
-        for leaves in pieces(keys):
-            for place, (known, texts) in enumerate(zip(numbers, zip(*leaves, strict=True), strict=True)):
-                codes[at : at + len(leaves), place] = [known.setdefault(text, len(known)) for text in texts]
-            at += len(leaves)
-        return cls(keys, offsets, codes)
 
     def runs(self, members: Sequence[int]) -> Mapping[Keys, Sequence[tuple[int, int]]]:
         """Return the runs of rows of each group of one grouping set, by its key; runs that touch are one."""
@@ -70,5 +58,5 @@ class Leaves:
             column = self.codes[:, member]
             if group.max(initial=0) >= _MOST_GROUPS:
                 group = np.unique(group, return_inverse=True)[1]
-            group = group * (int(column.max(initial=0)) + 1) + column
+            group = group * (int(column.max(initial=0)) + 2) + column + 1
         return np.unique(group, return_inverse=True)[1].astype(np.int64)

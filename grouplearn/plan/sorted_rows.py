@@ -7,9 +7,8 @@ DuckDB does where they are written to files.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from threading import Lock
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,10 +18,12 @@ import pyarrow.compute as pc
 
 from grouplearn.data import arrays
 from grouplearn.data.dataset import FloatArray, Item
-from grouplearn.plan.row_order import IntArray, Keys, RowOrder
+from grouplearn.interrupting import side_by_side
+from grouplearn.kernels.columns import NumberReader
+from grouplearn.kernels.texts import Numbers, Texts
+from grouplearn.plan.leaves import Leaves
+from grouplearn.plan.row_order import HashArray, IntArray, LeafNumbers, names, places
 
-#: Values transposed at a time: columns of Arrow become rows of a dataset while both fit the cache.
-_TRANSPOSED_VALUES = 1 << 18
 #: Arrays that nobody needs once the split is drawn, by name.
 ROUNDED, EXACT = "split_rounded", "split_exact"
 #: Values looked at together where whole arrays would not fit in memory.
@@ -70,33 +71,10 @@ class Layout:
         return 8 * self.n_numeric + 4 * self.n_codes + 8 * max(1, self.label_length) + 10
 
 
-@dataclass(slots=True)
-class _Texts:
-    """Numbers for the texts of a category column in the order in which they are met."""
-
-    numbers: dict[str, int] = field(default_factory=dict)
-
-    def coded(self, column: Any) -> npt.NDArray[np.int32]:
-        """Return the number of each text, -1 for NULL."""
-        encoded = pc.dictionary_encode(column)
-        met = [self.numbers.setdefault(text, len(self.numbers)) for text in encoded.dictionary.to_pylist()]
-        table = np.array([*met, -1], dtype=np.int32)  # -1 looks up the last entry
-        coded: npt.NDArray[np.int32] = table[pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)]
-        return coded
-
-    def ranks(self) -> npt.NDArray[np.int32]:
-        """Return the place of each number's text in the sorted dictionary; the last entry is -1, for NULL."""
-        ranks = np.empty(len(self.numbers) + 1, dtype=np.int32)
-        ranks[[self.numbers[text] for text in sorted(self.numbers)]] = np.arange(len(self.numbers), dtype=np.int32)
-        ranks[-1] = -1
-        return ranks
-
-
 class SortedRows:
     """The arrays of ``n_rows`` rows, filled batch by batch; rows beyond are counted and dropped.
 
-    ``in_order``: batches come sorted. After ``arrange``, ``leaves`` are the key texts of the finest groups and ``offsets``
-    (one longer) their first rows; ``finish`` ends it.
+    ``in_order``: batches come sorted. After ``arrange``, ``leaves`` are the finest groups; ``finish`` ends it.
     """
 
     def __init__(self, layout: Layout, n_rows: int, new: NewArray, in_order: bool) -> None:
@@ -111,12 +89,15 @@ class SortedRows:
         drawn = (n_rows if layout.drawn else 0,)
         #: The rounded and the exact hash of each row of FROM.
         self.hashes = (new(ROUNDED, drawn, np.uint64), new(EXACT, drawn, np.uint64))
-        self._texts = {item.column: _Texts() for item in layout.items if item.kind == "category"}
-        self._taking = Lock()  # a batch, or a number for a text: by one thread at a time
+        self._texts = {item.column: Texts() for item in layout.items if item.kind == "category"}
+        self._dictionaries: dict[int, tuple[str, ...]] = {}
         self.n_read = 0
-        self.leaves: list[Keys] = []
-        self._firsts: list[npt.NDArray[np.int64]] = []
-        self._last: tuple[Keys, int] | None = None
+        self._numbers = LeafNumbers(layout.n_keys)
+        #: Of each batch the leaves of its rows, and where batches are sorted of its runs, which begin at ``_firsts``.
+        self._leaves: list[Numbers] = []
+        self._firsts: list[IntArray] = []
+        self._last: tuple[int, int] | None = None
+        self.leaves = Leaves((), np.zeros(1, np.int64), np.empty((0, layout.n_keys), np.int32))
         #: Rows whose finest group and hash are those of the row before: equal rows but for a collision of the hash.
         self._tied = np.zeros(n_rows, dtype=np.bool_)
 
@@ -125,43 +106,86 @@ class SortedRows:
         start, self.n_read = self.n_read, self.n_read + batch.num_rows
         if self.n_read > self._room or not batch.num_rows:
             return
-        if not self._sorted:
+        keys = [batch.column(f"k{number}") for number in range(self._layout.n_keys)]
+        leaves = self._numbers.numbered(keys, batch.num_rows)
+        if self._sorted:
+            self._find_runs(batch, leaves, start)
+            self._put(batch, start)
+        else:
+            self._leaves.append(leaves)
             self._waiting.append(batch)
-            return
-        rows = slice(start, self.n_read)
-        self._find_leaves(batch, start)
-        self._put(batch, rows)
 
     def arrange(self, threads: int = 1) -> None:
-        """Put all rows that were taken unsorted where they belong, several batches at a time."""
+        """Put all rows that were taken unsorted where they belong, several batches at a time; then find the leaves."""
         batches, self._waiting = self._waiting, []
-        if not batches or self.n_read != self._room:
+        if self.n_read != self._room:
             return
-        numbers = range(self._layout.n_keys)
-        keys = [pa.chunked_array([batch.column(f"k{number}") for batch in batches]) for number in numbers]
-        order = RowOrder.of(keys, np.concatenate([batch.column("h").to_numpy() for batch in batches]))
-        self.leaves, self._firsts, self._tied = list(order.leaves), [order.firsts], order.tied
-        places = iter(np.split(order.place, np.cumsum([batch.num_rows for batch in batches])[:-1]))
-        batches.reverse()
+        codes, texts = self._numbers.ordered()
+        if batches:
+            order = np.lexsort(codes.T[::-1]) if codes.size else np.arange(len(codes))
+            found, order = places(self._leaves, [_hashes(batch) for batch in batches], order, threads)
+            self._tied, offsets = found.tied, found.start
+            starts = accumulate((batch.num_rows for batch in batches), initial=0)
+            waiting = list(zip(batches, starts, strict=False))
+            batches.clear()
+            # A batch's memory goes back as soon as it is put.
+            side_by_side(lambda _: self._put(*waiting.pop(), found.place), range(len(waiting)), threads)
+        else:
+            order = np.concatenate([np.empty(0, np.int32), *self._leaves])
+            offsets = np.concatenate([*self._firsts, [self.n_read]])
+        self.leaves = Leaves(names(codes[order], texts), offsets, codes[order])
 
-        def put_one(_: int) -> None:
-            with self._taking:
-                batch, rows = batches.pop(), next(places)
-            self._put(batch, rows)  # whose memory goes back now
+    def _find_runs(self, batch: pa.RecordBatch, leaves: Numbers, start: int) -> None:
+        """Note which leaves the rows of a sorted batch are of, where they begin, and which rows are tied."""
+        hashes = _hashes(batch)
+        first = np.ones(batch.num_rows, dtype=np.bool_)
+        first[1:] = leaves[1:] != leaves[:-1]
+        before, self._last = self._last, (int(leaves[-1]), int(hashes[-1]))
+        first[0] = before is None or before[0] != leaves[0]
+        self._tied[start + 1 : self.n_read] = (hashes[1:] == hashes[:-1]) & ~first[1:]
+        self._tied[start] = not first[0] and before is not None and before[1] == hashes[0]
+        positions = np.flatnonzero(first)
+        self._leaves.append(leaves[positions])
+        self._firsts.append(positions + start)
 
-        if len(batches) == 1:
-            put_one(0)
-            return
-        with ThreadPoolExecutor(min(threads, len(batches)), "grouplearn-rows") as pool:
-            list(pool.map(put_one, range(len(batches))))
-
-    def _put(self, batch: pa.RecordBatch, rows: slice | IntArray) -> None:
+    def _put(self, batch: pa.RecordBatch, start: int, place: IntArray | None = None) -> None:
+        """Put the rows of a batch, which came from ``start`` on, where they belong: to their ``place``, or as they came."""
+        came = slice(start, start + batch.num_rows)
+        rows = came if place is None else place[came]
         self._put_items(batch, rows)
         self.y[rows] = self._labels(batch.column("y"))
-        self.weight[rows] = _floats(batch.column("w")) if self._layout.weighted else 1.0
-        self.split[rows] = batch.column("v").to_numpy(zero_copy_only=False) if self._layout.marked else 0
+        if self._layout.weighted:
+            self.weight[rows] = _floats(batch.column("w"))
+        else:
+            self.weight[came] = 1.0
+        if self._layout.marked:
+            self.split[rows] = batch.column("v").to_numpy(zero_copy_only=False)
+        else:
+            self.split[came] = 0
         for name, hashes in zip("st", self.hashes if self._layout.drawn else (), strict=False):
             hashes[rows] = batch.column(name).to_numpy()
+
+    def _put_items(self, batch: pa.RecordBatch, rows: slice | IntArray) -> None:
+        numeric: dict[str, int] = {}
+        for position, item in enumerate(self._layout.items):
+            name = f"x{position}"
+            if item.kind == "numeric":
+                numeric[name] = item.column
+                continue
+            column = batch.column(name)
+            if item.kind == "array":
+                values = arrays.numbers(column, item.buckets)
+                self.numeric[rows, item.column : item.column + item.buckets] = values
+            elif item.kind == "hash":
+                self.codes[rows, item.column] = pc.fill_null(column, -1).to_numpy(zero_copy_only=False)
+            else:
+                self.codes[rows, item.column] = self._texts[item.column].numbered(column)
+        fields = [batch.schema.get_field_index(name) for name in numeric]
+        reader = NumberReader(pa.struct(list(batch.schema)), fields, [*numeric.values()])
+        if isinstance(rows, slice):
+            reader.read(batch, self.numeric[rows])
+        else:
+            reader.read(batch, self.numeric, rows)
 
     def _labels(self, label: Any) -> FloatArray:
         classes, length = self._layout.classes, self._layout.label_length
@@ -178,73 +202,21 @@ class SortedRows:
 
         ``forget_pages`` is called now and then where the arrays are files.
         """
-        ranks = {column: texts.ranks() for column, texts in self._texts.items()}
+        ranks = {}
+        for column, texts in self._texts.items():
+            ranks[column], in_order = texts.ranks()
+            self._dictionaries[column] = tuple(in_order.to_pylist())
         for rows in _chunks(self._room) if ranks else []:
             for column, rank in ranks.items():
-                self.codes[rows, column] = rank[self.codes[rows, column]]
+                self.codes[rows, column] = rank[self.codes[rows, column]]  # -1 looks up the last entry
             if forget_pages is not None:
                 forget_pages()
         self._settle_ties()
 
     @property
-    def offsets(self) -> npt.NDArray[np.int64]:
-        """First row of each finest group, and the number of rows."""
-        return np.concatenate([*self._firsts, [self.n_read]]).astype(np.int64)
-
-    @property
     def dictionaries(self) -> tuple[tuple[str, ...], ...]:
         """Return the sorted texts of each column of ``codes``; none for hash items."""
-        coded = (item.column for item in self._layout.items if not item.numbers)
-        return tuple(tuple(sorted(self._texts[column].numbers)) if column in self._texts else () for column in coded)
-
-    def _find_leaves(self, batch: pa.RecordBatch, start: int) -> None:
-        keys = [batch.column(f"k{number}") for number in range(self._layout.n_keys)]
-        hashes = batch.column("h").to_numpy()
-        first = np.zeros(batch.num_rows, dtype=np.bool_)
-        for key in keys:
-            codes = pc.fill_null(pc.dictionary_encode(key).indices, -1).to_numpy(zero_copy_only=False)
-            first[1:] |= codes[1:] != codes[:-1]
-        before, self._last = self._last, (_keys_at(keys, -1), hashes[-1])
-        first[0] = before is None or before[0] != _keys_at(keys, 0)
-        self._tied[start + 1 : start + batch.num_rows] = (hashes[1:] == hashes[:-1]) & ~first[1:]
-        self._tied[start] = before is not None and not first[0] and before[1] == hashes[0]
-        positions = np.flatnonzero(first)
-        texts = [key.take(pa.array(positions)).to_pylist() for key in keys]
-        self.leaves += zip(*texts, strict=True) if keys else [()] * positions.size
-        self._firsts.append(positions + start)
-
-    def _put_items(self, batch: pa.RecordBatch, rows: slice | IntArray) -> None:
-        numbers: dict[int, npt.NDArray[Any]] = {}
-        for position, item in enumerate(self._layout.items):
-            column = batch.column(f"x{position}")
-            if item.kind == "numeric":
-                numbers[item.column] = _numbers(column)
-            elif item.kind == "array":
-                numbers[item.column] = arrays.numbers(column, item.buckets)
-            elif item.kind == "hash":
-                self.codes[rows, item.column] = pc.fill_null(column, -1).to_numpy(zero_copy_only=False)
-            else:
-                with self._taking:
-                    coded = self._texts[item.column].coded(column)
-                self.codes[rows, item.column] = coded
-        self._put_numbers(numbers, rows, batch.num_rows)
-
-    def _put_numbers(self, columns: dict[int, npt.NDArray[Any]], rows: slice | IntArray, n_rows: int) -> None:
-        """Transpose columns in pieces that fit the cache, of single precision where all are."""
-        step = max(1, _TRANSPOSED_VALUES // max(1, self._layout.n_numeric))
-        single = all(values.dtype == np.float32 for values in columns.values())
-        piece = np.empty((self._layout.n_numeric, min(step, n_rows)), np.float32 if single else np.float64)
-        for low in range(0, n_rows, step):
-            high = min(low + step, n_rows)
-            part = piece[:, : high - low]
-            for place, values in columns.items():
-                if values.ndim == 2:
-                    part[place : place + values.shape[1]] = values[low:high].T
-                else:
-                    part[place] = values[low:high]
-            self.numeric[slice(rows.start + low, rows.start + high) if isinstance(rows, slice) else rows[low:high]] = (
-                part.T
-            )
+        return tuple(self._dictionaries.get(item.column, ()) for item in self._layout.items if not item.numbers)
 
     def _settle_ties(self) -> None:
         """Order rows of one group and one hash by content; where they are equal, as nearly always, nothing moves."""
@@ -287,8 +259,9 @@ def _runs(tied: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int64], npt.NDArr
     return starts, np.append(stops, tied.size)[: starts.size]
 
 
-def _keys_at(keys: Sequence[Any], row: int) -> Keys:
-    return tuple(key[row].as_py() for key in keys)
+def _hashes(batch: pa.RecordBatch) -> HashArray:
+    hashes: HashArray = batch.column("h").to_numpy().astype(np.uint64, copy=False)
+    return hashes
 
 
 def _floats(column: Any) -> FloatArray:

@@ -25,7 +25,7 @@ from grouplearn.catalog import (
     store,
 )
 from grouplearn.exchange import native
-from grouplearn.plan import bind, extract, holdout, sorted_rows, types
+from grouplearn.plan import bind, extract, sorted_rows, types
 from grouplearn.runtime import block_sums, chosen_rows, ledger, outcome, packed, prepare
 
 Break = Callable[[pytest.MonkeyPatch], None]
@@ -203,14 +203,18 @@ def a_ledger_is_read_wrongly(patch: pytest.MonkeyPatch) -> None:
 
 @found_by("a_sample_is_fair")
 def equal_rows_are_held_out_together(patch: pytest.MonkeyPatch) -> None:
-    wrap(patch, holdout, "_keys", lambda before, rounded, exact, leaf: rounded // np.uint64(1 << 61))
+    def hold_out(before: Any, split: Any, held: Any, leaves: Any, hashes: Any, *given: Any) -> None:
+        if held.kind == "sample":
+            split[:] = hashes[0] < held.share * 2.0**64
+
+    wrap(patch, extract, "hold_out", hold_out)
 
 
 @found_by("held_out_rows_do_not_depend_on_features")
 def the_split_follows_the_order_of_training(patch: pytest.MonkeyPatch) -> None:
-    def hold_out(before: Any, split: Any, kind: Any, offsets: Any, leaves: Any, hashes: Any) -> None:
+    def hold_out(before: Any, split: Any, held: Any, leaves: Any, hashes: Any, *given: Any) -> None:
         hashes[0][:] = np.arange(hashes[0].size)
-        before(split, kind, offsets, leaves, hashes)
+        before(split, held, leaves, hashes, *given)
 
     wrap(patch, extract, "hold_out", hold_out)
 

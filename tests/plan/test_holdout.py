@@ -17,6 +17,7 @@ from grouplearn.plan import batches, holdout
 from grouplearn.plan.bind import bind
 from grouplearn.plan.extract import extract, statistics
 from grouplearn.plan.judge import Judge
+from grouplearn.plan.leaves import Leaves
 
 TABLE = (
     "CREATE TABLE t AS SELECT i AS id, i % 4 AS g, i % 3 AS a, (i % 7) / 10 AS b, ['u', 'v'][1 + i % 2] AS c, "
@@ -125,7 +126,8 @@ def drawn(sizes: list[int], rounded: npt.NDArray[np.uint64], kind: str, seed: in
     split = np.zeros(offsets[-1], dtype=np.int16)
     wanted = holdout.Holdout("sample", share=0.1) if kind == "sample" else holdout.Holdout("folds", folds=10)
     hashes = (rounded * np.uint64(2 * seed + 1) + np.uint64(seed), np.zeros(rounded.size, dtype=np.uint64))
-    holdout.hold_out(split, wanted, offsets, [()] * len(sizes), hashes, np.zeros(rounded.size))
+    leaves = Leaves([()] * len(sizes), offsets, np.zeros((len(sizes), 0), np.int32))
+    holdout.hold_out(split, wanted, leaves, hashes, np.zeros(rounded.size), threads=2)
     return split
 
 

@@ -1,7 +1,7 @@
 // One translation unit per processor: what is small is inlined everywhere.
 #include "algebra.cpp"
-#include "digests.cpp"
 #include "columns.cpp"
+#include "digests.cpp"
 #include "functions.cpp"
 #include "generalised_linear.cpp"
 #include "generalised_linear_sums.cpp"

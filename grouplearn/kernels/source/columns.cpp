@@ -1,4 +1,5 @@
 // Rows read where Arrow has them, column by column, and written where they belong in a matrix.
+#include "lanes.hpp"
 #include "rows.hpp"
 
 namespace grouplearn {
