@@ -46,12 +46,13 @@ class Session:
         connection: duckdb.DuckDBPyConnection,
         progress: Progress | None = None,
         settings: dict[str, Any] | None = None,
+        interrupted: threading.Event | None = None,
     ) -> None:
         self._connection = connection
         self._progress = progress
         #: Shared between the cursors of one connection: some clients open a cursor per statement.
         self._settings = {} if settings is None else settings
-        self._cancelled = threading.Event()
+        self._cancelled = interrupted or threading.Event()
         #: How EXPLAIN TRAIN writes a plan where the statement does not say.
         self.plan_format: PlanFormat = "text"
         functions.register_all(connection)
@@ -91,7 +92,6 @@ class Session:
         from grouplearn.parser.statements import Nested, SetOption, TrainModel
         from grouplearn.plan.judge import Judge
 
-        self._cancelled.clear()
         if not isinstance(statement, SetOption):
             self._guard.refuse_hidden(self._connection, again=not isinstance(statement, TrainModel))
         tidy(self._connection)
@@ -153,6 +153,10 @@ class Session:
     def expect_variables(self, text: str = "") -> None:
         """Let ``predict`` know the variables of the connection, and those that SQL is about to set on it."""
         functions.expect_variables(self._connection, text)
+
+    def listen(self) -> None:
+        """Begin to hear interrupts: those from here on are for the next statement, though it has not begun."""
+        self._cancelled.clear()
 
     def interrupt(self) -> None:
         """Ask a running TRAIN to stop; it raises Cancelled within 2 s. May be called from any thread."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import duckdb
@@ -38,6 +39,8 @@ _MAY_BE_MACRO = re.compile(r"\b(?:macro|function)\b", re.IGNORECASE)
 _MAY_SET_VARIABLE = re.compile(r"\bvariable\b", re.IGNORECASE)
 _MAY_ROLL_BACK = re.compile(r"\b(?:rollback|abort)\b", re.IGNORECASE)
 
+# Python that DuckDB calls makes an error of DuckDB's of a KeyboardInterrupt. To hear Ctrl-C costs as much as a small query.
+_MAY_PREDICT = re.compile(r"predict|grouplearn", re.IGNORECASE)
 _PREDICTS_QUERY = re.compile(r"(\w+)_predict\s*\(\s*\(", re.IGNORECASE)
 
 # What reads the rows that execute() left; anything else finds the connection free after one of our statements.
@@ -66,6 +69,10 @@ class StatementSession(Protocol):
 
     def expect_variables(self, text: str = "") -> None:
         """Take note of the variables of the connection, and of those that a text is about to set."""
+        ...
+
+    def listen(self) -> None:
+        """Begin to hear interrupts: those from here on are meant for the next statement."""
         ...
 
     def interrupt(self) -> None:
@@ -127,6 +134,7 @@ class Connection:
         self._unread_answer = False
         self._has_executed = False
         self._rolled_back = False
+        self._may_predict = False
         #: The rows that ``fetchmany()`` fetches when it is not told how many (PEP 249).
         self.arraysize = 1
 
@@ -243,7 +251,8 @@ class Connection:
 
     def fetchmany(self, size: int | None = None) -> list[Any]:
         """Return the next ``size`` rows, by default :attr:`arraysize`; an empty list after the last one."""
-        rows: list[Any] = self._duckdb.fetchmany(self.arraysize if size is None else size)
+        with self._interruptible():
+            rows: list[Any] = self._duckdb.fetchmany(self.arraysize if size is None else size)
         return rows
 
     def setinputsizes(self, sizes: Any) -> None:
@@ -262,7 +271,8 @@ class Connection:
 
     def arrow(self) -> Any:
         """Return the rows of the last result as a pyarrow Table."""
-        return _without_advice(self._duckdb.to_arrow_table)
+        with self._interruptible():
+            return _without_advice(self._duckdb.to_arrow_table)
 
     #: What DuckDB called it before 2.0; Ibis 12 still asks for it.
     fetch_arrow_table = arrow
@@ -276,7 +286,8 @@ class Connection:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         if name not in _READERS:
             self._drop_unread_answer()
-        return getattr(self._duckdb, name)
+        found = getattr(self._duckdb, name)
+        return self._reader(found) if self._may_predict and name in _READERS and name != "interrupt" else found
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *(name for name in dir(self._duckdb) if not name.startswith("_"))})
@@ -299,11 +310,26 @@ class Connection:
             # DuckDB drops an unfinished result when execute() is called again; our statements need that room, too.
             self._duckdb.execute("SELECT 1").fetchall()
             query, parameters = self._up_to_last(pieces, query, parameters, scope)
-        with _told_what_is_allowed(query):
+        self._may_predict = bool(pieces) or (isinstance(query, str) and _MAY_PREDICT.search(query) is not None)
+        with _told_what_is_allowed(query), self._interruptible():
             scope.call(self._duckdb.execute, query, parameters)
         self._settle(query)
         self._has_executed = True
         self._unread_answer = bool(pieces) and not isinstance(pieces[-1], str)
+
+    def _reader(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a method that reads the rows of a query, which DuckDB computes as they are read, so that Ctrl-C is heard."""
+
+        @functools.wraps(method)
+        def read(*arguments: Any, **options: Any) -> Any:
+            with self._interruptible():
+                return method(*arguments, **options)
+
+        return read
+
+    def _interruptible(self) -> AbstractContextManager[None]:
+        """Let Ctrl-C stop what the block asks of DuckDB where Python runs in it: as KeyboardInterrupt."""
+        return interruptible(self._duckdb.interrupt, at_once=False) if self._may_predict else nullcontext()
 
     def _foresee(self, query: Any) -> None:
         if isinstance(query, str) and (self._rolled_back or _MAY_SET_VARIABLE.search(query)):
@@ -346,6 +372,7 @@ class Connection:
     def _answer(self, statement: OurStatement, text: str, parameters: Any, scope: Scope) -> str:
         if self._duckdb.sql("SELECT system.main.current_setting('python_scan_all_frames')").fetchall()[0][0]:
             scope = scope.with_outer_frames()
+        self._session.listen()
         with frames_registered(self._duckdb, text, scope), interruptible(self.interrupt, at_once=False):
             return self._session.answer(statement, text, parameters)
 

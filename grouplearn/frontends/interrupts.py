@@ -10,9 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-import duckdb
-
-from grouplearn.errors import Cancelled, Error
+from grouplearn.errors import Error
 
 
 @contextlib.contextmanager
@@ -43,7 +41,10 @@ def interruptible(interrupt: Callable[[], None], *, at_once: bool) -> Iterator[N
                 yield
             finally:
                 inside = False  # a late signal must not tear the clean-up
-    except (Cancelled, duckdb.InterruptException, RuntimeError) as stopped:
+    except (
+        Error,
+        RuntimeError,
+    ) as stopped:  # whatever DuckDB makes of a KeyboardInterrupt in a function that it called
         if asked:
             raise KeyboardInterrupt from stopped
         raise

@@ -42,6 +42,8 @@ class FakeSession:
 
     def settle(self) -> None: ...
 
+    def listen(self) -> None: ...
+
     def interrupt(self) -> None:
         self.stop.set()
 

@@ -3,9 +3,11 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from promptness import STOPS_WITHIN_SECONDS
@@ -75,3 +77,61 @@ def test_control_c_stops_train_within_two_seconds_and_leaves_nothing() -> None:
             con.execute(TRAIN)
         assert time.monotonic() - began < 0.5 + STOPS_WITHIN_SECONDS
         assert con.execute(tables).fetchall() == before
+
+
+def test_control_c_while_what_carries_statements_out_is_loaded_is_not_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Pressed:
+        """Presses Ctrl-C where a module is imported for the first time."""
+
+        def find_spec(self, name: str, *_: Any) -> None:
+            if name == "grouplearn.finishing" and self in sys.meta_path:
+                sys.meta_path.remove(self)
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0.1)
+
+    monkeypatch.delitem(sys.modules, "grouplearn.finishing", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Pressed(), *sys.meta_path])
+    with grouplearn.connect(progress=None) as con:
+        with pytest.raises(KeyboardInterrupt):
+            con.execute("TRAIN MODEL m USING linear_regression PREDICT x AS y FROM (SELECT 1 AS x, 2 AS z)")
+        assert con.execute("SHOW MODELS").fetchall() == []
+        con.interrupt()  # of nothing: what comes next does not stop
+        con.execute("TRAIN MODEL m USING linear_regression PREDICT x AS y FROM (SELECT unnest([1, 2]) AS x, 2 AS z)")
+
+
+def _fetched(con: grouplearn.Connection, query: str) -> None:
+    con.execute(query).fetchall()
+
+
+def _fetched_later(con: grouplearn.Connection, query: str) -> None:
+    answer = con.execute(query)
+    answer.fetchmany(1)
+    answer.arrow()
+
+
+def _displayed(con: grouplearn.Connection, query: str) -> None:
+    with interruptible(con.interrupt, at_once=True):  # as the shell and notebooks do
+        relation = con.sql(query)
+        assert relation is not None
+        relation.fetchall()
+
+
+@pytest.mark.parametrize("run", [_fetched, _fetched_later, _displayed])
+@pytest.mark.parametrize(
+    "query", ["EVALUATE MODEL trees ON big", "EVALUATE MODEL line ON big", "SELECT predict('trees', big) AS p FROM big"]
+)
+def test_control_c_stops_what_predicts_as_it_stops_train(
+    run: Callable[[grouplearn.Connection, str], None], query: str
+) -> None:
+    with grouplearn.connect(progress=None) as con:
+        con.execute("CREATE TABLE t AS SELECT i AS x, i * 2.0 AS y FROM range(1000) AS r(i)")
+        con.execute("TRAIN MODEL trees USING gbdt PREDICT y FEATURES (x) FROM t")
+        con.execute("TRAIN MODEL line USING linear_regression PREDICT y FEATURES (x) FROM t")
+        con.execute("CREATE VIEW big AS SELECT t.* FROM t, range(100000)")
+        began = time.monotonic()
+        with control_c(0.5), pytest.raises(KeyboardInterrupt):
+            run(con, query)
+        assert time.monotonic() - began < 0.5 + STOPS_WITHIN_SECONDS
+        assert con.execute("SELECT 1").fetchall() == [(1,)]

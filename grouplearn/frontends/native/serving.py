@@ -79,9 +79,8 @@ class Line:
     def __init__(self, channel: Channel, host: Host) -> None:
         self._channel = channel
         self._host = host
-        self._session: Session | None = None
         self._progress: Progress | None = None
-        #: Whether to stop what comes before there is a session: a long statement is seconds in the parser.
+        #: Whether the statement is to stop, also before there is a session: a long one is seconds in the parser.
         self._stopped = threading.Event()
 
     def serve(self) -> None:
@@ -97,9 +96,7 @@ class Line:
     def interrupt(self) -> None:
         """Ask the statement that runs to stop; may be called from any thread. One that has not begun does not hear of it."""
         self._stopped.set()
-        session, progress = self._session, self._progress
-        if session is not None:
-            session.interrupt()
+        progress = self._progress
         if progress is not None:
             progress.ended()  # the shell prompts again even if what was begun takes a while to end
 
@@ -137,14 +134,14 @@ class Line:
         connection = RemoteConnection(self._channel).as_duckdb()
         prediction.share(connection, instance.predictor)
         self._progress = choose_progress()
-        self._session = Session(connection, self._progress, instance.settings)
+        session = Session(connection, self._progress, instance.settings, self._stopped)
         try:
             if isinstance(statement, Nested):
-                return self._session.answers(statement, written, values)
-            return [self._session.answer(statement, written, values)]
+                return session.answers(statement, written, values)
+            return [session.answer(statement, written, values)]
         finally:
-            self._session.close()
-            self._session = self._progress = None
+            session.close()
+            self._progress = None
 
     def _predict(self, instance: Instance, transaction: int, body: Body) -> pa.RecordBatch:
         part = Part(body.number())
