@@ -48,6 +48,7 @@ __all__ = [
     "Span",
     "TrainingError",
     "Warning",
+    "WrongValue",
     "data_error",
     "did_you_mean",
     "render",
@@ -111,6 +112,14 @@ def did_you_mean(name: str, allowed: Iterable[str]) -> str | None:
     by_folded = {candidate.casefold(): candidate for candidate in allowed}
     close = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.6)
     return f'Did you mean "{by_folded[close[0]]}"?' if close else None
+
+
+class WrongValue(ValueError):
+    """A value that is not allowed where it stands; the hint names one that it may be meant to be."""
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 def data_error(message: str) -> DataError:

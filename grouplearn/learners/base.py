@@ -73,6 +73,14 @@ class Hyperparameter:
 
 
 @dataclass(frozen=True, slots=True)
+class Conflict:
+    """Why values of a config contradict each other, or the label; and the hyperparameters that do, the one to blame first."""
+
+    message: str
+    parameters: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
     """What a pack is to learn on one group.
 
@@ -209,7 +217,7 @@ class Learner(Protocol):
         """Configs with equal keys may train in one pack (state with a config axis)."""
         ...
 
-    def conflict(self, config: Config) -> str | None:
+    def conflict(self, config: Config) -> Conflict | None:
         """Return why the values of a config contradict each other, or None; the binder refuses such a config."""
         ...
 
@@ -253,6 +261,10 @@ class ObjectiveLearner(Learner, Protocol):
 
     def classifies(self, config: Config) -> bool | None:
         """Return whether the loss of a config is of classes, not of numbers; None where it is whichever the label is of."""
+        ...
+
+    def misplaced(self, config: Config, classes: bool) -> Conflict | None:
+        """Return which hyperparameter of a config means nothing for a label that has ``classes``, or is a number."""
         ...
 
     def default_metric(self, config: Config) -> str | None:

@@ -17,6 +17,7 @@ from grouplearn.learners.base import (
     Artifact,
     Boosted,
     Config,
+    Conflict,
     Diverged,
     FloatArray,
     Gang,
@@ -33,7 +34,14 @@ from grouplearn.learners.gang_sockets import NoGang
 from grouplearn.learners.gbdt_boosting import Binned, Pace, boost_family, shares_of_one
 from grouplearn.learners.gbdt_gang import network
 from grouplearn.learners.gbdt_library import Booster, LightGBMError, library
-from grouplearn.learners.gbdt_parameters import DATASET_PARAMETERS, HYPERPARAMETERS, complete, conflict, draws_rows
+from grouplearn.learners.gbdt_parameters import (
+    DATASET_PARAMETERS,
+    DEFAULTS,
+    HYPERPARAMETERS,
+    complete,
+    conflict,
+    draws_rows,
+)
 from grouplearn.learners.gbdt_reached import from_state
 from grouplearn.learners.requirement import Requirement
 
@@ -71,13 +79,23 @@ class Gbdt:
         """Return the config with defaults for what it lacks."""
         return complete(config)
 
-    def conflict(self, config: Config) -> str | None:
+    def conflict(self, config: Config) -> Conflict | None:
         """Return why the parameters contradict each other, or None."""
         return conflict(self.filled(config))
 
     def why_refused(self, name: str) -> str | None:
         """Return why a parameter of LightGBM is no hyperparameter, or what it is called here."""
         return gbdt_refused.why(name)
+
+    def misplaced(self, config: Config, classes: bool) -> Conflict | None:
+        """Return which parameter goes with no objective of a label without one of its own."""
+        if config.get("objective") is not None:
+            return None  # what does not go with it is a conflict
+        filled = self.filled(config)
+        found = [_misplaced(name, filled) for name in (("binary", "multiclass") if classes else ("regression",))]
+        blamed = found[0].parameters if found[0] and all(found) else None
+        other = "numbers, and the label has classes" if classes else "classes, and the label is a number"
+        return Conflict(f"{blamed[0]} is for {other}", blamed) if blamed else None
 
     def classifies(self, config: Config) -> bool | None:
         """Return whether the objective is of classes; None without one."""
@@ -237,7 +255,7 @@ def _check(problem: Problem, config: Config, shard: Shard, gang: Gang | None) ->
         raise Diverged("there are no features")
     contradiction = conflict(config) or _misplaced(gbdt_objectives.name_for(problem, config), config)
     if contradiction:
-        raise Diverged(contradiction)
+        raise Diverged(contradiction.message)
     undivided = None if gang is None else _only_undivided(config)
     if undivided:
         raise Diverged(f"{undivided} needs all rows of a group in one place: choose another operator")
@@ -257,18 +275,18 @@ def _only_undivided(config: Config) -> str | None:
     return None
 
 
-def _misplaced(objective: str, config: Config) -> str | None:
+def _misplaced(objective: str, config: Config) -> Conflict | None:
     """Return which parameter of another objective would be as if not there for the one that the label has."""
-    if objective not in ("binary", "multiclassova") and (config["is_unbalance"] or config["scale_pos_weight"] != 1):
-        return f"is_unbalance and scale_pos_weight are not for objective = '{objective}', which the label has"
-    by_class = min(config["pos_bagging_fraction"], config["neg_bagging_fraction"]) < 1  # type: ignore[type-var, operator]
-    if objective != "binary" and by_class:
-        return (
-            f"pos_bagging_fraction and neg_bagging_fraction are not for objective = '{objective}', which the label has"
-        )
+    wanted = []
+    if objective not in ("binary", "multiclassova"):
+        wanted += [name for name in ("is_unbalance", "scale_pos_weight") if config[name] != DEFAULTS[name]]
+    if objective != "binary":
+        wanted += [name for name in ("pos_bagging_fraction", "neg_bagging_fraction") if config[name] != 1]
     if config["reg_sqrt"] and not gbdt_objectives.OBJECTIVES[objective].roots:
-        return f"reg_sqrt is not for objective = '{objective}', which the label has"
-    return None
+        wanted += ["reg_sqrt"]
+    if not wanted:
+        return None
+    return Conflict(f"{wanted[0]} is not for objective = '{objective}', which the label has", tuple(wanted))
 
 
 def _family(config: Config) -> tuple[Value, ...]:

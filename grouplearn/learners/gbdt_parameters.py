@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from grouplearn.learners.base import Config, Hyperparameter, Value
+from grouplearn.learners.base import Config, Conflict, Hyperparameter, Value
 from grouplearn.learners.gbdt_objectives import OBJECTIVES, REFUSED, of_config
 
 _DOCS = "LightGBM parameters"
@@ -180,65 +180,70 @@ BY_FEATURE: dict[str, float | None] = {
     "cegb_penalty_feature_coupled": 0.0,
     "max_bin_by_feature": None,
 }
+#: Shares of rows that bagging draws: of all, and by class.
+_FRACTIONS = ("bagging_fraction", "pos_bagging_fraction", "neg_bagging_fraction")
 #: Objectives whose score has a second scale, on which classes are weighed.
 _WEIGHED = ("binary", "multiclassova")
 
 
-def conflict(config: Config) -> str | None:
+def conflict(config: Config) -> Conflict | None:
     """Return why the parameters of a config contradict each other, or None."""
     config = complete(config)
     return _sampling_conflict(config) or _objective_conflict(config) or _tree_conflict(config)
 
 
-def _sampling_conflict(config: Config) -> str | None:
+def _sampling_conflict(config: Config) -> Conflict | None:
     bagging = draws_rows(config)
     goss = config["data_sample_strategy"] == "goss"
     if goss and bagging:
-        return "data_sample_strategy = 'goss' excludes bagging: set bagging_freq = 0"
+        message = "data_sample_strategy = 'goss' excludes bagging: set bagging_freq = 0"
+        return Conflict(message, ("data_sample_strategy", "bagging_freq", *_FRACTIONS))
     if goss and config["top_rate"] + config["other_rate"] > 1:  # type: ignore[operator]
-        return "top_rate + other_rate must be <= 1"
-    by_class = min(config["pos_bagging_fraction"], config["neg_bagging_fraction"]) < 1  # type: ignore[type-var, operator]
+        return Conflict("top_rate + other_rate must be <= 1", ("top_rate", "other_rate", "data_sample_strategy"))
+    by_class = tuple(name for name in _FRACTIONS[1:] if config[name] < 1)  # type: ignore[operator]
     if by_class and config["objective"] not in (None, "binary"):
-        return (
-            f"pos_bagging_fraction and neg_bagging_fraction are for objective = 'binary', not '{config['objective']}'"
-        )
+        message = f"{by_class[0]} is for objective = 'binary', not '{config['objective']}'"
+        return Conflict(message, (*by_class, "objective"))
     if config["boosting"] == "rf" and not (bagging or goss or config["feature_fraction"] < 1):  # type: ignore[operator]
-        return (
-            "boosting = 'rf' needs trees that differ: set bagging_freq = 1 and bagging_fraction < 1, "
-            "or feature_fraction < 1"
-        )
+        message = "a random forest needs trees that differ: set bagging_freq = 1 and bagging_fraction < 1"
+        message += ", or feature_fraction < 1"
+        blamed = _FRACTIONS if config["bagging_freq"] else ("bagging_freq",)
+        return Conflict(message, (*blamed, "boosting", "bagging_freq", "bagging_fraction"))
     return None
 
 
-def _objective_conflict(config: Config) -> str | None:
+def _objective_conflict(config: Config) -> Conflict | None:
     objective = of_config(config)
-    weighs = config["scale_pos_weight"] != 1
-    if config["is_unbalance"] and weighs:
-        return "is_unbalance and scale_pos_weight both weigh the classes: give one of them"
+    weighs = tuple(name for name in ("is_unbalance", "scale_pos_weight") if config[name] != DEFAULTS[name])
+    if len(weighs) == 2:
+        return Conflict("is_unbalance and scale_pos_weight both weigh the classes: give one of them", weighs)
     if config["tweedie_variance_power"] >= 2:  # type: ignore[operator]
-        return "tweedie_variance_power must be < 2: objective = 'gamma' is that of 2"
+        name = "tweedie_variance_power"
+        return Conflict(f"{name} must be < 2: objective = 'gamma' is that of 2", (name,))
     if objective is None:
         return None
     if config["reg_sqrt"] and not objective.roots:
-        return f"reg_sqrt does not go with objective = '{objective.name}'"
-    if (config["is_unbalance"] or weighs) and objective.name not in _WEIGHED:
-        name = "scale_pos_weight" if weighs else "is_unbalance"
-        return f"{name} is for objective = 'binary' or 'multiclassova', not '{objective.name}'"
+        return Conflict(f"reg_sqrt does not go with objective = '{objective.name}'", ("reg_sqrt", "objective"))
+    if weighs and objective.name not in _WEIGHED:
+        message = f"{weighs[0]} is for objective = 'binary' or 'multiclassova', not '{objective.name}'"
+        return Conflict(message, (*weighs, "objective"))
     if objective.name == "quantile" and config["alpha"] >= 1:  # type: ignore[operator]
-        return f"objective = 'quantile' needs alpha < 1, got {config['alpha']}"
+        return Conflict(f"objective = 'quantile' needs alpha < 1, got {config['alpha']}", ("alpha", "objective"))
     return None
 
 
-def _tree_conflict(config: Config) -> str | None:
+def _tree_conflict(config: Config) -> Conflict | None:
     if config["linear_tree"]:
         for name, value in (("zero_as_missing", True), ("objective", "regression_l1")):
             if config[name] == value:
-                return f"linear_tree does not go with {name} = {str(value).lower() if value is True else repr(value)}"
+                said = str(value).lower() if value is True else repr(value)
+                return Conflict(f"linear_tree does not go with {name} = {said}", ("linear_tree", name))
     method = config["monotone_constraints_method"]
     if method != "basic" and config["feature_fraction_bynode"] != 1:  # None: a forest's share
-        return f"monotone_constraints_method = '{method}' does not go with feature_fraction_bynode < 1"
+        message = f"monotone_constraints_method = '{method}' does not go with feature_fraction_bynode < 1"
+        return Conflict(message, ("monotone_constraints_method", "feature_fraction_bynode"))
     if config["zero_as_missing"] and not config["use_missing"]:
-        return "zero_as_missing needs use_missing = true"
+        return Conflict("zero_as_missing needs use_missing = true", ("zero_as_missing", "use_missing"))
     return None
 
 
@@ -249,5 +254,4 @@ def complete(config: Config) -> dict[str, Value]:
 
 def draws_rows(config: Config) -> bool:
     """Return whether a complete config draws rows at random."""
-    fractions = ("bagging_fraction", "pos_bagging_fraction", "neg_bagging_fraction")
-    return config["bagging_freq"] > 0 and any(config[name] < 1 for name in fractions)  # type: ignore[operator]
+    return config["bagging_freq"] > 0 and any(config[name] < 1 for name in _FRACTIONS)  # type: ignore[operator]

@@ -11,6 +11,7 @@ from grouplearn.learners.base import (
     Access,
     Artifact,
     Config,
+    Conflict,
     Hyperparameter,
     Problem,
     Solved,
@@ -57,7 +58,7 @@ class GlmLearner:
         """Return (history, fit_intercept): these set the shape of the state."""
         return tuple(config.get(each.name, each.default) for each in (linear_model.HISTORY, linear_model.FIT_INTERCEPT))
 
-    def conflict(self, config: Config) -> str | None:
+    def conflict(self, config: Config) -> Conflict | None:
         """Return None: no values contradict each other."""
         del config
         return None

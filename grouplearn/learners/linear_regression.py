@@ -15,6 +15,7 @@ from grouplearn.learners.base import (
     Access,
     Artifact,
     Config,
+    Conflict,
     Hyperparameter,
     Interrupted,
     Problem,
@@ -79,7 +80,7 @@ class LinearRegression:
         del config
         return ()
 
-    def conflict(self, config: Config) -> str | None:
+    def conflict(self, config: Config) -> Conflict | None:
         """Return None: no values contradict each other."""
         del config
         return None

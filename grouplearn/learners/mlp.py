@@ -18,6 +18,7 @@ from grouplearn.learners.base import (
     Access,
     Artifact,
     Config,
+    Conflict,
     Diverged,
     FloatArray,
     Gang,
@@ -93,7 +94,7 @@ class Mlp:
         alike = ("activation", "optimizer", "batch_size", "precision")
         return (config["hidden_layers"] or (), *(config[name] for name in alike))
 
-    def conflict(self, config: Config) -> str | None:
+    def conflict(self, config: Config) -> Conflict | None:
         """Return None: no values contradict each other."""
         del config
         return None

@@ -16,6 +16,7 @@ from grouplearn.learners.base import (
     Access,
     Artifact,
     Config,
+    Conflict,
     Diverged,
     FloatArray,
     Gang,
@@ -73,7 +74,7 @@ class Network:
         """Return a key of this config alone: modules may differ in everything."""
         return tuple(value for _, value in sorted(self._complete(config).items()))
 
-    def conflict(self, config: Config) -> str | None:
+    def conflict(self, config: Config) -> Conflict | None:
         """Return None: what a module does not take, ``make_module`` says."""
         del config
         return None

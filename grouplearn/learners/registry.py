@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from grouplearn import sqltext
-from grouplearn.errors import MissingDependency, data_error
+from grouplearn.errors import MissingDependency, WrongValue, data_error, did_you_mean
 from grouplearn.learners.base import Config, Hyperparameter, Learner, Link, ObjectiveLearner, Task, Value
 from grouplearn.learners.gbdt import Gbdt
 from grouplearn.learners.linear_regression import LinearRegression
@@ -125,7 +125,9 @@ def resolve(hyperparameter: Hyperparameter, value: Any) -> Value:
         return _CONVERTERS[hyperparameter.kind](hyperparameter, value)
     except (TypeError, ValueError, OverflowError):
         expected = _expected(hyperparameter, value)
-        raise ValueError(f"{hyperparameter.name} must be {expected}, got {sqltext.shown(value)}") from None
+        hint = did_you_mean(value, hyperparameter.choices) if isinstance(value, str) else None
+        message = f"{hyperparameter.name} must be {expected}, got {sqltext.shown(value)}"
+        raise WrongValue(message, hint) from None
 
 
 def _as_float(hyperparameter: Hyperparameter, value: Any) -> float:

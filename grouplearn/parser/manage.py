@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NoReturn
 
-from grouplearn.errors import Span
+from grouplearn.errors import Span, did_you_mean
 from grouplearn.parser.cursor import Cursor
 from grouplearn.parser.scan import fragment
 from grouplearn.parser.statements import (
@@ -70,7 +70,8 @@ def _parse_format(cursor: Cursor, low: int, high: int, given: PlanFormat | None)
     word = (value.text.strip("'") if value.kind is Kind.STRING else unquote(value)).lower()
     chosen = next((known for known in FORMATS if known == word), None)
     if chosen is None:
-        cursor.fail(f'"{word}" is not a format of EXPLAIN', value, f"The formats are {', '.join(FORMATS)}.")
+        hint = did_you_mean(word, FORMATS) or f"The formats are {', '.join(FORMATS)}."
+        cursor.fail(f'"{word}" is not a format of EXPLAIN', value, hint)
     return chosen
 
 

@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 from grouplearn import sqltext
 from grouplearn.data.dataset import Item
-from grouplearn.errors import Span, did_you_mean
+from grouplearn.errors import BindError, Span, did_you_mean
 from grouplearn.learners.base import Learner
+from grouplearn.parser.keywords import ENCODERS
 from grouplearn.parser.statements import Feature, Sql
 from grouplearn.plan import types
 from grouplearn.plan.arrays import ArrayType, array_type, reading
@@ -28,6 +29,7 @@ MAX_ITEMS = 10_000
 MAX_BUCKETS = 1 << 22
 
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
+_UNKNOWN_FUNCTION = re.compile(r'Scalar Function with name "?(\w+)"? does not exist!')
 #: Only where this is found may an expression be several columns.
 _STARRED = re.compile(r"\*|columns", re.IGNORECASE)
 _OPTIONS: dict[str, tuple[str, ...]] = {
@@ -115,7 +117,17 @@ class FeatureBinder:
         if len(together) == len(arguments):
             yield from ((column,) for column in together)
         else:
-            yield from (self._judge.describe("SELECT", argument, *self._source) for argument in arguments)
+            yield from map(self._columns_of, arguments)
+
+    def _columns_of(self, argument: Sql) -> Sequence[Column]:
+        try:
+            return self._judge.describe("SELECT", argument, *self._source)
+        except BindError as error:
+            unknown = _UNKNOWN_FUNCTION.match(error.message)
+            hint = did_you_mean(unknown[1], ENCODERS) if unknown else None
+            if unknown is None or hint is None:
+                raise
+            raise self._judge.error(unknown[0], error.span, hint) from None  # DuckDB would mean a function of its own
 
     def bind_columns(self, columns: Sequence[Column], span: Span) -> tuple[BoundItem, ...]:
         """Return the items of the default FEATURES: these columns as they are."""
@@ -218,7 +230,8 @@ class FeatureBinder:
 
     def _checked(self, name: str, value: Any, span: Span) -> Any:
         if name == "scope" and value not in ("group", "all"):
-            raise self._judge.error(f"scope must be 'group' or 'all', got {sqltext.shown(value)}", span)
+            hint = did_you_mean(str(value), ("group", "all"))
+            raise self._judge.error(f"scope must be 'group' or 'all', got {sqltext.shown(value)}", span, hint)
         if name == "buckets" and (not isinstance(value, int) or not 1 <= value <= MAX_BUCKETS):
             raise self._judge.error(
                 f"buckets must be a whole number from 1 to {MAX_BUCKETS}, got {sqltext.shown(value)}", span
@@ -226,7 +239,7 @@ class FeatureBinder:
         if name in ("impute", "method") and value not in ("mean", "median"):
             if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not math.isfinite(value):
                 message = f"missing values are replaced by 'mean', 'median' or a number, got {sqltext.shown(value)}"
-                raise self._judge.error(message, span)
+                raise self._judge.error(message, span, did_you_mean(str(value), ("mean", "median")))
             return float(value)
         return value
 

@@ -13,7 +13,7 @@ from grouplearn.parser.statements import TrainModel
 from grouplearn.plan.bound import BoundTarget
 from grouplearn.plan.features import BoundItem
 from grouplearn.plan.judge import Judge
-from grouplearn.plan.searching import searched
+from grouplearn.plan.searching import place_of, searched
 from grouplearn.search.procedures import SearchPlan
 
 #: Features of which more is not also later in an order.
@@ -39,10 +39,14 @@ class Bound:
     search: SearchPlan | None
 
     def check_label(self, target: BoundTarget) -> None:
-        """Raise for an objective that is of classes where the label is a number, or of numbers where it has classes."""
+        """Raise for an objective that is of classes where the label is a number, or of numbers where it has classes; and for
+        what goes with no objective of such a label."""
         if not isinstance(self.learner, ObjectiveLearner):
             return
         for config in self.configs:
+            misplaced = self.learner.misplaced(config, target.classification)
+            if misplaced:
+                raise self.judge.error(misplaced.message, place_of(self.statement, *misplaced.parameters))
             classifies = self.learner.classifies(config)
             if classifies is None or classifies == target.classification:
                 continue
@@ -112,13 +116,4 @@ class Bound:
         return self.statement.metric.span if self.statement.metric else self.statement.learner.span
 
     def _error(self, parameter: str, message: str, hint: str | None) -> Error:
-        return self.judge.error(message, self._span(parameter), hint)
-
-    def _span(self, parameter: str) -> Span:
-        """Return where the statement gives a hyperparameter."""
-        for option in self.statement.options:
-            if option.name.value.casefold() == parameter:
-                return option.value.span
-        names = searched(self.statement.search) if self.statement.search else ()
-        found = (name.span for name in names if name.value.casefold() == parameter)
-        return next(found, self.statement.learner.span)
+        return self.judge.error(message, place_of(self.statement, parameter), hint)

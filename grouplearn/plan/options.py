@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from grouplearn import sqltext
-from grouplearn.errors import BindError, did_you_mean
+from grouplearn.errors import BindError, WrongValue, did_you_mean
 from grouplearn.learners.base import Config, Learner, RefusesParameters, Task, Value
 from grouplearn.learners.registry import resolve
 from grouplearn.parser.statements import Name, Option, Sql
@@ -109,9 +109,7 @@ def _one_of(*allowed: str) -> Callable[[Any], str]:
     def check(value: Any) -> str:
         if not isinstance(value, str) or value.lower() not in allowed:
             hint = did_you_mean(str(value), allowed)
-            raise ValueError(
-                f"must be one of {', '.join(allowed)}, got {sqltext.shown(value)}" + (f". {hint}" if hint else "")
-            )
+            raise WrongValue(f"must be one of {', '.join(allowed)}, got {sqltext.shown(value)}", hint)
         return value.lower()
 
     return check
@@ -143,9 +141,9 @@ def _class_weight(value: Any) -> Any:
             numbers = {key: float(entry) for key, entry in weights.items()}
             if all(number > 0 for number in numbers.values()):
                 return numbers
-    raise ValueError(
-        "must be 'balanced' or positive weights by class such as {'true': 2, 'false': 1}, got " + sqltext.shown(value)
-    )
+    message = "must be 'balanced' or positive weights by class such as {'true': 2, 'false': 1}"
+    hint = did_you_mean(value, ["balanced"]) if isinstance(value, str) else None
+    raise WrongValue(f"{message}, got {sqltext.shown(value)}", hint)
 
 
 RUN_OPTIONS: Mapping[str, RunOption] = {
@@ -330,7 +328,7 @@ def _checked(judge: Judge, name: str, fragment: Sql) -> Any:
     try:
         return RUN_OPTIONS[name].check(value)
     except ValueError as error:
-        raise judge.error(f"{name} {error}", fragment.span) from None
+        raise judge.error(f"{name} {error}", fragment.span, getattr(error, "hint", None)) from None
 
 
 def bind_hyperparameter(judge: Judge, learner: Learner, name: Name, value: Sql, also: tuple[str, ...] = ()) -> Value:
@@ -361,7 +359,7 @@ def resolved(judge: Judge, learner: Learner, name: Name, value: Any, fragment: S
     try:
         return resolve(parameter, value)
     except ValueError as error:
-        raise judge.error(str(error), fragment.span) from None
+        raise judge.error(str(error), fragment.span, getattr(error, "hint", None)) from None
 
 
 def defaults(learner: Learner) -> Config:

@@ -70,7 +70,7 @@ class SearchBinder:
         search, plan = statement.search, None
         self._refuse_idle(statement)
         if search is None:
-            return self._consistent((base,), statement.learner.span), None
+            return self._consistent((base,), statement), None
         lists = [dimension for dimension in search.dimensions if isinstance(dimension, InList)]
         # Before values are worked out one by one; of subqueries it is not known yet how many they have.
         most = max if search.method != "grid" else math.prod
@@ -89,7 +89,7 @@ class SearchBinder:
             configs = space.grid(listed, base)
         if not configs:
             raise self._judge.error("the grid is empty", search.span, "List at least one value per hyperparameter.")
-        return self._consistent(configs, search.span), plan
+        return self._consistent(configs, statement), plan
 
     def _plan(
         self, statement: TrainModel, search: Search, dimensions: tuple[space.Dimension, ...], base: Config
@@ -200,11 +200,12 @@ class SearchBinder:
             message = f"the grid has {configs:,} configurations; at most {space.MAX_CONFIGS:,} are trained"
             raise self._judge.error(message, span, "List fewer values, or draw from them: OVER RANDOM (...).")
 
-    def _consistent(self, configs: tuple[Config, ...], span: Span) -> tuple[Config, ...]:
+    def _consistent(self, configs: tuple[Config, ...], statement: TrainModel) -> tuple[Config, ...]:
         for config in configs:
             contradiction = self._learner.conflict(config)
             if contradiction:
-                raise self._judge.error(contradiction, span)
+                span = place_of(statement, *contradiction.parameters)
+                raise self._judge.error(contradiction.message, span)
         return configs
 
     def _refuse_fixed_twice(self, search: Search, fixed: Mapping[str, Any]) -> None:
@@ -277,6 +278,13 @@ class SearchBinder:
         value = self._resolved(name, end, self._judge.constant(end))
         assert isinstance(value, int | float)  # noqa: S101  (resolve returned a number for a numeric kind)
         return float(value)
+
+
+def place_of(statement: TrainModel, *parameters: str) -> Span:
+    """Return where a statement gives the first of some hyperparameters that it gives at all; else its learner's name."""
+    given = {name.value.casefold(): name.span for name in searched(statement.search)} if statement.search else {}
+    given |= {option.name.value.casefold(): option.value.span for option in statement.options}
+    return next((given[name] for name in parameters if name in given), statement.learner.span)
 
 
 def _span_of(statement: TrainModel, option: str) -> Span | None:

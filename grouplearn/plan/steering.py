@@ -66,7 +66,9 @@ def bind_added(
 def _consistent(judge: Judge, statement: AddTrial, learner: Learner, config: Config) -> Config:
     contradiction = learner.conflict(config)
     if contradiction:
-        raise judge.error(contradiction, statement.span)
+        given = {option.name.value.casefold(): option.value.span for option in statement.options}
+        found = (given[name] for name in contradiction.parameters if name in given)
+        raise judge.error(contradiction.message, next(found, statement.span))
     return config
 
 

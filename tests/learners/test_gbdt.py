@@ -244,7 +244,7 @@ def test_constant_features_give_the_weighted_mean():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"boosting": "rf"}, "boosting = 'rf' needs trees that differ"),
+        ({"boosting": "rf"}, "a random forest needs trees that differ"),
         (
             {"data_sample_strategy": "goss", "bagging_freq": 1, "bagging_fraction": 0.5},
             "data_sample_strategy = 'goss' excludes bagging",

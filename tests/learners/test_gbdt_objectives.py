@@ -287,8 +287,18 @@ MISPLACED = [
         {"objective": "binary"},
         "for two classes, and the label has 3: say multiclass or multiclassova",
     ),
-    (Task.MULTICLASS, 3, {"is_unbalance": True}, "are not for objective = 'multiclass', which the label has"),
-    (Task.REGRESSION, 0, {"neg_bagging_fraction": 0.5}, "are not for objective = 'regression', which the label has"),
+    (
+        Task.MULTICLASS,
+        3,
+        {"is_unbalance": True},
+        "is_unbalance is not for objective = 'multiclass', which the label has",
+    ),
+    (
+        Task.REGRESSION,
+        0,
+        {"neg_bagging_fraction": 0.5},
+        "neg_bagging_fraction is not for objective = 'regression', which the label has",
+    ),
     (Task.BINARY, 2, {"reg_sqrt": True}, "reg_sqrt is not for objective = 'binary', which the label has"),
 ]
 
@@ -316,7 +326,9 @@ CONFLICTS = [
 
 @pytest.mark.parametrize("values", CONFLICTS, ids=str)
 def test_parameters_that_contradict_each_other(values):
-    assert GBDT.conflict(values)
+    found = GBDT.conflict(values)
+    assert found
+    assert found.parameters[0] in values
     for name in values:
         if name == "linear_tree":
             assert GBDT.conflict({other: value for other, value in values.items() if other != name}) is None
