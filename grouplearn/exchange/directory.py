@@ -28,6 +28,9 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _LARGEST_MANIFEST = 1 << 28
 #: Characters of a manifest that an error has at most.
 _LONGEST = 60
+_MOST_VERSION = 2**31 - 1
+#: What to do about an export of another version.
+OTHER_VERSION = "Export it again, or import it with the grouplearn that exported it."
 _AGAIN = "Export the model again."
 
 
@@ -124,15 +127,29 @@ def read_manifest(path: Path) -> dict[str, Any]:
     manifest = _parsed(_manifest_of(path))
     if not isinstance(manifest, dict) or manifest.get("program") != _PROGRAM or not _lists_files(manifest):
         raise CannotExchange(f"{MANIFEST} of that directory is not one of an exported model")
-    if manifest.get("layout") != LAYOUT:
-        message = f"the export has layout {said(manifest.get('layout'))}, and this version reads layout {LAYOUT}"
-        raise CannotExchange(message, "Export it again, or import it with the grouplearn that exported it.")
+    layout = number_in(manifest, "layout")
+    if layout != LAYOUT:
+        raise CannotExchange(f"the export has layout {layout}, and this version reads layout {LAYOUT}", OTHER_VERSION)
     return manifest
+
+
+def number_in(manifest: dict[str, Any], name: str) -> int:
+    """Return the version that a manifest has under a name; raises CannotExchange for what is no whole number."""
+    value = manifest.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > _MOST_VERSION:
+        what = f"is {_short(json.dumps(value))}, and not a whole number" if name in manifest else "is missing"
+        raise CannotExchange(
+            f"{name} of {MANIFEST} {what}", "The file is damaged, or was changed: export the model again."
+        )
+    return value
 
 
 def said(value: Any) -> str:
     """Return a value of a manifest as it may stand in an error: short, and without anything that moves a terminal."""
-    text = value if isinstance(value, str) and value.isascii() and value.isprintable() else json.dumps(value)
+    return _short(value if isinstance(value, str) and value.isascii() and value.isprintable() else json.dumps(value))
+
+
+def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 

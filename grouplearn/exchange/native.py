@@ -14,7 +14,7 @@ from grouplearn.catalog.copying import read_rows
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.schema import TABLES, VERSION, columns_lacking
 from grouplearn.data.memory import memory_limit
-from grouplearn.exchange.directory import CannotExchange, read_file, read_manifest, said
+from grouplearn.exchange.directory import OTHER_VERSION, CannotExchange, number_in, read_file, read_manifest, said
 from grouplearn.exchange.parquet_bounds import Unbounded, read_table
 
 #: The oldest version of the catalog tables whose exports are read: the first that had all of these tables.
@@ -37,10 +37,10 @@ def read(path: Path) -> dict[str, Any]:
             f'directory "{path}" is an export in format {said(manifest.get("format"))}, and IMPORT MODEL reads native'
         )
         raise CannotExchange(message, "Export the model with (FORMAT native).")
-    version = manifest.get("catalog_version", 0)
-    if not isinstance(version, int) or version not in range(OLDEST, VERSION + 1):
-        message = f"the export has tables of version {said(version)}, and this version reads {OLDEST} to {VERSION}"
-        raise CannotExchange(message, "Export it again, or import it with the grouplearn that exported it.")
+    version = number_in(manifest, "catalog_version")
+    if version not in range(OLDEST, VERSION + 1):
+        message = f"the export has tables of version {version}, and this version reads {OLDEST} to {VERSION}"
+        raise CannotExchange(message, OTHER_VERSION)
     return {name: _completed(name, _parsed(name, read_file(path, manifest, _file(name))), version) for name in TABLES}
 
 

@@ -123,10 +123,11 @@ def test_names_in_a_manifest_are_those_of_exports(con: grouplearn.Connection, ex
         con.execute(f"IMPORT MODEL m FROM '{export}'").fetchall()
 
 
-@pytest.mark.parametrize("version", [None, "3", [3], {"a": 3}, 1e300, True, "\ud800", "x" * 5000])
-def test_versions_that_are_none(con: grouplearn.Connection, export: Path, version: object) -> None:
-    (export / "manifest.json").write_text(json.dumps(manifest_of(export) | {"catalog_version": version}))
-    with pytest.raises(grouplearn.Error, match=r"the export has tables of version") as raised:
+@pytest.mark.parametrize("name", ["layout", "catalog_version"])
+@pytest.mark.parametrize("version", [None, "3", "1", [3], {"a": 3}, 3.0, 1e300, True, 10**400, "\ud800", "x" * 5000])
+def test_versions_that_are_none(con: grouplearn.Connection, export: Path, name: str, version: object) -> None:
+    (export / "manifest.json").write_text(json.dumps(manifest_of(export) | {name: version}))
+    with pytest.raises(grouplearn.Error, match=rf"{name} of manifest.json is .*, and not a whole number") as raised:
         con.execute(f"IMPORT MODEL m FROM '{export}'").fetchall()
     assert len(str(raised.value).splitlines()[0]) < 200
     str(raised.value).encode()
