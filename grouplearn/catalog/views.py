@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 import duckdb
 
+from grouplearn.catalog.poor_fits import poor_fits
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import first_row, table
 from grouplearn.learners import registry
-from grouplearn.learners.base import Task
 from grouplearn.sqltext import identifier, literal
 
 #: Suffixes of the views of a model; the model table itself has none.
@@ -174,7 +174,7 @@ def _suspect(definition: ModelDefinition, validated: bool) -> str:
     """Return what some trial is of each group of which ``_notes`` says anything."""
     place = definition.metrics.index(definition.metric) + 1
     unjudged = [f"valid[{place}] IS NULL"] if validated else []
-    poor = [condition for condition, _ in _poor(definition)]
+    poor = [condition for condition, _ in poor_fits(definition)]
     return f"({' OR '.join([f'({_OPEN_ENDED})', *unjudged, *poor])})"
 
 
@@ -190,7 +190,7 @@ def _notes(definition: ModelDefinition, model: str, catalog: str, validated: boo
     counts = f"count(*) FILTER ({_OPEN_ENDED})"
     limited = f"CASE WHEN {counts} > 0 THEN printf('{text}', {counts}, count(*){values}) END"
     unjudged = [_unjudged(definition.metric, place)] if validated else []
-    poor = [f"CASE WHEN count(*) FILTER ({condition}) > 0 THEN {told} END" for condition, told in _poor(definition)]
+    poor = [f"CASE WHEN count(*) FILTER ({condition}) > 0 THEN {told} END" for condition, told in poor_fits(definition)]
     notes = ", ".join([limited, *unjudged, *poor])
     return (
         f"SELECT t.group_id, nullif(concat_ws('; ', {notes}), '') AS note FROM {table(catalog, 'trials')} AS t"
@@ -214,23 +214,6 @@ def _unjudged(metric: str, place: int) -> str:
         f"CASE WHEN count(valid[{place}]) > 0 OR count(train[{place}]) = 0 THEN NULL"
         f" WHEN {nothing_held} THEN if(count(*) > 1, {several}, {alone}) WHEN count(*) > 1 THEN {chosen} END"
     )
-
-
-def _poor(definition: ModelDefinition) -> list[tuple[str, str]]:
-    """Return when, and what, is said of a best trial far worse on its own rows than a constant: its training went astray.
-
-    The squared error is more than twice that about the mean, or the log loss more than twice that of equal probabilities.
-    """
-    regression = definition.task is Task.REGRESSION
-    metric, limit = ("r2", "< -1") if regression else ("log_loss", f"> 2 * ln({len(definition.classes)})")
-    if definition.linear or metric not in definition.metrics:
-        return []
-    measured = f"train[{definition.metrics.index(metric) + 1}]"
-    told = literal(
-        "the best trial is worse on its own rows than a constant: bring features to one scale (zscore), lower"
-        " learning_rate, or raise epochs"
-    )
-    return [(f"(is_best AND {measured} {limit})", told)]
 
 
 def _weights(definition: ModelDefinition, model: str, catalog: str | None) -> View:

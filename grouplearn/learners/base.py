@@ -271,6 +271,10 @@ class ObjectiveLearner(Learner, Protocol):
         """Return the metric that goes with the loss of a config, None for that of the task."""
         ...
 
+    def judged_by(self, config: Config, task: Task) -> str | None:
+        """Return the metric of the loss of a config, None where there is none."""
+        ...
+
     def only_undivided(self, config: Config) -> str | None:
         """Return which hyperparameter of a config needs all rows of a group in one place, None where none does."""
         ...

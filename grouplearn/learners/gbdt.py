@@ -43,6 +43,7 @@ from grouplearn.learners.gbdt_parameters import (
     draws_rows,
 )
 from grouplearn.learners.gbdt_reached import from_state
+from grouplearn.learners.metrics import default_metric
 from grouplearn.learners.requirement import Requirement
 
 #: Bytes of model texts that stay parsed between calls of ``score``: thousands of small forests, or hundreds of default ones.
@@ -105,6 +106,13 @@ class Gbdt:
         """Return the metric that goes with the objective, None for that of the task."""
         objective = gbdt_objectives.of_config(config)
         return None if objective is None else objective.metric
+
+    def judged_by(self, config: Config, task: Task) -> str | None:
+        """Return the metric of the objective; None where classes are weighed, or roots are fitted."""
+        config = self.filled(config)
+        if any(config[name] != DEFAULTS[name] for name in ("reg_sqrt", "is_unbalance", "scale_pos_weight")):
+            return None
+        return self.default_metric(config) or default_metric(task)
 
     def linear_leaves(self, config: Config) -> bool:
         """Return whether leaves are linear models."""

@@ -58,6 +58,64 @@ def test_a_network_that_went_astray_is_said_to_be_poor(target: str, far_off: str
         assert "note" not in row
 
 
+FITS = [
+    # What another loss calls a good fit has errors that are no smaller squared than those about the mean.
+    ("gbdt", "a * 2", "a", "objective = 'quantile', alpha = 0.999, num_iterations = 1", None),
+    ("gbdt", "a * 2", "a", "objective = 'quantile', alpha = 0.01, num_iterations = 1", None),
+    ("gbdt", "exp(12 * a)", "b", "objective = 'mape', num_iterations = 2", None),
+    ("gbdt", "y", "b", "scale_pos_weight = 100000", None),
+    (
+        "gbdt",
+        "a * 2",
+        "a",
+        "objective = 'quantile', learning_rate = 50, num_iterations = 9",
+        "lower learning_rate or raise",
+    ),
+    ("gbdt", "a * 2", "a", "learning_rate = 3, num_iterations = 9", "lower learning_rate or raise num_iterations"),
+    (
+        "gbdt",
+        "a * 2",
+        "a",
+        "objective = 'regression_l1', learning_rate = 50, num_iterations = 9",
+        "lower learning_rate or",
+    ),
+    ("gbdt", "y", "a", "learning_rate = 90, num_iterations = 9", "lower learning_rate or raise num_iterations"),
+    (
+        "linear_regression",
+        "100 + a",
+        "zscore(a)",
+        "fit_intercept = false",
+        "set fit_intercept = true or bring features",
+    ),
+]
+
+
+@pytest.mark.parametrize(("learner", "target", "features", "options", "told"), FITS)
+def test_a_fit_is_judged_by_the_metric_of_its_loss_and_told_what_the_learner_has(
+    learner: str, target: str, features: str, options: str, told: str | None
+) -> None:
+    with grouplearn.connect(progress=False) as con:
+        train = f"TRAIN MODEL m USING {learner} PREDICT {target} AS z FEATURES ({features}) FROM t WITH ({options})"
+        (row,) = answer(con, train)
+        if told is None:
+            assert "note" not in row
+        else:
+            assert f"worse on its own rows than a constant: {told}" in str(row["note"])
+            assert "zscore" not in str(row["note"]) or learner != "gbdt"
+
+
+def test_configurations_of_several_losses_are_each_judged_by_their_own() -> None:
+    with grouplearn.connect(progress=False) as con:
+        train = (
+            "TRAIN OR REPLACE MODEL m USING gbdt PREDICT a * 2 AS z FEATURES (a) FROM t GROUP BY g"
+            " OVER GRID ((objective, alpha) IN (('{}', 0.999), ('regression', 0.5))) OPTIMIZE {}"
+            " WITH (num_iterations = 3, learning_rate = {})"
+        )
+        assert all("note" not in row for row in answer(con, train.format("quantile", "mape", 0.1)))
+        astray = notes_of(con, train.format("regression_l1", "rmse", 100))
+        assert all("worse on its own rows" in str(note) for note in astray)
+
+
 def notes_of(con: grouplearn.Connection, train: str) -> list[object]:
     return [row.get("note") for row in con.execute(train).arrow().to_pylist()]
 
