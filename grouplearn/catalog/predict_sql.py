@@ -28,6 +28,8 @@ NUMBER = "__grouplearn_number"
 NUMBERED_ROW = f"{ROW}.*, row_number() OVER () AS {NUMBER}"
 #: The numeric items of a routed row, in their order and not encoded, where they are one list.
 NUMERIC = "__grouplearn_numeric"
+#: Up to so many levels a row is joined with the groups of each.
+_JOINED_LEVELS = 16
 #: A sum of at most so many terms is written without parentheses.
 _FLAT = 16
 #: The columns of the source, where those of ours stand beside them.
@@ -80,7 +82,8 @@ def rows_cte(
         ),
         *(f"({extra.sql}\n) AS {identifier(extra.name)}" for extra in extras),
     ]
-    return f"{_ROWS} AS (SELECT {', '.join(columns)} FROM {relation} AS {ROW})"
+    kind = "" if len(_levels(definition)) <= _JOINED_LEVELS else "MATERIALIZED "  # read twice
+    return f"{_ROWS} AS {kind}(SELECT {', '.join(columns)} FROM {relation} AS {ROW})"
 
 
 def key_sql(key: KeyColumn) -> str:
@@ -101,13 +104,54 @@ def routed_cte(definition: ModelDefinition, best: str, otherwise: str = "NULL", 
     ``best`` has ``group_id``, ``level`` and ``keys`` of the groups that have a model. Levels are tried finest first;
     without fallback only the finest counts. ``kind`` may be MATERIALIZED, for rows that are read more than once.
     """
-    levels = range(len(definition.sets) if definition.missing_group == "parent" else 1)
-    found = [_group_of_level(definition, best, level) for level in levels]
+    levels = _levels(definition)
+    many = len(levels) > _JOINED_LEVELS
+    found = (
+        [_group_of_any(definition, best)] if many else [_group_of_level(definition, best, level) for level in levels]
+    )
     group = f"coalesce({', '.join([*(sql for sql, _ in found), otherwise])})"
     if definition.missing_group == "error":
         group = f"CASE WHEN {group} IS NULL THEN error({_missing_message(definition)}) ELSE {group} END"
     joins = " ".join(join for _, join in found)
     return f"{ROUTED} AS {kind}(SELECT r.*, {group} AS {GROUP} FROM {_ROWS} AS r {joins})"
+
+
+def _levels(definition: ModelDefinition) -> range:
+    """Return the levels where a row may find its group, finest first."""
+    return range(len(definition.sets) if definition.missing_group == "parent" else 1)
+
+
+def _group_of_any(definition: ModelDefinition, best: str) -> tuple[str, str]:
+    """Return the SQL of the group of the finest level that has one, and the join that finds it.
+
+    What DuckDB plans grows with the cube of the number of joins. Here there are two, whatever the number of levels: each
+    combination of keys is looked for with every level's keys, those of other levels NULL, as they are in the catalog.
+    """
+    keys = list(enumerate(definition.keys))
+    values = {f"k{number}": key_value(key, number) for number, key in keys}
+    # A NULL key is a group, and a key that is no value of its type is none.
+    values |= {
+        f"o{number}": f"({values[f'k{number}']} IS NULL AND r.{key_alias(number)} IS NOT NULL)" for number, _ in keys
+    }
+    distinct = f"SELECT DISTINCT {', '.join(f'{sql} AS {name}' for name, sql in values.items())} FROM {_ROWS} AS r"
+    listed = ", ".join(
+        f"({level}, {', '.join(str(number in definition.sets[level]).lower() for number, _ in keys)})"
+        for level in _levels(definition)
+    )
+    levels = f"(VALUES {listed}) AS v(level, {', '.join(f'm{number}' for number, _ in keys)})"
+    stored = ", ".join(f"CAST(keys[{number + 1}] AS {key.type}) AS k{number}" for number, key in keys)
+    same = " AND ".join(
+        f"b.k{number} IS NOT DISTINCT FROM CASE WHEN v.m{number} THEN d.k{number} END" for number, _ in keys
+    )
+    odd = " OR ".join(f"(v.m{number} AND d.o{number})" for number, _ in keys)
+    names = ", ".join(f"d.{name}" for name in values)
+    found = (
+        f"SELECT {names}, arg_min(b.group_id, b.level) AS group_id FROM ({distinct}) AS d CROSS JOIN {levels}"
+        f" JOIN (SELECT group_id, level, {stored} FROM {best}) AS b ON b.level = v.level AND {same}"
+        f" WHERE NOT ({odd}) GROUP BY {names}"
+    )
+    at = " AND ".join(f"f.{name} IS NOT DISTINCT FROM {sql}" for name, sql in values.items())
+    return "f.group_id", f"LEFT JOIN ({found}) AS f ON {at}"
 
 
 def _group_of_level(definition: ModelDefinition, best: str, level: int) -> tuple[str, str]:
