@@ -7,6 +7,7 @@ own, in our SQL too. And the expressions of its models were written by whoever m
 from __future__ import annotations
 
 import os
+import re
 import weakref
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
@@ -32,6 +33,11 @@ _MACROS = (
     " FROM system.main.duckdb_functions() WHERE NOT internal"
 )
 _OWN = "SELECT DISTINCT function_name FROM system.main.duckdb_functions() WHERE internal"
+
+
+#: An entry of the search path, and a part of one; blanks are parts of names.
+_ENTRY = re.compile(r'(?:"(?:[^"]|"")*"|[^,"])+')
+_PART = re.compile(r'"(?:[^"]|"")*"|[^."]+')
 
 
 class Guard:
@@ -176,13 +182,17 @@ def _path(con: duckdb.DuckDBPyConnection) -> tuple[tuple[str, str], ...]:
     rows = con.execute(_PLACES).fetchall()
     own, path, databases = folded(rows[0][0]), rows[0][1], {folded(name) for _, _, name, _ in rows}
     found = [("temp", "main")]
-    for entry in folded(path).split(","):
-        parts = [part.strip().strip('"') for part in entry.strip().rsplit(".", 1)]
+    for parts in map(_names_of, _ENTRY.findall(folded(path))):
         if len(parts) == 2:
             found.append((parts[0], parts[1]))
         elif parts[0]:
             found += [(own, parts[0]), *([(parts[0], "main")] if parts[0] in databases else [])]
     return (*found, (own, "main"), ("system", "main"), ("system", "pg_catalog"), ("system", "information_schema"))
+
+
+def _names_of(entry: str) -> list[str]:
+    """Return the names of an entry of the search path, which has quotes where a name has a dot, a comma or a quote."""
+    return [part[1:-1].replace('""', '"') if part[:1] == '"' else part for part in _PART.findall(entry) if part]
 
 
 def _refuse_hiding(macros: list[tuple[Any, ...]], places: set[tuple[str, str]], own: frozenset[str]) -> None:

@@ -557,3 +557,25 @@ def test_evaluate_checks_the_weights_that_it_reads(con: grouplearn.Connection) -
     con.execute("UPDATE grouplearn.artifacts SET weights = list_transform(weights, lambda w: w + 1)")
     with pytest.raises(duckdb.Error, match="do not match their SHA-256"):
         con.execute("EVALUATE MODEL n ON t")
+
+
+@pytest.mark.parametrize("schema", ["apart", "sales.eu", "ev,il", 'ev"il', " x", '"q"', 'x"."y', "Ä B"])
+def test_names_are_looked_for_in_the_current_schema_whatever_its_name(
+    con: grouplearn.Connection, elsewhere, schema: str
+) -> None:
+    quoted = '"' + schema.replace('"', '""') + '"'
+    con.execute(
+        TRAIN.format("n", "x * (SELECT max(a) FROM rates) AS f").replace(
+            "TRAIN", "CREATE TABLE rates AS SELECT 1 AS a; TRAIN"
+        )
+    )
+    con.execute(f"CREATE SCHEMA {quoted}")
+    con.execute(f"CREATE VIEW {quoted}.rates AS SELECT 42 AS a FROM read_text('/none')")
+    elsewhere()
+    con.execute(f"USE a.{quoted}")
+    for statement in ("EVALUATE MODEL main.n ON main.t", "SELECT predict_value('main.n', t) FROM main.t AS t"):
+        with pytest.raises(duckdb.Error, match="which calls read_text"):
+            con.execute(statement).fetchall()
+    con.execute(f"CREATE MACRO {quoted}.current_database() AS error('ran')")
+    for statement in ("SHOW RUNS", "SHOW MODELS", "DESCRIBE MODEL main.n"):
+        assert "hides DuckDB's own" in refusal(con, statement)
