@@ -62,9 +62,9 @@ class RemoteConnection:
         return _converter().extract_statements(query)
 
     def register(self, name: str, values: pa.Table) -> None:
-        """Make an Arrow table a temporary table of the connection."""
+        """Make an Arrow table a temporary table of the connection, in place of what was registered under the name before."""
         columns = ", ".join(f"{identifier(column)} {kind}" for column, kind in _sql_types(values))
-        self.execute(f"CREATE TEMP TABLE {identifier(name)} ({columns})")
+        self.execute(f"CREATE OR REPLACE TEMP TABLE {identifier(name)} ({columns})")
         schema = packed_schema(values.schema)
         for batch in values.combine_chunks().to_batches(max_chunksize=_VECTOR):
             rows = batch.take(pa.array(range(batch.num_rows))) if values.num_rows > _VECTOR else batch
