@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from grouplearn.catalog import functions
-from grouplearn.catalog.asking import asking_for
+from grouplearn.catalog.asking import Settings, asking_for
 
 if TYPE_CHECKING:
     from grouplearn.catalog.trust import Guard
@@ -45,13 +45,13 @@ class Session:
         self,
         connection: duckdb.DuckDBPyConnection,
         progress: Progress | None = None,
-        settings: dict[str, Any] | None = None,
+        settings: Settings | None = None,
         interrupted: threading.Event | None = None,
     ) -> None:
         self._connection = connection
         self._progress = progress
         #: Shared between the cursors of one connection: some clients open a cursor per statement.
-        self._settings = {} if settings is None else settings
+        self._settings = Settings() if settings is None else settings
         self._cancelled = interrupted or threading.Event()
         #: How EXPLAIN TRAIN writes a plan where the statement does not say.
         self.plan_format: PlanFormat = "text"

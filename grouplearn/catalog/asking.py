@@ -32,6 +32,14 @@ TRANSACTION = "system.main.epoch_us(system.main.transaction_timestamp())"
 INEXACT_TYPES = ("BIT", "TIME WITH TIME ZONE", "HUGEINT", "UHUGEINT")
 
 
+class Settings(dict[str, Any]):
+    """The settings of SET, which the connections to a database share, and a token that no others have ever had."""
+
+    def __init__(self, token: str | None = None) -> None:
+        super().__init__()
+        self.token = token or uuid.uuid4().hex
+
+
 @dataclass(eq=False)
 class Asking:
     """A connection that may ask, by weak reference: a function that DuckDB holds must not hold the connection in turn."""
@@ -39,7 +47,7 @@ class Asking:
     connection: weakref.ref[duckdb.DuckDBPyConnection]
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
     sessions: Sessions = field(default_factory=Sessions)
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: Settings = field(default_factory=Settings)
     predictor: Predictor | None = None
 
 

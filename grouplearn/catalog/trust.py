@@ -15,6 +15,7 @@ from typing import Any
 import duckdb
 
 from grouplearn.catalog import calls, fragments
+from grouplearn.catalog.asking import asking_for
 from grouplearn.catalog.calls import Defined, Surroundings
 from grouplearn.catalog.fragments import Fragment
 from grouplearn.catalog.records import ModelDefinition
@@ -128,7 +129,7 @@ class Guard:
         self, con: duckdb.DuckDBPyConnection, definition: ModelDefinition, source: str, clauses: Iterable[str]
     ) -> None:
         """Raise NotTrusted unless what a model's own statement reads (FROM), and its other clauses, may be run."""
-        if not (self.trusting or fragments.is_trained_here(definition, _file(con, definition.catalog))):
+        if not (self.trusting or fragments.is_trained_here(definition, _opened(con, definition.catalog))):
             around = surroundings(con)
             calls.refuse_clause(definition.name, Fragment("the statement", source), around, calls.AFTER_FROM)
             for text in clauses:
@@ -138,7 +139,7 @@ class Guard:
 def trained_here(con: duckdb.DuckDBPyConnection, definition: ModelDefinition, catalog: str) -> None:
     """Remember that a model of a database comes from a statement that was given to this process, and what it names now."""
     file = _file(con, catalog)
-    fragments.trained_here(definition, file, file + _named(con, definition))
+    fragments.trained_here(definition, _opened(con, catalog), file + _named(con, definition))
 
 
 def _is_trained_here(con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> bool:
@@ -150,6 +151,14 @@ def _is_trained_here(con: duckdb.DuckDBPyConnection, definition: ModelDefinition
         return False
     file = _file(con, definition.catalog)
     return fragments.is_trained_here(definition, file + _named(con, definition))
+
+
+def _opened(con: duckdb.DuckDBPyConnection, catalog: str | None) -> str:
+    """Return a text that tells databases apart also of those that are opened one after another at the same place.
+
+    Between two of them somebody may swap the file; while one is open nobody else can, and attached again it has a new number.
+    """
+    return asking_for(con).settings.token + _file(con, catalog)
 
 
 def _file(con: duckdb.DuckDBPyConnection, catalog: str | None) -> str:

@@ -111,13 +111,15 @@ def wrap(
     connection: duckdb.DuckDBPyConnection, *, progress: Progress | Literal["auto", False] | None = "auto"
 ) -> Connection:
     """Return a connection of ours around an open DuckDB connection, which stays usable."""
+    from grouplearn.catalog.asking import Settings, known
     from grouplearn.frontends.progress import choose_progress
     from grouplearn.session import Session
 
     display = choose_progress() if progress == "auto" else progress or None
     if display is not None and not hasattr(display, "unit_done"):
         raise InterfaceError(f"progress is 'auto', None, False or a Progress, not {progress!r}")
-    settings: dict[str, Any] = {}
+    asking = known(connection)
+    settings = Settings(asking.settings.token if asking else None)
     return Connection(connection, lambda native: Session(native, display, settings))
 
 

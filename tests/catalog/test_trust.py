@@ -12,7 +12,9 @@ import pytest
 
 import grouplearn
 from grouplearn.catalog import calls, fragments
+from grouplearn.catalog import trust as trusting
 from grouplearn.errors import Error, NotTrusted
+from grouplearn.frontends.dbapi import wrap
 
 TABLE = "CREATE TABLE t AS SELECT i % 3 AS g, i * 0.5 AS x, i * 1.5 + 1 AS y FROM range(300) AS r(i)"
 TRAIN = "TRAIN MODEL {} USING linear_regression PREDICT y FEATURES ({}) FROM t GROUP BY g VALIDATE NONE"
@@ -199,6 +201,25 @@ def test_what_this_session_trained_needs_no_trust(con: grouplearn.Connection, tm
         assert con.execute(statement).fetchall()
     elsewhere()
     assert "calls read_csv" in refusal(con, "EVALUATE MODEL mine ON t")
+
+
+def test_a_file_that_was_swapped_is_not_the_one_that_was_trained_in_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # DuckDB's number of a database goes by what is in the file, so that whoever swaps it can have the same.
+    monkeypatch.setattr(trusting, "_FILES", trusting._FILES.replace("database_oid", "7"))
+    path = str(tmp_path / "a.duckdb")
+    (tmp_path / "a.csv").write_text("g,x,y\n1,2,3\n")
+    with grouplearn.connect(path, progress=None) as con:
+        con.execute("CREATE TABLE t AS SELECT i % 2 AS g, i AS x, if(g = 0, i, NULL) AS y FROM range(60) AS r(i)")
+        source = f"(FROM t WHERE 0 < (SELECT count(*) FROM read_csv('{tmp_path}/a.csv')))"
+        con.execute(f"TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM {source} GROUP BY g")
+        for own in (con, con.cursor(), wrap(con.native)):  # some clients open one for each statement
+            own.execute("RETRY FAILED MODEL m").fetchall()
+    with duckdb.connect(path) as other:
+        other.execute(f"ALTER TABLE t RENAME TO old; CREATE VIEW t AS FROM read_csv('{tmp_path}/a.csv')")
+    with grouplearn.connect(path, progress=None) as con:
+        assert "calls read_csv" in refusal(con, "RETRY FAILED MODEL m")
 
 
 def test_a_stored_statement_is_looked_at_before_it_is_run_again(con: grouplearn.Connection, tmp_path: Path) -> None:

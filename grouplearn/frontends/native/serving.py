@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from grouplearn import versions
 from grouplearn.catalog import prediction
+from grouplearn.catalog.asking import Settings
 from grouplearn.catalog.predictions import Part
 from grouplearn.errors import (
     AccessRefused,
@@ -57,7 +58,7 @@ class _Here:
 class Instance:
     """What is kept for one database instance of the user's: the settings of SET, the models loaded for ``predict``."""
 
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: Settings = field(default_factory=Settings)
     here: _Here = field(default_factory=_Here)
 
     def __post_init__(self) -> None:
