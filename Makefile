@@ -58,8 +58,9 @@ dispatch: $(STAMP)  ## the tests that another processor could decide, as if on o
 sanitize: $(INSTALLED)  ## the tests of the kernels, looking for accesses beyond arrays and undefined behaviour (minutes)
 	PYTHON=$(BIN)/python .ci/sanitize
 
-fuzz: $(STAMP)  ## random statements over random tables, an hour of them; EXAMPLES=5 of each rule, SEED=1 again
+fuzz: $(STAMP)  ## random statements over random tables, an hour of them, and poisoned files; EXAMPLES=5 of each rule, SEED=1 again
 	GROUPLEARN_EXPLORE=1 GROUPLEARN_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest tests/metamorphic -n 2 --hypothesis-seed=$(SEED)
+	GROUPLEARN_EXPLORE=1 $(BIN)/python -m pytest tests/catalog/test_poisoned.py -n 2
 
 extension: $(STAMP)  ## build the extension for the duckdb shell and for Python (of some: VERSIONS="1.5.6 2.0.0")
 	$(BIN)/python -m grouplearn.frontends.native.build $(VERSIONS)

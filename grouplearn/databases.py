@@ -14,7 +14,7 @@ import duckdb
 
 from grouplearn import sqltext
 from grouplearn.catalog import models, recorded
-from grouplearn.catalog.identities import Identity, identity_at
+from grouplearn.catalog.identities import Identity, identity_at, schemas_of
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.schema import ensure_schema, seen_once
 from grouplearn.catalog.tables import SCHEMA
@@ -93,7 +93,15 @@ class Databases:
         catalog, schema = self._named(name, judge, gone)
         if catalog != self._attached()[0].current or schema not in ("main", self._attached()[0].schema):
             self._guard.refuse_hidden_in(self._connection, catalog, schema)
-        return catalog, schema
+        return catalog, self._lost(catalog, schema, name) if gone else schema
+
+    def _lost(self, catalog: str, schema: str, name: QualifiedName) -> str:
+        """Return the schema, or that of the one model of that name whose own is nowhere, where the name says none."""
+        if len(name.parts) > 1 or identity_at(self._connection, catalog, schema, name.name) is not None:
+            return schema
+        there = {sqltext.folded(each) for each in self._schemas(catalog)}
+        lost = [each for each in schemas_of(self._connection, catalog, name.name) if sqltext.folded(each) not in there]
+        return lost[0] if len(lost) == 1 else schema
 
     def _named(self, name: QualifiedName, judge: Judge, gone: bool) -> tuple[str, str]:
         attached = self._attached()

@@ -28,3 +28,14 @@ def identity_at(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name:
         f" WHERE lower(schema_name) = lower({literal(schema)}) AND lower(model_name) = lower({literal(name)})",
     )
     return None if row is None else Identity(row[0], Location(catalog, row[1], row[2]))
+
+
+def schemas_of(con: duckdb.DuckDBPyConnection, catalog: str, name: str) -> list[str]:
+    """Return the schemas in which the database's rows have a model of that name, whether there are such schemas or not."""
+    if not has_schema(con, catalog):
+        return []
+    own = f"lower(model_name) = lower({literal(name)})"
+    found = con.execute(
+        f"SELECT DISTINCT schema_name FROM {table(catalog, 'models')} WHERE {own} ORDER BY ALL"
+    ).fetchall()
+    return [schema for (schema,) in found]

@@ -214,3 +214,17 @@ def test_weights_that_are_not_one_per_column(con: grouplearn.Connection) -> None
     )
     with pytest.raises(grouplearn.Error, match=re.escape("its tensor weights is float64[1, 4], not float64[1, 11]")):
         con.execute("SELECT predict('line', t) FROM t").fetchall()
+
+
+@pytest.mark.parametrize("schema", ["", "gone", "tanh", 'a"b'])
+def test_a_model_in_a_schema_that_is_nowhere_is_dropped_by_its_name(schema: str) -> None:
+    with grouplearn.connect(progress=False) as con:
+        con.execute("CREATE SCHEMA two; CREATE TABLE t AS SELECT i AS x, i * 2.0 AS y FROM range(9) AS r(i)")
+        for name in ("m", "two.m"):
+            con.execute(f"TRAIN MODEL {name} USING linear_regression PREDICT y FEATURES (x) FROM t")
+        con.native.execute("UPDATE grouplearn.models SET schema_name = ? WHERE schema_name = 'main'", [schema])
+        con.execute("DROP MODEL m").fetchall()
+        assert con.execute("SELECT schema_name FROM grouplearn.models").fetchall() == [("two",)]
+        with pytest.raises(grouplearn.Error, match="unknown model"):
+            con.execute("DROP MODEL m").fetchall()
+        assert "nothing was dropped" in str(con.execute("DROP MODEL IF EXISTS m").fetchall())
