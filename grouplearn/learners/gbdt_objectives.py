@@ -134,7 +134,14 @@ def _takes_roots(config: Config) -> bool:
 
 
 def check_labels(config: Config, y: FloatArray, weight: FloatArray) -> None:
-    """Raise Diverged for labels of numbers that the objective cannot learn."""
+    """Raise Diverged for labels of numbers that the objective cannot learn, or LightGBM not hold."""
+    sizes = np.abs(y[weight > 0])
+    largest, single = float(sizes.max(initial=0.0)), np.finfo(np.float32)
+    if not largest <= single.max or 0 < largest < single.tiny:
+        direction = "down" if largest > 1 else "up"
+        raise Diverged(
+            f"labels of up to {largest:.2g} are beyond single precision, in which LightGBM holds them; scale them {direction}"
+        )
     chosen = of_config(config)
     if chosen is None or chosen.labels is None:
         return

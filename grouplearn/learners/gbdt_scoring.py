@@ -134,7 +134,8 @@ def _questions(nodes: Nodes, inner: IntArray, place: IntArray) -> npt.NDArray[np
     one_of_two = goes_in | (missing == outside) | (np.isnan(nodes.value[outside]) & (nodes.missing[outside] == missing))
     ranged = low != -np.inf
     both = np.stack([low, high], axis=1)
-    single = both.astype(np.float32)
+    with np.errstate(over="ignore"):  # what is beyond single precision is not equal, and asked for otherwise
+        single = both.astype(np.float32)
     if not one_of_two.all() or ((single != both).any(axis=1) & ranged).any() or nodes.slot.max() >= MISSING_IS_YES:
         return None
     made = np.zeros(len(inner), dtype=NODE)

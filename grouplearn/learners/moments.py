@@ -136,6 +136,8 @@ def require_finite(moments: Tensors) -> None:
     column = (
         moments["square"] + np.abs(moments["cross"]).sum(axis=-1) + moments["total"][..., None] * moments["mean"] ** 2
     )
+    if not np.isfinite(moments["total"]).all():
+        raise Diverged("the sum of the weights overflows; scale the weights down")
     if not np.isfinite(moments["target_gram"]).all():
         raise Diverged("the squares of the label overflow; scale the label down")
     if not np.isfinite(column).all():

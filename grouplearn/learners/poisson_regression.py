@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 import numpy as np
@@ -64,10 +65,13 @@ class PoissonRegression(GlmLearner):
     family: ClassVar[glm.Family] = _HalfDeviance()
 
     def check_labels(self, y: FloatArray, weight: FloatArray) -> None:
-        """Raise ValueError when a label is negative."""
+        """Raise ValueError when a label is negative, or so large that its metrics are not finite."""
         negative = int(((y < 0) & (weight > 0)).sum())
         if negative:
             rows = f"{negative} row" + ("" if negative == 1 else "s")
             raise ValueError(
                 f"the label is negative in {rows}; poisson_regression predicts counts and rates, which are >= 0"
             )
+        largest = float(y.max(initial=0.0))
+        if largest * largest == math.inf:
+            raise ValueError("the squares of the label overflow; scale the label down")
