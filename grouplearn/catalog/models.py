@@ -9,6 +9,7 @@ from typing import Any
 
 import duckdb
 
+from grouplearn.catalog.damage import damaged, shown
 from grouplearn.catalog.definition_checks import check_definition
 from grouplearn.catalog.flaws import refuse_flaws
 from grouplearn.catalog.records import HyperparameterColumn, ItemColumn, KeyColumn, ModelDefinition
@@ -23,6 +24,7 @@ from grouplearn.catalog.schema import (
 )
 from grouplearn.catalog.sql_forms import SqlForm, stored_form
 from grouplearn.data.dataset import Item
+from grouplearn.learners import registry
 from grouplearn.learners.base import Config, Task, Value
 from grouplearn.sqltext import identifier, literal
 
@@ -92,6 +94,11 @@ def _load(con: duckdb.DuckDBPyConnection, catalog: str, where: str) -> StoredMod
         refit=bool(row[24]),
     )
     form = stored_form(con, catalog, row[0], definition)
+    if not definition.configs:
+        raise damaged(catalog, definition.name, "configs", "there are none")
+    if form.kind != "function" and definition.learner not in registry.LEARNERS:
+        message = f"the learner is {shown(definition.learner)}, whose models are not predicted by SQL"
+        raise damaged(catalog, definition.name, "models", message)
     model = StoredModel(row[0], Location(catalog, row[1], row[2]), definition, form)
     refuse_flaws(con, model, ("configs",))
     return model

@@ -13,6 +13,7 @@ import pytest
 import safetensors.numpy
 
 import grouplearn
+from grouplearn.errors import DataError
 
 #: Damages that each did something else once: raised Python's errors, hung, or named nothing.
 KNOWN = (
@@ -228,3 +229,16 @@ def test_a_model_in_a_schema_that_is_nowhere_is_dropped_by_its_name(schema: str)
         with pytest.raises(grouplearn.Error, match="unknown model"):
             con.execute("DROP MODEL m").fetchall()
         assert "nothing was dropped" in str(con.execute("DROP MODEL IF EXISTS m").fetchall())
+
+
+@pytest.mark.parametrize("damage", ["DELETE FROM grouplearn.configs", "UPDATE grouplearn.models SET learner = 'gbd'"])
+@pytest.mark.parametrize("learner", ["gbdt", "mlp", "linear_regression"])
+def test_models_without_configurations_or_of_an_unknown_learner(learner: str, damage: str) -> None:
+    with grouplearn.connect(progress=False) as con:
+        con.execute("CREATE TABLE t AS SELECT i AS x, i * 2.0 AS y FROM range(60) AS r(i)")
+        con.execute(f"TRAIN MODEL m USING {learner} PREDICT y FEATURES (x) FROM t")
+        con.native.execute(damage)
+        for statement in ("DESCRIBE MODEL m", "EVALUATE MODEL m ON t", "ALTER MODEL m RENAME TO n"):
+            with pytest.raises(DataError, match="is damaged: in table"):
+                con.execute(statement)
+        con.execute("DROP MODEL m")

@@ -34,7 +34,9 @@ def main(directory: Path) -> None:
         if _spoil(database, sql):
             began = time.monotonic()
             for finding in _statements(directory, database, [*MODELS][number % len(MODELS)]):
-                print(f"FOUND {finding}", flush=True)
+                # What a macro of the file says runs where DuckDB alone runs a macro: docs/security.md.
+                if not (sql.startswith("CREATE MACRO") and finding.startswith("READ FROM")):
+                    print(f"FOUND {finding}", flush=True)
             print(f"TOOK {time.monotonic() - began:.2f}", flush=True)
         database.unlink()
         Path(f"{database}.wal").unlink(missing_ok=True)
