@@ -1,9 +1,12 @@
-// Generalised linear models of many groups: Σ weight·loss + l1·‖w‖₁ + ½·l2·‖w‖², every config of a group in its own lane.
+// Generalised linear models of many groups: Σ weight·loss + l1·‖w‖₁ + ½·l2·‖w‖², every config of a group in its own lane, or,
+// where there are few, those of several small groups.
 //
-// Newton's method on features of unit spread, with a backtracking line search (Boyd & Vandenberghe 2004, section 9.5); with
-// l1 its proximal form (Lee, Sun & Saunders 2014), the quadratic model minimised by coordinate descent and, once signs rest,
-// on the weights that are not zero. Groups of many rows take second derivatives from a share of them, which grows. A first
-// stage in single precision comes near; a second in double precision starts from there and decides what is reported.
+// Newton's method on features of unit spread, with a backtracking line search (Boyd & Vandenberghe 2004, section 9.5). Second
+// derivatives are kept for some steps, from which their inverse is updated (L-BFGS: Liu & Nocedal 1989, with a factor in place
+// of a diagonal to begin with); with l1 they are taken at each step, and the quadratic model is minimised by coordinate descent
+// and, once signs rest, on the weights that are not zero (Lee, Sun & Saunders 2014). Groups of many rows take second derivatives
+// from a share of them, which grows. A first stage in single precision comes near; a second in double precision starts from
+// there and decides what is reported.
 // Lanes never see each other: a model has the same bits alone, in any pack and beside any groups.
 #include "entry.hpp"
 #include "generalised_linear_rows.hpp"
