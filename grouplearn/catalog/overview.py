@@ -10,6 +10,7 @@ from typing import Any
 
 import duckdb
 
+from grouplearn.catalog.damage import damaged
 from grouplearn.catalog.flaws import refuse_flaws
 from grouplearn.catalog.fragments import check
 from grouplearn.catalog.models import StoredModel
@@ -242,6 +243,9 @@ class Overview:
             " quantile_cont(weight, 0.5), quantile_cont(weight, 0.1), quantile_cont(weight, 0.9)"
             f" FROM shares GROUP BY feature ORDER BY mean DESC, feature ASC LIMIT {limit}"
         )
+        if any(row[0] is None for row in rows):
+            flaw = "a model has more weights than its group has features"
+            raise damaged(self._catalog, definition.name, "artifacts", flaw)
         return [Importance(*row) for row in rows]
 
     def count_features(self) -> int:

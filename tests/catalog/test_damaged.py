@@ -242,3 +242,12 @@ def test_models_without_configurations_or_of_an_unknown_learner(learner: str, da
             with pytest.raises(DataError, match="is damaged: in table"):
                 con.execute(statement)
         con.execute("DROP MODEL m")
+
+
+def test_a_report_of_more_weights_than_features(tmp_path: Path) -> None:
+    with grouplearn.connect(progress=False) as con:
+        con.execute("CREATE TABLE t AS SELECT i AS x, i * 2.0 AS y FROM range(60) AS r(i)")
+        con.execute("TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM t")
+        con.native.execute("UPDATE grouplearn.artifacts SET weights = weights || weights")
+        with pytest.raises(DataError, match="artifacts, a model has more weights"):
+            con.model("m").report(str(tmp_path / "m.html"))
