@@ -35,10 +35,11 @@ def control_c(after: float) -> Iterator[None]:
 
 def test_a_query_that_keeps_the_main_thread_busy_stops() -> None:
     with grouplearn.connect(progress=None) as con:
+        con.execute("SELECT 1").fetchall()  # DuckDB forgets an interrupt that comes before a query has begun
         began = time.monotonic()
-        with control_c(0.3), pytest.raises(KeyboardInterrupt), interruptible(con.interrupt, at_once=True):
+        with control_c(1.0), pytest.raises(KeyboardInterrupt), interruptible(con.interrupt, at_once=True):
             con.execute(ENDLESS)
-        assert time.monotonic() - began < 0.3 + STOPS_WITHIN_SECONDS
+        assert time.monotonic() - began < 1.0 + STOPS_WITHIN_SECONDS
         assert con.execute("SELECT 1").fetchall() == [(1,)]
 
 
