@@ -1,8 +1,13 @@
 import os
+import signal
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+# A shell that runs tests in the background has them, and all that they start, ignore Ctrl-C, which some of them press.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples every time, so that what passes here passes there; GROUPLEARN_EXPLORE=1 looks for new ones.
 settings.register_profile("grouplearn", derandomize="GROUPLEARN_EXPLORE" not in os.environ, deadline=None)
