@@ -142,6 +142,13 @@ def logistic(folder: Path, groups: int, zipf: float, target: float) -> Workload:
     )
 
 
+def fit_penalties(x: np.ndarray, y: np.ndarray, alphas: tuple[float, ...]) -> np.ndarray:
+    from sklearn.linear_model import Ridge
+
+    models = [Ridge(alpha=alpha, solver="cholesky").fit(x, y) for alpha in alphas]
+    return np.array([[*model.coef_, model.intercept_] for model in models])
+
+
 def fit_ridge(x: np.ndarray, y: np.ndarray, alphas: tuple[float, ...]) -> np.ndarray:
     from sklearn.linear_model import Ridge
 
@@ -152,8 +159,7 @@ def fit_ridge(x: np.ndarray, y: np.ndarray, alphas: tuple[float, ...]) -> np.nda
         for number, alpha in enumerate(alphas):
             model = Ridge(alpha=alpha, solver="cholesky").fit(x[inside], y[inside])
             errors[held, number] = np.sqrt(((y[outside] - model.predict(x[outside])) ** 2).mean())
-    models = [Ridge(alpha=alpha, solver="cholesky").fit(x, y) for alpha in alphas]
-    return np.array([[*model.coef_, model.intercept_] for model in models])
+    return fit_penalties(x, y, alphas)
 
 
 def same_weights(tolerance: float) -> Callable[[Any, Any], tuple[str, bool]]:
@@ -180,13 +186,6 @@ def ridge(folder: Path) -> Workload:
         same_weights(1e-8),
         120,
     )
-
-
-def fit_penalties(x: np.ndarray, y: np.ndarray, alphas: tuple[float, ...]) -> np.ndarray:
-    from sklearn.linear_model import Ridge
-
-    models = [Ridge(alpha=alpha, solver="cholesky").fit(x, y) for alpha in alphas]
-    return np.array([[*model.coef_, model.intercept_] for model in models])
 
 
 def tiny_ridge(folder: Path) -> Workload:

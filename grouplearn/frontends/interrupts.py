@@ -41,10 +41,7 @@ def interruptible(interrupt: Callable[[], None], *, at_once: bool) -> Iterator[N
                 yield
             finally:
                 inside = False  # a late signal must not tear the clean-up
-    except (
-        Error,
-        RuntimeError,
-    ) as stopped:  # whatever DuckDB makes of a KeyboardInterrupt in a function that it called
+    except (Error, RuntimeError) as stopped:  # RuntimeError is what DuckDB makes of a KeyboardInterrupt in a function
         if asked:
             raise KeyboardInterrupt from stopped
         raise
