@@ -18,6 +18,7 @@ from duckdb import (
     InternalError,
     NotSupportedError,
     OperationalError,
+    OutOfMemoryException,
     PermissionException,
     ProgrammingError,
     Warning,
@@ -42,6 +43,7 @@ __all__ = [
     "NotSupportedHere",
     "NotTrusted",
     "OperationalError",
+    "OutOfMemory",
     "ParseError",
     "ProgrammingError",
     "ReadOnlyError",
@@ -197,6 +199,10 @@ def not_installed(what: str, packages: str, extra: str) -> MissingDependency:
 
 class TrainingError(_Located, OperationalError):
     """The run as a whole failed; a failing group alone never raises."""
+
+
+class OutOfMemory(_Located, OutOfMemoryException):
+    """The process has no memory left; the database is unchanged."""
 
 
 class Cancelled(_Located, OperationalError):

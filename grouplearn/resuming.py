@@ -15,10 +15,11 @@ from grouplearn.catalog.identities import identity_at
 from grouplearn.catalog.views import best_sql
 from grouplearn.data import checksums
 from grouplearn.data.checksums import Damaged
+from grouplearn.data.memory import ran_out
 from grouplearn.data.own_files import NotOwn
 from grouplearn.data.run_directory import RunDirectory, durable_runs, remove_run, runs_of
 from grouplearn.durable import Manifest, Run, Unreadable
-from grouplearn.errors import Cancelled, ModelExists, Span, TrainingError, did_you_mean
+from grouplearn.errors import Cancelled, ModelExists, OutOfMemory, Span, TrainingError, did_you_mean
 from grouplearn.finishing import finish, is_stored
 from grouplearn.learners import registry
 from grouplearn.learners.base import Learner
@@ -297,14 +298,14 @@ def resumable(stored: ModelDefinition, ledger: Ledger | None) -> Iterator[None]:
             raise
         message = f"training was interrupted; {ledger.done} of its units are kept"
         raise Cancelled(message, hint=f"RESUME MODEL {name} goes on from there.") from None
-    except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "can't start new thread" not in str(error):
+    except (MemoryError, RuntimeError, OSError) as error:
+        if not ran_out(error):
             raise
         if ledger is None:
             hint = "Train WITH (workers = 1), or with a memory_limit, which keeps rows in files."
-            raise TrainingError("the process ran out of memory; nothing was stored", hint=hint) from None
+            raise OutOfMemory("the process ran out of memory; nothing was stored", hint=hint) from None
         message = f"the process ran out of memory; {ledger.done} of the run's units are kept"
-        raise TrainingError(message, hint=f"RESUME MODEL {name} WITH (workers = 1) goes on with less.") from None
+        raise OutOfMemory(message, hint=f"RESUME MODEL {name} WITH (workers = 1) goes on with less.") from None
 
 
 def show(at: Workplace, judge: Judge) -> str:

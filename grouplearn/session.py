@@ -85,7 +85,8 @@ class Session:
         return [_joined(pieces), *(piece for piece in pieces if isinstance(piece, str))]
 
     def _carried_out(self, statement: OurStatement, text: str, parameters: Parameters) -> Sequence[str | Sql]:
-        from grouplearn.data.memory import rare_collections
+        from grouplearn.data.memory import ran_out, rare_collections
+        from grouplearn.errors import OutOfMemory
         from grouplearn.finishing import tidy
         from grouplearn.interrupting import heard
         from grouplearn.parser.binding import bind_parameters
@@ -98,10 +99,16 @@ class Session:
         if "getvariable" in text.casefold():
             self.expect_variables()
         bound, judge = bind_parameters(statement, parameters), Judge(self._connection, text)
-        with heard(self._cancelled.is_set), rare_collections(), self._databases.statement():
-            if isinstance(bound, Nested):
-                return self._pieces(bound, judge)
-            return [self._answer(bound, judge)]
+        try:
+            with heard(self._cancelled.is_set), rare_collections(), self._databases.statement():
+                if isinstance(bound, Nested):
+                    return self._pieces(bound, judge)
+                return [self._answer(bound, judge)]
+        except (MemoryError, RuntimeError, OSError) as error:
+            if not ran_out(error):
+                raise
+            hint = "SET threads and SET memory_limit leave more to others than DuckDB."
+            raise OutOfMemory("the process ran out of memory; nothing was stored", hint=hint) from None
 
     def _answer(self, statement: Any, judge: Judge) -> str:
         from grouplearn.parser.statements import Nested

@@ -21,7 +21,7 @@ from dying_runs import answer
 
 import grouplearn
 from grouplearn.data.run_directory import runs_of
-from grouplearn.errors import TrainingError
+from grouplearn.errors import OutOfMemory, TrainingError
 from grouplearn.runtime import ledger
 from grouplearn.runtime.ledger import Ledger
 
@@ -182,13 +182,43 @@ def test_a_run_out_of_memory_says_how_to_go_on(path: Path, monkeypatch: pytest.M
 
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "add", runs_out)
-        with pytest.raises(TrainingError) as caught:
+        with pytest.raises(OutOfMemory) as caught:
             answer(path, statement)
     assert str(caught.value) == (
         "the process ran out of memory; 3 of the run's units are kept\n\n"
         "Hint: RESUME MODEL m WITH (workers = 1) goes on with less."
     )
     answer(path, "RESUME MODEL m WITH (workers = 1)")
+    assert models(path) == expected
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_no_memory_for_a_thread(path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Whichever thread does not start, the statement says that memory is short, or does without it; and goes afterwards."""
+    statement = TRAIN.format("m") + DURABLE.format(1)
+    answer(path, statement)
+    expected = models(path)
+    answer(path, "DROP MODEL m")
+    begun: list[str] = []
+    said = "the process ran out of memory; nothing was stored"
+    start = threading.Thread.start
+
+    def starts(self: threading.Thread) -> None:
+        begun.append(self.name)
+        if len(begun) == number + 1:
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", starts)
+        try:
+            answer(path, statement)
+        except OutOfMemory as error:
+            said = error.message
+    assert len(begun) > number
+    assert said == "the process ran out of memory; nothing was stored" or "of the run's units are kept" in said
+    if not answer(path, "SHOW MODELS"):
+        answer(path, "RESUME MODEL m" if answer(path, "SHOW RUNS") else statement)
     assert models(path) == expected
 
 

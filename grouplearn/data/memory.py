@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import threading
@@ -20,6 +21,8 @@ _CGROUPS = Path("/sys/fs/cgroup")
 _LIMIT_FILES = (("memory", "memory.limit_in_bytes"), ("", "memory.max"))
 #: When the cycle collector looks at young objects, at those that have outlived one look, and at all of them.
 _COLLECTIONS = (50_000, 50, 100)
+#: What libraries say that have no memory left, in errors of many types; a thread needs some for its stack.
+_SAID = ("can't allocate memory", "bad_alloc", "bad allocation", "can't start new thread")
 _collecting = threading.Lock()
 _rare = 0
 _usual: tuple[int, int, int] | None = None
@@ -47,6 +50,12 @@ def rare_collections() -> Iterator[None]:
                 if gc.get_threshold() == _COLLECTIONS:  # else somebody has set it since
                     gc.set_threshold(*_usual)
                 _usual = None
+
+
+def ran_out(error: BaseException) -> bool:
+    """Return whether an error says that the process, not DuckDB within its limit, has no memory left."""
+    short = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+    return short or any(each in str(error) for each in _SAID)
 
 
 def memory_limit(given: int | None = None) -> int:

@@ -70,11 +70,15 @@ def _watching(interrupt: Callable[[], None]) -> Iterator[None]:
                     os.write(previous, numbers)  # an event loop's, say
 
     watcher = threading.Thread(target=watch, name="grouplearn-interrupt", daemon=True)
-    watcher.start()
+    started = False
     try:
+        with contextlib.suppress(RuntimeError):  # no memory for a thread: without it, Ctrl-C ends what it finds, later
+            watcher.start()
+            started = True
         yield
     finally:
         signal.set_wakeup_fd(previous)
         pythons.close()
-        watcher.join()
+        if started:
+            watcher.join()
         ours.close()

@@ -10,6 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from grouplearn.data.dataset import Group
+from grouplearn.data.memory import ran_out
 from grouplearn.learners.base import Diverged, Interrupted
 from grouplearn.runtime.carry import put_together
 from grouplearn.runtime.evaluation import conclude, evaluate
@@ -24,8 +25,6 @@ Made = TypeVar("Made")
 
 #: A reason is a line in a table: longer texts of libraries are cut.
 _REASON_LENGTH = 500
-#: What libraries say where memory is short.
-_NO_MEMORY = ("can't allocate memory", "bad_alloc", "bad allocation")
 
 
 def train_unit(
@@ -87,7 +86,7 @@ def reason_of(error: Exception, features: Sequence[str] = ()) -> str:
     """Return an exception as a reason that a user understands; ``features`` are the names of the feature columns."""
     message = error.about(features) if isinstance(error, Diverged) else str(error)
     text = " ".join(message.split())[:_REASON_LENGTH]
-    if isinstance(error, MemoryError) or any(each in text for each in _NO_MEMORY):
+    if ran_out(error):
         return "out of memory; hint: fewer feature columns (hash, ordinal), or fewer workers at a time"
     if isinstance(error, Diverged | ValueError):
         return text or type(error).__name__
