@@ -53,15 +53,15 @@ def evaluate_sql(model: StoredModel, source: str, where: str | None = None, *, w
         ("model_level", level_sql(definition, "g.level")),
         ("n_rows", "m.n_rows"),
         ("n_skipped", "m.n_skipped"),
-        *([("weight", "m.total")] if weighted else []),
+        *([("weight", "m.weight")] if weighted else []),
         *((name, f"m.{name}") for name in chosen),
     ]
     groups = f"(SELECT * FROM {table(catalog, 'groups')} WHERE model = '{model.id}'::UUID)"
     judged = _judged_values(losses) if regression else judged_classes(definition)
     metrics = ", ".join(f"{measured[name]} AS {name}" for name in chosen)
     return (
-        f"WITH predicted AS ({predicted}), known AS ({_known(definition, groups)}), {judged},"
-        f" measured AS (SELECT id, n_rows, n_skipped, total, {metrics} FROM judged)"
+        f"WITH predicted AS ({predicted}), {_known(definition, groups, weighted)}, {judged},"
+        f" measured AS (SELECT id, n_rows, n_skipped, total * unit AS weight, {metrics} FROM judged)"
         f" SELECT {select_list(columns)} FROM measured AS m LEFT JOIN {groups} AS g ON g.group_id = m.id"
         " ORDER BY g.level ASC NULLS LAST, m.id ASC NULLS LAST"
     )
@@ -89,8 +89,21 @@ def _label(definition: ModelDefinition) -> str:
     return told_apart(f"coalesce({known}, CAST(({definition.target_sql}\n) AS VARCHAR))", "VARCHAR")
 
 
-def _known(definition: ModelDefinition, groups: str) -> str:
-    """Return rows with: group, label ``y``, weight ``w``, what is needed of the prediction, and whether all of it is there."""
+def _known(definition: ModelDefinition, groups: str, weighted: bool) -> str:
+    """Return the CTE ``known``: group, label ``y``, weight ``w``, what is needed of the prediction, whether all of it is there.
+
+    Weights are in units of their group, ``unit``: a power of two near the greatest, so that products of sums of any weights
+    are finite and have the digits that they would have.
+    """
+    rows = _rows(definition, groups)
+    if not weighted:
+        return f"known AS (SELECT *, 1.0::DOUBLE AS unit FROM ({rows}))"
+    unit = "2.0::DOUBLE ** floor(log2(max(w) FILTER (ok) OVER (PARTITION BY id)))"
+    return f"weighed AS (SELECT *, {unit} AS unit FROM ({rows})), known AS (SELECT * REPLACE (w / unit AS w) FROM weighed)"
+
+
+def _rows(definition: ModelDefinition, groups: str) -> str:
+    """Return the SELECT of what ``_known`` says, with weights as they are given."""
     weight = f"{_WEIGHT} AS w"
     weighs = f"coalesce({_WEIGHT} > 0 AND isfinite({_WEIGHT}), false)"
     if definition.task is Task.REGRESSION:
@@ -137,7 +150,7 @@ def _judged_values(losses: Sequence[RowLoss]) -> str:
     columns = ", ".join(f"{sql} FILTER (ok) AS {name}" for name, sql in sums.items())
     return (
         f"centred AS (SELECT *, {mean} AS mean FROM known), judged AS (SELECT id, count(*) AS n_rows,"
-        f" count(*) FILTER (NOT ok) AS n_skipped, sum(w) FILTER (ok) AS total, {columns} FROM centred GROUP BY id)"
+        f" count(*) FILTER (NOT ok) AS n_skipped, any_value(unit) AS unit, sum(w) FILTER (ok) AS total, {columns} FROM centred GROUP BY id)"
     )
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import sklearn.metrics as reference
 from handmade import definition, outcome, rollup_outcome
+from pandas.testing import assert_frame_equal
 
 import grouplearn
 from grouplearn.catalog import store
@@ -155,3 +156,22 @@ def test_label_is_compared_as_its_type() -> None:
         for label in ("code", "moment"):
             (row,) = con.execute(f"EVALUATE MODEL {label}s ON other").fetch_arrow_table().to_pylist()
             assert (row["n_skipped"], row["accuracy"]) == (0, 1.0)
+
+
+@pytest.mark.parametrize(("learner", "label"), [("logistic_regression", "y"), ("linear_regression", "z")])
+def test_metrics_of_rows_of_any_weight(learner: str, label: str) -> None:
+    """Whatever the unit of the weights, their products and sums neither overflow nor vanish."""
+    with grouplearn.connect(progress=False) as con:
+        con.execute(
+            "CREATE TABLE t AS SELECT i % 3 AS g, sin(i) AS a, sin(i) + sin(i * i) > 0 AS y, sin(i) + i % 5 AS z,"
+            " 1.0 + i % 4 AS w FROM range(300) AS r(i)"
+        )
+        con.execute(f"TRAIN MODEL m USING {learner} PREDICT {label} FEATURES (a) FROM t GROUP BY g WITH (weight = w)")
+        expected = con.execute("EVALUATE MODEL m ON t").df().drop(columns="weight")
+        assert np.isfinite(expected.drop(columns="model_level").to_numpy(float)).all()
+        for power in (-1040, -530, 530, 1000):
+            con.execute(f"CREATE VIEW v AS SELECT * REPLACE (w * 2.0::DOUBLE ** {power} AS w) FROM t")
+            found = con.execute("EVALUATE MODEL m ON v").df()
+            assert found.weight.tolist() == [250.0 * 2.0**power] * 3
+            assert_frame_equal(found.drop(columns="weight"), expected, check_exact=False, rtol=1e-12)
+            con.execute("DROP VIEW v")
