@@ -168,16 +168,21 @@ def _usable_rows(job: Job, group: Group, fold: int) -> tuple[RowNumbers, RowNumb
         raise GroupFailed("the group has no rows")
     if n_rows < job.min_rows:
         raise GroupFailed(f"the group has {count(n_rows, 'row')}, fewer than min_rows = {job.min_rows}")
-    found, faults = _Found.room_for(n_rows), np.zeros(4, dtype=np.int64)
+    found, faults, total = _Found.room_for(n_rows), np.zeros(4, dtype=np.int64), 0.0
     for rows in _runs(group.ranges):
         label, weight = data.y[rows], data.weight[rows]
         known = has_label(label)
         odd = known & ~_by_row(np.isfinite(label))
         faults += [(~known).sum(), odd.sum(), (known & ~np.isfinite(weight)).sum(), (known & (weight < 0)).sum()]
-        found.add(rows, known & (weight > 0), _held_out(job, data.split[rows], fold))
+        counts = known & (weight > 0)
+        found.add(rows, counts, _held_out(job, data.split[rows], fold))
+        with np.errstate(over="ignore"):
+            total += float(weight[counts].sum())
         forget(data, rows)
     _refuse_faults(job, faults, n_rows)
     train, valid = found.train[: found.n_train], found.valid[: found.n_valid]
+    if np.isinf(total):
+        raise GroupFailed("the sum of the weights overflows; scale the weights down")
     if not train.size + valid.size:
         raise GroupFailed(f"the weight is 0 in each of the {count(n_rows - int(faults[0]), 'row')}")
     if not train.size:

@@ -169,6 +169,8 @@ def test_reasons_name_what_is_wrong_with_the_group() -> None:
         reason(one_group(dataset(x, label, weight=[1, -2, 1, 1]))) == f"the weight is negative in 1 of 4 rows; {number}"
     )
     assert reason(one_group(dataset(x, label, weight=np.zeros(4)))) == "the weight is 0 in each of the 4 rows"
+    too_much = one_group(dataset(x, label, weight=np.full(4, 1e308)))
+    assert reason(too_much) == "the sum of the weights overflows; scale the weights down"
     assert reason(one_group(dataset(x, label, split=np.ones(4)))) == (
         "no row is left to train on: VALIDATE holds out all 4 rows"
     )
