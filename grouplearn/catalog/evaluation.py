@@ -99,7 +99,9 @@ def _known(definition: ModelDefinition, groups: str, weighted: bool) -> str:
     if not weighted:
         return f"known AS (SELECT *, 1.0::DOUBLE AS unit FROM ({rows}))"
     unit = "2.0::DOUBLE ** floor(log2(max(w) FILTER (ok) OVER (PARTITION BY id)))"
-    return f"weighed AS (SELECT *, {unit} AS unit FROM ({rows})), known AS (SELECT * REPLACE (w / unit AS w) FROM weighed)"
+    return (
+        f"weighed AS (SELECT *, {unit} AS unit FROM ({rows})), known AS (SELECT * REPLACE (w / unit AS w) FROM weighed)"
+    )
 
 
 def _rows(definition: ModelDefinition, groups: str) -> str:
