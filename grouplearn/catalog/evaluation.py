@@ -152,7 +152,8 @@ def _judged_values(losses: Sequence[RowLoss]) -> str:
     columns = ", ".join(f"{sql} FILTER (ok) AS {name}" for name, sql in sums.items())
     return (
         f"centred AS (SELECT *, {mean} AS mean FROM known), judged AS (SELECT id, count(*) AS n_rows,"
-        f" count(*) FILTER (NOT ok) AS n_skipped, any_value(unit) AS unit, sum(w) FILTER (ok) AS total, {columns} FROM centred GROUP BY id)"
+        f" count(*) FILTER (NOT ok) AS n_skipped, any_value(unit) AS unit,"
+        f" sum(w) FILTER (ok) AS total, {columns} FROM centred GROUP BY id)"
     )
 
 
