@@ -21,7 +21,7 @@ from grouplearn.errors import OtherVersion
 SECRET = "this-was-read-from-a-file"
 #: The models, and what each is exported as besides.
 MODELS = {"linear": "onnx", "trees": "lightgbm", "network": "safetensors"}
-#: Seconds for one statement.
+#: Seconds of processor time for one statement: what waits for ever ends with the whole.
 LONGEST = 10.0
 
 
@@ -32,12 +32,12 @@ def main(directory: Path) -> None:
         database = directory / f"case{number}.duckdb"
         shutil.copy(directory / "base.duckdb", database)
         if _spoil(database, sql):
-            began = time.monotonic()
+            began = time.process_time()
             for finding in _statements(directory, database, [*MODELS][number % len(MODELS)]):
                 # What a macro of the file says runs where DuckDB alone runs a macro: docs/security.md.
                 if not (sql.startswith("CREATE MACRO") and finding.startswith("READ FROM")):
                     print(f"FOUND {finding}", flush=True)
-            print(f"TOOK {time.monotonic() - began:.2f}", flush=True)
+            print(f"TOOK {time.process_time() - began:.2f}", flush=True)
         database.unlink()
         Path(f"{database}.wal").unlink(missing_ok=True)
         shutil.rmtree(directory / "out", ignore_errors=True)
@@ -103,8 +103,8 @@ def _try(directory: Path, what: str, run: Callable[[], object]) -> Iterator[str]
         told, allowed = f"{type(error).__name__}: {error}", False
     if not allowed:
         yield f"RAW {what}: {told[:300]!r}"
-    if time.monotonic() - began > LONGEST:
-        yield f"SLOW {what}: {time.monotonic() - began:.0f} s"
+    if time.process_time() - began > LONGEST:
+        yield f"SLOW {what}: {time.process_time() - began:.0f} s"
     if SECRET in told:
         yield f"READ {what}: {told[:300]!r}"
     if (directory / "canary").exists():
