@@ -81,6 +81,20 @@ def error_sums(predicted: FloatArray, y: FloatArray, weight: FloatArray) -> tupl
     return found[0], found[1], found[2]
 
 
+def class_sums(scores: FloatArray, y: FloatArray, weight: FloatArray, classes: Classes) -> FloatArray:
+    """Return what metrics of classes add up of rows with probabilities (n, C, k), labels y (n,) and weights (n,).
+
+    (2 + 3K, C): Σw·log loss, Σw·squared error, and for each of the K classes, known and unseen, the weight of its rows, of those
+    that are said to be of it, and of those of them that are. The loss is NaN where a probability is.
+    """
+    given = [np.ascontiguousarray(each, np.float64) for each in (scores, y, weight)]
+    n, configs, outputs = scores.shape
+    sizes = np.array([n, BINARY if outputs == 1 else CLASSES, configs, outputs, *classes], np.int64)
+    found = np.empty((2 + 3 * sum(classes), configs))
+    function("class_sums", *[_POINTER] * 5)(address(sizes), *map(address, given), address(found))
+    return found
+
+
 def _metrics(
     rows: Rows,
     sizes: tuple[int, int],

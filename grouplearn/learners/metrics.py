@@ -6,15 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray
 from grouplearn.data.spilled import ByRow
-from grouplearn.kernels import algebra
-from grouplearn.kernels.metrics import error_sums
+from grouplearn.kernels.metrics import Classes, class_sums, error_sums
 from grouplearn.learners import ranking
 from grouplearn.learners.base import Task, Tensors
 
@@ -284,15 +282,6 @@ def finish(sums: MetricSums, *only: str) -> dict[str, FloatArray]:
     return {name: compute() for name, compute in finished.items() if not only or name in only}
 
 
-def _over_rows(weight: FloatArray, values: npt.NDArray[Any]) -> FloatArray:
-    """Return Σᵢ wᵢ·values[:, i]; the sum of each (of c) has the same bits whatever others stand beside it."""
-    if (weight == 1.0).all():
-        counted = np.count_nonzero(values, axis=1) if values.dtype == np.bool_ else values.sum(axis=1)
-        return np.asarray(counted, dtype=np.float64)
-    total: FloatArray = (values * weight).sum(axis=1)
-    return total
-
-
 def _measure_values(predictions: FloatArray, y: FloatArray, weight: FloatArray) -> MetricSums:
     square, absolute, relative = error_sums(predictions, y, weight)
     total = weight.sum()
@@ -334,54 +323,23 @@ def _r2(tensors: Tensors) -> FloatArray:
 def _measure_classes(
     n_classes: int, scores: FloatArray, y: FloatArray, weight: FloatArray, n_unseen: int
 ) -> MetricSums:
-    label = y.astype(np.intp)
-    binary = scores.shape[2] == 1
+    sums = class_sums(scores, y, weight, Classes(n_classes, n_unseen))
+    actual, predicted, hit = (each.T for each in sums[2:].reshape(3, n_classes + n_unseen, -1))
     columns = np.ascontiguousarray(scores.transpose(1, 2, 0))
-    predicted = columns[:, 0] > 0.5 if binary else columns.argmax(axis=1)
-    classes = range(n_classes + n_unseen)
-    said = [predicted == each for each in classes]
-    actual = [label == each for each in classes]
-    hit = np.stack([_over_rows(weight, each & is_it) for each, is_it in zip(said, actual, strict=True)], axis=1)
-    own = _own_probability(columns, label, n_classes)
     return MetricSums(
         {
             "weight": np.array(weight.sum()),
-            "brier": _over_rows(weight, _squared_errors(columns, own, label)),
-            "loss": _over_rows(weight, _log_loss(own)),
-            "correct": _over_rows(weight, predicted == label),
-            "actual": _over_rows(weight, np.stack(actual)),
-            "predicted": np.stack([_over_rows(weight, each) for each in said], axis=1),
+            "loss": sums[0],
+            "brier": sums[1],
+            "correct": hit.sum(axis=1),
+            "actual": actual[0],
+            "predicted": predicted,
             "hit": hit,
         },
         {"scores": ByRow((columns,)), "labels": ByRow((y,)), "weights": ByRow((weight,))},
-        binary,
+        scores.shape[2] == 1,
         n_unseen,
     )
-
-
-def _own_probability(columns: FloatArray, label: npt.NDArray[np.intp], n_classes: int) -> FloatArray:
-    """Return the probability of the label per config and row (c, n), for scores (c, k, n); 0 of a class not in training."""
-    if columns.shape[1] == 1:
-        own = np.where(label == 1, columns[:, 0], 1.0 - columns[:, 0])
-    else:
-        own = np.take_along_axis(columns, np.minimum(label, n_classes - 1)[None, None, :], axis=1)[:, 0]
-    own[:, label >= n_classes] = 0.0
-    return own
-
-
-def _squared_errors(columns: FloatArray, own: FloatArray, label: npt.NDArray[np.intp]) -> FloatArray:
-    """Return Σ over classes of (p - y)² per config and row (c, n), of two classes that of the positive one alone."""
-    if columns.shape[1] == 1:
-        error: FloatArray = (columns[:, 0] - (label == 1)) ** 2
-    else:
-        error = (1.0 - own) ** 2 + (columns * columns).sum(axis=1) - own * own
-    return error
-
-
-def _log_loss(own: FloatArray) -> FloatArray:
-    """Return -log p, in place of the probabilities."""
-    np.clip(own, _EPSILON, 1.0 - _EPSILON, out=own)
-    return -algebra.logarithm(own)
 
 
 def _finish_classes(sums: MetricSums) -> dict[str, Callable[[], FloatArray]]:

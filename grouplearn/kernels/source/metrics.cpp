@@ -46,6 +46,67 @@ struct ErrorSums {
     void end_run() { square.end_run(), absolute.end_run(), relative.end_run(); }
 };
 
+/// What metrics of classes add up: log loss, squared errors, and by class the weight of it, of those said to be it, and of
+/// those of them that are.
+struct ClassSums {
+    const Shape &shape;
+    bool with_loss;
+    Sum loss, brier;
+    std::vector<Sum> said, hit;
+    std::vector<double> actual;
+    DMask broken = !(zero<D>() <= zero<D>());
+
+    ClassSums(const Shape &shape, bool with_loss) : shape(shape), with_loss(with_loss) {
+        int64_t every = shape.classes + shape.unseen;
+        said.resize(every), hit.resize(every), actual.resize(every);
+    }
+
+    /// Adds a row, whose probabilities are ``at(output)``.
+    template <class At> void add(double label, double weight, At at) {
+        if (!(weight > 0)) return;
+        int64_t own_class = (int64_t)label;
+        D w = all(weight), one = all(1.0), own = zero<D>(), squares = zero<D>();
+        actual[own_class] += weight;
+        if (shape.task == BINARY) {
+            D p = at(0);
+            own = own_class == 1 ? p : one - p;
+            D error = own_class == 1 ? p - one : p;
+            squares = error * error;
+            D taken = select(all(0.5) < p, one, zero<D>());
+            said[1].add(w, taken), said[0].add(w, one - taken);
+            if (own_class == 1) hit[1].add(w, taken);
+            if (own_class == 0) hit[0].add(w, one - taken);
+            broken = broken | !(p <= p);
+        } else {
+            D most = at(0), which = zero<D>();
+            for (int64_t k = 0; k < shape.outputs; k++) {
+                D p = at(k);
+                DMask more = most < p;
+                most = select(more, p, most);
+                which = select(more, all((double)k), which);
+                squares = fma(p, p, squares);
+                broken = broken | !(p <= p);
+            }
+            if (own_class < shape.classes) own = at(own_class);
+            squares = (one - own) * (one - own) + squares - own * own;
+            for (int64_t k = 0; k < shape.outputs; k++) {
+                D place = all((double)k), taken = select((which <= place) & (place <= which), one, zero<D>());
+                said[k].add(w, taken);
+                if (k == own_class) hit[k].add(w, taken);
+            }
+        }
+        if (own_class >= shape.classes) own = zero<D>();
+        if (with_loss) loss.add(w, minus(logarithm(larger(smaller(own, all(1 - TINY)), all(TINY)))));
+        brier.add(w, squares);
+    }
+
+    void end_run() {
+        loss.end_run(), brier.end_run();
+        for (Sum &each : said) each.end_run();
+        for (Sum &each : hit) each.end_run();
+    }
+};
+
 struct Ranked {
     uint64_t key;
     uint32_t row;
@@ -190,60 +251,18 @@ class Measurer {
     }
 
     void of_classes() {
-        int64_t every = shape.classes + shape.unseen, outputs = shape.outputs;
-        bool binary = shape.task == BINARY;
-        std::vector<Sum> said(every), hit(every);
-        std::vector<double> actual(every);
-        Sum loss, brier;
-        DMask broken = !(zero<D>() <= zero<D>());
+        ClassSums sums(shape, wanted[LOG_LOSS]);
         for (int64_t i = 0; i < n; i++) {
-            int64_t own_class = (int64_t)label[i];
-            bool known = own_class < shape.classes;
-            D w = all(weight[i]), one = all(1.0), own = zero<D>(), squares = zero<D>();
-            if (weight[i] > 0) {
-                actual[own_class] += weight[i];
-                if (binary) {
-                    D p = at(0, i);
-                    own = own_class == 1 ? p : one - p;
-                    D error = own_class == 1 ? p - one : p;
-                    squares = error * error;
-                    D taken = select(all(0.5) < p, one, zero<D>());
-                    said[1].add(w, taken), said[0].add(w, one - taken);
-                    if (own_class == 1) hit[1].add(w, taken);
-                    if (own_class == 0) hit[0].add(w, one - taken);
-                    broken = broken | !(p <= p);
-                } else {
-                    D most = at(0, i), which = zero<D>();
-                    for (int64_t k = 0; k < outputs; k++) {
-                        D p = at(k, i);
-                        DMask more = most < p;
-                        most = select(more, p, most);
-                        which = select(more, all((double)k), which);
-                        squares = fma(p, p, squares);
-                        broken = broken | !(p <= p);
-                    }
-                    if (known) own = at(own_class, i);
-                    squares = (one - own) * (one - own) + squares - own * own;
-                    for (int64_t k = 0; k < outputs; k++) {
-                        D place = all((double)k), taken = select((which <= place) & (place <= which), one, zero<D>());
-                        said[k].add(w, taken);
-                        if (k == own_class) hit[k].add(w, taken);
-                    }
-                }
-                if (!known) own = zero<D>();
-                if (wanted[LOG_LOSS]) loss.add(w, minus(logarithm(larger(smaller(own, all(1 - TINY)), all(TINY)))));
-                brier.add(w, squares);
-            }
-            if (i % METRIC_RUN == METRIC_RUN - 1 || i == n - 1) {
-                loss.end_run(), brier.end_run();
-                for (Sum &each : said) each.end_run();
-                for (Sum &each : hit) each.end_run();
-            }
+            sums.add(label[i], weight[i], [&](int64_t output) { return at(output, i); });
+            if (i % METRIC_RUN == METRIC_RUN - 1 || i == n - 1) sums.end_run();
         }
+        const std::vector<Sum> &said = sums.said, &hit = sums.hit;
+        const std::vector<double> &actual = sums.actual;
+        DMask broken = sums.broken;
         D weights = all(total), nothing = all((double)NAN), right = zero<D>();
         for (const Sum &each : hit) right += each.whole;
-        result[LOG_LOSS] = select(broken, nothing, loss.whole / weights);
-        result[BRIER] = brier.whole / weights;
+        result[LOG_LOSS] = select(broken, nothing, sums.loss.whole / weights);
+        result[BRIER] = sums.brier.whole / weights;
         result[ACCURACY] = right / weights;
         share_of(F1, said, hit, actual), share_of(PRECISION, said, hit, actual), share_of(RECALL, said, hit, actual);
         share_of(BALANCED_ACCURACY, said, hit, actual);
@@ -396,6 +415,40 @@ GROUPLEARN_ENTRY void error_sums(const double *predicted, const double *y, const
         for (int k = 0; k < 3; k++) {
             store(lanes, each[k]->whole);
             memcpy(out + k * configs + first, lanes, here * sizeof(double));
+        }
+    }
+}
+
+/// What metrics of classes add up of rows with probabilities (n, C, k): Σw·log loss, Σw·squared error, the weight of each class,
+/// that of those said to be it, and of those of them that are, (2 + 3K, C), K classes with scores and without. `sizes`: n, task,
+/// C, k, classes, unseen.
+GROUPLEARN_ENTRY void class_sums(const int64_t *sizes, const double *scores, const double *y, const double *weight, double *out) {
+    Arithmetic arithmetic;
+    int64_t n = sizes[0];
+    Shape shape{sizes[1], sizes[2], sizes[3], sizes[4], sizes[5]};
+    int64_t configs = shape.configs, outputs = shape.outputs, every = shape.classes + shape.unseen;
+    std::vector<double> lanes(8 * outputs);
+    for (int64_t first = 0; first < configs; first += 8) {
+        int64_t here = configs - first < 8 ? configs - first : 8;
+        ClassSums sums(shape, true);
+        for (int64_t i = 0; i < n; i++) {
+            const double *row = scores + (i * configs + first) * outputs;
+            for (int64_t c = 0; c < here; c++)
+                for (int64_t k = 0; k < outputs; k++) lanes[8 * k + c] = row[c * outputs + k];
+            sums.add(y[i], weight[i], [&](int64_t output) { return load(&lanes[8 * output]); });
+            if (i % METRIC_RUN == METRIC_RUN - 1) sums.end_run();
+        }
+        sums.end_run();
+        auto give = [&](int64_t place, D values) {
+            double found[8];
+            store(found, values);
+            memcpy(out + place * configs + first, found, here * sizeof(double));
+        };
+        give(0, select(sums.broken, all((double)NAN), sums.loss.whole));
+        give(1, sums.brier.whole);
+        for (int64_t k = 0; k < every; k++) {
+            give(2 + k, all(sums.actual[k]));
+            give(2 + every + k, sums.said[k].whole), give(2 + 2 * every + k, sums.hit[k].whole);
         }
     }
 }
