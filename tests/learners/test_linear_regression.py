@@ -287,6 +287,36 @@ def test_a_penalty_that_is_lost_in_rounding_gives_the_smallest_weights():
     np.testing.assert_allclose(weights[1], np.linalg.solve(x.T @ x + 1e-3 * np.eye(4), x.T @ y), rtol=1e-9)
 
 
+@pytest.mark.parametrize("rows", [100, 30_000])
+@pytest.mark.parametrize(("large", "small", "l2"), [(1e7, 1e-2, 1.0), (1e5, 1e-3, 1e-3), (1e9, 1e-9, 1e-18)])
+def test_a_penalty_counts_for_a_small_column_beside_two_large_ones_that_are_the_same(large, small, l2, rows):
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(rows, 2))
+    y = z @ [2.0, 3.0] + rng.normal(size=rows)
+    state = fit(
+        Shard(np.column_stack([z[:, 0] * large, z[:, 0] * large, z[:, 1] * small]), y, np.ones(rows)), [{"l2": l2}]
+    )
+    # Two columns of a weight each are one of √2 times the size.
+    own = np.array([np.sqrt(2) * large, small])
+    x, centred = (z - z.mean(axis=0)) * own, y - y.mean()
+    scale = 1 / np.linalg.norm(x, axis=0)
+    gram = (x * scale).T @ (x * scale) + np.diag(l2 * scale**2)
+    expected = np.linalg.solve(gram, (x * scale).T @ centred) * scale
+    halves = expected[0] / np.sqrt(2)
+    np.testing.assert_allclose(state.tensors["weights"][0, 0], [halves, halves, expected[1]], rtol=1e-7)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_penalty_weighs_what_a_sum_of_columns_says_twice(seed):
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(100, 2))
+    y = z @ [3.0, 2.0] + rng.normal(size=100)
+    x = np.column_stack([z[:, 0] * 1e8, z[:, 1], z[:, 0] * 1e8 + z[:, 1]])
+    state = fit(Shard(x, y, np.ones(100)), [{"l2": 100.0}])
+    expected = sk.Ridge(alpha=100.0, solver="svd").fit(x, y)
+    np.testing.assert_allclose(state.tensors["weights"][0, 0], expected.coef_, rtol=1e-5)
+
+
 def _wider_than_long() -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(50, 60))

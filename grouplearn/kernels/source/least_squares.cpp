@@ -195,12 +195,29 @@ class Solver {
             bool whole = which[first + i] >= 0 || trace[i] * RANK * (double)d < 0.5;
             if (regular[i] && whole) continue;
             Scaled &s = scaled[whose[first + i]];
-            if (!s.solved) {
+            if (which[first + i] >= 0) {
+                solve_nearly_singular(waiting[first + i]);
+            } else if (!s.solved) {
                 smallest_of_gram(s.matrix, d, width, s.right, RANK, s.inverse, s.plain, s.weights);
                 s.solved = true;
             }
-            if (which[first + i] >= 0) memcpy(waiting[first + i].solution, s.plain, width * sizeof(double));
         }
+    }
+
+    /// A system whose penalty is lost in the rounding of some directions, but may count for others: on columns that have unit
+    /// length with it.
+    void solve_nearly_singular(const System &system) {
+        Numbers matrix(d * width), right(width), scale(width), inverse(width), solution(width), weights(width);
+        for (int64_t j = 0; j < d; j++) {
+            scale[j] = 1 / __builtin_sqrt(1 + system.l2 * (system.inverse[j] * system.inverse[j]));
+            inverse[j] = system.inverse[j] * scale[j], right[j] = system.right[j] * scale[j];
+        }
+        for (int64_t i = 0; i < d; i++) {
+            for (int64_t j = 0; j < d; j++) matrix[i * width + j] = system.matrix[i * width + j] * (scale[i] * scale[j]);
+            matrix[i * width + i] = 1;
+        }
+        smallest_of_gram(matrix, d, width, right, RANK, inverse, solution, weights);
+        for (int64_t j = 0; j < d; j++) system.solution[j] = solution[j] * scale[j];
     }
 
     bool penalise(const Scaled &s, int64_t config, double *v) {

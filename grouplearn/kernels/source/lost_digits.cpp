@@ -4,8 +4,30 @@
 
 using namespace grouplearn;
 
+namespace {
+
+/// Whether a direction that a Gram matrix on columns of unit length (d, width) has lost is one of columns of very unequal sizes.
+bool weighs_unequally(const double *matrix, const double *inverse, int64_t d) {
+    if (!are_unequal(inverse, d)) return false;
+    int64_t width = in_lanes(d);
+    Numbers columns(d * width), basis(d * width), values(d), sizes(d);
+    memcpy(columns, matrix, d * width * sizeof(double));
+    double largest = directions(columns, width, basis, d, values);
+    for (int64_t i = 0; i < d; i++) {
+        if (values[i] > DOUBT * largest) continue;
+        double *direction = basis + i * width;
+        clean_direction(direction, d);
+        for (int64_t j = 0; j < d; j++) sizes[j] = direction[j] != 0 ? inverse[j] : 0;
+        if (are_unequal(sizes, d)) return true;
+    }
+    return false;
+}
+
+} // namespace
+
 /// Of each group of rows (start as in row_moments) whose moments are given: 0 where its Gram matrix keeps all digits or is not
-/// finite, 1 where it may have lost some, but its rows have nothing there, 2 where they have.
+/// finite, 1 where it may have lost some, but its rows have nothing there, 2 where they have, or
+/// a direction that says nothing is of columns of such sizes that its weights say something.
 GROUPLEARN_ENTRY void lost_directions(int64_t groups, int64_t d, double *const *moments, const double *x, const double *weight,
                                       const int64_t *start, uint8_t *found) {
     Arithmetic arithmetic;
@@ -51,7 +73,8 @@ GROUPLEARN_ENTRY void lost_directions(int64_t groups, int64_t d, double *const *
                 }
                 left += weight[r] * dot(row, row, width);
             }
-            found[g] = __builtin_sqrt(left) > rounding_of(m, d) * __builtin_sqrt((double)(d - known_well)) ? 2 : 1;
+            bool more = __builtin_sqrt(left) > rounding_of(m, d) * __builtin_sqrt((double)(d - known_well));
+            found[g] = more || weighs_unequally(matrix, inverse, d) ? 2 : 1;
         }
     }
 }
@@ -106,7 +129,7 @@ GROUPLEARN_ENTRY void parted_least_squares(int64_t own, int64_t p, const double 
     }
     for (int64_t j = 0; j < p; j++) solution[j] *= scale[j];
     complete(solution, true, whole);
-    take_out(whole, null, length, lost);
+    take_out(whole, null, length, make_orthonormal(null, length, lost));
     memcpy(weights, whole, (own + p) * sizeof(double));
 }
 

@@ -68,6 +68,8 @@ void triangle_of_rows(const double *rows, int64_t n, int64_t p, double *triangle
 }
 
 /// Ridge of a factor (p, p) of [X y], p = d + 1, by singular values: the penalty is d more rows, √l2 on the diagonal, of label 0.
+/// Directions that are rounding of X have the penalty alone, which is then least where they are not gone along: what rounding
+/// says would be divided by it.
 double solve_factor(const double *factor, int64_t d, double l2, double tolerance, double *weights) {
     int64_t p = d + 1, length = in_lanes(p + d), width = in_lanes(d);
     Numbers columns(d * length), given(d * length), right(length), scale(width), solution(width), found(width);
@@ -77,11 +79,36 @@ double solve_factor(const double *factor, int64_t d, double l2, double tolerance
     }
     for (int64_t j = 0; j < d; j++) {
         double *column = given + j * length;
-        column[p + j] = __builtin_sqrt(l2);
         scale[j] = inverse_root(dot(column, column, length));
         for (int64_t i = 0; i < length; i++) columns[j * length + i] = column[i] * scale[j];
+        column[p + j] = __builtin_sqrt(l2);
     }
-    smallest_solution(columns, length, d, right, tolerance, scale, solution, found);
+    if (l2 > 0) {
+        Numbers basis(d * width), values(d), null(d * width), kept(d * width), unit(width), shares(width);
+        double largest = directions(columns, length, basis, d, values);
+        int64_t lost = 0, rank = 0;
+        for (int64_t i = 0; i < d; i++) {
+            double *direction = basis + i * width;
+            bool says = values[i] > tolerance * largest;
+            if (!says) clean_direction(direction, d);
+            double *to = says ? kept + rank * width : null + lost * width;
+            for (int64_t j = 0; j < d; j++) to[j] = scale[j] * direction[j];
+            if (says) memmove(columns + rank * length, columns + i * length, length * sizeof(double));
+            says ? rank++ : lost++;
+        }
+        lost = make_orthonormal(null, width, lost);
+        for (int64_t i = 0; i < rank; i++) {
+            double *column = columns + i * length, *direction = kept + i * width;
+            take_out(direction, null, width, lost);
+            for (int64_t j = 0; j < d; j++) column[p + j] = __builtin_sqrt(l2) * direction[j];
+            unit[i] = inverse_root(dot(column, column, length));
+            for (int64_t k = 0; k < length; k++) column[k] *= unit[i];
+        }
+        smallest_solution(columns, length, rank, right, ROUNDING, unit, solution, shares);
+        for (int64_t i = 0; i < rank; i++) add_multiple(found, shares[i], kept + i * width, width);
+    } else {
+        smallest_solution(columns, length, d, right, tolerance, scale, solution, found);
+    }
     memcpy(weights, found, d * sizeof(double));
     for (int64_t j = 0; j < d; j++) add_multiple(right, -weights[j], given + j * length, length);
     return 0.5 * dot(right, right, length);

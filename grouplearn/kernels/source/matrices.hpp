@@ -138,14 +138,45 @@ inline double directions(double *columns, int64_t length, double *basis, int64_t
     return largest;
 }
 
-/// Takes from `weights` (width) what they have in common with `count` columns, which are overwritten.
-inline void take_out(double *weights, double *columns, int64_t width, int64_t count) {
+/// An entry of a direction below it, times how many there are, is rounding.
+constexpr double NO_SHARE = 4.4e-16;
+/// From this ratio of the sizes of columns on, directions that are kept say too little of weights.
+constexpr double UNEQUAL = 1e5;
+
+/// Takes from a direction (count) what is rounding of it, which may be more than the rest where columns are of other sizes.
+inline void clean_direction(double *direction, int64_t count) {
+    for (int64_t j = 0; j < count; j++)
+        if (!(__builtin_fabs(direction[j]) > NO_SHARE * (double)count)) direction[j] = 0;
+}
+
+/// Whether columns, of sizes inverse to `scale` (0 of one that is constant), differ so much.
+inline bool are_unequal(const double *scale, int64_t count) {
+    double least = INFINITY, largest = 0;
+    for (int64_t j = 0; j < count; j++) {
+        if (scale[j] > largest) largest = scale[j];
+        if (scale[j] > 0 && scale[j] < least) least = scale[j];
+    }
+    return largest > UNEQUAL * least;
+}
+
+/// Makes columns (of `width` in lanes) orthogonal and of length 1, and returns how many there are: what is rounding of others goes.
+inline int64_t make_orthonormal(double *columns, int64_t width, int64_t count) {
     Numbers basis(count * in_lanes(count)), lengths(count);
     double largest = directions(columns, width, basis, count, lengths);
+    int64_t kept = 0;
     for (int64_t i = 0; i < count; i++) {
         if (!(lengths[i] > 2.220446049250313e-16 * (double)width * largest)) continue;
-        double *column = columns + i * width;
-        add_multiple(weights, -(dot(column, weights, width) / lengths[i] / lengths[i]), column, width);
+        for (int64_t j = 0; j < width; j++) columns[kept * width + j] = columns[i * width + j] / lengths[i];
+        kept++;
+    }
+    return kept;
+}
+
+/// Takes from `weights` (width) what they have in common with `count` columns of length 1 that are orthogonal.
+inline void take_out(double *weights, const double *columns, int64_t width, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        const double *column = columns + i * width;
+        add_multiple(weights, -dot(column, weights, width), column, width);
     }
 }
 
@@ -164,6 +195,7 @@ inline void smallest_solution(double *columns, int64_t length, int64_t count, co
         if (value > tolerance * largest)
             add_multiple(solution, dot(columns + i * length, right, length) / value / value, basis + i * width, width);
         else {
+            clean_direction(basis + i * width, count);
             for (int64_t j = 0; j < count; j++) null[lost * width + j] = scale[j] * basis[i * width + j];
             lost++;
         }
@@ -171,7 +203,7 @@ inline void smallest_solution(double *columns, int64_t length, int64_t count, co
     memset(weights, 0, width * sizeof(double));
     for (int64_t j = 0; j < count; j++) weights[j] = scale[j] * solution[j];
     if (!lost) return;
-    take_out(weights, null, width, lost);
+    take_out(weights, null, width, make_orthonormal(null, width, lost));
     for (int64_t j = 0; j < count; j++)
         if (scale[j] > 0) solution[j] = weights[j] / scale[j];
 }
@@ -223,6 +255,10 @@ inline int64_t eigenvectors(const double *matrix, int64_t count, int64_t width, 
 inline void smallest_of_gram(const double *matrix, int64_t count, int64_t width, const double *right, double tolerance,
                              const double *scale, double *solution, double *weights) {
     Numbers columns(count * width), values(count);
+    if (are_unequal(scale, count)) {
+        memcpy(columns, matrix, count * width * sizeof(double));
+        return smallest_solution(columns, width, count, right, tolerance, scale, solution, weights);
+    }
     int64_t rank = eigenvectors(matrix, count, width, columns, values), kept = 0;
     double largest = 0;
     for (int64_t i = 0; i < rank; i++)
