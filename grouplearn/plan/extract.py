@@ -237,7 +237,11 @@ def _extract_query(bound: BoundTrain, in_order: bool) -> list[str | Sql]:
     # Columns of FROM by position: of a join, two may have one name.
     given = ", ".join(f"c{number}" for number in range(len(bound.columns) if bound.holdout.drawn else 0))
     every = f"*{f' EXCLUDE ({given})' if given else ''}{f' REPLACE ({narrow})' if narrow else ''}"
-    hashes = f"{ROW_HASH.format(seed=bound.options.seed, content=content)} AS h"
+    told_apart = [
+        *map(_hashed_key, range(len(bound.keys)), bound.keys),
+        *(name for name, _ in columns[len(bound.keys) :]),
+    ]
+    hashes = f"{ROW_HASH.format(seed=bound.options.seed, content=', '.join(told_apart))} AS h"
     if given:
         split = SplitHash.of(bound.columns, bound.options.seed)
         hashes += f", {split.rounded} AS s, {split.exact} AS t"
@@ -255,6 +259,14 @@ def _extract_query(bound: BoundTrain, in_order: bool) -> list[str | Sql]:
 def _key_text(key: BoundKey) -> tuple[str | Sql, ...]:
     before, after = types.as_text(key.stored.type)
     return before, key.extract, after
+
+
+def _hashed_key(number: int, key: BoundKey) -> str:
+    """Return what stands for a key in the hash of a row: a number without the zeros that end it, which are its type's."""
+    name = f"k{number}"
+    if not types.has_fractions(key.stored.type):
+        return name
+    return f"CASE WHEN contains({name}, '.') THEN rtrim(rtrim({name}, '0'), '.') ELSE {name} END"
 
 
 def _refuse_one_sided(judge: Judge, bound: BoundTrain, rows: SortedRows) -> None:

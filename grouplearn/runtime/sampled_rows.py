@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 
 import numpy as np
 
@@ -12,12 +13,18 @@ from grouplearn.data.shard import RowNumbers
 
 #: A rung trains on so many rows at least: fewer say little, and take no time.
 FEWEST_ROWS = 1000
+_FRACTION = re.compile(r"-?[0-9]+\.[0-9]+")
 
 
 def group_seed(seed: int, group: Group) -> int:
-    """Return 31 bits of BLAKE2b(seed, level, keys): other groups, workers and order play no part."""
-    text = json.dumps([seed, group.level, group.keys])
+    """Return 31 bits of BLAKE2b(seed, level, keys): other groups, workers, order and types of numbers play no part."""
+    text = json.dumps([seed, group.level, [*map(_plain, group.keys)]])
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "big") >> 1
+
+
+def _plain(key: str | None) -> str | None:
+    """Return a number without the zeros that end it: 1, 1.0 and 1.00 are one key of a column in three types."""
+    return key.rstrip("0").rstrip(".") if key is not None and _FRACTION.fullmatch(key) else key
 
 
 def share_of(share: float, n_rows: int) -> float:

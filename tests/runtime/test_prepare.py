@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse
 from runtime_jobs import dataset, job, one_group
 
+import grouplearn
 from grouplearn.data.dataset import Group, Item
 from grouplearn.data.encoders import FittedItem
 from grouplearn.learners import registry
@@ -195,3 +196,22 @@ def test_a_fold_can_fail_where_the_whole_does_not() -> None:
 def test_one_epoch_for_learners_without_epochs() -> None:
     assert ready(one_group(dataset([[1.0], [2.0]], [0.0, 1.0]), epochs=50)).problem.epochs == 1
     assert ready(job(epochs=7)).problem.epochs == 7
+
+
+@pytest.mark.parametrize(("learner", "options"), [("random_forest", "num_iterations = 5"), ("mlp", "epochs = 2")])
+def test_the_type_of_a_key_changes_no_model(learner: str, options: str) -> None:
+    """1, 1.0 and 1.00 are one key: its seed is one, whatever the type of the column."""
+    with grouplearn.connect(progress=False) as con:
+        con.execute(
+            "CREATE TABLE t AS SELECT i % 3 * 10 AS g, hash(i) % 100 / 100 AS x, hash(i + 1) % 100 / 100 AS y"
+            " FROM range(300) AS r(i)"
+        )
+        found = []
+        for kind in ("INTEGER", "DOUBLE", "FLOAT", "DECIMAL(9, 3)", "HUGEINT"):
+            con.execute(
+                f"TRAIN OR REPLACE MODEL m USING {learner} PREDICT y FEATURES (x) FROM (SELECT * REPLACE (g::{kind} AS g) FROM t)"
+                f" GROUP BY g VALIDATE SAMPLE 20% WITH ({options})"
+            )
+            found.append(con.execute("SELECT group_id, sha256 FROM grouplearn.artifacts ORDER BY ALL").fetchall())
+        assert len(found[0]) == 3
+        assert found == [found[0]] * 5
