@@ -17,7 +17,7 @@ from typing import Literal
 from grouplearn.catalog.definition_checks import check_values
 from grouplearn.catalog.rows import as_stored
 from grouplearn.data import checksums
-from grouplearn.data.checksums import FileSums
+from grouplearn.data.checksums import Damaged, FileSums
 from grouplearn.data.dataset import ARRAYS, Dataset, DatasetFiles, Group
 from grouplearn.data.own_files import own_file
 from grouplearn.data.plain import NotPlain, from_bytes, to_bytes
@@ -80,8 +80,14 @@ class Manifest:
     format: int = FORMAT
 
     def job_with_rows(self, directory: Path) -> Job:
-        """Return the job with its rows, which are in ``directory`` now; DataError when its network is not registered."""
+        """Return the job with its rows, which are in ``directory`` now.
+
+        Raises DataError when its network is not registered, and Damaged where the rows cannot be those of the job.
+        """
         dataset = replace(self.rows, directory=str(directory)).open()
+        flaw = dataset.flaw(self.job.items)
+        if flaw is not None:
+            raise Damaged(directory, flaw)
         return replace(self.job, dataset=dataset, network=registry.network(self.job.learner))
 
 
@@ -205,8 +211,26 @@ def _is_sound(manifest: Manifest) -> bool:
         and _all_below(len(job.configs), (unit.configs for unit in manifest.units))
     )
     rows = len(manifest.workload.rows) == groups and 0 <= manifest.rows.start <= manifest.rows.stop
-    numbers = units and rows and 0 <= manifest.began <= _LATEST and manifest.workload.workers <= _MOST_WORKERS
+    numbers = (
+        units
+        and rows
+        and _groups_are_sound(manifest)
+        and 0 <= manifest.began <= _LATEST
+        and manifest.workload.workers <= _MOST_WORKERS
+    )
     return numbers and _has_known_words(manifest)
+
+
+def _groups_are_sound(manifest: Manifest) -> bool:
+    """Return whether groups are numbered, of the model's levels and keys, and of rows that there are."""
+    groups, definition = manifest.job.groups, manifest.definition
+    levels, keys, n_rows = len(definition.sets), len(definition.keys), manifest.rows.stop - manifest.rows.start
+    return {each.id for each in groups} == set(range(len(groups))) and all(
+        0 <= each.level < levels
+        and len(each.keys) == keys
+        and all(0 <= start <= stop <= n_rows for start, stop in each.ranges)
+        for each in groups
+    )
 
 
 def _all_below(end: int, numbers: Iterable[tuple[int, ...]]) -> bool:

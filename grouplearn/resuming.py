@@ -212,8 +212,7 @@ def resume(statement: ResumeModel, judge: Judge, at: Workplace, *, again: bool =
     _refuse_newer(statement, run, stored, judge, at)
     with _reopened(run, statement, judge) as directory:
         ledger = Ledger(run.path, again=again, sound=partial(is_sound, _without_rows(began)))
-        _check_rows(run, statement, judge, ledger, at.cancelled)
-        job = began.job_with_rows(run.path)
+        job = _with_rows(run, statement, judge, ledger, at.cancelled)
         workload = replace(began.workload, workers=where.workers)
         scheduled = training.Scheduled(
             began.operator, where.executor, began.units, workload, where.cluster, calibration.load(judge.outside)
@@ -271,8 +270,8 @@ def _reopened(run: Run, statement: ResumeModel, judge: Judge) -> RunDirectory:
         raise judge.error(message, statement.name.span, "SHOW RUNS says how far it is.") from None
 
 
-def _check_rows(run: Run, statement: ResumeModel, judge: Judge, ledger: Ledger, cancelled: Callable[[], bool]) -> None:
-    """Raise TrainingError where the rows of a run are not those that were written, and Cancelled."""
+def _with_rows(run: Run, statement: ResumeModel, judge: Judge, ledger: Ledger, cancelled: Callable[[], bool]) -> Job:
+    """Return the job of a run with its rows; raise TrainingError where these are not those that were written, and Cancelled."""
 
     def go_on() -> None:
         if cancelled():
@@ -281,6 +280,7 @@ def _check_rows(run: Run, statement: ResumeModel, judge: Judge, ledger: Ledger, 
     try:
         with resumable(run.manifest.definition, ledger):
             checksums.check(run.path, run.manifest.sums, go_on)
+            return run.manifest.job_with_rows(run.path)
     except Damaged as damage:
         message = f"the rows of run {run.id} are damaged, so nothing was trained\nFile: {damage.path}: {damage.how}"
         hint = f"DROP RUN '{run.id}', and TRAIN again."

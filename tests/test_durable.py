@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pytest
 from dying_runs import answer, dies, units_trained
 
 import grouplearn
 from grouplearn import durable
-from grouplearn.data import shard
+from grouplearn.data import checksums, shard
 from grouplearn.data.dataset import ARRAYS
 from grouplearn.data.plain import from_bytes, to_bytes
 from grouplearn.data.run_directory import RunDirectory, runs_of
@@ -413,6 +414,33 @@ def test_errors(path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, mes
     assert str(caught.value) == message.format(run=run)
 
 
+#: Bytes of a file that holds an array, in place of others of it, and how it differs then.
+HEADERS = {
+    "key": (b"'descr'", b"'xescr'", "it is no array of rows"),
+    "objects": (b"'<f8'", b"'|O' ", "it is no array of rows"),
+    "brackets": (b"False", b"Fa(se", "it is no array of rows"),
+    "longer": (b"(1200,)", b"(9999,)", "it is no array of rows"),
+    "shorter": (b"(1200,)", b"(1100,)", "it is an array of float64 (1100,), not of 1200 rows of float64"),
+    "other numbers": (b"'<f8'", b"'<i8'", "it is an array of int64 (1200,), not of 1200 rows of float64"),
+    "magic": (b"\x93NUMPY", b"\x93NUMPX", "it is no array of rows"),
+    "a class": (np.float64(1).tobytes(), np.float64(7).tobytes(), "a class has no name"),
+}
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_rows_that_cannot_be_with_right_checksums(path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    dies(path, monkeypatch, STATEMENTS["gathered"], 0)
+    (run,) = durable.runs(str(path))
+    file, (old, new, how) = run.path / "y.npy", HEADERS[name]
+    content = file.read_bytes()
+    assert old in content
+    file.write_bytes(content.replace(old, new, 1))
+    sums = checksums.measured([run.path / each.name for each in run.manifest.sums], lambda: None)
+    saying(lambda manifest: replace(manifest, sums=sums))(run.path / "manifest")
+    with pytest.raises(TrainingError, match=re.escape(f": {how}\n")):
+        answer(path, "RESUME MODEL m")
+
+
 def damaged(manifest: Path) -> None:
     manifest.write_bytes(manifest.read_bytes()[:-1] + b"?")
 
@@ -454,6 +482,14 @@ def defining(**others: Any) -> Callable[[Path], None]:
     return saying(lambda manifest: replace(manifest, definition=replace(manifest.definition, **others)))
 
 
+def of_first_group(**others: Any) -> Callable[[Path], None]:
+    def change(manifest: durable.Manifest) -> durable.Manifest:
+        first, *rest = manifest.job.groups
+        return replace(manifest, job=replace(manifest.job, groups=(replace(first, **others), *rest)))
+
+    return saying(change)
+
+
 @pytest.mark.parametrize(
     ("harm", "flaw"),
     [
@@ -468,6 +504,10 @@ def defining(**others: Any) -> Callable[[Path], None]:
         (defining(sets=((7,),)), "damaged"),
         (defining(classes=("a", "a")), "damaged"),
         (defining(seed=1 << 80), "damaged"),
+        (of_first_group(level=1), "damaged"),
+        (of_first_group(id=1), "damaged"),
+        (of_first_group(keys=()), "damaged"),
+        (of_first_group(ranges=((0, 1201),)), "damaged"),
         (of_groups_that_are_not_there, "damaged"),
         (damaged, "damaged"),
         (lambda manifest: manifest.write_bytes(b""), "damaged"),

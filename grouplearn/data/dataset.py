@@ -7,11 +7,13 @@ import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
 
+from grouplearn.data.checksums import Damaged
 from grouplearn.data.own_files import plain_file
 
 FloatArray = npt.NDArray[np.float64]
@@ -19,6 +21,14 @@ RowNumbers = npt.NDArray[np.int64]
 
 #: The arrays of a dataset, by the names of its fields.
 ARRAYS = ("numeric", "codes", "y", "weight", "split")
+#: Of each the type of its numbers, and how many axes it may have.
+_SHAPES = {
+    "numeric": ("f8", (2,)),
+    "codes": ("i4", (2,)),
+    "y": ("f8", (1, 2)),
+    "weight": ("f8", (1,)),
+    "split": ("i2", (1,)),
+}
 #: Rows of which a column is read at a time, and bytes of a file that are mapped together.
 _COLUMN_ROWS, _WINDOW = 1 << 17, 1 << 16
 
@@ -156,6 +166,24 @@ class Dataset:
         """Return which rows (n,) have a label."""
         return has_label(self.y)
 
+    def flaw(self, items: Sequence[Item]) -> str | None:
+        """Return in words what rows that become such items say that cannot be: a class or a category that has no name."""
+        limits = np.array([len(each) for each in self.dictionaries])
+        for item in items:
+            if item.kind == "hash" and item.column < limits.size:
+                limits[item.column] = item.buckets
+        if self.codes.shape[1] != limits.size:
+            return f"there are {self.codes.shape[1]} columns of categories, and names for {limits.size}"
+        for start in range(0, self.n_rows, _COLUMN_ROWS):
+            part = self.rows(start, start + _COLUMN_ROWS)
+            if ((part.codes < -1) | (part.codes >= limits)).any():
+                return "a category has no name"
+            y = part.y[np.isfinite(part.y)]
+            if self.classes and not ((y >= 0) & (y < len(self.classes)) & (y == np.floor(y))).all():
+                return "a class has no name"
+            part.forget_pages()
+        return None
+
     def column(self, name: Literal["numeric", "codes"], column: int, rows: RowNumbers | slice) -> npt.NDArray[Any]:
         """Return a copy of a column of some rows, reading few rows at a time where they are kept in files."""
         array: npt.NDArray[Any] = getattr(self, name)
@@ -207,14 +235,22 @@ class DatasetFiles:
     classes: tuple[str, ...] = ()
 
     def open(self) -> Dataset:
-        """Return the rows, mapped read-only; raises FileNotFoundError once the run that wrote them is over."""
-        paths = {name: Path(self.directory, f"{name}.npy") for name in ARRAYS}
-        for path in paths.values():
-            plain_file(path).close()  # what is no file, such as a pipe, would never answer
-        arrays: dict[str, Any] = {
-            name: np.asarray(np.load(path, mmap_mode="r"))[self.start : self.stop] for name, path in paths.items()
-        }
+        """Return the rows, mapped read-only; raises FileNotFoundError once the run that wrote them is over, and Damaged."""
+        arrays: dict[str, Any] = {name: self._mapped(name)[self.start : self.stop] for name in ARRAYS}
         return Dataset(**arrays, dictionaries=self.dictionaries, classes=self.classes, files=self)
+
+    def _mapped(self, name: str) -> npt.NDArray[Any]:
+        path, (kind, axes) = Path(self.directory, f"{name}.npy"), _SHAPES[name]
+        plain_file(path).close()  # what is no file, such as a pipe, would never answer
+        try:
+            array = np.asarray(np.load(path, mmap_mode="r"))
+        except (ValueError, SyntaxError, TokenError):  # whose texts tell how to load what could run code
+            raise Damaged(path, "it is no array of rows") from None
+        if array.dtype != np.dtype(kind) or array.ndim not in axes or len(array) < self.stop:
+            raise Damaged(
+                path, f"it is an array of {array.dtype} {array.shape}, not of {self.stop} rows of {np.dtype(kind)}"
+            )
+        return array
 
     def rows(self, start: int, stop: int) -> DatasetFiles:
         """Return the part [start, stop) of these rows, counted from their first."""

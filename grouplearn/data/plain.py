@@ -105,6 +105,8 @@ class _Reader:
 
     def value(self, plain: Any) -> Any:
         self._counted(1)
+        if isinstance(plain, str) and not plain.isascii():
+            plain.encode()  # halves of characters, which JSON can name, are no text
         if not isinstance(plain, dict):
             return plain
         ((what, content),) = plain.items()

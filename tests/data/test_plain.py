@@ -170,6 +170,8 @@ def test_fields_of_other_types_are_refused(values: dict[str, Any]) -> None:
         '{"Leaf": 1, "Node": 2}',
         "{}",
         "nonsense",
+        '"\\udc80"',
+        '{"map": [["\\udc80", 1]]}',
     ],
     ids=lambda value: value[:20],
 )

@@ -93,7 +93,7 @@ def test_models_do_not_depend_on_where_rows_are(
     [
         (KeyboardInterrupt, KeyboardInterrupt),
         (grouplearn.TrainingError("lost"), grouplearn.TrainingError),
-        (MemoryError, grouplearn.TrainingError),
+        (MemoryError, grouplearn.OutOfMemory),
     ],
 )
 def test_nothing_is_left_however_a_train_ends(
