@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -63,3 +64,17 @@ def test_no_macros_are_listed_where_there_is_none_of_the_name(con: grouplearn.Co
         native.execute("CREATE MACRO m_predict(x) AS x")
         assert not store._lacks_macro(native, Location("memory", "main", "M_predict"))
     assert not store._lacks_macro(native, Location("memory", "main", "nothing"))  # the user may have a transaction
+
+
+@pytest.mark.parametrize("name", ["grouplearn", "GroupLearn"])
+def test_the_macro_of_no_model_hides_what_predicts(con: grouplearn.Connection, tmp_path: Path, name: str) -> None:
+    con.execute(TRAIN.format(name="m"))
+    told = 'function "grouplearn_predict" already exists'
+    with pytest.raises(grouplearn.Error, match=told):
+        con.execute(TRAIN.format(name=name))
+    with pytest.raises(grouplearn.Error, match=told):
+        con.execute(f"ALTER MODEL m RENAME TO {name}")
+    con.execute(f"EXPORT MODEL m TO '{tmp_path / 'm'}'")
+    with pytest.raises(grouplearn.Error, match=told):
+        con.execute(f"IMPORT MODEL {name} FROM '{tmp_path / 'm'}'")
+    assert con.execute("SHOW MODELS").fetchall()

@@ -35,6 +35,8 @@ _SOURCES = frozenset(
 #: What a clause stands in, as a query of its own: one that is an expression or several columns, and what is after FROM.
 _EXPRESSION = ("SELECT ({}\n)", "SELECT {}\n")
 AFTER_FROM = ("SELECT * FROM {}\n",)
+#: Queries that read; others of WITH insert, change and delete.
+_READING = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
 #: What stands for a call of a macro, too, where it is written as the name of a column.
 _WORDS = frozenset(
     {"current_catalog", "current_date", "current_role", "current_schema", "current_time", "current_timestamp",
@@ -222,6 +224,8 @@ class _Walk:
         if of_class == "COLUMN_REF":  # which may be current_date, say
             word = folded(str(node["column_names"][-1]))
             return self._macro(word, None) if word in _WORDS else None
+        if of_class is None and str(kind).endswith("_NODE") and kind not in _READING:
+            return "changes a table"
         if of_class is not None or kind is None or "alias" not in node or "sample" not in node:
             return None
         if kind == "TABLE_FUNCTION":

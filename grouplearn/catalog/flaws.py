@@ -98,13 +98,13 @@ def _groups(definition: ModelDefinition) -> Flaws:
             f"features IS NULL OR ({_columns_fit(definition)})"
         ),
     }
-    if definition.task is Task.MULTICLASS:
+    if definition.task is Task.BINARY and n_classes != 2:
+        flaws["a group has a model, and the label has not two classes"] = _every("best IS NULL")
+    elif definition.task is not Task.REGRESSION:
         inside = f"list_min(classes) >= 0 AND list_max(classes) < {n_classes}"
         flaws["the classes of a group are not those of the model"] = _every(
             f"best IS NULL OR (len(classes) > 0 AND {inside} AND len(list_distinct(classes)) = len(classes))"
         )
-    elif definition.task is Task.BINARY and n_classes != 2:
-        flaws["a group has a model, and the label has not two classes"] = _every("best IS NULL")
     return flaws
 
 

@@ -29,6 +29,7 @@ from grouplearn.catalog.schema import (
 )
 from grouplearn.catalog.scoring import scorer_of
 from grouplearn.catalog.sql_forms import SqlForm, prediction_of
+from grouplearn.catalog.tables import SCHEMA
 from grouplearn.errors import ModelExists, data_error
 from grouplearn.sqltext import identifier, literal
 from grouplearn.visible import visible_lines
@@ -41,7 +42,7 @@ _Objects = list[tuple[Literal["table", "view", "macro"], str, str]]
 class Conflict:
     """An object that stands where a model would go."""
 
-    kind: Literal["model", "table", "view", "macro"]
+    kind: Literal["model", "table", "view", "macro", "function"]
     name: str
 
     @property
@@ -66,7 +67,9 @@ def exists(
 
 
 def _in_the_way(name: str, model: Identity | None, objects: _Objects) -> Conflict | None:
-    """Return what stands where the model's objects would go and is not of ``model``."""
+    """Return what stands where the model's objects would go and is not of ``model``, or a function that they would hide."""
+    if name.casefold() == SCHEMA:  # its macro would hide the function that predicts
+        return Conflict("function", f"{SCHEMA}_predict")
     wanted = {f"{name}{suffix}".casefold() for suffix in (*views.SUFFIXES, "_predict")}
     for kind, found, sql in objects:
         if (kind == "macro") != (found.casefold() == f"{name}_predict".casefold()):

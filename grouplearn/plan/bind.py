@@ -34,6 +34,8 @@ from grouplearn.plan.rowwise import refuse_aggregates, refuse_places, refuse_win
 from grouplearn.plan.searching import SearchBinder, bind_within, searched
 from grouplearn.plan.volatile import Volatility
 
+#: Models that KEEP BEST may name: a column of the catalog has the number.
+_MOST_KEPT = (1 << 31) - 1
 #: Share of each group held out when several configurations compete and VALIDATE is absent (kingpin 5).
 DEFAULT_HOLDOUT = 0.1
 
@@ -199,7 +201,10 @@ class _Binder:
             classification = classifies and (not regresses or types.is_class_label(column.type))
         if not classification and types.kind(column.type) != "numeric":
             message = f"{self._learner.name} predicts numbers, and the label has type {column.type}"
-            raise self._judge.error(message, expression.span, "Use logistic_regression, gbdt or mlp for classes.")
+            hint = "Use logistic_regression, gbdt or mlp for classes."
+            if classifies:
+                hint = f"PREDICT ({expression.text})::VARCHAR takes its values for classes; epoch(...) of a time is a number."
+            raise self._judge.error(message, expression.span, hint)
         return classification
 
     # --- groups ----------------------------------------------------------------------------------------------------
@@ -370,9 +375,9 @@ class _Binder:
         if keep is None or keep.best is None:
             return None
         value = self._judge.constant(keep.best)
-        if not isinstance(value, int) or value < 1:
+        if not isinstance(value, int) or not 1 <= value <= _MOST_KEPT:
             raise self._judge.error(
-                f"KEEP BEST takes a whole number of at least 1, got {sqltext.shown(value)}", keep.best.span
+                f"KEEP BEST takes a whole number from 1 to {_MOST_KEPT}, got {sqltext.shown(value)}", keep.best.span
             )
         return value
 

@@ -71,6 +71,11 @@ TOLD = {
         "SELECT predict('line', t) FROM t",
         "the feature columns of a group are not those of its encoders",
     ),
+    "classes": (
+        ("groups", "classes", "[NULL, NULL]"),
+        "EVALUATE MODEL net ON t",
+        "the classes of a group are not those of the model",
+    ),
     "position": (
         ("models", "items", "list_transform(items, lambda i: struct_update(i, position := 2000000000))"),
         "SELECT predict('net', t) FROM t",

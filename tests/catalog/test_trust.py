@@ -72,6 +72,7 @@ OUTSIDE = {
     "(SELECT max(length(content)) FROM read_text('/etc/hostname'))": "calls read_text",
     "(SELECT count(*) FROM 'data.csv')": 'reads "data.csv"',
     "(SELECT count(*) FROM data.csv)": 'reads "data.csv"',
+    "(WITH q AS (DELETE FROM t RETURNING 1) SELECT 1)": "changes a table",
     '(WITH "data.csv" AS (SELECT 1) SELECT 1) + (SELECT count(*) FROM "data.csv")': 'reads "data.csv"',
     '(WITH "data.csv" AS (FROM "data.csv") SELECT count(*) FROM "data.csv")': 'reads "data.csv"',
     "(SELECT count(*) FROM glob('*'))": "calls glob",
