@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from grouplearn.frontends.native.locate import build_for
+from grouplearn.kernels.compiling import builds, path_of
 
 ROOT = Path(__file__).parent.parent
 SETUPTOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
@@ -49,11 +50,18 @@ def test_every_resource_is_listed() -> None:
     assert left_out == []
 
 
-def test_a_wheel_has_every_file_and_the_extensions_that_were_built(tmp_path: Path) -> None:
-    """``make wheel`` tries such a wheel with real ones."""
-    copy = tmp_path / "copy"
+#: Writes what it is told to compile, at once: the kernels take a minute, and those that the tests run were compiled.
+COMPILER = '#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\necho compiled > "$2"\n'
+
+
+def test_a_wheel_has_every_file_and_what_was_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``make wheel`` tries such a wheel with real kernels and extensions."""
+    copy, compiler = tmp_path / "copy", tmp_path / "c++"
+    compiler.write_text(COMPILER)
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
     for path in [*files(), *(ROOT / name for name in ("pyproject.toml", "README.md", "LICENSE"))]:
-        if path.suffix != ".duckdb_extension":
+        if path.suffix not in (".duckdb_extension", ".so"):
             target = copy / path.relative_to(ROOT)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
@@ -67,6 +75,8 @@ def test_a_wheel_has_every_file_and_the_extensions_that_were_built(tmp_path: Pat
     assert made.returncode == 0, made.stderr
     with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
         held = set(wheel.namelist())
+        kernels = {build: wheel.read(f"grouplearn/kernels/{path_of(build).name}") for build in builds()}
+    assert set(kernels.values()) == {b"compiled\n"}
     expected = {Path(package_of(path).replace(".", "/"), path.name) for path in files() if path.suffix == ".py"}
     assert {str(path) for path in expected} <= held
     built = extension.relative_to(copy / "udfs")
