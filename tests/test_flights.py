@@ -13,6 +13,7 @@ import pytest
 import scipy.special
 import torch
 from sklearn.linear_model import ElasticNet, LogisticRegression, Ridge
+from threadpoolctl import threadpool_limits
 
 from grouplearn import planning, training
 from grouplearn.catalog.records import RunOutcome
@@ -86,7 +87,8 @@ def test_logistic_regression_reaches_the_objective_of_scikit_learn(flights: duck
         rows = prepared.train
         for trial in trained.outcome.every_group("log_loss")[group].trials:
             config = trained.job.configs[trial.config]
-            reference = LogisticRegression(C=1 / config["l2"], tol=1e-10, max_iter=5000).fit(rows.x, rows.y)
+            with threadpool_limits(1):
+                reference = LogisticRegression(C=1 / config["l2"], tol=1e-10, max_iter=5000).fit(rows.x, rows.y)
             least = logistic_objective(reference.coef_[0], reference.intercept_[0], rows, config)
             ours = logistic_objective(*linear(trial), rows, config)
             assert ours <= least * (1 + 1e-5)
@@ -160,7 +162,9 @@ def test_linear_regression_equals_closed_form_and_scikit_learn(flights: duckdb.D
             config = trained.job.configs[trial.config]
             l1, l2 = float(config["l1"]), float(config["l2"])
             if l1:
-                reference = ElasticNet(alpha=(l1 + l2) / n, l1_ratio=l1 / (l1 + l2), tol=1e-14, max_iter=1_000_000)
+                # Thousands of rounds, each of few sums.
+                exact = {"tol": 1e-14, "max_iter": 1_000_000, "precompute": True}
+                reference = ElasticNet(alpha=(l1 + l2) / n, l1_ratio=l1 / (l1 + l2), **exact)
             else:
                 reference = Ridge(alpha=l2, solver="cholesky")
             reference.fit(rows.x, rows.y)
@@ -208,6 +212,7 @@ def test_mlp_equals_a_plain_torch_loop(flights: duckdb.DuckDBPyConnection, preci
             np.testing.assert_allclose(ours, expected, atol=1e-5)
 
 
+@threadpool_limits.wrap(limits=1)  # a second thread costs small batches more than it saves
 def torch_loop(rows: Shard, seed: int, learning_rate: float, dtype: torch.dtype) -> np.ndarray:
     network = torch.nn.Sequential(torch.nn.Linear(rows.x.shape[1], 8), torch.nn.ReLU(), torch.nn.Linear(8, 1)).to(dtype)
     problem = Problem(Task.BINARY, rows.x.shape[1], 2, seed)

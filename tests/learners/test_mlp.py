@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from threadpoolctl import threadpool_limits
 
 from grouplearn.data.shard import Shard
 from grouplearn.kernels.networks import dropout_key, visiting_order
@@ -93,6 +94,7 @@ def batches_in_order(seed, epoch, shard, size):
             yield block, rows, rows + start
 
 
+@threadpool_limits.wrap(limits=1)  # a second thread costs small batches more than it saves
 def plain_torch(problem, config, shard, epochs=EPOCHS):
     """What a person would write: nn.Sequential, torch.optim, the documented objective and label scaling."""
     widths = [problem.n_features, *(config["hidden_layers"] or ()), problem.n_outputs]

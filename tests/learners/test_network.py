@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from threadpoolctl import threadpool_limits
 from torch import nn
 
 from grouplearn.data import shard as shards
@@ -63,6 +64,7 @@ def trained(net: Network, problem: Problem, config: dict[str, Any], rows: Shard)
     return state
 
 
+@threadpool_limits.wrap(limits=1)  # a second thread costs small batches more than it saves
 def plain_torch(make: Any, problem: Problem, config: dict[str, Any], rows: Shard) -> tuple[np.ndarray, float]:
     """What a person would write, with the documented objective; predictions, and the mean objective of the last epoch."""
     torch.manual_seed(problem.seed)
