@@ -146,16 +146,16 @@ def inputs_sql(definition: ModelDefinition, numbers: Sequence[int], finite: bool
 
     A category is its position, which :func:`position_join` finds.
     """
-    pieces = [
-        _piece(definition, list(run), finite) for _, run in groupby(numbers, lambda number: _form(definition, number))
-    ]
+    as_list = listed(definition)  # which looks at every item
+    runs = groupby(numbers, lambda number: _form(definition, number, as_list))
+    pieces = [_piece(definition, list(run), finite) for _, run in runs]
     return pieces[0] if len(pieces) == 1 else f"flatten([{', '.join(pieces)}])" if pieces else ""
 
 
-def _form(definition: ModelDefinition, number: int) -> Hashable:
+def _form(definition: ModelDefinition, number: int, as_list: bool) -> Hashable:
     """Return what items that follow each other have in common if they are one list together."""
     kind = definition.items[number].item.kind
-    return number if kind == "array" else kind == "numeric" and listed(definition)
+    return number if kind == "array" else kind == "numeric" and as_list
 
 
 def _piece(definition: ModelDefinition, run: Sequence[int], finite: bool) -> str:
