@@ -24,6 +24,14 @@ def answer(path: Path, *statements: str) -> list[Any]:
     return found
 
 
+def answers_and_forgets(path: Path, *queries: str) -> list[list[Any]]:
+    """Return what each query answers on a new connection, and drop the model."""
+    with grouplearn.connect(path, progress=False) as con:
+        found = [con.execute(query).fetchall() for query in queries]
+        con.execute("DROP MODEL m")
+    return found
+
+
 def dies(path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, units: int) -> None:
     """Carry out a statement that ends suddenly when ``units`` units are in the ledger."""
     noted = Ledger.add

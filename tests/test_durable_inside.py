@@ -10,7 +10,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from dying_runs import Died, answer
+from dying_runs import Died, answer, answers_and_forgets
 
 from grouplearn.data.run_directory import runs_of
 from grouplearn.runtime import ledger, states
@@ -79,9 +79,7 @@ def saves(monkeypatch: pytest.MonkeyPatch, before: Callable[[int], None] = lambd
 
 
 def everything(path: Path) -> list[Any]:
-    found = [answer(path, query) for query in (MODELS, TABLE, CURVES)]
-    answer(path, "DROP MODEL m")
-    return found
+    return answers_and_forgets(path, MODELS, TABLE, CURVES)
 
 
 def dies(path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, after: int) -> None:

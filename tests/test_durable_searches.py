@@ -9,7 +9,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from dying_runs import Died, answer, dies, units_trained
+from dying_runs import Died, answer, answers_and_forgets, dies, units_trained
 from promptness import STOPS_WITHIN_SECONDS
 
 import grouplearn
@@ -50,13 +50,12 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def everything(path: Path) -> list[Any]:
     """Return models, trials, curves and what is best, and forget the model."""
-    found = [
-        answer(path, "SELECT group_id, config, sha256 FROM grouplearn.artifacts ORDER BY ALL"),
-        answer(path, "SELECT * EXCLUDE (seconds) FROM m ORDER BY ALL"),
-        answer(path, "SELECT * FROM m_curves ORDER BY ALL"),
-    ]
-    answer(path, "DROP MODEL m")
-    return found
+    return answers_and_forgets(
+        path,
+        "SELECT group_id, config, sha256 FROM grouplearn.artifacts ORDER BY ALL",
+        "SELECT * EXCLUDE (seconds) FROM m ORDER BY ALL",
+        "SELECT * FROM m_curves ORDER BY ALL",
+    )
 
 
 @pytest.mark.parametrize("kind", SEARCHES)
