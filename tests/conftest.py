@@ -18,6 +18,24 @@ sys.dont_write_bytecode = False
 settings.register_profile("grouplearn", derandomize="GROUPLEARN_EXPLORE" not in os.environ, deadline=None)
 settings.load_profile("grouplearn")
 
+#: The files that take longest: where two run at a time, none of them is to begin when the others have ended.
+LONGEST = """
+    ray_faults ray ray_steps slt steps rules trust durable_inside mutants flights classes networks durable
+    durable_searches kills faults interrupting poisoned stock_shell plain_python damaged prediction end_to_end
+    searching model typed mlp gang_members outside gbdt resources
+""".split()  # noqa: SIM905
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.pluginmanager.hasplugin("xdist"):
+        config.option.loadscopereorder = False  # which puts the files of few tests last, many of which are the longest
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        place = {f"test_{name}": at for at, name in enumerate(LONGEST)}
+        items.sort(key=lambda item: place.get(item.path.stem, len(place)))
+
 
 @pytest.fixture(autouse=True)
 def no_calibration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
