@@ -49,7 +49,7 @@ class Facts:
     executor: str
     workers: int
     seconds: float
-    trained_at: Any
+    trained_at: str
     rows: int
     groups: int
     modelled: int
@@ -328,8 +328,9 @@ class Overview:
             " if((SELECT count(*) FILTER (judged > 1) BETWEEN greatest(count(*) / 2, 1) AND count(*) FROM"
             f" (SELECT count(valid_metric) AS judged FROM {self._table('curves')} WHERE {mine} GROUP BY group_id, config"
             " HAVING count(*) > 1)), 'valid', 'train'),"
-            " operator, executor, workers, seconds, trained_at,"
-            f" (SELECT max(n) FROM (SELECT sum(n_rows)::BIGINT AS n FROM {self._table('groups')} WHERE {mine} GROUP BY level)),"
+            " operator, executor, workers, seconds, strftime(trained_at, '%Y-%m-%d %H:%M'),"
+            " coalesce((SELECT max(n) FROM"
+            f" (SELECT sum(n_rows)::BIGINT AS n FROM {self._table('groups')} WHERE {mine} GROUP BY level)), 0),"
             f" {counts}, coalesce((SELECT max(epoch) FROM {self._table('curves')} WHERE {mine}), 0)"
             f" FROM {self._table('models')} WHERE {mine}"
         )[0]

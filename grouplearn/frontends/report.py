@@ -44,7 +44,7 @@ def report(overview: Overview) -> str:
     body = "".join(f'<section id="{anchor}"><h2>{title}</h2>{content}</section>' for anchor, title, content in there)
     kind = f"{text(definition.learner)} of <b>{text(shortened(definition.target_name, _LONGEST))}</b>"
     head = f"<h1>{text(definition.name)}</h1><p>{kind}, {_by(overview)}</p>{failed_pooled(overview)}{_tiles(overview)}"
-    foot = f"Trained {facts.trained_at:%Y-%m-%d %H:%M} UTC by grouplearn; identity {text(overview.stored.id)}."
+    foot = f"Trained {facts.trained_at} UTC by grouplearn; identity {text(overview.stored.id)}."
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'

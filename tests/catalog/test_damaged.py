@@ -256,3 +256,15 @@ def test_a_report_of_more_weights_than_features(tmp_path: Path) -> None:
         con.native.execute("UPDATE grouplearn.artifacts SET weights = weights || weights")
         with pytest.raises(DataError, match="artifacts, a model has more weights"):
             con.model("m").report(str(tmp_path / "m.html"))
+
+
+@pytest.mark.parametrize(
+    "damage", [("models", "trained_at", "'290000-01-01'::TIMESTAMP"), ("groups", "model", "uuid()")]
+)
+def test_a_report_of_what_no_calendar_of_pythons_has_and_of_no_groups(
+    broken: Path, damage: tuple[str, str, str]
+) -> None:
+    assert damaging.damage(broken, *damage)
+    with grouplearn.connect(str(broken), progress=False) as con:
+        for name in ("line", "trees", "net"):
+            assert "</html>" in con.model(name).report()
