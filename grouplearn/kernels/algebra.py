@@ -1,9 +1,8 @@
-"""Products, linear systems and functions of arrays in double precision: ``source/algebra.cpp``, ``functions.cpp``."""
+"""Products and functions of arrays in double precision: ``source/algebra.cpp``, ``functions.cpp``."""
 
 from __future__ import annotations
 
 import ctypes
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,19 +32,6 @@ def product(a: npt.ArrayLike, b: npt.ArrayLike) -> FloatArray:
     ):
         raise MemoryError
     return result
-
-
-def times(matrix: npt.ArrayLike, vector: npt.ArrayLike) -> FloatArray:
-    """Return the products of matrices (..., m, k) and vectors (..., k)."""
-    return product(matrix, np.asarray(vector)[..., None])[..., 0]
-
-
-def solve_each(matrix: npt.ArrayLike, right: npt.ArrayLike) -> FloatArray:
-    """Return the solutions (c, n, r) of linear systems (c, n, n); one whose matrix is singular is NaN."""
-    system, solution = (np.array(each, dtype=np.float64, order="C") for each in (matrix, right))
-    call: Any = function("eliminate_each", *[_POINTER] * 2, *[_NUMBER] * 3)
-    call(address(system), address(solution), len(system), *solution.shape[1:])
-    return solution
 
 
 def exponential(x: npt.ArrayLike) -> FloatArray:

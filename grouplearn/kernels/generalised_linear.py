@@ -1,11 +1,12 @@
-"""Generalised linear models of many groups in one call: ``source/generalised_linear.cpp``."""
+"""Generalised linear models: of many groups in one call (``source/generalised_linear.cpp``), and epoch by epoch
+(``source/generalised_linear_epochs.cpp``)."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,8 @@ from grouplearn.kernels.library import WATCH, address, function, watching
 
 FloatArray = npt.NDArray[np.float64]
 Loss = Literal["logistic", "softmax", "poisson"]
+Sums = Mapping[str, npt.NDArray[Any]]
+_POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 _LOSSES: tuple[Loss, ...] = ("logistic", "softmax", "poisson")
 #: The most passes of one model: Newton's method needs tens.
 _MOST_PASSES = 4096
@@ -78,15 +81,14 @@ def solve(
         np.empty(shape, np.bool_),
         np.empty((limit, *shape)),
     )
-    pointer, number = ctypes.c_void_p, ctypes.c_int64
     kinds = [
-        *[pointer] * 2,
-        number,
-        *[pointer] * 3,
-        *[number] * 4,
-        *[pointer] * 3,
-        *[number] * 2,
-        *[pointer] * 6,
+        *[_POINTER] * 2,
+        _COUNT,
+        *[_POINTER] * 3,
+        *[_COUNT] * 4,
+        *[_POINTER] * 3,
+        *[_COUNT] * 2,
+        *[_POINTER] * 6,
         WATCH,
     ]
     call = function("solve_generalised_linear", *kinds, returns=ctypes.c_int)
@@ -117,49 +119,115 @@ def solve(
     return Models(models.weights, models.intercept, models.value, models.passes, models.converged, curve)
 
 
-def sums(
-    x: npt.NDArray[Any], label: FloatArray, weight: FloatArray, loss: Loss, weights: FloatArray, intercept: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return Σ weight·loss (M,), Σ weight·slope (M, K) and Σ weight·slope·x' (M, K, d) over the rows of ``x`` (n, d).
+class Stepped(NamedTuple):
+    """Models after a step: their numbers (M, m), ``weights`` (M, K, d) and ``intercept`` (M, K) as written, the objective
+    ``value`` (M,), NaN where it is not finite, and which are ``finished`` (M,)."""
 
-    The models are ``weights`` (M, K, d) and ``intercept`` (M, K); the slope is the derivative of the loss by the score.
-    """
-    models, outputs, columns = weights.shape
-    losses, residual, product = np.empty(models), np.empty((models, outputs)), np.empty(weights.shape)
-    pointer, number = ctypes.c_void_p, ctypes.c_int64
-    kinds = [*[pointer] * 2, *[number] * 2, *[pointer] * 2, *[number] * 3, *[pointer] * 5]
-    single = x.dtype == np.float32
-    outcome = function("sum_generalised_linear", *kinds, returns=ctypes.c_int)(
-        address(x) if single else None,
-        None if single else address(x),
-        len(x),
-        columns,
-        *(address(each) for each in (label, weight)),
-        _LOSSES.index(loss),
-        outputs,
-        models,
-        *(address(each) for each in (weights, intercept, losses, residual, product)),
-    )
-    if outcome:
-        raise MemoryError
-    return losses, residual, product
+    models: FloatArray
+    weights: FloatArray
+    intercept: FloatArray
+    value: FloatArray
+    finished: npt.NDArray[np.bool_]
 
 
-def weigh_slopes(score: FloatArray, label: FloatArray, weight: FloatArray, loss: Loss) -> tuple[FloatArray, FloatArray]:
-    """Return Σ weight·loss (M,) and Σ weight·slope (M, K); ``score`` (n, M, K) becomes weight·slope per row."""
-    rows, models, outputs = score.shape
-    losses, residual = np.empty(models), np.empty((models, outputs))
-    pointer, number = ctypes.c_void_p, ctypes.c_int64
-    kinds = [pointer, number, *[pointer] * 2, *[number] * 3, *[pointer] * 2]
-    outcome = function("weigh_slopes", *kinds, returns=ctypes.c_int)(
-        address(score),
-        rows,
-        *(address(each) for each in (label, weight)),
-        _LOSSES.index(loss),
-        outputs,
-        models,
-        *(address(each) for each in (losses, residual)),
-    )
-    if outcome:
-        raise MemoryError
-    return losses, residual
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The shape of models that train epoch by epoch; ``history``: the steps remembered in place of second derivatives, or 0."""
+
+    columns: int
+    outputs: int
+    fit_intercept: bool
+    history: int
+
+    @property
+    def _numbers(self) -> tuple[int, int, int, int]:
+        return self.columns, self.outputs, int(self.fit_intercept), self.history
+
+    @property
+    def parameters(self) -> int:
+        """Number of weights of a model, intercepts included."""
+        return self.outputs * (self.columns + int(self.fit_intercept))
+
+    @property
+    def _triangle(self) -> int:
+        return self.parameters * (self.parameters + 1) // 2
+
+    def begin(
+        self,
+        moments: Mapping[str, npt.NDArray[Any]],
+        rows: float,
+        score: FloatArray,
+        residual: FloatArray,
+        loss: float,
+        coupling: FloatArray,
+    ) -> tuple[FloatArray, Sums]:
+        """Return a model (1, m) without weights, and the sums over its rows there, from their moments (``kernels.moments``).
+
+        ``score`` (K,) is what it predicts, with the mean ``residual`` (K,) and ``loss``, and ``coupling`` (K, K), the second
+        derivatives by the scores.
+        """
+        model = np.empty((1, function("generalised_linear_numbers", *[_COUNT] * 4, returns=_COUNT)(*self._numbers)))
+        sums, sampled = np.empty((1, 2 + self.parameters)), np.zeros(())
+        curvature = np.empty((0 if self.history else 1, self._triangle))
+        names = ("mean", "square", "cross", "gram")
+        mean, square, cross, *gram = (np.ascontiguousarray(moments[each]) for each in names if each in moments)
+        given = [np.ascontiguousarray(each) for each in (score, residual, coupling)]
+        real = ctypes.c_double
+        kinds = (*[_COUNT] * 4, real, real, *[_POINTER] * 3, _COUNT, *[_POINTER] * 3, real, *[_POINTER] * 5)
+        function("begin_generalised_linear", *kinds)(
+            *self._numbers,
+            *(rows, float(moments["total"]), *map(address, (mean, square, cross)), cross.shape[1]),
+            *(address(gram[0]) if gram else None, *map(address, given[:2]), loss),
+            *map(address, (given[2], model, sums, curvature, sampled)),
+        )
+        return model, {"sums": sums, "curvature": curvature, "sampled": sampled}
+
+    def sums(self, x: Any, label: FloatArray, weight: FloatArray, loss: Loss, models: FloatArray) -> Sums:
+        """Return what ``step`` needs of the rows of a block, dense or CSR, at the points of ``models`` (M, m) of one group.
+
+        ``sums`` (M, 2 + p): loss, trace of its second derivatives by the scores, gradient in the solver's coordinates;
+        ``curvature`` (asking, p·(p + 1)/2): the second derivatives by parameters of a sample of rows, of the models that ask
+        for them, and ``sampled``, the weight of these rows.
+        """
+        asking = int((models[:, 0] > 0).sum())
+        found, sampled = np.empty((len(models), 2 + self.parameters)), np.zeros(())
+        curvature = np.empty((asking, self._triangle))
+        if isinstance(x, np.ndarray):
+            rows = [np.ascontiguousarray(x)]
+            single = x.dtype == np.float32
+            parts = [address(rows[0]) if single else None, None if single else address(rows[0]), *[None] * 3]
+        else:
+            rows = [
+                np.ascontiguousarray(x.data, np.float64),
+                *(np.ascontiguousarray(each, np.int64) for each in (x.indices, x.indptr)),
+            ]
+            parts = [None, None, *map(address, rows)]
+        given = [np.ascontiguousarray(each) for each in (label, weight)]
+        kinds = (*[_POINTER] * 5, _COUNT, *[_POINTER] * 2, *[_COUNT] * 6, *[_POINTER] * 4)
+        outcome = function("sum_generalised_linear", *kinds, returns=ctypes.c_int)(
+            *parts,
+            *(len(label), *map(address, given), _LOSSES.index(loss), *self._numbers, len(models)),
+            *map(address, (models, found, curvature, sampled)),
+        )
+        if outcome:
+            raise MemoryError
+        return {"sums": found, "curvature": curvature, "sampled": sampled}
+
+    def step(self, models: FloatArray, penalties: Penalties, first_length: FloatArray, sums: Sums) -> Stepped:
+        """Return the models (M, m) after a step by the sums over all blocks of a group, the first of them of ``first_length``."""
+        count, after = len(models), models.copy()
+        stepped = Stepped(
+            after,
+            np.empty((count, self.outputs, self.columns)),
+            np.empty((count, self.outputs)),
+            np.empty(count),
+            np.empty(count, np.bool_),
+        )
+        columns = [penalties.l1, penalties.l2, penalties.tolerance, first_length, sums["sums"], sums["curvature"]]
+        kinds = (*[_COUNT] * 5, *[_POINTER] * 6, ctypes.c_double, *[_POINTER] * 5)
+        outcome = function("step_generalised_linear", *kinds, returns=ctypes.c_int)(
+            *self._numbers, count, *map(address, columns), float(sums["sampled"]), *map(address, stepped)
+        )
+        if outcome:
+            raise MemoryError
+        return stepped

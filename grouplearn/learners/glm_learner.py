@@ -76,7 +76,7 @@ class GlmLearner:
 
         Raises ValueError in the first pass for labels that the family cannot have.
         """
-        if "point" not in state.tensors:
+        if "solver" not in state.tensors:
             self.check_labels(block.y, block.weight)
         return glm.accumulate(self.family, problem, configs, state, block)
 

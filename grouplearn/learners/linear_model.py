@@ -45,7 +45,8 @@ HISTORY = Hyperparameter(
     "history",
     "int",
     10,
-    "past steps that the solver (L-BFGS) keeps; more often take fewer epochs, and more memory",
+    "past steps that the solver keeps of models with more than 256 weights (L-BFGS), for which it has no second derivatives; "
+    "more often take fewer epochs, and more memory",
     "Nocedal & Wright 2006, section 7.2",
     low=1.0,
     high=100.0,

@@ -15,8 +15,6 @@ from grouplearn.learners.glm_learner import GlmLearner
 
 #: Class shares are kept this far from 0 and 1 where they set the starting point.
 _SMALLEST_SHARE = 1e-6
-#: Adding the same to the scores of all classes changes nothing: below 1, so that the first Hessian is definite there.
-_COUPLING = 0.9999
 
 
 class _LogLoss:
@@ -46,8 +44,11 @@ class _LogLoss:
         return scores
 
     def coupling(self, mean: FloatArray) -> FloatArray:
-        """Return diag(p̄) − p̄p̄', for binary p̄(1 − p̄), a little more than definite."""
-        return _covariance(mean, _COUPLING)
+        """Return diag(p̄) − p̄p̄', for binary p̄(1 − p̄)."""
+        coupling: FloatArray = -mean[..., :, None] * mean[..., None, :]
+        place = np.arange(mean.shape[-1])
+        coupling[..., place, place] = mean * (1.0 - mean)
+        return coupling
 
     def mean_loss(self, observed: FloatArray, mean: FloatArray) -> FloatArray:
         """Return −Σ ȳ·log p̄, of both classes."""
@@ -57,14 +58,6 @@ class _LogLoss:
         return loss
 
 
-def _covariance(share: FloatArray, coupled: float) -> FloatArray:
-    """Return the covariance of the class indicators, its part off the diagonal times ``coupled``."""
-    covariance: FloatArray = -coupled * share[..., :, None] * share[..., None, :]
-    place = np.arange(share.shape[-1])
-    covariance[..., place, place] = share * (1.0 - share)
-    return covariance
-
-
 class LogisticRegression(GlmLearner):
     """Minimises Σ wᵢ·log-loss(yᵢ, p(xᵢ'w + b)) + l1·‖w‖₁ + ½·l2·‖w‖² over (w, b): sigmoid, or softmax with K outputs.
 
@@ -72,7 +65,7 @@ class LogisticRegression(GlmLearner):
     """
 
     name: ClassVar[str] = "logistic_regression"
-    summary: ClassVar[str] = "binary and multinomial logistic regression, with L1 and L2 penalties, by L-BFGS"
+    summary: ClassVar[str] = "binary and multinomial logistic regression, with L1 and L2 penalties, by Newton's method"
     tasks: ClassVar[frozenset[Task]] = frozenset({Task.BINARY, Task.MULTICLASS})
     log_link: ClassVar[bool] = False
     family: ClassVar[glm.Family] = _LogLoss()

@@ -59,7 +59,7 @@ class PoissonRegression(GlmLearner):
     """
 
     name: ClassVar[str] = "poisson_regression"
-    summary: ClassVar[str] = "regression of counts and rates (log link), with L1 and L2 penalties, by L-BFGS"
+    summary: ClassVar[str] = "regression of counts and rates (log link), with L1 and L2 penalties, by Newton's method"
     tasks: ClassVar[frozenset[Task]] = frozenset({Task.REGRESSION})
     log_link: ClassVar[bool] = True
     family: ClassVar[glm.Family] = _HalfDeviance()

@@ -95,8 +95,8 @@ _BOOSTING = Coefficients(1.3e-8, 1.6e-7, 9.5e-7, 2e-5, 2e-7, 7e-4, 1e-3)
 DEFAULTS: Mapping[str, Coefficients] = MappingProxyType(
     {
         "linear_regression": Coefficients(0.0, 1.2e-8, 4e-5, 2.5e-4, 4.9e-9, 0.0, 0.0),
-        "logistic_regression": Coefficients(5.5e-10, 3e-8, 2e-5, 5e-4, 7.5e-9, 4e-5, 5e-4, typical_epochs=15),
-        "poisson_regression": Coefficients(5.5e-10, 3e-8, 2e-5, 5e-4, 7.5e-9, 4e-5, 5e-4, typical_epochs=15),
+        "logistic_regression": Coefficients(5.5e-10, 3e-8, 2e-5, 5e-4, 7.5e-9, 4e-5, 5e-4, typical_epochs=10),
+        "poisson_regression": Coefficients(5.5e-10, 3e-8, 2e-5, 5e-4, 7.5e-9, 4e-5, 5e-4, typical_epochs=10),
         "gbdt": _BOOSTING,
         "random_forest": _BOOSTING,
         "mlp": Coefficients(1.1e-9, 2.2e-8, 4e-7, 1.2e-6, 0.0, 1.5e-4, 2e-3),

@@ -16,8 +16,9 @@ _BATCH = 32
 _LEAVES = 31
 #: Bytes of a histogram bin (sum of gradients, sum of Hessians), bins per feature, and bytes of a leaf in a model's text.
 _BIN_BYTES, _BINS, _LEAF_BYTES = 16, 255, 100
-#: Up to this many parameters logistic regression keeps a full Hessian per config.
-_HESSIAN_UP_TO = 256
+#: Up to this many parameters generalised linear models have second derivatives, so many steps are kept until these are taken
+#: anew, and the numbers of a solver besides vectors.
+_SECOND_DERIVATIVES_UP_TO, _STEPS_BETWEEN, _SOLVER_NUMBERS = 256, 4, 17
 
 
 def load_seconds(n_rows: int, width: int, rates: Rates | None = None) -> float:
@@ -110,13 +111,15 @@ def state_bytes(learner: Learner, configs: Sequence[Config], width: int, outputs
 def sums_bytes(learner: Learner, configs: Sequence[Config], width: int, outputs: int) -> int:
     """Return the estimated bytes of the sums of one pass: what workers of a split group send each other.
 
-    Least squares sends X'X once for the pack, boosting the histograms of one tree, gradients are as large as weights.
+    Least squares sends X'X once for the pack, boosting the histograms of one tree, gradients are as large as weights; beside
+    them generalised linear models send second derivatives in most passes.
     """
     if learner.name == "linear_regression":
         return VALUE_BYTES * (width * width + 2 * width + 4)
     if learner.access is Access.SAMPLING:
         return len(configs) * width * _BINS * _BIN_BYTES * outputs
-    return VALUE_BYTES * len(configs) * (outputs * (width + 1) + 1)
+    bends = _second_derivatives(width, outputs) if _STATE_VALUES.get(learner.name) is _glm_values else 0
+    return VALUE_BYTES * len(configs) * (outputs * (width + 1) + 1 + bends)
 
 
 def _linear_values(config: Config, width: int, outputs: int) -> int:
@@ -124,11 +127,17 @@ def _linear_values(config: Config, width: int, outputs: int) -> int:
     return outputs * (width + 1) + 1
 
 
-def _logistic_values(config: Config, width: int, outputs: int) -> int:
-    """Point, target, gradient, the L-BFGS history of 2h vectors, and the Hessian while it is small."""
+def _second_derivatives(width: int, outputs: int) -> int:
+    """Return how many second derivatives a config of a generalised linear model has: those of one triangle, while few."""
     parameters = outputs * (width + 1)
-    vectors = 3 + 2 * _whole(config, "history", 10)
-    return vectors * parameters + (parameters * parameters if parameters <= _HESSIAN_UP_TO else 0)
+    return parameters * (parameters + 1) // 2 if parameters <= _SECOND_DERIVATIVES_UP_TO else 0
+
+
+def _glm_values(config: Config, width: int, outputs: int) -> int:
+    """Weights as written, four points of the solver and the steps it keeps, second derivatives or a diagonal, a few numbers."""
+    parameters, triangle = outputs * (width + 1), _second_derivatives(width, outputs)
+    steps = _STEPS_BETWEEN if triangle else _whole(config, "history", 10)
+    return (5 + 2 * steps) * parameters + (triangle or parameters) + 2 * width + steps + _SOLVER_NUMBERS
 
 
 def _mlp_values(config: Config, width: int, outputs: int) -> int:
@@ -147,8 +156,8 @@ def _gbdt_values(config: Config, width: int, outputs: int) -> int:
 
 _STATE_VALUES: Mapping[str, Callable[[Config, int, int], int]] = {
     "linear_regression": _linear_values,
-    "logistic_regression": _logistic_values,
-    "poisson_regression": _logistic_values,
+    "logistic_regression": _glm_values,
+    "poisson_regression": _glm_values,
     "mlp": _mlp_values,
     "gbdt": _gbdt_values,
     "random_forest": _gbdt_values,

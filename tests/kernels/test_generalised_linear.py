@@ -5,8 +5,10 @@ from dataclasses import astuple, replace
 
 import numpy as np
 import pytest
+import scipy.sparse
 import scipy.special
 
+from grouplearn.kernels import algebra, moments
 from grouplearn.kernels import generalised_linear as kernel
 
 RANDOM = np.random.default_rng(5)
@@ -142,23 +144,118 @@ def test_training_stops_when_it_is_told_to() -> None:
     assert sum(seen) == found.passes[[0, 1, 3, 4]].sum()
 
 
-@pytest.mark.parametrize("loss", ["logistic", "softmax", "poisson"])
-def test_sums_over_rows(build: str, loss: kernel.Loss) -> None:
-    weights, intercept = RANDOM.random((11, OUTPUTS[loss], 4)) * 0.002, RANDOM.random((11, OUTPUTS[loss]))
-    total, residual, product = kernel.sums(X, LABELS[loss], WEIGHT, loss, weights, intercept)
-    scores = (X @ weights.reshape(-1, 4).T).reshape(-1, 11, OUTPUTS[loss]) + intercept
-    in_place = scores.copy()
-    also = kernel.weigh_slopes(in_place, LABELS[loss], WEIGHT, loss)
-    for model in range(11):
-        value, slope = losses(loss, scores[:, model], LABELS[loss])
-        slope = WEIGHT[:, None] * slope
-        assert total[model] == pytest.approx(WEIGHT @ value, rel=1e-12)
-        np.testing.assert_allclose(residual[model], slope.sum(axis=0), atol=1e-10)
-        np.testing.assert_allclose(product[model], slope.T @ X, rtol=1e-9, atol=1e-8)
-        np.testing.assert_allclose(in_place[:, model], slope, atol=1e-13)
-    np.testing.assert_allclose(also[0], total, rtol=1e-12)
-    np.testing.assert_allclose(also[1], residual, atol=1e-10)
+def begun(loss: kernel.Loss, form: kernel.Form, chosen: kernel.Penalties) -> tuple[np.ndarray, kernel.Sums]:
+    """Models at their start, and the sums there as they follow from moments."""
+    label, outputs = LABELS[loss], OUTPUTS[loss]
+    targets = np.eye(3)[label.astype(int)] if loss == "softmax" else label[:, None]
+    sums = moments.of_rows(X, targets, WEIGHT, np.array([0, len(X)]), gram=form.history == 0)
+    if form.fit_intercept:
+        mean = np.average(targets, axis=0, weights=WEIGHT)
+        score = algebra.logarithm(mean / (1 - mean) if loss == "logistic" else mean)
+    else:
+        mean, score = np.full(outputs, {"logistic": 1 / 2, "softmax": 1 / 3, "poisson": 1.0}[loss]), np.zeros(outputs)
+    value, slope = losses(loss, np.repeat(score[None], len(X), axis=0), label)
+    coupling = {"logistic": np.diag(mean * (1 - mean)), "poisson": np.diag(mean)}.get(
+        loss, np.diag(mean) - np.outer(mean, mean)
+    )
+    residual = np.average(slope, axis=0, weights=WEIGHT)
+    model, at_start = form.begin(
+        {name: each[0] for name, each in sums.items()},
+        len(X),
+        score,
+        residual,
+        float(np.average(value, weights=WEIGHT)),
+        coupling,
+    )
+    count = len(chosen.l1)
+    repeated = {name: np.repeat(at_start[name], count, axis=0) for name in ("sums", "curvature")}
+    return np.repeat(model, count, axis=0), {**repeated, "sampled": at_start["sampled"]}
 
+
+FORMS = [(True, 0), (False, 0), (True, 3)]
+
+
+@pytest.mark.parametrize("loss", ["logistic", "softmax", "poisson"])
+@pytest.mark.parametrize(("fit_intercept", "history"), FORMS)
+def test_sums_at_the_start_are_those_that_follow_from_moments(
+    build: str, loss: kernel.Loss, fit_intercept: bool, history: int
+) -> None:
+    form = kernel.Form(4, OUTPUTS[loss], fit_intercept, history)
+    models, expected = begun(loss, form, PENALTIES)
+    found = form.sums(X, LABELS[loss], WEIGHT, loss, models)
+    assert found["curvature"].shape[0] == (0 if history else 18)
+    for name, each in expected.items() if not history else [("sums", expected["sums"])]:
+        np.testing.assert_allclose(found[name], each, rtol=1e-9, atol=1e-9, err_msg=name)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "softmax", "poisson"])
+@pytest.mark.parametrize(("fit_intercept", "history"), FORMS)
+def test_epochs_reach_the_objectives_of_whole_groups(loss: kernel.Loss, fit_intercept: bool, history: int) -> None:
+    """With rows in two blocks, dense and sparse."""
+    start = np.array([0, len(X)])
+    whole = solve(loss, start=start, fit_intercept=fit_intercept, epochs=400)
+    form = kernel.Form(4, OUTPUTS[loss], fit_intercept, history)
+    for sparse in (False, True):
+        models, sums = begun(loss, form, PENALTIES)
+        x = scipy.sparse.csr_matrix(X) if sparse else X
+        done, value = np.zeros(18, np.bool_), np.full(18, np.nan)
+        for _ in range(400):
+            left = np.flatnonzero(~done)
+            chosen = kernel.Penalties(L1[left], L2[left], np.full(len(left), 1e-10))
+            stepped = form.step(models[left], chosen, np.ones(len(left)), sums)
+            models[left], value[left], done[left] = stepped.models, stepped.value, stepped.finished
+            if done.all():
+                break
+            blocks = [
+                form.sums(x[part], LABELS[loss][part], WEIGHT[part], loss, models[~done])
+                for part in (slice(0, 50), slice(50, None))
+            ]
+            sums = {name: np.asarray(blocks[0][name] + blocks[1][name]) for name in blocks[0]}
+        assert done.all()
+        np.testing.assert_allclose(value, whole.value[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "softmax", "poisson"])
+@pytest.mark.parametrize("history", [0, 3])
+def test_steps_have_the_same_bits_everywhere_and_in_any_company(build: str, loss: kernel.Loss, history: int) -> None:
+    """In single precision, alone, and of many rows of which few bend, too."""
+    random = np.random.default_rng(7)
+    form, digest = kernel.Form(4, OUTPUTS[loss], True, history), hashlib.sha256()
+    models, _ = begun(loss, form, PENALTIES)
+    sums = form.sums(X, LABELS[loss], WEIGHT, loss, models)
+    x = random.random((700, 4)).astype(np.float32) * [1, 100, 1, 1] - [0, 0, 1, 0]
+    x = np.where(x < 0.1, 0, x).astype(np.float32)
+    label, weight = random.integers(0, 2, 700).astype(float), random.integers(1, 4, 700) / 2
+    models[:, 1] = 5.0  # of every fifth row
+    for _ in range(5):
+        stepped = form.step(models, PENALTIES, np.ones(18), sums)
+        for each in stepped:
+            digest.update(np.nan_to_num(np.asarray(each, float), nan=-1.0).tobytes())
+        models = stepped.models
+        models[:, 1] = 5.0
+        sums = form.sums(x.astype(float), label, weight, loss, models)
+        single, sparse = (form.sums(each, label, weight, loss, models) for each in (x, scipy.sparse.csr_matrix(x)))
+        few = form.sums(x, label, weight, loss, models[[3, 17]])
+        asks = np.isin(np.flatnonzero(models[:, 0]), (3, 17))
+        for name, value in sums.items():
+            np.testing.assert_array_equal(single[name], value)
+        np.testing.assert_array_equal(few["sums"], sums["sums"][[3, 17]])
+        np.testing.assert_array_equal(few["curvature"], sums["curvature"][asks])
+        np.testing.assert_allclose(sparse["sums"], sums["sums"], rtol=1e-9, atol=1e-7)
+        digest.update(sparse["sums"].tobytes())
+        digest.update(sparse["curvature"].tobytes())
+    assert digest.hexdigest() == EPOCH_BITS[loss, history]
+
+
+#: Of every number of the models above; it is the same on every processor.
+EPOCH_BITS = {
+    ("logistic", 0): "d0341f3e06edfcdd85ba29f7050debef42449e024a1abf4cd898e67e1ac31093",
+    ("logistic", 3): "4afb8caeb8fec898e79852f75a8bb1a1b137a13c41e40ea3e8b2f557f773c949",
+    ("poisson", 0): "fcad0e0920409613c38014038fdbef299814be9a2b267a2430985a884e4831c9",
+    ("poisson", 3): "547f878ed8c16e3c75d815d2aae38b467fafc701858bcbbade784bd6fec3e468",
+    ("softmax", 0): "790ce7a04775edd99eb01a6c0924b6182ee33d495394524daf3528fff0a27dbd",
+    ("softmax", 3): "2463f6538bf7d8d6f0ec5979de531d69bec86de5b2215003a25f02450ac6d6d2",
+}
 
 #: Of every number of every model of all losses; it is the same on every processor.
 BITS = "a0bdad707cde7cdd701e95bfe22939bcadf5b2df39c92bd0235f847380f10d69"

@@ -10,7 +10,6 @@ import scipy.special
 import sklearn.linear_model as sk
 
 from grouplearn.data.shard import Shard
-from grouplearn.learners import quadratic
 from grouplearn.learners.base import AlgebraicLearner, Diverged, Problem, State, Task
 from grouplearn.learners.logistic_regression import LogisticRegression
 
@@ -345,21 +344,3 @@ def test_a_config_whose_objective_overflows_leaves_the_others_alone():
     alone, _ = fit(shard, configs[:1])
     np.testing.assert_allclose(state.tensors["weights"][0], alone.tensors["weights"][0], rtol=1e-8, atol=1e-10)
     assert np.isfinite(state.tensors["weights"]).all()
-
-
-@pytest.mark.parametrize("condition", [1e1, 1e4, 1e8])
-def test_the_models_own_minimiser_meets_the_optimality_conditions(condition):
-    rng = np.random.default_rng(1)
-    size, configs = 25, 6
-    basis, _ = np.linalg.qr(rng.normal(size=(size, size)))
-    matrix = (basis * np.geomspace(1, 1 / condition, size)) @ basis.T
-    scale = 1 / np.sqrt(np.diag(matrix))
-    matrix *= np.outer(scale, scale)
-    linear = np.repeat(matrix @ rng.normal(size=(1, size, 1)), configs, axis=0)[:, :, 0]
-    largest = np.abs(linear).max()
-    penalty = np.outer(np.geomspace(1e-4, 1.1, configs) * largest, np.r_[0, np.ones(size - 1)])
-    dense = quadratic.Dense(np.repeat(matrix[None], configs, axis=0))
-    tolerance = np.full(configs, 1e-9 * largest)
-    z, reached = quadratic.minimise(dense, linear, penalty, np.zeros((configs, size)), tolerance[:, None])
-    assert reached.all()
-    assert (np.abs(quadratic.subgradient(z, z @ matrix - linear, penalty)) <= 2 * tolerance[:, None]).all()

@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from grouplearn.data.shard import Shard
 from grouplearn.learners import registry
-from grouplearn.learners.base import Problem, Task
+from grouplearn.learners.base import AlgebraicLearner, Problem, Task
 from grouplearn.plan import cost
 from grouplearn.plan.coefficients import DEFAULTS, Coefficients, Machine, Rates
 
@@ -85,10 +87,14 @@ def test_more_rows_configs_and_epochs_never_take_less(
     )
 
 
-@pytest.mark.parametrize("name", ["linear_regression", "mlp"])
-@pytest.mark.parametrize(("width", "outputs"), [(20, 1), (60, 1)])
+@pytest.mark.parametrize("name", ["linear_regression", "mlp", "poisson_regression"])
+@pytest.mark.parametrize(("width", "outputs"), [(20, 1), (60, 1), (300, 1)])
 def test_state_bytes_are_those_of_a_real_state(name: str, width: int, outputs: int) -> None:
     learner, configs = registry.learner(name), [config_of(name)] * 4
-    state = learner.init(Problem(Task.REGRESSION, width), configs)
+    problem = Problem(Task.REGRESSION, width)
+    state = learner.init(problem, configs)
+    if isinstance(learner, AlgebraicLearner) and learner.default_epochs:
+        rows = Shard(np.random.default_rng(0).random((400, width)), np.ones(400), np.ones(400))
+        state = learner.step(problem, configs, state, learner.accumulate(problem, configs, state, rows))
     real = sum(tensor.nbytes for tensor in state.tensors.values())
     assert cost.state_bytes(learner, configs, width, outputs) == pytest.approx(real, rel=0.25)  # layers are padded

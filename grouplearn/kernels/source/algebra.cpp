@@ -1,10 +1,8 @@
-// Products of matrices, linear systems and links of scores: what BLAS, LAPACK and a C library would do with other bits on
-// another processor.
+// Products of matrices and links of scores: what BLAS and a C library would do with other bits on another processor.
 #include "entry.hpp"
 #include "links.hpp"
 #include "memory.hpp"
 #include "products.hpp"
-#include <utility>
 
 namespace grouplearn::algebra {
 namespace {
@@ -28,31 +26,6 @@ bool multiply(const double *a, const double *b, int64_t m, int64_t k, int64_t n,
     return true;
 }
 
-/// Gauss elimination with partial pivoting of ``a`` (n, n) and ``b`` (n, r), both overwritten; false where a is singular.
-bool eliminate(double *a, double *b, int64_t n, int64_t r) {
-    for (int64_t k = 0; k < n; k++) {
-        int64_t best = k;
-        for (int64_t i = k + 1; i < n; i++)
-            if (__builtin_fabs(a[i * n + k]) > __builtin_fabs(a[best * n + k])) best = i;
-        double pivot = a[best * n + k];
-        if (!(__builtin_fabs(pivot) > 0) || !std::isfinite(pivot)) return false;
-        for (int64_t j = k; j < n && best != k; j++) std::swap(a[k * n + j], a[best * n + j]);
-        for (int64_t j = 0; j < r && best != k; j++) std::swap(b[k * r + j], b[best * r + j]);
-        for (int64_t i = k + 1; i < n; i++) {
-            double share = a[i * n + k] / pivot;
-            if (share == 0) continue;
-            for (int64_t j = k + 1; j < n; j++) a[i * n + j] = __builtin_fma(-share, a[k * n + j], a[i * n + j]);
-            for (int64_t j = 0; j < r; j++) b[i * r + j] = __builtin_fma(-share, b[k * r + j], b[i * r + j]);
-        }
-    }
-    for (int64_t k = n - 1; k >= 0; k--)
-        for (int64_t j = 0; j < r; j++) {
-            b[k * r + j] /= a[k * n + k];
-            for (int64_t i = 0; i < k; i++) b[i * r + j] = __builtin_fma(-a[i * n + k], b[k * r + j], b[i * r + j]);
-        }
-    return true;
-}
-
 } // namespace
 
 /// Products of ``count`` pairs of matrices, each (m, k) · (k, n); 2 without memory.
@@ -61,14 +34,6 @@ GROUPLEARN_ENTRY int products(const double *a, const double *b, int64_t count, i
     for (int64_t each = 0; each < count; each++)
         if (!multiply(a + each * m * k, b + each * k * n, m, k, n, out + each * m * n)) return 2;
     return 0;
-}
-
-/// Solutions of ``count`` systems, a (n, n) and b (n, r) overwritten; those of a singular matrix are NaN.
-GROUPLEARN_ENTRY void eliminate_each(double *a, double *b, int64_t count, int64_t n, int64_t r) {
-    Arithmetic arithmetic;
-    for (int64_t each = 0; each < count; each++)
-        if (!eliminate(a + each * n * n, b + each * n * r, n, r))
-            for (int64_t i = 0; i < n * r; i++) b[each * n * r + i] = (double)NAN;
 }
 
 /// 1/(1 + e⁻ᶻ), in place.

@@ -4,7 +4,7 @@
 #include "digests.cpp"
 #include "functions.cpp"
 #include "generalised_linear.cpp"
-#include "generalised_linear_sums.cpp"
+#include "generalised_linear_epochs.cpp"
 #include "least_squares.cpp"
 #include "lost_digits.cpp"
 #include "metrics.cpp"

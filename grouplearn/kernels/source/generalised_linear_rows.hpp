@@ -272,4 +272,20 @@ template <class V, class Into> void sum_curvature_of(int lane, Sample<V, Shared>
         }
 }
 
+/// Lanes of which each by itself takes less time than all together.
+constexpr int few = 6;
+
+/// ``sum_curvature`` for the lanes where it is ``wanted``; ``scaled`` has room as for ``sum_curvature_of``.
+template <class V> void sum_curvature_where(const bool *wanted, Sample<V, Shared> sample, Number<V> *scaled, Number<V> *hessian) {
+    constexpr int width = Lanes<V>::count;
+    int count = 0;
+    for (int lane = 0; lane < width; lane++) count += wanted[lane];
+    if (count > few) return sum_curvature(sample, hessian);
+    for (int lane = 0; lane < width; lane++)
+        if (wanted[lane]) sum_curvature_of(lane, sample, scaled, [=](int64_t at, Number<V> value) { hessian[at * width + lane] = value; });
+}
+template <class V> void sum_curvature_where(const bool *, Sample<V, Own> sample, Number<V> *, Number<V> *hessian) {
+    sum_curvature(sample, hessian);
+}
+
 } // namespace grouplearn::generalised_linear
