@@ -132,16 +132,18 @@ class Stepped(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The shape of models that train epoch by epoch; ``history``: the steps remembered in place of second derivatives, or 0."""
+    """The shape of models that train epoch by epoch: the ``history`` of steps they remember, and whether second derivatives
+    are ``dense`` or a diagonal in their place."""
 
     columns: int
     outputs: int
     fit_intercept: bool
     history: int
+    dense: bool
 
     @property
-    def _numbers(self) -> tuple[int, int, int, int]:
-        return self.columns, self.outputs, int(self.fit_intercept), self.history
+    def _numbers(self) -> tuple[int, int, int, int, int]:
+        return self.columns, self.outputs, int(self.fit_intercept), self.history, int(self.dense)
 
     @property
     def parameters(self) -> int:
@@ -155,7 +157,7 @@ class Form:
     def begin(
         self,
         moments: Mapping[str, npt.NDArray[Any]],
-        rows: float,
+        rows: tuple[float, float],
         score: FloatArray,
         residual: FloatArray,
         loss: float,
@@ -163,20 +165,20 @@ class Form:
     ) -> tuple[FloatArray, Sums]:
         """Return a model (1, m) without weights, and the sums over its rows there, from their moments (``kernels.moments``).
 
-        ``score`` (K,) is what it predicts, with the mean ``residual`` (K,) and ``loss``, and ``coupling`` (K, K), the second
-        derivatives by the scores.
+        ``rows`` says how many there are, and how many values are stored in them. ``score`` (K,) is what the model predicts,
+        with the mean ``residual`` (K,) and ``loss``, and ``coupling`` (K, K), the second derivatives by the scores.
         """
-        model = np.empty((1, function("generalised_linear_numbers", *[_COUNT] * 4, returns=_COUNT)(*self._numbers)))
+        model = np.empty((1, function("generalised_linear_numbers", *[_COUNT] * 5, returns=_COUNT)(*self._numbers)))
         sums, sampled = np.empty((1, 2 + self.parameters)), np.zeros(())
-        curvature = np.empty((0 if self.history else 1, self._triangle))
+        curvature = np.empty((int(self.dense), self._triangle))
         names = ("mean", "square", "cross", "gram")
         mean, square, cross, *gram = (np.ascontiguousarray(moments[each]) for each in names if each in moments)
         given = [np.ascontiguousarray(each) for each in (score, residual, coupling)]
         real = ctypes.c_double
-        kinds = (*[_COUNT] * 4, real, real, *[_POINTER] * 3, _COUNT, *[_POINTER] * 3, real, *[_POINTER] * 5)
+        kinds = (*[_COUNT] * 5, *[real] * 3, *[_POINTER] * 3, _COUNT, *[_POINTER] * 3, real, *[_POINTER] * 5)
         function("begin_generalised_linear", *kinds)(
             *self._numbers,
-            *(rows, float(moments["total"]), *map(address, (mean, square, cross)), cross.shape[1]),
+            *(*rows, float(moments["total"]), *map(address, (mean, square, cross)), cross.shape[1]),
             *(address(gram[0]) if gram else None, *map(address, given[:2]), loss),
             *map(address, (given[2], model, sums, curvature, sampled)),
         )
@@ -203,7 +205,7 @@ class Form:
             ]
             parts = [None, None, *map(address, rows)]
         given = [np.ascontiguousarray(each) for each in (label, weight)]
-        kinds = (*[_POINTER] * 5, _COUNT, *[_POINTER] * 2, *[_COUNT] * 6, *[_POINTER] * 4)
+        kinds = (*[_POINTER] * 5, _COUNT, *[_POINTER] * 2, *[_COUNT] * 7, *[_POINTER] * 4)
         outcome = function("sum_generalised_linear", *kinds, returns=ctypes.c_int)(
             *parts,
             *(len(label), *map(address, given), _LOSSES.index(loss), *self._numbers, len(models)),
@@ -224,7 +226,7 @@ class Form:
             np.empty(count, np.bool_),
         )
         columns = [penalties.l1, penalties.l2, penalties.tolerance, first_length, sums["sums"], sums["curvature"]]
-        kinds = (*[_COUNT] * 5, *[_POINTER] * 6, ctypes.c_double, *[_POINTER] * 5)
+        kinds = (*[_COUNT] * 6, *[_POINTER] * 6, ctypes.c_double, *[_POINTER] * 5)
         outcome = function("step_generalised_linear", *kinds, returns=ctypes.c_int)(
             *self._numbers, count, *map(address, columns), float(sums["sampled"]), *map(address, stepped)
         )

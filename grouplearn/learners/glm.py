@@ -20,7 +20,7 @@ from grouplearn.kernels import generalised_linear as kernel
 from grouplearn.learners import linear_model, moments
 from grouplearn.learners.base import Config, Interrupted, Problem, Solved, State, Tensors
 
-#: Up to this many parameters per config the solver keeps second derivatives; of more, some steps (``history``).
+#: Up to this many parameters per config the solver has second derivatives; of more, a diagonal and some steps.
 DENSE_PARAMETERS = 256
 
 
@@ -68,7 +68,7 @@ def accumulate(family: Family, problem: Problem, configs: Sequence[Config], stat
     if "solver" not in state.tensors:
         gram = n_parameters(problem, configs) <= DENSE_PARAMETERS
         sums = moments.block_moments(block.x, family.targets(problem, block.y), block.weight, gram)
-        return {**sums, "rows": np.array(float(block.n_rows))}
+        return {**sums, "rows": np.array([block.n_rows, block.x.size], float)}
     active = state.tensors["solver"][~state.done]
     return _form(problem, configs).sums(block.x, block.y, block.weight, family.loss(problem), active)
 
@@ -108,7 +108,7 @@ def _begun(
     residual = share - sums["target_mean"][: len(share)]
     loss = float(family.mean_loss(sums["target_mean"], share))
     known = (family.scores(share), residual, loss, family.coupling(share))
-    model, at_start = form.begin(sums, float(sums["rows"]), *known)
+    model, at_start = form.begin(sums, tuple(sums["rows"].tolist()), *known)
     tensors = {**state.tensors, "solver": np.repeat(model, len(configs), axis=0)}
     by_config = {name: np.repeat(at_start[name], len(configs), axis=0) for name in ("sums", "curvature")}
     return State(tensors, state.done), {**by_config, "sampled": at_start["sampled"]}
@@ -181,10 +181,10 @@ def _distinct(configs: Sequence[Config]) -> tuple[npt.NDArray[np.intp], npt.NDAr
 
 
 def _form(problem: Problem, configs: Sequence[Config]) -> kernel.Form:
-    """Return the shape of a model in training: second derivatives up to so many parameters, else a history of steps."""
+    """Return the shape of a model in training."""
     history = int(linear_model.column(configs[:1], linear_model.HISTORY)[0])
-    wide = n_parameters(problem, configs) > DENSE_PARAMETERS
-    return kernel.Form(problem.n_features, problem.n_outputs, has_intercept(configs), history if wide else 0)
+    dense = n_parameters(problem, configs) <= DENSE_PARAMETERS
+    return kernel.Form(problem.n_features, problem.n_outputs, has_intercept(configs), history, dense)
 
 
 def n_parameters(problem: Problem, configs: Sequence[Config]) -> int:

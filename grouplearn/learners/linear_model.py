@@ -45,8 +45,8 @@ HISTORY = Hyperparameter(
     "history",
     "int",
     10,
-    "past steps that the solver keeps of models with more than 256 weights (L-BFGS), for which it has no second derivatives; "
-    "more often take fewer epochs, and more memory",
+    "past steps that the solver keeps until it takes second derivatives anew, and in place of them where a model has more than "
+    "256 weights (L-BFGS); more often take fewer epochs, and more memory",
     "Nocedal & Wright 2006, section 7.2",
     low=1.0,
     high=100.0,

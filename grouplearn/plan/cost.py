@@ -16,9 +16,8 @@ _BATCH = 32
 _LEAVES = 31
 #: Bytes of a histogram bin (sum of gradients, sum of Hessians), bins per feature, and bytes of a leaf in a model's text.
 _BIN_BYTES, _BINS, _LEAF_BYTES = 16, 255, 100
-#: Up to this many parameters generalised linear models have second derivatives, so many steps are kept until these are taken
-#: anew, and the numbers of a solver besides vectors.
-_SECOND_DERIVATIVES_UP_TO, _STEPS_BETWEEN, _SOLVER_NUMBERS = 256, 4, 17
+#: Up to this many parameters generalised linear models have second derivatives; the numbers of their solver besides vectors.
+_SECOND_DERIVATIVES_UP_TO, _SOLVER_NUMBERS = 256, 18
 
 
 def load_seconds(n_rows: int, width: int, rates: Rates | None = None) -> float:
@@ -136,7 +135,7 @@ def _second_derivatives(width: int, outputs: int) -> int:
 def _glm_values(config: Config, width: int, outputs: int) -> int:
     """Weights as written, four points of the solver and the steps it keeps, second derivatives or a diagonal, a few numbers."""
     parameters, triangle = outputs * (width + 1), _second_derivatives(width, outputs)
-    steps = _STEPS_BETWEEN if triangle else _whole(config, "history", 10)
+    steps = _whole(config, "history", 10)
     return (5 + 2 * steps) * parameters + (triangle or parameters) + 2 * width + steps + _SOLVER_NUMBERS
 
 

@@ -148,7 +148,7 @@ def begun(loss: kernel.Loss, form: kernel.Form, chosen: kernel.Penalties) -> tup
     """Models at their start, and the sums there as they follow from moments."""
     label, outputs = LABELS[loss], OUTPUTS[loss]
     targets = np.eye(3)[label.astype(int)] if loss == "softmax" else label[:, None]
-    sums = moments.of_rows(X, targets, WEIGHT, np.array([0, len(X)]), gram=form.history == 0)
+    sums = moments.of_rows(X, targets, WEIGHT, np.array([0, len(X)]), gram=form.dense)
     if form.fit_intercept:
         mean = np.average(targets, axis=0, weights=WEIGHT)
         score = algebra.logarithm(mean / (1 - mean) if loss == "logistic" else mean)
@@ -161,7 +161,7 @@ def begun(loss: kernel.Loss, form: kernel.Form, chosen: kernel.Penalties) -> tup
     residual = np.average(slope, axis=0, weights=WEIGHT)
     model, at_start = form.begin(
         {name: each[0] for name, each in sums.items()},
-        len(X),
+        (len(X), X.size),
         score,
         residual,
         float(np.average(value, weights=WEIGHT)),
@@ -172,29 +172,29 @@ def begun(loss: kernel.Loss, form: kernel.Form, chosen: kernel.Penalties) -> tup
     return np.repeat(model, count, axis=0), {**repeated, "sampled": at_start["sampled"]}
 
 
-FORMS = [(True, 0), (False, 0), (True, 3)]
+FORMS = [(True, True), (False, True), (True, False)]
 
 
 @pytest.mark.parametrize("loss", ["logistic", "softmax", "poisson"])
-@pytest.mark.parametrize(("fit_intercept", "history"), FORMS)
+@pytest.mark.parametrize(("fit_intercept", "dense"), FORMS)
 def test_sums_at_the_start_are_those_that_follow_from_moments(
-    build: str, loss: kernel.Loss, fit_intercept: bool, history: int
+    build: str, loss: kernel.Loss, fit_intercept: bool, dense: bool
 ) -> None:
-    form = kernel.Form(4, OUTPUTS[loss], fit_intercept, history)
+    form = kernel.Form(4, OUTPUTS[loss], fit_intercept, 3, dense)
     models, expected = begun(loss, form, PENALTIES)
     found = form.sums(X, LABELS[loss], WEIGHT, loss, models)
-    assert found["curvature"].shape[0] == (0 if history else 18)
-    for name, each in expected.items() if not history else [("sums", expected["sums"])]:
+    assert found["curvature"].shape[0] == (18 if dense else 0)
+    for name, each in expected.items() if dense else [("sums", expected["sums"])]:
         np.testing.assert_allclose(found[name], each, rtol=1e-9, atol=1e-9, err_msg=name)
 
 
 @pytest.mark.parametrize("loss", ["logistic", "softmax", "poisson"])
-@pytest.mark.parametrize(("fit_intercept", "history"), FORMS)
-def test_epochs_reach_the_objectives_of_whole_groups(loss: kernel.Loss, fit_intercept: bool, history: int) -> None:
+@pytest.mark.parametrize(("fit_intercept", "dense"), FORMS)
+def test_epochs_reach_the_objectives_of_whole_groups(loss: kernel.Loss, fit_intercept: bool, dense: bool) -> None:
     """With rows in two blocks, dense and sparse."""
     start = np.array([0, len(X)])
     whole = solve(loss, start=start, fit_intercept=fit_intercept, epochs=400)
-    form = kernel.Form(4, OUTPUTS[loss], fit_intercept, history)
+    form = kernel.Form(4, OUTPUTS[loss], fit_intercept, 3, dense)
     for sparse in (False, True):
         models, sums = begun(loss, form, PENALTIES)
         x = scipy.sparse.csr_matrix(X) if sparse else X
@@ -216,11 +216,11 @@ def test_epochs_reach_the_objectives_of_whole_groups(loss: kernel.Loss, fit_inte
 
 
 @pytest.mark.parametrize("loss", ["logistic", "softmax", "poisson"])
-@pytest.mark.parametrize("history", [0, 3])
-def test_steps_have_the_same_bits_everywhere_and_in_any_company(build: str, loss: kernel.Loss, history: int) -> None:
+@pytest.mark.parametrize("dense", [True, False])
+def test_steps_have_the_same_bits_everywhere_and_in_any_company(build: str, loss: kernel.Loss, dense: bool) -> None:
     """In single precision, alone, and of many rows of which few bend, too."""
     random = np.random.default_rng(7)
-    form, digest = kernel.Form(4, OUTPUTS[loss], True, history), hashlib.sha256()
+    form, digest = kernel.Form(4, OUTPUTS[loss], True, 3, dense), hashlib.sha256()
     models, _ = begun(loss, form, PENALTIES)
     sums = form.sums(X, LABELS[loss], WEIGHT, loss, models)
     x = random.random((700, 4)).astype(np.float32) * [1, 100, 1, 1] - [0, 0, 1, 0]
@@ -244,17 +244,17 @@ def test_steps_have_the_same_bits_everywhere_and_in_any_company(build: str, loss
         np.testing.assert_allclose(sparse["sums"], sums["sums"], rtol=1e-9, atol=1e-7)
         digest.update(sparse["sums"].tobytes())
         digest.update(sparse["curvature"].tobytes())
-    assert digest.hexdigest() == EPOCH_BITS[loss, history]
+    assert digest.hexdigest() == EPOCH_BITS[loss, dense]
 
 
 #: Of every number of the models above; it is the same on every processor.
 EPOCH_BITS = {
-    ("logistic", 0): "d0341f3e06edfcdd85ba29f7050debef42449e024a1abf4cd898e67e1ac31093",
-    ("logistic", 3): "4afb8caeb8fec898e79852f75a8bb1a1b137a13c41e40ea3e8b2f557f773c949",
-    ("poisson", 0): "fcad0e0920409613c38014038fdbef299814be9a2b267a2430985a884e4831c9",
-    ("poisson", 3): "547f878ed8c16e3c75d815d2aae38b467fafc701858bcbbade784bd6fec3e468",
-    ("softmax", 0): "790ce7a04775edd99eb01a6c0924b6182ee33d495394524daf3528fff0a27dbd",
-    ("softmax", 3): "2463f6538bf7d8d6f0ec5979de531d69bec86de5b2215003a25f02450ac6d6d2",
+    ("logistic", True): "b6fbef4cbd3507709a65c3ba71c6dd27183e74d9de7689a67d45590c3e666052",
+    ("logistic", False): "3b68113e53f51ae9d668c0dfe3fb51fa9f94fa9fd90b5618978cd1df00da04e0",
+    ("poisson", True): "f766ad9fdff41a719ef4290326ef2142ca47b962893a8619169366ac9287bf27",
+    ("poisson", False): "05435bac3b9148d06edc6445cbf639bfe20d90a4fd5a3a3e733b345aa9613f3a",
+    ("softmax", True): "ee6a6f84b769a8f0f86cd67391a5fff8b99904fa103068133044f42b9cca05d5",
+    ("softmax", False): "461d5e9590e68b620c37f7ebcb91f07e797e337c51ba7d3ca609b3e137d16dde",
 }
 
 #: Of every number of every model of all losses; it is the same on every processor.

@@ -10,15 +10,13 @@ constexpr int64_t block_rows = 256;
 constexpr Stage dense_stage = {1e-1, 1e-14, 1e-12, 1e-9, 1e-10, 20, 200}, wide_stage = {1, 1e-14, 1e-12, 1e-9, 1e-10, 20, 60};
 
 /// Numbers of a model, the first of all: whether its sums are to have second derivatives, and of every how many rows.
-enum Field { ASKS, STRIDE, PASSES, VALUE, BEND, BEND_THEN, DESCENT, LENGTH, RETRIES, AGE, STEPS, TRUSTED, SIGMA, SCALE, TOTAL, ROWS, FIELDS };
+enum Field { ASKS, STRIDE, PASSES, VALUE, BEND, BEND_THEN, DESCENT, LENGTH, RETRIES, AGE, STEPS, TRUSTED, SIGMA, SCALE, TOTAL, ROWS, PER_ROW, FIELDS };
 
 /// Where the numbers of a model lie: fields, means and 1/spread of columns, where it is, where its step leads, where it is evaluated
-/// next, the slope, the steps that are remembered, and the factor of the second derivatives or, with a ``history``, a diagonal.
+/// next, the slope, the ``history`` of steps, and the factor of the second derivatives or, if not ``dense``, a diagonal.
 struct Form {
-    int64_t columns, outputs, fit_intercept, history;
+    int64_t columns, outputs, fit_intercept, history, dense;
 
-    bool dense() const { return history == 0; }
-    int64_t slots() const { return dense() ? patience : history; }
     int64_t p() const { return columns + fit_intercept; }
     int64_t size() const { return outputs * p(); }
     int64_t mean() const { return FIELDS; }
@@ -28,22 +26,32 @@ struct Form {
     int64_t trial() const { return goal() + size(); }
     int64_t slope() const { return trial() + size(); }
     int64_t inner() const { return slope() + size(); }
-    int64_t changes() const { return inner() + slots(); }
-    int64_t bends() const { return changes() + slots() * size(); }
-    int64_t matrix() const { return bends() + slots() * size(); }
-    int64_t in_matrix() const { return dense() ? triangle(size()) : size(); }
+    int64_t changes() const { return inner() + history; }
+    int64_t bends() const { return changes() + history * size(); }
+    int64_t matrix() const { return bends() + history * size(); }
+    int64_t in_matrix() const { return dense ? triangle(size()) : size(); }
     int64_t length() const { return matrix() + in_matrix(); }
     /// Of the sums of a model: loss, second derivatives by scores, gradient.
     int64_t sums() const { return 2 + size(); }
 };
 
-/// Rows whose second derivatives take the time of a pass over all.
-int64_t rows_of_a_pass(double rows, int64_t size) { return size ? (int64_t)(4 * rows / (double)size) : 0; }
+/// Rows whose second derivatives take the time of a pass over all, of a model with this ``row`` of numbers.
+int64_t rows_of_a_pass(const double *row, int64_t size) {
+    return size ? (int64_t)(4 * row[ROWS] * row[PER_ROW] / (double)(size * size)) : 0;
+}
 
-int64_t epoch_stride(double rows, int64_t size, double passes) {
-    int64_t as_a_pass = rows_of_a_pass(rows, size), least = as_a_pass > fewest_sampled ? as_a_pass : fewest_sampled;
-    int64_t stride = stride_at((int64_t)rows, size, (int64_t)passes, least);
+int64_t epoch_stride(const double *row, int64_t size) {
+    int64_t as_a_pass = rows_of_a_pass(row, size), least = as_a_pass > fewest_sampled ? as_a_pass : fewest_sampled;
+    int64_t stride = stride_at((int64_t)row[ROWS], size, (int64_t)row[PASSES], least);
     return stride < block_rows ? stride : block_rows;
+}
+
+/// The steps that second derivatives last, as a share of what they take, at most those that are remembered.
+int64_t steps_between(const double *row, const Form &form) {
+    int64_t sampled = sampled_per_parameter * form.size(), as_a_pass = rows_of_a_pass(row, form.size());
+    if (sampled < fewest_sampled) sampled = fewest_sampled;
+    if (sampled <= as_a_pass) return 1;
+    return patience * sampled < form.history * as_a_pass ? patience * sampled / as_a_pass : form.history;
 }
 
 /// A block of rows: dense ones of one precision, or sparse ones, each with the columns ``place`` from ``start`` to before that of the next.
@@ -251,10 +259,10 @@ struct Lane {
         copy(newton.goal, form.goal(), form.size(), back);
         copy(newton.trial, form.trial(), form.size(), back);
         copy(newton.slope, form.slope(), form.size(), back);
-        copy(newton.inner, form.inner(), form.slots(), back);
-        copy(newton.changes, form.changes(), form.slots() * form.size(), back);
-        copy(newton.bends, form.bends(), form.slots() * form.size(), back);
-        if (form.dense()) copy(newton.chol, form.matrix(), form.in_matrix(), back);
+        copy(newton.inner, form.inner(), form.history, back);
+        copy(newton.changes, form.changes(), form.history * form.size(), back);
+        copy(newton.bends, form.bends(), form.history * form.size(), back);
+        if (form.dense) copy(newton.chol, form.matrix(), form.in_matrix(), back);
         else if (!back) copy(newton.base, form.matrix(), form.in_matrix(), back);
     }
 
@@ -284,7 +292,7 @@ struct Lane {
             double inverse = j < form.columns ? row[form.inverse() + j] : 0, pull = l2 / row[SCALE] * inverse * inverse;
             newton.ridge[at] = pull;
             newton.penalty[at] = l1 / row[SCALE] * inverse;
-            if (!form.dense()) newton.base[at] += pull < largest_ridge ? pull : largest_ridge;
+            if (!form.dense) newton.base[at] += pull < largest_ridge ? pull : largest_ridge;
         }
     }
 
@@ -294,7 +302,7 @@ struct Lane {
         vectors(true);
         row[ASKS] = newton.will_want(m);
         row[PASSES] = (double)m.passes;
-        row[STRIDE] = (double)epoch_stride(row[ROWS], form.size(), row[PASSES]);
+        row[STRIDE] = (double)epoch_stride(row, form.size());
         row[VALUE] = m.failed ? (double)NAN : m.value;
         row[BEND] = m.bend;
         row[BEND_THEN] = m.bend_then;
@@ -311,30 +319,32 @@ struct Lane {
 
 } // namespace
 
-/// How many numbers a model in training has; with a ``history`` of steps no matrix is among them.
-GROUPLEARN_ENTRY int64_t generalised_linear_numbers(int64_t columns, int64_t outputs, int64_t fit_intercept, int64_t history) {
-    return Form{columns, outputs, fit_intercept, history}.length();
+/// How many numbers a model in training has.
+GROUPLEARN_ENTRY int64_t generalised_linear_numbers(int64_t columns, int64_t outputs, int64_t fit_intercept, int64_t history, int64_t dense) {
+    return Form{columns, outputs, fit_intercept, history, dense}.length();
 }
 
 /// The row of a model without weights, and the sums there, loss, gradient and second derivatives, from the moments of its rows:
-/// their count, Σw, means (d,), Σw(x−x̄)² (d,), Σw(x−x̄)(t−t̄)' (d, t), Σw(x−x̄)(x−x̄)' (d, d) or nothing. ``residual`` (K) is the mean
+/// their count and that of the values stored in them, Σw, means (d,), Σw(x−x̄)² (d,), Σw(x−x̄)(t−t̄)' (d, t), Σw(x−x̄)(x−x̄)' (d, d) or nothing. ``residual`` (K) is the mean
 /// slope, ``coupling`` (K, K) the second derivatives by the scores.
-GROUPLEARN_ENTRY void begin_generalised_linear(int64_t columns, int64_t outputs, int64_t fit_intercept, int64_t history, double rows,
+GROUPLEARN_ENTRY void begin_generalised_linear(int64_t columns, int64_t outputs, int64_t fit_intercept, int64_t history, int64_t dense, double rows, double values,
                                                double total, const double *mean, const double *square, const double *cross,
                                                int64_t targets, const double *gram, const double *score, const double *mean_score,
                                                double loss, const double *coupling, double *row, double *sums, double *curvature,
                                                double *sampled) {
     Arithmetic arithmetic;
-    Form form = {columns, outputs, fit_intercept, history};
+    Form form = {columns, outputs, fit_intercept, history, dense};
     int64_t p = form.p();
     double scale = power_of_two_near(total / rows), whole = total / scale;
     memset(row, 0, (size_t)form.length() * sizeof(double));
-    row[ASKS] = form.dense();
+    row[ASKS] = form.dense;
     row[STRIDE] = 1;
     row[LENGTH] = row[SIGMA] = 1;
     row[SCALE] = scale;
     row[TOTAL] = *sampled = whole;
     row[ROWS] = rows;
+    // Beside the products of a score and of a gradient a row takes its loss.
+    row[PER_ROW] = (double)outputs * (values / rows + (double)fit_intercept) + 7;
     double *centre = row + form.mean(), *inverse = row + form.inverse();
     for (int64_t j = 0; j < columns; j++) {
         double about = fit_intercept ? square[j] : __builtin_fma(total * mean[j], mean[j], square[j]);
@@ -355,12 +365,12 @@ GROUPLEARN_ENTRY void begin_generalised_linear(int64_t columns, int64_t outputs,
             row[form.point() + at] = row[form.goal() + at] = row[form.trial() + at] = start;
             sums[2 + at] = slope;
             double own = coupling[c * outputs + c] * whole;
-            if (!form.dense()) row[form.matrix() + at] = k < columns && !(inverse[k] > 0) ? 1 : own;
+            if (!form.dense) row[form.matrix() + at] = k < columns && !(inverse[k] > 0) ? 1 : own;
         }
     }
     sums[0] = loss * whole;
     sums[1] = trace * whole;
-    if (!form.dense()) return;
+    if (!form.dense) return;
     auto product = [&](int64_t a, int64_t b) { // of two standardised columns
         if (a == columns || b == columns) return a == b ? whole : 0.0;
         double beside = fit_intercept ? 0 : total * mean[a] * mean[b];
@@ -374,11 +384,11 @@ GROUPLEARN_ENTRY void begin_generalised_linear(int64_t columns, int64_t outputs,
 /// those that ask for them (asking, triangle) and the weight of the rows that these are of; 2 without memory.
 GROUPLEARN_ENTRY int sum_generalised_linear(const float *x_single, const double *x_double, const double *value, const int64_t *place,
                                             const int64_t *start, int64_t rows, const double *label, const double *weight, int64_t kind,
-                                            int64_t columns, int64_t outputs, int64_t fit_intercept, int64_t history, int64_t models,
+                                            int64_t columns, int64_t outputs, int64_t fit_intercept, int64_t history, int64_t dense, int64_t models,
                                             const double *row, double *sums, double *curvature, double *sampled) {
     Arithmetic arithmetic;
     constexpr int width = Lanes<D>::count;
-    Models those = {{columns, outputs, fit_intercept, history}, models, row, (Loss)kind};
+    Models those = {{columns, outputs, fit_intercept, history, dense}, models, row, (Loss)kind};
     Block block = {x_single, x_double, value, place, start, rows, label, weight};
     Work work(those, block);
     if (!work.reserve()) return 2;
@@ -395,21 +405,21 @@ GROUPLEARN_ENTRY int sum_generalised_linear(const float *x_single, const double 
 
 /// A step of every model by the sums over all blocks: their rows (M, length) change. Also the models as written, weights (M, K, d) and
 /// intercepts (M, K), their objectives (M,), no number where there is none, and which are finished (M,); 2 without memory.
-GROUPLEARN_ENTRY int step_generalised_linear(int64_t columns, int64_t outputs, int64_t fit_intercept, int64_t history, int64_t models,
+GROUPLEARN_ENTRY int step_generalised_linear(int64_t columns, int64_t outputs, int64_t fit_intercept, int64_t history, int64_t dense, int64_t models,
                                              const double *l1, const double *l2, const double *tolerance, const double *first_length,
                                              const double *sums, const double *curvature, double sampled, double *row, double *weights,
                                              double *intercept, double *value, uint8_t *finished) {
     Arithmetic arithmetic;
     constexpr int width = Lanes<D>::count;
-    Form form = {columns, outputs, fit_intercept, history};
-    Newton<D> newton(form.dense() ? dense_stage : wide_stage, columns, outputs, fit_intercept, (int)form.slots(), form.dense(), INT64_MAX);
+    Form form = {columns, outputs, fit_intercept, history, dense};
+    Newton<D> newton(form.dense ? dense_stage : wide_stage, columns, outputs, fit_intercept, (int)form.history, form.dense, INT64_MAX);
     if (!newton.reserve()) return 2;
     for (int64_t first = 0; first < models; first += width) {
         double loss[width];
         const double *one = row + first * form.length();
         bool begins = one[PASSES] == 0;
-        newton.lasting = sampled_per_parameter * form.size() <= rows_of_a_pass(one[ROWS], form.size()) ? 1 : patience;
-        if (form.dense()) newton.hessian.clear(triangle(form.size()) * width);
+        newton.lasting = (int)steps_between(one, form);
+        if (form.dense) newton.hessian.clear(triangle(form.size()) * width);
         for (int lane = 0; lane < width; lane++) {
             int64_t m = first + lane < models ? first + lane : models - 1;
             const double *mine = sums + m * form.sums();
