@@ -89,5 +89,5 @@ def test_where_nothing_can_be_faster_nothing_else_is_simulated(connection: duckd
     balanced = planned(connection, text.format("gbdt", "many"), workers=2)
     assert [each.operator for each in planning.choose(balanced, lambda: False).candidates] == ["group_task_parallel"]
     assert planning.choose(balanced, lambda: False, every=True).operator == "group_task_parallel"
-    skewed = planned(connection, text.format("logistic_regression", "skewed"), workers=2)
+    skewed = planned(connection, text.format("logistic_regression", "skewed") + " OVER GRID (l2 IN (1, 2))", workers=2)
     assert len(planning.choose(skewed, lambda: False).candidates) > 1
