@@ -45,7 +45,8 @@ def test_mop_on_threads() -> None:
     size = max(step.fetched for result in results for step in result.steps if step.kind == "train")
     configs = len(job.configs)
     moved = sum(result.fetched for result in results)
-    assert moved == pytest.approx(EPOCHS * size * P * configs + size * configs, rel=0.05)
+    # Which worker is free first decides who evaluates a model, and so whether its state moves once more.
+    assert moved == pytest.approx(EPOCHS * size * P * configs + size * configs, rel=0.1)
 
 
 def test_task_parallelism_on_threads() -> None:

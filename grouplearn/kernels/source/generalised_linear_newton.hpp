@@ -249,7 +249,6 @@ template <class V> struct Newton {
         return load(lane);
     }
 
-    /// The second derivatives at the accepted points into ``hessian``, where lanes want them or at the point ``common`` to
     /// What the loss lacks of second derivatives: penalties, and 1 for a direction without any.
     void complete() {
         if (outputs > 1) close_softmax();
@@ -265,6 +264,7 @@ template <class V> struct Newton {
             store(diagonal, select(zero<V>() < value, value, all<V>(1)));
         }
     }
+
     /// Adding the same to the weights of all classes changes no probability: some curvature there makes steps definite. The
     /// gradient has none of that direction, so the steps stay what they are. With l1 it is the penalty that decides, but for
     /// intercepts, which have none.
