@@ -129,7 +129,7 @@ class Guard:
         self, con: duckdb.DuckDBPyConnection, definition: ModelDefinition, source: str, clauses: Iterable[str]
     ) -> None:
         """Raise NotTrusted unless what a model's own statement reads (FROM), and its other clauses, may be run."""
-        if not (self.trusting or fragments.is_trained_here(definition, _opened(con, definition.catalog))):
+        if not (self.trusting or fragments.is_trained_here(definition, _opened(con, _file(con, definition.catalog)))):
             around = surroundings(con)
             calls.refuse_clause(definition.name, Fragment("the statement", source), around, calls.AFTER_FROM)
             for text in clauses:
@@ -139,7 +139,7 @@ class Guard:
 def trained_here(con: duckdb.DuckDBPyConnection, definition: ModelDefinition, catalog: str) -> None:
     """Remember that a model of a database comes from a statement that was given to this process, and what it names now."""
     file = _file(con, catalog)
-    fragments.trained_here(definition, _opened(con, catalog), file + _named(con, definition))
+    fragments.trained_here(definition, _opened(con, file), file + _named(con, definition))
 
 
 def _is_trained_here(con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> bool:
@@ -153,12 +153,12 @@ def _is_trained_here(con: duckdb.DuckDBPyConnection, definition: ModelDefinition
     return fragments.is_trained_here(definition, file + _named(con, definition))
 
 
-def _opened(con: duckdb.DuckDBPyConnection, catalog: str | None) -> str:
-    """Return a text that tells databases apart also of those that are opened one after another at the same place.
+def _opened(con: duckdb.DuckDBPyConnection, file: str) -> str:
+    """Return a text that tells apart databases, of ``file`` each, that are opened one after another at the same place, too.
 
     Between two of them somebody may swap the file; while one is open nobody else can, and attached again it has a new number.
     """
-    return asking_for(con).settings.token + _file(con, catalog)
+    return asking_for(con).settings.token + file
 
 
 def _file(con: duckdb.DuckDBPyConnection, catalog: str | None) -> str:
