@@ -19,11 +19,12 @@ settings.register_profile("grouplearn", derandomize="GROUPLEARN_EXPLORE" not in 
 settings.load_profile("grouplearn")
 
 #: The files that take longest: where two run at a time, none of them is to begin when the others have ended.
-LONGEST = """
-    ray_faults ray ray_steps slt steps rules trust durable_inside mutants flights classes networks durable
-    durable_searches kills faults interrupting poisoned stock_shell plain_python damaged prediction end_to_end
-    searching model typed mlp gang_members outside gbdt resources
-""".split()  # noqa: SIM905
+LONGEST = (
+    "ray_faults", "ray", "ray_steps", "slt", "steps", "rules", "trust", "durable_inside", "mutants", "flights", "classes",
+    "networks", "durable", "durable_searches", "kills", "faults", "interrupting", "poisoned", "stock_shell", "plain_python",
+    "damaged", "prediction", "end_to_end", "searching", "model", "typed", "mlp", "gang_members", "outside", "gbdt",
+    "resources",
+)  # fmt: skip
 
 
 def pytest_configure(config: pytest.Config) -> None:

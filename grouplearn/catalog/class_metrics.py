@@ -40,7 +40,7 @@ def judged_classes(definition: ModelDefinition) -> str:
         f"ranked AS (SELECT *, coalesce({own}, 0) AS own, {squares} AS squares, {ranks},"
         f" sum(w) FILTER (ok) OVER (PARTITION BY id) AS total_w FROM known),"
         f" judged AS (SELECT id, any_value(classes) AS classes, count(*) AS n_rows, count(*) FILTER (NOT ok) AS n_skipped,"
-        f" any_value(unit) AS unit,"
+        " any_value(unit) AS unit,"
         f" sum(w) FILTER (ok) AS total, sum(w * -ln({clipped})) FILTER (ok) AS loss, sum(w) FILTER (ok AND y = guess) AS correct,"
         f" sum(w * ({error})) FILTER (ok) AS error,"
         f" count(DISTINCT label) FILTER (ok AND y = -1) AS n_new, coalesce(sum(w) FILTER (ok AND y = -1), 0) AS new,"
