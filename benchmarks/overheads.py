@@ -1,6 +1,7 @@
 """What a statement costs besides reading and training: opening, a tiny TRAIN, EXPLAIN of many groups, planning, storing.
 
-Wall and processor seconds, the least of several runs: on a busy machine the latter says more.
+Wall and processor seconds, the least of several runs: on a busy machine the latter says more. Shares of a statement's wall
+time: the least and the median.
 
     python benchmarks/overheads.py [--groups 100000] [--against PYTHON]
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -24,6 +26,7 @@ TINY = "TRAIN {replace} MODEL {name} USING {learner} PREDICT {label} FEATURES (a
 GRID = "OVER GRID (l2 IN (0.1, 1, 10))"
 MANY = "MODEL many USING linear_regression PREDICT y FEATURES (a, b) FROM big GROUP BY g OVER GRID (l2 IN (0.1, 1, 10))"
 WIDE = "MODEL wide USING logistic_regression PREDICT k FEATURES (a, b, c) FROM mid GROUP BY g OVER GRID (l2 IN (0.1, 1, 10, 100))"
+TALL = "MODEL tall USING logistic_regression PREDICT k FROM tall_rows GROUP BY g OVER GRID (l2 IN (0.1, 1, 10))"
 #: What is measured, its unit, and its limit.
 LINES = {
     "connect": ("connect, duckdb not imported before", "ms", 200.0),
@@ -35,7 +38,9 @@ LINES = {
     "explain": ("EXPLAIN of many groups", "ms", 1000.0),
     "storing": ("storing a trial", "us", 3.0),
     "planning": ("planning, of a TRAIN of 100 groups", "%", 5.0),
-    "checks": ("looking at our tables, of a tiny TRAIN", "%", 1.0),
+    "checks_train": ("checks of what a file may run, of TRAIN", "%", 1.0),
+    "checks_predict": ("... of predict of as many rows", "%", 1.0),
+    "checks_tiny": ("... of TRAIN of 300 rows", "ms", 4.0),
 }
 
 
@@ -91,6 +96,11 @@ def measured(groups: int) -> dict[str, tuple[float, float]]:
         " (SELECT i % 100 AS g, random() AS a, random() AS b, random() AS c, i FROM range(200000) AS r(i))"
     )
     con.execute(
+        "CREATE TABLE tall_rows AS SELECT *, a + sin(i * 3.3) > 1 AS k FROM (SELECT i % 100 AS g, i,"
+        " random() AS a, random() AS b, random() AS c, random() AS d, random() AS e, random() AS f, random() AS h"
+        " FROM range(400000) AS r(i))"
+    )
+    con.execute(
         "CREATE TABLE big AS SELECT *, a * 2 - b + sin(i * 1.7) AS y FROM"
         f" (SELECT i % {groups} AS g, random() AS a, random() AS b, i FROM range({5 * groups}) AS r(i))"
     )
@@ -130,6 +140,8 @@ def shares(con: Any, groups: int) -> dict[str, tuple[float, float]]:
     """Return what storing takes a trial, and the shares of planning and of checks."""
     from grouplearn import planning
     from grouplearn.catalog import schema, store
+    from grouplearn.catalog.trust import Guard
+    from grouplearn.statements import train
 
     spent, found = Spent(), {}
     write, stored = store.write, []
@@ -144,19 +156,29 @@ def shares(con: Any, groups: int) -> dict[str, tuple[float, float]]:
     store.write = write
     found["storing"] = tuple(1e6 * seconds / (3 * groups) for seconds in stored[-1])
     spent.watch("planning", planning, "choose", "settled")
-    spent.watch("checks", schema, "tables_in", "refuse_foreign", "refuse_triggers")
+    spent.watch("checks", schema, "tables_in", "refuse_foreign", "refuse_triggers", "refuse_views")
+    spent.watch("checks", Guard, "refuse_hidden", "refuse_hidden_in", "admit", "admit_user", "has_admitted")
+    spent.watch("checks", train, "trained_here")
     for name, text, times in (
         ("planning", f"TRAIN OR REPLACE {WIDE}", 3),
-        ("checks", TINY.format(replace="OR REPLACE", name="n", learner="linear_regression", label="y", grid=""), 15),
+        ("checks_train", f"TRAIN OR REPLACE {TALL}", 9),
+        ("checks_predict", "SELECT sum(predict('tall', t).probability) FROM tall_rows AS t", 9),
+        (
+            "checks_tiny",
+            TINY.format(replace="OR REPLACE", name="n", learner="linear_regression", label="y", grid=""),
+            15,
+        ),
     ):
         con.execute(text).fetchall()
-        part = []
+        of = name.partition("_")[0]
+        parts = []
         for _ in range(times):
             spent.seconds.clear()
             began = time.perf_counter()
             con.execute(text).fetchall()
-            part.append(100 * spent.seconds.get(name, 0.0) / (time.perf_counter() - began))
-        found[name] = (min(part), min(part))
+            whole, own = time.perf_counter() - began, spent.seconds.get(of, 0.0)
+            parts.append(1e3 * own if LINES[name][1] == "ms" else 100 * own / whole)
+        found[name] = (min(parts), statistics.median(parts))
     return found
 
 

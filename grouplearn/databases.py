@@ -7,13 +7,13 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import duckdb
 
 from grouplearn import sqltext
 from grouplearn.catalog import models, recorded
+from grouplearn.catalog.attached import Attachments, attachments_of
 from grouplearn.catalog.identities import Identity, identity_at, schemas_of
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.schema import ensure_schema, seen_once
@@ -44,33 +44,13 @@ def _conflict(own: bool, span: Span, judge: Judge) -> ConflictError:
     return ConflictError(message, text=judge.text, span=span, hint=hint)
 
 
-@dataclass(frozen=True, slots=True)
-class _Attached:
-    """A database as DuckDB lists it, and of the connection its default database and schema and its transaction."""
-
-    current: str
-    schema: str
-    name: str
-    path: str | None
-    read_only: bool
-    internal: bool
-    kind: str
-    transaction: int
-
-
-_ATTACHED = (
-    "SELECT current_database(), current_schema(), database_name, path, readonly, internal, type, txid_current()"
-    " FROM duckdb_databases()"
-)
-
-
 class Databases:
     """What a DuckDB connection has attached, seen through plain SQL on it."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, guard: Guard) -> None:
         self._connection, self._guard = connection, guard
         self._in_statement = self._begun = False
-        self._known: list[_Attached] | None = None
+        self._known: Attachments | None = None
         self._users: bool | None = None
         self._made: set[str] = set()
 
@@ -83,15 +63,17 @@ class Databases:
         finally:
             self._in_statement, self._known, self._users = False, None, None
 
-    def _attached(self) -> list[_Attached]:
-        found = self._known or [_Attached(*row) for row in self.rows(_ATTACHED)]
+    def attachments(self) -> Attachments:
+        """Return what is attached, in ``statement`` what was when it began."""
+        found = self._known or attachments_of(self._connection)
         self._known = found if self._in_statement else None
         return found
 
     def of(self, name: QualifiedName, judge: Judge, *, gone: bool = False) -> tuple[str, str]:
         """Return the database and schema a model name speaks of; with ``gone`` the schema may be there in models' rows only."""
         catalog, schema = self._named(name, judge, gone)
-        if catalog != self._attached()[0].current or schema not in ("main", self._attached()[0].schema):
+        here = self.attachments()
+        if catalog != here.database or schema not in ("main", here.schema):
             self._guard.refuse_hidden_in(self._connection, catalog, schema)
         return catalog, self._lost(catalog, schema, name) if gone else schema
 
@@ -104,9 +86,9 @@ class Databases:
         return lost[0] if len(lost) == 1 else schema
 
     def _named(self, name: QualifiedName, judge: Judge, gone: bool) -> tuple[str, str]:
-        attached = self._attached()
-        catalog, schema = attached[0].current, attached[0].schema
-        databases = {sqltext.folded(each.name): each for each in attached if not each.internal}
+        here = self.attachments()
+        catalog, schema = here.database, here.schema
+        databases = {sqltext.folded(each.name): each for each in here.users}
         qualifiers = list(name.parts[:-1])
         if len(qualifiers) == 2:
             catalog, schema = qualifiers[0].value, qualifiers[1].value
@@ -137,7 +119,7 @@ class Databases:
 
     def file(self, catalog: str) -> str | None:
         """Return the path of a database's file, None for one in memory."""
-        return next(each.path for each in self._attached() if each.name == catalog)
+        return next(each.path for each in self.attachments().attached if each.name == catalog)
 
     def model(self, name: QualifiedName, judge: Judge) -> StoredModel:
         """Return an existing model, or raise with the closest name."""
@@ -207,7 +189,7 @@ class Databases:
         if self._users is not None:
             return self._users
         # Outside of one each statement has an id of its own (a BEGIN that fails would abort the user's).
-        first = self._attached()[0].transaction
+        first = self.attachments().transaction
         users = self.rows("SELECT txid_current()") == [(first,)]
         self._users = users if self._in_statement else None
         return users
@@ -218,11 +200,11 @@ class Databases:
 
     def current_file(self) -> str | None:
         """Return the path of the current database."""
-        return self.file(self._attached()[0].current)
+        return self.file(self.attachments().database)
 
     def refuse_read_only(self, catalog: str, span: Span, judge: Judge, reason: str, hint: str) -> None:
         """Raise ReadOnlyError where a database cannot be written."""
-        if any(each.read_only for each in self._attached() if each.name == catalog):
+        if any(each.read_only for each in self.attachments().attached if each.name == catalog):
             message = f'database "{catalog}" is read-only: {reason}'
             raise ReadOnlyError(message, text=judge.text, span=span, hint=hint)
 

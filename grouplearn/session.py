@@ -93,14 +93,15 @@ class Session:
         from grouplearn.parser.statements import Nested, SetOption, TrainModel
         from grouplearn.plan.judge import Judge
 
-        if not isinstance(statement, SetOption):
-            self._guard.refuse_hidden(self._connection, again=not isinstance(statement, TrainModel))
-        tidy(self._connection)
-        if "getvariable" in text.casefold():
-            self.expect_variables()
-        bound, judge = bind_parameters(statement, parameters), Judge(self._connection, text)
         try:
             with heard(self._cancelled.is_set), rare_collections(), self._databases.statement():
+                if not isinstance(statement, SetOption):
+                    here, again = self._databases.attachments(), not isinstance(statement, TrainModel)
+                    self._guard.refuse_hidden(self._connection, here, again=again)
+                tidy(self._connection)
+                if "getvariable" in text.casefold():
+                    self.expect_variables()
+                bound, judge = bind_parameters(statement, parameters), Judge(self._connection, text)
                 if isinstance(bound, Nested):
                     return self._pieces(bound, judge)
                 return [self._answer(bound, judge)]

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from grouplearn.catalog.asking import TRANSACTION, asking_for, asking_of_token, known
+from grouplearn.catalog.attached import attachments_of
 from grouplearn.catalog.exact_rows import ExactRows
 from grouplearn.catalog.models import StoredModel, load_by_id
 from grouplearn.catalog.predictions import Part
@@ -181,7 +182,9 @@ class Predictor:
         self, cursor: duckdb.DuckDBPyConnection, transaction: int, reference: str, session: int | None
     ) -> Scorer:
         if self._found.transaction != transaction:
-            self.guard.refuse_hidden(cursor, again=False)
+            here = attachments_of(cursor)
+            self.guard.refuse_hidden(cursor, here, again=False)
+            self.guard.note(here, (transaction, session))
             self._found = _Found(transaction)
         # Which transaction asks is the caller's word, and a view can call, too: nothing is forgotten for it.
         uncommitted = self._of(transaction)

@@ -6,7 +6,6 @@ own, in our SQL too. And the expressions of its models were written by whoever m
 
 from __future__ import annotations
 
-import os
 import re
 import weakref
 from collections.abc import Hashable, Iterable, Mapping
@@ -16,6 +15,7 @@ import duckdb
 
 from grouplearn.catalog import calls, fragments
 from grouplearn.catalog.asking import asking_for
+from grouplearn.catalog.attached import Attachments, attachments_of
 from grouplearn.catalog.calls import Defined, Surroundings
 from grouplearn.catalog.fragments import Fragment
 from grouplearn.catalog.records import ModelDefinition
@@ -23,12 +23,6 @@ from grouplearn.catalog.tables import SCHEMA
 from grouplearn.errors import NotTrusted
 from grouplearn.sqltext import folded, identifier, qualified
 
-#: Where names are looked for that are not qualified, as text; each function is qualified, so that no macro can hide it.
-_PLACES = (
-    "SELECT system.main.current_database(), system.main.current_setting('search_path'), database_name, database_oid"
-    " FROM system.main.duckdb_databases() WHERE NOT internal"
-)
-_FILES = "SELECT database_name, path, database_oid FROM system.main.duckdb_databases() WHERE NOT internal"
 _MACROS = (
     "SELECT database_name, schema_name, function_name, function_type, macro_definition, parameters"
     " FROM system.main.duckdb_functions() WHERE NOT internal"
@@ -48,7 +42,7 @@ class Guard:
         self.settings: Mapping[str, Any] = {}
         self._clear: Hashable = None
         self._own: frozenset[str] = frozenset()
-        self._names: tuple[Hashable, tuple[Any, ...]] = (None, ())
+        self._names: tuple[Hashable, Hashable] = (None, None)
         self._admitted: weakref.WeakKeyDictionary[Any, tuple[Hashable, bool]] = weakref.WeakKeyDictionary()
 
     @property
@@ -56,19 +50,21 @@ class Guard:
         """Whether ``SET grouplearn_trust = true`` holds."""
         return bool(self.settings.get("trust"))
 
-    def refuse_hidden(self, con: duckdb.DuckDBPyConnection, *, again: bool = True) -> None:
-        """Raise NotTrusted where a macro of a file hides a function of DuckDB's.
+    def refuse_hidden(
+        self, con: duckdb.DuckDBPyConnection, attachments: Attachments | None = None, *, again: bool = True
+    ) -> None:
+        """Raise NotTrusted where a macro of a file hides a function of DuckDB's; ``attachments`` are the connection's now.
 
         Only SQL that runs on this connection can make one after a file was attached: unless ``again``, what was found before
         is taken to be so where the same databases are attached and names are looked for in the same places.
         """
         if self.trusting:
             return
-        now = tuple(con.execute(_PLACES).fetchall())
-        if not again and now == self._clear:
+        now = attachments or attachments_of(con)
+        if not again and now.meaning == self._clear:
             return
-        self._refuse_macros(con, set(_path(con)))
-        self._clear = now
+        self._refuse_macros(con, set(_path(now)))
+        self._clear = now.meaning
 
     def refuse_hidden_in(self, con: duckdb.DuckDBPyConnection, catalog: str, schema: str) -> None:
         """As ``refuse_hidden``, about a database that models are stored in: there DuckDB binds our views and macros."""
@@ -83,7 +79,7 @@ class Guard:
 
     def forget(self) -> None:
         """Look for macros anew, and at what expressions name: there may be another one, or names mean something else."""
-        self._clear, self._names = None, (None, ())
+        self._clear, self._names = None, (None, None)
         self._admitted.clear()
 
     def admit(self, con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> None:
@@ -108,10 +104,14 @@ class Guard:
         known, checked = self._admitted.get(user, (None, False))
         return self._names[0] == when and known == self._names[1] and (checked or self.trusting)
 
-    def _names_at(self, con: duckdb.DuckDBPyConnection, when: Hashable) -> tuple[Any, ...]:
+    def note(self, attachments: Attachments, when: Hashable) -> None:
+        """Take note of where names are looked for at ``when``, which ``admit_user`` would ask."""
+        self._names = when, attachments.meaning
+
+    def _names_at(self, con: duckdb.DuckDBPyConnection, when: Hashable) -> Hashable:
         """Return where names are looked for, which says with ``forget`` what they mean."""
         if self._names[0] != when:
-            self._names = when, tuple(con.execute(_PLACES).fetchall())
+            self.note(attachments_of(con), when)
         return self._names[1]
 
     def _check(self, con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> bool:
@@ -129,16 +129,19 @@ class Guard:
         self, con: duckdb.DuckDBPyConnection, definition: ModelDefinition, source: str, clauses: Iterable[str]
     ) -> None:
         """Raise NotTrusted unless what a model's own statement reads (FROM), and its other clauses, may be run."""
-        if not (self.trusting or fragments.is_trained_here(definition, _opened(con, _file(con, definition.catalog)))):
+        file = attachments_of(con).identity_of(definition.catalog)
+        if not (self.trusting or fragments.is_trained_here(definition, _opened(con, file))):
             around = surroundings(con)
             calls.refuse_clause(definition.name, Fragment("the statement", source), around, calls.AFTER_FROM)
             for text in clauses:
                 calls.refuse_clause(definition.name, Fragment("the statement", text), around)
 
 
-def trained_here(con: duckdb.DuckDBPyConnection, definition: ModelDefinition, catalog: str) -> None:
-    """Remember that a model of a database comes from a statement that was given to this process, and what it names now."""
-    file = _file(con, catalog)
+def trained_here(con: duckdb.DuckDBPyConnection, definition: ModelDefinition, file: str) -> None:
+    """Remember that a model comes from a statement that was given to this process, and what it names now.
+
+    ``file`` is the ``Attached.identity`` of the database that it is stored in.
+    """
     fragments.trained_here(definition, _opened(con, file), file + _named(con, definition))
 
 
@@ -149,7 +152,7 @@ def _is_trained_here(con: duckdb.DuckDBPyConnection, definition: ModelDefinition
     """
     if not fragments.is_trained_here(definition):
         return False
-    file = _file(con, definition.catalog)
+    file = attachments_of(con).identity_of(definition.catalog)
     return fragments.is_trained_here(definition, file + _named(con, definition))
 
 
@@ -159,14 +162,6 @@ def _opened(con: duckdb.DuckDBPyConnection, file: str) -> str:
     Between two of them somebody may swap the file; while one is open nobody else can, and attached again it has a new number.
     """
     return asking_for(con).settings.token + file
-
-
-def _file(con: duckdb.DuckDBPyConnection, catalog: str | None) -> str:
-    """Return a text that tells databases apart, by their names and files."""
-    for name, path, number in con.execute(_FILES).fetchall():
-        if folded(name) == folded(catalog or ""):
-            return f"{folded(name)}\n{number}\n{os.path.realpath(path) if path else ''}\n"
-    return "none"
 
 
 def _named(con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> str:
@@ -183,15 +178,14 @@ def surroundings(con: duckdb.DuckDBPyConnection) -> Surroundings:
             is_query, most = kind == "table_macro", len(parameters or ())
             macro = Defined(folded(database), folded(schema), definition or "", is_query, most)
             macros.setdefault(folded(name), []).append(macro)
-    return Surroundings(con, macros, _path(con))
+    return Surroundings(con, macros, _path(attachments_of(con)))
 
 
-def _path(con: duckdb.DuckDBPyConnection) -> tuple[tuple[str, str], ...]:
+def _path(attachments: Attachments) -> tuple[tuple[str, str], ...]:
     """Return the databases and schemas in which an unqualified name is looked for, folded."""
-    rows = con.execute(_PLACES).fetchall()
-    own, path, databases = folded(rows[0][0]), rows[0][1], {folded(name) for _, _, name, _ in rows}
+    own, databases = folded(attachments.database), {folded(each.name) for each in attachments.users}
     found = [("temp", "main")]
-    for parts in map(_names_of, _ENTRY.findall(folded(path))):
+    for parts in map(_names_of, _ENTRY.findall(folded(attachments.search_path))):
         if len(parts) == 2:
             found.append((parts[0], parts[1]))
         elif parts[0]:

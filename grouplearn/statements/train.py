@@ -138,7 +138,7 @@ class _Training:
         choice = planning.choose(read.physical, at.cancelled, every=self._every)
         physical = planning.settled(read.physical, choice)
         stored = definition(physical, render(self._statement))
-        trained_here(at.connection, stored, place.catalog)
+        trained_here(at.connection, stored, at.databases.attachments().identity_of(place.catalog))
         job = training.job_of(physical, read.dataset, read.groups, self._judge)
         beginning = Beginning(self._began, place.replaced.id if place.replaced else None, at.cancelled)
         ledger = resuming.kept(physical, choice, job, stored, beginning, directory)

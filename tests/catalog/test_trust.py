@@ -11,8 +11,7 @@ import duckdb
 import pytest
 
 import grouplearn
-from grouplearn.catalog import calls, fragments
-from grouplearn.catalog import trust as trusting
+from grouplearn.catalog import attached, calls, fragments
 from grouplearn.errors import Error, NotTrusted
 from grouplearn.frontends.dbapi import wrap
 
@@ -208,7 +207,7 @@ def test_a_file_that_was_swapped_is_not_the_one_that_was_trained_in_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # DuckDB's number of a database goes by what is in the file, so that whoever swaps it can have the same.
-    monkeypatch.setattr(trusting, "_FILES", trusting._FILES.replace("database_oid", "7"))
+    monkeypatch.setattr(attached, "_QUERY", attached._QUERY.replace("database_oid", "7"))
     path = str(tmp_path / "a.duckdb")
     (tmp_path / "a.csv").write_text("g,x,y\n1,2,3\n")
     with grouplearn.connect(path, progress=None) as con:

@@ -1,0 +1,68 @@
+"""What a connection has attached, and where it looks for names, asked of DuckDB at once: each such question takes 0.3 ms."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import duckdb
+
+from grouplearn.sqltext import folded
+
+#: Each function is qualified, so that no macro can hide it. Outside of a transaction each query has a number of its own.
+_QUERY = (
+    "SELECT system.main.current_database(), system.main.current_schema(), system.main.current_setting('search_path'),"
+    " system.main.txid_current(), database_name, path, database_oid, readonly, internal, type"
+    " FROM system.main.duckdb_databases()"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A database as DuckDB lists it."""
+
+    name: str
+    path: str | None
+    number: int
+    read_only: bool
+    internal: bool
+    kind: str
+
+    @property
+    def identity(self) -> str:
+        """A text that tells databases of a process apart: by name, number and file."""
+        return f"{folded(self.name)}\n{self.number}\n{os.path.realpath(self.path) if self.path else ''}\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Attachments:
+    """Of a connection the default database and schema, the search path, the transaction's number, and what is attached."""
+
+    database: str
+    schema: str
+    search_path: str
+    transaction: int
+    attached: tuple[Attached, ...]
+
+    @property
+    def users(self) -> tuple[Attached, ...]:
+        """The databases that are not DuckDB's own."""
+        return tuple(each for each in self.attached if not each.internal)
+
+    @property
+    def meaning(self) -> Hashable:
+        """What two connections of a process have in common for which an unqualified name means the same."""
+        return self.database, self.search_path, tuple((each.name, each.number) for each in self.users)
+
+    def identity_of(self, catalog: str | None) -> str:
+        """Return the ``identity`` of a database by its name."""
+        wanted = folded(catalog or "")
+        return next((each.identity for each in self.users if folded(each.name) == wanted), "none")
+
+
+def attachments_of(con: duckdb.DuckDBPyConnection) -> Attachments:
+    """Ask what a connection has attached, now."""
+    rows = con.execute(_QUERY).fetchall()
+    database, schema, search_path, transaction = rows[0][:4]
+    return Attachments(database, schema, search_path, transaction, tuple(Attached(*row[4:]) for row in rows))
