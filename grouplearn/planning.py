@@ -172,7 +172,7 @@ def costs_of(small: Miniature) -> Costs:
         rows_kept = kept if step.blocks is None else kept * share(step.unit.group, step.blocks)
         return physical.step_seconds + physical.kept_row_seconds * rows_kept
 
-    row_bytes = cost.row_bytes(width)
+    row_bytes = physical.row_bytes
     most = float(row_bytes * physical.block_rows) if _read_in_blocks(physical) else math.inf
     return Costs(
         share=share,

@@ -17,17 +17,19 @@ from grouplearn.data.checksums import Damaged
 from grouplearn.data.own_files import plain_file
 
 FloatArray = npt.NDArray[np.float64]
+#: Numbers in single or in double precision; the same numbers have the same models, bit for bit.
+FeatureArray = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 RowNumbers = npt.NDArray[np.int64]
 
 #: The arrays of a dataset, by the names of its fields.
 ARRAYS = ("numeric", "codes", "y", "weight", "split")
-#: Of each the type of its numbers, and how many axes it may have.
+#: Of each the types that its numbers may have, and how many axes.
 _SHAPES = {
-    "numeric": ("f8", (2,)),
-    "codes": ("i4", (2,)),
-    "y": ("f8", (1, 2)),
-    "weight": ("f8", (1,)),
-    "split": ("i2", (1,)),
+    "numeric": (("f4", "f8"), (2,)),
+    "codes": (("i4",), (2,)),
+    "y": (("f8",), (1, 2)),
+    "weight": (("f8",), (1,)),
+    "split": (("i2",), (1,)),
 }
 #: Rows of which a column is read at a time, and bytes of a file that are mapped together.
 _COLUMN_ROWS, _WINDOW = 1 << 17, 1 << 16
@@ -122,14 +124,15 @@ class Group:
 class Dataset:
     """Rows sorted by finest group, then by a hash of (seed, row), so that their order depends on the data and seed alone.
 
-    ``numeric`` (n, p) float64, NaN missing; ``codes`` (n, c) int32, -1 missing, indexes into ``dictionaries[j]`` (sorted
-    category texts; empty for hash items); ``y`` (n,) float64, (n, L) where a label is an array: the value, or the number
-    of the class in ``classes``, NaN where the label is NULL, infinite where it is a NaN or infinite;
+    ``numeric`` (n, p), NaN missing, is float32 where FLOAT holds the numbers of all columns, else float64; ``codes`` (n, c)
+    int32, -1 missing, indexes into ``dictionaries[j]`` (sorted category texts; empty for hash items); ``y`` (n,) float64,
+    (n, L) where a label is an array: the value, or the number of the class in ``classes``, NaN where the label is NULL,
+    infinite where it is a NaN or infinite;
     ``weight`` (n,); ``split`` (n,) int16: 1 held out and 0 training, or the fold number under VALIDATE FOLDS.
     Arrays of a dataset that ``files`` knows are read-only maps of files.
     """
 
-    numeric: FloatArray
+    numeric: FeatureArray
     codes: npt.NDArray[np.int32]
     y: FloatArray
     weight: FloatArray
@@ -240,16 +243,16 @@ class DatasetFiles:
         return Dataset(**arrays, dictionaries=self.dictionaries, classes=self.classes, files=self)
 
     def _mapped(self, name: str) -> npt.NDArray[Any]:
-        path, (kind, axes) = Path(self.directory, f"{name}.npy"), _SHAPES[name]
+        path, (kinds, axes) = Path(self.directory, f"{name}.npy"), _SHAPES[name]
         plain_file(path).close()  # what is no file, such as a pipe, would never answer
         try:
             array = np.asarray(np.load(path, mmap_mode="r"))
         except (ValueError, SyntaxError, TokenError):  # whose texts tell how to load what could run code
             raise Damaged(path, "it is no array of rows") from None
-        if array.dtype != np.dtype(kind) or array.ndim not in axes or len(array) < self.stop:
-            raise Damaged(
-                path, f"it is an array of {array.dtype} {array.shape}, not of {self.stop} rows of {np.dtype(kind)}"
-            )
+        allowed = [np.dtype(kind) for kind in kinds]
+        if array.dtype not in allowed or array.ndim not in axes or len(array) < self.stop:
+            expected = " or ".join(map(str, allowed))
+            raise Damaged(path, f"it is an array of {array.dtype} {array.shape}, not of {self.stop} rows of {expected}")
         return array
 
     def rows(self, start: int, stop: int) -> DatasetFiles:

@@ -10,13 +10,15 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from grouplearn.data.dataset import FloatArray, Item
+from grouplearn.data.dataset import FeatureArray, FloatArray, Item
 from grouplearn.data.shard import Matrix
 
 #: A design matrix with at most this many columns is built dense; a wider one is CSR.
 DENSE_COLUMNS = 512
 #: Feature values made at a time: columns become rows while both fit the cache, and no second copy of all rows is made.
 _CACHED_VALUES = 1 << 16
+#: Whole numbers up to here are numbers of single precision.
+_WHOLE_SINGLES = 1 << 24
 #: Numbers that differ by this share of the largest, a few units in its last place, are one number and its rounding.
 _ROUNDING = 4 * float(np.finfo(np.float64).eps)
 
@@ -54,8 +56,8 @@ class FittedItem:
         return (self.item.name,)
 
 
-def fit(item: Item, values: npt.NDArray[np.float64] | npt.NDArray[np.int32], dictionary: Sequence[str]) -> FittedItem:
-    """Fit one item on its training column (float64 with NaN missing, or codes with -1 missing)."""
+def fit(item: Item, values: FeatureArray | npt.NDArray[np.int32], dictionary: Sequence[str]) -> FittedItem:
+    """Fit one item on its training column (numbers with NaN missing, or codes with -1 missing)."""
     if item.kind == "numeric":
         return _fit_numeric(item, np.asarray(values, dtype=np.float64))
     if item.kind in ("hash", "array"):
@@ -68,6 +70,19 @@ def needs_no_fit(item: Item) -> bool:
     """Whether the item is the same whatever rows train."""
     constant = item.impute is None or isinstance(item.impute, float)
     return item.kind in ("hash", "array") or (item.kind == "numeric" and item.encoder == "none" and constant)
+
+
+def keeps_single(item: Item) -> bool:
+    """Whether the item makes numbers of single precision of such numbers, or of codes: it computes nothing."""
+    if item.kind != "numeric":
+        return True
+    fill = item.impute
+    return item.encoder == "none" and (fill is None or (isinstance(fill, float) and _is_single(fill)))
+
+
+def _is_single(value: float) -> bool:
+    with np.errstate(over="ignore"):
+        return float(np.float32(value)) == value
 
 
 def _fit_numeric(item: Item, values: FloatArray) -> FittedItem:
@@ -106,14 +121,15 @@ def _fill(item: Item, known: FloatArray) -> float | None:
 
 def encode(
     fitted: Sequence[FittedItem],
-    numeric: FloatArray,
+    numeric: FeatureArray,
     codes: npt.NDArray[np.int32],
     dictionaries: Sequence[Sequence[str]],
     dense_columns: int = DENSE_COLUMNS,
 ) -> Matrix:
     """Return the design matrix of rows: columns in the order of ``fitted``; missing numeric values stay NaN.
 
-    Dense (C order) up to ``dense_columns`` columns, CSR beyond; ``numeric`` itself where nothing is to be done.
+    Dense (C order) up to ``dense_columns`` columns, CSR beyond; ``numeric`` itself where nothing is to be done. Dense rows
+    are float32 where ``numeric`` is and every feature is exact in it, else float64; CSR is float64.
     """
     if [*map(_as_is, fitted)] == [*range(numeric.shape[1])] and 0 < numeric.shape[1] <= dense_columns:
         return numeric
@@ -122,12 +138,21 @@ def encode(
     if width > dense_columns:
         return _sparse(fitted, [column.values(numeric, codes) for column in columns], width)
     n_rows = numeric.shape[0] if fitted else 0
-    x = np.zeros((n_rows, width))
+    x: FeatureArray = np.zeros((n_rows, width), _dtype(fitted, numeric))
     step = max(1, _CACHED_VALUES // max(1, width))
     for start in range(0, n_rows, step):
         rows = slice(start, start + step)
         _write(x[rows], columns, numeric[rows], codes[rows])
     return x
+
+
+def _dtype(fitted: Sequence[FittedItem], numeric: FeatureArray) -> npt.DTypeLike:
+    single = numeric.dtype == np.float32 and all(keeps_single(each.item) for each in fitted)
+    return (
+        np.float32
+        if single and max((len(each.categories) for each in fitted), default=0) <= _WHOLE_SINGLES
+        else np.float64
+    )
 
 
 def _as_is(fitted: FittedItem) -> int | None:
@@ -152,14 +177,14 @@ class _Column:
         texts = dictionaries[fitted.item.column]
         return cls(fitted, np.array([*(place.get(text, -1) for text in texts), -1], dtype=np.int64))
 
-    def values(self, numeric: FloatArray, codes: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
+    def values(self, numeric: FeatureArray, codes: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
         """Return the value of a one-column item (float64), the column number in a wide item (int64, -1 for none), or all
         values of an array (n, width)."""
         fitted, item = self.fitted, self.fitted.item
         if item.kind == "array":
             return numeric[:, item.column : item.column + item.buckets]
         if item.kind == "numeric":
-            values = numeric[:, item.column]
+            values = numeric[:, item.column].astype(np.float64, copy=False)
             if fitted.fill is not None:
                 values = np.where(np.isfinite(values), values, fitted.fill)
             return (values - fitted.center) / fitted.scale
@@ -170,7 +195,7 @@ class _Column:
         return np.where(position < 0, np.nan, position.astype(np.float64)) if item.encoder == "ordinal" else position
 
 
-def _write(x: FloatArray, columns: Sequence[_Column], numeric: FloatArray, codes: npt.NDArray[np.int32]) -> None:
+def _write(x: FeatureArray, columns: Sequence[_Column], numeric: FeatureArray, codes: npt.NDArray[np.int32]) -> None:
     """Write the feature columns of some rows into ``x``, which is zero."""
     start = 0
     for column in columns:

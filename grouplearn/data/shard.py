@@ -14,7 +14,8 @@ import numpy.typing as npt
 import scipy.sparse
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
-Matrix: TypeAlias = FloatArray | scipy.sparse.csr_matrix
+FeatureArray: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.float64]
+Matrix: TypeAlias = FeatureArray | scipy.sparse.csr_matrix
 RowNumbers: TypeAlias = npt.NDArray[np.int64]
 
 #: Rows per block. Blocks are cut from a group's training rows, so they depend on the data alone, never on workers.
@@ -115,7 +116,7 @@ class _Blocks(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Shard(_Blocks):
-    """Rows of one group: ``x`` (n, d) dense float64 (C order) or CSR, ``y`` (n,), ``weight`` (n,).
+    """Rows of one group: ``x`` (n, d) dense float32 or float64 (C order) or CSR of float64, ``y`` (n,), ``weight`` (n,).
 
     ``y`` is the value, or the class number as a float; (n, L) where a label is an array of them. Weights include row and
     class weights; they are positive.
@@ -185,12 +186,12 @@ class StoredShard(_Blocks):
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """Rows of several groups, one group after the other: ``x`` (n, d) in C order, ``y`` and ``weight`` (n,).
+    """Rows of several groups, one group after the other: ``x`` (n, d) float32 or float64 in C order, ``y`` and ``weight`` (n,).
 
     Group g has the rows ``start[g]`` to ``start[g + 1]`` (half-open), perhaps none; ``start`` is (G + 1,).
     """
 
-    x: FloatArray
+    x: FeatureArray
     y: FloatArray
     weight: FloatArray
     start: RowNumbers

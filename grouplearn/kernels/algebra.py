@@ -1,13 +1,14 @@
-"""Products and functions of arrays in double precision: ``source/algebra.cpp``, ``functions.cpp``."""
+"""Products and functions of arrays, in double precision: ``source/algebra.cpp``, ``functions.cpp``."""
 
 from __future__ import annotations
 
 import ctypes
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.kernels.library import address, applied, function
+from grouplearn.kernels.library import address, applied, features, function, single_or_double
 
 FloatArray = npt.NDArray[np.float64]
 _POINTER, _NUMBER = ctypes.c_void_p, ctypes.c_int64
@@ -19,16 +20,19 @@ def _doubles(values: npt.ArrayLike) -> FloatArray:
 
 
 def product(a: npt.ArrayLike, b: npt.ArrayLike) -> FloatArray:
-    """Return a·b for a (..., m, k) and b (..., k, n), whose leading axes are the same; sums run over k in its order."""
-    left, right = _doubles(a), _doubles(b)
+    """Return a·b for a (..., m, k) and b (..., k, n), whose leading axes are the same; sums run over k in its order.
+
+    ``a`` may be in single precision: its numbers are widened before they are multiplied.
+    """
+    left, right = features(np.asarray(a)), _doubles(b)
     *leading, m, k = left.shape
     n = right.shape[-1]
     if right.shape != (*leading, k, n):
         raise ValueError(f"the shapes {left.shape} and {right.shape} do not fit")
     result = np.empty((*leading, m, n))
     count = int(np.prod(leading, dtype=np.int64))
-    if function("products", *[_POINTER] * 2, *[_NUMBER] * 4, _POINTER, returns=ctypes.c_int)(
-        address(left), address(right), count, m, k, n, address(result)
+    if function("products", *[_POINTER] * 3, *[_NUMBER] * 4, _POINTER, returns=ctypes.c_int)(
+        *single_or_double(left), address(right), count, m, k, n, address(result)
     ):
         raise MemoryError
     return result
@@ -62,8 +66,9 @@ def softmax(z: npt.ArrayLike) -> FloatArray:
     return result
 
 
-def finite_rows(x: FloatArray) -> npt.NDArray[np.bool_]:
+def finite_rows(x: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Return which rows of x (n, d) have no NaN and no infinity, (n,)."""
-    given, found = np.ascontiguousarray(x, np.float64), np.empty(len(x), np.bool_)
-    function("finite_rows", _POINTER, *[_NUMBER] * 2, _POINTER)(address(given), *given.shape, address(found))
+    given, found = features(x), np.empty(len(x), np.bool_)
+    call = function("finite_rows", *[_POINTER] * 2, *[_NUMBER] * 2, _POINTER)
+    call(*single_or_double(given), *given.shape, address(found))
     return found

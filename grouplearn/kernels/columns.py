@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from grouplearn.kernels.library import address, function
+from grouplearn.kernels.library import address, function, single_or_double
 
 FloatArray = npt.NDArray[np.float64]
 _POINTER, _LONG = ctypes.c_void_p, ctypes.c_int64
@@ -38,7 +38,7 @@ def is_readable(kind: pa.DataType) -> bool:
 
 
 class NumberReader:
-    """Reads columns ``fields`` of struct arrays of one type as DOUBLE, as DuckDB casts them, into columns ``places``."""
+    """Reads columns ``fields`` of struct arrays of one type as DOUBLE or FLOAT, as DuckDB casts them, into columns ``places``."""
 
     def __init__(self, kind: pa.StructType, fields: Sequence[int], places: Sequence[int]) -> None:
         kinds = [kind.field(place).type for place in fields]
@@ -48,22 +48,22 @@ class NumberReader:
         scales = [each.scale if pa.types.is_decimal128(each) else 0 for each in kinds]
         self._powers = np.array([10**scale for scale in scales], dtype=np.int64)
 
-    def read(self, rows: Any, out: FloatArray, to: npt.NDArray[np.int64] | None = None) -> None:
+    def read(self, rows: Any, out: npt.NDArray[Any], to: npt.NDArray[np.int64] | None = None) -> None:
         """Write the columns of ``rows`` (n), none of which is NULL, into ``out`` (m, width); NULL in a column is NaN.
 
-        They become the first rows, or those numbered ``to`` (n,).
+        They become the first rows, or those numbered ``to`` (n,). Where ``out`` is float32 all must be numbers that it holds.
         """
         if not self._fields.size:
             return
         exported = ctypes.create_string_buffer(_ARROW_ARRAY)
         rows._export_to_c(ctypes.addressof(exported))
-        kinds = (_POINTER, _LONG, *[_POINTER] * 4, _LONG, _POINTER, _POINTER, _LONG)
+        kinds = (_POINTER, _LONG, *[_POINTER] * 4, _LONG, *[_POINTER] * 3, _LONG)
         function("read_numbers", *kinds)(
             ctypes.addressof(exported),
             len(rows),
             *[address(each) for each in (self._fields, self._kinds, self._powers, self._places)],
             self._fields.size,
             None if to is None else address(to),
-            address(out),
+            *single_or_double(out),
             out.shape[1],
         )

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.kernels.library import WATCH, address, function, watching
+from grouplearn.kernels.library import WATCH, address, features, function, single_or_double, watching
 
 FloatArray = npt.NDArray[np.float64]
 Loss = Literal["logistic", "softmax", "poisson"]
@@ -92,11 +92,9 @@ def solve(
         WATCH,
     ]
     call = function("solve_generalised_linear", *kinds, returns=ctypes.c_int)
-    single = x.dtype == np.float32
     with watching(report, cancelled) as watch:
         outcome = call(
-            address(x) if single else None,
-            None if single else address(x),
+            *single_or_double(x),
             columns,
             *(address(each) for each in (label, weight, start)),
             groups,
@@ -195,13 +193,13 @@ class Form:
         found, sampled = np.empty((len(models), 2 + self.parameters)), np.zeros(())
         curvature = np.empty((asking, self._triangle))
         if isinstance(x, np.ndarray):
-            rows = [np.ascontiguousarray(x)]
-            single = x.dtype == np.float32
-            parts = [address(rows[0]) if single else None, None if single else address(rows[0]), *[None] * 3]
+            rows = [features(x)]
+            parts = [*single_or_double(rows[0]), *[None] * 3]
         else:
             rows = [
                 np.ascontiguousarray(x.data, np.float64),
-                *(np.ascontiguousarray(each, np.int64) for each in (x.indices, x.indptr)),
+                np.ascontiguousarray(x.indices, np.int32),  # as they lie: of fewer than 2³¹ columns they are no longer
+                np.ascontiguousarray(x.indptr, np.int64),  # one number a row
             ]
             parts = [None, None, *map(address, rows)]
         given = [np.ascontiguousarray(each) for each in (label, weight)]

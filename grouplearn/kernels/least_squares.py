@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.kernels.library import address, function
+from grouplearn.kernels.library import address, features, function, single_or_double
 from grouplearn.kernels.moments import pointers
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
@@ -69,17 +69,16 @@ KEPT, NOTHING_LOST, LOST = 0, 1, 2
 
 
 def lost_directions(
-    moments: Mapping[str, npt.NDArray[Any]], x: FloatArray, weight: FloatArray, start: npt.NDArray[np.int64]
+    moments: Mapping[str, npt.NDArray[Any]], x: npt.NDArray[Any], weight: FloatArray, start: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.uint8]:
     """Return of each group (G,) whether its Gram matrix has lost digits of a direction: no (also where it is not finite), or
     of one in which its rows have ``NOTHING_LOST``, or of one that is ``LOST``. Groups of rows are as in ``moments.of_rows``.
     """
     found = np.zeros(start.size - 1, np.uint8)
     given, kept = pointers(moments)
-    rows = [np.ascontiguousarray(x, np.float64), np.ascontiguousarray(weight, np.float64)]
-    start = np.ascontiguousarray(start, np.int64)
-    function("lost_directions", _COUNT, _COUNT, *[_POINTER] * 5)(
-        found.size, x.shape[1], given, *map(address, rows), address(start), address(found)
+    rows, weight, start = features(x), np.ascontiguousarray(weight, np.float64), np.ascontiguousarray(start, np.int64)
+    function("lost_directions", _COUNT, _COUNT, *[_POINTER] * 6)(
+        *(found.size, x.shape[1], given, *single_or_double(rows), address(weight), address(start), address(found))
     )
     del kept
     return found

@@ -90,6 +90,19 @@ def address(array: npt.NDArray[Any]) -> int:
     return array.ctypes.data
 
 
+def features(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return rows of features as kernels read them: contiguous, in single precision where they are, else in double."""
+    return np.ascontiguousarray(x, np.float32 if x.dtype == np.float32 else np.float64)
+
+
+def single_or_double(x: npt.NDArray[Any]) -> tuple[int | None, int | None]:
+    """Return where numbers of single precision lie, or else those of double precision: the other is None.
+
+    Kernels widen numbers as they read them, so that what they compute has the same bits for both.
+    """
+    return (address(x), None) if x.dtype == np.float32 else (None, address(x))
+
+
 @contextmanager
 def watching(report: Callable[[int], None], cancelled: Callable[[], bool]) -> Iterator[Any]:
     """Yield what a kernel asks between pieces of work whether to stop, with how many of them it has finished.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Collection
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.kernels.library import address, function
+from grouplearn.kernels.library import address, features, function, single_or_double
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 
@@ -43,13 +43,13 @@ class Classes(NamedTuple):
 
 def of_models(
     rows: Rows,
-    x: FloatArray,
+    x: npt.NDArray[Any],
     models: tuple[FloatArray, FloatArray],
     task: int,
     classes: Classes,
     wanted: Collection[str],
 ) -> dict[str, FloatArray]:
-    """Return the ``wanted`` metrics of linear models for rows x (n, d): (G, C), or (G, parts, C).
+    """Return the ``wanted`` metrics of linear models for rows x (n, d), float32 or float64: (G, C), or (G, parts, C).
 
     ``models`` are weights (G, C, k, d) and intercepts (G, C, k); of parts (G, m, C, k, d) and (G, m, C, k), those of part p
     at place p. Metrics are NaN where they are not defined, as in ``learners.metrics.finish``.
@@ -58,8 +58,9 @@ def of_models(
     configs, outputs, d = weights.shape[-3:]
     sets = 1 if rows.part is None else weights.shape[1]
     shape = (task, configs, outputs, *classes)
-    x = np.ascontiguousarray(x, np.float64)
-    return _metrics(rows, (d, sets), shape, wanted, (address(x), None, address(weights), address(intercept)))
+    x = features(x)
+    pointers = (*single_or_double(x), None, address(weights), address(intercept))
+    return _metrics(rows, (d, sets), shape, wanted, pointers)
 
 
 def of_scores(
@@ -68,7 +69,7 @@ def of_scores(
     """Return the ``wanted`` metrics of values or probabilities (n, C, k), as ``of_models`` does."""
     scores = np.ascontiguousarray(scores, np.float64)
     shape = (task, *scores.shape[1:], *classes)
-    return _metrics(rows, (0, 1), shape, wanted, (None, address(scores), None, None))
+    return _metrics(rows, (0, 1), shape, wanted, (None, None, address(scores), None, None))
 
 
 def error_sums(predicted: FloatArray, y: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -109,9 +110,9 @@ def _metrics(
     out = np.empty((len(NAMES), groups, parts, shape[1]))
     y, weight = (np.ascontiguousarray(each, np.float64) for each in (rows.y, rows.weight))
     start = np.ascontiguousarray(rows.start, np.int64)
-    x, scores, weights, intercept = pointers
-    function("row_metrics", *[_POINTER] * 11)(
-        *(address(numbers), x, address(y), address(weight), scores, address(start)),
+    single, double, scores, weights, intercept = pointers
+    function("row_metrics", *[_POINTER] * 12)(
+        *(address(numbers), single, double, address(y), address(weight), scores, address(start)),
         *(None if part is None else address(part), weights, intercept, address(chosen), address(out)),
     )
     found = out[:, :, 0] if rows.part is None else out

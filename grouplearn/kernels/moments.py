@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.kernels.library import address, function
+from grouplearn.kernels.library import address, features, function, single_or_double
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 Moments: TypeAlias = dict[str, FloatArray]
@@ -23,7 +23,7 @@ _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 
 
 def of_rows(
-    x: FloatArray,
+    x: npt.NDArray[Any],
     targets: FloatArray,
     weight: FloatArray,
     start: npt.NDArray[np.int64],
@@ -32,17 +32,19 @@ def of_rows(
 ) -> Moments:
     """Return the moments of groups of rows, ``start`` (G + 1,), of x (n, d), targets (n, t) and weights (n,).
 
+    ``x`` is float32 or float64, and the same numbers have the same moments.
+
     ``part``: in which of how many parts each row (n,) is; the arrays then are (G, parts, ...). Without rows all are 0.
     """
     d, t = x.shape[1], targets.shape[1]
     leading = (start.size - 1,) if part is None else (start.size - 1, part[1])
     found = _empty(leading, d, t, gram)
     which = None if part is None else np.ascontiguousarray(part[0], np.int16)
-    kinds = (_POINTER, _COUNT, _POINTER, _COUNT, _POINTER, _POINTER, _COUNT, _POINTER, _COUNT, *[_POINTER] * 7)
-    rows = [np.ascontiguousarray(each, np.float64) for each in (x, targets, weight)]
+    kinds = (*(_POINTER, _POINTER, _COUNT, _POINTER, _COUNT, _POINTER), *(_POINTER, _COUNT) * 2, *[_POINTER] * 7)
+    rows = [features(x), *(np.ascontiguousarray(each, np.float64) for each in (targets, weight))]
     start = np.ascontiguousarray(start, np.int64)
     function("row_moments", *kinds)(
-        *(address(rows[0]), d, address(rows[1]), t, address(rows[2]), address(start), leading[0]),
+        *(*single_or_double(rows[0]), d, address(rows[1]), t, address(rows[2]), address(start), leading[0]),
         *(None if which is None else address(which), leading[-1]),
         *_addresses(found),
     )

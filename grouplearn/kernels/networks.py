@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.kernels.library import address, function
+from grouplearn.kernels.library import address, function, single_or_double
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -24,6 +24,7 @@ TASKS = ("regression", "binary", "multiclass")
 OPTIMIZERS = ("adam", "sgd")
 
 _POINTER, _INT, _WORD, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint64, ctypes.c_double
+_SINGLE: np.dtype[Any] = np.dtype(np.float32)
 _DOUBLE: np.dtype[Any] = np.dtype(np.float64)
 _WHOLE: np.dtype[Any] = np.dtype(np.int64)
 _KINDS = {"float32": "single", "float64": "double"}
@@ -41,8 +42,8 @@ class _Networks(ctypes.Structure):
 
 class _Rows(ctypes.Structure):
     _fields_ = [
-        ("x", _POINTER), ("y", _POINTER), ("weight", _POINTER), ("order", _POINTER), ("rows", _INT), ("batch_size", _INT),
-        ("mean", _REAL), ("scale", _REAL), ("weighed", _REAL), ("key", _WORD),
+        ("x_single", _POINTER), ("x_double", _POINTER), ("y", _POINTER), ("weight", _POINTER), ("order", _POINTER),
+        ("rows", _INT), ("batch_size", _INT), ("mean", _REAL), ("scale", _REAL), ("weighed", _REAL), ("key", _WORD),
     ]  # fmt: skip
 
 
@@ -93,10 +94,11 @@ class Descent:
 class Rows:
     """The rows of a block: ``x`` (n, d), ``y``, ``weight`` (n,), the ``order`` (n,) in which they are visited.
 
-    Labels are learnt as (y - mean)/scale, weights are times ``weighed``; ``key`` is of ``dropout_key``.
+    Labels are learnt as (y - mean)/scale, weights are times ``weighed``; ``key`` is of ``dropout_key``. ``x`` is float32 or
+    float64.
     """
 
-    x: FloatArray
+    x: npt.NDArray[Any]
     y: FloatArray
     weight: FloatArray
     order: IntArray
@@ -146,10 +148,10 @@ def descend(
     return penalties
 
 
-def predict(shape: Shape, parameters: FloatArray, x: FloatArray) -> FloatArray:
+def predict(shape: Shape, parameters: FloatArray, x: npt.NDArray[Any]) -> FloatArray:
     """Return the predictions (n, c, outputs) of rows (n, d) by networks (c, n_parameters): values or probabilities."""
     _checked(parameters, len(parameters), shape.n_parameters)
-    _checked(x, len(x), shape.widths[0])
+    _checked_rows(x, shape)
     widths = np.array(shape.widths, np.int64)
     networks = _Networks(
         len(widths) - 1,
@@ -162,8 +164,8 @@ def predict(shape: Shape, parameters: FloatArray, x: FloatArray) -> FloatArray:
     networks.parameters = address(parameters)
     size = function("networks_predict_room", _POINTER, returns=_INT)(ctypes.addressof(networks))
     room, found = _room(size, _DOUBLE), np.empty((len(x), len(parameters), shape.widths[-1]))
-    run = function("networks_predict", _POINTER, _POINTER, _INT, _POINTER, _POINTER)
-    run(ctypes.addressof(networks), address(x), len(x), address(room), address(found))
+    run = function("networks_predict", *[_POINTER] * 3, _INT, _POINTER, _POINTER)
+    run(ctypes.addressof(networks), *single_or_double(x), len(x), address(room), address(found))
     return found
 
 
@@ -210,17 +212,16 @@ class _Call:
             OPTIMIZERS.index(descent.optimizer), configs, *(address(_checked(each, configs)) for each in rates),
             descent.scale, *map(address, moments), address(_checked(state["step"], configs, dtype=_WHOLE)),
         )  # fmt: skip
-        _checked(rows.x, n, shape.widths[0])
+        x = _checked_rows(rows.x, shape)
         columns = (
-            rows.x,
             _checked(rows.y, n),
             _checked(rows.weight, n),
             _checked(rows.order, n, dtype=_WHOLE),
         )
         block = _Rows(
-            *map(address, columns), n, rows.batch_size, rows.mean, rows.scale, rows.weighed, rows.key
+            *single_or_double(x), *map(address, columns), n, rows.batch_size, rows.mean, rows.scale, rows.weighed, rows.key
         )  # fmt: skip
-        return cls(networks, block, parameters.dtype, (widths, moments, rates, columns))
+        return cls(networks, block, parameters.dtype, (widths, moments, rates, x, columns))
 
     @property
     def configs(self) -> int:
@@ -236,6 +237,10 @@ def _checked(array: npt.NDArray[Any], *shape: int, dtype: np.dtype[Any] = _DOUBL
     if array.shape != shape or array.dtype != dtype:
         raise ValueError(f"an array of {array.dtype} {array.shape} where {dtype} {shape} is expected")
     return array
+
+
+def _checked_rows(x: npt.NDArray[Any], shape: Shape) -> npt.NDArray[Any]:
+    return _checked(x, len(x), shape.widths[0], dtype=_SINGLE if x.dtype == _SINGLE else _DOUBLE)
 
 
 def _room(size: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:

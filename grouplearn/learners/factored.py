@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.data.shard import FloatArray, Stack
+from grouplearn.data.shard import FloatArray, Matrix, Stack
 from grouplearn.kernels import least_squares
 from grouplearn.learners.base import Tensors
 
@@ -23,7 +23,7 @@ _MOST_COLUMNS = 128
 BoolArray = npt.NDArray[np.bool_]
 
 
-def of_block(sums: Tensors, x: FloatArray, y: FloatArray, weight: FloatArray) -> Tensors:
+def of_block(sums: Tensors, x: Matrix, y: FloatArray, weight: FloatArray) -> Tensors:
     """Return the moments of a block with ``factor`` (d + 1, d + 1) where its Gram matrix loses digits."""
     size = x.shape[1]
     if not (isinstance(x, np.ndarray) and 0 < size <= _MOST_COLUMNS):

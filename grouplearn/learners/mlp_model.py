@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from grouplearn.data.shard import Matrix
+from grouplearn.data.shard import FeatureArray, Matrix
 from grouplearn.kernels import networks
+from grouplearn.kernels.library import features
 from grouplearn.kernels.networks import ACTIVATIONS
 from grouplearn.learners.base import Artifact, FloatArray, Problem, Task, shape_flaw
 
@@ -79,10 +80,10 @@ def flaw(problem: Problem, artifact: Artifact) -> str | None:
     return wrong
 
 
-def _runs(x: Matrix) -> Iterator[FloatArray]:
+def _runs(x: Matrix) -> Iterator[FeatureArray]:
     """Yield rows as kernels read them: all of them, or runs of those that must be made dense first."""
     if isinstance(x, np.ndarray):
-        yield np.ascontiguousarray(x, np.float64)
+        yield features(x)
         return
     for start in range(0, max(1, x.shape[0]), _DENSE_ROWS):
         yield x[start : start + _DENSE_ROWS].toarray()

@@ -8,6 +8,7 @@ import numpy as np
 
 from grouplearn.data.shard import Shard, Totals
 from grouplearn.kernels import networks
+from grouplearn.kernels.library import features
 from grouplearn.kernels.networks import Descent, Rows, Shape
 from grouplearn.learners.base import Config, FloatArray, Problem, Task
 
@@ -39,9 +40,9 @@ def rows_of(problem: Problem, config: Config, block: Shard, epoch: int) -> Rows:
     """Return the rows of a block in the order of an epoch."""
     whole, seed = block.totals, problem.seed
     mean, scale = scaling_of(problem, whole)
-    x, y, weight = (np.ascontiguousarray(each, np.float64) for each in (block.x, block.y, block.weight))
+    y, weight = (np.ascontiguousarray(each, np.float64) for each in (block.y, block.weight))
     return Rows(
-        x,
+        features(block.x),
         y,
         weight,
         networks.visiting_order(seed, epoch, block.n_rows, block.first),

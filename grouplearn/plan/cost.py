@@ -9,7 +9,7 @@ from itertools import pairwise
 from grouplearn.learners.base import Access, Config, Learner
 from grouplearn.plan.coefficients import Coefficients, Rates
 
-VALUE_BYTES = 8
+VALUE_BYTES, SINGLE_BYTES = 8, 4
 #: Rows per update of a sequential learner that does not say (b in kingpin, table 1).
 _BATCH = 32
 #: Leaves of a tree that does not say.
@@ -96,9 +96,9 @@ def _whole(config: Config, name: str, default: int) -> int:
 # --- bytes -------------------------------------------------------------------------------------------------------------
 
 
-def row_bytes(width: int) -> int:
-    """Return the bytes of one encoded row on a worker: d values, label and weight as doubles."""
-    return VALUE_BYTES * (width + 2)
+def row_bytes(width: int, *, single: bool = False) -> int:
+    """Return the bytes of one encoded row on a worker: d values, which may be single, label and weight as doubles."""
+    return (SINGLE_BYTES if single else VALUE_BYTES) * width + 2 * VALUE_BYTES
 
 
 def state_bytes(learner: Learner, configs: Sequence[Config], width: int, outputs: int) -> int:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from grouplearn.data.encoders import DENSE_COLUMNS
 from grouplearn.interrupting import watched
 from grouplearn.kernels import library
-from grouplearn.plan import cost
 from grouplearn.plan.amounts import amount_of_bytes, counted, on_one_line, plural, rounded_seconds, share
 from grouplearn.plan.bound import BoundTrain
 from grouplearn.plan.choose import Candidate, Choice
@@ -67,7 +66,7 @@ def physical_plan(physical: PhysicalPlan, choice: Choice) -> Node:
     """Return what will be done, from the stored trials down to the extract."""
     bound, sizes = physical.bound, physical.stats.rows
     rows = sum(sizes)
-    amount = amount_of_bytes(rows * cost.row_bytes(physical.stored))
+    amount = amount_of_bytes(rows * physical.row_bytes)
     node = Node(f"Extract: sorted by {_keys(bound)}" if bound.keys else "Extract: all rows")
     loaded = f"{counted(rows, 'row')} x {counted(physical.stored, 'value')}, {amount}"
     node = Node(f"Load: {counted(choice.chosen.loads, 'time')}, {loaded}", node)

@@ -110,7 +110,7 @@ def workload(physical: PhysicalPlan, workers: int) -> Workload:
         workers=workers,
         width=physical.stored,
         outputs=physical.outputs,
-        row_bytes=cost.row_bytes(physical.stored),
+        row_bytes=physical.row_bytes,
         model_bytes=cost.state_bytes(bound.learner, configs, physical.stored, physical.outputs) // max(1, len(configs)),
     )
 

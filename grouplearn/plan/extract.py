@@ -27,7 +27,7 @@ from grouplearn.parser.statements import Sql
 from grouplearn.plan import arrays, types
 from grouplearn.plan.batches import batches
 from grouplearn.plan.bound import BoundKey, BoundTrain
-from grouplearn.plan.features import AUTO_ONEHOT_LIMIT
+from grouplearn.plan.features import AUTO_ONEHOT_LIMIT, all_fit_float
 from grouplearn.plan.group_counts import GroupCount, group_counts
 from grouplearn.plan.holdout import hold_out
 from grouplearn.plan.judge import Judge
@@ -214,6 +214,7 @@ def _layout(bound: BoundTrain, stats: Statistics) -> Layout:
         weighted=bound.options.weight is not None,
         marked=bound.holdout.kind == "where",
         drawn=bound.holdout.drawn,
+        single=all_fit_float(bound.items),
     )
 
 

@@ -64,6 +64,11 @@ class BoundItem:
     fits_float: bool = False
 
 
+def all_fit_float(items: Sequence[BoundItem]) -> bool:
+    """Whether no number of the items loses anything as FLOAT; categories are none."""
+    return all(item.fits_float for item in items if item.stored.item.kind in ("numeric", "array"))
+
+
 @dataclass(frozen=True, slots=True)
 class _Scalar:
     """One scalar column before its encoder is known."""

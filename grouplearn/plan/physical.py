@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from grouplearn.data.arrays import block_rows
-from grouplearn.data.encoders import DENSE_COLUMNS, needs_no_fit
+from grouplearn.data.encoders import DENSE_COLUMNS, keeps_single, needs_no_fit
 from grouplearn.data.shard import BLOCK_ROWS
 from grouplearn.interrupting import apart, watched
 from grouplearn.learners.base import (
@@ -29,6 +29,7 @@ from grouplearn.plan.bound import BoundTrain
 from grouplearn.plan.coefficients import Rates
 from grouplearn.plan.definition import ModelDefinition
 from grouplearn.plan.extract import Statistics
+from grouplearn.plan.features import all_fit_float
 from grouplearn.plan.units import Alike, Units, alike
 from grouplearn.plan.unused import Unused
 from grouplearn.schedule.messages import Unit
@@ -132,6 +133,14 @@ class PhysicalPlan:
     def stored(self) -> int:
         """Values stored per row."""
         return _stored(self.bound, self.width)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one encoded row on a worker."""
+        single = self.width <= DENSE_COLUMNS and all_fit_float(self.bound.items)
+        return cost.row_bytes(
+            self.stored, single=single and all(keeps_single(item.stored.item) for item in self.bound.items)
+        )
 
     @property
     def outputs(self) -> int:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from grouplearn.data import arrays
-from grouplearn.data.dataset import FloatArray, Item
+from grouplearn.data.dataset import FeatureArray, FloatArray, Item
 from grouplearn.interrupting import side_by_side
 from grouplearn.kernels.columns import NumberReader
 from grouplearn.kernels.texts import Numbers, Texts
@@ -44,7 +44,8 @@ class Layout:
 
     ``classes`` are the texts that a class label takes (None: the label is a number). ``weighted``: there is a column
     ``w``. ``marked``: there is a column ``v``, true in rows held out. ``drawn``: there are columns ``s`` and ``t``, the
-    rounded and the exact hash that a split is drawn by. ``label_length`` is that of labels that are arrays.
+    rounded and the exact hash that a split is drawn by. ``label_length`` is that of labels that are arrays. ``single``: all
+    numbers of items are those of FLOAT.
     """
 
     n_keys: int
@@ -54,11 +55,17 @@ class Layout:
     marked: bool
     drawn: bool = False
     label_length: int = 0
+    single: bool = False
 
     @property
     def n_numeric(self) -> int:
         """Number of columns of ``Dataset.numeric``."""
         return sum(item.numbers for item in self.items)
+
+    @property
+    def numeric_type(self) -> np.dtype[Any]:
+        """Type of ``Dataset.numeric``."""
+        return np.dtype(np.float32 if self.single else np.float64)
 
     @property
     def n_codes(self) -> int:
@@ -68,7 +75,7 @@ class Layout:
     @property
     def row_bytes(self) -> int:
         """Bytes of one row of the dataset."""
-        return 8 * self.n_numeric + 4 * self.n_codes + 8 * max(1, self.label_length) + 10
+        return self.numeric_type.itemsize * self.n_numeric + 4 * self.n_codes + 8 * max(1, self.label_length) + 10
 
 
 class SortedRows:
@@ -80,7 +87,7 @@ class SortedRows:
     def __init__(self, layout: Layout, n_rows: int, new: NewArray, in_order: bool) -> None:
         self._layout, self._room, self._sorted = layout, n_rows, in_order
         self._waiting: list[pa.RecordBatch] = []
-        self.numeric: FloatArray = new("numeric", (n_rows, layout.n_numeric), np.float64)
+        self.numeric: FeatureArray = new("numeric", (n_rows, layout.n_numeric), layout.numeric_type)
         self.codes: npt.NDArray[np.int32] = new("codes", (n_rows, layout.n_codes), np.int32)
         label = (layout.label_length,) if layout.label_length else ()
         self.y: FloatArray = new("y", (n_rows, *label), np.float64)
@@ -244,8 +251,9 @@ class SortedRows:
 
     def _bits(self) -> Sequence[npt.NDArray[Any]]:
         """Return the arrays as whole numbers, in which NaN equals NaN and 0.0 is not -0.0."""
-        floats = [array.view(np.int64) for array in (self.numeric, self.y, self.weight)]
-        return [*floats, self.codes, self.split]
+        # Numbers of single precision are in the order of the doubles that they are.
+        numeric = self.numeric.view(np.int32 if self._layout.single else np.int64)
+        return [numeric, self.y.view(np.int64), self.weight.view(np.int64), self.codes, self.split]
 
 
 def _chunks(n_rows: int, step: int = _CHUNK_VALUES) -> list[slice]:

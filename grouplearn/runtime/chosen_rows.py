@@ -102,7 +102,7 @@ def encode_rows(fitted: Sequence[FittedItem], data: Dataset, numbers: RowNumbers
     if data.files is not None and isinstance(
         rows, slice
     ):  # a view of pages that are let go of, and it may be the result
-        numeric = np.array(numeric)
+        numeric = numeric.copy()
     x = encoders.encode(fitted, numeric, codes, data.dictionaries, dense_columns)
     forget(data, numbers)
     return x

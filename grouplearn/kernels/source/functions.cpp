@@ -25,16 +25,26 @@ GROUPLEARN_ENTRY void logarithm_double(const double *x, double *out, int64_t n) 
     by_lanes<D>(x, out, n, 1, [](D a) { return logarithm(a); });
 }
 
-/// Whether every number of each row of x (n, d) is finite.
-GROUPLEARN_ENTRY void finite_rows(const double *x, int64_t n, int64_t d, uint8_t *finite) {
-    Arithmetic arithmetic;
-    int64_t lanes = d / 8 * 8;
+namespace {
+
+template <class V> void find_finite_rows(const typename Lanes<V>::Number *x, int64_t n, int64_t d, uint8_t *finite) {
+    constexpr int count = Lanes<V>::count;
+    int64_t lanes = d / count * count;
     for (int64_t i = 0; i < n; i++, x += d) {
         // What is finite less itself is 0, and anything else no number.
-        double nothing = 0;
-        D none = zero<D>();
-        for (int64_t j = 0; j < lanes; j += 8) none += load(x + j) - load(x + j);
+        typename Lanes<V>::Number nothing = 0;
+        V none = zero<V>();
+        for (int64_t j = 0; j < lanes; j += count) none += load(x + j) - load(x + j);
         for (int64_t j = lanes; j < d; j++) nothing += x[j] - x[j];
-        finite[i] = nothing == 0 && !any(!(none <= zero<D>()));
+        finite[i] = nothing == 0 && !any(!(none <= zero<V>()));
     }
+}
+
+} // namespace
+
+/// Whether every number of each row of x (n, d), in single or in double precision, is finite.
+GROUPLEARN_ENTRY void finite_rows(const float *x_single, const double *x_double, int64_t n, int64_t d, uint8_t *finite) {
+    Arithmetic arithmetic;
+    if (x_single) find_finite_rows<F>(x_single, n, d, finite);
+    else find_finite_rows<D>(x_double, n, d, finite);
 }

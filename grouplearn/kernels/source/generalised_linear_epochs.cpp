@@ -58,7 +58,8 @@ int64_t steps_between(const double *row, const Form &form) {
 struct Block {
     const float *x_single;
     const double *x_double, *value;
-    const int64_t *place, *start;
+    const int32_t *place;
+    const int64_t *start;
     int64_t rows;
     const double *label, *weight;
 
@@ -382,7 +383,7 @@ GROUPLEARN_ENTRY void begin_generalised_linear(int64_t columns, int64_t outputs,
 
 /// Sums over a block at the points of models: loss, second derivatives by scores and gradient (M, 2 + K·p), second derivatives of
 /// those that ask for them (asking, triangle) and the weight of the rows that these are of; 2 without memory.
-GROUPLEARN_ENTRY int sum_generalised_linear(const float *x_single, const double *x_double, const double *value, const int64_t *place,
+GROUPLEARN_ENTRY int sum_generalised_linear(const float *x_single, const double *x_double, const double *value, const int32_t *place,
                                             const int64_t *start, int64_t rows, const double *label, const double *weight, int64_t kind,
                                             int64_t columns, int64_t outputs, int64_t fit_intercept, int64_t history, int64_t dense, int64_t models,
                                             const double *row, double *sums, double *curvature, double *sampled) {

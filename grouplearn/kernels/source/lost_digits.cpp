@@ -1,5 +1,6 @@
 // Which groups have lost digits in their Gram matrices, factors of rows, and columns that are eliminated.
 #include "entry.hpp"
+#include "features.hpp"
 #include "lost_digits.hpp"
 
 using namespace grouplearn;
@@ -28,9 +29,10 @@ bool weighs_unequally(const double *matrix, const double *inverse, int64_t d) {
 /// Of each group of rows (start as in row_moments) whose moments are given: 0 where its Gram matrix keeps all digits or is not
 /// finite, 1 where it may have lost some, but its rows have nothing there, 2 where they have, or
 /// a direction that says nothing is of columns of such sizes that its weights say something.
-GROUPLEARN_ENTRY void lost_directions(int64_t groups, int64_t d, double *const *moments, const double *x, const double *weight,
-                                      const int64_t *start, uint8_t *found) {
+GROUPLEARN_ENTRY void lost_directions(int64_t groups, int64_t d, double *const *moments, const float *x_single,
+                                      const double *x_double, const double *weight, const int64_t *start, uint8_t *found) {
     Arithmetic arithmetic;
+    Features x{x_single, x_double};
     Moments all{moments[0], moments[1], moments[2], moments[3], moments[4], moments[5], moments[6]};
     int64_t width = in_lanes(d);
     SystemSolver systems(d, width);

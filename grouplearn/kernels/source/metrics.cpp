@@ -18,6 +18,7 @@ enum Task { VALUES, LOG_VALUES, BINARY, CLASSES };
 enum Metric { RMSE, MAE, R2, MAPE, LOG_LOSS, AUC, ACCURACY, F1, PRECISION, RECALL, BALANCED_ACCURACY, PR_AUC, BRIER, METRICS };
 
 struct Rows {
+    const float *x_single; // or x, or scores
     const double *x, *y, *weight, *scores;
     int64_t d;
 };
@@ -139,7 +140,10 @@ class Measurer {
         for (int64_t first = 0; first < shape.configs; first += 8) {
             int64_t here = shape.configs - first < 8 ? shape.configs - first : 8;
             if (rows.scores) copy_scores(numbers, first, here);
-            else score(numbers, weights + first * shape.outputs * rows.d, intercept + first * shape.outputs, here);
+            else {
+                const double *own = weights + first * shape.outputs * rows.d, *offsets = intercept + first * shape.outputs;
+                rows.x ? score(rows.x, numbers, own, offsets, here) : score(rows.x_single, numbers, own, offsets, here);
+            }
             for (D &each : result) each = all((double)NAN);
             if (total > 0) shape.task < BINARY ? of_values() : of_classes();
             double lanes[8];
@@ -185,8 +189,8 @@ class Measurer {
                         c < here ? rows.scores[(numbers[i] * shape.configs + first + c) * outputs + k] : 0;
     }
 
-    /// Scores of the models of eight configs, eight rows at a time.
-    void score(const std::vector<int64_t> &numbers, const double *weights, const double *intercept, int64_t here) {
+    /// Scores of the models of eight configs, eight rows at a time, whose numbers are widened first.
+    template <class Number> void score(const Number *x, const std::vector<int64_t> &numbers, const double *weights, const double *intercept, int64_t here) {
         int64_t d = rows.d, outputs = shape.outputs;
         turned.resize(8 * (d + 1));
         for (int64_t k = 0; k < outputs; k++) {
@@ -197,12 +201,12 @@ class Measurer {
             D offset = load(&turned[8 * d]);
             double *to = &scores[8 * k * n];
             for (int64_t i = 0; i < n; i += 8) {
-                const double *row[8];
+                const Number *row[8];
                 D part[8];
-                for (int r = 0; r < 8; r++) row[r] = rows.x + numbers[i + r < n ? i + r : n - 1] * d, part[r] = zero<D>();
+                for (int r = 0; r < 8; r++) row[r] = x + numbers[i + r < n ? i + r : n - 1] * d, part[r] = zero<D>();
                 for (int64_t j = 0; j < d; j++) {
                     D w = load(&turned[8 * j]);
-                    for (int r = 0; r < 8; r++) part[r] = fma(all(row[r][j]), w, part[r]);
+                    for (int r = 0; r < 8; r++) part[r] = fma(all((double)row[r][j]), w, part[r]);
                 }
                 for (int r = 0; r < 8 && i + r < n; r++) store(to + 8 * (i + r), part[r] + offset);
             }
@@ -372,13 +376,13 @@ class Measurer {
 /// Metrics (METRICS, groups, parts, C) of groups of rows, `start` (groups + 1), where `part` (n) may say which of `parts` a row is
 /// in: of models (groups, models, C, k, d) and (groups, models, C, k), of which those of a part come at its place, or, where there
 /// are none, of scores (n, C, k). `sizes`: d, groups, parts, models, task, C, k, classes, unseen.
-GROUPLEARN_ENTRY void row_metrics(const int64_t *sizes, const double *x, const double *y, const double *weight,
+GROUPLEARN_ENTRY void row_metrics(const int64_t *sizes, const float *x_single, const double *x, const double *y, const double *weight,
                                   const double *scores, const int64_t *start, const int16_t *part, const double *weights,
                                   const double *intercept, const uint8_t *wanted, double *out) {
     Arithmetic arithmetic;
     int64_t d = sizes[0], groups = sizes[1], parts = sizes[2], models = sizes[3];
     Shape shape{sizes[4], sizes[5], sizes[6], sizes[7], sizes[8]};
-    Measurer measurer({x, y, weight, scores, d}, shape, wanted);
+    Measurer measurer({x_single, x, y, weight, scores, d}, shape, wanted);
     std::vector<std::vector<int64_t>> numbers(parts);
     std::vector<double> found(METRICS * shape.configs);
     for (int64_t g = 0; g < groups; g++) {

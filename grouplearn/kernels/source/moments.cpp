@@ -2,6 +2,7 @@
 //
 // Columns are in the lanes, and every sum over rows is that of runs of 128 rows, each added up in order.
 #include "entry.hpp"
+#include "features.hpp"
 #include "moments.hpp"
 #include <vector>
 
@@ -19,7 +20,8 @@ struct Chosen {
 
 /// Rows and what there is to sum over them: x (n, d), targets (n, t), weight (n).
 struct Table {
-    const double *x, *targets, *weight;
+    Features x;
+    const double *targets, *weight;
     int64_t d, t;
 };
 
@@ -28,19 +30,19 @@ struct Table {
 struct Run {
     int64_t width;
     Numbers rows, targets, weight;
-    /// The rows as they are, here or where they lie if they fill lanes.
+    /// The rows in double precision, here or where they lie if they are and fill lanes.
     const double *given = nullptr;
     Run(int64_t d, int64_t t) : width(in_lanes(d)), rows(RUN * width), targets(t * RUN), weight(RUN) {}
 };
 
 int64_t fetch(Run &run, const Table &table, const Chosen &chosen, int64_t from) {
     int64_t count = chosen.count - from < RUN ? chosen.count - from : RUN;
-    bool copied = chosen.numbers || run.width != table.d;
-    run.given = copied ? run.rows : table.x + (chosen.first + from) * table.d;
+    bool copied = chosen.numbers || run.width != table.d || table.x.single;
+    run.given = copied ? run.rows : table.x.wide + (chosen.first + from) * table.d;
     for (int64_t i = 0; i < count; i++) {
         int64_t row = chosen[from + i];
         run.weight[i] = table.weight[row];
-        if (copied) memcpy(run.rows + i * run.width, table.x + row * table.d, table.d * sizeof(double));
+        if (copied) table.x.read(row * table.d, table.d, run.rows + i * run.width);
         for (int64_t k = 0; k < table.t; k++) run.targets[k * RUN + i] = table.targets[row * table.t + k];
     }
     for (int64_t i = count; i < in_lanes(count); i++) {
@@ -199,12 +201,12 @@ using namespace grouplearn;
 
 /// Moments of groups of rows, `start` (groups + 1): one set per group, or, where `part` (n) says which of `parts` a row is in,
 /// one per group and part.
-GROUPLEARN_ENTRY void row_moments(const double *x, int64_t d, const double *targets, int64_t t, const double *weight,
-                                 const int64_t *start, int64_t groups, const int16_t *part, int64_t parts, double *total,
+GROUPLEARN_ENTRY void row_moments(const float *x_single, const double *x_double, int64_t d, const double *targets, int64_t t,
+                                 const double *weight, const int64_t *start, int64_t groups, const int16_t *part, int64_t parts, double *total,
                                  double *mean, double *target_mean, double *square, double *cross, double *target_gram,
                                  double *gram) {
     Arithmetic arithmetic;
-    Table table{x, targets, weight, d, t};
+    Table table{{x_single, x_double}, targets, weight, d, t};
     Moments out{total, mean, target_mean, square, cross, target_gram, gram};
     Sums sums(d, t);
     std::vector<int64_t> numbers, begin(parts + 1);

@@ -4,6 +4,7 @@
 // some batches turned and filled up, and the numbers that dropout draws, which are those of a row and a unit.
 #include "descent.hpp"
 #include "entry.hpp"
+#include "features.hpp"
 
 namespace grouplearn::networks {
 namespace {
@@ -13,7 +14,8 @@ constexpr int64_t AHEAD = 1 << 16;
 
 /// The rows of a block: x (n, inputs), y and weight; `order` (n) is how they are visited.
 struct Rows {
-    const double *x, *y, *weight;
+    Features x;
+    const double *y, *weight;
     const int64_t *order;
     int64_t rows, batch_size;
     /// Labels are learnt as (y − mean)/scale, weights as w·`weighed`.
@@ -50,9 +52,8 @@ template <class V> struct Layout {
         memset(at, 0, (tile.draws - at) * sizeof(Number));
         for (int64_t i = 0; i < n; i++) {
             int64_t row = rows.order[start + i];
-            const double *x = rows.x + row * d;
             Number *own = tile.by_row + i * stride;
-            for (int64_t k = 0; k < d; k++) own[k] = (Number)x[k];
+            for (int64_t k = 0; k < d; k++) own[k] = (Number)rows.x[row * d + k];
             tile.label[i] = (Number)((rows.y[row] - rows.mean) / rows.scale);
             tile.weight[i] = (Number)(rows.weight[row] * rows.weighed / (double)batch);
         }
@@ -199,13 +200,13 @@ struct Predicting {
         : shape(shape), room{base}, bench(shape, room), parameters(room.take(configs * shape.size<D>())),
           columns(room.take(TILE_ROWS * filled<D>(shape.inputs()))), by_row(room.take(TILE_ROWS * filled<D>(shape.inputs()))) {}
 
-    void run(int64_t configs, const double *kept, const double *x, int64_t n, double *found) {
+    void run(int64_t configs, const double *kept, const Features &x, int64_t n, double *found) {
         int64_t d = shape.inputs(), stride = filled<D>(d), outputs = shape.outputs(), size = shape.size<D>();
         for (int64_t c = 0; c < configs; c++) shape.spread<D>(kept + c * shape.kept(), parameters + c * size);
         for (int64_t start = 0; start < n; start += TILE_ROWS) {
             int64_t rows = tile_rows(start, n), width = filled<D>(rows);
             memset(by_row, 0, width * stride * sizeof(double));
-            for (int64_t i = 0; i < rows; i++) memcpy(by_row + i * stride, x + (start + i) * d, d * sizeof(double));
+            for (int64_t i = 0; i < rows; i++) x.read((start + i) * d, d, by_row + i * stride);
             turn<D>(by_row, width, stride, width, columns);
             Tile<double> tile{rows, width, columns, by_row, nullptr, nullptr, nullptr};
             for (int64_t c = 0; c < configs; c++) {
@@ -247,9 +248,11 @@ GROUPLEARN_NETWORKS(double, D, double)
 GROUPLEARN_ENTRY int64_t networks_predict_room(const Networks *networks) {
     return Predicting(networks->shape(), networks->configs, nullptr).room.used;
 }
-GROUPLEARN_ENTRY void networks_predict(const Networks *networks, const double *x, int64_t n, double *room, double *found) {
+GROUPLEARN_ENTRY void networks_predict(const Networks *networks, const float *x_single, const double *x_double, int64_t n, double *room,
+                                       double *found) {
     Arithmetic arithmetic;
-    Predicting(networks->shape(), networks->configs, room).run(networks->configs, (const double *)networks->parameters, x, n, found);
+    Predicting(networks->shape(), networks->configs, room)
+        .run(networks->configs, (const double *)networks->parameters, {x_single, x_double}, n, found);
 }
 
 /// The order in which an epoch visits the rows of a block, and the key of what dropout draws there.
