@@ -48,6 +48,7 @@ class Trainee:
         """Return x (n, d), y (n,) or (n, L) and w̃ (n,) in the order of a visit."""
         dense = block.x if isinstance(block.x, np.ndarray) else block.x.toarray()
         dtype = dtype_of(self.config)
+        # Rows in single precision are widened here, a block at a time, for a module that computes in double.
         x, weight = (
             self.torch.from_numpy(np.ascontiguousarray(values)).to(dtype)[order]
             for values in (dense, block.weight * (whole.n_rows / whole.weight))

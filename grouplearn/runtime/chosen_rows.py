@@ -22,7 +22,7 @@ BoolArray = npt.NDArray[np.bool_]
 
 #: The fold number of the model that is kept.
 FINAL = -1
-#: The largest dense design matrix made for a learner that does not take sparse rows.
+#: The largest dense design matrix, counted as doubles whatever it is of, made for a learner that does not take sparse rows.
 DENSE_BYTES = 1 << 30
 
 

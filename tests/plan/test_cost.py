@@ -57,6 +57,7 @@ def test_updates_of_each_access_pattern() -> None:
 def test_loading() -> None:
     assert cost.load_seconds(1024, 8, rates("mlp")) == 0.5 + 2.0**-20 * 1024 * 8
     assert cost.row_bytes(6) == 64
+    assert cost.row_bytes(6, single=True) == 40
 
 
 @given(

@@ -1,0 +1,66 @@
+"""The bytes of a row, as they are told and as limits count them: half of DOUBLE's for features that FLOAT holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import duckdb
+import plans
+import pytest
+
+from grouplearn.plan import extract as extracting
+from grouplearn.plan.extract import extract, fits_in_memory
+from grouplearn.plan.judge import Judge
+
+ROWS = 2000
+#: Features; bytes of their numbers in a row as it is read, and as a learner sees it.
+FEATURES = {
+    "a, b": (8, 8),
+    "a, b, d": (24, 24),
+    "zscore(a), b": (8, 16),
+    "impute(a, 0.5), b": (8, 8),
+    "impute(a, 0.1), b": (8, 16),
+    "onehot(k)": (0, 12),
+    "a, onehot(k)": (4, 16),
+    "a, ordinal(k)": (4, 8),
+    "d, onehot(k)": (8, 32),
+    "a, hash(k, 600)": (4, 16),
+}
+
+
+@pytest.fixture
+def con() -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect() as connection:
+        connection.execute(
+            "CREATE TABLE t AS SELECT i % 7 AS g, (i % 97 / 7)::FLOAT AS a, (i % 31)::SMALLINT AS b, i % 53 / 3 AS d, "
+            f"'k' || i % 3 AS k, i % 11 / 5 AS y FROM range({ROWS}) AS r(i)"
+        )
+        yield connection
+
+
+@pytest.mark.parametrize("features", FEATURES)
+def test_bytes_of_a_row(con: duckdb.DuckDBPyConnection, features: str) -> None:
+    text = f"TRAIN MODEL m USING linear_regression PREDICT y FEATURES ({features}) FROM t GROUP BY g"
+    physical = plans.planned(con, text)
+    read, seen = FEATURES[features]
+    assert physical.row_bytes == seen + 16
+    layout = extracting._layout(physical.bound, physical.stats)
+    dataset, _ = extract(con, Judge(con, text), physical.bound, physical.stats)
+    assert dataset.numeric.nbytes == read * ROWS
+    assert dataset.n_bytes == layout.row_bytes * ROWS
+
+
+def test_rows_of_floats_stay_in_memory_where_those_of_doubles_do_not(con: duckdb.DuckDBPyConnection) -> None:
+    con.execute("CREATE TABLE wide AS SELECT * REPLACE (a::DOUBLE AS a, b::DOUBLE AS b) FROM t")
+    for limit in range(20_000, 400_000, 1000):
+        fits = [
+            fits_in_memory(physical.bound, physical.stats, limit)
+            for physical in (
+                plans.planned(con, f"TRAIN MODEL m USING linear_regression PREDICT y FEATURES (a, b) FROM {table}")
+                for table in ("t", "wide")
+            )
+        ]
+        if any(fits):
+            assert fits == [True, False]
+            return
+    raise AssertionError("neither fits")
