@@ -45,10 +45,12 @@ STATEMENTS = {
     "forest": f"USING random_forest PREDICT p FEATURES ({PLAIN}) {{}} VALIDATE SAMPLE 20% WITH (num_iterations = 4)",
     "net": "USING mlp PREDICT y FEATURES (a, b, s, t) {} VALIDATE SAMPLE 20% WITH (epochs = 2)",
     "double net": "USING mlp PREDICT k FEATURES (a, b, s) {} OVER GRID (precision IN ('double')) WITH (epochs = 2)",
+    "arrays": "USING gbdt PREDICT y FEATURES (v, s) {} VALIDATE SAMPLE 20% WITH (num_iterations = 3)",
+    "arrays and nets": "USING mlp PREDICT p FEATURES (v, zscore(a)) {} WITH (epochs = 1)",
     "own net": "USING own_net PREDICT y FEATURES (a, b, s, t) {} WITH (epochs = 1)",
 }
 #: The cases of a few statements that other settings repeat: one of each way in which rows are read.
-FEW = ("ridge", "logistic", "softmax", "indicators", "wide", "gbdt", "net")
+FEW = ("ridge", "logistic", "softmax", "indicators", "wide", "gbdt", "net", "arrays")
 
 
 @pytest.fixture(autouse=True)
@@ -101,11 +103,14 @@ def create(con: grouplearn.Connection, seed: int, *, extreme: bool, sizes: tuple
         "g": np.repeat(np.arange(len(sizes)), sizes),
         "id": np.arange(n),
     }
+    arrays = [
+        None if number % 97 == 5 else row for number, row in enumerate(random.normal(size=(n, 5)).astype(np.float32))
+    ]
     known = {name: pa.array(values, mask=random.random(n) < 0.01 * (name in "ab")) for name, values in columns.items()}
-    con.register("given", pa.table({**known, **labels}))
+    con.register("given", pa.table({**known, **labels, "v": pa.array(arrays, pa.list_(pa.float32(), 5))}))
     con.execute("CREATE OR REPLACE TABLE narrow AS FROM given").fetchall()
     con.unregister("given")
-    doubles = ", ".join(f"{name}::DOUBLE AS {name}" for name in COLUMNS)
+    doubles = ", ".join([*(f"{name}::DOUBLE AS {name}" for name in COLUMNS), "v::DOUBLE[5] AS v"])
     con.execute(f"CREATE OR REPLACE TABLE wide AS SELECT * REPLACE ({doubles}) FROM narrow").fetchall()
 
 
@@ -140,7 +145,7 @@ def test_floats_make_the_models_of_the_same_doubles(name: str, extreme: bool, wi
         wide = trained(con, STATEMENTS[name], "wide")
         assert narrow == wide
         if name not in ("sparse", "wide"):
-            computed = name in ("imputed", "scaled")
+            computed = name in ("imputed", "scaled", "arrays and nets")
             assert seen == {("float32", "float64" if computed else "float32")}
             assert set(widths) == {("float64", "float64")}
 
@@ -164,7 +169,7 @@ def test_neither_files_nor_workers_matter(name: str, options: str) -> None:
     more = (
         statement.replace("WITH (", f"WITH ({options}, ") if "WITH (" in statement else f"{statement} WITH ({options})"
     )
-    if name in ("gbdt", "net") and "gap" in options:
+    if name in ("gbdt", "net", "arrays") and "gap" in options:
         more = more.replace("'gap'", "'model_task_parallel'")
     with grouplearn.connect(progress=False) as con:
         create(con, 9, extreme=True)

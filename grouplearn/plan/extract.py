@@ -234,7 +234,9 @@ def _extract_query(bound: BoundTrain, in_order: bool) -> list[str | Sql]:
         columns.append(("v", ("coalesce(CAST((", bound.holdout.predicate, ") AS BOOLEAN), false)")))
     content = ", ".join(name for name, _ in columns)
     # The hash is of DOUBLE, so that the same numbers have the same order in every type; half the bytes come out where they do.
-    narrow = ", ".join(f"x{n}::FLOAT AS x{n}" for n, item in enumerate(bound.items) if item.fits_float)
+    narrow = ", ".join(
+        f"x{n}::FLOAT{'[]' if item.array else ''} AS x{n}" for n, item in enumerate(bound.items) if item.fits_float
+    )
     # Columns of FROM by position: of a join, two may have one name.
     given = ", ".join(f"c{number}" for number in range(len(bound.columns) if bound.holdout.drawn else 0))
     every = f"*{f' EXCLUDE ({given})' if given else ''}{f' REPLACE ({narrow})' if narrow else ''}"

@@ -303,7 +303,9 @@ class FeatureBinder:
         extract = Sql(scalar.sql.text.join(around), scalar.sql.span)
         place = scalar.sql.span or span
         self._refuse_more(1, place)
-        fits_float = item.kind == "numeric" and types.fits_float(scalar.type)
+        number = scalar.type if array is None else array.element
+        computed = array is not None and array.is_bytes  # a byte becomes a fraction
+        fits_float = item.kind in ("numeric", "array") and types.fits_float(number) and not computed
         self._items.append(
             BoundItem(ItemColumn(item, stored, scalar.type), extract, place, scalar.sql, automatic, array, fits_float)
         )

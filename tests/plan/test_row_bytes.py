@@ -25,6 +25,10 @@ FEATURES = {
     "a, ordinal(k)": (4, 8),
     "d, onehot(k)": (8, 32),
     "a, hash(k, 600)": (4, 16),
+    "a, e": (20, 20),
+    "zscore(b), e": (20, 40),
+    "bytes": (16, 16),
+    "whole": (12, 12),
 }
 
 
@@ -33,6 +37,7 @@ def con() -> Iterator[duckdb.DuckDBPyConnection]:
     with duckdb.connect() as connection:
         connection.execute(
             "CREATE TABLE t AS SELECT i % 7 AS g, (i % 97 / 7)::FLOAT AS a, (i % 31)::SMALLINT AS b, i % 53 / 3 AS d, "
+            "[a, NULL, b, 1e-45]::FLOAT[4] AS e, [b, 7, i % 4]::UTINYINT[] AS whole, 'ab'::BLOB AS bytes, "
             f"'k' || i % 3 AS k, i % 11 / 5 AS y FROM range({ROWS}) AS r(i)"
         )
         yield connection
@@ -40,7 +45,7 @@ def con() -> Iterator[duckdb.DuckDBPyConnection]:
 
 @pytest.mark.parametrize("features", FEATURES)
 def test_bytes_of_a_row(con: duckdb.DuckDBPyConnection, features: str) -> None:
-    text = f"TRAIN MODEL m USING linear_regression PREDICT y FEATURES ({features}) FROM t GROUP BY g"
+    text = f"TRAIN MODEL m USING gbdt PREDICT y FEATURES ({features}) FROM t GROUP BY g"
     physical = plans.planned(con, text)
     read, seen = FEATURES[features]
     assert physical.row_bytes == seen + 16
