@@ -339,6 +339,8 @@ def _row(run: Run, stored: bool) -> tuple[Any, ...]:
 def drop(statement: DropRun, database: str | None, judge: Judge) -> str:
     """Remove an unfinished run; raise where there is none of that id, or a process works on it."""
     wanted = judge.constant(statement.run)
+    if wanted is None:
+        raise judge.error("the id of a run is NULL", statement.run.span, "SHOW RUNS lists them.")
     database = looked_in(database, judge, statement.run.span)
     found: list[Run | Unreadable] = [*durable.unreadable(database), *durable.runs(database)] if database else []
     known = {run.id: run for run in found}

@@ -31,7 +31,7 @@ from grouplearn.catalog.scoring import scorer_of
 from grouplearn.catalog.sql_forms import SqlForm, prediction_of
 from grouplearn.catalog.tables import SCHEMA
 from grouplearn.errors import ModelExists, data_error
-from grouplearn.sqltext import identifier, literal
+from grouplearn.sqltext import folded, identifier, literal
 from grouplearn.visible import visible_lines
 
 #: Kind, name and definition of what there is in a schema.
@@ -42,7 +42,7 @@ _Objects = list[tuple[Literal["table", "view", "macro"], str, str]]
 class Conflict:
     """An object that stands where a model would go."""
 
-    kind: Literal["model", "table", "view", "macro", "function"]
+    kind: Literal["model", "table", "view", "macro", "function", "schema"]
     name: str
 
     @property
@@ -53,6 +53,8 @@ class Conflict:
     @property
     def message(self) -> str:
         """What the user is told."""
+        if self.kind == "schema":
+            return f'schema "{self.name}" is for the tables that models are made of, and holds no model itself'
         return f'{self.kind} "{self.name}" already exists'
 
 
@@ -63,6 +65,8 @@ def exists(
     model = identity_at(con, catalog, schema, name)
     if model is not None and not replace:
         return Conflict("model", model.location.name)
+    if folded(schema) == SCHEMA:
+        return Conflict("schema", schema)
     return _in_the_way(name, model, _objects(con, catalog, schema, name))
 
 

@@ -1,8 +1,8 @@
 """Our statements inside a statement of DuckDB's, and after a WITH clause.
 
-``FROM (SHOW MODELS)``, ``CREATE TABLE e AS EVALUATE MODEL m ON t``, ``INSERT INTO e EVALUATE ...``: what answers with rows
-stands where a query may. ``WITH c AS (...) TRAIN MODEL ... FROM c``: the clause becomes part of the source, which is all that
-a stored statement has of it.
+``FROM (SHOW MODELS)``, ``CREATE TABLE e AS EVALUATE MODEL m ON t``, ``INSERT INTO e WITH c AS (...) EVALUATE ...``: what
+answers with rows stands where a query may. ``WITH c AS (...) TRAIN MODEL ... FROM c``: the clause becomes part of the source,
+which is all that a stored statement has of it.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _candidates(tokens: Sequence[Token]) -> Iterator[int]:
     depth = 0
     for position, token in enumerate(tokens):
         before = tokens[position - 1]
-        bare = first == "INSERT" or (first == "CREATE" and before.word == "AS")
+        bare = first == "INSERT" or (first in ("CREATE", "PREPARE") and before.word == "AS")
         if position and (before.is_symbol("(") or (bare and depth == 0)) and _is_ours(tokens[position:]):
             yield position
         depth += token.is_symbol("(", "[", "{") - token.is_symbol(")", "]", "}")
@@ -151,7 +151,8 @@ def _is_ours(tokens: Sequence[Token]) -> bool:
             return ends
         case ["DESCRIBE" | "DESC", "MODEL" | "LEARNER"]:
             return len(tokens) > 2 and tokens[2].is_identifier
-    return _is_evaluate(tokens) or _is_train(tokens)
+    after = tokens[_after_ctes(tokens, 0) or 0 :]
+    return _is_evaluate(after) or _is_train(after)
 
 
 def _parse_places(cursor: Cursor, candidates: Sequence[int]) -> Nested:
@@ -184,6 +185,8 @@ def _parse_listing(cursor: Cursor) -> Listing:
             return parse_show(cursor)
         case "EVALUATE":
             return parse_evaluate(cursor)
+        case "WITH":
+            return _parse_evaluate(cursor)
     return parse_describe(cursor)
 
 
@@ -193,14 +196,15 @@ _KEPT = {"VIEW": "a view", "MACRO": "a macro", "FUNCTION": "a macro"}
 def _refuse(cursor: Cursor, place: int, stop: int) -> None:
     """Raise for a statement that changes the database, and where a query is kept to be run later."""
     tokens = cursor.tokens
-    if _is_train(tokens[place:stop]):
+    verb = place + (_after_ctes(tokens[place:stop], 0) or 0)
+    if _is_train(tokens[verb:stop]):
         hint = "Run it by itself; then FROM m WHERE is_best, m being the model, has what it answers."
-        cursor.fail(f"{tokens[place].word} MODEL cannot stand inside another statement", tokens[place], hint)
+        cursor.fail(f"{tokens[verb].word} MODEL cannot stand inside another statement", tokens[verb], hint)
     words = [token.word for token in tokens[:place]]
     kept = next((_KEPT[word] for word in words[1:5] if word in _KEPT), None) if words[0] == "CREATE" else None
     kept = "a prepared statement" if words[0] == "PREPARE" else kept
     if kept is not None:
         message = (
-            f"{kept} cannot keep {tokens[place].word} {tokens[place + 1].word}, whose query changes with the models"
+            f"{kept} cannot keep {tokens[verb].word} {tokens[verb + 1].word}, whose query changes with the models"
         )
-        cursor.fail(message, cursor.span(place, place + 2), "CREATE TABLE ... AS keeps the rows as they are now.")
+        cursor.fail(message, cursor.span(verb, verb + 2), "CREATE TABLE ... AS keeps the rows as they are now.")
