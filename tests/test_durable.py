@@ -6,6 +6,7 @@ import datetime
 import hashlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -85,7 +86,9 @@ def test_a_run_that_died_is_resumed_with_the_same_models(
 ) -> None:
     models = undisturbed(path, STATEMENTS[kind])
     every = sorted(trained)
+    before = shutil.copy(path, path.with_name("before.duckdb"))
     for deaths in range(1, len(every)):
+        shutil.copy(before, path)  # for less than a DROP MODEL after each
         trained.clear()
         dies(path, monkeypatch, STATEMENTS[kind], deaths)
         assert len(trained) == deaths
@@ -93,7 +96,6 @@ def test_a_run_that_died_is_resumed_with_the_same_models(
         assert sorted(trained) == every, "every unit once"
         assert answer(path, MODELS) == models
         assert len(found) == GROUPS
-        answer(path, "DROP MODEL m")
         assert not runs_of(str(path)).exists()
 
 
