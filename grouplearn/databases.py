@@ -173,6 +173,8 @@ class Databases:
         for attempt in itertools.count():
             try:
                 with self.transaction():
+                    # Another connection may have attached another file since the statement began.
+                    self._guard.refuse_hidden(self._connection, again=False)
                     return work()
             except duckdb.Error as error:
                 if not is_conflict(error):

@@ -5,7 +5,6 @@ What carries statements out is loaded with the first of them: to open a connecti
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from grouplearn.catalog import functions
-from grouplearn.catalog.asking import Settings, asking_for
+from grouplearn.catalog.asking import Settings, asking_for, look_again
 
 if TYPE_CHECKING:
     from grouplearn.catalog.trust import Guard
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from grouplearn.runtime.job import Progress
     from grouplearn.workplace import Workplace
 
-#: Words of the statements of DuckDB's that make a macro.
-_MAKES_MACROS = re.compile(r"\b(MACRO|FUNCTION)\b", re.IGNORECASE)
 #: First words of DuckDB's statements that answer with rows, and of those that may change something: these are explained, not
 #: run, to see what is wrong with them.
 _QUERIES = ("FROM", "SELECT")
@@ -152,11 +149,9 @@ class Session:
                 tidy(other)
 
     def notice(self, text: str) -> None:
-        """Take note of SQL that has run on the connection: ``predict`` must know its temporary macros."""
+        """Take note of SQL that has run on the connection and may have changed what names mean, temporary macros among them."""
         functions.notice(self._connection, text)
-        predictor = asking_for(self._connection).predictor
-        if predictor is not None and _MAKES_MACROS.search(text):
-            predictor.guard.forget()
+        look_again(self._connection)
 
     def expect_variables(self, text: str = "") -> None:
         """Let ``predict`` know the variables of the connection, and those that SQL is about to set on it."""

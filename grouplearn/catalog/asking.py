@@ -77,6 +77,14 @@ def asking_of_token(token: str) -> Asking:
     return asking
 
 
+def look_again(connection: duckdb.DuckDBPyConnection) -> None:
+    """Let every connection to the same databases look anew at what their models name; see ``Predictor.look_again``."""
+    own = asking_for(connection)
+    for asking in list(_known.values()):
+        if asking.predictor is not None and asking.settings is own.settings:
+            asking.predictor.look_again()
+
+
 def release(connection: duckdb.DuckDBPyConnection) -> None:
     """Forget a connection, and the models loaded for it."""
     asking = _known.pop(connection, None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import duckdb
@@ -16,14 +16,15 @@ import duckdb
 from grouplearn.catalog.fragments import Fragment, Node, serialized, statement_of
 from grouplearn.errors import NotTrusted
 from grouplearn.parser.tokens import lex
-from grouplearn.plan.pristine import functions
+from grouplearn.plan.pristine import functions, types
 from grouplearn.sqltext import folded
 
 #: Functions of DuckDB that read or change more than their arguments: what a session runs, settings, sequences, the generator
-#: of random numbers, the log; and one that plans, and so opens, what a text says.
+#: of random numbers, the log; one that plans, and so opens, what a text says; and those to which a text says a type, for which
+#: DuckDB may install an extension.
 _DENIED = frozenset(
-    {"current_query", "current_setting", "currval", "getenv", "json_serialize_plan", "nextval", "pg_sleep", "setseed", "setval",
-     "sleep_ms", "write_log"}
+    {"current_query", "current_setting", "currval", "from_json", "from_json_strict", "getenv", "json_serialize_plan",
+     "json_transform", "json_transform_strict", "make_type", "nextval", "pg_sleep", "setseed", "setval", "sleep_ms", "write_log"}
 )  # fmt: skip
 #: Functions of rows that read their arguments alone.
 _OF_ROWS = frozenset({"generate_series", "json_each", "json_tree", "range", "repeat", "repeat_row", "unnest"})
@@ -52,7 +53,8 @@ _OUTSIDE = "which may read or write outside the database"
 class Defined:
     """A macro, a view or a generated column: the database and schema it is in, folded, and its definition.
 
-    ``parameters`` are those of a macro; their defaults are told by nobody.
+    What a view names is looked for where the view is, too, and what a macro names where it is called. ``parameters`` are those
+    of a macro; their defaults are told by nobody.
     """
 
     database: str
@@ -60,6 +62,7 @@ class Defined:
     sql: str
     is_query: bool = False
     parameters: int = 0
+    is_view: bool = False
 
     @property
     def place(self) -> tuple[str, str]:
@@ -109,6 +112,12 @@ class Surroundings:
             return [(schema, "main"), *((own, schema) for own, _ in path or self.path)]
         return list(path or self.path)
 
+    @cached_property
+    def types(self) -> frozenset[tuple[str, str, str]]:
+        """The types that somebody has made: database, schema and name."""
+        rows = self._folded("type_name FROM system.main.duckdb_types() WHERE NOT internal")
+        return frozenset((database, schema, name) for database, schema, name in rows)
+
     def _load(self) -> None:
         self._tables["", "", ""] = []  # it is loaded now, even if there is nothing
         generated = []
@@ -116,7 +125,7 @@ class Surroundings:
             self._tables.setdefault((*key,), [])
             generated += [tuple(key)] if _GENERATED in sql.upper() else []
         for *key, sql, internal in self._folded("view_name, sql, internal FROM system.main.duckdb_views()"):
-            run = [_OF_DUCKDB] if internal else [Defined(key[0], key[1], _query_of(sql), is_query=True)]
+            run = [_OF_DUCKDB] if internal else [Defined(key[0], key[1], _query_of(sql), is_query=True, is_view=True)]
             self._tables.setdefault((*key,), []).extend(run)
         columns = "table_name, column_default FROM system.main.duckdb_columns() WHERE column_default IS NOT NULL"
         for *key, sql in self._folded(columns) if generated else ():
@@ -201,15 +210,17 @@ class _Walk:
         return None
 
     def _below(self, node: Node, known: frozenset[str]) -> list[tuple[Any, frozenset[str]]]:
-        """Return the parts of a node, each with the queries of WITH that it sees: those before it, and not itself."""
+        """Return the parts of a node, each with the queries of WITH that it sees: those before it.
+
+        Itself a query sees in its second part alone, where it is recursive: in the first its name is another's, such as a file's.
+        """
         parts: list[tuple[Any, frozenset[str]]] = []
         for entry in (node.get("cte_map") or {}).get("map", ()):
-            name, query = folded(entry["key"]), entry["value"]
-            own = {name} if _is_recursive(query) else set()
-            parts.append((query, known | own))
-            known = known | {name}
+            parts.append((entry["value"], known))
+            known = known | {folded(entry["key"])}
         skipped = ("cte_map", "function") if node.get("type") == "TABLE_FUNCTION" else ("cte_map",)
-        parts += [(value, known) for key, value in node.items() if key not in skipped]
+        again = known | {folded(str(node.get("cte_name", "")))} if node.get("type") == "RECURSIVE_CTE_NODE" else known
+        parts += [(value, again if key == "right" else known) for key, value in node.items() if key not in skipped]
         if node.get("type") == "TABLE_FUNCTION":
             function = node.get("function") or {}
             parts += [(value, known) for key, value in function.items() if isinstance(value, dict | list)]
@@ -217,6 +228,8 @@ class _Walk:
 
     def _own(self, node: Node, known: frozenset[str]) -> str | None:
         kind, of_class = node.get("type"), node.get("class")
+        if of_class == "TYPE" or "user_type_name" in node:
+            return self._type(node)
         if of_class in ("FUNCTION", "WINDOW"):
             return self._function(node, of_rows=False)
         if of_class == "PARAMETER":
@@ -243,17 +256,29 @@ class _Walk:
             return found
         database, schema = (folded(str(node.get(key) or "")) for key in ("catalog", "schema"))
         places = self.surroundings.places(database, schema)
-        if any(macro.place in places for macro in self.surroundings.macros.get(name, ())):
+        # A table macro and a function of values may have one name, and are two.
+        macros = [macro for macro in self.surroundings.macros.get(name, ()) if macro.is_query == of_rows]
+        if any(macro.place in places for macro in macros):
             return None
         own = _own_functions()
         usual = name in own.names and name not in _DENIED and not name.startswith("__internal")
         if name in _OF_ROWS if of_rows else usual or name in _SYNTAX:
             return None
-        elsewhere = self.surroundings.macros.get(name, ())
-        if elsewhere and not (database or schema or usual):
-            return f"calls {name}, a macro of {elsewhere[0].database}.{elsewhere[0].schema}, {_ELSEWHERE}"
+        if macros and not (database or schema or usual):
+            return f"calls {name}, a macro of {macros[0].database}.{macros[0].schema}, {_ELSEWHERE}"
         listed = name in own.names or name in own.of_rows or name in _DENIED
         return f"calls {name}, {_OUTSIDE if listed else 'which is none of the functions that DuckDB itself has'}"
+
+    def _type(self, node: Node) -> str | None:
+        """Return what is wrong with a type: for the name of one that it has not DuckDB may install an extension."""
+        name = folded(str(node.get("type_name") or node.get("user_type_name") or ""))
+        database, schema = (folded(str(node.get(key) or "")) for key in ("catalog", "schema"))
+        places = self.surroundings.places(database, schema)
+        if (name in types() and not (database or schema)) or any(
+            (*place, name) in self.surroundings.types for place in places
+        ):
+            return None
+        return f"has type {name}, which is none of those that DuckDB itself or an attached database has"
 
     def _macro(self, name: str, arguments: int | None) -> str | None:
         """Return what is wrong with a macro of that name, wherever it is, for a call with so many arguments, or a name."""
@@ -280,7 +305,7 @@ class _Walk:
         return next((found for each in run if (found := self._defined(name, each)) is not None), None)
 
     def _defined(self, name: str, defined: Defined) -> str | None:
-        path = self.path if defined.place in self.path else (defined.place, *self.path)
+        path = self.path if defined.place in self.path or not defined.is_view else (defined.place, *self.path)
         if (entry := (defined, frozenset(path))) in self.course.seen:
             return None
         self.course.seen.add(entry)
@@ -290,13 +315,6 @@ class _Walk:
             return f"names {name}, whose definition cannot be read"
         found = _Walk(self.surroundings, path, self.course).reason(node)
         return None if found is None else f"names {name}, which {found}"
-
-
-def _is_recursive(node: Any) -> bool:
-    if isinstance(node, dict):
-        inner = node.get("query_node") or (node.get("query") or {}).get("node") or {}
-        return inner.get("type") == "RECURSIVE_CTE_NODE"
-    return False
 
 
 def _query_of(view: str) -> str:

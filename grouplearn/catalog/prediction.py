@@ -74,6 +74,7 @@ class Predictor:
         self._loaded: OrderedDict[str, Scorer] = OrderedDict()
         self._uncommitted: list[_Uncommitted] = []
         self._found = _Found()
+        self._looked: Hashable = None  # the transaction and the session for which hidden macros were looked for
         self._lock = threading.RLock()
 
     def remember(self, transaction: int, model: str, definition: ModelDefinition, scorer: Callable[[], Scorer]) -> None:
@@ -89,6 +90,12 @@ class Predictor:
     def forget(self, transaction: int, model: str) -> None:
         """Let a model be no more in the transaction that dropped it."""
         self._note(_Uncommitted(transaction, model, None, None))
+
+    def look_again(self) -> None:
+        """Find models anew, and what their expressions name: a database or a macro may be another one."""
+        with self._lock:
+            self.guard.forget()
+            self._found, self._looked = _Found(), None
 
     def _note(self, entry: _Uncommitted) -> None:
         with self._lock:
@@ -181,10 +188,12 @@ class Predictor:
     def _scorer(
         self, cursor: duckdb.DuckDBPyConnection, transaction: int, reference: str, session: int | None
     ) -> Scorer:
-        if self._found.transaction != transaction:
+        if self._looked != (transaction, session):  # sessions differ in where names are looked for
             here = attachments_of(cursor)
             self.guard.refuse_hidden(cursor, here, again=False)
             self.guard.note(here, (transaction, session))
+            self._looked = transaction, session
+        if self._found.transaction != transaction:
             self._found = _Found(transaction)
         # Which transaction asks is the caller's word, and a view can call, too: nothing is forgotten for it.
         uncommitted = self._of(transaction)

@@ -41,7 +41,6 @@ class Guard:
     def __init__(self) -> None:
         self.settings: Mapping[str, Any] = {}
         self._clear: Hashable = None
-        self._own: frozenset[str] = frozenset()
         self._names: tuple[Hashable, Hashable] = (None, None)
         self._admitted: weakref.WeakKeyDictionary[Any, tuple[Hashable, bool]] = weakref.WeakKeyDictionary()
 
@@ -73,9 +72,8 @@ class Guard:
 
     def _refuse_macros(self, con: duckdb.DuckDBPyConnection, places: set[tuple[str, str]]) -> None:
         found = [row for row in con.execute(_MACROS).fetchall() if row[0] != "temp" and row[3].endswith("macro")]
-        if found:
-            self._own = self._own or frozenset(folded(name) for (name,) in con.execute(_OWN).fetchall())
-            _refuse_hiding(found, places, self._own)
+        if found:  # what there is to hide is asked each time: a client may register functions of its own
+            _refuse_hiding(found, places, frozenset(folded(name) for (name,) in con.execute(_OWN).fetchall()))
 
     def forget(self) -> None:
         """Look for macros anew, and at what expressions name: there may be another one, or names mean something else."""

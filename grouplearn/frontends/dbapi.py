@@ -34,8 +34,10 @@ _MAY_BE_OURS = re.compile(
 )
 
 _MAY_COMMIT = re.compile(r"\b(?:commit|end)\b", re.IGNORECASE)
-# A temporary macro is the connection's own, and predict() needs to know it.
-_MAY_BE_MACRO = re.compile(r"\b(?:macro|function)\b", re.IGNORECASE)
+# After these a name may mean something else, or a macro is back that was dropped; predict() needs to know temporary ones.
+_MAY_CHANGE_NAMES = re.compile(
+    r"\b(?:macro|function|schema|attach|detach|copy|import|rollback|abort|execute|pragma|call)", re.IGNORECASE
+)
 # So does it the names of variables, before they are set: the text may go on with it. And ROLLBACK may make it forget them.
 _MAY_SET_VARIABLE = re.compile(r"\bvariable\b", re.IGNORECASE)
 _MAY_ROLL_BACK = re.compile(r"\b(?:rollback|abort)\b", re.IGNORECASE)
@@ -230,6 +232,7 @@ class Connection:
     def rollback(self) -> Connection:
         """Undo the transaction."""
         self._duckdb.rollback()
+        self._session.notice("ROLLBACK")
         self._rolled_back = True
         return self
 
@@ -367,7 +370,7 @@ class Connection:
     def _settle(self, query: Any) -> None:
         if isinstance(query, str) and _MAY_COMMIT.search(query) is not None:
             self._session.settle()
-        if isinstance(query, str) and _MAY_BE_MACRO.search(query):
+        if isinstance(query, str) and _MAY_CHANGE_NAMES.search(query):
             self._session.notice(query)
         self._rolled_back |= isinstance(query, str) and _MAY_ROLL_BACK.search(query) is not None
 

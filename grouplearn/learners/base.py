@@ -230,7 +230,7 @@ class Learner(Protocol):
         ...
 
     def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:
-        """Return the finished model of config ``index``."""
+        """Return the finished model of config ``index``; raises Diverged where it cannot predict a number."""
         ...
 
     def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:

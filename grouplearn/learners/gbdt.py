@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -46,6 +47,8 @@ from grouplearn.learners.gbdt_reached import from_state
 from grouplearn.learners.metrics import default_metric
 from grouplearn.learners.requirement import Requirement
 
+#: What LightGBM writes for a leaf of no rows.
+_NO_NUMBER = re.compile(rb"^leaf_value=[^\n]*(?:nan|inf)", re.MULTILINE)
 #: Bytes of model texts that stay parsed between calls of ``score``: thousands of small forests, or hundreds of default ones.
 _PARSED_BYTES = 1 << 26
 
@@ -171,12 +174,18 @@ class Gbdt:
 
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
         """Return the predictions, shape (n, c, n_outputs)."""
-        models = (self.finalize(problem, configs, state, index) for index in range(len(configs)))
+        models = (_artifact(state, index) for index in range(len(configs)))
         return np.stack([self.score(problem.task, model, x) for model in models], axis=1)
 
     def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:  # noqa: ARG002
-        """Return the model of config ``index`` in LightGBM's text format."""
-        return Artifact("lightgbm", text=state.tensors[f"model_{index}"].tobytes())
+        """Return the model of config ``index`` in LightGBM's text format; raises Diverged where a leaf of it is no number."""
+        artifact = _artifact(state, index)
+        if _NO_NUMBER.search(artifact.text):
+            raise Diverged(
+                "LightGBM made a tree with a leaf that is no number, as it does where bagging leaves a tree no rows;"
+                " hint: WITH (min_rows = 10), or a larger bagging_fraction"
+            )
+        return artifact
 
     def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
         """Return values or probabilities, shape (n, n_outputs); the text is our own, or ``flaw`` has looked at it."""
@@ -213,6 +222,10 @@ class Gbdt:
     def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:  # noqa: ARG002
         """Return the total gain of the splits on each feature."""
         return _parsed(artifact.text).gain()
+
+
+def _artifact(state: State, index: int) -> Artifact:
+    return Artifact("lightgbm", text=state.tensors[f"model_{index}"].tobytes())
 
 
 @contextmanager

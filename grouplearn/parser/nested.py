@@ -204,7 +204,5 @@ def _refuse(cursor: Cursor, place: int, stop: int) -> None:
     kept = next((_KEPT[word] for word in words[1:5] if word in _KEPT), None) if words[0] == "CREATE" else None
     kept = "a prepared statement" if words[0] == "PREPARE" else kept
     if kept is not None:
-        message = (
-            f"{kept} cannot keep {tokens[verb].word} {tokens[verb + 1].word}, whose query changes with the models"
-        )
+        message = f"{kept} cannot keep {tokens[verb].word} {tokens[verb + 1].word}, whose query changes with the models"
         cursor.fail(message, cursor.span(verb, verb + 2), "CREATE TABLE ... AS keeps the rows as they are now.")

@@ -54,3 +54,12 @@ def keywords() -> Mapping[str, str]:
     """Return the words that DuckDB's grammar knows, in lower case, with their categories."""
     with pristine() as con:
         return dict(con.execute("SELECT lower(keyword_name), keyword_category FROM duckdb_keywords()").fetchall())
+
+
+@functools.cache
+def types() -> frozenset[str]:
+    """Return the names of DuckDB's types, in lower case."""
+    with pristine() as con:
+        return frozenset(
+            name for (name,) in con.execute("SELECT DISTINCT lower(type_name) FROM duckdb_types()").fetchall()
+        )

@@ -10,7 +10,7 @@ import numpy as np
 
 from grouplearn.data.shard import FloatArray, Matrix
 from grouplearn.learners import metrics
-from grouplearn.learners.base import Access, Artifact, Task
+from grouplearn.learners.base import Access, Artifact, Diverged, Task
 from grouplearn.learners.metrics import MetricSums
 from grouplearn.runtime.block_sums import BlockSums
 from grouplearn.runtime.carry import take_out
@@ -179,7 +179,10 @@ def _model(pack: Pack, training: Training, index: int) -> _Model:
         return _Model(None, diverged(pack.learner))
     if fit.artifact is not None:
         return _Model(fit.artifact)
-    artifact = pack.learner.finalize(pack.prepared.problem, pack.configs, training.state, index)
+    try:
+        artifact = pack.learner.finalize(pack.prepared.problem, pack.configs, training.state, index)
+    except Diverged as error:
+        return _Model(None, str(error))
     if not all(np.isfinite(tensor).all() for tensor in artifact.tensors.values()):
         return _Model(None, diverged(pack.learner))
     return _Model(artifact)

@@ -6,11 +6,13 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 
 import grouplearn
+from grouplearn import training
 from grouplearn.catalog import attached, calls, fragments
 from grouplearn.errors import Error, NotTrusted
 from grouplearn.frontends.dbapi import wrap
@@ -59,6 +61,9 @@ SINGLE = [
     "(WITH q AS (SELECT 1 AS z) SELECT z FROM q)", "list_transform([x], lambda v: v + 1)[1]", "x + year(current_date)",
     "(WITH RECURSIVE q(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM q WHERE i < 3) SELECT max(i) FROM q)",
     "harmless(x, 2)", "(SELECT z FROM harmless_view)",
+    "(SELECT n FROM decoys.of_decoy)", "length('a'::mood::VARCHAR)", "(['a']::decoys.elsewhere[] IS NULL)::INT + x",
+    "(x::DECIMAL(9, 2) + x::UINTEGER::HUGEINT)::DOUBLE PRECISION", "epoch('2020-01-01'::TIMESTAMP WITH TIME ZONE)",
+    "len(CAST(NULL AS MAP(INT, STRUCT(a TIMESTAMP_NS, b VARCHAR(3))[2]))::VARCHAR) + x",
     "(SELECT z FROM columns)", "date_part('year', current_timestamp)", "sum(x) OVER ()", "(VALUES (1))",
 ]  # fmt: skip
 SEVERAL = [
@@ -74,6 +79,23 @@ OUTSIDE = {
     "(WITH q AS (DELETE FROM t RETURNING 1) SELECT 1)": "changes a table",
     '(WITH "data.csv" AS (SELECT 1) SELECT 1) + (SELECT count(*) FROM "data.csv")': 'reads "data.csv"',
     '(WITH "data.csv" AS (FROM "data.csv") SELECT count(*) FROM "data.csv")': 'reads "data.csv"',
+    '(WITH RECURSIVE "data.csv" AS (FROM "data.csv" UNION ALL SELECT 1 WHERE false) SELECT count(*) FROM "data.csv")': (
+        'reads "data.csv"'
+    ),
+    "(WITH RECURSIVE pg_settings AS (SELECT 1 AS i FROM pg_settings UNION ALL SELECT i FROM pg_settings) FROM pg_settings)": (
+        'reads "pg_settings"'
+    ),
+    "decoys.read_decoy(x)": 'names read_decoy, which reads "decoy.csv"',
+    "(SELECT count(*) FROM decoys.rows_of_decoy())": 'names rows_of_decoy, which reads "decoy.csv"',
+    "(SELECT count(*) FROM sqlite_scan('a.db', 't'))": "calls sqlite_scan",
+    "of_extension(x)": "calls of_extension",
+    "length('1.2.3.4'::INET::VARCHAR)": "has type inet, which is none of those that DuckDB itself or an attached database has",
+    "CAST(NULL AS STRUCT(a INET)).a IS NULL": "has type inet",
+    "TRY_CAST(NULL AS decoys.inet[]) IS NULL": "has type inet",
+    "CAST(NULL AS elsewhere) IS NULL": "has type elsewhere",
+    "length(make_type('INET')::VARCHAR)": "calls make_type",
+    "from_json('{}', '\"INET\"') IS NULL": "calls from_json",
+    "json_transform('{}', '\"INET\"') IS NULL": "calls json_transform",
     "(SELECT count(*) FROM glob('*'))": "calls glob",
     "(SELECT count(*) FROM query('SELECT 1'))": "calls query",
     "(SELECT count(*) FROM query_table('t'))": "calls query_table",
@@ -106,6 +128,10 @@ DEFINED = """
     CREATE VIEW of_duckdb AS FROM pragma_database_list; CREATE TABLE columns AS SELECT 1 AS z;
     CREATE MACRO deeper(a) AS a + reader('/etc/hostname'); CREATE VIEW files AS FROM glob('/etc/*');
     CREATE VIEW harmless_view AS SELECT max(x) AS z FROM t; CREATE MACRO of_rows(f) AS TABLE FROM read_csv(f);
+    CREATE SCHEMA decoys; CREATE TABLE decoys."decoy.csv"(v INTEGER); CREATE TYPE decoys.elsewhere AS ENUM ('a'); USE decoys;
+    CREATE MACRO read_decoy(a) AS a + (SELECT max(v) FROM "decoy.csv"); CREATE MACRO rows_of_decoy() AS TABLE FROM "decoy.csv";
+    CREATE VIEW of_decoy AS SELECT count(*) AS n FROM "decoy.csv"; USE a.main; CREATE TYPE mood AS ENUM ('a');
+    CREATE MACRO sqlite_scan(a, b) AS 1; CREATE MACRO of_extension(a) AS TABLE SELECT 1 AS v;
     CREATE TABLE generated(a INTEGER, b INTEGER GENERATED ALWAYS AS (length(current_setting('threads')::VARCHAR)));
 """
 
@@ -141,6 +167,91 @@ def test_what_reaches_outside_is_refused_until_trusted(con: grouplearn.Connectio
     assert len(con.execute("EVALUATE MODEL m ON t").fetchall()) == 3
     con.execute("RESET grouplearn_trust")
     refusal(con, "EVALUATE MODEL m ON t")
+
+
+def test_a_function_of_the_users_is_not_a_macro_of_the_file(con: grouplearn.Connection) -> None:
+    called: list[float] = []
+    con.execute("SHOW MODELS").fetchall()
+
+    def danger(a: float) -> float:
+        called.append(a)
+        return a
+
+    con.create_function("danger", danger)
+    con.native.execute("CREATE MACRO danger(a) AS TABLE SELECT 1 AS v")
+    con.native.execute(FEATURE, ["danger(x)"])
+    refusal(con, "EVALUATE MODEL m ON t")
+    assert not called
+
+
+PREDICT = "SELECT predict('{}', {{'g': 1, 'x': 2.0}}).value"
+
+
+def hidden(con: grouplearn.Connection, tmp_path: Path, name: str) -> Path:
+    """Return a database with the model and a macro that hides a function of DuckDB's."""
+    path = tmp_path / "hidden.duckdb"
+    shutil.copy(tmp_path / "a.duckdb", path)
+    with duckdb.connect(path) as other:
+        other.execute(f"CREATE MACRO {name}(a) AS error('{name} ran')")
+    return path
+
+
+def test_a_change_of_databases_in_a_transaction_is_looked_at(con: grouplearn.Connection, tmp_path: Path) -> None:
+    path = hidden(con, tmp_path, "max")
+    con.execute(f"ATTACH '{path}' AS h; BEGIN")
+    assert con.execute(PREDICT.format("m")).fetchall()
+    con.execute("USE h")
+    with pytest.raises(duckdb.Error, match="hides DuckDB's own"):
+        con.execute(PREDICT.format("m")).fetchall()
+
+
+@pytest.mark.parametrize("through_a_cursor", [False, True])
+def test_another_file_under_the_name_of_one_is_looked_at(
+    con: grouplearn.Connection, tmp_path: Path, through_a_cursor: bool
+) -> None:
+    for name, body in (("good", "a"), ("bad", "a + (SELECT max(length(content)) FROM read_text('/etc/hostname'))")):
+        shutil.copy(tmp_path / "a.duckdb", tmp_path / f"{name}.duckdb")
+        with duckdb.connect(tmp_path / f"{name}.duckdb") as other:
+            other.execute(f"CREATE MACRO helper(a) AS {body}")
+            other.execute(FEATURE, ["e.main.helper(x)"])
+    con.execute(f"ATTACH '{tmp_path}/good.duckdb' AS e; BEGIN")
+    assert con.execute(PREDICT.format("e.m")).fetchall()
+    other = con.cursor() if through_a_cursor else con
+    other.execute(f"ATTACH OR REPLACE '{tmp_path}/bad.duckdb' AS e")
+    with pytest.raises(duckdb.Error, match="which calls read_text"):
+        con.execute(PREDICT.format("e.m")).fetchall()
+
+
+@pytest.mark.parametrize("by", ["ROLLBACK", "rollback()", "COPY FROM DATABASE"])
+def test_a_macro_that_is_there_again_is_looked_for(con: grouplearn.Connection, tmp_path: Path, by: str) -> None:
+    train = TRAIN.format("n", "x").replace("TRAIN", "TRAIN OR REPLACE")
+    if by == "COPY FROM DATABASE":
+        with duckdb.connect(tmp_path / "macros.duckdb") as other:
+            other.execute("CREATE MACRO lower(a) AS error('lower ran')")
+        con.execute(f"ATTACH '{tmp_path}/macros.duckdb' AS macros (READ_ONLY)")
+        con.execute(train)
+        con.execute("COPY FROM DATABASE macros TO a")
+    else:
+        con.native.execute("CREATE MACRO lower(a) AS error('lower ran')")
+        con.execute("BEGIN; DROP MACRO lower")
+        con.execute(train)
+        con.rollback() if by == "rollback()" else con.execute(by)
+    assert "hides DuckDB's own" in refusal(con, train)
+
+
+def test_a_macro_of_a_file_that_is_attached_while_a_model_trains_does_not_run(
+    con: grouplearn.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, run = hidden(con, tmp_path, "lower"), training.run
+    con.execute("ATTACH ':memory:' AS e; USE e; CREATE TABLE t AS FROM a.main.t")
+
+    def swapped(*arguments: Any) -> Any:
+        with con.native.cursor() as other:
+            other.execute(f"ATTACH OR REPLACE '{path}' AS e")
+        return run(*arguments)
+
+    monkeypatch.setattr(training, "run", swapped)
+    assert "hides DuckDB's own" in refusal(con, TRAIN.format("n", "x"))
 
 
 def test_a_name_off_the_path_stands_for_nothing(con: grouplearn.Connection, tmp_path: Path) -> None:
