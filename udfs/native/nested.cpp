@@ -79,6 +79,9 @@ bool Begins(const Tokens &tokens, size_t place) {
 		                                           tokens[place + 2].token.kind == TokenKind::QUOTED);
 		return named && Is(tokens, place + 1, {"MODEL", "LEARNER"});
 	}
+	if (auto after = AfterCtes(tokens, place)) {
+		place = after;
+	}
 	if (Is(tokens, place, {"EVALUATE"})) {
 		return Is(tokens, place + 1, {"MODEL"}) && IsAnywhere(tokens, place, "ON");
 	}
@@ -116,7 +119,7 @@ void FindNested(const std::string &text, Piece &piece) {
 	for (size_t place = 0; place < tokens.size(); place++) {
 		bool bracketed = place && Is(tokens, place - 1, '(');
 		bool bare = depth == 0 && place &&
-		            (Is(tokens, 0, {"INSERT"}) || (Is(tokens, 0, {"CREATE"}) && Is(tokens, place - 1, {"AS"})));
+		            (Is(tokens, 0, {"INSERT"}) || (Is(tokens, 0, {"CREATE", "PREPARE"}) && Is(tokens, place - 1, {"AS"})));
 		if ((bracketed || bare) && Begins(tokens, place)) {
 			auto closing = bracketed ? Closing(tokens, place) : tokens.size();
 			auto stop = closing < tokens.size() ? tokens[closing].start : piece.stop;
