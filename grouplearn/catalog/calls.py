@@ -43,6 +43,8 @@ _WORDS = frozenset(
     {"current_catalog", "current_date", "current_role", "current_schema", "current_time", "current_timestamp",
      "current_user", "localtime", "localtimestamp", "session_user", "user"}
 )  # fmt: skip
+#: Types of which DuckDB 1 says but the name.
+_NAMED_TYPES = frozenset({"USER_TYPE_INFO", "UNBOUND_TYPE_INFO"})
 #: Most nodes of trees that one expression, and what it names, may have.
 _MOST_NODES = 500_000
 _GENERATED = "GENERATED ALWAYS"
@@ -228,7 +230,7 @@ class _Walk:
 
     def _own(self, node: Node, known: frozenset[str]) -> str | None:
         kind, of_class = node.get("type"), node.get("class")
-        if of_class == "TYPE" or "user_type_name" in node:
+        if of_class == "TYPE" or (isinstance(kind, str) and kind in _NAMED_TYPES):
             return self._type(node)
         if of_class in ("FUNCTION", "WINDOW"):
             return self._function(node, of_rows=False)
@@ -271,7 +273,7 @@ class _Walk:
 
     def _type(self, node: Node) -> str | None:
         """Return what is wrong with a type: for the name of one that it has not DuckDB may install an extension."""
-        name = folded(str(node.get("type_name") or node.get("user_type_name") or ""))
+        name = folded(str(node.get("type_name") or node.get("user_type_name") or node.get("name") or ""))
         database, schema = (folded(str(node.get(key) or "")) for key in ("catalog", "schema"))
         places = self.surroundings.places(database, schema)
         if (name in types() and not (database or schema)) or any(

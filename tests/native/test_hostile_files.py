@@ -55,6 +55,45 @@ def test_what_reads_files_is_refused_until_it_is_trusted(poisoned, ours, tmp_pat
     assert "prediction" in done.stdout, done.stderr
 
 
+@pytest.mark.parametrize(
+    ("feature", "reason"),
+    [
+        (
+            '(WITH RECURSIVE "{0}" AS (SELECT v FROM "{0}" UNION ALL SELECT 1 WHERE false) SELECT max(v) FROM "{0}") + x',
+            "which is no table or view of an attached database",
+        ),
+        ("s.reader(x)", "which is no table or view of an attached database"),
+        ("(SELECT count(*) FROM sqlite_scan('a.db', 't')) + x", "calls sqlite_scan"),
+        ("length('1.2.3.4'::INET::VARCHAR) + x", "has type inet"),
+        ("(CAST(NULL AS STRUCT(a INET[])) IS NULL)::INT + x", "has type inet"),
+    ],
+)
+def test_what_only_seems_to_stay_inside(poisoned, tmp_path: Path, feature: str, reason: str):
+    secret = tmp_path / "secret.csv"
+    secret.write_text("v\n4242\n")
+    names = f'USE s; CREATE TABLE "{secret}"(v INTEGER); CREATE MACRO reader(a) AS a + (SELECT max(v) FROM "{secret}");'
+    names = f"CREATE SCHEMA s; CREATE MACRO sqlite_scan(a, b) AS 1; {names} USE main;"
+    done = poisoned(names + ITEM.format(quoted(feature.format(secret))), PREDICT, EVALUATE)
+    assert done.stderr.count(reason) == 2, done.stderr
+    assert "4242" not in done.stdout
+
+
+def test_what_a_type_is_made_of_stays_inside(poisoned):
+    kinds = (
+        "DECIMAL(9, 2)",
+        "TIMESTAMPTZ",
+        "mood",
+        "STRUCT(a INT, b mood[])",
+        "MAP(UINTEGER, VARCHAR(3))",
+        "BLOB",
+        "HUGEINT[2]",
+    )
+    feature = "x + " + " + ".join(f"(CAST(NULL AS {kind}) IS NULL)::INT" for kind in kinds)
+    done = poisoned("CREATE TYPE mood AS ENUM ('a');" + ITEM.format(quoted(feature)), PREDICT, EVALUATE)
+    assert done.stderr == ""
+    assert "prediction" in done.stdout
+
+
 def test_macros_that_hide_functions_of_duckdb(poisoned, ours, tmp_path: Path):
     secret = tmp_path / "secret"
     secret.write_text("7")
