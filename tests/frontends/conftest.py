@@ -26,6 +26,10 @@ class FakeSession:
         self.waiting = threading.Event()
         self.wait = False
         self.closed = False
+        self.noticed: list[str] = []
+
+    def notice(self, text: str) -> None:
+        self.noticed.append(text)
 
     def answer(self, statement: OurStatement, text: str, parameters: Parameters = None) -> str:
         self.asked.append((statement, text, parameters))

@@ -151,10 +151,11 @@ def test_an_unread_answer_does_not_keep_the_connection_busy(con: Connection) -> 
     con.sql("EVALUATE MODEL m ON t")
 
 
-def test_transactions(con: Connection) -> None:
+def test_transactions(con: Connection, session: Any) -> None:
     assert con.begin() is con
     con.execute(TRAIN.format(source="t"))
     con.rollback()
+    assert session.noticed == ["ROLLBACK"]
     with pytest.raises(duckdb.CatalogException):
         con.execute("FROM m")
     con.begin().execute(TRAIN.format(source="t"))
