@@ -164,6 +164,8 @@ class Databases:
         done again: that raises ConflictError.
         """
         own, ends = not self.in_transaction(), time.monotonic() + _PATIENCE_SECONDS
+        # Another connection may have attached another file since the statement began.
+        self._guard.refuse_hidden(self._connection, again=False)
         if own and catalog not in self._made:
             self._repeated(lambda: ensure_schema(self._connection, catalog), ends, span, judge)
             self._made.add(catalog)
@@ -173,8 +175,6 @@ class Databases:
         for attempt in itertools.count():
             try:
                 with self.transaction():
-                    # Another connection may have attached another file since the statement began.
-                    self._guard.refuse_hidden(self._connection, again=False)
                     return work()
             except duckdb.Error as error:
                 if not is_conflict(error):
