@@ -114,9 +114,16 @@ def create(con: grouplearn.Connection, seed: int, *, extreme: bool, sizes: tuple
     con.execute(f"CREATE OR REPLACE TABLE wide AS SELECT * REPLACE ({doubles}) FROM narrow").fetchall()
 
 
-def trained(con: grouplearn.Connection, statement: str, table: str) -> list[Any]:
+def with_options(statement: str, options: str) -> str:
+    """Return a statement with more options than it has."""
+    if "WITH (" in statement:
+        return statement.replace("WITH (", f"WITH ({options}, ")
+    return f"{statement} WITH ({options})"
+
+
+def trained(con: grouplearn.Connection, statement: str, table: str, grouping: str = "g") -> list[Any]:
     """Return what a statement says of its models on a table, and what they predict for both tables."""
-    con.execute(f"TRAIN OR REPLACE MODEL m {statement.format(f'FROM {table} GROUP BY g')}").fetchall()
+    con.execute(f"TRAIN OR REPLACE MODEL m {statement.format(f'FROM {table} GROUP BY {grouping}')}").fetchall()
     return said(con)
 
 
@@ -128,11 +135,6 @@ def said(con: grouplearn.Connection, tables: tuple[str, ...] = ("narrow", "wide"
         *(f"SELECT predict('m', {table}) FROM {table} WHERE id % 7 = 0 OR g < 3 ORDER BY id" for table in tables),
     )
     return [repr(con.execute(query).fetchall()) for query in queries]
-
-
-def assert_alike(con: grouplearn.Connection, statement: str) -> None:
-    narrow, wide = (trained(con, statement, table) for table in ("narrow", "wide"))
-    assert narrow == wide
 
 
 @pytest.mark.parametrize("extreme", [False, True], ids=["ordinary", "extreme"])
@@ -166,9 +168,7 @@ def test_most_of_these_models_are_trained(name: str) -> None:
 @pytest.mark.parametrize("name", FEW)
 def test_neither_files_nor_workers_matter(name: str, options: str) -> None:
     statement = STATEMENTS[name]
-    more = (
-        statement.replace("WITH (", f"WITH ({options}, ") if "WITH (" in statement else f"{statement} WITH ({options})"
-    )
+    more = with_options(statement, options)
     if name in ("gbdt", "net", "arrays") and "gap" in options:
         more = more.replace("'gap'", "'model_task_parallel'")
     with grouplearn.connect(progress=False) as con:
@@ -185,23 +185,14 @@ def test_random_tables(name: str, seed: int) -> None:
     sizes = tuple(random.integers(1, 40, random.integers(1, 30)).tolist())
     with grouplearn.connect(progress=False) as con:
         create(con, seed, extreme=bool(seed % 2), sizes=sizes)
-        statement = STATEMENTS[name].format("{} GROUP BY ROLLUP (g)")
-        narrow, wide = (levels(con, statement.format(f"FROM {table}")) for table in ("narrow", "wide"))
+        narrow, wide = (trained(con, STATEMENTS[name], table, "ROLLUP (g)") for table in ("narrow", "wide"))
         assert narrow == wide
-
-
-def levels(con: grouplearn.Connection, statement: str) -> list[Any]:
-    con.execute(f"TRAIN OR REPLACE MODEL m {statement}").fetchall()
-    return said(con)
 
 
 @pytest.mark.parametrize("name", FEW)
 def test_a_durable_run_goes_on_with_floats(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     statement = STATEMENTS[name]
-    options = "durable = true, workers = 1"
-    more = (
-        statement.replace("WITH (", f"WITH ({options}, ") if "WITH (" in statement else f"{statement} WITH ({options})"
-    )
+    more = with_options(statement, "durable = true, workers = 1")
     path = tmp_path / "d.duckdb"
     with grouplearn.connect(path, progress=False) as con:
         create(con, 3, extreme=True)
@@ -218,10 +209,5 @@ def test_floats_on_ray() -> None:
         create(con, 4, extreme=True)
         for name in ("ridge", "logistic", "gbdt"):
             statement = STATEMENTS[name]
-            options = "executor = 'ray', workers = 2"
-            more = (
-                statement.replace("WITH (", f"WITH ({options}, ")
-                if "WITH (" in statement
-                else f"{statement} WITH ({options})"
-            )
+            more = with_options(statement, "executor = 'ray', workers = 2")
             assert trained(con, more, "narrow") == trained(con, statement, "wide"), name
