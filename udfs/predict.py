@@ -40,7 +40,7 @@ def grouplearn_predict_number(
 
 def _predicted(wanted: Any, models: Any, rows: Any, texts: Any) -> Any:
     from grouplearn.catalog.exact_rows import ExactRows
-    from grouplearn.catalog.prediction import predictor_of_token
+    from grouplearn.catalog.prediction import Caller, predictor_of_token
     from grouplearn.catalog.predictions import Part
 
     part, token, transaction, session, kind = wanted
@@ -50,7 +50,7 @@ def _predicted(wanted: Any, models: Any, rows: Any, texts: Any) -> Any:
             "grouplearn_predict is for predict, which calls it with the connection, transaction and session"
         )
     exact = None if kind is None else ExactRows(kind, texts)
-    return predictor_of_token(token).predict_each(transaction, models, rows, session, exact, Part(part))
+    return predictor_of_token(token).predict_each(Caller(transaction, session), models, rows, exact, Part(part))
 
 
 def grouplearn_session(tokens: Any, settings: Any, variables: Any) -> Any:

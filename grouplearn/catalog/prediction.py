@@ -52,15 +52,34 @@ class _Uncommitted:
 
 
 @dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls ``predict``: a transaction, and in it what has names mean the same all the time, a session or a query.
+
+    ``session`` is a number of ``Sessions``, None where the connection's cursors are in it; then ``query`` is DuckDB's number
+    of the query, None where it is not known.
+    """
+
+    transaction: int
+    session: int | None = None
+    query: int | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether names mean the same whenever this caller asks."""
+        return self.session is not None or self.query is not None
+
+
+@dataclass(frozen=True, slots=True)
 class _Found:
     """The identities of the models that a transaction has asked for, by session (or default schema) and reference.
 
     A statement calls ``predict`` for every 2,048 rows, and to find a model takes as long as to apply it. It is also the same
-    model to the end of the statement, whatever others commit meanwhile.
+    model to the end of the statement, whatever others commit meanwhile. ``recent`` has by reference what the last caller found.
     """
 
     transaction: int | None = None
     models: dict[tuple[Hashable, str], str] = field(default_factory=dict)
+    recent: tuple[Caller | None, dict[str, str]] = (None, {})
 
 
 class Predictor:
@@ -74,7 +93,7 @@ class Predictor:
         self._loaded: OrderedDict[str, Scorer] = OrderedDict()
         self._uncommitted: list[_Uncommitted] = []
         self._found = _Found()
-        self._looked: Hashable = None  # the transaction and the session for which hidden macros were looked for
+        self._looked: Caller | None = None  # for whom hidden macros were looked for
         self._lock = threading.RLock()
 
     def remember(self, transaction: int, model: str, definition: ModelDefinition, scorer: Callable[[], Scorer]) -> None:
@@ -94,8 +113,14 @@ class Predictor:
     def look_again(self) -> None:
         """Find models anew, and what their expressions name: a database or a macro may be another one."""
         with self._lock:
+            self.names_changed()
+            self._found = _Found()
+
+    def names_changed(self) -> None:
+        """Look anew at what expressions name, also within a statement, which goes on with the models that it has found."""
+        with self._lock:
             self.guard.forget()
-            self._found, self._looked = _Found(), None
+            self._looked = None
 
     def _note(self, entry: _Uncommitted) -> None:
         with self._lock:
@@ -107,24 +132,15 @@ class Predictor:
         return [entry for entry in self._uncommitted if entry.transaction == transaction]
 
     def predict(
-        self,
-        transaction: int,
-        reference: str,
-        rows: Any,
-        session: int | None = None,
-        exact: ExactRows | None = None,
-        part: Part = Part.ALL,
+        self, caller: Caller, reference: str, rows: Any, exact: ExactRows | None = None, part: Part = Part.ALL
     ) -> Any:
-        """Return the predictions of a model for a struct array of rows, none NULL, or a part of each.
-
-        ``session`` is the number of the session that asks, None where the connection's cursors are in it.
-        """
-        with _Cursor(self, session) as cursor:
-            scorer = self._admitted(transaction, reference, session)
+        """Return the predictions of a model for a struct array of rows, none NULL, or a part of each."""
+        with _Cursor(self, caller.session) as cursor:
+            scorer = self._admitted(caller, reference)
             if scorer is None:
                 with self._lock:
-                    scorer = self._scorer(cursor(), transaction, reference, session)
-                    self.guard.admit_user(cursor(), scorer.definition, scorer, (transaction, session))
+                    scorer = self._scorer(cursor(), caller, reference)
+                    self.guard.admit_user(cursor(), scorer.definition, scorer, caller)
             return scorer.score(cursor, rows, exact, part)
 
     def open_cursor(self, session: int | None) -> duckdb.DuckDBPyConnection:
@@ -141,13 +157,7 @@ class Predictor:
         return cursor
 
     def predict_each(
-        self,
-        transaction: int,
-        models: Any,
-        rows: Any,
-        session: int | None = None,
-        exact: ExactRows | None = None,
-        part: Part = Part.ALL,
+        self, caller: Caller, models: Any, rows: Any, exact: ExactRows | None = None, part: Part = Part.ALL
     ) -> Any:
         """Return the predictions for rows each of which names its model; a NULL model or a NULL row gives NULL."""
         if not _is_text(models.type):
@@ -158,7 +168,7 @@ class Predictor:
             models = models.dictionary_decode()
         name = _same_in_all(models)
         if name is not None and not rows.null_count:
-            return self.predict(transaction, name, rows, session, exact, part)
+            return self.predict(caller, name, rows, exact, part)
         coded = models.dictionary_encode()
         wanted = np.asarray(coded.indices.fill_null(-1)).copy()
         wanted[np.asarray(rows.is_null())] = -1
@@ -168,7 +178,7 @@ class Predictor:
             model = coded.dictionary[int(number)].as_py()
             chosen = pa.array(at)
             exact_chosen = exact and exact.take(chosen)
-            parts.append(self.predict(transaction, model, rows.take(chosen), session, exact_chosen, part))
+            parts.append(self.predict(caller, model, rows.take(chosen), exact_chosen, part))
             places.append(at)
         if not parts:
             return pa.nulls(len(rows), part.type)
@@ -176,27 +186,24 @@ class Predictor:
         position[np.concatenate(places)] = np.arange(sum(map(len, places)))
         return pa.concat_arrays(parts).take(pa.array(position, mask=position < 0))
 
-    def _admitted(self, transaction: int, reference: str, session: int | None) -> Scorer | None:
+    def _admitted(self, caller: Caller, reference: str) -> Scorer | None:
         """Return the model that was found, and may be evaluated, when the same was asked before; None: it is to be found."""
         with self._lock:
-            if self._found.transaction != transaction or self._of(transaction):
+            if self._found.recent[0] != caller or not caller.is_known or self._of(caller.transaction):
                 return None
-            scorer = self._kept(self._found.models.get((session, reference), ""))
-            admitted = scorer is not None and self.guard.has_admitted(scorer, (transaction, session))
-            return scorer if admitted else None
+            scorer = self._kept(self._found.recent[1].get(reference, ""))
+            return scorer if scorer is not None and self.guard.has_admitted(scorer, caller) else None
 
-    def _scorer(
-        self, cursor: duckdb.DuckDBPyConnection, transaction: int, reference: str, session: int | None
-    ) -> Scorer:
-        if self._looked != (transaction, session):  # sessions differ in where names are looked for
+    def _scorer(self, cursor: duckdb.DuckDBPyConnection, caller: Caller, reference: str) -> Scorer:
+        if self._looked != caller or not caller.is_known:
             here = attachments_of(cursor)
             self.guard.refuse_hidden(cursor, here, again=False)
-            self.guard.note(here, (transaction, session))
-            self._looked = transaction, session
-        if self._found.transaction != transaction:
-            self._found = _Found(transaction)
+            self.guard.note(here, caller)
+            self._looked = caller
+        if self._found.transaction != caller.transaction:
+            self._found = _Found(caller.transaction)
         # Which transaction asks is the caller's word, and a view can call, too: nothing is forgotten for it.
-        uncommitted = self._of(transaction)
+        uncommitted = self._of(caller.transaction)
         changed = {entry.id for entry in uncommitted}
         for entry in reversed(uncommitted):
             known = entry.definition
@@ -207,17 +214,27 @@ class Predictor:
                     return self._kept(entry.id) or self._keep(entry.id, entry.scorer())
                 reference, changed = entry.id, set()
                 break
+        return self._committed(cursor, caller, reference, changed)
+
+    def _committed(
+        self, cursor: duckdb.DuckDBPyConnection, caller: Caller, reference: str, without: Collection[str]
+    ) -> Scorer:
         # Where the session is not known, its default schema may be another one before the transaction ends.
-        where = session if session is not None else cursor.execute(_DEFAULT).fetchall()[0]
-        if (found := self._found.models.get((where, reference))) and (scorer := self._kept(found)):
-            return scorer
-        cursor.execute("BEGIN TRANSACTION")  # one moment's: others may train it anew between two queries
-        try:
-            model = find(cursor, reference, changed)
-            self._found.models[where, reference] = model.id
-            return self._kept(model.id) or self._keep(model.id, load_scorer(cursor, model))
-        finally:
-            cursor.execute("ROLLBACK")
+        where = caller.session if caller.session is not None else cursor.execute(_DEFAULT).fetchall()[0]
+        found = self._found.models.get((where, reference), "")
+        scorer = self._kept(found)
+        if scorer is None:
+            cursor.execute("BEGIN TRANSACTION")  # one moment's: others may train it anew between two queries
+            try:
+                model = find(cursor, reference, without)
+                self._found.models[where, reference] = found = model.id
+                scorer = self._kept(found) or self._keep(found, load_scorer(cursor, model))
+            finally:
+                cursor.execute("ROLLBACK")
+        if self._found.recent[0] != caller:
+            self._found = replace(self._found, recent=(caller, {}))
+        self._found.recent[1][reference] = found
+        return scorer
 
     def _kept(self, model: str) -> Scorer | None:
         if model in self._loaded:

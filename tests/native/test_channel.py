@@ -130,7 +130,7 @@ def test_a_statement_hears_of_an_interrupt_while_it_is_parsed(
     line.send(Kind.GREETING, struct.pack("=Q", PROTOCOL))
     line.receive()
     for _ in range(2):
-        line.send(Kind.STATEMENT, struct.pack("=QQQQQq", 1, 1, 0, 0, 0, 0))
+        line.send(Kind.STATEMENT, struct.pack("=QQQQQQQq", 1, 1, 1, 1, 0, 0, 0, 0))
         assert failure(line).startswith("INTERRUPT Error: the statement was interrupted")
 
 
@@ -155,9 +155,9 @@ def test_a_greeting_is_answered(line: Channel) -> None:
         b"",
         struct.pack("=Q", 1),
         struct.pack("=QQ", 1, 1),
-        struct.pack("=QQQQQq", 1, 1, 0, 0, 5, -1),
-        struct.pack("=QQQQQq", 1, 1, 0, 0, 5, 1 << 62),
-        struct.pack("=QQQQQQ", 1, 1, 0, 0, 4, 4) + b"\xff\xfe\xfd\xfc",
+        struct.pack("=QQQQQQQq", 1, 1, 1, 1, 0, 0, 5, -1),
+        struct.pack("=QQQQQQQq", 1, 1, 1, 1, 0, 0, 5, 1 << 62),
+        struct.pack("=QQQQQQQQ", 1, 1, 1, 1, 0, 0, 4, 4) + b"\xff\xfe\xfd\xfc",
     ],
 )
 @pytest.mark.parametrize("kind", [Kind.STATEMENT, Kind.PREDICT, Kind.END, Kind.QUERY])

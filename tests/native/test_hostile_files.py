@@ -125,3 +125,22 @@ def test_tables_that_are_not_ours(poisoned, ours, tmp_path: Path):
         done.stderr
     )
     assert not canary.exists()
+
+
+def test_what_names_mean_is_looked_at_in_each_query_of_a_transaction(poisoned, ours):
+    predict = "SELECT predict('a.main.m', t).value FROM a.t LIMIT 1;"
+    statements = ("BEGIN;", predict, ours("SHOW MODELS;"), predict, "USE a;", predict, "ROLLBACK;", predict)
+    there = ("ATTACH ':memory:' AS here;", "USE here;", *statements)
+    done = poisoned("CREATE MACRO abs(a) AS 1e9 + a;" + ITEM.format(quoted("abs(x)")), *there)
+    assert done.stdout.count("value") == 2, done.stderr
+    assert done.stderr.count("hides DuckDB's own") == 2, done.stderr
+
+
+@pytest.mark.parametrize("within", ["", "BEGIN;"])
+def test_what_comes_into_the_database_is_looked_at_by_the_next_query(poisoned, tmp_path: Path, within: str):
+    predict = "SELECT predict('m', t).value FROM t LIMIT 1;"
+    evil = f"ATTACH '{tmp_path}/evil.duckdb' AS e;"
+    done = poisoned(f"{evil} CREATE MACRO e.abs(a) AS 1e9 + a;" + ITEM.format(quoted("abs(x)")), evil, within, predict,
+                    f"COPY FROM DATABASE e TO a; {'COMMIT;' if within else ''}", predict)  # fmt: skip
+    assert done.stdout.count("value") == 1, done.stderr
+    assert done.stderr.count("hides DuckDB's own") == 1, done.stderr

@@ -27,8 +27,7 @@ std::string SealedText(const char *function, uint64_t number, const Request &wri
 }
 
 std::vector<std::string> Carry(duckdb::ClientContext &user, const Instance &instance, const Request &request) {
-	Writer writer;
-	writer.Number(instance.serial).Number<uint64_t>(TransactionId(user));
+	auto writer = RequestOf(user, instance);
 	writer.Number(request.lines).Number(request.start).Number(request.stop).Text(request.text);
 	writer.Number<uint64_t>(request.may_write).Text(request.schema);
 	HostSignals signals;

@@ -18,7 +18,35 @@ template <class Transaction>
 void SetStandardPolicy(Transaction &, long) {
 }
 
+//! DuckDB's number of the query that the user runs; the largest there is after a statement of ours has run in its transaction.
+uint64_t QueryId(const duckdb::ClientContext &user) {
+	return user.transaction.current_transaction.get()->active_query.load();
+}
+
+//! A number that is another one when anything was created or dropped in a database that is attached. What is not committed is
+//! not in it, and is not seen by a connection of ours, either. DuckDB counts under a lock that it holds while it commits: a
+//! count that is about to grow may be read as it was.
+uint64_t Changes(duckdb::DatabaseInstance &database) {
+	auto &manager = *database.db_manager.get();
+	std::lock_guard<std::mutex> attaching(manager.databases_lock);
+	uint64_t changes = 0;
+	for (auto &each : manager.databases) {
+		auto transactions = each.second.get()->transaction_manager.get();
+		if (transactions && transactions->IsDuckTransactionManager()) {
+			auto &counted = static_cast<duckdb::DuckTransactionManager *>(transactions)->last_committed_version;
+			changes += __atomic_load_n(&counted, __ATOMIC_ACQUIRE);
+		}
+	}
+	return changes;
+}
+
 } // namespace
+
+Writer RequestOf(duckdb::ClientContext &user, const Instance &instance) {
+	Writer request;
+	request.Number(instance.serial).Number<uint64_t>(TransactionId(user)).Number<uint64_t>(QueryId(user));
+	return request.Number<uint64_t>(Changes(*user.db.get()));
+}
 
 Connection::Connection(duckdb::DatabaseInstance &database) {
 	// A database handle of the shape that duckdb_connect reads: a pointer to a DuckDB, whose first member is the instance.

@@ -6,6 +6,9 @@
 #include "duckdb.hpp"
 #include "duckdb/main/capi/capi_internal.hpp"
 #include "duckdb/main/client_data.hpp"
+#include "duckdb/main/attached_database.hpp"
+#include "duckdb/main/database_manager.hpp"
+#include "duckdb/transaction/duck_transaction_manager.hpp"
 #include "duckdb/transaction/meta_transaction.hpp"
 #undef duckdb_ext_api_v1
 // After the headers: it turns the names of the C API into members of the table that the database hands over.
@@ -59,6 +62,9 @@ inline bool IsAskedToStop(const duckdb::ClientContext &user) {
 inline uint64_t TransactionId(const duckdb::ClientContext &context) {
 	return context.transaction.current_transaction.get()->global_transaction_id;
 }
+
+//! How every request begins: for whom, which is the database instance, the user's transaction and query, and what names mean.
+Writer RequestOf(duckdb::ClientContext &user, const Instance &instance);
 
 //! A connection of ours to the user's database, closed with this object. The C API hands out the database only while the
 //! extension is loaded, and a connection kept from then on would keep the database open for ever.

@@ -30,9 +30,8 @@ struct Line {
 };
 
 std::string Asked(duckdb_data_chunk rows, const Predicting &wanted, duckdb::ClientContext &user, Line &line) {
-	Writer request;
-	request.Number(wanted.instance->serial);
-	request.Number<uint64_t>(TransactionId(user)).Number(uint64_t(wanted.part));
+	auto request = RequestOf(user, *wanted.instance);
+	request.Number(uint64_t(wanted.part));
 	std::string schema;
 	auto batch = PackArguments(line.connection, rows, {"model", "row"}, schema);
 	request.Text(schema);

@@ -35,7 +35,8 @@ VERSIONS = {
 OURS = importlib.metadata.version("grouplearn")
 #: How the database checks that an extension fits (the metadata at its end).
 _SIGNATURE = bytes([0, 147, 4, 16]) + b"duckdb_signature" + bytes([128, 4])
-_HEADERS = "external/duckdb/src/include/"
+#: Where a source package has them: DuckDB's, and those of a library that 2.0's include.
+_HEADERS = ("external/duckdb/src/include/", "external/duckdb/third_party/fmt/include/")
 
 
 class BuildError(Exception):
@@ -117,7 +118,7 @@ def headers(version: str, sha256: str | None = None) -> Path:
 
     Raises BuildError when the package is not the one of that hash, or no hash is known.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "grouplearn" / "duckdb-headers"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "grouplearn" / "headers"
     target = cache / version
     make_own(cache)
     if target.is_dir():
@@ -146,10 +147,11 @@ def headers(version: str, sha256: str | None = None) -> Path:
 def _unpack(archive: Path, target: Path) -> None:
     with tarfile.open(archive) as package:
         for member in package:
-            _, found, path = member.name.partition(_HEADERS)
-            if found and member.isfile():
-                member.name = path
-                package.extract(member, target, filter="data")
+            for folder in _HEADERS:
+                _, found, path = member.name.partition(folder)
+                if found and member.isfile():
+                    member.name = path
+                    package.extract(member, target, filter="data")
 
 
 def _run(command: list[str], failure: str) -> None:

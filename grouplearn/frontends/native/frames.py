@@ -7,7 +7,7 @@ import socket
 import struct
 
 #: What both sides must agree on; it is raised with every change, here and in ``channel.hpp``.
-PROTOCOL = 3
+PROTOCOL = 4
 _HEADER = struct.Struct("=QQ")
 #: No frame is larger, and room is made for a part of it at a time, so that a wrong head costs no memory.
 _LARGEST, _PART = 1 << 40, 1 << 26

@@ -16,6 +16,7 @@ import pyarrow as pa
 from grouplearn import versions
 from grouplearn.catalog import prediction
 from grouplearn.catalog.asking import Settings
+from grouplearn.catalog.prediction import Caller
 from grouplearn.catalog.predictions import Part
 from grouplearn.errors import (
     AccessRefused,
@@ -36,6 +37,9 @@ from grouplearn.parser.statements import Listing, Nested, OurStatement
 from grouplearn.runtime.job import Progress
 from grouplearn.session import Session
 from grouplearn.visible import visible_lines
+
+#: DuckDB's number of a query where it has none, as after a statement of ours ran in the query's transaction.
+_NO_QUERY = (1 << 64) - 1
 
 
 class _Here:
@@ -60,10 +64,18 @@ class Instance:
 
     settings: Settings = field(default_factory=Settings)
     here: _Here = field(default_factory=_Here)
+    #: How much had been created and dropped in its databases when it was last heard of.
+    changes: int = 0
 
     def __post_init__(self) -> None:
         connection = cast("duckdb.DuckDBPyConnection", self.here)
         self.predictor = prediction.Predictor(connection, "current_transaction_id()")  # the extension's TransactionId
+
+    def notice(self, changes: int) -> None:
+        """Look anew at what names mean where ``changes``, a number that the extension counts, is another one than before."""
+        if changes != self.changes:
+            self.predictor.names_changed()
+            self.changes = changes
 
 
 @dataclass
@@ -114,12 +126,13 @@ class Line:
             self._channel.send(Kind.ANSWER, text(versions.described()))
             return
         instance = self._host.instances.setdefault(body.number(), Instance())
-        transaction = body.number()
+        transaction, query, changes = body.number(), body.number(), body.number()
+        instance.notice(changes)
         if kind is Kind.STATEMENT:
             queries = self._statement(instance, body)
             self._channel.send(Kind.ANSWER, struct.pack("=Q", len(queries)), *map(text, queries))
         else:
-            predictions = self._predict(instance, transaction, body)
+            predictions = self._predict(instance, Caller(transaction, query=None if query == _NO_QUERY else query), body)
             self._channel.send(Kind.PREDICTED, blob(packed_schema(predictions.schema)), *packed_batch(predictions))
 
     def _statement(self, instance: Instance, body: Body) -> list[str]:
@@ -144,11 +157,11 @@ class Line:
             session.close()
             self._progress = None
 
-    def _predict(self, instance: Instance, transaction: int, body: Body) -> pa.RecordBatch:
+    def _predict(self, instance: Instance, caller: Caller, body: Body) -> pa.RecordBatch:
         part = Part(body.number())
         rows = _batch(body)
         instance.here.use(RemoteConnection(self._channel))
-        found = instance.predictor.predict_each(transaction, rows.column(0), rows.column(1), part=part)
+        found = instance.predictor.predict_each(caller, rows.column(0), rows.column(1), part=part)
         return pa.record_batch([found.cast(part.type)], names=["prediction"])
 
 
