@@ -20,11 +20,12 @@ from grouplearn.plan.pristine import functions, types
 from grouplearn.sqltext import folded
 
 #: Functions of DuckDB that read or change more than their arguments: what a session runs, settings, sequences, the generator
-#: of random numbers, the log; one that plans, and so opens, what a text says; and those to which a text says a type, for which
-#: DuckDB may install an extension.
+#: of random numbers, the log, what databases hold; those that parse or plan, and so may open, what a text says; and those to
+#: which a text says a type, for which DuckDB may install an extension.
 _DENIED = frozenset(
-    {"current_query", "current_setting", "currval", "from_json", "from_json_strict", "getenv", "json_serialize_plan",
-     "json_transform", "json_transform_strict", "make_type", "nextval", "pg_sleep", "setseed", "setval", "sleep_ms", "write_log"}
+    {"current_query", "current_setting", "currval", "from_json", "from_json_strict", "get_block_size", "getenv", "index_key",
+     "json_deserialize_sql", "json_serialize_plan", "json_serialize_sql", "json_transform", "json_transform_strict", "make_type",
+     "nextval", "pg_get_constraintdef", "pg_get_viewdef", "pg_sleep", "setseed", "setval", "sleep_ms", "write_log"}
 )  # fmt: skip
 #: Functions of rows that read their arguments alone.
 _OF_ROWS = frozenset({"generate_series", "json_each", "json_tree", "range", "repeat", "repeat_row", "unnest"})
@@ -103,6 +104,12 @@ class Surroundings:
         found = [self._tables[*place, name] for place in places if (*place, name) in self._tables]
         found = [run for run in found if run != [_OF_DUCKDB]] or found  # its own views are looked for last
         return [each for run in found for each in run] if found else None
+
+    def hiding(self, place: tuple[str, str]) -> str | None:
+        """Return the name of a macro of a database and schema that hides a function of DuckDB's own."""
+        own = _own_functions()
+        hidden = (name for name in self.macros if name in own.names or name in own.of_rows or name in _SYNTAX)
+        return next((name for name in hidden if any(macro.place == place for macro in self.macros[name])), None)
 
     def places(
         self, database: str, schema: str, path: Sequence[tuple[str, str]] | None = None
@@ -307,10 +314,15 @@ class _Walk:
         return next((found for each in run if (found := self._defined(name, each)) is not None), None)
 
     def _defined(self, name: str, defined: Defined) -> str | None:
-        path = self.path if defined.place in self.path or not defined.is_view else (defined.place, *self.path)
+        # DuckDB looks for what a view names where the view is and where the session does, and not where another view is that
+        # names this one. It does so for functions that nobody has written, too: of SUMMARIZE, of its own macros.
+        path = (defined.place, *self.surroundings.path) if defined.is_view else self.path
         if (entry := (defined, frozenset(path))) in self.course.seen:
             return None
         self.course.seen.add(entry)
+        if defined.database != "temp" and (hiding := self.surroundings.hiding(defined.place)) is not None:
+            place = ".".join(defined.place)
+            return f"names {name} of {place}, where macro {hiding} hides DuckDB's own"
         query = defined.sql if defined.is_query else f"SELECT ({defined.sql}\n)"
         node = statement_of(next(serialized(self.surroundings.con, [query])))
         if node is None:

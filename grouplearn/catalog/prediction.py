@@ -51,6 +51,10 @@ class _Uncommitted:
     scorer: Callable[[], Scorer] | None
 
 
+#: What a loaded model is known by: where it is, and its identity there. Somebody else's database may have one of the same.
+_Key = tuple[str | int, str]
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who calls ``predict``: a transaction, and in it what has names mean the same all the time, a session or a query.
@@ -71,15 +75,15 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The identities of the models that a transaction has asked for, by session (or default schema) and reference.
+    """What models a transaction has asked for, by session (or default schema) and reference.
 
     A statement calls ``predict`` for every 2,048 rows, and to find a model takes as long as to apply it. It is also the same
     model to the end of the statement, whatever others commit meanwhile. ``recent`` has by reference what the last caller found.
     """
 
     transaction: int | None = None
-    models: dict[tuple[Hashable, str], str] = field(default_factory=dict)
-    recent: tuple[Caller | None, dict[str, str]] = (None, {})
+    models: dict[tuple[Hashable, str], _Key] = field(default_factory=dict)
+    recent: tuple[Caller | None, dict[str, _Key]] = (None, {})
 
 
 class Predictor:
@@ -90,7 +94,8 @@ class Predictor:
         self.sessions = asking_for(connection).sessions
         self.guard = Guard()
         self._connection = weakref.ref(connection)
-        self._loaded: OrderedDict[str, Scorer] = OrderedDict()
+        #: By the ``Attached.identity`` of the database, or the transaction in which it is not committed, and the model's.
+        self._loaded: OrderedDict[_Key, Scorer] = OrderedDict()
         self._uncommitted: list[_Uncommitted] = []
         self._found = _Found()
         self._looked: Caller | None = None  # for whom hidden macros were looked for
@@ -191,7 +196,7 @@ class Predictor:
         with self._lock:
             if self._found.recent[0] != caller or not caller.is_known or self._of(caller.transaction):
                 return None
-            scorer = self._kept(self._found.recent[1].get(reference, ""))
+            scorer = self._kept(self._found.recent[1].get(reference))
             return scorer if scorer is not None and self.guard.has_admitted(scorer, caller) else None
 
     def _scorer(self, cursor: duckdb.DuckDBPyConnection, caller: Caller, reference: str) -> Scorer:
@@ -211,7 +216,8 @@ class Predictor:
                 continue
             if reference == entry.id or _is_named(reference, known.catalog or "", known.schema, known.name):
                 if entry.scorer is not None:
-                    return self._kept(entry.id) or self._keep(entry.id, entry.scorer())
+                    key = caller.transaction, entry.id
+                    return self._kept(key) or self._keep(key, entry.scorer())
                 reference, changed = entry.id, set()
                 break
         return self._committed(cursor, caller, reference, changed)
@@ -221,13 +227,14 @@ class Predictor:
     ) -> Scorer:
         # Where the session is not known, its default schema may be another one before the transaction ends.
         where = caller.session if caller.session is not None else cursor.execute(_DEFAULT).fetchall()[0]
-        found = self._found.models.get((where, reference), "")
+        found = self._found.models.get((where, reference))
         scorer = self._kept(found)
-        if scorer is None:
+        if found is None or scorer is None:
             cursor.execute("BEGIN TRANSACTION")  # one moment's: others may train it anew between two queries
             try:
                 model = find(cursor, reference, without)
-                self._found.models[where, reference] = found = model.id
+                file = attachments_of(cursor).identity_of(model.location.catalog)
+                self._found.models[where, reference] = found = file, model.id
                 scorer = self._kept(found) or self._keep(found, load_scorer(cursor, model))
             finally:
                 cursor.execute("ROLLBACK")
@@ -236,13 +243,14 @@ class Predictor:
         self._found.recent[1][reference] = found
         return scorer
 
-    def _kept(self, model: str) -> Scorer | None:
-        if model in self._loaded:
-            self._loaded.move_to_end(model)
-        return self._loaded.get(model)
+    def _kept(self, key: _Key | None) -> Scorer | None:
+        if key is None or key not in self._loaded:
+            return None
+        self._loaded.move_to_end(key)
+        return self._loaded[key]
 
-    def _keep(self, model: str, scorer: Scorer) -> Scorer:
-        self._loaded[model] = scorer
+    def _keep(self, key: _Key, scorer: Scorer) -> Scorer:
+        self._loaded[key] = scorer
         while len(self._loaded) > _LOADED:
             self._loaded.popitem(last=False)
         return scorer

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
+import struct
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
+from strangers import FEATURE, TABLE, TRAIN, refusal
 
 import grouplearn
 from grouplearn import training
@@ -17,41 +20,10 @@ from grouplearn.catalog import attached, calls, fragments
 from grouplearn.errors import Error, NotTrusted
 from grouplearn.frontends.dbapi import wrap
 
-TABLE = "CREATE TABLE t AS SELECT i % 3 AS g, i * 0.5 AS x, i * 1.5 + 1 AS y FROM range(300) AS r(i)"
-TRAIN = "TRAIN MODEL {} USING linear_regression PREDICT y FEATURES ({}) FROM t GROUP BY g VALIDATE NONE"
-FIELDS = ("name", "kind", "position", "encoder", "impute", "scope", "buckets")
-KEPT = ", ".join(f"'{name}': items[1].{name}" for name in FIELDS)
-FEATURE = f"UPDATE grouplearn.models SET items = [{{{KEPT}, 'sql': ?}}]"
-
 
 @pytest.fixture
-def elsewhere(monkeypatch: pytest.MonkeyPatch):
-    """Return a function after which nothing was trained in this process."""
-    return lambda: monkeypatch.setattr(fragments, "_TRAINED", fragments._Memory(8))
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("trained") / "a.duckdb"
-    with grouplearn.connect(str(path), progress=None) as con:
-        con.execute(TABLE)
-        con.execute(TRAIN.format("m", "x"))
-    return path
-
-
-@pytest.fixture
-def con(trained: Path, tmp_path: Path, elsewhere):
-    """A connection to a database with a model, which another process has trained."""
-    shutil.copy(trained, tmp_path)
-    elsewhere()
-    with grouplearn.connect(str(tmp_path / "a.duckdb"), progress=None) as con:
-        yield con
-
-
-def refusal(con: grouplearn.Connection, statement: str) -> str:
-    with pytest.raises(NotTrusted) as refused:
-        con.execute(statement)
-    return str(refused.value)
+def con(strange: grouplearn.Connection) -> grouplearn.Connection:
+    return strange
 
 
 SINGLE = [
@@ -711,3 +683,21 @@ def test_names_are_looked_for_in_the_current_schema_whatever_its_name(
     con.execute(f"CREATE MACRO {quoted}.current_database() AS error('ran')")
     for statement in ("SHOW RUNS", "SHOW MODELS", "DESCRIBE MODEL main.n"):
         assert "hides DuckDB's own" in refusal(con, statement)
+
+
+def test_a_changed_copy_of_a_database_predicts_in_nobodys_place(con: grouplearn.Connection, tmp_path: Path) -> None:
+    con.execute("CHECKPOINT")
+    shutil.copy(tmp_path / "a.duckdb", tmp_path / "copy.duckdb")
+    with duckdb.connect(str(tmp_path / "copy.duckdb")) as other:
+        for row, weights in other.execute("SELECT rowid, weights FROM grouplearn.artifacts").fetchall():
+            digest = hashlib.sha256(struct.pack(f"<{len(weights) + 1}d", *weights, 666.0)).hexdigest()
+            change = "UPDATE grouplearn.artifacts SET intercept = [666.0], sha256 = ? WHERE rowid = ?"
+            other.execute(change, [digest, row])
+    predict = "SELECT max(predict_value('{}.main.m', t)) FROM a.t AS t WHERE x = 0"
+    con.execute(f"ATTACH '{tmp_path}/copy.duckdb' AS copy")
+    for within in ("BEGIN", "SELECT 1"):
+        con.execute(within)
+        assert con.execute(predict.format("copy")).fetchall() == [(666.0,)]
+        assert con.execute(predict.format("a")).fetchall()[0][0] == pytest.approx(1.0)
+        con.execute("COMMIT") if within == "BEGIN" else con.execute("USE a; DETACH copy")
+    assert con.execute(predict.format("a")).fetchall()[0][0] == pytest.approx(1.0)

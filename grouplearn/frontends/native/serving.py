@@ -132,7 +132,9 @@ class Line:
             queries = self._statement(instance, body)
             self._channel.send(Kind.ANSWER, struct.pack("=Q", len(queries)), *map(text, queries))
         else:
-            predictions = self._predict(instance, Caller(transaction, query=None if query == _NO_QUERY else query), body)
+            predictions = self._predict(
+                instance, Caller(transaction, query=None if query == _NO_QUERY else query), body
+            )
             self._channel.send(Kind.PREDICTED, blob(packed_schema(predictions.schema)), *packed_batch(predictions))
 
     def _statement(self, instance: Instance, body: Body) -> list[str]:
