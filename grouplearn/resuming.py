@@ -12,6 +12,7 @@ from typing import Any
 from grouplearn import answers, durable, sqltext, training
 from grouplearn.catalog import store
 from grouplearn.catalog.identities import identity_at
+from grouplearn.catalog.prediction import predictor_for
 from grouplearn.catalog.views import best_sql
 from grouplearn.data import checksums
 from grouplearn.data.checksums import Damaged
@@ -208,6 +209,7 @@ def resume(statement: ResumeModel, judge: Judge, at: Workplace, *, again: bool =
     began, stored = run.manifest, replace(run.manifest.definition, catalog=catalog)
     if is_stored(at.connection, catalog, run.path):  # by a transaction that has not ended
         return best_sql(at.connection, stored, run.identity, catalog, validated=began.validated)
+    predictor_for(at.connection).guard.admit(at.connection, stored)  # its macro evaluates expressions without a look
     where = resources(statement, run, at.settings, judge)
     _refuse_newer(statement, run, stored, judge, at)
     with _reopened(run, statement, judge) as directory:

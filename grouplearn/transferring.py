@@ -11,7 +11,7 @@ from grouplearn.catalog import copying, prediction, store
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.schema import Location
 from grouplearn.data.run_directory import size
-from grouplearn.errors import DataError, Error, MissingDependency, ModelExists
+from grouplearn.errors import DataError, Error, MissingDependency, ModelExists, NotTrusted
 from grouplearn.exchange import exporting, native
 from grouplearn.exchange.directory import CannotExchange
 from grouplearn.exchange.onnx_graph import OnnxMissing
@@ -76,6 +76,9 @@ def import_model(statement: ImportModel, judge: Judge, at: Workplace) -> str:
         model = databases.write(catalog, store_it, statement.name.span, judge)
         if seen_only_here:
             prediction.remember_stored(con, model)
+    except NotTrusted as error:
+        message, where = f'directory "{path}" cannot be imported: {error.message}', statement.directory.span
+        raise NotTrusted(message, text=judge.text, span=where, hint=error.hint) from None
     except DataError as error:
         raise judge.error(f'directory "{path}" cannot be imported: {error}', statement.directory.span) from None
     count = rows["groups"].num_rows

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace as with_changed
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
-from grouplearn.catalog import store
+from grouplearn.catalog import fragments, store
 from grouplearn.catalog.flaws import refuse_flaws
 from grouplearn.catalog.group_models import load_groups
+from grouplearn.catalog.identities import identity_at
 from grouplearn.catalog.models import StoredModel, load_by_id
+from grouplearn.catalog.prediction import predictor_for
 from grouplearn.catalog.schema import TABLES, Location, ensure_schema, table
-from grouplearn.errors import data_error
+from grouplearn.errors import NotTrusted, data_error
 
 #: What DuckDB raises for values that are not what they should be; a full disk, say, is an error of its own.
 _MISFITS = (duckdb.ProgrammingError, duckdb.DataError, duckdb.IntegrityError, duckdb.NotSupportedError)
@@ -37,22 +41,38 @@ def write_rows(
     if rows["models"].num_rows != 1:
         raise data_error("there is not one model in it")
     ensure_schema(con, location.catalog)
-    if replace:
-        store.drop(con, location.catalog, location.schema, location.name)
+    before = identity_at(con, location.catalog, location.schema, location.name) if replace else None
     model = str(uuid.uuid4())
     try:
-        for name in TABLES:
-            _refuse_missing_columns(con, table(location.catalog, name), name, rows[name].column_names)
-            store.insert(con, location.catalog, model, [(name, _named(rows[name], name, location))])
-        stored = load_by_id(con, location.catalog, model)
-        if stored is None:
-            raise LookupError("models has no row that was stored")
-        refuse_flaws(con, stored, TABLES)
-        load_groups(con, stored)  # a model that cannot predict is none
-        store.create_objects(con, location, stored.definition, model, stored.form)
-        return stored
-    except (*_MISFITS, pa.ArrowException, LookupError, TypeError, ValueError) as error:
-        raise data_error(f"its tables are not those of a model: {str(error).splitlines()[0]}") from None
+        stored = _written(con, location, rows, model)
+    except BaseException as error:
+        with suppress(duckdb.Error):  # the user's transaction has them; one that DuckDB has given up has nothing
+            store.delete_rows(con, location.catalog, model)
+        if not isinstance(error, NotTrusted) and isinstance(
+            error, (*_MISFITS, pa.ArrowException, LookupError, TypeError, ValueError)
+        ):
+            raise data_error(f"its tables are not those of a model: {str(error).splitlines()[0]}") from None
+        raise
+    if before is not None:
+        store.drop_identity(con, before)
+    store.create_objects(con, location, stored.definition, model, stored.form)
+    return stored
+
+
+def _written(con: duckdb.DuckDBPyConnection, location: Location, rows: Mapping[str, Any], model: str) -> StoredModel:
+    """Write the rows of a model, and return it as they say it is, and as it may be used."""
+    for name in TABLES:
+        _refuse_missing_columns(con, table(location.catalog, name), name, rows[name].column_names)
+        store.insert(con, location.catalog, model, [(name, _named(rows[name], name, location))])
+    stored = load_by_id(con, location.catalog, model)
+    if stored is None:
+        raise LookupError("models has no row that was stored")
+    refuse_flaws(con, stored, TABLES)
+    load_groups(con, stored)  # a model that cannot predict is none
+    # Its macro evaluates the expressions without a look, in a database that the user trusts.
+    predictor_for(con).guard.admit(con, with_changed(stored.definition, catalog=location.catalog))
+    fragments.check(con, stored.definition)
+    return stored
 
 
 def _refuse_missing_columns(con: duckdb.DuckDBPyConnection, target: str, name: str, columns: Sequence[str]) -> None:

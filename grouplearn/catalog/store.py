@@ -204,6 +204,16 @@ def _suffixes(definition: ModelDefinition) -> tuple[str, ...]:
     return tuple(suffix for suffix in views.SUFFIXES if suffix != "_weights" or definition.linear)
 
 
+def view_query(con: duckdb.DuckDBPyConnection, model: StoredModel, suffix: str) -> str:
+    """Return the query of one of a model's views; raises DataError where its learner has none of that name."""
+    if suffix not in _suffixes(model.definition):
+        raise data_error(
+            f'model "{model.definition.name}" ({model.definition.learner}) has no {suffix.removeprefix("_")}'
+        )
+    query = views.view_sql(model.definition, model.id, model.location.catalog, suffix)
+    return query_of(model.definition, con, query)
+
+
 def create_objects(
     con: duckdb.DuckDBPyConnection, location: Location, definition: ModelDefinition, model: str, form: SqlForm
 ) -> None:
@@ -244,15 +254,28 @@ def drop(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str) -
     if model is None:
         return False
     ensure_schema(con, catalog)
-    _drop(con, model, _objects(con, catalog, model.location.schema, model.location.name))
+    drop_identity(con, model)
     return True
 
 
+def drop_identity(con: duckdb.DuckDBPyConnection, model: Identity) -> None:
+    """Drop a model, as ``drop`` does, in a database that has all tables."""
+    location = model.location
+    _drop(con, model, _objects(con, location.catalog, location.schema, location.name))
+
+
 def _drop(con: duckdb.DuckDBPyConnection, model: Identity, objects: _Objects) -> None:
-    own = f"WHERE model = '{model.id}'::UUID"
-    deleted = [f"DELETE FROM {table(model.location.catalog, part)} {own}" for part in TABLES]
-    _run(con, [*_drops(model, objects), *deleted])
+    _run(con, [*_drops(model, objects), *_deletes(model.location.catalog, model.id)])
     prediction.dropped(con, model.id)
+
+
+def delete_rows(con: duckdb.DuckDBPyConnection, catalog: str, model: str) -> None:
+    """Delete the rows of a model that has no views and no macro yet."""
+    _run(con, _deletes(catalog, model))
+
+
+def _deletes(catalog: str, model: str) -> list[str]:
+    return [f"DELETE FROM {table(catalog, part)} WHERE model = '{model}'::UUID" for part in TABLES]
 
 
 def _drop_objects(con: duckdb.DuckDBPyConnection, model: StoredModel | Identity) -> None:

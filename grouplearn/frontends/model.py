@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
+from grouplearn.catalog import store
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.overview import Overview
 from grouplearn.catalog.prediction import predictor_for
@@ -142,5 +143,8 @@ class Model:
         return rendered(self.trials.filter("is_best"), self._connection, self._stored) or ""
 
     def _relation(self, suffix: str) -> duckdb.DuckDBPyRelation:
-        relation: duckdb.DuckDBPyRelation = self._connection.sql(f"FROM {self._stored.location.sql(suffix)}")
+        """Return what the view shows as we make it; the one of a file may be another, which whoever made the file wrote."""
+        predictor_for(self._connection).guard.refuse_hidden(self._connection, again=False)
+        query = store.view_query(self._connection, self._stored, suffix)
+        relation: duckdb.DuckDBPyRelation = self._connection.sql(query, alias=self.name + suffix)
         return relation

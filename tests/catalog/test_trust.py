@@ -338,13 +338,34 @@ def test_a_statement_of_grouping_sets_is_run_again(con: grouplearn.Connection, e
 def test_importing_is_as_opening(con: grouplearn.Connection, tmp_path: Path) -> None:
     con.native.execute(FEATURE, ["(SELECT max(length(content)) FROM read_text('/etc/hostname'))"])
     con.execute(f"EXPORT MODEL m TO '{tmp_path}/out'")
-    con.execute(f"IMPORT MODEL n FROM '{tmp_path}/out'")
-    assert "calls read_text" in refusal(con, "EVALUATE MODEL n ON t")
+    con.execute(TRAIN.format("mine", "x"))
     con.execute("BEGIN")
-    con.execute(f"IMPORT MODEL o FROM '{tmp_path}/out'")
+    for statement in ("IMPORT MODEL n", "IMPORT OR REPLACE MODEL mine"):
+        assert "calls read_text" in refusal(con, f"{statement} FROM '{tmp_path}/out'")
+    assert con.execute("SELECT model FROM (SHOW MODELS) ORDER BY ALL").fetchall() == [("m",), ("mine",)]
+    assert len(con.execute("FROM mine_predict(t)").fetchall()) == 300
+    con.execute("COMMIT; SET grouplearn_trust = true")
+    con.execute(f"IMPORT MODEL n FROM '{tmp_path}/out'; RESET grouplearn_trust")
+    assert "calls read_text" in refusal(con, "EVALUATE MODEL n ON t")
+    con.execute("BEGIN; SET grouplearn_trust = true")
+    con.execute(f"IMPORT MODEL o FROM '{tmp_path}/out'; RESET grouplearn_trust")
     with pytest.raises(duckdb.Error, match="calls read_text"):
         con.execute("SELECT predict('o', t) FROM t").fetchall()
     con.execute("ROLLBACK")
+
+
+def test_a_run_that_is_left_beside_a_file_is_as_opening(con: grouplearn.Connection, tmp_path: Path, elsewhere) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    durable = TRAIN.format("n", "x + (SELECT max(size) FROM read_text('/etc/hostname'))") + " WITH (durable = true)"
+    with pytest.MonkeyPatch.context() as interrupted, pytest.raises(KeyboardInterrupt):
+        interrupted.setattr(training, "run", stop)
+        con.execute(durable)
+    elsewhere()
+    assert "calls read_text" in refusal(con, "RESUME MODEL n")
+    con.execute("SET grouplearn_trust = true")
+    assert len(con.execute("RESUME MODEL n").fetchall()) == 3
 
 
 def test_no_macro_of_a_file_runs_when_it_is_opened(tmp_path: Path) -> None:
@@ -701,3 +722,13 @@ def test_a_changed_copy_of_a_database_predicts_in_nobodys_place(con: grouplearn.
         assert con.execute(predict.format("a")).fetchall()[0][0] == pytest.approx(1.0)
         con.execute("COMMIT") if within == "BEGIN" else con.execute("USE a; DETACH copy")
     assert con.execute(predict.format("a")).fetchall()[0][0] == pytest.approx(1.0)
+
+
+def test_a_model_in_python_shows_what_is_stored_whatever_its_views_say(con: grouplearn.Connection) -> None:
+    con.execute("CREATE TABLE kept AS FROM m")
+    hostile = "(SELECT 'ran ' || max(content) FROM read_text('/etc/hostname'))"
+    con.execute(f"CREATE OR REPLACE VIEW m AS SELECT * REPLACE ({hostile} AS error, 'failed' AS status) FROM kept")
+    model = con.model("m")
+    assert "ran " not in model._repr_html_()
+    assert model.trials.aggregate("count(*), count(error)").fetchall() == [(3, 0)]
+    assert [row[0] for row in model.weights.filter("g = 1").project("weight").fetchall()] != []
