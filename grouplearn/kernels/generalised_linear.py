@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.kernels.library import WATCH, address, features, function, single_or_double, watching
+from grouplearn.kernels.library import WATCH, address, asking, features, function, single_or_double, watching
 
 FloatArray = npt.NDArray[np.float64]
 Loss = Literal["logistic", "softmax", "poisson"]
@@ -92,7 +92,12 @@ def solve(
         WATCH,
     ]
     call = function("solve_generalised_linear", *kinds, returns=ctypes.c_int)
-    with watching(report, cancelled) as watch:
+
+    def look() -> None:
+        if cancelled():
+            raise Stopped
+
+    with watching(report, cancelled) as watch, asking(look):
         outcome = call(
             *single_or_double(x),
             columns,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,6 +27,39 @@ _LEVELS = {"avx512": 2, "avx2": 1}
 _ASKED_EVERY = 0.02
 
 WATCH = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64)
+_ASK = ctypes.CFUNCTYPE(ctypes.c_int)
+
+
+class _Ear(ctypes.Structure):
+    """Whom the kernels of a thread ask, as ``source/looks.hpp`` has it."""
+
+    _fields_ = (
+        ("ask", _ASK), ("every", ctypes.c_int64), ("next", ctypes.c_int64), ("left", ctypes.c_int64), ("stopped", ctypes.c_int64)
+    )  # fmt: skip
+
+    def __init__(self, look: Callable[[], None], every: int, before: _Ear | None) -> None:
+        self.look: Callable[[], None] = look
+        self.failure: list[BaseException] = []
+        failure = self.failure
+
+        def ask() -> int:
+            try:
+                if before is not None:
+                    before.look()
+                look()
+            except BaseException as error:  # a foreign caller cannot carry it
+                failure.append(error)
+                return 1
+            return 0
+
+        super().__init__(_ASK(ask), every, 0, 0, 0)
+
+
+class _Thread(threading.local):
+    ear: _Ear | None = None
+
+
+_thread = _Thread()
 
 
 class KernelsMissing(ImportError):
@@ -79,8 +113,38 @@ def library() -> ctypes.CDLL:
 def function(symbol: str, *kinds: Any, returns: Any = None) -> Callable[..., Any]:
     """Return a function of the library with its argument types, C's ``returns`` or nothing."""
     found = getattr(library(), symbol)
-    found.argtypes, found.restype = list(kinds), returns
+    found.argtypes, found.restype, found.errcheck = list(kinds), returns, _heard
     return found  # type: ignore[no-any-return]
+
+
+def _heard(result: Any, *_: Any) -> Any:
+    """Raise what the kernel was told to stop by: then its results are nobody's."""
+    ear = _thread.ear
+    if ear is not None and ear.stopped:
+        ear.stopped = 0
+        raise ear.failure.pop()
+    return result
+
+
+@contextmanager
+def asking(look: Callable[[], None], every: float = _ASKED_EVERY) -> Iterator[None]:
+    """Let kernels that this thread calls in the body ``look`` whether to stop: at once, and then about every 20 ms.
+
+    What ``look`` raises ends the kernel, whose results are then not to be used, and is raised by the call. ``every`` is in
+    seconds; 0: at every ``STRETCH`` of work (``source/looks.hpp``), which does not depend on time. Of contexts in each other
+    all are asked, as often as the one that wants it most.
+    """
+    ask, before = function("ask_of_thread", ctypes.c_void_p), _thread.ear
+    apart = int(every * 1e9)
+    ear = _Ear(look, apart if before is None else min(apart, before.every), before)
+    # The kernels know where it lies: it is kept for as long as they may ask, whatever is raised here between two lines.
+    _thread.ear = ear
+    try:
+        ask(ctypes.addressof(ear))
+        yield
+    finally:
+        ask(None if before is None else ctypes.addressof(before))
+        _thread.ear = before
 
 
 def address(array: npt.NDArray[Any]) -> int:

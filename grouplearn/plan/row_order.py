@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from grouplearn.interrupting import LOOK_EVERY, apart, look, side_by_side, watched
+from grouplearn.kernels.library import asking
 from grouplearn.kernels.row_order import Places
 from grouplearn.kernels.texts import Numbers, Texts
 
@@ -74,9 +75,10 @@ def places(
         sizes += np.bincount(batch, minlength=order.size)
     order = order[sizes[order] > 0]
     found = Places(sizes, order)
-    for batch, own in zip(leaves, hashes, strict=True):
-        look()
-        found.add(batch, own)
+    with asking(look):
+        for batch, own in zip(leaves, hashes, strict=True):
+            look()
+            found.add(batch, own)
     side_by_side(lambda part: found.sort(*part), list(together(found.start)), threads)
     return found, order
 

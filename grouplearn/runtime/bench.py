@@ -14,7 +14,7 @@ from grouplearn.data.shard import RowNumbers
 from grouplearn.learners.base import Gang, Interrupted
 from grouplearn.runtime.chosen_rows import count
 from grouplearn.runtime.evaluation import evaluate
-from grouplearn.runtime.fit import Pack, Training, fit_together
+from grouplearn.runtime.fit import Pack, Training, fit_together, kernels_hear
 from grouplearn.runtime.gather import train_gathered
 from grouplearn.runtime.job import GroupFacts, Job, StepRecord, UnitResult
 from grouplearn.runtime.prepare import (
@@ -113,7 +113,8 @@ class Bench:
         """Train one unit on a whole group. Raises Interrupted and nothing else."""
         started, throttled = watch.now(), Throttle(watch.report)
         try:
-            result = self._run(unit, throttled.add, watch.cancelled)
+            with kernels_hear(watch.cancelled):
+                result = self._run(unit, throttled.add, watch.cancelled)
         except Interrupted:
             raise
         except Exception as error:
@@ -151,7 +152,8 @@ class Bench:
         Raises Interrupted and nothing else.
         """
         started, throttled = watch.now(), Throttle(watch.report)
-        answer = self._answer(step, decided, takes, throttled.add, watch.cancelled)
+        with kernels_hear(watch.cancelled):
+            answer = self._answer(step, decided, takes, throttled.add, watch.cancelled)
         throttled.flush()
         return replace(answer, record=self._record(step, watch, started, fetched))
 
@@ -200,7 +202,7 @@ class Bench:
         started, throttled = watch.now(), Throttle(watch.report)
         unit = step.unit
         try:
-            with np.errstate(all="ignore"):
+            with np.errstate(all="ignore"), kernels_hear(watch.cancelled):
                 part = self.part(_with_own_blocks(step, decided), decided, Blocks(0, decided.n_blocks))
                 pack = pack_of(self._job, unit, unit.configs, part, throttled.add, watch.cancelled)
                 training = fit_together(pack, gang)

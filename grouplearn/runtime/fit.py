@@ -8,7 +8,8 @@ held-out rows; where rows are split that pass is made together with the next epo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from grouplearn.data import shard
 from grouplearn.data.shard import FloatArray, Matrix, Shard, StoredShard
+from grouplearn.kernels.library import asking
 from grouplearn.learners import metrics
 from grouplearn.learners.base import (
     Access,
@@ -42,6 +44,18 @@ Scores = Callable[[Matrix], FloatArray]
 
 #: Rows measured at a time at least, however long their labels.
 _FEWEST_MEASURED = 256
+
+
+@contextmanager
+def kernels_hear(cancelled: Callable[[], bool]) -> Iterator[None]:
+    """Let the kernels that this thread calls in the body raise Interrupted soon after ``cancelled()`` became true."""
+
+    def look() -> None:
+        if cancelled():
+            raise Interrupted
+
+    with asking(look):
+        yield
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from grouplearn.data.memory import ran_out
 from grouplearn.learners.base import Diverged, Interrupted
 from grouplearn.runtime.carry import put_together
 from grouplearn.runtime.evaluation import conclude, evaluate
-from grouplearn.runtime.fit import Pack, Training, fit_pack
+from grouplearn.runtime.fit import Pack, Training, fit_pack, kernels_hear
 from grouplearn.runtime.job import NOT_BEGUN, Job, TrialResult, UnitResult
 from grouplearn.runtime.packed import failed_pack
 from grouplearn.runtime.prepare import FINAL, GroupFailed, Prepared, prepare
@@ -44,7 +44,8 @@ def train_unit(
     if job.expired():
         return UnitResult(unit, tuple(TrialResult(config, "stopped", NOT_BEGUN) for config in unit.configs))
     try:
-        with np.errstate(all="ignore"):  # divergence is told by the numbers, not by warnings
+        # Divergence is told by the numbers, not by warnings.
+        with np.errstate(all="ignore"), kernels_hear(cancelled):
             prepared = prepare(job, group_of(job, unit.group), unit.fold) if prepared is None else prepared
             trials = _train(job, unit, unit.configs, prepared, report, cancelled)
     except Interrupted:

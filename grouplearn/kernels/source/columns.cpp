@@ -38,7 +38,8 @@ struct Fields {
 template <class Number>
 void read(const ArrowArray &rows, int64_t n_rows, const Fields &fields, const int64_t *to, Number *out, int64_t width) {
     constexpr int beside = Lanes<D>::count;
-    for (int64_t first = 0; first < n_rows; first += ROWS_AT_A_TIME) {
+    Looks looks;
+    for (int64_t first = 0; first < n_rows && !looks.stop(ROWS_AT_A_TIME * fields.count); first += ROWS_AT_A_TIME) {
         int64_t last = first + ROWS_AT_A_TIME < n_rows ? first + ROWS_AT_A_TIME : n_rows;
         auto read = [&](int64_t at, auto place) {
             const ArrowArray &column = *rows.children[fields.number[at]];

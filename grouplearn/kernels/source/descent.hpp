@@ -64,7 +64,8 @@ template <class V> struct Stepper {
     void move(int64_t n, Number *gradient, Number *parameters, Number *first, Number *second, V lasso, V ridge,
               D *penalty) const {
         bool penal = penalty != nullptr;
-        for (int64_t i = 0; i < n; i += Lanes<V>::count) {
+        Looks looks;
+        for (int64_t i = 0; i < n && !looks.stop(4); i += Lanes<V>::count) {
             V g = load(gradient + i), w = load(parameters + i);
             if (penal) {
                 V sign = select(zero<V>() < w, all<V>(1), select(w < zero<V>(), all<V>(-1), zero<V>()));

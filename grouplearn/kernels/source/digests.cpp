@@ -79,6 +79,7 @@ void hexadecimal(const Word (&state)[8], int lane, char *text) {
 GROUPLEARN_ENTRY void number_digests(const double *weights, const int64_t *weights_start, const double *intercept,
                                      const int64_t *intercept_start, int64_t n, char *out) {
     using namespace grouplearn::digests;
+    grouplearn::Looks looks;
     for (int64_t from = 0; from < n; from += LANES) {
         int lanes = n - from < LANES ? (int)(n - from) : LANES;
         Message message[LANES] = {};
@@ -91,7 +92,7 @@ GROUPLEARN_ENTRY void number_digests(const double *weights, const int64_t *weigh
         }
         Word state[8];
         for (int i = 0; i < 8; i++) state[i] = Word{} + START[i];
-        for (int64_t number = 0; number < blocks; number++) {
+        for (int64_t number = 0; number < blocks && !looks.stop(1000); number++) {
             alignas(64) uint32_t words[WORDS][LANES] = {}, more[LANES] = {};
             for (int lane = 0; lane < lanes; lane++) {
                 if (number >= message[lane].blocks()) continue;

@@ -26,6 +26,7 @@ class ElasticNet {
         memset(v, 0, width * sizeof(double));
         for (int64_t j = 0; j < width; j++) slope[j] = -r[j];
         for (int64_t round = 0; round < rounds; round++) {
+            if (looks.stop((2 * PASSES + 8) * d * width / 8)) return false;
             if (optimal(v, tolerance)) return true;
             weigh_rounding(v);
             memcpy(point, v, width * sizeof(double));
@@ -56,6 +57,7 @@ class ElasticNet {
     Numbers slope, product, point, face, lowest, direction, terms, rounding, bound, triangle, right, descending;
     /// The free coordinates.
     std::vector<int64_t> place;
+    Looks looks;
 
     static double sign(double x) { return x > 0 ? 1.0 : x < 0 ? -1.0 : 0.0; }
 
@@ -129,6 +131,7 @@ class ElasticNet {
         }
         memcpy(descending, right, free * sizeof(double));
         solve_free(free);
+        if (stopped()) return;
         double descent = 0;
         for (int64_t i = 0; i < free; i++) {
             direction[place[i]] = right[i];
@@ -179,6 +182,7 @@ class ElasticNet {
         }
         for (int64_t a = 0; a < free; a++) {
             double *row = triangle + a * width;
+            if (looks.stop((free - a) * (free - a) / 16)) return;
             double pivot = row[a];
             // A direction that is lost in rounding gets nothing.
             double inverse = pivot > 1e-15 ? 1 / __builtin_sqrt(pivot) : 0;

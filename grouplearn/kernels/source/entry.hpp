@@ -1,6 +1,7 @@
 // What every function that Python calls begins with: rounding to nearest, subnormal numbers kept, whatever the process has set.
 #pragma once
 #include "lanes.hpp"
+#include "looks.hpp"
 
 namespace grouplearn {
 

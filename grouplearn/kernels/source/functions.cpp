@@ -30,7 +30,8 @@ namespace {
 template <class V> void find_finite_rows(const typename Lanes<V>::Number *x, int64_t n, int64_t d, uint8_t *finite) {
     constexpr int count = Lanes<V>::count;
     int64_t lanes = d / count * count;
-    for (int64_t i = 0; i < n; i++, x += d) {
+    Looks looks;
+    for (int64_t i = 0; i < n && !looks.stop(d / 8 + 1); i++, x += d) {
         // What is finite less itself is 0, and anything else no number.
         typename Lanes<V>::Number nothing = 0;
         V none = zero<V>();

@@ -58,7 +58,8 @@ struct Group {
 /// Σ weight·x over rows by columns, less ``about``; ``squared`` sums its squares.
 void sum_columns(const Call &call, const Group &group, const double *about, bool squared, double *sum) {
     for (int64_t j = 0; j < call.columns; j++) sum[j] = 0;
-    for (int64_t i = 0; i < group.rows; i++) {
+    Looks looks;
+    for (int64_t i = 0; i < group.rows && !looks.stop(call.columns / 2 + 1); i++) {
         double weight = call.weight[group.first + i];
         for (int64_t j = 0; j < call.columns; j++) {
             double a = call.x(group.first + i, j) - (about ? about[j] : 0);
@@ -116,7 +117,8 @@ bool look_at(const Call &call, Group &group) {
 
 /// The standardised rows of a group, numbers ``apart`` from each other.
 template <class V> void standardise(const Call &call, const Group &group, int64_t apart, Number<V> *z) {
-    for (int64_t row = group.first; row < group.first + group.rows; row++) {
+    Looks looks;
+    for (int64_t row = group.first; row < group.first + group.rows && !looks.stop(call.columns / 2 + 1); row++) {
         for (int64_t j = 0; j < call.columns; j++, z += apart) *z = (Number<V>)((call.x(row, j) - group.mean[j]) * group.inverse[j]);
         if (call.fit_intercept) *z = 1, z += apart;
     }
@@ -232,7 +234,7 @@ template <class V> struct Batch : Newton<V> {
     void evaluate() {
         double loss[most_lanes] = {}, bend[most_lanes] = {};
         gradient.clear(size * width);
-        for (int64_t first = 0; first < rows; first += tile_rows) {
+        for (int64_t first = 0; first < rows && !stopped(); first += tile_rows) {
             tile_gradient.clear(size * width);
             Sums<V> sums = {zero<V>(), zero<V>(), tile_gradient, curvature, stride};
             int64_t last = rows - first < tile_rows ? rows : first + tile_rows;
@@ -282,7 +284,9 @@ template <class V> struct Batch : Newton<V> {
         for (int64_t iteration = 0;; iteration++) {
             if (!choose(stride_at(rows, size, iteration))) return 2;
             evaluate();
+            if (stopped()) return 1;
             bool some = this->advance(iteration == 0, [&] { differentiate(common && iteration == 0); });
+            if (stopped()) return 1;
             note();
             if (!some) return 0;
             if (watch(0)) return 1;
@@ -404,7 +408,9 @@ GROUPLEARN_ENTRY int solve_generalised_linear(const float *x_single, const doubl
         mine.first = start[number];
         mine.rows = rows;
         if (!mine.reserve(call, rows)) return 2;
-        if (!look_at(call, mine)) {
+        bool known = look_at(call, mine);
+        if (stop(rows)) return 1;
+        if (!known) {
             write_nothing(call, mine);
             continue;
         }

@@ -138,6 +138,7 @@ struct Work {
     void pass_dense() {
         for (int64_t first = 0; first < block.rows; first += block_rows) {
             int64_t count = block.rows - first < block_rows ? block.rows - first : block_rows;
+            if (stop(count * (p + 8) / 8)) return;
             for (int64_t i = 0; i < count; i++) standardise_row(first + i, z + i * p);
             Shared<D> tile = {z, block.label + first, weight + first, constant + first, p};
             for (int64_t batch = 0; batch < models.batches(); batch++) {
@@ -154,6 +155,7 @@ struct Work {
 
     /// As written, weights need no mean of what is zero: the intercept has it.
     void pass_sparse() {
+        Looks looks;
         for (int64_t batch = 0; batch < models.batches(); batch++) {
             const double *mine = point + batch * size * width;
             for (int64_t c = 0; c < outputs; c++) {
@@ -169,6 +171,7 @@ struct Work {
             residual.clear(outputs * width);
             double *bends = models.asks(batch) ? curvature_of(batch) : nullptr;
             for (int64_t i = 0; i < block.rows; i++) {
+                if (looks.stop(outputs * (2 * (block.start[i + 1] - block.start[i]) + 16))) return;
                 bool sampled = bends && i % stride == 0;
                 pass_sparse_row(i, batch, sampled ? bends + i / stride * pairs * width : nullptr);
             }
@@ -180,7 +183,7 @@ struct Work {
                 if (p > columns) store(slope + columns * width, sum);
             }
         }
-        for (int64_t i = 0; curved && i < block.rows; i += stride) {
+        for (int64_t i = 0; curved && i < block.rows && !looks.stop(p / 4); i += stride) {
             double *to = rows + kept++ * p;
             for (int64_t j = 0; j < columns; j++) to[j] = -mean[j] * inverse[j];
             for (int64_t at = block.start[i]; at < block.start[i + 1]; at++) to[block.place[at]] += block.value[at] * inverse[block.place[at]];
@@ -250,7 +253,8 @@ struct Lane {
     static constexpr int width = Lanes<D>::count;
 
     void copy(double *lanes, int64_t first, int64_t count, bool back) const {
-        for (int64_t k = 0; k < count; k++) {
+        Looks looks;
+        for (int64_t k = 0; k < count && !looks.stop(1); k++) {
             if (back) row[first + k] = lanes[k * width + lane];
             else lanes[k * width + lane] = row[first + k];
         }
@@ -400,8 +404,8 @@ GROUPLEARN_ENTRY int sum_generalised_linear(const float *x_single, const double 
         sums[1] = work.bend[m];
         for (int64_t k = 0; k < work.size; k++) sums[2 + k] = work.gradient[(m / width * work.size + k) * width + m % width];
     }
-    if (work.curved) *sampled = work.differentiate(curvature);
-    return 0;
+    if (work.curved && !stopped()) *sampled = work.differentiate(curvature);
+    return stopped() ? 1 : 0;
 }
 
 /// A step of every model by the sums over all blocks: their rows (M, length) change. Also the models as written, weights (M, K, d) and
@@ -415,7 +419,7 @@ GROUPLEARN_ENTRY int step_generalised_linear(int64_t columns, int64_t outputs, i
     Form form = {columns, outputs, fit_intercept, history, dense};
     Newton<D> newton(form.dense ? dense_stage : wide_stage, columns, outputs, fit_intercept, (int)form.history, form.dense, INT64_MAX);
     if (!newton.reserve()) return 2;
-    for (int64_t first = 0; first < models; first += width) {
+    for (int64_t first = 0; first < models && !stop(form.size()); first += width) {
         double loss[width];
         const double *one = row + first * form.length();
         bool begins = one[PASSES] == 0;
@@ -436,6 +440,7 @@ GROUPLEARN_ENTRY int step_generalised_linear(int64_t columns, int64_t outputs, i
         newton.penalise(loss);
         for (int lane = 0; lane < width; lane++) newton.model[lane].reached = loss[lane];
         newton.advance(begins, [] {});
+        if (stopped()) return 1;
         for (int lane = 0; lane < width && first + lane < models; lane++) {
             int64_t m = first + lane;
             double *mine = row + m * form.length();
@@ -445,7 +450,7 @@ GROUPLEARN_ENTRY int step_generalised_linear(int64_t columns, int64_t outputs, i
                         weights + m * outputs * columns, intercept + m * outputs);
         }
     }
-    return 0;
+    return stopped() ? 1 : 0;
 }
 
 } // namespace grouplearn::generalised_linear

@@ -189,7 +189,7 @@ template <class V> struct Newton {
     void remember() {
         for (int lane = 0; lane < width; lane++)
             if (model[lane].accepted && model[lane].steps == slots && !dense) drop_oldest(lane);
-        for (int slot = slots - 1; slot >= 0; slot--) { // downward: a lane's count grows in its own
+        for (int slot = slots - 1; slot >= 0 && !stop(size); slot--) { // downward: a lane's count grows in its own
             N here[width];
             for (int lane = 0; lane < width; lane++) here[lane] = model[lane].accepted && model[lane].steps == slot;
             auto mine = zero<V>() < load(here);
@@ -320,6 +320,7 @@ template <class V> struct Newton {
         for (int lane = 0; lane < width; lane++)
             if (model[lane].accepted && model[lane].steps > last) last = model[lane].steps;
         for (int slot = last - 1; slot >= 0; slot--) {
+            if (stop(2 * size)) return;
             const N *change = changes + slot * size * width, *bend = bends + slot * size * width;
             V factor = load(inner + slot * width) * product(change, right);
             store(drawn + slot * width, factor);
@@ -330,6 +331,7 @@ template <class V> struct Newton {
             for (int64_t k = 0; k < size; k++)
                 store(right + k * width, load(right + k * width) / (load(sigma) * load(base + k * width)));
         for (int slot = 0; slot < last; slot++) {
+            if (stop(2 * size)) return;
             const N *change = changes + slot * size * width, *bend = bends + slot * size * width;
             V factor = fnma(load(inner + slot * width), product(bend, right), load(drawn + slot * width));
             for (int64_t k = 0; k < size; k++) store(right + k * width, fma(factor, load(change + k * width), load(right + k * width)));
@@ -407,9 +409,11 @@ template <class V> struct Newton {
         if (!dense) unroll();
         auto open = mine & (zero<V>() < mask_of(&Model::accepted));
         V total = zero<V>();
-        for (int round = 0; round < stage.model_rounds && any(open); round++) {
+        Looks looks;
+        int64_t work = dense ? size : 4 * slots;
+        for (int round = 0; round < stage.model_rounds && any(open) && !stopped(); round++) {
             V gain = zero<V>(), flips = zero<V>();
-            for (int64_t k = 0; k < size; k++) descend(k, open, gain, flips);
+            for (int64_t k = 0; k < size && !looks.stop(work); k++) descend(k, open, gain, flips);
             total += gain;
             open = open & !(gain <= all<V>(stage.model_share) * total);
             if (round && dense) solve_face(open & (flips <= zero<V>()));
@@ -429,6 +433,7 @@ template <class V> struct Newton {
             N *turn = turned + slot * size * width;
             for (int64_t k = 0; k < size; k++) store(turn + k * width, many * load(base + k * width) * load(change + k * width));
             for (int before = 0; before < slot; before++) {
+                if (stop(4 * size)) return;
                 const N *old = bends + before * size * width, *less = turned + before * size * width;
                 V more = load(up + before * width) * product(old, change), fewer = load(down + before * width) * product(less, change);
                 for (int64_t k = 0; k < size; k++)
@@ -503,7 +508,8 @@ template <class V> struct Newton {
         if (!any(open)) return;
         N *right = trial; // free until the next trial point
         V one = all<V>(1);
-        for (int64_t k = 0; k < size; k++) {
+        Looks looks;
+        for (int64_t k = 0; k < size && !looks.stop(2 * k); k++) {
             V at = load(step + k * width), pull = pen(k);
             auto free = (zero<V>() < size_of(at)) | (pull <= zero<V>());
             V sign = select(at < zero<V>(), minus(one), one);
@@ -527,6 +533,7 @@ template <class V> struct Newton {
         for (int64_t k = 0; k < size; k++) {
             V at = load(step + k * width), way = load(right + k * width);
             V part = share_until_zero(at, way, k);
+            if (looks.stop(size)) return;
             V change = select((part < one) & (part <= share), minus(at), way * share);
             change = select(open, change, zero<V>());
             store(step + k * width, at + change);

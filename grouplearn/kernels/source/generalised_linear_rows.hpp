@@ -171,7 +171,9 @@ template <class V, template <class> class Rows>
 void pass_tile(Loss kind, Rows<V> rows, int64_t first, int64_t last, int64_t outputs, const Number<V> *weights, Number<V> *score,
                Sums<V> &sums) {
     int64_t row = first;
+    Looks looks;
     for (; row + rows_abreast <= last; row += rows_abreast) {
+        if (looks.stop(outputs * rows_abreast * (2 * rows.p + 16))) return;
         if (kind == Loss::logistic) pass_rows<rows_abreast, Logistic>(rows, row, weights, sums);
         if (kind == Loss::poisson) pass_rows<rows_abreast, Poisson>(rows, row, weights, sums);
         if (kind == Loss::softmax) pass_softmax<rows_abreast>(rows, row, outputs, weights, score, sums);
@@ -225,12 +227,13 @@ template <class V> void mirror(Number<V> *hessian, int64_t p, int64_t above, int
 template <class V, template <class> class Rows> void sum_curvature(Sample<V, Rows> sample, Number<V> *hessian) {
     int64_t p = sample.from.p, size = sample.outputs * p, pair = 0;
     memset(hessian, 0, (size_t)(triangle(size) * Lanes<V>::count) * sizeof(Number<V>));
+    Looks looks;
     for (int64_t above = 0; above < sample.outputs; above++)
         for (int64_t left = 0; left <= above; left++, pair++) {
             int64_t row = 0;
-            for (; row + rows_abreast <= sample.rows; row += rows_abreast)
+            for (; row + rows_abreast <= sample.rows && !looks.stop(rows_abreast * (p + 1) * (p + 1) / 2); row += rows_abreast)
                 add_curvature<rows_abreast>(sample, row, pair, hessian, above * p, left * p);
-            for (; row < sample.rows; row++) add_curvature<1>(sample, row, pair, hessian, above * p, left * p);
+            for (; row < sample.rows && !stopped(); row++) add_curvature<1>(sample, row, pair, hessian, above * p, left * p);
             if (left < above) mirror<V>(hessian, p, above, left);
         }
 }
@@ -239,10 +242,12 @@ template <class V, template <class> class Rows> void sum_curvature(Sample<V, Row
 /// told each element and its value. ``z`` may be read a lane's count beyond its end; ``scaled`` has room for rows · p numbers.
 template <class V, class Into> void sum_curvature_of(int lane, Sample<V, Shared> sample, Number<V> *scaled, Into into) {
     constexpr int width = Lanes<V>::count, lines = 8;
+    constexpr int64_t together = 1 << 13; // rows between two looks
     int64_t p = sample.from.p, apart = sample.stride * p, pair = 0;
+    Looks looks;
     for (int64_t above = 0; above < sample.outputs; above++)
         for (int64_t left = 0; left <= above; left++, pair++) {
-            for (int64_t row = 0; row < sample.rows; row++) {
+            for (int64_t row = 0; row < sample.rows && !looks.stop(p / 4 + 1); row++) {
                 Number<V> bend = sample.curvature[(row * sample.pairs() + pair) * width + lane];
                 for (int64_t a = 0; a < p; a++) scaled[row * p + a] = sample.from.z[row * apart + a] * bend;
             }
@@ -251,13 +256,17 @@ template <class V, class Into> void sum_curvature_of(int lane, Sample<V, Shared>
                 for (int64_t block = 0; block < first + count; block += width) {
                     V sum[lines];
                     for (int i = 0; i < lines; i++) sum[i] = zero<V>();
-                    for (int64_t row = 0; row < sample.rows; row++) {
-                        V other = load(sample.from.z + row * apart + block);
-                        const Number<V> *mine = scaled + row * p + first;
-                        if (count == lines)
-                            for (int i = 0; i < lines; i++) sum[i] = fma(other, all(mine[i]), sum[i]);
-                        else
-                            for (int i = 0; i < count; i++) sum[i] = fma(other, all(mine[i]), sum[i]);
+                    for (int64_t from = 0; from < sample.rows; from += together) {
+                        int64_t end = sample.rows - from < together ? sample.rows : from + together;
+                        if (looks.stop((end - from) * 2 * lines)) return;
+                        for (int64_t row = from; row < end; row++) {
+                            V other = load(sample.from.z + row * apart + block);
+                            const Number<V> *mine = scaled + row * p + first;
+                            if (count == lines)
+                                for (int i = 0; i < lines; i++) sum[i] = fma(other, all(mine[i]), sum[i]);
+                            else
+                                for (int i = 0; i < count; i++) sum[i] = fma(other, all(mine[i]), sum[i]);
+                        }
                     }
                     for (int64_t a = first; a < first + count; a++) {
                         Number<V> line[width];

@@ -127,11 +127,13 @@ class Solver {
             add_systems(scaled[i], i);
         }
         for (size_t first = 0; first < waiting.size(); first += 8) solve_systems(first, scaled);
+        if (stop(count * d * width / 4)) return;
         size_t next = 0;
         for (int64_t i = 0; i < count; i++) {
             if (!usable(given[i])) continue;
             bool penalised = false;
             for (int64_t c : chosen) {
+                if (stop(d * width / 8)) return;
                 const double *solution = scaled[i].plain;
                 if (configs.l1[c] > 0) {
                     penalised = true;
@@ -318,7 +320,7 @@ GROUPLEARN_ENTRY void least_squares(int64_t count, int64_t d, double *const *mom
     Configs configs{n_configs, l1, l2, tolerance, with_intercept, rounds};
     Solver solver(count, d, configs, factor);
     int64_t at_a_time = solver.chunk_size();
-    for (int64_t first = 0; first < count; first += at_a_time) {
+    for (int64_t first = 0; first < count && !stop(at_a_time * d * d / 8); first += at_a_time) {
         Moments some[64];
         Models models[64];
         int64_t here = count - first < at_a_time ? count - first : at_a_time;

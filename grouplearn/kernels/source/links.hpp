@@ -1,6 +1,7 @@
 // From scores to probabilities, per lane, and functions of arrays by lanes.
 #pragma once
 #include "elementary.hpp"
+#include "looks.hpp"
 
 namespace grouplearn {
 
@@ -32,7 +33,8 @@ template <class V> inline void shares(typename Lanes<V>::Number *scores, int64_t
 template <class V, class Function>
 inline void by_lanes(const typename Lanes<V>::Number *from, typename Lanes<V>::Number *to, int64_t n, int64_t step, Function function) {
     constexpr int width = Lanes<V>::count;
-    for (int64_t i = 0; i < n; i += width) {
+    Looks looks;
+    for (int64_t i = 0; i < n && !looks.stop(8); i += width) {
         typename Lanes<V>::Number part[width] = {};
         int64_t here = n - i < width ? n - i : width;
         for (int64_t lane = 0; lane < here; lane++) part[lane] = from[(i + lane) * step];
@@ -44,7 +46,8 @@ inline void by_lanes(const typename Lanes<V>::Number *from, typename Lanes<V>::N
 /// ``shares`` of each row of (n, outputs), in place; rows are the lanes, ``lanes`` is scratch for outputs · 8.
 inline void shares_of_rows(double *scores, int64_t n, int64_t outputs, double *lanes) {
     constexpr int width = Lanes<D>::count;
-    for (int64_t i = 0; i < n; i += width) {
+    Looks looks;
+    for (int64_t i = 0; i < n && !looks.stop(16 * outputs); i += width) {
         int64_t here = n - i < width ? n - i : width;
         for (int64_t k = 0; k < outputs; k++)
             for (int64_t row = 0; row < width; row++) lanes[k * width + row] = scores[(i + (row < here ? row : 0)) * outputs + k];

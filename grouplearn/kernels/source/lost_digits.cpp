@@ -37,7 +37,8 @@ GROUPLEARN_ENTRY void lost_directions(int64_t groups, int64_t d, double *const *
     int64_t width = in_lanes(d);
     SystemSolver systems(d, width);
     Numbers inverses(8 * width), matrices(8 * d * width), right(width), solutions(8 * width), row(width);
-    for (int64_t first = 0; first < groups; first += 8) {
+    Looks looks;
+    for (int64_t first = 0; first < groups && !looks.stop(d * d); first += 8) {
         int count = (int)(groups - first < 8 ? groups - first : 8);
         System side_by_side[8];
         bool regular[8], known[8];
@@ -68,6 +69,7 @@ GROUPLEARN_ENTRY void lost_directions(int64_t groups, int64_t d, double *const *
             // What the rows have beyond the directions that the Gram matrix knows.
             Moments m = all.at(g, d, 1);
             for (int64_t r = start[g]; r < start[g + 1]; r++) {
+                if (looks.stop(d / 4 + known_well * (width / 4 + 1))) return;
                 for (int64_t j = 0; j < d; j++) row[j] = (x[r * d + j] - m.mean[j]) * inverse[j];
                 for (int64_t k = 0; k < known_well; k++) {
                     const double *direction = columns + k * width;
@@ -97,7 +99,8 @@ GROUPLEARN_ENTRY void parted_least_squares(int64_t own, int64_t p, const double 
         scale[i] = inverse_root(rest[i * p + i] + penalty);
         right[i] = others[i];
     }
-    for (int64_t k = 0; k < own; k++) {
+    Looks looks;
+    for (int64_t k = 0; k < own && !looks.stop(p * p / 8); k++) {
         inverse[k] = square[k] + l2 > 0 ? 1 / (square[k] + l2) : 0;
         memcpy(row, beside + k * p, p * sizeof(double));
         for (int64_t i = 0; i < p; i++)
@@ -121,7 +124,7 @@ GROUPLEARN_ENTRY void parted_least_squares(int64_t own, int64_t p, const double 
         memcpy(to + own, last, p * sizeof(double));
         to[own + p - 1] = 0; // the intercept's size is of no consequence
     };
-    for (int64_t i = 0; i < p; i++) {
+    for (int64_t i = 0; i < p && !stop(own * p / 4); i++) {
         double *direction = basis + i * width;
         bool kept = values[i] > RANK * (largest > 1 ? largest : 1);
         if (kept) add_multiple(solution, dot(matrix + i * width, right, width) / values[i] / values[i], direction, width);

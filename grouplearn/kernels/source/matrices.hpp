@@ -1,6 +1,7 @@
 // Small dense matrices in double precision: memory for them, products of columns, orthogonal directions, triangles.
 #pragma once
 #include "lanes.hpp"
+#include "looks.hpp"
 #include <cstdlib>
 
 namespace grouplearn {
@@ -92,12 +93,14 @@ inline double shortened(double square, double change, const double *column, int6
 inline void orthogonalise(double *columns, int64_t length, double *basis, int64_t basis_length, int64_t count) {
     const double negligible = 4.4e-16 * __builtin_sqrt((double)length);
     Numbers squares(count);
+    Looks looks;
     for (int sweep = 0; sweep < 40; sweep++) {
         bool turned = false;
         for (int64_t p = 0; p < count; p++) squares[p] = dot(columns + p * length, columns + p * length, length);
         for (int64_t p = 0; p < count - 1; p++) {
             double *one = columns + p * length, *own = basis + p * basis_length;
             int64_t longest = p;
+            if (looks.stop((count - p) * (length + basis_length) / 2)) return;
             for (int64_t q = p + 1; q < count; q++)
                 if (squares[q] > squares[longest]) longest = q;
             exchange(one, columns + longest * length, length);
@@ -214,8 +217,10 @@ inline int64_t pivoted_factor(const double *matrix, int64_t count, int64_t width
     Numbers left(width), diagonal(width);
     double largest = 0;
     for (int64_t j = 0; j < count; j++) diagonal[j] = matrix[j * width + j];
+    Looks looks;
     for (int64_t rank = 0; rank < count; rank++) {
         int64_t pivot = 0;
+        if (looks.stop((rank + 4) * width / 8)) return rank;
         for (int64_t j = 1; j < count; j++)
             if (diagonal[j] > diagonal[pivot]) pivot = j;
         if (!rank) largest = diagonal[pivot];
@@ -276,9 +281,11 @@ inline void smallest_of_gram(const double *matrix, int64_t count, int64_t width,
         for (int64_t j = 0; j < count; j++) weights[j] = scale[j] * solution[j];
         return;
     }
+    Looks looks;
     // The least w with uᵢ'(w/scale) as found for each direction: along the columns uᵢ/scale, made orthogonal one by one.
     for (int64_t i = 0; i < kept; i++) {
         double *column = columns + i * width, wanted = values[i];
+        if (looks.stop(i * width / 2)) return;
         for (int64_t j = 0; j < count; j++) column[j] = scale[j] > 0 ? column[j] / scale[j] : 0;
         for (int again = 0; again < 2; again++)
             for (int64_t k = 0; k < i; k++) {
@@ -306,6 +313,7 @@ inline void triangle_of(double *columns, int64_t length, int64_t count, double *
         memcpy(mirror + from, column + from, (length - from) * sizeof(double));
         for (int64_t k = from; k < i; k++) mirror[k] = 0;
         double norm = __builtin_sqrt(dot(mirror + from, mirror + from, length - from));
+        if (stop((count - i) * (length - from) / 4)) return;
         if (norm > 0) {
             double diagonal = column[i] > 0 ? -norm : norm;
             mirror[i] -= diagonal;

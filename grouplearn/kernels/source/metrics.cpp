@@ -145,6 +145,7 @@ class Measurer {
                 rows.x ? score(rows.x, numbers, own, offsets, here) : score(rows.x_single, numbers, own, offsets, here);
             }
             for (D &each : result) each = all((double)NAN);
+            if (stopped()) return;
             if (total > 0) shape.task < BINARY ? of_values() : of_classes();
             double lanes[8];
             for (int metric = 0; metric < METRICS; metric++) {
@@ -164,6 +165,7 @@ class Measurer {
     std::vector<double> label, weight, scores, turned;
     std::vector<Ranked> ranked, spare;
     D result[METRICS];
+    Looks looks;
 
     D at(int64_t output, int64_t row) { return load(&scores[8 * (output * n + row)]); }
 
@@ -182,7 +184,7 @@ class Measurer {
 
     void copy_scores(const std::vector<int64_t> &numbers, int64_t first, int64_t here) {
         int64_t outputs = shape.outputs;
-        for (int64_t i = 0; i < n; i++)
+        for (int64_t i = 0; i < n && !looks.stop(4 * outputs); i++)
             for (int64_t k = 0; k < outputs; k++)
                 for (int64_t c = 0; c < 8; c++)
                     scores[8 * (k * n + i) + c] =
@@ -200,7 +202,7 @@ class Measurer {
             }
             D offset = load(&turned[8 * d]);
             double *to = &scores[8 * k * n];
-            for (int64_t i = 0; i < n; i += 8) {
+            for (int64_t i = 0; i < n && !looks.stop(8 * (d + 2)); i += 8) {
                 const Number *row[8];
                 D part[8];
                 for (int r = 0; r < 8; r++) row[r] = x + numbers[i + r < n ? i + r : n - 1] * d, part[r] = zero<D>();
@@ -216,7 +218,7 @@ class Measurer {
 
     void link() {
         if (shape.task == VALUES) return;
-        for (int64_t i = 0; i < n; i++) {
+        for (int64_t i = 0; i < n && !looks.stop(16 * shape.outputs); i++) {
             if (shape.task == CLASSES) {
                 shares<D>(&scores[8 * i], 8 * n, shape.outputs);
             } else if (shape.task == BINARY) {
@@ -232,7 +234,7 @@ class Measurer {
         for (int64_t i = 0; i < n; i++) mean = __builtin_fma(weight[i], label[i], mean);
         mean /= total;
         ErrorSums sums;
-        for (int64_t i = 0; i < n; i++) {
+        for (int64_t i = 0; i < n && !looks.stop(16); i++) {
             if (weight[i] > 0) {
                 double y = label[i];
                 spread = __builtin_fma(weight[i], (y - mean) * (y - mean), spread);
@@ -256,7 +258,7 @@ class Measurer {
 
     void of_classes() {
         ClassSums sums(shape, wanted[LOG_LOSS]);
-        for (int64_t i = 0; i < n; i++) {
+        for (int64_t i = 0; i < n && !looks.stop(16 + 8 * shape.outputs); i++) {
             sums.add(label[i], weight[i], [&](int64_t output) { return at(output, i); });
             if (i % METRIC_RUN == METRIC_RUN - 1 || i == n - 1) sums.end_run();
         }
@@ -389,6 +391,7 @@ GROUPLEARN_ENTRY void row_metrics(const int64_t *sizes, const float *x_single, c
         for (auto &each : numbers) each.clear();
         for (int64_t i = start[g]; i < start[g + 1]; i++) numbers[part ? part[i] : 0].push_back(i);
         for (int64_t p = 0; p < parts; p++) {
+            if (stop((int64_t)numbers[p].size())) return;
             int64_t place = (g * models + p) * shape.configs * shape.outputs;
             measurer.measure(numbers[p], scores ? nullptr : weights + place * d, scores ? nullptr : intercept + place,
                              found.data());
@@ -404,11 +407,12 @@ GROUPLEARN_ENTRY void row_metrics(const int64_t *sizes, const float *x_single, c
 GROUPLEARN_ENTRY void error_sums(const double *predicted, const double *y, const double *weight, int64_t n, int64_t configs,
                                 double *out) {
     Arithmetic arithmetic;
+    Looks looks;
     for (int64_t first = 0; first < configs; first += 8) {
         int64_t here = configs - first < 8 ? configs - first : 8;
         ErrorSums sums;
         double lanes[8] = {};
-        for (int64_t i = 0; i < n; i++) {
+        for (int64_t i = 0; i < n && !looks.stop(16); i++) {
             const double *row = predicted + i * configs + first;
             if (here < 8) memcpy(lanes, row, here * sizeof(double)), row = lanes;
             sums.add(load(row), y[i], weight[i], true);
@@ -432,10 +436,11 @@ GROUPLEARN_ENTRY void class_sums(const int64_t *sizes, const double *scores, con
     Shape shape{sizes[1], sizes[2], sizes[3], sizes[4], sizes[5]};
     int64_t configs = shape.configs, outputs = shape.outputs, every = shape.classes + shape.unseen;
     std::vector<double> lanes(8 * outputs);
+    Looks looks;
     for (int64_t first = 0; first < configs; first += 8) {
         int64_t here = configs - first < 8 ? configs - first : 8;
         ClassSums sums(shape, true);
-        for (int64_t i = 0; i < n; i++) {
+        for (int64_t i = 0; i < n && !looks.stop(16 + 8 * outputs); i++) {
             const double *row = scores + (i * configs + first) * outputs;
             for (int64_t c = 0; c < here; c++)
                 for (int64_t k = 0; k < outputs; k++) lanes[8 * k + c] = row[c * outputs + k];

@@ -104,9 +104,10 @@ struct Sums {
     int64_t d, t, width;
     Run run;
     Numbers mean, target_mean, cross, target_gram, gram;
-    Sums(int64_t d, int64_t t)
+    Looks looks;
+    Sums(int64_t d, int64_t t, bool with_gram)
         : d(d), t(t), width(in_lanes(d)), run(d, t), mean(width), target_mean(t), cross(t * width), target_gram(t * t),
-          gram(width * width) {}
+          gram(width * (with_gram ? width : 1)) {}
 
     double add_means(const Table &table, const Chosen &chosen) {
         double total = 0;
@@ -119,6 +120,7 @@ struct Sums {
             for (int64_t i = 0; i < count; i += 8) part += load(weight + i);
             total += sum(part);
             add_all_rows(mean, weight, run.given, width, count);
+            if (looks.stop(count * width / 4)) return total;
             for (int64_t k = 0; k < t; k++) target_mean[k] += dot(weight, run.targets + k * RUN, in_lanes(count));
         }
         for (int64_t j = 0; j < width; j++) mean[j] /= total;
@@ -134,14 +136,18 @@ struct Sums {
             // A single run is here already.
             int64_t count = chosen.count > RUN ? fetch(run, table, chosen, from) : chosen.count;
             centre(run, mean, target_mean, t, count);
+            if (looks.stop(count * width / 4)) return;
             for (int64_t k = 0; k < t; k++) {
                 double *target = run.targets + k * RUN;
+                if (looks.stop(count * (width + k) / 8)) return;
                 add_all_rows(cross + k * width, target, run.rows, width, count);
                 for (int64_t l = 0; l <= k; l++) target_gram[k * t + l] += dot(target, run.targets + l * RUN, in_lanes(count));
             }
             if (with_gram)
-                for (int64_t j = 0; j < width; j += 8)
+                for (int64_t j = 0; j < width; j += 8) {
+                    if (looks.stop(count * (j + 8))) return;
                     for (int64_t i = 0; i <= j; i += 8) add_products(gram, run.rows, width, count, i, j);
+                }
             else
                 for (int64_t j = 0; j < width; j += 8) {
                     D part = zero<D>();
@@ -189,7 +195,9 @@ struct Sums {
             return write(to, 0);
         }
         double total = add_means(table, chosen);
+        if (stopped()) return;
         add_second(table, chosen, to.gram != nullptr);
+        if (stop(d * width / 4)) return;
         write(to, total);
     }
 };
@@ -208,10 +216,11 @@ GROUPLEARN_ENTRY void row_moments(const float *x_single, const double *x_double,
     Arithmetic arithmetic;
     Table table{{x_single, x_double}, targets, weight, d, t};
     Moments out{total, mean, target_mean, square, cross, target_gram, gram};
-    Sums sums(d, t);
+    Sums sums(d, t, gram != nullptr);
     std::vector<int64_t> numbers, begin(parts + 1);
     for (int64_t g = 0; g < groups; g++) {
         int64_t first = start[g], count = start[g + 1] - first;
+        if (stop(count)) return;
         if (!part) {
             sums.of(table, {nullptr, first, count}, out.at(g, d, t));
         } else {
@@ -232,7 +241,8 @@ GROUPLEARN_ENTRY void merged_moments(int64_t count, int64_t d, int64_t t, double
                                      double *const *out) {
     Arithmetic arithmetic;
     auto of = [](double *const *p) { return Moments{p[0], p[1], p[2], p[3], p[4], p[5], p[6]}; };
-    for (int64_t i = 0; i < count; i++) merge(of(out).at(i, d, t), of(left).at(i, d, t), of(right).at(i, d, t), d, t);
+    Looks looks;
+    for (int64_t i = 0; i < count && !looks.stop(d * d / 2 + d * t + t * t); i++) merge(of(out).at(i, d, t), of(left).at(i, d, t), of(right).at(i, d, t), d, t);
 }
 
 /// From moments (groups, folds) with Gram matrices to (groups, folds + 1): all but each fold, then all. The rest of a fold is
@@ -245,7 +255,9 @@ GROUPLEARN_ENTRY void moments_without_each(int64_t groups, int64_t folds, int64_
     int64_t size = Moments::size(d, t);
     Numbers room(2 * folds * size);
     std::vector<Moments> before(folds), after(folds);
+    Looks looks;
     for (int64_t g = 0; g < groups; g++) {
+        if (looks.stop(3 * folds * (d * d / 2 + d * t + t * t))) return;
         auto fold = [&](int64_t f) { return of(given).at(g * folds + f, d, t); };
         auto rest = [&](int64_t f) { return of(out).at(g * (folds + 1) + f, d, t); };
         if (folds < 3) {

@@ -93,6 +93,7 @@ template <class V> struct Training {
     Bench<V> bench;
     Number *gradient, *models, *laid;
     int64_t batches_ahead;
+    Looks looks;
 
     Training(const Networks &networks, const Rows &rows, Number *base)
         : networks(networks), rows(rows), shape(networks.shape()), layout{shape, rows, any_drops(networks)},
@@ -130,6 +131,7 @@ template <class V> struct Training {
         D loss = zero<D>();
         for (int64_t from = start; from < stop; from += TILE_ROWS) {
             int64_t n = tile_rows(from, stop);
+            if (looks.stop(n * (2 * shape.inputs() + 3 * shape.hidden()))) break;
             Tile<Number> tile = at ? layout.place(at, n) : layout.lay(laid, from, n, batch);
             at = at ? at + tile.width * layout.per_row() : nullptr;
             Number rate = (Number)networks.dropout[config];
@@ -158,7 +160,7 @@ template <class V> struct Training {
                 }
             }
         }
-        finish();
+        if (!stopped()) finish();
     }
     void lay_ahead(int64_t start, int64_t stop) {
         Number *at = laid;
@@ -185,7 +187,7 @@ template <class V> struct Training {
             shape.template spread<V>(gradients + c * kept, gradient);
             penalties[c] = descend(c);
         }
-        finish();
+        if (!stopped()) finish();
     }
 };
 
@@ -203,7 +205,8 @@ struct Predicting {
     void run(int64_t configs, const double *kept, const Features &x, int64_t n, double *found) {
         int64_t d = shape.inputs(), stride = filled<D>(d), outputs = shape.outputs(), size = shape.size<D>();
         for (int64_t c = 0; c < configs; c++) shape.spread<D>(kept + c * shape.kept(), parameters + c * size);
-        for (int64_t start = 0; start < n; start += TILE_ROWS) {
+        Looks looks;
+        for (int64_t start = 0; start < n && !looks.stop(TILE_ROWS * (d + configs * outputs)); start += TILE_ROWS) {
             int64_t rows = tile_rows(start, n), width = filled<D>(rows);
             memset(by_row, 0, width * stride * sizeof(double));
             for (int64_t i = 0; i < rows; i++) x.read((start + i) * d, d, by_row + i * stride);
@@ -265,7 +268,8 @@ GROUPLEARN_ENTRY uint64_t dropout_key(uint64_t seed, uint64_t epoch, uint64_t bl
 /// n numbers in [0, 1), multiples of 2⁻⁵³, for what begins as random: those of a tensor.
 GROUPLEARN_ENTRY void starting_numbers(uint64_t seed, uint64_t tensor, int64_t n, double *numbers) {
     uint64_t key = stream(START, seed, tensor, 0);
-    for (int64_t i = 0; i < n; i++) numbers[i] = (double)(int64_t)(mixed(key + (uint64_t)i) >> 11) * 0x1p-53;
+    grouplearn::Looks looks;
+    for (int64_t i = 0; i < n && !looks.stop(2); i++) numbers[i] = (double)(int64_t)(mixed(key + (uint64_t)i) >> 11) * 0x1p-53;
 }
 
 } // namespace grouplearn::networks

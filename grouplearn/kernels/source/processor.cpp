@@ -15,4 +15,6 @@ GROUPLEARN_ENTRY int processor_level() {
 }
 
 /// Which sources this was compiled from.
+/// Let the kernels that this thread calls ask ``ear``, or nobody. Its memory is the caller's.
+GROUPLEARN_ENTRY void ask_of_thread(grouplearn::Ear *ear) { grouplearn::ear_of_thread() = ear; }
 GROUPLEARN_ENTRY const char *fingerprint() { return GROUPLEARN_FINGERPRINT; }

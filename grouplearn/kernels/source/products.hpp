@@ -1,6 +1,7 @@
 // Matrix products of what fits a core's cache: every number is one sum, in order, however the work is cut into registers.
 #pragma once
 #include "lanes.hpp"
+#include "looks.hpp"
 
 namespace grouplearn {
 
@@ -66,8 +67,10 @@ template <class V, int vectors, class Number> inline void multiply_columns(const
 
 template <class V, class Number> __attribute__((noinline)) void multiply(const Product<Number> &p) {
     int64_t at = 0;
-    for (; at + PRODUCT_VECTORS <= p.vectors; at += PRODUCT_VECTORS)
+    for (; at + PRODUCT_VECTORS <= p.vectors; at += PRODUCT_VECTORS) {
+        if (stop(p.rows * p.depth * PRODUCT_VECTORS)) return;
         multiply_columns<V, PRODUCT_VECTORS>(p, at * Lanes<V>::count);
+    }
     if constexpr (PRODUCT_VECTORS > 1)
         for (; at < p.vectors; at++) multiply_columns<V, 1>(p, at * Lanes<V>::count);
 }

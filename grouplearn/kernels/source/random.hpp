@@ -1,6 +1,6 @@
 // Random numbers that are functions of where they are used: no state, so that order, packs and workers do not matter.
 #pragma once
-#include <cstdint>
+#include "looks.hpp"
 
 namespace grouplearn {
 
@@ -32,7 +32,8 @@ inline float uniform(uint32_t low, uint32_t high, uint32_t unit) {
 /// Shuffle 0 … n − 1 (Fisher & Yates) by the numbers of a stream.
 inline void shuffle(uint64_t key, int64_t n, int64_t *order) {
     for (int64_t i = 0; i < n; i++) order[i] = i;
-    for (int64_t i = n - 1; i > 0; i--) {
+    Looks looks;
+    for (int64_t i = n - 1; i > 0 && !looks.stop(4); i--) {
         int64_t j = (int64_t)(((unsigned __int128)mixed(key + (uint64_t)i) * (uint64_t)(i + 1)) >> 64);
         int64_t kept = order[i];
         order[i] = order[j];

@@ -20,7 +20,8 @@ using namespace grouplearn;
 GROUPLEARN_ENTRY void encode_numbers(double *x, int64_t n_rows, int64_t width, const int32_t *group, int64_t n_items,
                                      const double *fills, const double *centers, const double *scales, int32_t finite) {
     Arithmetic arithmetic;
-    for (int64_t row = 0; row < n_rows; row++) {
+    Looks looks;
+    for (int64_t row = 0; row < n_rows && !looks.stop(n_items); row++) {
         if (group[row] < 0) continue;
         double *own = x + row * width;
         int64_t start = group[row] * n_items;
@@ -41,7 +42,8 @@ GROUPLEARN_ENTRY void score_linear(const double *x, int64_t n_rows, int64_t widt
                                    const int64_t *starts, const double *category_weights, double *out) {
     Arithmetic arithmetic;
     int64_t n_categories = width - n_numbers;
-    for (int64_t row = 0; row < n_rows; row++) {
+    Looks looks;
+    for (int64_t row = 0; row < n_rows && !looks.stop(n_outputs * (n_numbers / 8 + n_categories + 1)); row++) {
         const double *own = x + row * width;
         for (int64_t output = 0; output < n_outputs; output++) {
             if (group[row] < 0) {

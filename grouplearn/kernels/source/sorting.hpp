@@ -29,10 +29,17 @@ inline void sort(Keyed *rows, int64_t count, Keyed *spare, int bits = 64) {
     int shift = bits - digits;
     uint64_t mask = ((uint64_t)1 << digits) - 1;
     int64_t start[257] = {};
-    for (int64_t i = 0; i < count; i++) start[(rows[i].key >> shift & mask) + 1]++;
+    bool whole = in_pieces(count, 1, [&](int64_t first, int64_t last) {
+        for (int64_t i = first; i < last; i++) start[(rows[i].key >> shift & mask) + 1]++;
+    });
     for (uint64_t digit = 0; digit < mask; digit++) start[digit + 1] += start[digit];
-    for (int64_t i = 0; i < count; i++) spare[start[rows[i].key >> shift & mask]++] = rows[i];
-    memcpy((void *)rows, spare, count * sizeof *rows);
+    whole = whole && in_pieces(count, 4, [&](int64_t first, int64_t last) {
+        for (int64_t i = first; i < last; i++) spare[start[rows[i].key >> shift & mask]++] = rows[i];
+    });
+    whole = whole && in_pieces(count, 2, [&](int64_t first, int64_t last) {
+        memcpy((void *)(rows + first), spare + first, (last - first) * sizeof *rows);
+    });
+    if (!whole) return; // rows are rows still, though perhaps some of them twice
     for (uint64_t digit = 0; digit <= mask; digit++) {
         int64_t first = digit ? start[digit - 1] : 0; // each start has become the next one's
         sort(rows + first, start[digit] - first, spare, shift);

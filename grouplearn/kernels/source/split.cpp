@@ -13,7 +13,8 @@ inline uint64_t drawn(uint64_t seed, uint64_t steps) {
     return value ^ value >> 31;
 }
 
-/// Calls ``use(rows, count, spare)`` with rows sorted by ``values``, at most about ``together`` at a time. False: no memory.
+/// Calls ``use(rows, count, spare)`` with rows sorted by ``values``, at most about ``together`` at a time. False: no memory, or
+/// stopped.
 template <class Use>
 bool in_order(const uint64_t *values, int64_t n_rows, int64_t together, Scratch<Keyed> &rows, Scratch<Keyed> &spare, Use use) {
     int bits = 0;
@@ -24,11 +25,14 @@ bool in_order(const uint64_t *values, int64_t n_rows, int64_t together, Scratch<
         if (bits) {
             count = 0;
             for (int64_t row = 0; row < n_rows; row++) count += is_here(values[row]);
+            if (stop(n_rows)) return false;
         }
         if (!rows.reserve(count) || !spare.reserve(count)) return false;
         for (int64_t row = 0; row < n_rows; row++)
             if (is_here(values[row])) rows[at++] = {values[row], row};
+        if (stop(count)) return false;
         sort(rows, count, spare, 64 - bits);
+        if (stopped()) return false;
         use((Keyed *)rows, count, (Keyed *)spare);
     }
     return true;
@@ -50,7 +54,8 @@ GROUPLEARN_ENTRY int draw_split(const int64_t *start, int64_t n_groups, const ui
     for (int64_t group = 0; group < n_groups; group++) {
         int64_t first = start[group], n_rows = start[group + 1] - first, before = 0;
         bool done = in_order(rounded + first, n_rows, together, rows, spare, [&](Keyed *own, int64_t count, Keyed *free) {
-            for (int64_t low = 0, high; low < count; low = high) {
+            Looks looks;
+            for (int64_t low = 0, high; low < count && !looks.stop(16); low = high) {
                 uint64_t seed = own[low].key;
                 for (high = low + 1; high < count && own[high].key == seed; high++) {}
                 for (int64_t i = low; high - low > 1 && i < high; i++) own[i].key = exact[first + own[i].row];
@@ -69,7 +74,7 @@ GROUPLEARN_ENTRY int draw_split(const int64_t *start, int64_t n_groups, const ui
             }
             before += count;
         });
-        if (!done) return 2;
+        if (!done) return stopped() ? 1 : 2;
     }
     return 0;
 }

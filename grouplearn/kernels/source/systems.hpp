@@ -46,6 +46,7 @@ class SystemSolver {
   private:
     int64_t d, width;
     Numbers factor, scale, column;
+    Looks looks;
 
     /// Row a of the lower triangle; row d is the right side.
     double *row(int64_t a) { return factor + a * (a + 1) / 2 * 8; }
@@ -143,6 +144,7 @@ class SystemSolver {
     }
 
     template <int rows> DMask some_rows(int64_t a, D least, DMask sound) {
+        if (looks.stop(rows * a * a / 2)) return sound;
         for (int64_t b = 0; b < a; b += SYSTEM_COLUMNS) left_of_diagonal<rows, SYSTEM_COLUMNS>(a, b);
         return diagonal<rows>(a, least, sound);
     }
@@ -185,7 +187,7 @@ class SystemSolver {
     /// The sum of the squares of the inverse factor, four columns at a time.
     D inverse_trace() {
         D total = zero<D>();
-        for (int64_t j = 0; j < d; j += 4) {
+        for (int64_t j = 0; j < d && !looks.stop(2 * (d - j) * (d - j)); j += 4) {
             for (int64_t i = j; i < d; i++) {
                 const double *left = row(i);
                 D part[4];

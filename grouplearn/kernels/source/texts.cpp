@@ -74,7 +74,9 @@ int64_t numbered(const Offset *offsets, int64_t width, const uint8_t *content, c
     };
     alignas(Text) uint8_t held[AHEAD * sizeof(Text)];
     Text *texts = (Text *)held;
+    Looks looks;
     for (int64_t low = 0; low < n_rows; low += AHEAD) {
+        if (looks.stop(16 * AHEAD)) return low;
         int64_t count = low + AHEAD < n_rows ? AHEAD : n_rows - low;
         for (int64_t i = 0; i < count; i++) {
             if (valid && !bit(valid, first + low + i)) {
@@ -126,7 +128,8 @@ GROUPLEARN_ENTRY int64_t number_texts(const void *offsets, int64_t width, const 
 /// Fills a larger table, whose slots are 0, with texts that differ.
 GROUPLEARN_ENTRY void fill_slots(int64_t *ends, uint8_t *texts, int64_t n_known, void *slots, int64_t n_slots) {
     Known known{(Slot *)slots, (uint64_t)n_slots - 1, ends, texts, n_known};
-    for (int64_t number = 0; number < n_known; number++) {
+    Looks looks;
+    for (int64_t number = 0; number < n_known && !looks.stop(32); number++) {
         Text text(texts + ends[number], ends[number + 1] - ends[number]);
         *known.find(text) = {text.sign, text.kind(), (uint32_t)number + 1};
     }

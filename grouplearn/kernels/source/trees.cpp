@@ -84,8 +84,10 @@ inline void ask_all(const Node *nodes, const uint64_t *others, int64_t n_nodes, 
 }
 
 template <bool missing> void add_trees(const Trees &trees, int64_t first, int64_t last, const Rows &rows) {
+    Looks looks;
     for (int64_t tree = first; tree < last; tree++) {
         int64_t start = trees.first_nodes[tree], n_nodes = trees.first_nodes[tree + 1] - start;
+        if (looks.stop(n_nodes < 64 ? n_nodes : 256)) return;
         const Node *nodes = trees.nodes + start;
         const uint64_t *others = trees.others + start;
         int32_t leaves[ROWS] = {};
@@ -130,7 +132,10 @@ GROUPLEARN_ENTRY void score_trees(const double *x, int64_t n_rows, int64_t width
     for (int64_t at = 0; at < n_rows * n_outputs; at++) out[at] = (double)NAN;
     int64_t kept = by_group(group, n_rows, n_groups, order, spare);
     Rows rows;
+    Looks looks;
     for (int64_t start = 0; start < kept; start += rows.count) {
+        int64_t n_trees = first_trees[group[order[start]] + 1] - first_trees[group[order[start]]];
+        if (looks.stop(2 * width + 16 * n_trees)) return;
         int32_t own = group[order[start]];
         rows.count = 0;
         for (int row = 0; row < ROWS; row++) {

@@ -1,0 +1,420 @@
+"""Every kernel looks whether it is to stop, often enough for any shape, and ends where it is told to."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from grouplearn.kernels import algebra, compiling, digests, least_squares, library, metrics, moments, networks, scoring
+from grouplearn.kernels import generalised_linear as glm
+from grouplearn.kernels.columns import NumberReader
+from grouplearn.kernels.library import asking
+from grouplearn.kernels.row_order import Draw, Places
+from grouplearn.kernels.texts import Texts
+from grouplearn.kernels.trees import Forests
+
+#: Operations on eight numbers between two looks (``source/looks.hpp``).
+STRETCH = 1 << 18
+#: Of so few operations no call looks: what is made once per epoch or block, of parameters alone.
+SHORT = {
+    *("ask_of_thread", "fingerprint", "processor_level", "dropout_key"),
+    *("generalised_linear_numbers", "begin_generalised_linear"),
+    *("networks_predict_room", "networks_room_single", "networks_room_double"),
+}
+
+
+class Told(Exception):
+    """What a kernel is told to stop by."""
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).random(shape) - 0.5
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of one kernel or of some, and the fewest looks it takes: its operations by STRETCH, and something to spare."""
+
+    kernels: str
+    make: Callable[[], Callable[[], object]]
+    looks: int
+
+
+def of_rows() -> Callable[[], object]:
+    x, y = numbers(20_000, 64), numbers(20_000, 1)
+    return lambda: moments.of_rows(x, y, np.ones(20_000), np.array([0, 20_000]))
+
+
+def gram(count: int, d: int) -> Mapping[str, np.ndarray]:
+    x, y = numbers(count * 2 * d, d), numbers(count * 2 * d, 1)
+    return moments.of_rows(x, y, np.ones(len(x)), np.arange(count + 1) * 2 * d)
+
+
+def merged() -> Callable[[], object]:
+    one = gram(200, 64)
+    return lambda: moments.merged(one, one)
+
+
+def without_each() -> Callable[[], object]:
+    folds = {name: each.reshape(40, 5, *each.shape[1:]) for name, each in gram(200, 64).items()}
+    return lambda: moments.without_each(folds)
+
+
+def solve(d: int, **penalties: float) -> Callable[[], object]:
+    each = {"l1": 0.0, "l2": 0.0, **penalties}
+    columns = [np.full(4, each[name]) for name in ("l1", "l2")]
+    given = gram(8, d)
+    return lambda: least_squares.solve(
+        given, least_squares.Penalties(*columns, np.full(4, 1e-9), np.ones(4, np.bool_), 50)
+    )
+
+
+def collinear() -> Callable[[], object]:
+    x = numbers(500, 128)
+    x[:, 1:] = x[:, :-1] + 1e-9 * x[:, 1:]
+    given = moments.of_rows(x, numbers(500, 1), np.ones(500), np.array([0, 500]))
+    return lambda: least_squares.lost_directions(given, x, np.ones(500), np.array([0, 500]))
+
+
+def parted() -> Callable[[], object]:
+    own, p = 4_000, 64
+    beside, rest = np.abs(numbers(own, p)), numbers(p, p)
+    given = (np.full(own, 9.0), beside, rest @ rest.T + own * np.eye(p), numbers(own), numbers(p))
+    return lambda: least_squares.parted(*given, 1.0)
+
+
+def stack(loss: glm.Loss, n: int, d: int) -> tuple[np.ndarray, np.ndarray]:
+    return numbers(n, d), (np.arange(n) * 7 % 5 > 2) * 1.0
+
+
+def fit(loss: glm.Loss, l1: float = 0.0, n: int = 6_000, d: int = 60) -> Callable[[], object]:
+    x, y = stack(loss, n, d)
+    penalties = glm.Penalties(np.full(8, l1), np.full(8, 1.0), np.full(8, 1e-6))
+    return lambda: glm.solve(
+        *(x, y, np.ones(n), np.array([0, n])),
+        loss=loss,
+        outputs=2 if loss == "softmax" else 1,
+        fit_intercept=True,
+        penalties=penalties,
+        epochs=3,
+        report=lambda _: None,
+        cancelled=lambda: False,
+    )
+
+
+def begun(form: glm.Form, x: np.ndarray, y: np.ndarray, models: int) -> tuple[np.ndarray, glm.Sums]:
+    given = moments.of_rows(x, y[:, None], np.ones(len(y)), np.array([0, len(y)]), gram=form.dense)
+    given = {name: each[0] for name, each in given.items()}
+    start = np.zeros(1), np.full(1, 0.5 - y.mean()), np.log(2), np.full((1, 1), 0.25)
+    model, sums = form.begin(given, (float(len(y)), float(x.size)), *start[:2], float(start[2]), start[3])
+    rows = np.repeat(model, models, axis=0)
+    return rows, {
+        "sums": np.repeat(sums["sums"], models, axis=0),
+        "curvature": np.repeat(sums["curvature"], models, axis=0),
+        "sampled": sums["sampled"],
+    }
+
+
+def block(dense: bool, sparse: bool) -> Callable[[], object]:
+    scipy_sparse = pytest.importorskip("scipy.sparse")
+    x, y = stack("logistic", 4_000, 100)
+    form = glm.Form(100, 1, True, 8, dense)
+    rows, _ = begun(form, x, y, 12)
+    given = scipy_sparse.csr_matrix(x) if sparse else x
+    return lambda: form.sums(given, y, np.ones(len(y)), "logistic", rows)
+
+
+def step(dense: bool, l1: float) -> Callable[[], object]:
+    x, y = stack("logistic", 500, 250)
+    form = glm.Form(250, 1, True, 8, dense)
+    rows, sums = begun(form, x, y, 12)
+    penalties = glm.Penalties(np.full(12, l1), np.full(12, 1.0), np.full(12, 1e-6))
+    return lambda: form.step(rows, penalties, np.ones(12), sums)
+
+
+def measured(task: int, outputs: int, parts: int, n: int = 20_000) -> Callable[[], object]:
+    y = np.arange(n) % 2.0
+    part = (np.arange(n, dtype=np.int16) % parts, parts) if parts > 1 else None
+    rows = metrics.Rows(y, np.arange(n) % 3 + 1.0, np.array([0, n]), part)
+    models = (
+        numbers(1, *([parts] if parts > 1 else []), 12, outputs, 16),
+        numbers(1, *([parts] if parts > 1 else []), 12, outputs),
+    )
+    classes = metrics.Classes(2 if task >= metrics.BINARY else 0)
+    x = numbers(n, 16)
+    return lambda: metrics.of_models(rows, x, models, task, classes, metrics.NAMES)
+
+
+def scored() -> Callable[[], object]:
+    n = 20_000
+    rows, scores = metrics.Rows(np.arange(n) % 2.0, np.ones(n), np.array([0, n])), np.abs(numbers(n, 12, 1))
+    return lambda: metrics.of_scores(rows, scores, metrics.BINARY, metrics.Classes(2), metrics.NAMES)
+
+
+def network(n: int = 2_000) -> tuple[networks.Shape, networks.Descent, dict[str, np.ndarray], networks.Rows]:
+    shape, each = networks.Shape((32, 64, 1), "relu", "regression"), np.full(3, 0.01)
+    descent = networks.Descent("adam", each, each, each * 0, each, each)
+    state = {name: numbers(3, shape.n_parameters) for name in ("parameters", "first_moment")}
+    state |= {
+        "second_moment": numbers(3, shape.n_parameters) ** 2,
+        "step": np.zeros(3, np.int64),
+        "objective": np.zeros(3),
+    }
+    return shape, descent, state, networks.Rows(numbers(n, 32), numbers(n), np.ones(n), np.arange(n), 100)
+
+
+def trained(name: str) -> Callable[[], object]:
+    shape, descent, state, rows = network()
+    if name == "train":
+        return lambda: networks.train(shape, descent, state, rows)
+    if name == "gradients":
+        return lambda: networks.gradients(shape, descent, state, rows, slice(0, 2_000), 2_000)
+    return lambda: networks.predict(shape, state["parameters"], rows.x)
+
+
+def descended() -> Callable[[], object]:
+    shape, (_, descent, state, _) = networks.Shape((1000, 1000, 1), "relu", "regression"), network()
+    state = {name: np.zeros((3, shape.n_parameters)) for name in ("parameters", "first_moment", "second_moment")}
+    state |= {"step": np.zeros(3, np.int64)}
+    return lambda: networks.descend(shape, descent, state, np.ones((3, shape.n_parameters)))
+
+
+def forest() -> Callable[[], object]:
+    from test_trees import boosted, compiled, rows  # of the same folder
+
+    from grouplearn.learners.base import Task
+
+    forests, _ = compiled([boosted(1, "regression", 50)], Task.REGRESSION)
+    x = np.tile(rows(1)[0], (100, 1))
+    return lambda: Forests.scores(forests, x, np.zeros(len(x), np.int32))
+
+
+def ordered() -> Callable[[], object]:
+    n = 400_000
+    hashes = np.random.default_rng(1).integers(0, 2**63, n, dtype=np.uint64)
+    found = Places(np.array([n]), np.array([0]))
+
+    def run() -> None:
+        found._n_added = 0
+        found._next[:] = 0
+        found.add(np.zeros(n, np.int32), hashes)
+        found.sort(0, 1)
+
+    return run
+
+
+def drawn() -> Callable[[], object]:
+    n = 200_000
+    hashes = np.random.default_rng(2).integers(0, 2**63, n, dtype=np.uint64)
+    draw = Draw(hashes, hashes.copy(), np.ones(n, np.bool_))
+    return lambda: draw.mark(np.zeros(n, np.int16), np.array([0, n]), np.array([9]), together=1 << 16)
+
+
+def read() -> Callable[[], object]:
+    columns = [pa.array(numbers(60_000)) for _ in range(16)]
+    rows = pa.StructArray.from_arrays(columns, names=[str(each) for each in range(16)])
+    return lambda: NumberReader(rows.type, range(16), range(16)).read(rows, np.empty((60_000, 16)))
+
+
+def numbered() -> Callable[[], object]:
+    given = pa.array([f"{each % 90_000}-text" for each in range(100_000)])
+    return lambda: Texts().numbered(given)
+
+
+def digested() -> Callable[[], object]:
+    rows = digests.Ragged(numbers(600_000), np.arange(301) * 2_000)
+    return lambda: digests.of_rows(rows, rows)
+
+
+def predicted() -> Callable[[], object]:
+    n, group = 60_000, np.zeros(60_000, np.int32)
+    encoders = scoring.Encoders(*(np.ones((1, 16)) for _ in range(3)), True)
+    models = scoring.LinearModels(numbers(1, 3, 16), numbers(1, 3), np.zeros((1, 3, 0), np.int64), np.zeros(0))
+
+    def run() -> None:
+        x = numbers(n, 16)
+        encoders.encode(x, group)
+        scoring.linked(models.scores(x, group), scoring.Link.SOFTMAX)
+
+    return run
+
+
+CALLS = {
+    "moments": Call("row_moments", of_rows, 20),
+    "merged": Call("merged_moments", merged, 1),
+    "without each": Call("moments_without_each", without_each, 4),
+    "ridge": Call("least_squares", lambda: solve(200, l2=0.5), 10),
+    "plain": Call("least_squares", lambda: solve(200), 10),
+    "elastic net": Call("least_squares", lambda: solve(200, l1=0.05, l2=0.01), 10),
+    "collinear": Call("lost_directions", collinear, 4),
+    "parted": Call("parted_least_squares", parted, 4),
+    "triangle": Call("triangle_of_rows", lambda: lambda: least_squares.triangle(numbers(2_000, 120)), 10),
+    "root": Call("root_of_gram", lambda: lambda: least_squares.root(np.eye(200) + 0.5), 1),
+    "logistic": Call("solve_generalised_linear", lambda: fit("logistic"), 20),
+    "logistic with l1": Call("solve_generalised_linear", lambda: fit("logistic", 0.5), 20),
+    "softmax": Call("solve_generalised_linear", lambda: fit("softmax"), 20),
+    "poisson": Call("solve_generalised_linear", lambda: fit("poisson"), 20),
+    "block": Call("sum_generalised_linear", lambda: block(True, False), 20),
+    "sparse block": Call("sum_generalised_linear", lambda: block(True, True), 20),
+    "wide block": Call("sum_generalised_linear", lambda: block(False, True), 6),
+    "step": Call("step_generalised_linear", lambda: step(True, 0.0), 10),
+    "step with l1": Call("step_generalised_linear", lambda: step(True, 0.5), 10),
+    "wide step": Call("step_generalised_linear", lambda: step(False, 0.5), 0),
+    "metrics of values": Call("row_metrics", lambda: measured(metrics.VALUES, 1, 1), 3),
+    "metrics of two classes": Call("row_metrics", lambda: measured(metrics.BINARY, 1, 5), 5),
+    "metrics of classes": Call("row_metrics", lambda: measured(metrics.CLASSES, 2, 1), 8),
+    "metrics of scores": Call("row_metrics", scored, 5),
+    "errors": Call(
+        "error_sums", lambda: lambda: metrics.error_sums(numbers(50_000, 12), numbers(50_000), np.ones(50_000)), 4
+    ),
+    "classes": Call(
+        "class_sums",
+        lambda: lambda: metrics.class_sums(
+            np.abs(numbers(50_000, 12, 1)), np.zeros(50_000), np.ones(50_000), metrics.Classes(2)
+        ),
+        6,
+    ),
+    "training": Call("networks_train_double", lambda: trained("train"), 12),
+    "gradients": Call("networks_gradients_double", lambda: trained("gradients"), 15),
+    "descent": Call("networks_descend_double", descended, 4),
+    "networks": Call("networks_predict", lambda: trained("predict"), 5),
+    "shuffle": Call("visiting_order", lambda: lambda: networks.visiting_order(1, 1, 500_000), 6),
+    "starting numbers": Call("starting_numbers", lambda: lambda: networks.starting_numbers(1, 1, 1_000_000), 6),
+    "trees": Call("score_trees", forest, 5),
+    "order": Call("rows_by_group sort_groups", ordered, 12),
+    "draw": Call("draw_split", drawn, 4),
+    "columns": Call("read_numbers", read, 3),
+    "texts": Call("number_texts fill_slots", numbered, 5),
+    "digests": Call("number_digests", digested, 10),
+    "scores": Call("encode_numbers score_linear link_scores", predicted, 4),
+    "product": Call("products", lambda: lambda: algebra.product(numbers(20_000, 100), numbers(100, 12)), 10),
+    "finite": Call("finite_rows", lambda: lambda: algebra.finite_rows(numbers(200_000, 12)), 1),
+    "sigmoid": Call("sigmoid", lambda: lambda: algebra.sigmoid(numbers(600_000)), 2),
+    "softmax of rows": Call("softmax", lambda: lambda: algebra.softmax(numbers(200_000, 3)), 4),
+    **{
+        f"{symbol} {kind.__name__}": Call(
+            f"{symbol}_{'single' if kind is np.float32 else 'double'}",
+            lambda symbol=symbol, kind=kind: lambda: library.applied(symbol, numbers(900_000).astype(kind)),
+            1,
+        )
+        for symbol, kind in (
+            *(("exponential", np.float32), ("exponential", np.float64), ("logarithm", np.float64)),
+            *(("log_of_one_plus", np.float32), ("log_of_one_plus", np.float64)),
+        )
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(params=sorted(CALLS))
+def call(request: pytest.FixtureRequest) -> Call:
+    return CALLS[request.param]
+
+
+def entries() -> Iterator[str]:
+    for path in sorted(compiling.SOURCES.glob("*.cpp")):
+        for name in re.findall(r"GROUPLEARN_ENTRY\s+(?:const\s+)?\w+\s+\*?(\w+(?:##kind)?)\(", path.read_text()):
+            yield from (name.replace("##kind", each) for each in (("single", "double") if "##" in name else ("",)))
+
+
+def test_every_kernel_is_called_here() -> None:
+    called = {kernel for each in CALLS.values() for kernel in each.kernels.split()} | SHORT
+    # Those of networks are one text for both precisions.
+    called |= {kernel.replace("_double", "_single") for kernel in called if kernel.startswith("networks_")}
+    assert called == set(entries())
+
+
+def test_a_kernel_looks_as_often_as_its_work_is_long(call: Call) -> None:
+    run = call.make()
+    count = 0
+
+    def look() -> None:
+        nonlocal count
+        count += 1
+
+    with asking(look, every=0):
+        run()
+    assert count >= call.looks
+    assert library._thread.ear is None
+
+
+def test_a_kernel_that_is_told_to_stop_ends_there(call: Call) -> None:
+    """At its first look, at its second, and, so that every place has been the one, at each later power of two."""
+    run, looks = call.make(), call.looks
+    last = 1
+    while last <= looks:
+        count = 0
+
+        def look(last: int = last) -> None:
+            nonlocal count
+            count += 1
+            if count >= last:
+                raise Told
+
+        with asking(look, every=0), pytest.raises(Told):
+            run()
+        assert count == last
+        last *= 2
+
+
+def test_another_thread_is_heard() -> None:
+    asked = threading.Event()
+    x = numbers(30_000, 200)
+    stop = threading.Timer(0.05, asked.set)
+
+    def look() -> None:
+        if asked.is_set():
+            raise Told
+
+    def run() -> None:
+        while True:
+            moments.of_rows(x, x[:, :1], np.ones(len(x)), np.array([0, len(x)]))
+
+    stop.start()
+    with asking(look), pytest.raises(Told):
+        run()
+    stop.join()
+
+
+def test_between_looks_there_is_time() -> None:
+    """A look takes the interpreter: there are no more of them than one in so many seconds."""
+    x, count = numbers(30_000, 200), 0
+
+    def look() -> None:
+        nonlocal count
+        count += 1
+
+    with asking(look, every=1e6):
+        moments.of_rows(x, x[:, :1], np.ones(len(x)), np.array([0, len(x)]))
+    assert count == 1
+
+
+def test_contexts_nest_and_threads_are_their_own() -> None:
+    x = numbers(20_000, 100)
+    inner, outer = [0], [0]
+
+    def run() -> None:
+        moments.of_rows(x, x[:, :1], np.ones(len(x)), np.array([0, len(x)]))
+
+    def counted(counts: list[int]) -> Callable[[], None]:
+        def look() -> None:
+            counts[0] += 1
+
+        return look
+
+    with asking(counted(outer), every=0):
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+        assert outer == [0]
+        with asking(counted(inner)):
+            run()
+        assert outer == inner
+        assert inner[0] > 0
+        run()
+    assert outer[0] > inner[0]
