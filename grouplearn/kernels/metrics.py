@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -93,6 +93,31 @@ def class_sums(scores: FloatArray, y: FloatArray, weight: FloatArray, classes: C
     sizes = np.array([n, BINARY if outputs == 1 else CLASSES, configs, outputs, *classes], np.int64)
     found = np.empty((2 + 3 * sum(classes), configs))
     function("class_sums", *[_POINTER] * 5)(address(sizes), *map(address, given), address(found))
+    return found
+
+
+def areas(
+    runs: Sequence[FloatArray], positive: npt.NDArray[np.bool_], weight: FloatArray | None, *, precision: bool = False
+) -> FloatArray:
+    """Return the areas (C,) under the ROC curves of scores in ``runs`` (C, n of it), none negative, or average precisions.
+
+    Σ over pairs w⁺w⁻·([s⁺ > s⁻] + ½[s⁺ = s⁻]) / (Σw⁺·Σw⁻), or Σₙ (Rₙ - Rₙ₋₁)·Pₙ, highest scores first (``source/ranking.hpp``).
+    ``positive`` and ``weight`` are (n,) of all runs, None where rows weigh alike. NaN where a score is, or there is no such pair.
+    """
+    rows = [each if each.strides[-1] == each.itemsize else np.ascontiguousarray(each) for each in runs]
+    given = np.ascontiguousarray(positive, np.bool_)
+    weights = None if weight is None else np.ascontiguousarray(weight, np.float64)
+    lengths = np.array(
+        [[each.shape[1] for each in rows], [each.strides[0] // each.itemsize for each in rows]], np.int64
+    )
+    found, number = np.empty(rows[0].shape[0]), ctypes.c_int64
+    kinds = (number, *[_POINTER] * 3, number, number, _POINTER, _POINTER, number, _POINTER)
+    outcome = function("areas", *kinds, returns=ctypes.c_int)(
+        *(len(rows), (_POINTER * len(rows))(*(each.ctypes.data for each in rows)), *map(address, lengths), len(found)),
+        *(given.size, address(given), None if weights is None else address(weights), int(precision), address(found)),
+    )
+    if outcome:
+        raise MemoryError
     return found
 
 

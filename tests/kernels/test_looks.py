@@ -270,6 +270,10 @@ CALLS = {
     "metrics of two classes": Call("row_metrics", lambda: measured(metrics.BINARY, 1, 5), 5),
     "metrics of classes": Call("row_metrics", lambda: measured(metrics.CLASSES, 2, 1), 8),
     "metrics of scores": Call("row_metrics", scored, 5),
+    "areas": Call("areas", lambda: lambda: metrics.areas([np.abs(numbers(4, 300_000))], numbers(300_000) > 0, None), 10),
+    "areas of weights": Call(
+        "areas", lambda: lambda: metrics.areas([np.abs(numbers(2, 300_000))], numbers(300_000) > 0, np.ones(300_000)), 10
+    ),
     "errors": Call(
         "error_sums", lambda: lambda: metrics.error_sums(numbers(50_000, 12), numbers(50_000), np.ones(50_000)), 4
     ),

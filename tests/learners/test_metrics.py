@@ -9,7 +9,7 @@ import sklearn.metrics as sk
 from grouplearn.data import spilled
 from grouplearn.data.dataset import mapped_file
 from grouplearn.kernels import metrics as kernel
-from grouplearn.learners import metrics, ranking
+from grouplearn.learners import metrics
 from grouplearn.learners.base import Task
 from grouplearn.learners.metrics import (
     METRICS,
@@ -283,7 +283,6 @@ def test_many_rows_have_the_same_metrics_a_piece_at_a_time(monkeypatch: pytest.M
         return functools.reduce(metrics.merge, parts)
 
     expected = metrics.finish(measured())
-    monkeypatch.setattr(ranking, "_PART", 512)
     monkeypatch.setattr(spilled, "SPILLED_BYTES", 1 << 14)
     sums = measured()
     assert any(mapped_file(part) is not None for part in sums.by_row["scores"].parts)

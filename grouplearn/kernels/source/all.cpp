@@ -11,6 +11,7 @@
 #include "moments.cpp"
 #include "networks.cpp"
 #include "processor.cpp"
+#include "ranking.cpp"
 #include "row_order.cpp"
 #include "scoring.cpp"
 #include "split.cpp"

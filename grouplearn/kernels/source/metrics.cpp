@@ -4,6 +4,7 @@
 #include "entry.hpp"
 #include "links.hpp"
 #include "matrices.hpp"
+#include "ranking.hpp"
 #include <vector>
 
 namespace grouplearn::metrics {
@@ -108,26 +109,6 @@ struct ClassSums {
     }
 };
 
-struct Ranked {
-    uint64_t key;
-    uint32_t row;
-};
-
-/// Sorts by key, equal keys in the order they are in, a byte at a time.
-void sort_by_key(std::vector<Ranked> &ranked, std::vector<Ranked> &spare) {
-    spare.resize(ranked.size());
-    for (int shift = 0; shift < 64; shift += 8) {
-        size_t place[257] = {};
-        for (const Ranked &each : ranked) place[(each.key >> shift & 255) + 1]++;
-        bool one_digit = false;
-        for (int i = 1; i <= 256; i++) one_digit |= place[i] == ranked.size();
-        if (one_digit) continue;
-        for (int i = 0; i < 256; i++) place[i + 1] += place[i];
-        for (const Ranked &each : ranked) spare[place[each.key >> shift & 255]++] = each;
-        ranked.swap(spare);
-    }
-}
-
 class Measurer {
   public:
     Measurer(const Rows &rows, const Shape &shape, const uint8_t *wanted) : rows(rows), shape(shape), wanted(wanted) {}
@@ -163,7 +144,9 @@ class Measurer {
     double total = 0;
     bool equal_weights = true;
     std::vector<double> label, weight, scores, turned;
-    std::vector<Ranked> ranked, spare;
+    Scratch<Keyed> ranked, spare;
+    Scratch<uint64_t> keys, other;
+    Wins wins;
     D result[METRICS];
     Looks looks;
 
@@ -338,37 +321,24 @@ class Measurer {
         return up > 0 && down > 0 ? won / all(up * down) : all((double)NAN);
     }
 
-    /// The same of one lane by ranks, or the average precision Σ (Rₙ − Rₙ₋₁)·Pₙ, highest scores first.
+    /// The same of one lane by ranks, or the average precision.
     double sorted_area(int64_t output, int lane, double positive, bool precision) {
-        ranked.clear();
-        for (int64_t i = 0; i < n; i++) {
-            double s = scores[8 * (output * n + i) + lane] + 0.0; // of two zeros one
-            if (!(weight[i] > 0)) continue;
-            uint64_t bits;
-            memcpy(&bits, &s, sizeof bits);
-            ranked.push_back({precision ? ~bits : bits, (uint32_t)i});
-        }
-        sort_by_key(ranked, spare);
-        double above = 0, below = 0, area = 0;
-        for (size_t first = 0; first < ranked.size();) {
-            double up = 0, down = 0;
-            size_t next = first;
-            for (; next < ranked.size() && ranked[next].key == ranked[first].key; next++) {
-                int64_t row = ranked[next].row;
-                (label[row] == positive ? up : down) += counted(row);
+        const double *own = &scores[8 * output * n + lane];
+        int64_t here = 0;
+        if (equal_weights && !precision) {
+            if (!keys.reserve(n) || !other.reserve(n) || !wins.reserve()) abort();
+            uint64_t up = 0;
+            for (int64_t i = 0; i < n; i++) {
+                keys[here] = ranking_key(own[8 * i], label[i] == positive);
+                up += weight[i] > 0 && label[i] == positive;
+                here += weight[i] > 0;
             }
-            above += up;
-            if (precision) {
-                below += down;
-                area += up * (above / (above + below));
-            } else {
-                area += up * (below + 0.5 * down);
-                below += down;
-            }
-            first = next;
+            return wins.area(keys, other, here, up);
         }
-        if (precision) return above > 0 ? area / above : NAN;
-        return above > 0 && below > 0 ? area / (above * below) : NAN;
+        if (!ranked.reserve(n) || !spare.reserve(n)) abort();
+        for (int64_t i = 0; i < n; i++)
+            if (weight[i] > 0) ranked[here++] = weighed(own[8 * i], label[i] == positive, counted(i), precision);
+        return WeighedArea(precision).of(ranked, spare, here);
     }
 };
 
