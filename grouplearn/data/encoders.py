@@ -73,7 +73,12 @@ def needs_no_fit(item: Item) -> bool:
 
 
 def keeps_single(item: Item) -> bool:
-    """Whether the item makes numbers of single precision of such numbers, or of codes: it computes nothing."""
+    """Whether the item makes numbers of single precision of such numbers, or of codes: it computes nothing.
+
+    What ``zscore`` and ``minmax`` make is rounded to double precision. Rows that are kept as they are, to be scaled wherever they
+    are read, would save the copy of one group's rows: of a million rows of 50 columns 200 MB, and a twentieth of the time, where
+    to find means and scales takes three times that; and every learner, in LightGBM and PyTorch too, would read rows in two ways.
+    """
     if item.kind != "numeric":
         return True
     fill = item.impute

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from types import FrameType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -264,6 +266,23 @@ def test_class_weights_change_the_model_and_not_the_metrics() -> None:
     scores = registry.learner(a_job.learner).score(a_job.task, trial.artifact, prepared.train.x)
     assert (scores > 0.5).mean() > 0.9
     assert trial.train["accuracy"] == pytest.approx(accuracy_score(prepared.train.y, scores[:, 0] > 0.5))
+
+
+@pytest.mark.parametrize("learner", ["linear_regression", "logistic_regression"])
+def test_cancelling_stops_in_the_middle_of_a_pass(learner: str) -> None:
+    """True is said to kernels alone: whom they ask hears it."""
+
+    def cancelled() -> bool:
+        frame: FrameType | None = sys._getframe()
+        while frame is not None and frame.f_code.co_name != "ask":
+            frame = frame.f_back
+        return frame is not None
+
+    task = Task.REGRESSION if learner == "linear_regression" else Task.BINARY
+    x = np.random.default_rng(1).random((40_000, 3))
+    a_job = one_group(dataset(x, np.arange(40_000) % 2.0), task)
+    with pytest.raises(Interrupted):
+        train_unit(a_job, Unit(0, 0, (0,)), None, lambda epochs: None, cancelled)
 
 
 def test_cancelling_stops_between_blocks_and_epochs(descent: type[Descent]) -> None:
