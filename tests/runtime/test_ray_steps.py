@@ -140,7 +140,8 @@ def test_a_worker_killed_between_steps_is_replaced_and_the_bits_stay(on_ray: Ray
 
 
 def test_a_gang_that_loses_a_member_is_started_again(on_ray: RayRuntime) -> None:
-    a_job = split_job("mlp", Task.BINARY, ({"batch_size": 4},), epochs=12)
+    # Epochs are told of now and then: there must be many more of them than pass until the first are heard of and the kill is felt.
+    a_job = split_job("mlp", Task.BINARY, ({"batch_size": 4},), epochs=80)
     scripted = Scripted(a_job, [Unit(1, 1, (0,))], runs(n_blocks(a_job), 2), "gang")
     killer = Killer()
     (result,) = on_ray.run(a_job, scripted, 2, killer, never)
