@@ -140,7 +140,7 @@ def test_a_worker_killed_between_steps_is_replaced_and_the_bits_stay(on_ray: Ray
 
 
 def test_a_gang_that_loses_a_member_is_started_again(on_ray: RayRuntime) -> None:
-    # Epochs are told of now and then: there must be many more of them than pass until the first are heard of and the kill is felt.
+    # More of them than pass until the first are heard of and the kill is felt: epochs are told of now and then.
     a_job = split_job("mlp", Task.BINARY, ({"batch_size": 4},), epochs=80)
     scripted = Scripted(a_job, [Unit(1, 1, (0,))], runs(n_blocks(a_job), 2), "gang")
     killer = Killer()

@@ -30,15 +30,17 @@ namespace {
 template <class V> void find_finite_rows(const typename Lanes<V>::Number *x, int64_t n, int64_t d, uint8_t *finite) {
     constexpr int count = Lanes<V>::count;
     int64_t lanes = d / count * count;
-    Looks looks;
-    for (int64_t i = 0; i < n && !looks.stop(d / 8 + 1); i++, x += d) {
-        // What is finite less itself is 0, and anything else no number.
-        typename Lanes<V>::Number nothing = 0;
-        V none = zero<V>();
-        for (int64_t j = 0; j < lanes; j += count) none += load(x + j) - load(x + j);
-        for (int64_t j = lanes; j < d; j++) nothing += x[j] - x[j];
-        finite[i] = nothing == 0 && !any(!(none <= zero<V>()));
-    }
+    in_pieces(n, d / 8 + 1, [=](int64_t first, int64_t last) {
+        for (int64_t i = first; i < last; i++) {
+            // What is finite less itself is 0, and anything else no number.
+            const typename Lanes<V>::Number *own = x + i * d;
+            typename Lanes<V>::Number nothing = 0;
+            V none = zero<V>();
+            for (int64_t j = 0; j < lanes; j += count) none += load(own + j) - load(own + j);
+            for (int64_t j = lanes; j < d; j++) nothing += own[j] - own[j];
+            finite[i] = nothing == 0 && !any(!(none <= zero<V>()));
+        }
+    });
 }
 
 } // namespace

@@ -66,9 +66,9 @@ class Looks {
 
 /// ``work(first, last)`` for the numbers from 0 to before ``count``, piece by piece, each of them ``weighing`` so many operations.
 template <class Work> inline bool in_pieces(int64_t count, int64_t weighing, Work work) {
-    constexpr int64_t PIECE = 1 << 12;
-    for (int64_t first = 0; first < count; first += PIECE) {
-        int64_t last = count - first < PIECE ? count : first + PIECE;
+    int64_t piece = weighing < 64 ? 1 << 12 : 1 << 6; // a multiple of what is done side by side
+    for (int64_t first = 0; first < count; first += piece) {
+        int64_t last = count - first < piece ? count : first + piece;
         if (stop((last - first) * weighing)) return false;
         work(first, last);
     }

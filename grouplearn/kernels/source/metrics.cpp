@@ -148,7 +148,6 @@ class Measurer {
     Scratch<uint64_t> keys, other;
     Wins wins;
     D result[METRICS];
-    Looks looks;
 
     D at(int64_t output, int64_t row) { return load(&scores[8 * (output * n + row)]); }
 
@@ -167,6 +166,7 @@ class Measurer {
 
     void copy_scores(const std::vector<int64_t> &numbers, int64_t first, int64_t here) {
         int64_t outputs = shape.outputs;
+        Looks looks;
         for (int64_t i = 0; i < n && !looks.stop(4 * outputs); i++)
             for (int64_t k = 0; k < outputs; k++)
                 for (int64_t c = 0; c < 8; c++)
@@ -185,22 +185,25 @@ class Measurer {
             }
             D offset = load(&turned[8 * d]);
             double *to = &scores[8 * k * n];
-            for (int64_t i = 0; i < n && !looks.stop(8 * (d + 2)); i += 8) {
-                const Number *row[8];
-                D part[8];
-                for (int r = 0; r < 8; r++) row[r] = x + numbers[i + r < n ? i + r : n - 1] * d, part[r] = zero<D>();
-                for (int64_t j = 0; j < d; j++) {
-                    D w = load(&turned[8 * j]);
-                    for (int r = 0; r < 8; r++) part[r] = fma(all((double)row[r][j]), w, part[r]);
+            in_pieces(n, d + 2, [x, d, to, offset, n = n, own = turned.data(), places = numbers.data()](int64_t first, int64_t last) {
+                for (int64_t i = first; i < last; i += 8) {
+                    const Number *row[8];
+                    D part[8];
+                    for (int r = 0; r < 8; r++) row[r] = x + places[i + r < n ? i + r : n - 1] * d, part[r] = zero<D>();
+                    for (int64_t j = 0; j < d; j++) {
+                        D w = load(own + 8 * j);
+                        for (int r = 0; r < 8; r++) part[r] = fma(all((double)row[r][j]), w, part[r]);
+                    }
+                    for (int r = 0; r < 8 && i + r < n; r++) store(to + 8 * (i + r), part[r] + offset);
                 }
-                for (int r = 0; r < 8 && i + r < n; r++) store(to + 8 * (i + r), part[r] + offset);
-            }
+            });
         }
         link();
     }
 
     void link() {
         if (shape.task == VALUES) return;
+        Looks looks;
         for (int64_t i = 0; i < n && !looks.stop(16 * shape.outputs); i++) {
             if (shape.task == CLASSES) {
                 shares<D>(&scores[8 * i], 8 * n, shape.outputs);
@@ -217,7 +220,7 @@ class Measurer {
         for (int64_t i = 0; i < n; i++) mean = __builtin_fma(weight[i], label[i], mean);
         mean /= total;
         ErrorSums sums;
-        for (int64_t i = 0; i < n && !looks.stop(16); i++) {
+        for (int64_t i = 0; i < n; i++) {
             if (weight[i] > 0) {
                 double y = label[i];
                 spread = __builtin_fma(weight[i], (y - mean) * (y - mean), spread);
@@ -225,7 +228,9 @@ class Measurer {
                 if (y > high) high = y;
                 sums.add(at(0, i), y, weight[i], wanted[MAPE]);
             }
-            if (i % METRIC_RUN == METRIC_RUN - 1) sums.end_run();
+            if (i % METRIC_RUN != METRIC_RUN - 1) continue;
+            sums.end_run();
+            if (stop(16 * METRIC_RUN)) return;
         }
         sums.end_run();
         D weights = all(total);
@@ -241,9 +246,11 @@ class Measurer {
 
     void of_classes() {
         ClassSums sums(shape, wanted[LOG_LOSS]);
-        for (int64_t i = 0; i < n && !looks.stop(16 + 8 * shape.outputs); i++) {
+        for (int64_t i = 0; i < n; i++) {
             sums.add(label[i], weight[i], [&](int64_t output) { return at(output, i); });
-            if (i % METRIC_RUN == METRIC_RUN - 1 || i == n - 1) sums.end_run();
+            if (i % METRIC_RUN != METRIC_RUN - 1 && i != n - 1) continue;
+            sums.end_run();
+            if (stop((16 + 8 * shape.outputs) * METRIC_RUN)) return;
         }
         const std::vector<Sum> &said = sums.said, &hit = sums.hit;
         const std::vector<double> &actual = sums.actual;
@@ -377,16 +384,17 @@ GROUPLEARN_ENTRY void row_metrics(const int64_t *sizes, const float *x_single, c
 GROUPLEARN_ENTRY void error_sums(const double *predicted, const double *y, const double *weight, int64_t n, int64_t configs,
                                 double *out) {
     Arithmetic arithmetic;
-    Looks looks;
     for (int64_t first = 0; first < configs; first += 8) {
         int64_t here = configs - first < 8 ? configs - first : 8;
         ErrorSums sums;
         double lanes[8] = {};
-        for (int64_t i = 0; i < n && !looks.stop(16); i++) {
+        for (int64_t i = 0; i < n; i++) {
             const double *row = predicted + i * configs + first;
             if (here < 8) memcpy(lanes, row, here * sizeof(double)), row = lanes;
             sums.add(load(row), y[i], weight[i], true);
-            if (i % METRIC_RUN == METRIC_RUN - 1) sums.end_run();
+            if (i % METRIC_RUN != METRIC_RUN - 1) continue;
+            sums.end_run();
+            if (stop(16 * METRIC_RUN)) return;
         }
         sums.end_run();
         const Sum *each[] = {&sums.square, &sums.absolute, &sums.relative};
@@ -406,16 +414,17 @@ GROUPLEARN_ENTRY void class_sums(const int64_t *sizes, const double *scores, con
     Shape shape{sizes[1], sizes[2], sizes[3], sizes[4], sizes[5]};
     int64_t configs = shape.configs, outputs = shape.outputs, every = shape.classes + shape.unseen;
     std::vector<double> lanes(8 * outputs);
-    Looks looks;
     for (int64_t first = 0; first < configs; first += 8) {
         int64_t here = configs - first < 8 ? configs - first : 8;
         ClassSums sums(shape, true);
-        for (int64_t i = 0; i < n && !looks.stop(16 + 8 * outputs); i++) {
+        for (int64_t i = 0; i < n; i++) {
             const double *row = scores + (i * configs + first) * outputs;
             for (int64_t c = 0; c < here; c++)
                 for (int64_t k = 0; k < outputs; k++) lanes[8 * k + c] = row[c * outputs + k];
             sums.add(y[i], weight[i], [&](int64_t output) { return load(&lanes[8 * output]); });
-            if (i % METRIC_RUN == METRIC_RUN - 1) sums.end_run();
+            if (i % METRIC_RUN != METRIC_RUN - 1) continue;
+            sums.end_run();
+            if (stop((16 + 8 * outputs) * METRIC_RUN)) return;
         }
         sums.end_run();
         auto give = [&](int64_t place, D values) {
