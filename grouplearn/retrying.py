@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from grouplearn import answers, planning, training
-from grouplearn.catalog import models
+from grouplearn.catalog import models, search_path
 from grouplearn.catalog import retrying as kept
 from grouplearn.catalog.damage import damaged
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.prediction import predictor_for
 from grouplearn.catalog.records import RunOutcome
 from grouplearn.catalog.retrying import FailedGroup, Record
+from grouplearn.catalog.trust import other_name
 from grouplearn.catalog.views import best_sql
 from grouplearn.data.dataset import Group
 from grouplearn.data.run_directory import RunDirectory
@@ -114,6 +115,7 @@ class _Retry:
         guard = predictor_for(self.at.connection).guard
         guard.admit(self.at.connection, definition)
         guard.admit_statement(self.at.connection, definition, train.source.text, sql_of(train))
+        self._refuse_other_names(train)
         settings = {**self.at.settings, "seed": definition.seed, "durable": False}
         bound = bind(self._own_judge(), train, location.catalog, location.schema, settings)
         if bound.search is not None:
@@ -126,6 +128,18 @@ class _Retry:
             raise self._refusal(message, "TRAIN OR REPLACE MODEL ... REFIT trains all of it.")
         given = {**self.given, **self._as_before(bound)}
         return replace(bound, options=replace(bound.options, **given, durable=False, replay=None))
+
+    def _refuse_other_names(self, train: TrainModel) -> None:
+        """Raise where an unqualified name of the statement is another table, view, macro or type than when it was trained."""
+        definition = self.model.definition
+        found = other_name(self.at.connection, definition, train.source.text, sql_of(train))
+        if found is not None:
+            name, path = found
+            here = self.at.databases.attachments()
+            then, now = search_path.shown(path), search_path.shown(search_path.current(here))
+            message = f'"{name}" is not what it was when model "{definition.name}" was trained'
+            places = f"Names were looked for in {then}, and now in {now}"
+            raise self._refusal(f"{message}\n{places}", search_path.advice(path, here))
 
     def _statement(self) -> TrainModel:
         """Return the model's statement, which is one TRAIN."""

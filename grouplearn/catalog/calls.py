@@ -6,7 +6,7 @@ or a view that an expression names is followed into its definition.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
@@ -35,7 +35,7 @@ _SOURCES = frozenset(
     {"EMPTY", "SUBQUERY", "JOIN", "EXPRESSION_LIST", "COLUMN_DATA", "PIVOT", "CTE", "DELIM_GET", "BOUND_TABLE_REF"}
 )
 #: What a clause stands in, as a query of its own: one that is an expression or several columns, and what is after FROM.
-_EXPRESSION = ("SELECT ({}\n)", "SELECT {}\n")
+EXPRESSION = ("SELECT ({}\n)", "SELECT {}\n")
 AFTER_FROM = ("SELECT * FROM {}\n",)
 #: Queries that read; others of WITH insert, change and delete.
 _READING = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
@@ -44,12 +44,27 @@ _WORDS = frozenset(
     {"current_catalog", "current_date", "current_role", "current_schema", "current_time", "current_timestamp",
      "current_user", "localtime", "localtimestamp", "session_user", "user"}
 )  # fmt: skip
+#: Functions that find something by a name that is a text, and those that say where names are looked for.
+_OF_PATH = frozenset(
+    {
+        "current_catalog",
+        "current_database",
+        "current_schema",
+        "current_schemas",
+        "currval",
+        "nextval",
+        "query",
+        "query_table",
+    }
+)
 #: Types of which DuckDB 1 says but the name.
 _NAMED_TYPES = frozenset({"USER_TYPE_INFO", "UNBOUND_TYPE_INFO"})
 #: Most nodes of trees that one expression, and what it names, may have.
 _MOST_NODES = 500_000
 _GENERATED = "GENERATED ALWAYS"
 _OUTSIDE = "which may read or write outside the database"
+#: A name as it is written, what it is the name of, and where that is found first; None for nowhere.
+Meaning = tuple[str, str, Hashable]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +179,25 @@ def named(fragments: Iterable[Fragment], surroundings: Surroundings) -> list[Def
     return sorted({defined for defined, _ in course.seen}, key=astuple)
 
 
+def meanings(clauses: Iterable[tuple[str, Sequence[str]]], surroundings: Surroundings) -> list[Meaning]:
+    """Return the meaning of each name in clauses, and in what they name, which comes after them.
+
+    A clause is a text, and the forms in which it can be read. What only runs can tell (a name that is a value, a clause that
+    cannot be read) means something else on each path.
+    """
+    found: dict[Meaning, None] = {}
+    course = _Course(to_the_end=True, found=found)
+    for text, forms in clauses:
+        documents = serialized(surroundings.con, [form.format(text) for form in forms])
+        nodes = [node for document in documents if (node := statement_of(document)) is not None]
+        reasons = [_Walk(surroundings, surroundings.path, course).reason(node) for node in nodes]
+        if not nodes or any(reasons):
+            found[text, "text", surroundings.path] = None
+    return [*found]
+
+
 def refuse_clause(
-    model: str, fragment: Fragment, surroundings: Surroundings, forms: Sequence[str] = _EXPRESSION
+    model: str, fragment: Fragment, surroundings: Surroundings, forms: Sequence[str] = EXPRESSION
 ) -> None:
     """As ``refuse``, of what a clause of TRAIN says, in each of the forms in which it can be read."""
     documents = serialized(surroundings.con, [form.format(fragment.text) for form in forms])
@@ -191,6 +223,8 @@ class _Course:
     to_the_end: bool = False
     nodes: int = 0
     seen: set[tuple[Defined, frozenset[tuple[str, str]]]] = field(default_factory=set)
+    #: What was found in order; None where nobody asks.
+    found: dict[Meaning, None] | None = None
 
 
 @dataclass
@@ -245,6 +279,7 @@ class _Walk:
             return "has a parameter"
         if of_class == "COLUMN_REF":  # which may be current_date, say
             word = folded(str(node["column_names"][-1]))
+            self._note_path(word)
             return self._macro(word, None) if word in _WORDS else None
         if of_class is None and str(kind).endswith("_NODE") and kind not in _READING:
             return "changes a table"
@@ -260,6 +295,9 @@ class _Walk:
 
     def _function(self, node: Node, of_rows: bool) -> str | None:
         name = folded(str(node.get("function_name", "")))
+        there = (macro.place for macro in self.surroundings.macros.get(name, ()) if macro.is_query == of_rows)
+        self._note("function", (str(node.get("catalog") or ""), str(node.get("schema") or ""), name), there)
+        self._note_path(name)
         found = self._macro(name, len(node.get("arguments") or node.get("children") or ()))
         if found is not None:
             return found
@@ -278,11 +316,26 @@ class _Walk:
         listed = name in own.names or name in own.of_rows or name in _DENIED
         return f"calls {name}, {_OUTSIDE if listed else 'which is none of the functions that DuckDB itself has'}"
 
+    def _note(self, what: str, parts: tuple[str, str, str], there: Iterable[tuple[str, str]]) -> None:
+        """Note which of the places where something of that name is comes first where it is looked for."""
+        if self.course.found is not None:
+            known = {*there}
+            places = self.surroundings.places(folded(parts[0]), folded(parts[1]), self.path)
+            first = next((place for place in places if place in known), None)
+            self.course.found[".".join(filter(None, parts)), what, first] = None
+
+    def _note_path(self, name: str) -> None:
+        """Note a function that itself looks where names are looked for."""
+        if self.course.found is not None and (name in _OF_PATH or name.startswith("pragma_")):
+            self.course.found[name, "path", self.path] = None
+
     def _type(self, node: Node) -> str | None:
         """Return what is wrong with a type: for the name of one that it has not DuckDB may install an extension."""
         name = folded(str(node.get("type_name") or node.get("user_type_name") or node.get("name") or ""))
         database, schema = (folded(str(node.get(key) or "")) for key in ("catalog", "schema"))
         places = self.surroundings.places(database, schema)
+        named = ((own, schema) for own, schema, each in self.surroundings.types if each == name)
+        self._note("type", (database, schema, name), named)
         if (name in types() and not (database or schema)) or any(
             (*place, name) in self.surroundings.types for place in places
         ):
@@ -306,6 +359,8 @@ class _Walk:
             return None
         places = self.surroundings.places(folded(database), folded(schema), self.path)
         run = self.surroundings.table(places, folded(name))
+        own = (place for place in places if self.surroundings.table([place], folded(name)) is not None)
+        self._note("table", (database, schema, name), own)
         if run is None:
             whole = ".".join(part for part in (database, schema, name) if part)
             return f'reads "{whole}", which is no table or view of an attached database'

@@ -36,6 +36,8 @@ _ENCODERS = {
 }
 #: The longest array that DuckDB has.
 _LONGEST_ARRAY = 100_000
+#: Entries of the longest search path, and characters of a name in it.
+_LONGEST_PATH, _LONGEST_NAME = 1_000, 10_000
 #: Characters of the longest type of an array, which is of numbers.
 _LONGEST_TYPE = 200
 
@@ -54,6 +56,7 @@ def check_values(catalog: str, row: Mapping[str, Any]) -> None:
     checks.groups()
     checks.items()
     checks.results()
+    checks.search_path()
 
 
 class _Checks:
@@ -139,6 +142,17 @@ class _Checks:
         greater = self._row["greater_is_better"]
         self._need(isinstance(greater, bool), f"greater_is_better is {shown(greater)}")
 
+    def search_path(self) -> None:
+        """Look at where names were looked for: names alone, which nothing makes SQL of."""
+        if self._row["search_path"] is None:
+            return
+        path = self._structs("search_path", ("schema",))
+        self._need(0 < len(path) <= _LONGEST_PATH, f"search_path has {len(path):,} entries")
+        for each in path:
+            database = each.get("database")
+            names = [each["schema"], *([] if database is None else [database])]
+            self._need(all(map(_is_name, names)), f"search_path has {shown(each)}")
+
     def _texts(self, name: str) -> list[str]:
         values = self._row[name]
         self._need(
@@ -165,6 +179,10 @@ class _Checks:
 
 def _integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_name(text: Any) -> bool:
+    return isinstance(text, str) and 0 < len(text) <= _LONGEST_NAME and "\0" not in text
 
 
 def _is_number(text: Any) -> bool:

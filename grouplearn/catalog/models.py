@@ -42,7 +42,7 @@ class StoredModel:
 _COLUMNS = (
     "model::VARCHAR, schema_name, model_name, learner, task, linear, statement, target_name, target_sql, label_type,"
     " classes, keys, sets, items, hyperparameters, metric, greater_is_better, metrics, missing_group, seed, keep_best,"
-    " item_types, null_label, weight_sql, refit"
+    " item_types, null_label, weight_sql, refit, search_path"
 )
 
 
@@ -92,6 +92,7 @@ def _load(con: duckdb.DuckDBPyConnection, catalog: str, where: str) -> StoredMod
         null_label=row[22] or "error",  # what versions without the clause did
         weight_sql=row[23],
         refit=bool(row[24]),
+        search_path=None if row[25] is None else tuple((entry["database"], entry["schema"]) for entry in row[25]),
     )
     form = stored_form(con, catalog, row[0], definition)
     if not definition.configs:

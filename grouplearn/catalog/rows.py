@@ -123,7 +123,13 @@ def _defined(definition: ModelDefinition) -> dict[str, tuple[Any, Any]]:
         "keep_best": (definition.keep_best, integer),
         "null_label": (definition.null_label, text),
         "refit": (definition.refit, pa.bool_()),
+        "search_path": (_search_path(definition), _struct(database=text, schema=text)),
     }
+
+
+def _search_path(definition: ModelDefinition) -> list[dict[str, str | None]] | None:
+    path = definition.search_path
+    return None if path is None else [{"database": database, "schema": schema} for database, schema in path]
 
 
 def configs(definition: ModelDefinition) -> Any:

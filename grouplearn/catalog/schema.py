@@ -15,7 +15,7 @@ from grouplearn.errors import NotSupportedHere, OtherVersion
 from grouplearn.sqltext import folded, identifier, qualified
 
 #: The version of the tables that this code reads and writes; a database has its own in ``grouplearn.schema_version``.
-VERSION = 3
+VERSION = 4
 #: The oldest version that is read as it is, and brought up to ``VERSION`` when a model is written.
 OLDEST = 1
 TABLES = (
@@ -23,9 +23,11 @@ TABLES = (
 )  # fmt: skip
 #: The version that brought a column, of those that the first had not; older tables and exports are read as if it were NULL.
 SINCE = {
-    "models": {"item_types": 3, "positive_class": 3, "weight_sql": 3, "null_label": 3, "refit": 3},
+    "models": {
+        "item_types": 3, "positive_class": 3, "weight_sql": 3, "null_label": 3, "refit": 3, "search_path": 4,
+    },
     "trials": {"converged": 3},
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,14 @@ own, in our SQL too. And the expressions of its models were written by whoever m
 
 from __future__ import annotations
 
-import re
 import weakref
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import duckdb
 
-from grouplearn.catalog import calls, fragments
+from grouplearn.catalog import calls, fragments, search_path
 from grouplearn.catalog.asking import asking_for
 from grouplearn.catalog.attached import Attachments, attachments_of
 from grouplearn.catalog.calls import Defined, Surroundings
@@ -28,11 +28,6 @@ _MACROS = (
     " FROM system.main.duckdb_functions() WHERE NOT internal"
 )
 _OWN = "SELECT DISTINCT function_name FROM system.main.duckdb_functions() WHERE internal"
-
-
-#: An entry of the search path, and a part of one; blanks are parts of names.
-_ENTRY = re.compile(r'(?:"(?:[^"]|"")*"|[^,"])+')
-_PART = re.compile(r'"(?:[^"]|"")*"|[^."]+')
 
 
 class Guard:
@@ -135,6 +130,28 @@ class Guard:
                 calls.refuse_clause(definition.name, Fragment("the statement", text), around)
 
 
+def other_name(
+    con: duckdb.DuckDBPyConnection, definition: ModelDefinition, source: str, clauses: Iterable[str]
+) -> tuple[str, Sequence[search_path.Place]] | None:
+    """Return a name in a model's own statement that means something else than when it was trained, and the path then.
+
+    ``source`` is what the statement has after FROM. None: names mean the same now, or the path then is not known.
+    """
+    here = attachments_of(con)
+    if definition.search_path is None:
+        return None
+    then = search_path.resolved(definition.search_path, definition.catalog or here.database)
+    places = search_path.searched(then), search_path.searched(search_path.current(here))
+    if places[0] == places[1]:
+        return None
+    around = surroundings(con)
+    texts = [(source, calls.AFTER_FROM), *((text, calls.EXPRESSION) for text in clauses)]
+    before, now = (calls.meanings(texts, replace(around, path=path)) for path in places)
+    both = {*before} & {*now}
+    other = next((meaning[0] for meaning in (*before, *now) if meaning not in both), None)
+    return None if other is None else (search_path.cut(other), then)
+
+
 def trained_here(con: duckdb.DuckDBPyConnection, definition: ModelDefinition, file: str) -> None:
     """Remember that a model comes from a statement that was given to this process, and what it names now.
 
@@ -183,17 +200,13 @@ def _path(attachments: Attachments) -> tuple[tuple[str, str], ...]:
     """Return the databases and schemas in which an unqualified name is looked for, folded."""
     own, databases = folded(attachments.database), {folded(each.name) for each in attachments.users}
     found = [("temp", "main")]
-    for parts in map(_names_of, _ENTRY.findall(folded(attachments.search_path))):
+    for names in search_path.entries(attachments):
+        parts = list(map(folded, names))
         if len(parts) == 2:
             found.append((parts[0], parts[1]))
-        elif parts[0]:
+        else:
             found += [(own, parts[0]), *([(parts[0], "main")] if parts[0] in databases else [])]
     return (*found, (own, "main"), ("system", "main"), ("system", "pg_catalog"), ("system", "information_schema"))
-
-
-def _names_of(entry: str) -> list[str]:
-    """Return the names of an entry of the search path, which has quotes where a name has a dot, a comma or a quote."""
-    return [part[1:-1].replace('""', '"') if part[:1] == '"' else part for part in _PART.findall(entry) if part]
 
 
 def _refuse_hiding(macros: list[tuple[Any, ...]], places: set[tuple[str, str]], own: frozenset[str]) -> None:

@@ -11,6 +11,8 @@ from grouplearn.plan.arrays import label_length
 
 #: The name of the source's row wherever an expression is replayed; stored SQL may say ``__grouplearn_row.x``.
 ROW = "__grouplearn_row"
+#: Databases and schemas in which unqualified names are looked for, in order; None is the database that the model is in.
+SearchPath = tuple[tuple[str | None, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,8 @@ class ModelDefinition:
     ``keys`` and ``sets`` are the GROUP BY (``sets`` finest first; ``((),)`` without GROUP BY). ``classes`` are label values
     as text, in class order, castable to ``label_type``; empty for regression. ``weight_sql`` is
     the weight of a row over the source's columns, None for 1.
-    ``catalog`` is the database's name at training time (None: the current one); it is not stored.
+    ``catalog`` is the database's name at training time (None: the current one); it is not stored. ``search_path`` is where
+    the statement's unqualified names were looked for; None is not known.
     """
 
     catalog: str | None
@@ -78,6 +81,7 @@ class ModelDefinition:
     null_label: Literal["skip", "error"] = "skip"
     weight_sql: str | None = None
     refit: bool = False
+    search_path: SearchPath | None = None
 
     @property
     def label_length(self) -> int:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 
 from grouplearn import answers, durable, planning, resuming, retrying, sqltext, training
-from grouplearn.catalog import store
+from grouplearn.catalog import search_path, store
 from grouplearn.catalog.identities import Identity, identity_at
 from grouplearn.catalog.records import RunOutcome
 from grouplearn.catalog.schema import table
@@ -137,8 +137,10 @@ class _Training:
         at = self._at
         choice = planning.choose(read.physical, at.cancelled, every=self._every)
         physical = planning.settled(read.physical, choice)
+        here = at.databases.attachments()
         stored = definition(physical, render(self._statement))
-        trained_here(at.connection, stored, at.databases.attachments().identity_of(place.catalog))
+        stored = replace(stored, search_path=search_path.stored(here, place.catalog))
+        trained_here(at.connection, stored, here.identity_of(place.catalog))
         job = training.job_of(physical, read.dataset, read.groups, self._judge)
         beginning = Beginning(self._began, place.replaced.id if place.replaced else None, at.cancelled)
         ledger = resuming.kept(physical, choice, job, stored, beginning, directory)

@@ -1,0 +1,217 @@
+"""Names of models and tables mean the same thing wherever and whenever they are looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import grouplearn
+from grouplearn.errors import BindError, DataError
+from grouplearn.runtime.ledger import Ledger
+
+#: The label of one group of two is missing at first.
+ROWS = "SELECT i % 2 AS g, i AS x, CASE WHEN i <> 1 THEN {} * i END AS y FROM range(40) AS r(i)"
+TRAIN = "TRAIN MODEL {} USING linear_regression PREDICT y FEATURES ({}) FROM {} GROUP BY g ON NULL LABEL ERROR"
+
+
+@pytest.fixture
+def con() -> Iterator[grouplearn.Connection]:
+    """Three databases: two have a table t, and the third is for models."""
+    with grouplearn.connect(progress=False) as connection:
+        for database in ("shop", "other", "p"):
+            connection.execute(f"ATTACH ':memory:' AS {database}")
+        for database, slope in (("shop", 2), ("other", 100)):
+            connection.execute(f"CREATE TABLE {database}.t AS {ROWS.format(slope)}")
+        yield connection
+
+
+def rows(con: grouplearn.Connection, statement: str) -> list[Any]:
+    return con.execute(statement).fetchall()
+
+
+def status(con: grouplearn.Connection, model: str) -> list[Any]:
+    return rows(con, f"SELECT g, status FROM {model} ORDER BY g")
+
+
+FAILED, DONE = [(0, "done"), (1, "failed")], [(0, "done"), (1, "done")]
+
+# --- RETRY ----------------------------------------------------------------------------------------------------------
+
+
+def test_retry_reads_the_table_that_was_trained_on_or_says_where_it_is(con: grouplearn.Connection) -> None:
+    con.execute("USE shop")
+    con.execute(TRAIN.format("p.m", "x", "t"))
+    con.execute("USE other")
+    with pytest.raises(BindError) as error:
+        con.execute("RETRY FAILED MODEL p.m")
+    assert str(error.value) == (
+        '"t" is not what it was when model "m" was trained\n'
+        "Names were looked for in shop.main, and now in other.main\n\n"
+        "LINE 1: RETRY FAILED MODEL p.m\n"
+        "                           ^^^\n\n"
+        "Hint: USE shop looks for them there again."
+    )
+    con.execute("USE shop")
+    con.execute("UPDATE shop.t SET y = 2 WHERE y IS NULL")
+    con.execute("RETRY FAILED MODEL p.m")
+    assert status(con, "p.m") == DONE
+    slopes = rows(con, "SELECT round(weight, 6) FROM p.m_weights WHERE feature = 'x'")
+    assert slopes == [(2.0,), (2.0,)]
+
+
+def test_retry_where_all_names_mean_the_same(con: grouplearn.Connection) -> None:
+    """Names with their database do, and those that are nowhere on either path but in temp."""
+    con.execute("USE shop")
+    con.execute(f"CREATE TEMP TABLE mine AS {ROWS.format(3)}")
+    con.execute("CREATE TEMP MACRO half(v) AS v / 2")
+    source = "(WITH t AS (FROM mine) SELECT t.* FROM t JOIN (FROM shop.main.t) AS o USING (x) WHERE upper('a') = 'A')"
+    con.execute(TRAIN.format("p.m", "half(x)", source))
+    con.execute("USE other")
+    con.execute("UPDATE mine SET y = 2 WHERE y IS NULL")
+    con.execute("RETRY FAILED MODEL p.m")
+    assert status(con, "p.m") == DONE
+
+
+@pytest.mark.parametrize(
+    ("made", "features", "source", "name"),
+    [
+        ("CREATE MACRO {}.odd(v) AS v % 7", "x, odd(x)", "shop.t", "odd"),
+        ("CREATE VIEW {0}.v AS FROM {0}.t", "x", "v", "v"),
+        ("CREATE MACRO {0}.these() AS TABLE FROM {0}.t", "x", "these()", "these"),
+        ("CREATE TABLE {0}.rates AS SELECT 1 AS r", "x, (SELECT max(r) FROM rates) + x", "shop.t", "rates"),
+        ("CREATE SCHEMA {0}.s; CREATE TABLE {0}.s.t AS FROM {0}.t", "x", "s.t", "s.t"),
+        ("CREATE TYPE {0}.size AS ENUM ('1', '2')", "x, onehot(CAST(1 AS VARCHAR)::size)", "shop.t", "size"),
+        # what a macro of a third database reads is looked for where the macro is called
+        ("USE {0}; CREATE OR REPLACE TEMP MACRO all_rows() AS TABLE FROM t", "x", "all_rows()", "t"),
+        ("SELECT '{}'", "x", "query_table('t')", "query_table"),
+    ],
+)
+def test_what_means_something_else_is_named(
+    con: grouplearn.Connection, made: str, features: str, source: str, name: str
+) -> None:
+    for database in ("shop", "other"):
+        for statement in made.format(database).split("; "):
+            con.execute(statement)
+    con.execute("USE shop")
+    con.execute(TRAIN.format("p.m", features, source))
+    con.execute("USE other")
+    with pytest.raises(BindError, match=f'^"{name}" is not what it was when model "m" was trained'):
+        con.execute("RETRY FAILED MODEL p.m")
+    assert status(con, "p.m") == FAILED
+    con.execute("USE shop")
+    con.execute("UPDATE shop.t SET y = 2 WHERE y IS NULL")
+    if "s.t" in made:
+        con.execute("UPDATE shop.s.t SET y = 2 WHERE y IS NULL")
+    con.execute("RETRY FAILED MODEL p.m")
+    assert status(con, "p.m") == DONE
+
+
+def test_several_schemas_are_looked_in_in_order(con: grouplearn.Connection) -> None:
+    con.execute('CREATE SCHEMA shop."a.b"')
+    con.execute("SET search_path = 'shop.\"a.b\",other'")
+    con.execute(TRAIN.format("p.m", "x", "t"))
+    found = rows(con, "SELECT search_path FROM p.grouplearn.models")
+    assert found == [([{"database": "shop", "schema": "a.b"}, {"database": "other", "schema": "main"}],)]
+    con.execute("UPDATE other.t SET y = 100 WHERE y IS NULL")
+    con.execute("USE shop")
+    with pytest.raises(BindError, match=r"and now in shop.main") as error:
+        con.execute("RETRY FAILED MODEL p.m")
+    assert error.value.hint == "SET search_path = 'shop.\"a.b\",other.main' looks for them there again."
+    con.execute(error.value.hint.removesuffix(" looks for them there again."))
+    con.execute("RETRY FAILED MODEL p.m")
+    assert status(con, "p.m") == DONE
+
+
+def test_the_models_own_database_is_found_under_every_name(tmp_path: Path) -> None:
+    file, copy = tmp_path / "first.duckdb", tmp_path / "export"
+    with grouplearn.connect(file, progress=False) as con:
+        con.execute(f"CREATE TABLE t AS {ROWS.format(2)}")
+        con.execute(TRAIN.format("m", "x", "t"))
+        con.execute(f"EXPORT MODEL m TO '{copy}'")
+        assert rows(con, "SELECT search_path FROM grouplearn.models") == [([{"database": None, "schema": "main"}],)]
+    with grouplearn.connect(progress=False) as con:
+        con.execute(f"ATTACH '{file}' AS elsewhere")
+        con.execute(f"CREATE TABLE t AS {ROWS.format(100)}")
+        with pytest.raises(BindError, match=r"Names were looked for in elsewhere.main, and now in memory.main"):
+            con.execute("RETRY FAILED MODEL elsewhere.m")
+        con.execute("UPDATE elsewhere.t SET y = 2 WHERE y IS NULL; USE elsewhere; RETRY FAILED MODEL m")
+        assert status(con, "m") == DONE
+        con.execute(f"USE memory; IMPORT MODEL m FROM '{copy}'")
+        con.execute("UPDATE t SET y = 100 WHERE y IS NULL; RETRY FAILED MODEL m")
+        assert status(con, "m") == DONE
+
+
+def test_a_database_that_is_gone_is_asked_for(con: grouplearn.Connection) -> None:
+    con.execute("USE shop")
+    con.execute(TRAIN.format("p.m", "x", "t"))
+    con.execute("USE other; DETACH shop")
+    with pytest.raises(BindError) as error:
+        con.execute("RETRY FAILED MODEL p.m")
+    assert error.value.hint == "ATTACH database shop under that name. USE shop looks for them there again."
+
+
+def test_models_of_earlier_versions_read_what_is_there_now(con: grouplearn.Connection) -> None:
+    con.execute("USE shop")
+    con.execute(TRAIN.format("p.m", "x", "t"))
+    con.execute("ALTER TABLE p.grouplearn.models DROP COLUMN search_path")
+    con.execute("UPDATE p.grouplearn.schema_version SET version = 3")
+    con.execute("USE other; UPDATE other.t SET y = 2 WHERE y IS NULL")
+    con.execute("RETRY FAILED MODEL p.m")
+    assert status(con, "p.m") == DONE
+    assert rows(con, "SELECT search_path FROM p.grouplearn.models") == [(None,)]
+
+
+def test_a_resumed_run_keeps_where_its_train_looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dies(self: Ledger, result: Any) -> None:
+        raise KeyboardInterrupt
+
+    with grouplearn.connect(tmp_path / "d.duckdb", progress=False) as con:
+        con.execute(f"ATTACH ':memory:' AS shop; USE shop; CREATE TABLE t AS {ROWS.format(2)}")
+        with monkeypatch.context() as patch:
+            patch.setattr(Ledger, "add", dies)
+            with pytest.raises(grouplearn.Error):
+                con.execute(TRAIN.format("d.m", "x", "t") + " WITH (durable = true)")
+        con.execute("USE d; RESUME MODEL m")
+        assert rows(con, "SELECT search_path FROM grouplearn.models") == [([{"database": "shop", "schema": "main"}],)]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "[]",
+        "[NULL]",
+        "[{'database': 'shop', 'schema': NULL}]",
+        "[{'database': '', 'schema': 'main'}]",
+        "[{'database': 'shop', 'schema': ''}]",
+        "[{'database': 'shop', 'schema': repeat('a', 20_000)}]",
+        "[{'database': 'shop', 'schema': chr(0)}]",
+        "list_resize([{'database': 'shop', 'schema': 'main'}], 100_000, {'database': 'shop', 'schema': 'main'})",
+    ],
+)
+def test_a_path_that_is_none_is_damage(con: grouplearn.Connection, path: str) -> None:
+    con.execute("USE shop")
+    con.execute(TRAIN.format("p.m", "x", "t"))
+    con.execute(f"UPDATE p.grouplearn.models SET search_path = {path}")
+    with pytest.raises(DataError, match=r"is damaged: in table p.grouplearn.models, search_path has "):
+        con.execute("RETRY FAILED MODEL p.m")
+
+
+def test_a_hostile_path_is_looked_at_and_never_run(
+    con: grouplearn.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It can have RETRY refused, and no more: not let in what another path would not, nor change where names are found."""
+    con.execute("USE shop")
+    con.execute(TRAIN.format("p.m", "x", "t"))
+    monkeypatch.chdir(tmp_path)
+    name = "x\"; COPY (SELECT 1) TO 'canary'; --"
+    for database, schema in ((name, "main"), ("p", name), ("p", "x'; DROP TABLE shop.t; --")):
+        con.execute("UPDATE p.grouplearn.models SET search_path = [{'database': ?, 'schema': ?}]", [database, schema])
+        with pytest.raises(BindError, match=r'^"t" is not what it was') as error:
+            con.execute("RETRY FAILED MODEL p.m")
+        hint = error.value.hint or ""
+        assert '"' + (name if name in (database, schema) else schema).replace('"', '""') + '"' in hint
+    assert not (tmp_path / "canary").exists()
+    assert rows(con, "SELECT current_setting('search_path')") == [("shop.main",)]
