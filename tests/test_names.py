@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 import grouplearn
@@ -215,3 +216,28 @@ def test_a_hostile_path_is_looked_at_and_never_run(
         assert '"' + (name if name in (database, schema) else schema).replace('"', '""') + '"' in hint
     assert not (tmp_path / "canary").exists()
     assert rows(con, "SELECT current_setting('search_path')") == [("shop.main",)]
+
+
+# --- m_predict ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("learner", ["linear_regression", "gbdt"])
+def test_the_macro_of_a_model_elsewhere_works_wherever_its_file_is(tmp_path: Path, learner: str) -> None:
+    """It was trained into database p from another default one; DuckDB alone reads the file later, under other names."""
+    file = tmp_path / "file.duckdb"
+    with grouplearn.connect(progress=False) as con:
+        con.execute(f"ATTACH '{file}' AS \"my p\"; CREATE TABLE t AS SELECT range AS x, 2 * range AS y FROM range(60)")
+        con.execute(f'TRAIN MODEL "my p".m USING {learner} PREDICT y FEATURES (x) FROM t')
+        expected = rows(con, 'FROM "my p".m_predict(t)')
+        con.execute("TRAIN MODEL near USING linear_regression PREDICT y FEATURES (x) FROM t")
+        assert rows(con, 'FROM "my p".m_predict(t)') == expected, "the default database has models of its own"
+    with grouplearn.connect(file, progress=False) as con:  # which has our function, that predicts where SQL cannot
+        con.execute("CREATE TABLE t AS SELECT range AS x, 2 * range AS y FROM range(60)")
+        assert rows(con, "FROM m_predict(t)") == expected
+    with duckdb.connect() as plain:
+        plain.execute(f"ATTACH '{file}' AS other; ATTACH ':memory:' AS \"my p\"")
+        with pytest.raises(duckdb.Error, match='does not exist because schema "grouplearn" does not exist'):
+            plain.execute("FROM other.m_predict('other.t')")
+        assert plain.execute("FROM other.m_predict('other.t', database := 'other')").fetchall() == expected
+        plain.execute("USE other")
+        assert plain.execute("FROM m_predict(t)").fetchall() == expected

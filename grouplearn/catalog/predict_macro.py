@@ -71,17 +71,28 @@ def macro_sql(
     """Return the statement that creates a model's macro under a qualified name: all before its query, and the query.
 
     A macro's names are looked up in the reader's default database. Left unqualified there, the model survives a renamed or
-    copied file. ``database`` is where its tables are looked for without being told, None for the default database.
+    copied file. ``database`` is where its tables are looked for without being told, as long as that has models; None for the
+    default database.
     """
     source, place = macro_parameter(definition), database_parameter(definition)
+    known = "" if database is None else f" WHEN {_has_models(database)} THEN {literal(identifier(database) + '.')}"
 
     def tables(table_name: str) -> str:
-        before = f"""CASE WHEN {place} IS NULL THEN '' ELSE '"' || replace({place}, '"', '""') || '".' END"""
-        return f"query_table({before} || {literal(qualified(SCHEMA, table_name))})"
+        told = f"""CASE WHEN {place} IS NOT NULL THEN '"' || replace({place}, '"', '""') || '".'{known} ELSE '' END"""
+        return f"query_table({told} || {literal(qualified(SCHEMA, table_name))})"
 
     select = predict_select(definition, model, f"query_table({source})", tables, form)
-    parameters = [source, *threshold_default(definition), f"{place} := {literal(database)}"]
+    parameters = [source, *threshold_default(definition), f"{place} := NULL"]
     return f"CREATE MACRO {name}({', '.join(parameters)}) AS TABLE ", select
+
+
+def _has_models(database: str) -> str:
+    """Return SQL that is true where a database of that name is attached and has models.
+
+    An argument of ``query_table`` can ask no query, and a name that is not there is an error; to plan a text is none.
+    """
+    planned = f"json_serialize_plan({literal('FROM ' + qualified(database, SCHEMA, 'models'))})"
+    return f"json_extract_string({planned}, '$.error') = 'false'"
 
 
 def threshold_default(definition: ModelDefinition) -> list[str]:
