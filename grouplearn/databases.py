@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import duckdb
 
 from grouplearn import sqltext
-from grouplearn.catalog import models, recorded
+from grouplearn.catalog import models, naming, recorded
 from grouplearn.catalog.attached import Attachments, attachments_of
 from grouplearn.catalog.identities import Identity, identity_at, schemas_of
 from grouplearn.catalog.models import StoredModel
@@ -122,19 +122,36 @@ class Databases:
         return next(each.path for each in self.attachments().attached if each.name == catalog)
 
     def model(self, name: QualifiedName, judge: Judge) -> StoredModel:
-        """Return an existing model, or raise with the closest name."""
+        """Return the model that a name means (``catalog.naming``), or raise with the closest name."""
         with self.transaction():  # one moment's: others may train it anew between two queries
-            model = models.load_definition(self._connection, *self.of(name, judge), name.name)
-        if model is None:
-            raise recorded.unknown_model(self._connection, judge, name.name, name.span)
-        return model
+            for place in self.places(name):
+                model = models.load_definition(self._connection, *place, name.name)
+                if model is not None:
+                    return model
+        self.of(name, judge)  # raises where there is no such place
+        raise recorded.unknown_model(self._connection, judge, name.name, name.span)
 
     def identity(self, name: QualifiedName, judge: Judge) -> Identity:
         """As ``model``, of one that may be damaged: nothing of it is read but where it is; ``of`` takes ``gone``."""
+        for place in self.places(name, gone=True):
+            found = identity_at(self._connection, *place, name.name)
+            if found is not None:
+                return found
         found = identity_at(self._connection, *self.of(name, judge, gone=True), name.name)
         if found is None:
             raise recorded.unknown_model(self._connection, judge, name.name, name.span)
         return found
+
+    def places(self, name: QualifiedName, *, gone: bool = False) -> Iterator[tuple[str, str]]:
+        """Yield where a model is looked for, once no macro hides a function there; ``gone`` as in ``of``."""
+        here = self.attachments()
+        for catalog, schema in naming.places([part.value for part in name.parts[:-1]], here):
+            usual = schema == "main" or (catalog == here.database and schema == here.schema)
+            if not (gone or usual or sqltext.folded(schema) in map(sqltext.folded, self._schemas(catalog))):
+                continue
+            if catalog != here.database or schema not in ("main", here.schema):
+                self._guard.refuse_hidden_in(self._connection, catalog, schema)
+            yield catalog, schema
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

@@ -6,7 +6,7 @@ what is allowed, a hint.
 
 import difflib
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,11 +109,15 @@ def cells(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-def did_you_mean(name: str, allowed: Iterable[str]) -> str | None:
-    """Return ``Did you mean "x"?`` for the closest allowed name, or None when nothing is close."""
+def did_you_mean(name: str, allowed: Iterable[str], written: Mapping[str, str] | None = None) -> str | None:
+    """Return ``Did you mean "x"?`` for the closest allowed name, as it is ``written``, or None when nothing is close."""
     by_folded = {candidate.casefold(): candidate for candidate in allowed}
     close = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.6)
-    return f'Did you mean "{by_folded[close[0]]}"?' if close else None
+    if not close:
+        return None
+    found = by_folded[close[0]]
+    shown = (written or {}).get(found, found)
+    return f"Did you mean {shown}?" if '"' in shown else f'Did you mean "{shown}"?'
 
 
 class WrongValue(ValueError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,3 +37,8 @@ class Workplace:
     def place_of(self, name: QualifiedName, judge: Judge) -> Place:
         """As ``place``, of the name in a statement."""
         return self.place(*self.databases.of(name, judge), name.name)
+
+    def places_of(self, name: QualifiedName) -> Iterator[Place]:
+        """Yield where a model of that name is looked for."""
+        for catalog, schema in self.databases.places(name):
+            yield self.place(catalog, schema, name.name)

@@ -241,3 +241,124 @@ def test_the_macro_of_a_model_elsewhere_works_wherever_its_file_is(tmp_path: Pat
         assert plain.execute("FROM other.m_predict('other.t', database := 'other')").fetchall() == expected
         plain.execute("USE other")
         assert plain.execute("FROM m_predict(t)").fetchall() == expected
+
+
+# --- models ---------------------------------------------------------------------------------------------------------
+
+#: Where each model is, and its slope.
+PLACES = {"memory.main": 1, "shop.main": 2, "shop.s": 3, "p.main": 4}
+
+
+@pytest.fixture
+def named(con: grouplearn.Connection) -> grouplearn.Connection:
+    """Everywhere there is a model m, and in each place one that is nowhere else."""
+    con.execute("CREATE SCHEMA shop.s; CREATE SCHEMA shop.empty; CREATE SCHEMA other.s")
+    for place, slope in PLACES.items():
+        for name in ("m", f"of_{slope}"):
+            con.execute(
+                f"TRAIN MODEL {place}.{name} USING linear_regression PREDICT y FEATURES (x) FROM"
+                f" (SELECT x, x * {slope} AS y FROM shop.t)"
+            )
+    return con
+
+
+def slope_of(con: grouplearn.Connection, model: str, slope: int | None) -> int | None:
+    """Return the slope of the model that a name means for every statement and function; None where there is none.
+
+    Of a macro, its tables are where the model of the ``slope`` is.
+    """
+    found = []
+    where = {slope: place.split(".")[0] for place, slope in PLACES.items()}.get(slope or 0)
+    for query in (
+        f"SELECT DISTINCT round(predict_value('{model}', t)) FROM shop.main.t AS t WHERE x = 1",
+        f"SELECT regexp_extract(value, 'x \\* (\\d)', 1) FROM (DESCRIBE MODEL {model}) WHERE property = 'statement'",
+        f"SELECT weight FROM {model}_weights WHERE feature = 'x'",
+        f"SELECT rmse FROM (EVALUATE MODEL {model} ON (SELECT x, x * {{}} AS y FROM shop.main.t))",
+        f"SELECT round(prediction) FROM {model}_predict('shop.main.t', database := '{where}') WHERE x = 1",
+    ):
+        try:
+            if "EVALUATE" in query:
+                found.append(min(PLACES.values(), key=lambda slope: rows(con, query.format(slope))[0][0]))
+            else:
+                found.append(round(float(rows(con, query)[0][0])))
+        except (grouplearn.Error, duckdb.Error) as error:
+            if not any(told in str(error) for told in ("does not exist", "unknown model", "there is no schema")):
+                raise
+            found.append(None)
+    assert len(set(found)) == 1, found
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("path", "model", "slope"),
+    [
+        ("memory", "m", 1),
+        ("memory", "shop.m", 2),
+        ("memory", "shop.s.m", 3),
+        ("memory", "p.m", 4),
+        ("memory", "of_2", None),
+        ("memory", "of_4", None),
+        ("memory", "p.of_4", 4),
+        ("memory", "shop.of_3", None),
+        ("memory", "s.of_3", None),
+        ("shop", "m", 2),
+        ("shop", "s.m", 3),
+        ("shop", "of_1", None),
+        ("shop.s", "m", 3),
+        ("shop.s", "of_2", 2),
+        ("shop.empty", "m", 2),
+        ("shop.empty", "of_3", None),
+        ("other", "m", None),
+        ("shop.empty,p", "m", 4),
+        ("shop.empty,p", "of_2", 2),
+        ("p,shop.s", "of_3", 3),
+        ("p,shop.s", "of_2", None),
+        ("shop,p", "of_4", 4),
+        ("p,shop", "s.m", None),
+        ("p,shop.s", "s.m", 3),
+    ],
+)
+def test_a_model_is_found_as_its_view_is(
+    named: grouplearn.Connection, path: str, model: str, slope: int | None
+) -> None:
+    named.execute(f"SET search_path = '{path}'")
+    assert slope_of(named, model, slope) == slope
+
+
+@pytest.mark.parametrize(
+    ("path", "model", "meant"),
+    [
+        ("memory", "of_2", "shop.of_2"),
+        ("shop", "of_3", "s.of_3"),
+        ("memory", "of_3", "shop.s.of_3"),
+        ("p", "of_44", "of_4"),
+        ("shop.s", "OF_4", "p.of_4"),
+        ("other", "m", "memory.m"),
+    ],
+)
+def test_a_model_that_may_be_meant_is_named_so_that_it_is_found(
+    named: grouplearn.Connection, path: str, model: str, meant: str
+) -> None:
+    named.execute(f"SET search_path = '{path}'")
+    for statement in ("DESCRIBE MODEL {}", "DROP MODEL {}", "EVALUATE MODEL {} ON shop.main.t"):
+        with pytest.raises(BindError) as error:
+            named.execute(statement.format(model))
+        assert error.value.hint == f'Did you mean "{meant}"?'
+        assert meant in error.value.message.partition("\nModels: ")[2].split(", ")
+    with pytest.raises(duckdb.Error, match=f'model "{model}" does not exist\n\nHint: Did you mean "{meant}"'):
+        rows(named, f"SELECT predict('{model}', t) FROM shop.main.t")
+    named.execute(f"DESCRIBE MODEL {meant}")
+
+
+def test_a_transactions_own_models_come_where_names_are_looked_for(named: grouplearn.Connection) -> None:
+    named.execute("SET search_path = 'shop.s,p'; BEGIN")
+    source = "(SELECT x, x * 9 AS y FROM shop.main.t)"
+    train = f"TRAIN OR REPLACE MODEL {{}} USING linear_regression PREDICT y FEATURES (x) FROM {source}"
+    value = "SELECT DISTINCT round(predict_value('{}', t)) FROM shop.main.t AS t WHERE x = 1"
+    named.execute(train.format("shop.main.m"))
+    assert rows(named, value.format("m")) == [(3,)], "that of shop.s comes first"
+    assert rows(named, value.format("shop.m")) == [(9,)]
+    named.execute("DROP MODEL shop.s.m")
+    assert rows(named, value.format("m")) == [(4,)], "that of p"
+    named.execute("ROLLBACK")
+    assert rows(named, value.format("shop.m")) == [(2,)]

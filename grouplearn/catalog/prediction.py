@@ -10,7 +10,7 @@ import re
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,8 +19,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from grouplearn.catalog import naming
 from grouplearn.catalog.asking import TRANSACTION, asking_for, asking_of_token, known
-from grouplearn.catalog.attached import attachments_of
+from grouplearn.catalog.attached import Attachments, attachments_of
 from grouplearn.catalog.exact_rows import ExactRows
 from grouplearn.catalog.models import StoredModel, load_by_id
 from grouplearn.catalog.predictions import Part
@@ -28,10 +29,11 @@ from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import databases_with_models, table
 from grouplearn.catalog.scoring import Scorer, load_scorer
 from grouplearn.catalog.trust import Guard
-from grouplearn.errors import data_error, did_you_mean
+from grouplearn.errors import data_error
 from grouplearn.sqltext import literal
 
-_DEFAULT = "SELECT system.main.current_database(), system.main.current_schema()"
+#: Where a name is looked for.
+_DEFAULT = "SELECT system.main.current_database(), system.main.current_setting('search_path')"
 #: Models kept loaded per connection.
 _LOADED = 16
 #: Most rows that DuckDB hands over at once.
@@ -210,16 +212,12 @@ class Predictor:
         # Which transaction asks is the caller's word, and a view can call, too: nothing is forgotten for it.
         uncommitted = self._of(caller.transaction)
         changed = {entry.id for entry in uncommitted}
-        for entry in reversed(uncommitted):
-            known = entry.definition
-            if known is None:
-                continue
-            if reference == entry.id or _is_named(reference, known.catalog or "", known.schema, known.name):
-                if entry.scorer is not None:
-                    key = caller.transaction, entry.id
-                    return self._kept(key) or self._keep(key, entry.scorer())
-                reference, changed = entry.id, set()
-                break
+        entry = _uncommitted_as(cursor, reference, uncommitted) if uncommitted else None
+        if entry is not None:
+            if entry.scorer is not None:
+                key = caller.transaction, entry.id
+                return self._kept(key) or self._keep(key, entry.scorer())
+            reference, changed = entry.id, set()
         return self._committed(cursor, caller, reference, changed)
 
     def _committed(
@@ -298,32 +296,58 @@ def _is_text(kind: pa.DataType) -> bool:
     return any(test(kind) for test in tests)
 
 
+def _uncommitted_as(
+    con: duckdb.DuckDBPyConnection, reference: str, uncommitted: Sequence[_Uncommitted]
+) -> _Uncommitted | None:
+    """Return the model of a transaction that a reference means; None where that is a committed one, or none."""
+    written = [(entry, entry.definition) for entry in reversed(uncommitted) if entry.definition is not None]
+    if found := next((entry for entry, _ in written if entry.id == reference), None):
+        return found
+    here = attachments_of(con)
+    meant = _meant(reference, here)
+    for rank, (place, name) in enumerate(meant):
+        for entry, own in written:
+            if naming.is_at(place, name, (own.catalog or here.database, own.schema, own.name)):
+                written_now = {other.id for other in uncommitted}
+                others = [each for each in _all_models(con) if each[1] not in written_now] if rank else []
+                return None if _at(others, meant[:rank]) else entry
+    return None
+
+
 def name_parts(reference: str) -> list[str]:
-    """Return the parts of ``[catalog.][schema.]name``, each possibly double-quoted, folded for comparison."""
+    """Return the parts of ``[catalog.][schema.]name``, each possibly double-quoted."""
     found = re.findall(r'"((?:[^"]|"")*)"|([^.]+)', reference)
-    return [(quoted.replace('""', '"') or plain).casefold() for quoted, plain in found]
+    return [(quoted.replace('""', '"') or plain) for quoted, plain in found]
 
 
-def _is_named(reference: str, catalog: str, schema: str, name: str) -> bool:
-    own = [part.casefold() for part in (catalog, schema, name)]
-    given = name_parts(reference)
-    return reference.casefold() == own[2] or given in (own, own[1:], own[2:], [own[0], own[2]])
+def _meant(reference: str, here: Attachments) -> list[tuple[naming.Place, str]]:
+    """Return the places and names of the models that a reference may mean, in order; a name itself may have dots."""
+    *qualifiers, name = name_parts(reference) or [reference]
+    places = [(place, name) for place in naming.places(qualifiers, here)]
+    return [*places, *((place, reference) for place in naming.places((), here) if qualifiers)]
 
 
 def find(con: duckdb.DuckDBPyConnection, reference: str, without: Collection[str] = ()) -> StoredModel:
-    """Return the committed model that ``[catalog.][schema.]name`` or an identity means, but for those of some identities.
+    """Return the committed model that ``[database.][schema.]name`` or an identity means, but for those of some identities.
 
-    Of several models of an unqualified name, that in the connection's default schema is meant, else that in its default
-    database. Raises DataError when there is none, or more than one.
+    Raises DataError when there is none.
     """
-    found = _nearest(con, [entry for entry in _candidates(con, reference) if entry[1] not in without])
-    if len(found) == 1 and (model := load_by_id(con, *found[0][:2])) is not None:
+    here = attachments_of(con)
+    models = [entry for entry in _all_models(con) if entry[1] not in without]
+    found = [entry for entry in models if entry[1] == reference]
+    # In a database and in its copy the same identity is the same model.
+    found = sorted(found, key=lambda entry: entry[0] != here.database) or _at(models, _meant(reference, here))
+    if found and (model := load_by_id(con, *found[0][:2])) is not None:
         return model
-    if len(found) > 1:
-        names = ", ".join(f"{catalog}.{schema}.{name}" for catalog, _, schema, name in found)
-        raise data_error(f'model "{reference}" is ambiguous: {names}.\n\nHint: qualify it with its database and schema')
-    hint = did_you_mean(reference, [name for _, model, _, name in _all_models(con) if model not in without])
+    hint = naming.hint(reference, [(catalog, schema, name) for catalog, _, schema, name in models], here)
     raise data_error(f'model "{reference}" does not exist' + (f"\n\nHint: {hint}" if hint else ""))
+
+
+def _at(
+    models: Sequence[tuple[str, str, str, str]], meant: Sequence[tuple[naming.Place, str]]
+) -> list[tuple[str, str, str, str]]:
+    """Return those of the models that are meant, in the order of the places."""
+    return [entry for where in meant for entry in models if naming.is_at(*where, (entry[0], *entry[2:]))]
 
 
 def _all_models(con: duckdb.DuckDBPyConnection) -> list[tuple[str, str, str, str]]:
@@ -332,23 +356,6 @@ def _all_models(con: duckdb.DuckDBPyConnection) -> list[tuple[str, str, str, str
         for catalog in databases_with_models(con)
     ]
     return con.execute(" UNION ALL ".join(parts)).fetchall() if parts else []
-
-
-def _candidates(con: duckdb.DuckDBPyConnection, reference: str) -> list[tuple[str, str, str, str]]:
-    models = _all_models(con)
-    by_id = [entry for entry in models if entry[1] == reference]
-    return by_id or [entry for entry in models if _is_named(reference, entry[0], *entry[2:])]
-
-
-def _nearest(con: duckdb.DuckDBPyConnection, found: list[tuple[str, str, str, str]]) -> list[tuple[str, str, str, str]]:
-    """Return those of several models that are in the default schema, or else in the default database; or all."""
-    if len(found) < 2:
-        return found
-    database, schema = con.execute("SELECT current_database(), current_schema()").fetchall()[0]
-    same = [entry for entry in found if entry[0] == database]
-    near = [entry for entry in same if entry[2] == schema] or same or found
-    # One identity means one model: in a database and in its copy it is the same.
-    return near[:1] if len({entry[1] for entry in near}) == 1 else near
 
 
 def predictor_for(connection: duckdb.DuckDBPyConnection) -> Predictor:

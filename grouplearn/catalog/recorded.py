@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 import duckdb
 
-from grouplearn.catalog import store
+from grouplearn.catalog import naming
 from grouplearn.catalog.flaws import refuse_flaws
 from grouplearn.catalog.models import StoredModel, load_definition
 from grouplearn.catalog.schema import table
-from grouplearn.errors import Error, Span, did_you_mean
+from grouplearn.errors import Error, Span
 from grouplearn.plan.bound import BoundTrain
 from grouplearn.plan.judge import Judge
 from grouplearn.plan.replaying import Earlier, check_same, replay_span
@@ -34,9 +34,9 @@ def repeated_by(con: duckdb.DuckDBPyConnection, judge: Judge, bound: BoundTrain)
 
 def unknown_model(con: duckdb.DuckDBPyConnection, judge: Judge, name: str, span: Span) -> Error:
     """Return the error that there is no model of that name, with those that there are."""
-    known = store.names(con)
+    known, hint = naming.suggestion(con, name)
     listed = f"\nModels: {', '.join(known)}" if known else "\nThere is no model yet."
-    return judge.error(f'unknown model "{name}"{listed}', span, did_you_mean(name, known))
+    return judge.error(f'unknown model "{name}"{listed}', span, hint)
 
 
 def earlier(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Earlier:

@@ -8,7 +8,6 @@ from grouplearn.catalog.evaluation import evaluate_sql, source_rows
 from grouplearn.catalog.flaws import refuse_flaws
 from grouplearn.catalog.fragments import one_query
 from grouplearn.catalog.group_models import refuse_damaged_weights
-from grouplearn.catalog.identities import identity_at
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.prediction import predictor_for
 from grouplearn.catalog.schema import Location
@@ -66,7 +65,7 @@ def describe_learner(statement: DescribeLearner, judge: Judge, at: Workplace) ->
 
 def describe_model(statement: DescribeModel, judge: Judge, at: Workplace) -> str:
     """Return a query of what a model is; of one in training by a search, of its trials."""
-    steering = IN_TRAINING.find(at.place_of(statement.name, judge))
+    steering = next(filter(None, map(IN_TRAINING.find, at.places_of(statement.name))), None)
     if steering is not None and steering.plan is not None:
         return altering.trials_sql(steering, steering.plan)
     return models.describe_sql(at.databases.model(statement.name, judge))
@@ -105,10 +104,10 @@ def _dropped(name: QualifiedName, location: Location, judge: Judge, at: Workplac
 
 def _is_there(name: QualifiedName, judge: Judge, at: Workplace) -> bool:
     try:
-        place = at.databases.of(name, judge, gone=True)
+        at.databases.identity(name, judge)
     except BindError:
         return False
-    return identity_at(at.connection, *place, name.name) is not None
+    return True
 
 
 def rename(statement: RenameModel, judge: Judge, at: Workplace) -> str:

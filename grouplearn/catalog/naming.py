@@ -1,0 +1,90 @@
+"""Which model a name means: for statements and for ``predict`` as for DuckDB, which finds the model's views and its macro.
+
+A name alone is looked for in the schemas of the search path, and in ``main`` of the default database; ``q.m`` in ``main`` of
+database q or, where there is none, in a schema q of the search path or of the default database; ``d.s.m`` is one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import duckdb
+
+from grouplearn.catalog import search_path
+from grouplearn.catalog.attached import Attachments, attachments_of
+from grouplearn.catalog.schema import has_schema, table
+from grouplearn.errors import Error, did_you_mean
+from grouplearn.sqltext import folded, identifier
+
+#: A database as it is attached, a schema.
+Place = tuple[str, str]
+
+
+def places(qualifiers: Sequence[str], here: Attachments) -> list[Place]:
+    """Return where a model is looked for whose name has these qualifiers, in order."""
+    databases = {folded(each.name): each.name for each in here.users}
+    path = [*search_path.current(here), (here.database, "main")]
+    match [*qualifiers]:
+        case []:
+            found = path
+        case [qualifier] if folded(qualifier) in databases:
+            found = [(qualifier, "main")]
+        case [qualifier]:
+            same = [place for place in path if folded(place[1]) == folded(qualifier)]
+            found = [*same, (here.database, qualifier)]
+        case [database, schema]:
+            found = [(database, schema)]
+        case _:
+            found = []
+    attached = [(databases[folded(name)], schema) for name, schema in found if folded(name) in databases]
+    return list({(folded(name), folded(schema)): (name, schema) for name, schema in reversed(attached)}.values())[::-1]
+
+
+def is_at(place: Place, name: str, model: tuple[str, str, str]) -> bool:
+    """Return whether a model, told by its database, schema and name, is the one of that name at a place."""
+    return all(folded(own) == folded(other) for own, other in zip((*place, name), model, strict=True))
+
+
+def every_name(con: duckdb.DuckDBPyConnection, here: Attachments) -> list[tuple[str, str, str]]:
+    """Return database, schema and name of the models there are, those of the default database first.
+
+    A database whose tables are not as we make them has none: what is asked is which name may have been meant.
+    """
+    found: list[tuple[str, str, str]] = []
+    for database in sorted((each.name for each in here.users), key=lambda name: (name != here.database, name)):
+        try:
+            if has_schema(con, database):
+                query = (
+                    f"SELECT schema_name, model_name FROM {table(database, 'models')} ORDER BY model_name, schema_name"
+                )
+                found += [(database, schema, name) for schema, name in con.execute(query).fetchall()]
+        except Error:
+            continue
+    return found
+
+
+def reference(model: tuple[str, str, str], here: Attachments) -> str:
+    """Return the shortest name that means a model here."""
+    database, schema, name = model
+    for qualifiers in ((), (database,) if schema == "main" else (schema,)):
+        first = next(iter(places(qualifiers, here)), None)
+        if first is not None and is_at(first, name, model):
+            return ".".join(map(_written, (*qualifiers, name)))
+    return ".".join(map(_written, model))
+
+
+def suggestion(con: duckdb.DuckDBPyConnection, name: str) -> tuple[list[str], str | None]:
+    """Return the names of the models there are, and a hint that names the one that may be meant."""
+    here = attachments_of(con)
+    models = every_name(con, here)
+    return [reference(model, here) for model in models], hint(name, models, here)
+
+
+def hint(name: str, models: Sequence[tuple[str, str, str]], here: Attachments) -> str | None:
+    """Return ``Did you mean "s.m"?`` for the first of these models whose own name is closest, or None."""
+    first = {own: reference((database, schema, own), here) for database, schema, own in reversed(models)}
+    return did_you_mean(name, first, first)
+
+
+def _written(name: str) -> str:
+    return name if name.isidentifier() else identifier(name)

@@ -1,0 +1,45 @@
+"""Names of models and tables in the stock shell mean what they mean in Python."""
+
+from native_builds import TRAIN
+
+TABLES = "CREATE TABLE shop.t AS SELECT (i % 3)::INTEGER AS g, i * 0.5 AS x, i * 1.5 + 1 AS y FROM range(300) AS r(i);"
+PLACES = f"ATTACH ':memory:' AS shop; {TABLES} CREATE SCHEMA shop.s; CREATE TABLE t AS FROM shop.t;"
+FINDS = (
+    "SELECT value FROM (DESCRIBE MODEL {}) WHERE property = 'model';",
+    "SELECT n_rows FROM (EVALUATE MODEL {} ON shop.main.t) LIMIT 1;",
+    "SELECT count(predict_value('{}', t)) FROM shop.main.t AS t;",
+)
+
+
+def test_a_model_is_found_as_its_view_is(run):
+    """In schemas of the search path, and then in main of the default database, by statements and by predict."""
+    train = TRAIN.replace("MODEL m", "MODEL shop.m").replace("FROM t", "FROM shop.t")
+    for path, model, found in (
+        ("memory", "m", False),
+        ("memory", "shop.m", True),
+        ("shop", "m", True),
+        ("shop.s", "m", True),
+        ("memory,shop", "m", True),
+    ):
+        for query in FINDS:
+            done = run(
+                "-csv", "-noheader", stdin=f"{PLACES}{train}\nSET search_path = '{path}';\n{query.format(model)}\n"
+            )
+            if found:
+                assert (done.returncode, done.stderr) == (0, ""), (path, query)
+            else:
+                assert 'unknown model "m"' in done.stderr or 'model "m" does not exist' in done.stderr
+                assert 'Did you mean "shop.m"?' in done.stderr
+
+
+def test_retry_reads_the_table_that_was_trained_on_or_says_where_it_is(run):
+    failing = TRAIN.replace("VALIDATE NONE", "ON NULL LABEL ERROR VALIDATE NONE")
+    begin = f"{PLACES}UPDATE shop.t SET y = NULL WHERE g = 1 AND x < 5; USE shop;\n{failing}\nUSE memory;\n"
+    done = run("-csv", "-noheader", stdin=f"{begin}RETRY FAILED MODEL shop.m;\n")
+    assert '"t" is not what it was when model "m" was trained' in done.stderr
+    assert "Names were looked for in shop.main, and now in memory.main" in done.stderr
+    assert "Hint: USE shop looks for them there again." in done.stderr
+    repair = "UPDATE shop.t SET y = 1 WHERE y IS NULL; USE shop;\nRETRY FAILED MODEL m;\n"
+    done = run("-csv", "-noheader", stdin=f"{begin}{repair}SELECT count(*) FROM m WHERE status = 'done';\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == "3"
