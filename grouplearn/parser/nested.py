@@ -8,8 +8,8 @@ which is all that a stored statement has of it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from grouplearn.errors import Span
@@ -24,8 +24,9 @@ from grouplearn.parser.statements import (
     Sql,
     TrainModel,
 )
-from grouplearn.parser.tokens import Token, lex
+from grouplearn.parser.tokens import Token, lex, unquote
 from grouplearn.parser.train import parse_train
+from grouplearn.sqltext import folded
 
 #: A statement without one of these words goes to DuckDB after a look at its text alone.
 _MAY_HAVE_OURS = re.compile(r"\b(?:show|desc|describe|evaluate|train|create)\b", re.IGNORECASE)
@@ -92,12 +93,29 @@ def _parse_ctes(cursor: Cursor) -> Sql:
     return cursor.sql(low, cursor.index)
 
 
-def _source_with(ctes: Sql, source: Sql) -> Sql:
-    """Return ``(WITH ... SELECT * FROM source) AS alias``; the alias is what its columns may be qualified with."""
-    before = f"({ctes.text}\nSELECT * FROM "
-    parameters = (*_moved(ctes, 1), *_moved(source, len(before)))
-    searched = Span(ctes.span.start, source.span.end)
-    return Sql(f"{before}{source.text}){_alias(source.text)}", source.span, parameters, searched)
+def _source_with(ctes: Sql, source: Sql, where: Sql | None = None) -> Sql:
+    """Return ``(WITH ... SELECT * FROM source [WHERE ...]) AS alias``; its columns may be qualified with the alias."""
+    parts = [
+        "(",
+        ctes,
+        "\nSELECT * FROM ",
+        source,
+        *(["\nWHERE (", where, "\n)"] if where else []),
+        ")",
+        _alias(source.text),
+    ]
+    text, parameters = _joined(parts)
+    return Sql(text, source.span, parameters, Span(ctes.span.start, (where or source).span.end))
+
+
+def _joined(parts: Iterable[str | Sql]) -> tuple[str, tuple[Parameter, ...]]:
+    """Return the text that parts make one after another, and its parameters."""
+    text, parameters = "", list[Parameter]()
+    for part in parts:
+        if isinstance(part, Sql):
+            parameters += _moved(part, len(text))
+        text += part.text if isinstance(part, Sql) else part
+    return text, tuple(parameters)
 
 
 def _moved(fragment: Sql, by: int) -> Iterator[Parameter]:
@@ -134,13 +152,22 @@ def _is_evaluate(tokens: Sequence[Token]) -> bool:
 def _candidates(tokens: Sequence[Token]) -> Iterator[int]:
     """Yield where a statement of ours begins inside the statement: after an opening bracket, CREATE ... AS, INSERT ..."""
     first = tokens[0].word if tokens else ""
-    depth = 0
+    depth, after = 0, prepared(tokens)
+    inserts = first == "INSERT" or (after is not None and tokens[after].word == "INSERT")
     for position, token in enumerate(tokens):
         before = tokens[position - 1]
-        bare = first == "INSERT" or (first in ("CREATE", "PREPARE") and before.word == "AS")
+        bare = inserts or (first in ("CREATE", "PREPARE") and before.word == "AS")
         if position and (before.is_symbol("(") or (bare and depth == 0)) and _is_ours(tokens[position:]):
             yield position
         depth += token.is_symbol("(", "[", "{") - token.is_symbol(")", "]", "}")
+
+
+def prepared(tokens: Sequence[Token]) -> int | None:
+    """Return where the statement begins that PREPARE is to keep, None where there is none."""
+    if not tokens or tokens[0].word != "PREPARE":
+        return None
+    after = next((place for place, token in enumerate(tokens, start=1) if token.word == "AS"), len(tokens))
+    return after if after < len(tokens) else None
 
 
 def _is_ours(tokens: Sequence[Token]) -> bool:
@@ -159,9 +186,13 @@ def _parse_places(cursor: Cursor, candidates: Sequence[int]) -> Nested:
     """Read the statements of ours that begin at ``candidates``; what is between them stays DuckDB's."""
     parts: list[Sql | Listing] = []
     copied, end = 0, len(cursor.tokens) - 1
-    for place, stop in _places(cursor, candidates):
+    places = [*_places(cursor, candidates)]
+    for place, stop in places:
         _refuse(cursor, place, stop)
-        parts += [cursor.sql(copied, place), _parse_listing(cursor.within(place, stop))]
+        listing = _parse_listing(cursor.within(place, stop))
+        if isinstance(listing, EvaluateModel):
+            listing = replace(listing, seen=_seen_rows(cursor, place, listing, places))
+        parts += [cursor.sql(copied, place), listing]
         copied = stop
     if copied < end:
         parts.append(cursor.sql(copied, end))
@@ -188,6 +219,89 @@ def _parse_listing(cursor: Cursor) -> Listing:
         case "WITH":
             return _parse_evaluate(cursor)
     return parse_describe(cursor)
+
+
+# --- WITH c AS (...) SELECT ... FROM (EVALUATE MODEL m ON c) --------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Cte:
+    """A query of WITH: its name, and the positions of all that says it."""
+
+    name: str
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class _With:
+    """A WITH clause: its first words and its queries."""
+
+    head: str
+    ctes: tuple[_Cte, ...]
+
+
+def _seen_rows(cursor: Cursor, place: int, statement: EvaluateModel, ours: Sequence[tuple[int, int]]) -> Sql | None:
+    """Return the rows of an EVALUATE at a place with the queries of WITH that they name; None where they name none."""
+    names = _names(lex(statement.source.text)) | _names(lex(statement.where.text if statement.where else ""))
+    rows: Sql | None = None
+    for clause in reversed(_withs_around(cursor, place)):
+        chosen: list[_Cte] = []
+        for cte in reversed([each for each in clause.ctes if each.high <= place]):
+            if cte.name in names:
+                chosen.insert(0, cte)
+                names |= _names(cursor.tokens[cte.low + 1 : cte.high])
+        for cte in chosen:
+            if any(cte.low <= low < cte.high for low, _ in ours):
+                hint = "CREATE TEMP TABLE ... AS keeps its rows; then EVALUATE reads that."
+                message = f"EVALUATE MODEL cannot read {cursor.tokens[cte.low].text}, in which a statement of grouplearn stands"
+                cursor.fail(message, statement.source.span, hint)
+        if chosen:
+            parts = [part for cte in chosen for part in (", ", cursor.sql(cte.low, cte.high))][1:]
+            text, parameters = _joined([f"{clause.head} ", *parts])
+            ctes = Sql(text, cursor.span(chosen[0].low, chosen[-1].high), parameters)
+            rows = _source_with(ctes, rows) if rows else _source_with(ctes, statement.source, statement.where)
+    return rows
+
+
+def _names(tokens: Iterable[Token]) -> frozenset[str]:
+    return frozenset(folded(unquote(token)) for token in tokens if token.is_identifier)
+
+
+def _withs_around(cursor: Cursor, place: int) -> list[_With]:
+    """Return the WITH clauses whose queries can be named at a place, the outermost first."""
+    levels: list[list[_With]] = [[]]
+    for position, token in enumerate(cursor.tokens[:place]):
+        if token.is_symbol("(", "[", "{"):
+            levels.append([])
+        elif token.is_symbol(")", "]", "}"):
+            levels.pop()
+        elif token.word == "WITH" and (found := _read_with(cursor, position)) is not None:
+            levels[-1].append(found)
+    return [clause for level in levels for clause in level]
+
+
+def _read_with(cursor: Cursor, position: int) -> _With | None:
+    """Return the clause that a word WITH begins, None where it begins another (``WITH ORDINALITY``)."""
+    tokens, at = cursor.tokens, position + 1
+    recursive = tokens[at].word == "RECURSIVE"
+    at += recursive
+    ctes: list[_Cte] = []
+    while tokens[at].is_identifier:
+        low = at
+        while at < len(tokens) - 1 and tokens[at].word != "AS":
+            at = cursor.closing.get(at, at) + 1
+        at += 1
+        while tokens[at].word in ("NOT", "MATERIALIZED"):
+            at += 1
+        if not tokens[at].is_symbol("("):
+            return None
+        at = cursor.closing[at] + 1
+        ctes.append(_Cte(folded(unquote(tokens[low])), low, at))
+        if not tokens[at].is_symbol(","):
+            break
+        at += 1
+    return _With("WITH RECURSIVE" if recursive else "WITH", tuple(ctes)) if ctes else None
 
 
 _KEPT = {"VIEW": "a view", "MACRO": "a macro", "FUNCTION": "a macro"}

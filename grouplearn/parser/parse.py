@@ -18,7 +18,7 @@ from grouplearn.parser.manage import (
     parse_show,
     reject_later,
 )
-from grouplearn.parser.nested import parse_nested
+from grouplearn.parser.nested import parse_nested, prepared
 from grouplearn.parser.runs import parse_drop_run, parse_resume, parse_retry
 from grouplearn.parser.split import HEAD_LENGTH, Piece, split
 from grouplearn.parser.statements import OurStatement, Passthrough, Statement
@@ -43,7 +43,7 @@ def parse(text: str) -> tuple[Statement, ...]:
         parser = _parser_for(piece.head)
         if parser is not None:
             statements.append(parser(Cursor(text, piece.start, piece.stop)))
-        elif piece.head and (nested := parse_nested(text, piece.start, piece.stop)) is not None:
+        elif piece.head and (nested := _parse_nested(text, piece.start, piece.stop, piece.head)) is not None:
             statements.append(nested)
         elif piece.head:
             statements.append(_passthrough(text, piece if statements else piece._replace(start=blank_start)))
@@ -58,10 +58,11 @@ def parse(text: str) -> tuple[Statement, ...]:
 
 def parse_piece(text: str, start: int, stop: int) -> OurStatement:
     """Return the one statement ``text[start:stop]``, which is ours or has ours in it; spans are offsets into ``text``."""
-    parser = _parser_for(tuple(islice(lex(text, start, stop), HEAD_LENGTH)))
+    head = tuple(islice(lex(text, start, stop), HEAD_LENGTH))
+    parser = _parser_for(head)
     if parser is not None:
         return parser(Cursor(text, start, stop))
-    nested = parse_nested(text, start, stop)
+    nested = _parse_nested(text, start, stop, head)
     if nested is None:
         raise ParseError("this is not a statement of grouplearn's", text=text, span=Span(start, stop))
     return nested
@@ -74,6 +75,19 @@ def is_complete(text: str) -> bool:
         return True
     last = pieces[-1]
     return last.stop < last.end or not last.head
+
+
+def _parse_nested(text: str, start: int, stop: int, head: Sequence[Token]) -> OurStatement | None:
+    """As ``parse_nested``; raises ParseError for PREPARE of a statement of ours that may stand in no other."""
+    begins = prepared(head)
+    parser = None if begins is None else _parser_for(head[begins:])
+    if begins is None or parser in (None, parse_train, parse_evaluate, parse_show, parse_describe):
+        return parse_nested(text, start, stop)
+    verb, *others = head[begins:]
+    until = next((token for token in others if token.word in ("TRAIN", "MODEL", "RUN", "FAILED", "CALIBRATION")), verb)
+    words = f"{verb.word} {until.word}" if until is not verb else verb.word
+    message = f"{words} cannot stand inside another statement"
+    raise ParseError(message, text=text, span=Span(verb.start, verb.end), hint="Run it by itself.")
 
 
 def _passthrough(text: str, piece: Piece) -> Passthrough:

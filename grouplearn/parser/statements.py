@@ -336,11 +336,15 @@ class AddTrial:
 
 @dataclass(frozen=True, slots=True)
 class EvaluateModel:
-    """``EVALUATE MODEL name ON table | (query) [WHERE predicate]``."""
+    """``EVALUATE MODEL name ON table | (query) [WHERE predicate]``.
+
+    ``seen`` are the rows alone, where ``source`` or ``where`` name queries of a WITH around the statement: with those in it.
+    """
 
     name: QualifiedName
     source: Sql
     where: Sql | None = None
+    seen: Sql | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from grouplearn.parser.statements import (
     RenameModel,
     ShowLearners,
     ShowModels,
+    Sql,
     StopTrial,
 )
 from grouplearn.plan.bind import bind_learner
@@ -138,14 +139,17 @@ def evaluate(statement: EvaluateModel, judge: Judge, at: Workplace) -> str:
     if model.form.kind == "linear":
         refuse_damaged_weights(at.connection, model)
     predictor_for(at.connection).guard.admit(at.connection, model.definition)
-    where = ("WHERE", statement.where) if statement.where else ()
-    columns = judge.describe("SELECT * FROM", statement.source, *where)
+    # By itself the query does not see what a WITH around it does.
+    source, predicate = (statement.seen, None) if statement.seen else (statement.source, statement.where)
+    columns = judge.describe("SELECT * FROM", source, *(("WHERE", predicate) if predicate else ()))
     condition = statement.where.text if statement.where else None
-    rows = source_rows(statement.source.text, condition)
-    query = evaluate_sql(model, statement.source.text, condition, weighted=_has_weight(model, statement, judge))
+    weighted = _has_weight(model, source, judge)
+    query = evaluate_sql(model, statement.source.text, condition, weighted=weighted)
+    seen = condition if predicate else None
+    rows = source_rows(source.text, seen)
     try:
         one_query(at.connection, query)
-        judge.describe(query)
+        judge.describe(evaluate_sql(model, source.text, seen, weighted=weighted))
         numbers = doubtful(at.connection, model.definition, rows, columns)
         reason = unreadable(at.connection, rows, numbers)
     except BindError as error:
@@ -156,13 +160,13 @@ def evaluate(statement: EvaluateModel, judge: Judge, at: Workplace) -> str:
     return query
 
 
-def _has_weight(model: StoredModel, statement: EvaluateModel, judge: Judge) -> bool:
+def _has_weight(model: StoredModel, source: Sql, judge: Judge) -> bool:
     """Return whether the rows to be judged have what the model's weight is made of."""
     weight = model.definition.weight_sql
     if weight is None:
         return False
     try:
-        judge.describe(f"SELECT ({weight}\n) FROM (SELECT * FROM", statement.source, f"\n) AS {ROW}")
+        judge.describe(f"SELECT ({weight}\n) FROM (SELECT * FROM", source, f"\n) AS {ROW}")
     except BindError:
         return False
     return True

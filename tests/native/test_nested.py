@@ -48,6 +48,8 @@ QUERIES = [
         "m\n",
     ),
     (["WITH c AS (SHOW MODELS) SELECT count(*) FROM c;"], "1\n"),
+    (["WITH c AS (FROM t WHERE g = 1) SELECT n_rows FROM (EVALUATE MODEL m ON c);"], "100\n"),
+    (["WITH t AS (FROM t WHERE x < 5) SELECT sum(n_rows) FROM (EVALUATE MODEL m ON t);"], "10\n"),
     (["SET VARIABLE n = (SELECT groups FROM (SHOW MODELS));", "SELECT getvariable('n');"], "3\n"),
     (
         ["BEGIN; DROP MODEL m; SELECT count(*) FROM (SHOW MODELS); ROLLBACK;", "FROM (SHOW MODELS) SELECT model;"],
@@ -81,6 +83,11 @@ ERRORS = [
     ("CREATE VIEW v AS FROM (SHOW MODELS);", "Parser", "SHOW MODELS"),
     ("PREPARE p AS SELECT model FROM (SHOW MODELS) WHERE groups = ?;", "Parser", "SHOW MODELS"),
     ("CREATE TABLE e AS TRAIN MODEL n USING linear_regression PREDICT y FROM t;", "Parser", "TRAIN"),
+    ("PREPARE p AS INSERT INTO e EVALUATE MODEL m ON t;", "Parser", "EVALUATE MODEL"),
+    ("PREPARE p AS DROP MODEL m;", "Parser", "DROP"),
+    ("PREPARE p AS\nEXPLAIN ANALYZE TRAIN MODEL n USING linear_regression PREDICT y FROM t;", "Parser", "EXPLAIN"),
+    ("PREPARE p AS RETRY FAILED MODEL m;", "Parser", "RETRY"),
+    ("PREPARE p AS EXPORT MODEL m TO 'folder';", "Parser", "EXPORT"),
 ]
 
 

@@ -101,6 +101,23 @@ size_t Closing(const Tokens &tokens, size_t place) {
 	return place;
 }
 
+//! The place of the statement that PREPARE is to keep, or the end.
+size_t KeptFrom(const Tokens &tokens) {
+	size_t place = 0;
+	while (place < tokens.size() && !Is(tokens, place, {"AS"})) {
+		place++;
+	}
+	return std::min(place + 1, tokens.size());
+}
+
+bool IsOursFrom(const Tokens &tokens, size_t first) {
+	std::vector<Token> every;
+	for (auto &each : tokens) {
+		every.push_back(each.token);
+	}
+	return BeginsOurs(every, first);
+}
+
 } // namespace
 
 bool MayBegin(const Token &first, const Token &second) {
@@ -115,11 +132,17 @@ void FindNested(const std::string &text, Piece &piece) {
 		return;
 	}
 	piece.prepares = Is(tokens, 0, {"PREPARE"});
+	auto kept = piece.prepares ? KeptFrom(tokens) : tokens.size();
+	if (kept < tokens.size() && IsOursFrom(tokens, kept)) {
+		piece.places.push_back({tokens[kept].start, piece.stop});
+		return;
+	}
+	bool inserts = Is(tokens, 0, {"INSERT"}) || Is(tokens, kept, {"INSERT"});
 	int depth = 0;
 	for (size_t place = 0; place < tokens.size(); place++) {
 		bool bracketed = place && Is(tokens, place - 1, '(');
 		bool bare = depth == 0 && place &&
-		            (Is(tokens, 0, {"INSERT"}) || (Is(tokens, 0, {"CREATE", "PREPARE"}) && Is(tokens, place - 1, {"AS"})));
+		            (inserts || (Is(tokens, 0, {"CREATE", "PREPARE"}) && Is(tokens, place - 1, {"AS"})));
 		if ((bracketed || bare) && Begins(tokens, place)) {
 			auto closing = bracketed ? Closing(tokens, place) : tokens.size();
 			auto stop = closing < tokens.size() ? tokens[closing].start : piece.stop;

@@ -121,6 +121,10 @@ bool MayHaveOurs(const std::string &text) {
 	return false;
 }
 
+bool BeginsOurs(const std::vector<Token> &tokens, size_t first) {
+	return Head(tokens, first).IsOurs();
+}
+
 std::vector<Piece> Split(const std::string &text) {
 	std::vector<Piece> pieces;
 	std::vector<Token> head;
@@ -133,7 +137,8 @@ std::vector<Piece> Split(const std::string &text) {
 	Token before {TokenKind::OTHER, ""};
 	auto close = [&](size_t stop, size_t end) {
 		Piece piece {begin, head.empty() ? stop : start, stop, end, Head(head).IsOurs(), head.empty(), parameters, {}};
-		if (may_nest && !piece.ours) {
+		bool prepares = !head.empty() && IsWord(head[0], {"PREPARE"});
+		if ((may_nest || prepares) && !piece.ours) {
 			FindNested(text, piece);
 		}
 		pieces.push_back(std::move(piece));

@@ -6,6 +6,8 @@
 
 namespace grouplearn {
 
+struct Token;
+
 //! A statement of ours inside of another: ``text[start:stop]``, up to the bracket that closes it or to the end.
 struct Place {
 	size_t start;
@@ -34,6 +36,9 @@ struct Piece {
 
 //! Whether a statement of ours can be in a text: each has one of a few words. Nothing is cut or copied for that.
 bool MayHaveOurs(const std::string &text);
+
+//! Whether tokens from a place on begin a statement of ours.
+bool BeginsOurs(const std::vector<Token> &tokens, size_t first);
 
 //! Cuts a text where DuckDB does: a ``;`` inside quotes, comments or brackets ends nothing.
 std::vector<Piece> Split(const std::string &text);
