@@ -27,6 +27,8 @@ from grouplearn.parser.train import parse_train
 from grouplearn.parser.transfer import parse_export, parse_import
 
 _Parser = Callable[[Cursor], OurStatement]
+#: Words that say with the first what a statement of ours does.
+_SUBJECTS = ("TRAIN", "MODEL", "MODELS", "LEARNER", "LEARNERS", "RUN", "RUNS", "FAILED", "CALIBRATION")
 
 
 def parse(text: str) -> tuple[Statement, ...]:
@@ -78,16 +80,23 @@ def is_complete(text: str) -> bool:
 
 
 def _parse_nested(text: str, start: int, stop: int, head: Sequence[Token]) -> OurStatement | None:
-    """As ``parse_nested``; raises ParseError for PREPARE of a statement of ours that may stand in no other."""
-    begins = prepared(head)
-    parser = None if begins is None else _parser_for(head[begins:])
-    if begins is None or parser in (None, parse_train, parse_evaluate, parse_show, parse_describe):
-        return parse_nested(text, start, stop)
+    """As ``parse_nested``; raises ParseError for PREPARE of any statement of ours."""
+    begins = prepared_ours(head)
+    if begins is None or _parser_for(head[begins:]) in (parse_train, parse_evaluate, parse_show, parse_describe):
+        nested = parse_nested(text, start, stop)  # which says more of those
+        if begins is None or nested is not None:
+            return nested
     verb, *others = head[begins:]
-    until = next((token for token in others if token.word in ("TRAIN", "MODEL", "RUN", "FAILED", "CALIBRATION")), verb)
+    until = next((token for token in others if token.word in _SUBJECTS), verb)
     words = f"{verb.word} {until.word}" if until is not verb else verb.word
     message = f"{words} cannot stand inside another statement"
     raise ParseError(message, text=text, span=Span(verb.start, verb.end), hint="Run it by itself.")
+
+
+def prepared_ours(head: Sequence[Token]) -> int | None:
+    """Return where a statement of ours begins that PREPARE is to keep, by itself, None where there is none."""
+    begins = prepared(head)
+    return None if begins is None or _parser_for(head[begins:]) is None else begins
 
 
 def _passthrough(text: str, piece: Piece) -> Passthrough:

@@ -10,7 +10,7 @@ from grouplearn.frontends.native.build import BuildError, compiler
 from grouplearn.frontends.native.locate import sources
 from grouplearn.parser.cursor import Cursor
 from grouplearn.parser.nested import _begun_after_with, _candidates, _places
-from grouplearn.parser.parse import _parser_for
+from grouplearn.parser.parse import _parser_for, prepared_ours
 from grouplearn.parser.split import Piece, split
 from grouplearn.parser.tokens import Kind, Token, lex
 
@@ -80,6 +80,11 @@ TEXTS = [
     "CREATE VIEW v AS FROM (SHOW MODELS); CREATE TABLE x (train MODEL); CREATE TABLE x AS TRAIN MODEL m USING y",
     "SELECT 'FROM (SHOW MODELS)', $$(SHOW MODELS)$$, \"(SHOW MODELS)\" /* (SHOW MODELS) */ FROM show -- (SHOW MODELS)",
     "WITH evaluate AS (SELECT 1 AS model), train AS (FROM evaluate) SELECT model ON, evaluate.model FROM train",
+    "PREPARE p AS INSERT INTO x EVALUATE MODEL m ON t; PREPARE p (INTEGER) AS DROP MODEL m; PREPARE p AS DROP TABLE model",
+    "PREPARE p",
+    "PREPARE p AS EXPLAIN ANALYZE TRAIN m; PREPARE p AS SHOW MODELS LIKE 'a'; PREPARE p AS RETRY FAILED MODEL m; PREPARE p AS",
+    "PREPARE p AS INSERT INTO x VALUES ('EVALUATE MODEL m ON t'); PREPARE p AS SET grouplearn_x = 1",
+    "PREPARE p AS RESET CALIBRATION; PREPARE p AS TRAIN(1)",
     "PREPARE p AS FROM (SHOW MODELS); EXPLAIN FROM (SHOW MODELS); UPDATE t SET x = (FROM (SHOW MODELS)); (SHOW RUNS)",
 ]
 
@@ -133,7 +138,8 @@ def places(text: str, piece: Piece) -> list[str]:
     tokens = tokens_of(text, piece)
     if _parser_for(piece.head) is not None or _begun_after_with(tokens) is not None:
         return []
-    found = [*_candidates(tokens)]
+    begins = prepared_ours(piece.head)
+    found = [*_candidates(tokens)] if begins is None else [begins]
     if not found:
         return []
     cursor = Cursor(text, piece.start, piece.stop)
