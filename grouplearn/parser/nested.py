@@ -95,15 +95,8 @@ def _parse_ctes(cursor: Cursor) -> Sql:
 
 def _source_with(ctes: Sql, source: Sql, where: Sql | None = None) -> Sql:
     """Return ``(WITH ... SELECT * FROM source [WHERE ...]) AS alias``; its columns may be qualified with the alias."""
-    parts = [
-        "(",
-        ctes,
-        "\nSELECT * FROM ",
-        source,
-        *(["\nWHERE (", where, "\n)"] if where else []),
-        ")",
-        _alias(source.text),
-    ]
+    predicate: tuple[str | Sql, ...] = ("\nWHERE (", where, "\n)") if where else ()
+    parts = ("(", ctes, "\nSELECT * FROM ", source, *predicate, ")", _alias(source.text))
     text, parameters = _joined(parts)
     return Sql(text, source.span, parameters, Span(ctes.span.start, (where or source).span.end))
 
