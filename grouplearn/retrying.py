@@ -176,7 +176,11 @@ class _Retry:
         stats = statistics(self._own_judge(), bound)
         known = replace(stats, classes=stored.classes) if set(stats.classes) <= set(stored.classes) else stats
         physical = plan(bound, known, calibration.load(self.judge.outside))
-        reason = changed(stored, definition(physical, stored.statement))
+        now = definition(physical, stored.statement)
+        if (now.learner, now.metric) != (stored.learner, stored.metric):
+            where = self.model.location
+            raise damaged(where.catalog, where.name, "models", "the statement is of another learner or metric")
+        reason = changed(stored, now)
         if reason is not None:
             raise self._refusal(f"the table is not what it was: {reason}", "TRAIN OR REPLACE MODEL trains all of it.")
         return physical

@@ -20,12 +20,14 @@ from grouplearn.plan.pristine import functions, types
 from grouplearn.sqltext import folded
 
 #: Functions of DuckDB that read or change more than their arguments: what a session runs, settings, sequences, the generator
-#: of random numbers, the log, what databases hold; those that parse or plan, and so may open, what a text says; and those to
-#: which a text says a type, for which DuckDB may install an extension.
+#: of random numbers, the log, what databases hold; those that parse or plan, and so may open, what a text says; those to which
+#: a text says a type, for which DuckDB may install an extension; and those that go as deep as a value is nested, until the
+#: process has no stack left.
 _DENIED = frozenset(
     {"current_query", "current_setting", "currval", "from_json", "from_json_strict", "get_block_size", "getenv", "index_key",
-     "json_deserialize_sql", "json_serialize_plan", "json_serialize_sql", "json_transform", "json_transform_strict", "make_type",
-     "nextval", "pg_get_constraintdef", "pg_get_viewdef", "pg_sleep", "setseed", "setval", "sleep_ms", "write_log"}
+     "json_contains", "json_deserialize_sql", "json_group_structure", "json_merge_patch", "json_serialize_plan",
+     "json_serialize_sql", "json_structure", "json_transform", "json_transform_strict", "make_type", "nextval",
+     "pg_get_constraintdef", "pg_get_viewdef", "pg_sleep", "setseed", "setval", "sleep_ms", "variant_group_array", "write_log"}
 )  # fmt: skip
 #: Functions of rows that read their arguments alone.
 _OF_ROWS = frozenset({"generate_series", "json_each", "json_tree", "range", "repeat", "repeat_row", "unnest"})
@@ -57,6 +59,9 @@ _OF_PATH = frozenset(
         "query_table",
     }
 )
+#: A type whose casts from JSON go as deep as the value is nested, until the process has no stack left.
+_BOTTOMLESS = "variant"
+_BY_DEPTH = f"has type {_BOTTOMLESS}, for which DuckDB may end the process"
 #: Types of which DuckDB 1 says but the name.
 _NAMED_TYPES = frozenset({"USER_TYPE_INFO", "UNBOUND_TYPE_INFO"})
 #: Most nodes of trees that one expression, and what it names, may have.
@@ -71,8 +76,8 @@ Meaning = tuple[str, str, Hashable]
 class Defined:
     """A macro, a view or a generated column: the database and schema it is in, folded, and its definition.
 
-    What a view names is looked for where the view is, too, and what a macro names where it is called. ``parameters`` are those
-    of a macro; their defaults are told by nobody.
+    What a macro names is looked for where it is called, and what a view or a column names where that is, too: ``at_home``.
+    ``parameters`` are those of a macro; their defaults are told by nobody.
     """
 
     database: str
@@ -80,7 +85,7 @@ class Defined:
     sql: str
     is_query: bool = False
     parameters: int = 0
-    is_view: bool = False
+    at_home: bool = False
 
     @property
     def place(self) -> tuple[str, str]:
@@ -149,12 +154,12 @@ class Surroundings:
             self._tables.setdefault((*key,), [])
             generated += [tuple(key)] if _GENERATED in sql.upper() else []
         for *key, sql, internal in self._folded("view_name, sql, internal FROM system.main.duckdb_views()"):
-            run = [_OF_DUCKDB] if internal else [Defined(key[0], key[1], _query_of(sql), is_query=True, is_view=True)]
+            run = [_OF_DUCKDB] if internal else [Defined(key[0], key[1], _query_of(sql), is_query=True, at_home=True)]
             self._tables.setdefault((*key,), []).extend(run)
         columns = "table_name, column_default FROM system.main.duckdb_columns() WHERE column_default IS NOT NULL"
         for *key, sql in self._folded(columns) if generated else ():
             if tuple(key) in generated:
-                self._tables[*key,].append(Defined(key[0], key[1], sql))
+                self._tables[*key,].append(Defined(key[0], key[1], sql, at_home=True))
 
     def _folded(self, rest: str) -> Iterator[tuple[Any, ...]]:
         query = f"SELECT database_name, schema_name, {rest}"
@@ -271,6 +276,8 @@ class _Walk:
 
     def _own(self, node: Node, known: frozenset[str]) -> str | None:
         kind, of_class = node.get("type"), node.get("class")
+        if "type_info" in node and folded(str(node.get("id"))) == _BOTTOMLESS:  # as DuckDB 1 says it
+            return _BY_DEPTH
         if of_class == "TYPE" or (isinstance(kind, str) and kind in _NAMED_TYPES):
             return self._type(node)
         if of_class in ("FUNCTION", "WINDOW"):
@@ -332,6 +339,8 @@ class _Walk:
     def _type(self, node: Node) -> str | None:
         """Return what is wrong with a type: for the name of one that it has not DuckDB may install an extension."""
         name = folded(str(node.get("type_name") or node.get("user_type_name") or node.get("name") or ""))
+        if name == _BOTTOMLESS:
+            return _BY_DEPTH
         database, schema = (folded(str(node.get(key) or "")) for key in ("catalog", "schema"))
         places = self.surroundings.places(database, schema)
         named = ((own, schema) for own, schema, each in self.surroundings.types if each == name)
@@ -371,11 +380,15 @@ class _Walk:
     def _defined(self, name: str, defined: Defined) -> str | None:
         # DuckDB looks for what a view names where the view is and where the session does, and not where another view is that
         # names this one. It does so for functions that nobody has written, too: of SUMMARIZE, of its own macros.
-        path = (defined.place, *self.surroundings.path) if defined.is_view else self.path
+        path = (defined.place, *self.surroundings.path) if defined.at_home else self.path
         if (entry := (defined, frozenset(path))) in self.course.seen:
             return None
         self.course.seen.add(entry)
-        if defined.database != "temp" and (hiding := self.surroundings.hiding(defined.place)) is not None:
+        if (
+            defined.at_home
+            and defined.database != "temp"
+            and (hiding := self.surroundings.hiding(defined.place)) is not None
+        ):
             place = ".".join(defined.place)
             return f"names {name} of {place}, where macro {hiding} hides DuckDB's own"
         query = defined.sql if defined.is_query else f"SELECT ({defined.sql}\n)"

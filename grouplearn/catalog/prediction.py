@@ -217,11 +217,17 @@ class Predictor:
             if entry.scorer is not None:
                 key = caller.transaction, entry.id
                 return self._kept(key) or self._keep(key, entry.scorer())
-            reference, changed = entry.id, set()
+            named = entry.definition
+            return self._committed(cursor, caller, entry.id, set(), named.catalog if named else None)
         return self._committed(cursor, caller, reference, changed)
 
     def _committed(
-        self, cursor: duckdb.DuckDBPyConnection, caller: Caller, reference: str, without: Collection[str]
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        caller: Caller,
+        reference: str,
+        without: Collection[str],
+        catalog: str | None = None,
     ) -> Scorer:
         # Where the session is not known, its default schema may be another one before the transaction ends.
         where = caller.session if caller.session is not None else cursor.execute(_DEFAULT).fetchall()[0]
@@ -230,7 +236,7 @@ class Predictor:
         if found is None or scorer is None:
             cursor.execute("BEGIN TRANSACTION")  # one moment's: others may train it anew between two queries
             try:
-                model = find(cursor, reference, without)
+                model = find(cursor, reference, without, catalog)
                 file = attachments_of(cursor).identity_of(model.location.catalog)
                 self._found.models[where, reference] = found = file, model.id
                 scorer = self._kept(found) or self._keep(found, load_scorer(cursor, model))
@@ -327,13 +333,15 @@ def _meant(reference: str, here: Attachments) -> list[tuple[naming.Place, str]]:
     return [*places, *((place, reference) for place in naming.places((), here) if qualifiers)]
 
 
-def find(con: duckdb.DuckDBPyConnection, reference: str, without: Collection[str] = ()) -> StoredModel:
+def find(
+    con: duckdb.DuckDBPyConnection, reference: str, without: Collection[str] = (), catalog: str | None = None
+) -> StoredModel:
     """Return the committed model that ``[database.][schema.]name`` or an identity means, but for those of some identities.
 
-    Raises DataError when there is none.
+    It is looked for in the database ``catalog`` alone, if that is given. Raises DataError when there is none.
     """
     here = attachments_of(con)
-    models = [entry for entry in _all_models(con) if entry[1] not in without]
+    models = [entry for entry in _all_models(con) if entry[1] not in without and catalog in (None, entry[0])]
     found = [entry for entry in models if entry[1] == reference]
     # In a database and in its copy the same identity is the same model.
     found = sorted(found, key=lambda entry: entry[0] != here.database) or _at(models, _meant(reference, here))

@@ -72,13 +72,13 @@ def exists(
 
 def _in_the_way(name: str, model: Identity | None, objects: _Objects) -> Conflict | None:
     """Return what stands where the model's objects would go and is not of ``model``, or a function that they would hide."""
-    if name.casefold() == SCHEMA:  # its macro would hide the function that predicts
+    if folded(name) == SCHEMA:  # its macro would hide the function that predicts
         return Conflict("function", f"{SCHEMA}_predict")
-    wanted = {f"{name}{suffix}".casefold() for suffix in (*views.SUFFIXES, "_predict")}
+    wanted = {folded(f"{name}{suffix}") for suffix in (*views.SUFFIXES, "_predict")}
     for kind, found, sql in objects:
-        if (kind == "macro") != (found.casefold() == f"{name}_predict".casefold()):
+        if (kind == "macro") != (folded(found) == folded(f"{name}_predict")):
             continue
-        if found.casefold() in wanted and (model is None or model.id not in sql):
+        if folded(found) in wanted and (model is None or model.id not in sql):
             return Conflict(kind, found)
     return None
 
@@ -226,7 +226,7 @@ def create_objects(
         query = query_of(definition, con, views.view_sql(definition, model, None, suffix))
         statements.append(f"CREATE VIEW {target} AS {query}")
         statements.append(f"COMMENT ON VIEW {target} IS {_shown(views.comment(definition, suffix))}")
-    default = location.catalog.casefold() == current_database(con).casefold()
+    default = folded(location.catalog) == folded(current_database(con))
     database = None if default else location.catalog
     macro = location.sql("_predict")
     head, query = macro_sql(definition, model, macro, form, database)
@@ -288,8 +288,8 @@ def _drop_objects(con: duckdb.DuckDBPyConnection, model: StoredModel | Identity)
 def _drops(model: StoredModel | Identity, objects: _Objects) -> list[str]:
     """Return what drops our objects: one of the same name that does not mention the model was made by the user."""
     location = model.location
-    ours = {f"{location.name}{suffix}".casefold(): location.sql(suffix) for suffix in (*views.SUFFIXES, "_predict")}
-    targets = ((kind, ours.get(found.casefold()), sql) for kind, found, sql in objects)
+    ours = {folded(f"{location.name}{suffix}"): location.sql(suffix) for suffix in (*views.SUFFIXES, "_predict")}
+    targets = ((kind, ours.get(folded(found)), sql) for kind, found, sql in objects)
     return [
         f"DROP {'VIEW' if kind == 'view' else 'MACRO TABLE'} {target}"
         for kind, target, sql in targets
@@ -305,7 +305,7 @@ def rename(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str,
     model = load_definition(con, catalog, schema, name)
     if model is None:
         return False
-    if new_name.casefold() != name.casefold():
+    if folded(new_name) != folded(name):
         conflict = exists(con, catalog, schema, new_name)
         if conflict is not None:
             raise ModelExists(conflict.message)

@@ -94,6 +94,9 @@ OUTSIDE = {
     "(SELECT count(*) FROM of_rows('a'))": "names of_rows, which calls read_csv",
     "(SELECT max(b) FROM generated)": "names generated, which calls current_setting",
     "harmless(x)": "calls harmless without all of its arguments",
+    "length(repeat('[', 9)::JSON::VARIANT::VARCHAR)": "has type variant, for which DuckDB may end the process",
+    "length(CAST(NULL AS STRUCT(a VARIANT[]))::VARCHAR)": "has type variant, for which DuckDB may end the process",
+    "json_contains(repeat('[', 9), repeat('[', 9))::INT": "calls json_contains",
 }
 DEFINED = """
     CREATE MACRO harmless(a, b := 1) AS a + b; CREATE MACRO reader(f) AS (SELECT max(length(content)) FROM read_text(f));
@@ -359,9 +362,10 @@ def test_a_run_that_is_left_beside_a_file_is_as_opening(con: grouplearn.Connecti
         raise KeyboardInterrupt
 
     durable = TRAIN.format("n", "x + (SELECT max(size) FROM read_text('/etc/hostname'))") + " WITH (durable = true)"
-    with pytest.MonkeyPatch.context() as interrupted, pytest.raises(KeyboardInterrupt):
+    with pytest.MonkeyPatch.context() as interrupted:
         interrupted.setattr(training, "run", stop)
-        con.execute(durable)
+        with pytest.raises(KeyboardInterrupt):
+            con.execute(durable)
     elsewhere()
     assert "calls read_text" in refusal(con, "RESUME MODEL n")
     con.execute("SET grouplearn_trust = true")

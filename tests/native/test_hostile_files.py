@@ -65,6 +65,9 @@ def test_what_reads_files_is_refused_until_it_is_trusted(poisoned, ours, tmp_pat
         ("s.reader(x)", "which is no table or view of an attached database"),
         ("(SELECT count(*) FROM sqlite_scan('a.db', 't')) + x", "calls sqlite_scan"),
         ("length('1.2.3.4'::INET::VARCHAR) + x", "has type inet"),
+        ("length(repeat('[', 9)::JSON::VARIANT::VARCHAR) + x", "has type variant"),
+        ("(CAST(NULL AS STRUCT(a VARIANT[])) IS NULL)::INT + x", "has type variant"),
+        ("length(json_structure(repeat('[', 9))) + x", "calls json_structure"),
         ("(CAST(NULL AS STRUCT(a INET[])) IS NULL)::INT + x", "has type inet"),
     ],
 )
