@@ -84,19 +84,27 @@ def _in_the_way(name: str, model: Identity | None, objects: _Objects) -> Conflic
 
 
 def _objects(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str) -> _Objects:
-    """Return kind, name and definition of the tables and views of a schema, and of its macros if one may be the model's."""
+    """Return kind, name and, but for tables, definition of what has the name of one of a model's objects in a schema."""
+    wanted = {folded(f"{name}{suffix}") for suffix in (*views.SUFFIXES, "_predict")}
     where = f"lower(database_name) = lower({literal(catalog)}) AND lower(schema_name) = lower({literal(schema)})"
-    query = (
+    names = (
         f"SELECT 'table', table_name, '' FROM duckdb_tables() WHERE {where}"
-        f" UNION ALL SELECT 'view', view_name, coalesce(sql, '') FROM duckdb_views() WHERE {where}"
+        f" UNION ALL SELECT 'view', view_name, '' FROM duckdb_views() WHERE {where}"
     )
+    found = [row for row in con.execute(names).fetchall() if folded(row[1]) in wanted]
+    asked = []
+    if any(kind == "view" for kind, *_ in found):  # DuckDB would write the definition of every view there is
+        asked.append(f"SELECT 'view', view_name, coalesce(sql, '') FROM duckdb_views() WHERE {where}")
     if not _lacks_macro(con, Location(catalog, schema, f"{name}_predict")):
-        query += (
-            " UNION ALL SELECT 'macro', function_name, coalesce(macro_definition, '') FROM duckdb_functions()"
+        asked.append(
+            "SELECT 'macro', function_name, coalesce(macro_definition, '') FROM duckdb_functions()"
             f" WHERE {where} AND function_type LIKE '%macro'"
         )
-    found: _Objects = con.execute(query).fetchall()
-    return found
+    defined = con.execute(" UNION ALL ".join(asked)).fetchall() if asked else []
+    return [
+        *(row for row in found if row[0] == "table"),
+        *(row for row in defined if folded(row[1]) in wanted),
+    ]
 
 
 def _lacks_macro(con: duckdb.DuckDBPyConnection, macro: Location) -> bool:
