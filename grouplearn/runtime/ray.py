@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 import tempfile
 import time
@@ -119,13 +120,13 @@ class RayRuntime:
             run=number,
             job=replace(sent.job, groups=()),
             groups=GroupTable.of(sent.job.groups),
-            rows=sent.rows,
+            rows=replace(sent.rows, directory=os.path.abspath(sent.rows.directory)),  # Ray's processes stand elsewhere
             in_memory=sent.in_memory,
             network=sent.network,
             workers=workers,
             first_worker=foreman.next_worker,
             began=foreman.began,
-            scratch=sent.scratch,
+            scratch=os.path.abspath(sent.scratch),
             cluster=self._cluster,
             made=foreman.made,
             block_rows=shard.BLOCK_ROWS,

@@ -100,6 +100,7 @@ def start_private(directory: str) -> Connection:
             configure_logging=False,
             logging_level="error",
             log_to_driver=False,
+            job_config=_job_config(ray),
             _temp_dir=directory,
         )
     except Exception as error:
@@ -118,11 +119,27 @@ def connect(address: str) -> Connection:
         ray = import_ray()
         if host in _THIS_MACHINE:
             _stay_on_loopback(ray)
-        ray.init(address=address, configure_logging=False, logging_level="error", log_to_driver=False)
+        ray.init(
+            address=address,
+            configure_logging=False,
+            logging_level="error",
+            log_to_driver=False,
+            job_config=_job_config(ray),
+        )
     except Exception as error:
         what = "no Ray cluster runs on this machine" if address == "auto" else f"no Ray cluster answers at {address}"
         raise TrainingError(f"{what}: {_first_line(error)}", hint=_ADDRESS_HINT) from error
     return Connection(ray, False)
+
+
+def _job_config(ray: Any) -> Any:
+    """Return a job whose workers import from no directory of its driver's: Ray would add the one that the driver stands in.
+
+    On another machine of a cluster anybody may have made a directory of that name.
+    """
+    config = ray.job_config.JobConfig()
+    config._runtime_env_has_working_dir = lambda: True  # for a job with a directory of its own Ray adds none
+    return config
 
 
 def _knock(address: str) -> None:

@@ -22,6 +22,7 @@ from grouplearn.data.held_directories import HeldDirectories
 from grouplearn.data.own_files import own_directory
 from grouplearn.errors import TrainingError
 from grouplearn.learners.base import Interrupted
+from grouplearn.runtime.ray_network import handed_over
 from grouplearn.runtime.ray_pipe import PULSE, Connected, Idle, Pipe, PipeClosed, Stop
 from grouplearn.runtime.ray_processes import end_leftovers, end_session
 
@@ -34,6 +35,9 @@ ABORT_SECONDS, LEAVE_SECONDS = 1.0, 3.0
 #: Names of a private directory, short because Ray's sockets are deep below it, and in it.
 _PREFIX, _LOCK, _LOG = "gl-", "lock", "log"
 _LETTERS, _LENGTH, _PID_DIGITS = string.ascii_lowercase + string.digits, 8, 10
+#: No process of Ray's looks for modules where it stands, or beside the script that it runs: it stands in a private directory,
+#: and where the user stands there may be anything.
+_PATHS = {"PYTHONSAFEPATH": "1"}
 #: Why a child died is in the end of what it wrote.
 _LOG_BYTES = 4000
 
@@ -60,7 +64,8 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+                env={**os.environ, **_PATHS, "PYTHONPATH": os.pathsep.join(handed_over())},
+                cwd=self._home,
                 start_new_session=True,
             )
         self._pipe = Pipe(ours)

@@ -15,6 +15,7 @@ import threadpoolctl
 
 from grouplearn.data import shard
 from grouplearn.data.plain import to_bytes
+from grouplearn.errors import TrainingError
 from grouplearn.learners.base import Gang
 from grouplearn.runtime.bench import Bench, Watch
 from grouplearn.runtime.job import Job
@@ -45,10 +46,17 @@ class Errand:
     block_rows: int
 
     def taken_on(self) -> Job:
-        """Get this process ready, and return the job with its network."""
+        """Get this process ready, and return the job with its network; raises TrainingError where that needs what is not here."""
         shard.BLOCK_ROWS = self.block_rows
-        # Written by the user's process, which is as free to run code here as the user is.
-        network = None if self.network is None else pickle.loads(self.network)  # noqa: S301
+        try:
+            # Written by the user's process, which is as free to run code here as the user is.
+            network = None if self.network is None else pickle.loads(self.network)  # noqa: S301
+        except ImportError as error:
+            message = f"other processes cannot import what the network {self.job.learner} needs: {error}"
+            hint = (
+                "sys.path.insert(0, ...) with the directory of its modules, before TRAIN; or WITH (executor = 'local')"
+            )
+            raise TrainingError(message, hint=hint) from None
         return replace(self.job, network=network)
 
 

@@ -1,0 +1,126 @@
+"""Where Ray's processes stand, and where they look for modules: never in the user's current directory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from runtime_jobs import job
+
+from grouplearn.errors import TrainingError
+from grouplearn.runtime.ray_rows import Rows
+from grouplearn.runtime.ray_worker import Errand
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+
+#: Modules that Ray, or what a worker trains with, would import.
+RAYS = ("psutil", "uvloop", "setproctitle", "yaml", "aiohttp", "filelock")
+PLANTED = (*RAYS, "scipy", "threadpoolctl", "ray", "grouplearn", "random")
+PLANT = "import os\nopen({marks!r}, 'a').write(f'{{os.getpid()}} {{__name__}}\\n')\nraise ImportError(__name__)\n"
+#: A run of rows beside a database whose path is relative; what is printed: this process, and where Ray's stand.
+TRAIN = """
+import os
+import sys
+import grouplearn
+from grouplearn.runtime.ray_processes import of_session
+from grouplearn.runtime.ray_supervisor import CHILDREN
+with grouplearn.connect("shop.duckdb", progress=False) as con:
+    con.execute("CREATE TABLE t AS SELECT i % 3 AS g, i * 0.5 AS x, i * 1.5 AS y FROM range(300) AS r(i)")
+    found = con.execute(
+        "TRAIN MODEL m USING gbdt PREDICT y FEATURES (x) FROM t GROUP BY g "
+        "WITH (executor = 'ray', workers = 2, num_iterations = 2, durable = true)"
+    ).fetchall()
+    assert all("done" in row for row in found), found
+    processes = [process for session in CHILDREN.sessions for process in of_session(session)]
+    print(os.getpid(), len(processes), *{os.readlink(f"/proc/{each}/cwd") for each in processes}, sep="\\n")
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A directory that somebody else has filled, where the user stands."""
+    found = tmp_path / "place"
+    found.mkdir()
+    for name in PLANTED:
+        (found / f"{name}.py").write_text(PLANT.format(marks=str(tmp_path / "marks")))
+    return found
+
+
+def run(place: Path, *command: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, *command], cwd=place, capture_output=True, text=True, check=False, timeout=180
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_modules_of_the_current_directory_are_not_run(place: Path, tmp_path: Path) -> None:
+    script = tmp_path / "elsewhere" / "train.py"
+    script.parent.mkdir()
+    script.write_text(TRAIN)
+    _, processes, *places = run(place, str(script))
+    assert int(processes) > 4
+    assert str(place) not in places
+    assert not (tmp_path / "marks").exists(), (tmp_path / "marks").read_text()
+
+
+def test_a_prompt_whose_own_path_has_the_current_directory_does_not_hand_it_over(place: Path, tmp_path: Path) -> None:
+    for name in set(PLANTED) - set(RAYS):  # what this process imports itself
+        (place / f"{name}.py").unlink()
+    own, _, *places = run(place, "-c", f"import sys; assert sys.path[0] == ''\n{TRAIN}")
+    assert str(place) not in places
+    marks = (tmp_path / "marks").read_text().splitlines() if (tmp_path / "marks").exists() else []
+    assert {line.split()[0] for line in marks} <= {own}
+
+
+NETWORK = """
+import {helper}
+from torch import nn
+def dense(problem, config):
+    return nn.Sequential(nn.Linear(problem.n_features, {helper}.WIDTH), nn.Linear({helper}.WIDTH, problem.n_outputs))
+"""
+PROMPT = """
+import grouplearn, net
+grouplearn.register("dense", net.dense)
+with grouplearn.connect(progress=False) as con:
+    con.execute("CREATE TABLE t AS SELECT i % 2 AS g, i * 0.01 AS x, i * 0.02 AS y FROM range(80) AS r(i)")
+    found = con.execute(
+        "TRAIN MODEL m USING dense PREDICT y FEATURES (x) FROM t GROUP BY g WITH (executor = 'ray', workers = 1, epochs = 1)"
+    ).fetchall()
+    assert all("done" in row for row in found), found
+"""
+
+
+@pytest.mark.parametrize("layout", ["modules", "packages"])
+def test_networks_of_a_prompt_bring_what_they_imported_from_the_current_directory(tmp_path: Path, layout: str) -> None:
+    helper = "helper" if layout == "modules" else "helper.sizes"
+    folder = tmp_path if layout == "modules" else tmp_path / "helper"
+    folder.mkdir(exist_ok=True)
+    (folder / "__init__.py").touch()
+    (folder / f"{helper.rpartition('.')[2]}.py").write_text("WIDTH = 3\n")
+    (tmp_path / "net.py").write_text(NETWORK.format(helper=helper))
+    run(tmp_path, "-c", PROMPT)
+
+
+def test_a_network_whose_modules_are_not_found_is_told_of_as_such() -> None:
+    a_job = job("mlp", ({},), groups=1, rows=4)
+    errand = Errand(a_job, b"cno_such_module\nWIDTH\n.", Rows(None, True), None, 0.0, 8)
+    with pytest.raises(
+        TrainingError, match=r"^other processes cannot import .* mlp needs: No module named 'no_such_module'"
+    ):
+        errand.taken_on()
+
+
+def test_modules_beside_a_script_are_found_from_wherever_it_is_run(tmp_path: Path) -> None:
+    own, elsewhere = tmp_path / "own", tmp_path / "elsewhere"
+    own.mkdir()
+    elsewhere.mkdir()
+    (own / "late.py").write_text("WIDTH = 3\n")
+    late = "def dense(problem, config):\n    import late\n    from torch import nn\n"
+    late += "    return nn.Sequential(nn.Linear(problem.n_features, late.WIDTH), nn.Linear(late.WIDTH, problem.n_outputs))\n"
+    (own / "train.py").write_text(
+        late + PROMPT.replace("grouplearn, net\n", "grouplearn\n").replace("net.dense", "dense")
+    )
+    run(elsewhere, str(own / "train.py"))
