@@ -64,14 +64,26 @@ def fingerprint() -> str:
     return digest.hexdigest()[:16]
 
 
+def search_path() -> str:
+    """Return the PATH without what leads to the current directory: entries that are empty, or not whole."""
+    return os.pathsep.join(filter(os.path.isabs, os.environ.get("PATH", os.defpath).split(os.pathsep)))
+
+
+def program(name: str) -> str | None:
+    """Return the whole path of a program that is on the PATH, or named with its place; None where there is none."""
+    found = shutil.which(name, path=search_path())
+    return os.path.abspath(found) if found else None
+
+
 def compiler() -> list[str] | None:
     """Return the command of a C++ compiler: ``$CXX``, g++, clang++ or that of the package ziglang; None without any."""
     named = os.environ.get("CXX")
     for name in (named.split() if named else None, ["g++"], ["clang++"]):
-        if name and shutil.which(name[0]):
-            return name
+        found = program(name[0]) if name else None
+        if name and found:
+            return [found, *name[1:]]
     if importlib.util.find_spec("ziglang") is not None:
-        return [sys.executable, "-m", "ziglang", "c++"]
+        return [sys.executable, "-P", "-m", "ziglang", "c++"]
     return None
 
 
@@ -95,14 +107,15 @@ def _compile(library: Path, flags: tuple[str, ...]) -> None:
         # Its names of processors have underscores; it checks for undefined behaviour unless told not to.
         named = (flag.replace("x86-64-v", "x86_64_v").replace("x86-64", "x86_64") for flag in flags)
         flags = (*(flag for flag in named if flag != "-march=armv8-a"), "-fno-sanitize=undefined")
-    elif "clang" not in command[0]:
+    elif "clang" not in os.path.basename(command[0]):
         flags = (*flags, "-Wno-maybe-uninitialized")  # of GCC's own headers
     # A library that runs is replaced, never overwritten.
     unfinished = library.with_suffix(f".{os.getpid()}.so")
     try:
         known = f'-DGROUPLEARN_FINGERPRINT="{fingerprint()}"'
         words = [*command, *_FLAGS, *flags, known, str(SOURCES / "all.cpp"), "-o", str(unfinished), "-lm"]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603 - one by one
+        path = {"PATH": search_path()}  # where the compiler finds its assembler and linker
+        done = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, **path})  # noqa: S603
         if done.returncode:
             raise CompileError(f"the compiler failed:\n{' '.join(command)}\n{done.stderr}")
         unfinished.replace(library)

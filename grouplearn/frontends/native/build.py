@@ -18,6 +18,7 @@ from pathlib import Path
 
 from grouplearn.data.own_files import make_own, replace_file
 from grouplearn.frontends.native.locate import build_for, duckdb_platform, sources
+from grouplearn.kernels.compiling import program, search_path
 
 #: What is built where no version is named, each DuckDB with a command line on PyPI, and Python's: SHA-256 of its source
 #: package. A registry may be another tomorrow; what is compiled into the extension is what was reviewed.
@@ -79,8 +80,9 @@ def build(version: str, *, force: bool = False, folder: Path | None = None, sha2
 def compiler() -> str:
     """Return the C++ compiler: ``$CXX``, g++ or clang++."""
     for name in (os.environ.get("CXX"), "g++", "clang++"):
-        if name and shutil.which(name):
-            return name
+        found = program(name) if name else None
+        if found:
+            return found
     raise BuildError("there is no C++ compiler (g++ or clang++; or set CXX)")
 
 
@@ -131,7 +133,7 @@ def headers(version: str, sha256: str | None = None) -> Path:
         # pip compares before it looks into the package, which may run code of its own to say what it is.
         wanted = Path(temporary) / "wanted.txt"
         wanted.write_text(f"duckdb=={version} --hash=sha256:{expected}\n", encoding="utf-8")
-        download = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "duckdb"]
+        download = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "duckdb"]
         download += ["--require-hashes", "--requirement", str(wanted), "--dest", temporary]
         _run(download, "its source package could not be fetched")
         unpacked = Path(temporary) / "include"
@@ -155,7 +157,8 @@ def _unpack(archive: Path, target: Path) -> None:
 
 
 def _run(command: list[str], failure: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    environment = {**os.environ, "PATH": search_path()}  # where the compiler finds its assembler and linker
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)  # noqa: S603
     if done.returncode:
         lines = (done.stderr or done.stdout).strip().splitlines()
         raise BuildError("\n".join([failure, *lines[-20:]]))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 from grouplearn import sqltext
 from grouplearn.frontends.native import install
 from grouplearn.frontends.native.locate import build_for, built_versions
+from grouplearn.kernels.compiling import program
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
 def find_shell() -> str | None:
     """Return the ``duckdb`` program: of ``GROUPLEARN_DUCKDB``, on the PATH, or of the package duckdb-cli."""
     given = os.environ.get("GROUPLEARN_DUCKDB")
-    found = shutil.which(given or "duckdb")
+    found = program(given or "duckdb")
     if found:
         return _behind_script(Path(found))
     package = None if given else importlib.util.find_spec("duckdb_cli")
@@ -54,16 +54,21 @@ def find_shell() -> str | None:
 
 
 def _behind_script(found: Path) -> str:
-    """Return the program that the script of the package duckdb-cli runs: at Ctrl-C the script would end, and end it."""
+    """Return the program that the script of the package duckdb-cli runs: at Ctrl-C the script would end, and end it.
+
+    Its Python is asked, which may be older than ours, and looks for modules where it stands.
+    """
     with found.open("rb") as file:
         head = file.read(4096)
     if not head.startswith(b"#!") or b"duckdb_cli" not in head:
         return str(found)
-    python = head.splitlines()[0][2:].decode().strip()
+    python = os.fsdecode(head.splitlines()[0][2:]).strip()
+    if not (os.path.isabs(python) and os.access(python, os.X_OK)):
+        return str(found)
     question = "import duckdb_cli, os; print(os.path.join(os.path.dirname(duckdb_cli.__file__), 'duckdb'))"
-    done = subprocess.run([python, "-c", question], capture_output=True, text=True, check=False)  # noqa: S603
-    program = done.stdout.strip()
-    return program if Path(program).is_file() else str(found)
+    done = subprocess.run([python, "-c", question], capture_output=True, text=True, check=False, cwd=os.sep)  # noqa: S603
+    behind = done.stdout.strip()
+    return behind if Path(behind).is_file() else str(found)
 
 
 def _packaged_extensions(shell: str) -> list[str]:
