@@ -29,7 +29,7 @@ from grouplearn.plan import calibration, legality
 from grouplearn.plan.choose import Choice, threads
 from grouplearn.plan.definition import ModelDefinition
 from grouplearn.plan.judge import Judge
-from grouplearn.plan.options import bind_resume_options
+from grouplearn.plan.options import bind_resume_options, executor_again
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.runtime import ledger
 from grouplearn.runtime.cluster import Cluster
@@ -190,11 +190,10 @@ def resources(statement: ResumeModel, run: Run, settings: Mapping[str, Any], jud
     if legality.changes_models(operator, access) and workers != began.workload.workers:
         message = f"models of {operator} depend on the number of workers, which was {began.workload.workers}"
         raise judge.error(message, statement.name.span)
-    executor = given.get("executor", began.executor)
-    executor = began.executor if executor == "auto" else executor
+    executor = executor_again(began.executor, given, settings)
     refusal = legality.refusal(operator, access, executor)
     if refusal:
-        raise judge.error(refusal, statement.name.span)
+        raise judge.error(refusal, statement.name.span, legality.remedy(operator, access))
     return Resources(workers, executor, Cluster.by_settings(settings))
 
 
@@ -267,6 +266,9 @@ def _utc(began: float) -> str:
 def _reopened(run: Run, statement: ResumeModel, judge: Judge) -> RunDirectory:
     try:
         return RunDirectory.reopened(run.path)
+    except NotOwn as error:
+        message = f"run {run.id} cannot be held: {error.strerror}\nFile: {error.filename}"
+        raise TrainingError(message, text=judge.text, span=statement.name.span, hint=f"DROP RUN '{run.id}'") from None
     except (BlockingIOError, FileNotFoundError):  # taken, or finished, since it was found
         message = f'somebody else has begun to resume the run of model "{statement.name.name}"'
         raise judge.error(message, statement.name.span, "SHOW RUNS says how far it is.") from None

@@ -30,7 +30,7 @@ from grouplearn.plan.database_memory import database_within
 from grouplearn.plan.extract import Statistics, extract, statistics
 from grouplearn.plan.group_counts import GroupCount
 from grouplearn.plan.judge import Judge
-from grouplearn.plan.options import bind_retry_options
+from grouplearn.plan.options import bind_retry_options, executor_again
 from grouplearn.plan.physical import PhysicalPlan, definition, plan
 from grouplearn.plan.retrying import changed, cut, numbered, only, rows_of
 from grouplearn.schedule.messages import Unit
@@ -127,6 +127,7 @@ class _Retry:
             )
             raise self._refusal(message, "TRAIN OR REPLACE MODEL ... REFIT trains all of it.")
         given = {**self.given, **self._as_before(bound)}
+        given = {**given, "executor": self._executor(bound, given.get("operator", bound.options.operator))}
         return replace(bound, options=replace(bound.options, **given, durable=False, replay=None))
 
     def _refuse_other_names(self, train: TrainModel) -> None:
@@ -170,6 +171,14 @@ class _Retry:
                 raise self.judge.error(f"{message}depend on {what}", option.value.span)
         return fixed
 
+    def _executor(self, bound: BoundTrain, operator: str) -> str:
+        """Return where the trials train, which the stored statement does not decide; raise where they cannot."""
+        executor = executor_again(bound.options.executor, self.given, self.at.settings)
+        refusal = legality.refusal(operator, bound.learner.access, executor)
+        if refusal:
+            raise self._refusal(refusal, legality.remedy(operator, bound.learner.access))
+        return executor
+
     def _planned(self, bound: BoundTrain) -> PhysicalPlan:
         """Return the plan of the whole statement: a trial is trained in the same way as if all were trained anew."""
         stored = self.model.definition
@@ -185,7 +194,7 @@ class _Retry:
             raise self._refusal(f"the table is not what it was: {reason}", "TRAIN OR REPLACE MODEL trains all of it.")
         return physical
 
-    def _refusal(self, message: str, hint: str) -> Error:
+    def _refusal(self, message: str, hint: str | None) -> Error:
         return self.judge.error(message, self.statement.name.span, hint)
 
     def _numbers(self, stats: Statistics) -> dict[int, FailedGroup]:

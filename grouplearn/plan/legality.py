@@ -91,5 +91,12 @@ def refusal(operator: str, access: Access, executor: str) -> str | None:
     return f"operator {operator} runs {what} with executor = {places} only, because {rule.reason}"
 
 
+def remedy(operator: str, access: Access) -> str | None:
+    """Return what to write where RETRY or RESUME would go on in this process and the operator cannot."""
+    if "ray" not in runtimes(operator, access):
+        return None
+    return "WITH (executor = 'ray') starts other processes, and SET grouplearn_trust = true does what the file says."
+
+
 def _rule(operator: str, access: Access) -> Rule | None:
     return next((rule for rule in RULES if rule.operator == operator and access in rule.access), None)

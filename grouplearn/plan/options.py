@@ -264,6 +264,18 @@ def bind_retry_options(judge: Judge, learner: Learner, options: tuple[Option, ..
     return given
 
 
+def executor_again(before: str, given: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    """Return where RETRY and RESUME train what a file says was to train on ``before``: in this process, unless asked.
+
+    Whoever made the file does not decide that other processes start here. The user does, by what WITH has (``given``), by a
+    setting, or by trust.
+    """
+    asked = given.get("executor", settings.get("executor", "auto"))
+    if asked == "auto":
+        return before if settings.get("trust") else "local"
+    return str(asked)
+
+
 def _bind_only(judge: Judge, options: tuple[Option, ...], allowed: tuple[str, ...], statement: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for option in options:
