@@ -30,6 +30,7 @@ from grouplearn.data.run_directory import (
     remove_stale,
     runs_of,
 )
+from grouplearn.durable_checks import could_be_said
 from grouplearn.errors import DataError, TrainingError
 from grouplearn.learners import registry
 from grouplearn.learners.base import Task
@@ -46,8 +47,8 @@ from grouplearn.search.space import Choices, Range
 
 #: What is written and read back; another version's runs are refused.
 FORMAT = 4
-#: The last second that a calendar knows, and more workers than a run begins with.
-_LATEST, _MOST_WORKERS = 253_402_300_799, 1 << 16
+#: The last second that a calendar knows in every time zone.
+_LATEST = 253_402_214_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,7 @@ class Unreadable(_OnDisk):
     def began(self) -> float:
         """About when it began, as a ``time.time()``."""
         with suppress(OSError):
-            return (self.path / MANIFEST).stat().st_mtime
+            return min(max(0.0, (self.path / MANIFEST).stat().st_mtime), _LATEST)
         return 0.0
 
 
@@ -211,14 +212,8 @@ def _is_sound(manifest: Manifest) -> bool:
         and _all_below(len(job.configs), (unit.configs for unit in manifest.units))
     )
     rows = len(manifest.workload.rows) == groups and 0 <= manifest.rows.start <= manifest.rows.stop
-    numbers = (
-        units
-        and rows
-        and _groups_are_sound(manifest)
-        and 0 <= manifest.began <= _LATEST
-        and manifest.workload.workers <= _MOST_WORKERS
-    )
-    return numbers and _has_known_words(manifest)
+    numbers = units and rows and _groups_are_sound(manifest) and 0 <= manifest.began <= _LATEST
+    return numbers and _has_known_words(manifest) and could_be_said(manifest)
 
 
 def _groups_are_sound(manifest: Manifest) -> bool:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grouplearn.data.plain import from_bytes, to_bytes
+from grouplearn.data.plain import NotPlain, from_bytes, to_bytes
+from grouplearn.durable_checks import values_are_declared
 from grouplearn.learners.base import Config, Learner
 from grouplearn.runtime import ledger
 from grouplearn.search.procedures import SearchPlan
@@ -66,11 +67,11 @@ class Journal:
 
     def wishes(self) -> tuple[Wish, ...]:
         """Return all wishes, in order."""
-        return tuple(self._read("wish-*.noted"))
+        return tuple(self._read("wish-*.noted", (Addition, Halt)))
 
     def heard(self) -> tuple[_Heard, ...]:
         """Return what barriers heard."""
-        return tuple(self._read("barrier-*.noted"))
+        return tuple(self._read("barrier-*.noted", (_Heard,)))
 
     def note(self, number: int, wish: Wish) -> None:
         """Keep a wish."""
@@ -80,11 +81,14 @@ class Journal:
         """Keep what a barrier hears."""
         ledger.write(self._directory / f"barrier-{heard.barrier:06d}.noted", to_bytes(heard))
 
-    def _read(self, pattern: str) -> Iterator[Any]:
+    def _read(self, pattern: str, kinds: tuple[type, ...]) -> Iterator[Any]:
+        """Yield what is in files of ours, in order; what is damaged, or something else, counts as not there."""
         for path in sorted(self._directory.glob(pattern)):
             content = ledger.checked(path)
-            if content is not None:
-                yield from_bytes(content, (Addition, Halt, _Heard))
+            with suppress(NotPlain):
+                found = None if content is None else from_bytes(content, kinds)
+                if isinstance(found, kinds):
+                    yield found
 
 
 class Steering:
@@ -97,8 +101,16 @@ class Steering:
         self.learner, self.plan, self._journal = learner, plan, journal
         self._standings: tuple[Standing, ...] = ()
         self._lock = threading.Lock()
-        self._wishes: list[Wish] = list(journal.wishes()) if journal else []
+        self._wishes: list[Wish] = [each for each in (journal.wishes() if journal else ()) if self._could(each)]
         self._heard = {each.barrier: each for each in journal.heard()} if journal else {}
+
+    def _could(self, wish: Wish) -> bool:
+        """Return whether a wish that is read is one that ALTER MODEL takes, as far as is known before the search goes on."""
+        if isinstance(wish, Halt):
+            return True
+        declared = {each.name for each in self.learner.hyperparameters}
+        known = set(wish.config) == declared and values_are_declared(self.learner, wish.config)
+        return known and (wish.parent is None or wish.parent >= 0) and self.learner.conflict(wish.config) is None
 
     def report(self, standings: tuple[Standing, ...]) -> None:
         """Say how the trials stand."""

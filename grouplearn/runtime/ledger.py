@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoders import FittedItem
-from grouplearn.data.own_files import NotOwn, own_file, write_whole
+from grouplearn.data.own_files import own_file, write_whole
 from grouplearn.data.plain import NotPlain, from_bytes, to_bytes
 from grouplearn.errors import TrainingError
 from grouplearn.interrupting import watched
@@ -38,6 +39,11 @@ RESULT_KINDS = (
 )  # fmt: skip
 
 _DIGEST = 32
+#: More seconds than any run takes.
+_LONGEST = 1e12
+#: The names of segments, and of what is kept of a unit in training; others in the directory are not ours.
+_SEGMENT = re.compile(r"units-([0-9]{6,12})\.segment")
+_STATE = re.compile(r"state-([0-9]{6,12})(?:\.-?[0-9]{1,12}){4}\.(?:part|draft)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +92,7 @@ class Ledger:
         self._flushed = time.monotonic()
         if self._waiting:
             segment = Segment(tuple(self._waiting), self.seconds + self._flushed - self._began)
-            number = 1 + max((int(path.stem.split("-")[1]) for path in segments(self.directory)), default=0)
-            write(self.directory / f"units-{number:06d}.segment", to_bytes(segment))
+            write(_next(self.directory), to_bytes(segment))
             _forget_states(self.directory, {result.unit.id for result in self._waiting})
             self._waiting.clear()
 
@@ -98,29 +103,46 @@ class Ledger:
         """
         self.flush()
         paths = segments(self.directory)
-        if sum(path.stat().st_size for path in paths) < 2 * self._compacted + COMPACT_BYTES:
+        if sum(path.lstat().st_size for path in paths) < 2 * self._compacted + COMPACT_BYTES:
             return
         before = read(self.directory)
         latest = {result.unit.id: result for segment in before for result in segment.results}
         whole = Segment(tuple(map(needed, latest.values())), max(segment.seconds for segment in before))
-        number = 1 + int(paths[-1].stem.split("-")[1])
-        path = self.directory / f"units-{number:06d}.segment"
+        path = _next(self.directory)
         write(path, to_bytes(whole))
         for each in paths:
-            each.unlink()
+            _remove(each)
         self._compacted = path.stat().st_size
 
 
 def _forget_states(directory: Path, units: set[int]) -> None:
     """Remove what was kept of units in training that are done."""
-    for path in directory.glob("state-*"):
-        if int(path.name.split(".")[0].split("-")[1]) in units:
-            path.unlink(missing_ok=True)
+    for number, path in _numbered(directory, _STATE):
+        if number in units:
+            _remove(path)
 
 
 def segments(directory: Path) -> list[Path]:
     """Return the files of the ledger in ``directory``, in order."""
-    return sorted(directory.glob("units-*.segment"))
+    return [path for _, path in _numbered(directory, _SEGMENT)]
+
+
+def _next(directory: Path) -> Path:
+    """Return the file of the segment that is next."""
+    number = 1 + max((number for number, _ in _numbered(directory, _SEGMENT)), default=0)
+    return directory / f"units-{number:06d}.segment"
+
+
+def _numbered(directory: Path, names: re.Pattern[str]) -> list[tuple[int, Path]]:
+    """Return what has such names in a directory, in order of the numbers in them."""
+    found = ((names.fullmatch(name), name) for name in os.listdir(directory))
+    return sorted((int(match[1]), directory / name) for match, name in found if match)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file; what is none, such as a directory of its name, stays."""
+    with suppress(OSError):
+        path.unlink()
 
 
 def read(directory: Path) -> tuple[Segment, ...]:
@@ -130,7 +152,7 @@ def read(directory: Path) -> tuple[Segment, ...]:
         content = checked(path)
         with suppress(NotPlain):
             segment = None if content is None else from_bytes(content, (*RESULT_KINDS, Segment))
-            found += [segment] if isinstance(segment, Segment) else []
+            found += [segment] if isinstance(segment, Segment) and 0 <= segment.seconds < _LONGEST else []
     return tuple(found)
 
 
@@ -146,7 +168,7 @@ def write(path: Path, content: bytes, hint: str = "free disk space, and RESUME M
         draft.rename(path)
         sync_directory(path.parent)
     except OSError as error:
-        draft.unlink(missing_ok=True)
+        _remove(draft)
         message = f"what the run has reached could not be kept: {error.strerror}\nFile: {path}"
         raise TrainingError(message, hint=hint) from None
 
@@ -156,7 +178,7 @@ def checked(path: Path) -> bytes | None:
     try:
         with own_file(path, "rb") as file:
             data = file.read()
-    except (FileNotFoundError, NotOwn):
+    except (FileNotFoundError, PermissionError):  # NotOwn is one of the latter
         return None
     content = data[_DIGEST:]
     return content if hashlib.sha256(content).digest() == data[:_DIGEST] else None

@@ -6,6 +6,10 @@ from collections.abc import Iterator
 
 from grouplearn.learners.base import Artifact, Problem, Task
 from grouplearn.runtime.job import GroupFacts, Job, UnitResult
+from grouplearn.schedule.messages import Blocks
+
+#: What the catalog takes: of a count, of bytes and rows, and more seconds than any run has.
+_MOST, _MOST_BYTES, _LONGEST = 2**31 - 1, 2**63 - 1, 1e12
 
 
 def is_sound(job: Job, result: UnitResult) -> bool:
@@ -13,10 +17,49 @@ def is_sound(job: Job, result: UnitResult) -> bool:
     unit = result.unit
     if not all(0 <= group < len(job.groups) for group in unit.groups) or any(config < 0 for config in unit.configs):
         return False
+    if not (_is_of_unit(result) and _counts(result)):
+        return False
     try:
         return all(_fits(job, facts, artifact) for facts, artifact in _models(job, result))
     except (IndexError, ValueError):  # arrays of a pack that are not as long as each other
         return False
+
+
+def _is_of_unit(result: UnitResult) -> bool:
+    """Return whether a result has the trials of its unit, each once."""
+    unit, pack = result.unit, result.pack
+    if pack is not None:
+        return (pack.groups, pack.configs) == (unit.groups, unit.configs) and not result.trials
+    return sorted(trial.config for trial in result.trials) == sorted(unit.configs)
+
+
+def _counts(result: UnitResult) -> bool:
+    """Return whether what was counted and measured is such that the catalog takes it."""
+    pack = result.pack
+    known = [facts for facts in (result.facts, *(pack.facts if pack else ())) if facts is not None]
+    times = [result.started, result.ended, *([pack.seconds] if pack else [])]
+    counts = [result.unit.id, result.worker]
+    many = [result.loaded, *(each for facts in known for each in (facts.n_train, facts.n_valid, facts.n_skipped))]
+    for trial in result.trials:
+        times.append(trial.seconds)
+        counts += [trial.epochs, *(point.epoch for point in trial.curve)]
+        counts += [trial.carried.epochs, *(point.epoch for point in trial.carried.curve)] if trial.carried else []
+    for step in result.steps:
+        times += [step.started, step.ended]
+        counts += [step.step, step.epoch, step.worker, *_ends(step.blocks)]
+        many += [step.fetched, step.loaded]
+    for lost in result.lost:
+        times += [lost.started, lost.ended]
+        counts += [lost.worker, lost.epoch or 0, *_ends(lost.blocks)]
+    return (
+        all(-1 <= each <= _MOST for each in counts)
+        and all(0 <= each <= _MOST_BYTES for each in many)
+        and all(abs(each) < _LONGEST for each in times)
+    )
+
+
+def _ends(blocks: Blocks | None) -> tuple[int, ...]:
+    return (blocks.first, blocks.last) if blocks is not None else ()
 
 
 def _models(job: Job, result: UnitResult) -> Iterator[tuple[GroupFacts | None, Artifact]]:
