@@ -267,7 +267,7 @@ def _reopened(run: Run, statement: ResumeModel, judge: Judge) -> RunDirectory:
     try:
         return RunDirectory.reopened(run.path)
     except NotOwn as error:
-        message = f"run {run.id} cannot be held: {error.strerror}\nFile: {error.filename}"
+        message = f"run {run.id} cannot be held: {error.strerror}\nFile: {run.path / str(error.filename)}"
         raise TrainingError(message, text=judge.text, span=statement.name.span, hint=f"DROP RUN '{run.id}'") from None
     except (BlockingIOError, FileNotFoundError):  # taken, or finished, since it was found
         message = f'somebody else has begun to resume the run of model "{statement.name.name}"'

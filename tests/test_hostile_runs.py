@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import datetime
 import hashlib
 import json
 import os
@@ -15,6 +16,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
@@ -237,16 +239,19 @@ def test_a_run_that_cannot_be_held_is_named(run: Path, kind: str, what: str) -> 
     KINDS[kind](run / "pid")
     database = run.parent.parent / "d.duckdb"
     answer(database, "SHOW RUNS")
-    with pytest.raises(TrainingError, match=rf"^run .{{8}} cannot be held: it is {what}\nFile: pid\n"):
+    with pytest.raises(TrainingError, match=rf"^run .{{8}} cannot be held: it is {what}\nFile: .*/pid\n"):
         answer(database, "RESUME MODEL m")
 
 
-@pytest.mark.parametrize("died", ["mlp"], indirect=True)
-def test_times_that_no_calendar_has(run: Path) -> None:
-    (run / "manifest").write_bytes(b"")
-    os.utime(run / "manifest", (1e12, 1e12))
-    ((_, _, status, *_),) = answer(run.parent.parent / "d.duckdb", "SHOW RUNS")
-    assert status == "damaged"
+def test_times_that_no_calendar_has() -> None:
+    """A file of an archive may be of any second, which some file systems keep."""
+
+    class Far(type(Path())):  # type: ignore[misc]
+        def stat(self, **_: Any) -> Any:
+            return SimpleNamespace(st_mtime=1e15)
+
+    found = durable.Unreadable(Far("/nowhere"), False, "damaged").began
+    assert datetime.datetime.fromtimestamp(found, datetime.UTC).year == 9999
 
 
 @pytest.mark.parametrize("died", ["mlp"], indirect=True)
