@@ -23,6 +23,7 @@ import duckdb
 import pytest
 from dying_runs import answer, dies
 
+from grouplearn import durable
 from grouplearn.errors import Error, TrainingError
 from grouplearn.runtime import ledger, states
 
