@@ -19,6 +19,7 @@ from pathlib import Path
 
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoders import FittedItem
+from grouplearn.data.memory import memory_limit
 from grouplearn.data.own_files import own_file, write_whole
 from grouplearn.data.plain import NotPlain, from_bytes, to_bytes
 from grouplearn.errors import TrainingError
@@ -174,9 +175,14 @@ def write(path: Path, content: bytes, hint: str = "free disk space, and RESUME M
 
 
 def checked(path: Path) -> bytes | None:
-    """Return the content of a file that ``write`` wrote, None if it is damaged, not there, or no file of this user's."""
+    """Return the content of a file that ``write`` wrote, None if it is damaged, not there, or no file of this user's.
+
+    One that memory has no room for, which takes no place on the disk where it is all zeros, is none that was written.
+    """
     try:
         with own_file(path, "rb") as file:
+            if os.fstat(file.fileno()).st_size > memory_limit():
+                return None
             data = file.read()
     except (FileNotFoundError, PermissionError):  # NotOwn is one of the latter
         return None
