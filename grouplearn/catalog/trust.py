@@ -16,9 +16,9 @@ import duckdb
 from grouplearn.catalog import calls, fragments, search_path
 from grouplearn.catalog.asking import asking_for
 from grouplearn.catalog.attached import Attachments, attachments_of
-from grouplearn.catalog.calls import Defined, Surroundings
 from grouplearn.catalog.fragments import Fragment
 from grouplearn.catalog.records import ModelDefinition
+from grouplearn.catalog.surroundings import Defined, Surroundings
 from grouplearn.catalog.tables import SCHEMA
 from grouplearn.errors import NotTrusted
 from grouplearn.sqltext import folded, identifier, qualified
