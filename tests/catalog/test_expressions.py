@@ -1,0 +1,282 @@
+"""What an expression of somebody else's model may be, and what it may call."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import duckdb
+import pytest
+from strangers import FEATURE, TRAIN, refusal
+
+import grouplearn
+from grouplearn.catalog import calls, fragments
+from grouplearn.errors import Error, NotTrusted
+
+
+@pytest.fixture
+def con(strange: grouplearn.Connection) -> grouplearn.Connection:
+    return strange
+
+
+SINGLE = [
+    "x", '"x"', "x + 1", "sin(x) * 2", "[x][1]", "x -- ", "x /* y */", "CASE WHEN x > 1 THEN 2.0 ELSE x END",
+    "(SELECT max(y) FROM t)",
+    "(SELECT max(y) FROM main.t)", "(SELECT max(y) FROM a.main.t)", "(SELECT count(*) FROM range(3))", "TRY(x)",
+    "(WITH q AS (SELECT 1 AS z) SELECT z FROM q)", "list_transform([x], lambda v: v + 1)[1]", "x + year(current_date)",
+    "(WITH RECURSIVE q(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM q WHERE i < 3) SELECT max(i) FROM q)",
+    "harmless(x, 2)", "(SELECT z FROM harmless_view)",
+    "(SELECT n FROM decoys.of_decoy)", "length('a'::mood::VARCHAR)", "(['a']::decoys.elsewhere[] IS NULL)::INT + x",
+    "(x::DECIMAL(9, 2) + x::UINTEGER::HUGEINT)::DOUBLE PRECISION", "epoch('2020-01-01'::TIMESTAMP WITH TIME ZONE)",
+    "len(CAST(NULL AS MAP(INT, STRUCT(a TIMESTAMP_NS, b VARCHAR(3))[2]))::VARCHAR) + x",
+    "(SELECT z FROM columns)", "date_part('year', current_timestamp)", "sum(x) OVER ()", "(VALUES (1))",
+]  # fmt: skip
+
+
+SEVERAL = [
+    "", " ", "x, x", "x y", "1) AS z, (2", "1); SELECT (1", "1) + (2", "x FROM t", "x ORDER BY 1", "x WINDOW w AS ()", "ALL x",
+    "DISTINCT x", "x)", "(x", "'x", "$$x", "x /*", "$1", "?", "*", "t.*", "COLUMNS(*)", "SELECT x", "x; ", "x\0",
+    "x\0); SELECT (1",
+    "x WHERE true", "x LIMIT 1", "x UNION SELECT 1", "(FROM (PIVOT t ON g))",
+]  # fmt: skip
+
+
+OUTSIDE = {
+    "(SELECT max(length(content)) FROM read_text('/etc/hostname'))": "calls read_text",
+    "(SELECT count(*) FROM 'data.csv')": 'reads "data.csv"',
+    "(SELECT count(*) FROM data.csv)": 'reads "data.csv"',
+    "(WITH q AS (DELETE FROM t RETURNING 1) SELECT 1)": "changes a table",
+    '(WITH "data.csv" AS (SELECT 1) SELECT 1) + (SELECT count(*) FROM "data.csv")': 'reads "data.csv"',
+    '(WITH "data.csv" AS (FROM "data.csv") SELECT count(*) FROM "data.csv")': 'reads "data.csv"',
+    '(WITH RECURSIVE "data.csv" AS (FROM "data.csv" UNION ALL SELECT 1 WHERE false) SELECT count(*) FROM "data.csv")': (
+        'reads "data.csv"'
+    ),
+    "(WITH RECURSIVE pg_settings AS (SELECT 1 AS i FROM pg_settings UNION ALL SELECT i FROM pg_settings) FROM pg_settings)": (
+        'reads "pg_settings"'
+    ),
+    "decoys.read_decoy(x)": 'names read_decoy, which reads "decoy.csv"',
+    "(SELECT count(*) FROM decoys.rows_of_decoy())": 'names rows_of_decoy, which reads "decoy.csv"',
+    "(SELECT count(*) FROM sqlite_scan('a.db', 't'))": "calls sqlite_scan",
+    "of_extension(x)": "calls of_extension",
+    "length('1.2.3.4'::INET::VARCHAR)": "has type inet, which is none of those that DuckDB itself or an attached database has",
+    "CAST(NULL AS STRUCT(a INET)).a IS NULL": "has type inet",
+    "TRY_CAST(NULL AS decoys.inet[]) IS NULL": "has type inet",
+    "CAST(NULL AS elsewhere) IS NULL": "has type elsewhere",
+    "length(make_type('INET')::VARCHAR)": "calls make_type",
+    "from_json('{}', '\"INET\"') IS NULL": "calls from_json",
+    "json_transform('{}', '\"INET\"') IS NULL": "calls json_transform",
+    "(SELECT count(*) FROM glob('*'))": "calls glob",
+    "(SELECT count(*) FROM query('SELECT 1'))": "calls query",
+    "(SELECT count(*) FROM query_table('t'))": "calls query_table",
+    "(SELECT count(*) FROM duckdb_secrets())": "calls duckdb_secrets",
+    "(SELECT count(*) FROM (SHOW TABLES))": "calls SHOW",
+    "length(current_setting('home_directory'))": "calls current_setting",
+    "length(getenv('HOME'))": "calls getenv",
+    "length(current_query())": "calls current_query",
+    "(SELECT count(*) FROM pg_catalog.pg_settings)": 'reads "pg_settings", a view of DuckDB\'s own',
+    "(SELECT count(*) FROM sqlite_master)": 'reads "sqlite_master", a view of DuckDB\'s own',
+    "(SELECT count(*) FROM duckdb_logs)": 'reads "duckdb_logs", a view of DuckDB\'s own',
+    "(SELECT count(*) FROM information_schema.tables)": 'reads "tables", a view of DuckDB\'s own',
+    "(SELECT count(*) FROM of_duckdb)": 'names of_duckdb, which reads "pragma_database_list"',
+    "st_reads('/etc/hostname')": "calls st_reads, which is none of the functions that DuckDB itself has",
+    "system.main.nextval('s')": "calls nextval",
+    "x.setseed()": "calls setseed",
+    "length(json_serialize_plan('FROM read_csv(''a'')'))": "calls json_serialize_plan",
+    "list_transform([x], lambda v: spatial(v))[1]": "calls spatial, which is none of the functions that DuckDB itself has",
+    "max(x) FILTER (getenv('HOME') = '') OVER ()": "calls getenv",
+    "harmless(getenv('HOME'), 1)": "calls getenv",
+    "reader('/etc/hostname')": "names reader, which calls read_text",
+    "deeper(x)": "names deeper, which names reader, which calls read_text",
+    "(SELECT count(*) FROM files)": "names files, which calls glob",
+    "(SELECT count(*) FROM of_rows('a'))": "names of_rows, which calls read_csv",
+    "(SELECT max(b) FROM generated)": "names generated, which calls current_setting",
+    "harmless(x)": "calls harmless without all of its arguments",
+    "length(repeat('[', 9)::JSON::VARIANT::VARCHAR)": "has type variant, for which DuckDB may end the process",
+    "length(CAST(NULL AS STRUCT(a VARIANT[]))::VARCHAR)": "has type variant, for which DuckDB may end the process",
+    "json_contains(repeat('[', 9), repeat('[', 9))::INT": "calls json_contains",
+}
+
+
+DEFINED = """
+    CREATE MACRO harmless(a, b := 1) AS a + b; CREATE MACRO reader(f) AS (SELECT max(length(content)) FROM read_text(f));
+    CREATE VIEW of_duckdb AS FROM pragma_database_list; CREATE TABLE columns AS SELECT 1 AS z;
+    CREATE MACRO deeper(a) AS a + reader('/etc/hostname'); CREATE VIEW files AS FROM glob('/etc/*');
+    CREATE VIEW harmless_view AS SELECT max(x) AS z FROM t; CREATE MACRO of_rows(f) AS TABLE FROM read_csv(f);
+    CREATE SCHEMA decoys; CREATE TABLE decoys."decoy.csv"(v INTEGER); CREATE TYPE decoys.elsewhere AS ENUM ('a'); USE decoys;
+    CREATE MACRO read_decoy(a) AS a + (SELECT max(v) FROM "decoy.csv"); CREATE MACRO rows_of_decoy() AS TABLE FROM "decoy.csv";
+    CREATE VIEW of_decoy AS SELECT count(*) AS n FROM "decoy.csv"; USE a.main; CREATE TYPE mood AS ENUM ('a');
+    CREATE MACRO sqlite_scan(a, b) AS 1; CREATE MACRO of_extension(a) AS TABLE SELECT 1 AS v;
+    CREATE TABLE generated(a INTEGER, b INTEGER GENERATED ALWAYS AS (length(current_setting('threads')::VARCHAR)));
+"""
+
+
+def test_what_is_one_expression_and_stays_inside_is_evaluated(con: grouplearn.Connection) -> None:
+    con.native.execute(DEFINED)
+    for text in SINGLE:
+        con.native.execute(FEATURE, [text])
+        assert len(con.execute("EVALUATE MODEL m ON t").fetchall()) == 3, text
+
+
+@pytest.mark.parametrize("trust", [False, True])
+def test_what_is_not_one_expression_is_refused(con: grouplearn.Connection, trust: bool) -> None:
+    con.execute(f"SET grouplearn_trust = {trust}")
+    for text in SEVERAL:
+        con.native.execute(FEATURE, [text])
+        for statement in ("EVALUATE MODEL m ON t", "ALTER MODEL m RENAME TO n"):
+            told = refusal(con, statement)
+            assert told.startswith('feature "x" of model "m" is not one expression: '), text
+            assert len(told) < 500
+
+
+def test_what_reaches_outside_is_refused_until_trusted(con: grouplearn.Connection) -> None:
+    con.native.execute(DEFINED)
+    for text, reason in OUTSIDE.items():
+        con.native.execute(FEATURE, [text])
+        told = refusal(con, "EVALUATE MODEL m ON t")
+        assert told.startswith(f'feature "x" of model "m" {reason}'), told
+        assert told.endswith("SET grouplearn_trust = true.")
+        con.execute("DESCRIBE MODEL m")
+    con.native.execute(FEATURE, ["reader('/etc/hostname')"])
+    con.execute("SET grouplearn_trust = true")
+    assert len(con.execute("EVALUATE MODEL m ON t").fetchall()) == 3
+    con.execute("RESET grouplearn_trust")
+    refusal(con, "EVALUATE MODEL m ON t")
+
+
+def test_a_function_of_the_users_is_not_a_macro_of_the_file(con: grouplearn.Connection) -> None:
+    called: list[float] = []
+    con.execute("SHOW MODELS").fetchall()
+
+    def danger(a: float) -> float:
+        called.append(a)
+        return a
+
+    con.create_function("danger", danger)
+    con.native.execute("CREATE MACRO danger(a) AS TABLE SELECT 1 AS v")
+    con.native.execute(FEATURE, ["danger(x)"])
+    refusal(con, "EVALUATE MODEL m ON t")
+    assert not called
+
+
+def test_a_name_off_the_path_stands_for_nothing(con: grouplearn.Connection, tmp_path: Path) -> None:
+    con.native.execute(
+        f"ATTACH '{tmp_path}/b.duckdb' AS b; CREATE TABLE b.main.\"data.csv\" AS SELECT 1 AS i; CREATE SCHEMA b.data;"
+        "CREATE TABLE b.data.csv AS SELECT 1 AS i; CREATE MACRO b.main.getenv(a) AS 'x'"
+    )
+    for text in ("(SELECT count(*) FROM 'data.csv')", "(SELECT count(*) FROM data.csv)", "length(getenv('HOME'))"):
+        con.native.execute(FEATURE, [text])
+        refusal(con, "EVALUATE MODEL m ON t")
+    con.native.execute(FEATURE, ["(SELECT count(*) FROM b.data.csv)"])
+    assert len(con.execute("EVALUATE MODEL m ON t").fetchall()) == 3
+
+
+def test_a_macro_that_is_not_on_the_path_is_found_by_use(con: grouplearn.Connection) -> None:
+    con.native.execute("CREATE MACRO mine(a) AS a + 1; ATTACH ':memory:' AS other; USE other")
+    con.native.execute(FEATURE.replace("grouplearn.models", "a.grouplearn.models"), ["mine(x)"])
+    told = refusal(con, "EVALUATE MODEL a.main.m ON a.main.t")
+    assert told.startswith('feature "x" of model "m" calls mine, a macro of a.main, where names are not looked for now')
+    assert "\n\nHint: USE the database that the model is in: " in told
+    con.execute("USE a")
+    assert len(con.execute("EVALUATE MODEL m ON t").fetchall()) == 3
+
+
+@pytest.mark.parametrize(
+    "text", ["DOUBLE) || CAST(1 AS INTEGER", "INTEGER --", "", "1", "DOUBLE)::INTEGER", "INTEGER), (1", "x\0"]
+)
+def test_types_are_types(con: grouplearn.Connection, text: str) -> None:
+    con.native.execute("UPDATE grouplearn.models SET keys = [{'name': 'g', 'sql': 'g', 'type': ?}]", [text])
+    for statement in ("EVALUATE MODEL m ON t", "ALTER MODEL m RENAME TO n"):
+        assert 'the type of key "g" of model "m" is not a type' in refusal(con, statement)
+    with pytest.raises(NotTrusted, match="is not a type"):
+        con.model("m").report()
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        ("", '(WITH "\u017fecret.csv" AS (SELECT 1 AS v) SELECT max(v) FROM "secret.csv")'),
+        ('CREATE TABLE "\u017fecret.csv"(v INTEGER)', '(SELECT max(v) FROM "secret.csv")'),
+        ("CREATE VIEW vs AS FROM 'secret.csv'; CREATE VIEW v\u017f AS SELECT 1 AS v", "(SELECT max(v) FROM vs)"),
+        ("CREATE VIEW v\u017f AS SELECT 1 AS v; CREATE VIEW vs AS FROM 'secret.csv'", "(SELECT max(v) FROM vs)"),
+    ],
+)
+def test_names_are_the_same_where_duckdb_takes_them_for_the_same(
+    con: grouplearn.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: str, text: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "secret.csv").write_text("v\n4242\n")
+    con.native.execute(made)
+    con.native.execute(FEATURE, [text])
+    assert "secret.csv" in refusal(con, "EVALUATE MODEL m ON t")
+
+
+def test_a_database_whose_name_is_only_alike_is_another(con: grouplearn.Connection) -> None:
+    con.native.execute(
+        "ATTACH ':memory:' AS s; CREATE SCHEMA s.grouplearn; CREATE VIEW s.grouplearn.models AS SELECT 1 AS a;"
+        "CREATE TABLE s.grouplearn.groups(a INTEGER)"
+    )
+    con.native.execute("ATTACH ':memory:' AS \u017f; CREATE TABLE \u017f.t AS FROM t")
+    con.execute("USE \u017f")
+    con.execute(TRAIN.format("m", "x"))
+    assert con.execute("EVALUATE MODEL \u017f.main.m ON t").fetchall()
+    with pytest.raises(Error, match=r'model "m"|in database "s" are not read'):
+        con.execute("EVALUATE MODEL s.main.m ON t")
+
+
+def test_what_names_the_same_often_is_gone_through_once(con: grouplearn.Connection) -> None:
+    con.native.execute("CREATE MACRO c0(a) AS a + 1; CREATE MACRO d0(a) AS a + 1")
+    for number in range(1, 31):
+        con.native.execute(f"CREATE MACRO c{number}(c{number - 1}) AS c{number - 1} + c{number - 1}")
+        con.native.execute(f"CREATE MACRO d{number}(a) AS d{number - 1}(a) + d{number - 1}(a)")
+    con.native.execute(FEATURE, ["c30(x)"])
+    assert len(con.execute("EVALUATE MODEL m ON t").fetchall()) == 3
+    con.native.execute(FEATURE, ["d30(x) + length(getenv('HOME'))"])  # DuckDB itself would go through it 2 ** 30 times
+    assert "calls getenv" in refusal(con, "EVALUATE MODEL m ON t")
+
+
+def test_what_is_too_long_is_refused(con: grouplearn.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "_MOST_NODES", 100)
+    con.native.execute(FEATURE, ["x" + " + x" * 99])
+    assert "is too long to be checked: with what it names it has more than 100 parts" in refusal(
+        con, "EVALUATE MODEL m ON t"
+    )
+
+
+def test_long_sums_are_read_as_far_as_duckdb_reads_them(con: grouplearn.Connection) -> None:
+    for text in ("+".join(["x"] * 400), "+".join(["x"] * 900), "+".join(["x"] * 800) + "+ length('{[\\\"]}, :')"):
+        con.native.execute(FEATURE, [text])
+        assert len(con.execute("EVALUATE MODEL m ON t").fetchall()) == 3
+    con.native.execute(FEATURE, ["+".join(["x"] * 800) + "+ length(getenv('HOME'))"])
+    assert "calls getenv" in refusal(con, "EVALUATE MODEL m ON t")
+    for text in ("+".join(["x"] * 1100), "(" * 20_000 + "x" + ")" * 20_000):
+        con.native.execute(FEATURE, [text])
+        told = refusal(con, "EVALUATE MODEL m ON t")
+        assert 'feature "x" of model "m" is nested too deeply to be checked: more than 1000 levels' in told
+        assert "harm" not in told
+
+
+def test_json_is_read_the_same_at_any_depth() -> None:
+    text = '{"a": [1, -2.5e3, "x\\"{,:]", [], {}, {"b": null, "c": [true, {"": "\\u00e9"}]}], "d": "a", "e": {"f": {}}}'
+    assert fragments._read_deep(text) == json.loads(text)
+
+
+@pytest.mark.parametrize("schema", ["apart", "sales.eu", "ev,il", 'ev"il', " x", '"q"', 'x"."y', "Ä B"])
+def test_names_are_looked_for_in_the_current_schema_whatever_its_name(
+    con: grouplearn.Connection, elsewhere, schema: str
+) -> None:
+    quoted = '"' + schema.replace('"', '""') + '"'
+    con.execute(
+        TRAIN.format("n", "x * (SELECT max(a) FROM rates) AS f").replace(
+            "TRAIN", "CREATE TABLE rates AS SELECT 1 AS a; TRAIN"
+        )
+    )
+    con.execute(f"CREATE SCHEMA {quoted}")
+    con.execute(f"CREATE VIEW {quoted}.rates AS SELECT 42 AS a FROM read_text('/none')")
+    elsewhere()
+    con.execute(f"USE a.{quoted}")
+    for statement in ("EVALUATE MODEL main.n ON main.t", "SELECT predict_value('main.n', t) FROM main.t AS t"):
+        with pytest.raises(duckdb.Error, match="which calls read_text"):
+            con.execute(statement).fetchall()
+    con.execute(f"CREATE MACRO {quoted}.current_database() AS error('ran')")
+    for statement in ("SHOW RUNS", "SHOW MODELS", "DESCRIBE MODEL main.n"):
+        assert "hides DuckDB's own" in refusal(con, statement)
