@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 
-from grouplearn.kernels import library
+from grouplearn.kernels import builds
 
 
 @functools.cache
 def described() -> str:
     """Return the package and its version, and which build of the kernels this processor runs."""
-    return f"grouplearn {importlib.metadata.version('grouplearn')} (kernels: {library.name()})"
+    return f"grouplearn {importlib.metadata.version('grouplearn')} (kernels: {builds.name()})"

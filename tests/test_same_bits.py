@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from grouplearn.kernels import library
+from grouplearn.kernels import builds
 
 #: Groups of 45, 30, 20 and 5 rows that train together, and one of 17,000 that trains block by block.
 SCRIPT = """
@@ -51,10 +51,10 @@ NEHALEM = {
 
 
 def models(build: str, settings: dict[str, str]) -> str:
-    kept = {name: value for name, value in os.environ.items() if name not in (*NEHALEM, library.VARIABLE)}
+    kept = {name: value for name, value in os.environ.items() if name not in (*NEHALEM, builds.VARIABLE)}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", SCRIPT],
-        env={**kept, **settings, library.VARIABLE: build},
+        env={**kept, **settings, builds.VARIABLE: build},
         capture_output=True,
         text=True,
         check=False,
@@ -66,13 +66,13 @@ def models(build: str, settings: dict[str, str]) -> str:
 
 @pytest.fixture(scope="module")
 def here() -> str:
-    return models(library.name(), PLAIN)
+    return models(builds.name(), PLAIN)
 
 
 def test_libraries_that_choose_for_another_processor_change_nothing(here: str) -> None:
-    assert models(library.name(), NEHALEM) == here
+    assert models(builds.name(), NEHALEM) == here
 
 
-@pytest.mark.parametrize("build", [build for build in library.available() if build != library.name()])
+@pytest.mark.parametrize("build", [build for build in builds.available() if build != builds.name()])
 def test_every_build_makes_the_same_models(here: str, build: str) -> None:
     assert models(build, PLAIN) == here

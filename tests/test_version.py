@@ -6,9 +6,9 @@ import duckdb
 import pytest
 
 import grouplearn
-from grouplearn.kernels import library
+from grouplearn.kernels import builds
 
-OURS = f"grouplearn {importlib.metadata.version('grouplearn')} (kernels: {library.name()})"
+OURS = f"grouplearn {importlib.metadata.version('grouplearn')} (kernels: {builds.name()})"
 EXPECTED = f"{OURS}, DuckDB v{duckdb.__version__}"
 
 

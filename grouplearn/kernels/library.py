@@ -1,13 +1,12 @@
-"""The compiled library of kernels that this process runs: the best one for its processor, or ``$GROUPLEARN_KERNELS``.
+"""Calls of the compiled kernels: functions with their types, arrays as they lie, and how a call hears that it is to stop.
 
-All have the same bits, see ``source/lanes.hpp``. A call releases the interpreter and runs on the calling thread alone.
+A call releases the interpreter and runs on the calling thread alone.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,12 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.kernels import compiling
+from grouplearn.kernels.builds import library
 
-#: Forces a build.
-VARIABLE = "GROUPLEARN_KERNELS"
-#: What ``processor_level`` of the portable build must say.
-_LEVELS = {"avx512": 2, "avx2": 1}
 #: Seconds between two questions whether to stop.
 _ASKED_EVERY = 0.02
 
@@ -60,53 +55,6 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
-
-
-class KernelsMissing(ImportError):
-    """There is no compiled library for this machine, or not the one that was asked for."""
-
-
-@functools.cache
-def name() -> str:
-    """Return which build runs: avx512, avx2, neon or portable."""
-    wanted = os.environ.get(VARIABLE)
-    possible = available()
-    if wanted:
-        if wanted not in possible:
-            allowed = ", ".join(possible)
-            raise KernelsMissing(f"{VARIABLE} is {wanted!r}, which this machine does not run; it runs: {allowed}")
-        return wanted
-    return possible[0]
-
-
-def available() -> list[str]:
-    """Return the builds that this processor runs, best first."""
-    level = int(_load("portable").processor_level())
-    return [build for build in compiling.builds() if level >= _LEVELS.get(build, level)]
-
-
-@functools.cache
-def _load(build: str) -> ctypes.CDLL:
-    path = compiling.path_of(build)
-    if not path.exists():
-        raise KernelsMissing(
-            f"the compiled part of grouplearn is not there: {path.name}; install grouplearn again, or run"
-            " python -m grouplearn.kernels.compiling"
-        )
-    loaded = ctypes.CDLL(str(path))
-    # Calls with other arguments than it expects would end the process.
-    tell = getattr(loaded, "fingerprint", None)
-    if tell is not None:
-        tell.restype = ctypes.c_char_p
-    if tell is None or tell() != compiling.fingerprint().encode():
-        raise KernelsMissing(f"{path.name} was compiled from other sources; run python -m grouplearn.kernels.compiling")
-    return loaded
-
-
-@functools.cache
-def library() -> ctypes.CDLL:
-    """Return the library that runs."""
-    return _load(name())
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from grouplearn.data.encoders import DENSE_COLUMNS
 from grouplearn.interrupting import watched
-from grouplearn.kernels import library
+from grouplearn.kernels import builds
 from grouplearn.plan.amounts import amount_of_bytes, counted, on_one_line, plural, rounded_seconds, share
 from grouplearn.plan.bound import BoundTrain
 from grouplearn.plan.choose import Candidate, Choice
@@ -167,7 +167,7 @@ def choices(physical: PhysicalPlan, choice: Choice) -> list[str]:
         f"{counted(choice.workers, 'worker')}: {choice.why_workers}",
         *(f"not {operator}: {why}" for operator, why in choice.refused),
         f"estimates of {physical.bound.learner.name}: {physical.rates.said(physical.bound.learner.name)}",
-        f"kernels: {library.name()}",
+        f"kernels: {builds.name()}",
     ]
 
 

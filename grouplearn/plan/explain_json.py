@@ -7,7 +7,7 @@ import statistics
 from dataclasses import asdict, replace
 from typing import Any
 
-from grouplearn.kernels import library
+from grouplearn.kernels import builds
 from grouplearn.plan import cost, explain
 from grouplearn.plan.analytical import CLOSED_FORMS, Workload
 from grouplearn.plan.choose import Candidate, Choice
@@ -28,7 +28,7 @@ def explain_json(physical: PhysicalPlan, choice: Choice, measured: Measured | No
         "simulated_workers": choice.simulated,
         "reasons": {"operator": choice.why, "executor": choice.reason, "workers": choice.why_workers},
         "coefficients": physical.rates.said(physical.bound.learner.name),
-        "kernels": library.name(),
+        "kernels": builds.name(),
     }
     if measured is not None:
         document["estimated"], document["measured"] = _part(measured.estimated), _part(measured.measured)

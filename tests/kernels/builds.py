@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from grouplearn.kernels import library
+from grouplearn.kernels import builds, library
 
 Results = Mapping[str, np.ndarray]
 
@@ -17,8 +17,8 @@ Results = Mapping[str, np.ndarray]
 @contextmanager
 def running(build: str) -> Iterator[None]:
     """Make a build the one that runs."""
-    cached = (library.name, library.library, library.function)
-    with patch.dict(os.environ, {library.VARIABLE: build}):
+    cached = (builds.name, builds.library, library.function)
+    with patch.dict(os.environ, {builds.VARIABLE: build}):
         for each in cached:
             each.cache_clear()
         try:
@@ -32,7 +32,7 @@ def in_every_build(compute: Callable[[], Results]) -> Results:
     """Return what ``compute`` gives, which has the same bits in every build; NaN are one."""
     found: dict[str, dict[str, bytes]] = {}
     results: Results = {}
-    for build in library.available():
+    for build in builds.available():
         with running(build):
             results = compute()
         found[build] = {name: np.asarray(each).tobytes() for name, each in results.items()}

@@ -3,10 +3,10 @@ from collections.abc import Iterator
 import pytest
 from builds import running
 
-from grouplearn.kernels import library
+from grouplearn.kernels import builds
 
 
-@pytest.fixture(params=library.available())
+@pytest.fixture(params=builds.available())
 def build(request: pytest.FixtureRequest) -> Iterator[str]:
     """Each build in turn as the one that runs."""
     with running(request.param):
