@@ -44,6 +44,7 @@ from grouplearn.schedule.operators import OPERATORS
 from grouplearn.schedule.workload import Hops, Workload
 from grouplearn.search.procedures import PROCEDURES, SearchPlan
 from grouplearn.search.space import Choices, Range
+from grouplearn.sqltext import folded
 
 #: What is written and read back; another version's runs are refused.
 FORMAT = 4
@@ -253,6 +254,6 @@ def _has_known_words(manifest: Manifest) -> bool:
 
 def of_model(database: str, schema: str, name: str) -> list[Run]:
     """Return the runs that train a model, the oldest first."""
-    wanted = (schema.casefold(), name.casefold())
+    wanted = (folded(schema), folded(name))
     definitions = ((run, run.manifest.definition) for run in runs(database))
-    return [run for run, each in definitions if (each.schema.casefold(), each.name.casefold()) == wanted]
+    return [run for run, each in definitions if (folded(each.schema), folded(each.name)) == wanted]

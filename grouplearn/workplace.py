@@ -12,6 +12,7 @@ from grouplearn.databases import Databases
 from grouplearn.parser.statements import PlanFormat, QualifiedName
 from grouplearn.plan.judge import Judge
 from grouplearn.runtime.job import Progress
+from grouplearn.sqltext import folded
 from grouplearn.steering import Place
 
 
@@ -32,7 +33,7 @@ class Workplace:
     def place(self, catalog: str, schema: str, name: str) -> Place:
         """Return where a model in training is found: databases in memory are told apart by the connection."""
         file = self.databases.file(catalog) or f"{id(self.settings)}/{catalog}"
-        return file, schema.casefold(), name.casefold()
+        return file, folded(schema), folded(name)
 
     def place_of(self, name: QualifiedName, judge: Judge) -> Place:
         """As ``place``, of the name in a statement."""

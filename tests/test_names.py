@@ -362,3 +362,25 @@ def test_a_transactions_own_models_come_where_names_are_looked_for(named: groupl
     assert rows(named, value.format("m")) == [(4,)], "that of p"
     named.execute("ROLLBACK")
     assert rows(named, value.format("shop.m")) == [(2,)]
+
+
+@pytest.mark.parametrize(("one", "other"), [("ä", "Ä"), ("straße", "strasse"), ("\u017f", "s")])
+def test_names_that_duckdb_tells_apart_are_told_apart(one: str, other: str) -> None:
+    """DuckDB takes A to Z for a to z, and no other letters for each other."""
+    features = "SELECT DISTINCT feature FROM \"{}_weights\" WHERE feature <> '(intercept)'"
+    with grouplearn.connect(progress=False) as con:
+        con.execute(
+            f'CREATE TABLE t AS SELECT i % 2 AS g, sin(i) AS "{one}", sin(i) * 2 + i AS "{other}" FROM range(40) r(i)'
+        )
+        con.execute(f'TRAIN MODEL "{one}" USING linear_regression PREDICT "{other}" FEATURES (*) FROM t GROUP BY g')
+        assert con.execute(features.format(one)).fetchall() == [(one,)]
+        con.execute(f'TRAIN MODEL "{other}" USING linear_regression PREDICT "{one}" FEATURES (*) FROM t GROUP BY g')
+        con.execute(
+            f'TRAIN MODEL by_key USING linear_regression PREDICT g FEATURES (*) FROM t GROUP BY "{one}" > 0 AS k'
+        )
+        assert con.execute(features.format("by_key")).fetchall() == [(other,)]
+        for model in (one, other):
+            by_macro = con.execute(f'SELECT prediction FROM "{model}_predict"(t) ORDER BY ALL').fetchall()
+            by_function = con.execute(f"SELECT predict('{model}', t).value FROM t ORDER BY ALL").fetchall()
+            assert by_macro == by_function
+            assert con.execute(f'DESCRIBE MODEL "{model}"').fetchall() != []

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import duckdb
 
-from grouplearn.catalog.schema import Location, first_row, has_schema, table
-from grouplearn.sqltext import literal
+from grouplearn.catalog.schema import Location, has_schema, table
+from grouplearn.sqltext import folded, literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +22,13 @@ def identity_at(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name:
     """Return the model of that name (case does not matter) without reading what it is, or None."""
     if not has_schema(con, catalog):
         return None
-    row = first_row(
-        con,
+    alike = con.execute(
         f"SELECT model::VARCHAR, schema_name, model_name FROM {table(catalog, 'models')}"
-        f" WHERE lower(schema_name) = lower({literal(schema)}) AND lower(model_name) = lower({literal(name)})",
-    )
-    return None if row is None else Identity(row[0], Location(catalog, row[1], row[2]))
+        f" WHERE lower(schema_name) = lower({literal(schema)}) AND lower(model_name) = lower({literal(name)})"
+    ).fetchall()
+    # lower() takes letters for each other that DuckDB tells apart in names.
+    found = (row for row in alike if (folded(row[1]), folded(row[2])) == (folded(schema), folded(name)))
+    return next((Identity(row[0], Location(catalog, row[1], row[2])) for row in found), None)
 
 
 def schemas_of(con: duckdb.DuckDBPyConnection, catalog: str, name: str) -> list[str]:
@@ -36,6 +37,6 @@ def schemas_of(con: duckdb.DuckDBPyConnection, catalog: str, name: str) -> list[
         return []
     own = f"lower(model_name) = lower({literal(name)})"
     found = con.execute(
-        f"SELECT DISTINCT schema_name FROM {table(catalog, 'models')} WHERE {own} ORDER BY ALL"
+        f"SELECT DISTINCT schema_name, model_name FROM {table(catalog, 'models')} WHERE {own} ORDER BY ALL"
     ).fetchall()
-    return [schema for (schema,) in found]
+    return list(dict.fromkeys(schema for schema, model in found if folded(model) == folded(name)))

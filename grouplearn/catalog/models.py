@@ -12,12 +12,12 @@ import duckdb
 from grouplearn.catalog.damage import damaged, shown
 from grouplearn.catalog.definition_checks import check_definition
 from grouplearn.catalog.flaws import refuse_flaws
+from grouplearn.catalog.identities import identity_at
 from grouplearn.catalog.records import HyperparameterColumn, ItemColumn, KeyColumn, ModelDefinition
 from grouplearn.catalog.schema import (
     Location,
     databases_with_models,
     first_row,
-    has_schema,
     selected,
     table,
     version_of,
@@ -48,10 +48,8 @@ _COLUMNS = (
 
 def load_definition(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str) -> StoredModel | None:
     """Return the model of that name (case does not matter), or None."""
-    if not has_schema(con, catalog):
-        return None
-    where = f"lower(schema_name) = lower({literal(schema)}) AND lower(model_name) = lower({literal(name)})"
-    return _load(con, catalog, where)
+    found = identity_at(con, catalog, schema, name)
+    return None if found is None else load_by_id(con, catalog, found.id)
 
 
 def load_by_id(con: duckdb.DuckDBPyConnection, catalog: str, model: str) -> StoredModel | None:

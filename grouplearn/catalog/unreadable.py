@@ -11,6 +11,7 @@ from grouplearn.learners.base import Task
 from grouplearn.plan import types
 from grouplearn.plan.definition import ROW
 from grouplearn.plan.judge import Column
+from grouplearn.sqltext import folded
 
 _BEFORE, _AFTER = "CAST((\n", "\n) AS DOUBLE)"
 
@@ -52,19 +53,19 @@ def doubtful(
 
     As a rule there is none, and the rows are not read for it.
     """
-    texts = [column.name.casefold() for column in columns if types.kind(column.type) != "numeric"]
+    texts = [folded(column.name) for column in columns if types.kind(column.type) != "numeric"]
     label = {"the label": definition.target_sql} if definition.task is Task.REGRESSION else {}
     numbers = {
         name: sql
         for name, sql in {**features(definition), **label}.items()
-        if any(text in sql.casefold() for text in texts)
+        if any(text in folded(sql) for text in texts)
     }
     listed = ", ".join(f"({sql}\n)" for sql in numbers.values())
     kinds = _types(connection, f"SELECT {listed} FROM {relation} AS {ROW}") if numbers else []
     return {
         name: sql
         for (name, sql), kind in zip(numbers.items(), kinds, strict=False)
-        if types.kind(kind) != "numeric" or "::" in sql or "cast" in sql.casefold()
+        if types.kind(kind) != "numeric" or "::" in sql or "cast" in folded(sql)
     }
 
 

@@ -10,7 +10,7 @@ from grouplearn.catalog.poor_fits import poor_fits
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import first_row, table
 from grouplearn.learners import registry
-from grouplearn.sqltext import identifier, literal
+from grouplearn.sqltext import folded, identifier, literal
 
 #: Suffixes of the views of a model; the model table itself has none.
 SUFFIXES = ("", "_weights", "_curves", "_importance", "_schedule")
@@ -72,10 +72,10 @@ def distinct(names: Iterable[str]) -> list[str]:
     taken: dict[str, str] = {}
     for name in names:
         free, number = name, 0
-        while free.casefold() in taken:
+        while folded(free) in taken:
             number += 1
             free = f"{name}_{number}"
-        taken[free.casefold()] = free
+        taken[folded(free)] = free
     return list(taken.values())
 
 

@@ -21,7 +21,7 @@ from grouplearn.errors import Error
 from grouplearn.frontends.drawing import ACCENT, GREY, aligned, rounded, shortened, sparkline
 from grouplearn.frontends.output import is_number
 from grouplearn.plan.gantt import text
-from grouplearn.sqltext import identifier
+from grouplearn.sqltext import folded, identifier
 
 SHOWN_ROWS = 50
 _METRIC = re.compile(r"(?:train|valid)_\w+")
@@ -75,14 +75,14 @@ class Cells:
 
 def find_model(connection: duckdb.DuckDBPyConnection, statement: str, columns: Sequence[str]) -> StoredModel | None:
     """Return the model that ``statement`` names and whose trials its result's ``columns`` tell apart, or None."""
-    present = {name.casefold() for name in columns}
+    present = {folded(name) for name in columns}
     if not (present & _FACTS or any(_METRIC.fullmatch(name) for name in present)):
         return None
     with contextlib.suppress(Error, duckdb.Error):  # a transaction that has failed, models of another version
         predictor_for(connection).guard.refuse_hidden(connection, again=False)
         for catalog, model in _named(connection, statement):
             stored = load_by_id(connection, catalog, model)
-            needed = {name.casefold() for name in identity_columns(stored)} - {"model_level"} if stored else set()
+            needed = {folded(name) for name in identity_columns(stored)} - {"model_level"} if stored else set()
             if stored is not None and needed <= present:
                 return stored
     return None
@@ -103,7 +103,7 @@ def ordered(relation: duckdb.DuckDBPyRelation, stored: StoredModel, statement: s
     direction = "DESC" if stored.definition.greater_is_better else "ASC"
     keys = [("is_best", "{} DESC"), ("status", "{} = 'failed'")]
     keys += [(f"{part}_{stored.definition.metric}", f"{{}} {direction} NULLS LAST") for part in ("valid", "train")]
-    names = {name.casefold(): identifier(name) for name in relation.columns}
+    names = {folded(name): identifier(name) for name in relation.columns}
     order = [form.format(names[name]) for name, form in keys if name in names]
     return relation.order(", ".join(order)) if order else relation
 
@@ -129,8 +129,8 @@ def rendered(
 def _is_whole(names: Sequence[str], stored: StoredModel) -> bool:
     """Whether a result is all there is to say of trials, as of ``FROM m``, and not what a user chose of it."""
     known = [*identity_columns(stored), "n_rows", "status", "error"]
-    present = [name.casefold() for name in names]
-    return present[: len(known) - 3] == [name.casefold() for name in known[:-3]] and set(known[-3:]) <= set(present)
+    present = [folded(name) for name in names]
+    return present[: len(known) - 3] == [folded(name) for name in known[:-3]] and set(known[-3:]) <= set(present)
 
 
 def _constant(relation: duckdb.DuckDBPyRelation | None, cells: Cells) -> frozenset[int]:
@@ -164,11 +164,11 @@ def _curves(
     first: duckdb.DuckDBPyRelation, connection: duckdb.DuckDBPyConnection, stored: StoredModel
 ) -> dict[int, str]:
     """Return the sparklines by row number, of rows that are one trial."""
-    present = {name.casefold(): name for name in first.columns}
+    present = {folded(name): name for name in first.columns}
     same = " AND ".join(
-        f"r.{identifier(present[name.casefold()])} IS NOT DISTINCT FROM i.{identifier(name)}"
+        f"r.{identifier(present[folded(name)])} IS NOT DISTINCT FROM i.{identifier(name)}"
         for name in identity_columns(stored)
-        if name.casefold() in present
+        if folded(name) in present
     )
     query = (
         'SELECT n, min("(group)"), min("(config)") FROM (SELECT *, row_number() OVER () AS n FROM "grouplearn shown") AS r'
@@ -212,11 +212,11 @@ def _order(cells: Cells, stored: StoredModel) -> tuple[list[int], int]:
 
     Of a whole model table the optimised metric comes after the groups, with the curves, and what is constant is left out.
     """
-    known = {name.casefold() for name in identity_columns(stored)}
+    known = {folded(name) for name in identity_columns(stored)}
     places = range(len(cells.names))
     if not _is_whole(cells.names, stored):
         # Curves come after the columns that say which trial a row is, so that wide tables do not hide them.
-        return list(places), max((at for at in places if cells.names[at].casefold() in known), default=-1) + 1
+        return list(places), max((at for at in places if folded(cells.names[at]) in known), default=-1) + 1
     metric = stored.definition.metric
     optimized = [at for part in ("valid", "train") for at in places if cells.names[at] == f"{part}_{metric}"]
     judged = [at for at in optimized if any(row[at] is not None for row in cells.rows)]

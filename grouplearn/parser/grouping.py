@@ -8,6 +8,7 @@ from grouplearn.parser.cursor import Cursor
 from grouplearn.parser.features import take_alias
 from grouplearn.parser.statements import GroupBy, Name, Sql
 from grouplearn.parser.tokens import Kind, unquote
+from grouplearn.sqltext import folded
 
 MOST_SETS = 1_000
 """Each is a case of the SQL that predicts, and DuckDB nests expressions up to 1,000 deep: more could not be stored."""
@@ -95,7 +96,7 @@ class _Keys:
     def _number(self, low: int, high: int, alias: Name | None) -> int:
         cursor = self.cursor
         normal = tuple(
-            unquote(token).casefold() if token.is_identifier else token.text for token in cursor.tokens[low:high]
+            folded(unquote(token)) if token.is_identifier else token.text for token in cursor.tokens[low:high]
         )
         number = self._numbers.setdefault(normal, len(self.expressions))
         if number == len(self.expressions):

@@ -85,7 +85,7 @@ class _Binder:
         volatility = Volatility(self._judge)
         volatility.refuse_source(statement.source)
         volatility.refuse([each for each in (statement.where, statement.having) if each])
-        self._folded = frozenset(column.name.casefold() for column in columns)
+        self._folded = frozenset(sqltext.folded(column.name) for column in columns)
         self._replay = Replay(self._judge, self._source, columns)
         target = self._target(options)
         keys = self._keys(target)
@@ -226,13 +226,13 @@ class _Binder:
                 raise self._judge.error(message, fragment.span, members.get(unreadable, "Cast it, e.g. x::VARCHAR."))
             alias = group_by.aliases[position] if position < len(group_by.aliases) else None
             stored = self._replay.stored(fragment)
-            if stored.strip().casefold() == target.stored.strip().casefold():
+            if sqltext.folded(stored.strip()) == sqltext.folded(target.stored.strip()):
                 message = (
                     f'"{fragment.text.strip()}" is both the label and a GROUP BY key: each group would have one label'
                 )
                 raise self._judge.error(message, fragment.span, "Group by something else, or predict something else.")
             name = alias.value if alias else described[0].name
-            while any(key.stored.name.casefold() == name.casefold() for key in keys):
+            while any(sqltext.folded(key.stored.name) == sqltext.folded(name) for key in keys):
                 name += "_2"
             keys.append(BoundKey(KeyColumn(name, stored, described[0].type), fragment))
         return tuple(keys)
@@ -323,7 +323,7 @@ class _Binder:
         binder = FeatureBinder(self._judge, self._source, self._replay, self._learner, target.extract, used)
         if self._statement.features is not None:
             return binder.bind(self._statement.features)
-        kept = tuple(column for column in columns if column.name.casefold() not in used)
+        kept = tuple(column for column in columns if sqltext.folded(column.name) not in used)
         if not kept:
             hint = "Name them in FEATURES (...)."
             raise self._judge.error("no column is left to be a feature", self._statement.source.span, hint)

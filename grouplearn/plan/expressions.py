@@ -52,7 +52,7 @@ def _column_references(node: Any) -> Iterator[dict[str, Any]]:
 def columns_used(judge: Judge, fragment: Sql, columns: frozenset[str]) -> frozenset[str]:
     """Return those of ``columns`` (folded to lower case) that the expression mentions, qualified or not."""
     tree = judge.tree(_selected(fragment))
-    parts = (part.casefold() for node in _column_references(tree) for part in node["column_names"])
+    parts = (sqltext.folded(part) for node in _column_references(tree) for part in node["column_names"])
     return frozenset(parts) & columns
 
 
@@ -98,7 +98,7 @@ def samples(judge: Judge, source: Sql) -> bool:
 def calls(judge: Judge, fragment: Sql, name: str) -> bool:
     """Whether an expression or a FROM clause, in which the name stands before a bracket, calls that function."""
     tree = _any_tree(judge, fragment)
-    return tree is None or any(str(node.get("function_name")).casefold() == name for node in _nodes(tree))
+    return tree is None or any(sqltext.folded(str(node.get("function_name"))) == name for node in _nodes(tree))
 
 
 def samples_anew(judge: Judge, fragment: Sql) -> bool:
@@ -129,14 +129,14 @@ def _told(node: Any) -> Any:
         return node
     kept = {name: _told(child) for name, child in node.items() if name not in _PLACES}
     if node.get("class") == "COLUMN_REF":
-        kept["column_names"] = [name.casefold() for name in node["column_names"]]
+        kept["column_names"] = [sqltext.folded(name) for name in node["column_names"]]
     return kept
 
 
 def _tables(node: Any) -> frozenset[str]:
     """Return the names by which columns of a FROM clause may be qualified, folded; of its subqueries, too."""
     names = (each.get("alias") or each.get("table_name") for each in _nodes(node) if "query_location" in each)
-    return frozenset(name.casefold() for name in names if isinstance(name, str))
+    return frozenset(sqltext.folded(name) for name in names if isinstance(name, str))
 
 
 class Replay:
@@ -149,7 +149,7 @@ class Replay:
     def __init__(self, judge: Judge, source: Sequence[str | Sql], columns: Sequence[Column]) -> None:
         self._judge = judge
         self._source = tuple(source)
-        self._columns = frozenset(column.name.casefold() for column in columns)
+        self._columns = frozenset(sqltext.folded(column.name) for column in columns)
         # More than one column of a name has already got a number from DuckDB here: x, x_1.
         tree = judge.tree(_from(self._source))
         self._tables = _tables(tree["statements"][0]["node"]["from_table"]) if tree else frozenset()
@@ -172,7 +172,7 @@ class Replay:
 
     def refuse_ambiguous_among(self, names: Iterable[str], span: Span) -> None:
         """As ``refuse_ambiguous``, of many names by one question where none is ambiguous."""
-        several = {name.casefold(): name for name in names}
+        several = {sqltext.folded(name): name for name in names}
         listed = ", ".join(map(sqltext.identifier, several.values()))
         if self._judge.tried("SELECT", listed, *self._source)[1]:
             for name in several.values():
@@ -181,7 +181,7 @@ class Replay:
 
     def refuse_ambiguous(self, name: str, span: Span) -> None:
         """Raise BindError when FROM has several columns of that name, so that a prediction could read the wrong one."""
-        if name.casefold() in self._apart:
+        if sqltext.folded(name) in self._apart:
             return
         if "mbiguous" in self._judge.tried("SELECT", sqltext.identifier(name), *self._source)[1]:
             message = f'FROM has more than one column "{name}", and the rows to predict could have only one of them'
@@ -189,7 +189,7 @@ class Replay:
                 f"Give each a name of its own: FROM (SELECT a.{name} AS a_{name}, b.{name} AS b_{name}, ... FROM ...)."
             )
             raise self._judge.error(message, span, hint)
-        self._apart.add(name.casefold())
+        self._apart.add(sqltext.folded(name))
 
     def _unqualify(self, node: Any, inner: frozenset[str] | None, span: Span) -> bool:
         """Change the tree in place and return whether it changed; ``inner`` are the tables of subqueries around."""
@@ -210,7 +210,7 @@ class Replay:
         return changed
 
     def _unqualify_column(self, names: list[str], inner: frozenset[str] | None, span: Span) -> bool:
-        if inner is not None and any(name.casefold() in inner for name in names[:-1]):
+        if inner is not None and any(sqltext.folded(name) in inner for name in names[:-1]):
             return False
         qualifiers = 0
         while len(names) - qualifiers > 1 and self._is_qualifier(*names[qualifiers : qualifiers + 2]):
@@ -225,5 +225,5 @@ class Replay:
 
     def _is_qualifier(self, name: str, following: str) -> bool:
         """A first part that is no column is a table or a schema; of a table and a struct of one name, the table wins."""
-        is_table = name.casefold() in self._tables and following.casefold() in self._columns
-        return is_table or name.casefold() not in self._columns
+        is_table = sqltext.folded(name) in self._tables and sqltext.folded(following) in self._columns
+        return is_table or sqltext.folded(name) not in self._columns

@@ -144,7 +144,7 @@ class FeatureBinder:
     def _scalars(self, feature: Feature, argument: Sql, columns: Sequence[Column]) -> list[_Scalar]:
         several = star(self._judge, argument) if _STARRED.search(argument.text) else None
         if several and several.as_is:
-            kept = [column for column in columns if column.name.casefold() not in self._used]
+            kept = [column for column in columns if sqltext.folded(column.name) not in self._used]
             if not kept:
                 hint = "The label, GROUP BY keys, the weight and what VALIDATE looks at are none. Name features one by one."
                 raise self._judge.error("no column is left to be a feature", argument.span, hint)
@@ -179,7 +179,7 @@ class FeatureBinder:
             raise self._judge.error(message, span, hint)
 
     def _add(self, feature: Feature, scalar: _Scalar) -> None:
-        encoder = feature.encoder.value.casefold() if feature.encoder else None
+        encoder = sqltext.folded(feature.encoder.value) if feature.encoder else None
         options = self._options(feature, encoder)
         kind = types.kind(scalar.type)
         if encoder in ("onehot", "ordinal", "hash") and not types.is_nameless(scalar.type):
@@ -211,7 +211,7 @@ class FeatureBinder:
         allowed = _OPTIONS.get(encoder or "", ())
         values: dict[str, Any] = {}
         for option in feature.options:
-            name = option.name.value.casefold()
+            name = sqltext.folded(option.name.value)
             if name not in allowed:
                 names = ", ".join(allowed) or "none"
                 message = f'unknown option "{option.name.value}" of {encoder}\nOptions: {names}'
@@ -229,7 +229,7 @@ class FeatureBinder:
             return
         message = f"missing values are replaced by 'mean', 'median' or a number, and \"{column}\" is a column"
         hint = f"Write impute(a), impute({column}) for two columns, or coalesce(a, {column}) for one."
-        if column.casefold() in ("mean", "median"):
+        if sqltext.folded(column) in ("mean", "median"):
             hint = f"Write '{column}' with single quotes."
         raise self._judge.error(message, fill.span, hint)
 
