@@ -11,7 +11,7 @@ from dataclasses import astuple, dataclass, field
 from typing import Any
 
 from grouplearn.catalog.fragments import Fragment, Node, serialized, statement_of
-from grouplearn.catalog.surroundings import OF_DUCKDB, SYNTAX, Defined, Surroundings, own_functions
+from grouplearn.catalog.surroundings import BOTTOMLESS, OF_DUCKDB, SYNTAX, Defined, Surroundings, own_functions
 from grouplearn.errors import NotTrusted
 from grouplearn.plan.pristine import types
 from grouplearn.sqltext import folded
@@ -21,11 +21,14 @@ from grouplearn.sqltext import folded
 #: a text says a type, for which DuckDB may install an extension; and those that go as deep as a value is nested, until the
 #: process has no stack left.
 _DENIED = frozenset(
-    {"current_query", "current_setting", "currval", "from_json", "from_json_strict", "get_block_size", "getenv", "index_key",
-     "json_contains", "json_deserialize_sql", "json_group_structure", "json_merge_patch", "json_serialize_plan",
-     "json_serialize_sql", "json_structure", "json_transform", "json_transform_strict", "make_type", "nextval",
-     "pg_get_constraintdef", "pg_get_viewdef", "pg_sleep", "setseed", "setval", "sleep_ms", "variant_group_array", "write_log"}
+    {"cast_to_type", "combine", "current_query", "current_setting", "currval", "finalize", "from_json", "from_json_strict",
+     "get_block_size", "getenv", "index_key", "json_contains", "json_deserialize_sql", "json_group_structure",
+     "json_merge_patch", "json_serialize_plan", "json_serialize_sql", "json_structure", "json_transform",
+     "json_transform_strict", "make_type", "nextval", "pg_get_constraintdef", "pg_get_viewdef", "pg_sleep", "remap_struct",
+     "replace_type", "setseed", "setval", "sleep_ms", "stats", "to_aggregate_state", "write_log"}
 )  # fmt: skip
+#: And how the names of more of them begin.
+_DENIED_FAMILIES = ("__internal", "variant_")
 #: Functions of rows that read their arguments alone.
 _OF_ROWS = frozenset({"generate_series", "json_each", "json_tree", "range", "repeat", "repeat_row", "unnest"})
 _SOURCES = frozenset(
@@ -45,9 +48,7 @@ _WORDS = frozenset(
 _OF_PATH = frozenset(
     {"current_catalog", "current_database", "current_schema", "current_schemas", "currval", "nextval", "query", "query_table"}
 )  # fmt: skip
-#: A type whose casts from JSON go as deep as the value is nested, until the process has no stack left.
-_BOTTOMLESS = "variant"
-_BY_DEPTH = f"has type {_BOTTOMLESS}, for which DuckDB may end the process"
+_BY_DEPTH = f"has type {BOTTOMLESS}, for which DuckDB may end the process"
 #: Types of which DuckDB 1 says but the name.
 _NAMED_TYPES = frozenset({"USER_TYPE_INFO", "UNBOUND_TYPE_INFO"})
 #: Most nodes of trees that one expression, and what it names, may have.
@@ -175,7 +176,7 @@ class _Walk:
 
     def _own(self, node: Node, known: frozenset[str]) -> str | None:
         kind, of_class = node.get("type"), node.get("class")
-        if "type_info" in node and folded(str(node.get("id"))) == _BOTTOMLESS:  # as DuckDB 1 says it
+        if "type_info" in node and folded(str(node.get("id"))) == BOTTOMLESS:  # as DuckDB 1 says it
             return _BY_DEPTH
         if of_class == "TYPE" or (isinstance(kind, str) and kind in _NAMED_TYPES):
             return self._type(node)
@@ -214,12 +215,12 @@ class _Walk:
         if any(macro.place in places for macro in macros):
             return None
         own = own_functions()
-        usual = name in own.names and name not in _DENIED and not name.startswith("__internal")
+        usual = name in own.names and name not in _DENIED and not name.startswith(_DENIED_FAMILIES)
         if name in _OF_ROWS if of_rows else usual or name in SYNTAX:
             return None
         if macros and not (database or schema or usual):
             return f"calls {name}, a macro of {macros[0].database}.{macros[0].schema}, {_ELSEWHERE}"
-        listed = name in own.names or name in own.of_rows or name in _DENIED
+        listed = name in own.names or name in own.of_rows or name in _DENIED or name.startswith(_DENIED_FAMILIES)
         return f"calls {name}, {_OUTSIDE if listed else 'which is none of the functions that DuckDB itself has'}"
 
     def _note(self, what: str, parts: tuple[str, str, str], there: Iterable[tuple[str, str]]) -> None:
@@ -238,16 +239,17 @@ class _Walk:
     def _type(self, node: Node) -> str | None:
         """Return what is wrong with a type: for the name of one that it has not DuckDB may install an extension."""
         name = folded(str(node.get("type_name") or node.get("user_type_name") or node.get("name") or ""))
-        if name == _BOTTOMLESS:
+        if name == BOTTOMLESS:
             return _BY_DEPTH
         database, schema = (folded(str(node.get(key) or "")) for key in ("catalog", "schema"))
         places = self.surroundings.places(database, schema)
         named = ((own, schema) for own, schema, each in self.surroundings.types if each == name)
         self._note("type", (database, schema, name), named)
-        if (name in types() and not (database or schema)) or any(
-            (*place, name) in self.surroundings.types for place in places
-        ):
+        if name in types() and not (database or schema):
             return None
+        made = [known for place in places if (known := self.surroundings.types.get((*place, name))) is not None]
+        if made:
+            return None if all(made) else f"has type {name}, which has members that DuckDB does not tell"
         return f"has type {name}, which is none of those that DuckDB itself or an attached database has"
 
     def _macro(self, name: str, arguments: int | None) -> str | None:
@@ -274,6 +276,8 @@ class _Walk:
             return f'reads "{whole}", which is no table or view of an attached database'
         if OF_DUCKDB in run:
             return f'reads "{name}", a view of DuckDB\'s own, of what is attached, set or logged'
+        if any((*place, folded(name)) in self.surroundings.with_variants for place in places):
+            return f'reads "{name}", which has a column of type {BOTTOMLESS}, for which DuckDB may end the process'
         return next((found for each in run if (found := self._defined(name, each)) is not None), None)
 
     def _defined(self, name: str, defined: Defined) -> str | None:

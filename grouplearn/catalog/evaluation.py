@@ -22,7 +22,7 @@ from grouplearn.learners.base import Config, Task
 from grouplearn.learners.deviances import RowLoss, loss_sql, row_losses
 from grouplearn.learners.metrics import CONSTANT, EXACT, every_metric
 from grouplearn.plan.types import as_text, as_text_of, told_apart
-from grouplearn.sqltext import literal
+from grouplearn.sqltext import identifier, literal
 
 _TARGET, _WEIGHT = "__grouplearn_target", "__grouplearn_weight"
 _FUNCTION = SqlForm("function")
@@ -43,7 +43,9 @@ def evaluate_sql(model: StoredModel, source: str, where: str | None = None, *, w
     weight = Extra(_WEIGHT, f"CAST(({definition.weight_sql}\n) AS DOUBLE)" if weighted else "1.0::DOUBLE")
     rows = source_rows(source, where)
     form = _FUNCTION if _is_slow(model) else model.form
-    predicted = predict_select(definition, model.id, rows, partial(table, catalog), form, (target, weight))
+    # The copy of a database has models of the same identities.
+    known = f"{identifier(catalog)}.{model.id}" if form.kind == "function" else model.id
+    predicted = predict_select(definition, known, rows, partial(table, catalog), form, (target, weight))
     losses = row_losses(definition.metrics, _config(definition)) if regression else ()
     measured = _value_metrics(losses) if regression else class_metrics(definition)
     others = (name for name in every_metric(definition.task) if name not in definition.metrics)

@@ -37,7 +37,10 @@ def places(qualifiers: Sequence[str], here: Attachments) -> list[Place]:
         case _:
             found = []
     attached = [(databases[folded(name)], schema) for name, schema in found if folded(name) in databases]
-    return list({(folded(name), folded(schema)): (name, schema) for name, schema in reversed(attached)}.values())[::-1]
+    first: dict[Place, Place] = {}
+    for name, schema in attached:
+        first.setdefault((folded(name), folded(schema)), (name, schema))
+    return list(first.values())
 
 
 def is_at(place: Place, name: str, model: tuple[str, str, str]) -> bool:

@@ -28,9 +28,12 @@ from grouplearn.sqltext import identifier, literal, qualified
 
 
 def function_select(definition: ModelDefinition, model: str, relation: str, extras: Sequence[Extra] = ()) -> str:
-    """Return the SELECT that predicts through the function ``predict``, for learners whose maths is not SQL."""
+    """Return the SELECT that predicts through the function ``predict``, for learners whose maths is not SQL.
+
+    ``model`` is what ``predict`` takes: an identity, which may be qualified by a database.
+    """
     columns = ", ".join([f"{ROW}.*", *(f"({extra.sql}\n) AS {identifier(extra.name)}" for extra in extras)])
-    inner = f"SELECT {columns}, predict('{model}', {ROW}) AS __grouplearn_p FROM {relation} AS {ROW}"
+    inner = f"SELECT {columns}, predict({literal(model)}, {ROW}) AS __grouplearn_p FROM {relation} AS {ROW}"
     answer = "__grouplearn_p."
     kind = "DOUBLE" if definition.task is Task.REGRESSION else definition.label_type
     if definition.label_length:

@@ -30,7 +30,7 @@ from grouplearn.catalog.schema import databases_with_models, table
 from grouplearn.catalog.scoring import Scorer, load_scorer
 from grouplearn.catalog.trust import Guard
 from grouplearn.errors import data_error
-from grouplearn.sqltext import literal
+from grouplearn.sqltext import folded, literal
 
 #: Where a name is looked for.
 _DEFAULT = "SELECT system.main.current_database(), system.main.current_setting('search_path')"
@@ -44,17 +44,19 @@ _CHUNK = 2048
 class _Uncommitted:
     """A model that a transaction, which may still be open, has written, renamed or dropped.
 
-    Its ``definition`` is None when it is dropped; its ``scorer`` is None where what is committed is what it has.
+    ``catalog`` is its database. Its ``definition`` is None when it is dropped; its ``scorer`` is None where what is committed is
+    what it has.
     """
 
     transaction: int
+    catalog: str | None
     id: str
     definition: ModelDefinition | None
     scorer: Callable[[], Scorer] | None
 
 
 #: What a loaded model is known by: where it is, and its identity there. Somebody else's database may have one of the same.
-_Key = tuple[str | int, str]
+_Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +107,20 @@ class Predictor:
 
     def remember(self, transaction: int, model: str, definition: ModelDefinition, scorer: Callable[[], Scorer]) -> None:
         """Make a model usable in the transaction that wrote it, where a second connection cannot see it yet."""
-        self._note(_Uncommitted(transaction, model, definition, scorer))
+        self._note(_Uncommitted(transaction, definition.catalog, model, definition, scorer))
 
     def rename(self, transaction: int, model: str, definition: ModelDefinition) -> None:
         """Let a model go by the name in ``definition`` in the transaction that renamed it."""
         with self._lock:
-            known = next((entry for entry in self._of(transaction) if entry.id == model), None)
-            self._note(_Uncommitted(transaction, model, definition, known.scorer if known else None))
+            own = definition.catalog, model
+            known = next((entry for entry in self._of(transaction) if (entry.catalog, entry.id) == own), None)
+            self._note(
+                _Uncommitted(transaction, definition.catalog, model, definition, known.scorer if known else None)
+            )
 
-    def forget(self, transaction: int, model: str) -> None:
+    def forget(self, transaction: int, catalog: str, model: str) -> None:
         """Let a model be no more in the transaction that dropped it."""
-        self._note(_Uncommitted(transaction, model, None, None))
+        self._note(_Uncommitted(transaction, catalog, model, None, None))
 
     def look_again(self) -> None:
         """Find models anew, and what their expressions name: a database or a macro may be another one."""
@@ -131,7 +136,8 @@ class Predictor:
 
     def _note(self, entry: _Uncommitted) -> None:
         with self._lock:
-            others = [other for other in self._of(entry.transaction) if other.id != entry.id]
+            own = entry.catalog, entry.id
+            others = [other for other in self._of(entry.transaction) if (other.catalog, other.id) != own]
             self._uncommitted = [*others, entry]
             self._found = _Found()
 
@@ -211,11 +217,11 @@ class Predictor:
             self._found = _Found(caller.transaction)
         # Which transaction asks is the caller's word, and a view can call, too: nothing is forgotten for it.
         uncommitted = self._of(caller.transaction)
-        changed = {entry.id for entry in uncommitted}
+        changed = {(entry.catalog or "", entry.id) for entry in uncommitted}
         entry = _uncommitted_as(cursor, reference, uncommitted) if uncommitted else None
         if entry is not None:
             if entry.scorer is not None:
-                key = caller.transaction, entry.id
+                key = f"{caller.transaction} {entry.catalog}", entry.id
                 return self._kept(key) or self._keep(key, entry.scorer())
             named = entry.definition
             return self._committed(cursor, caller, entry.id, set(), named.catalog if named else None)
@@ -226,7 +232,7 @@ class Predictor:
         cursor: duckdb.DuckDBPyConnection,
         caller: Caller,
         reference: str,
-        without: Collection[str],
+        without: Collection[_Key],
         catalog: str | None = None,
     ) -> Scorer:
         # Where the session is not known, its default schema may be another one before the transaction ends.
@@ -307,17 +313,23 @@ def _uncommitted_as(
 ) -> _Uncommitted | None:
     """Return the model of a transaction that a reference means; None where that is a committed one, or none."""
     written = [(entry, entry.definition) for entry in reversed(uncommitted) if entry.definition is not None]
-    if found := next((entry for entry, _ in written if entry.id == reference), None):
+    if found := next((entry for entry, own in written if _is_identity(reference, own.catalog, entry.id)), None):
         return found
     here = attachments_of(con)
     meant = _meant(reference, here)
     for rank, (place, name) in enumerate(meant):
         for entry, own in written:
             if naming.is_at(place, name, (own.catalog or here.database, own.schema, own.name)):
-                written_now = {other.id for other in uncommitted}
-                others = [each for each in _all_models(con) if each[1] not in written_now] if rank else []
+                written_now = {(other.catalog, other.id) for other in uncommitted}
+                others = [each for each in _all_models(con) if each[:2] not in written_now] if rank else []
                 return None if _at(others, meant[:rank]) else entry
     return None
+
+
+def _is_identity(reference: str, catalog: str | None, model: str) -> bool:
+    """Return whether a reference is the identity of a model, which may be qualified by its database."""
+    *qualifiers, last = name_parts(reference) or [reference]
+    return last == model and [*map(folded, qualifiers)] in ([], [folded(catalog or "")])
 
 
 def name_parts(reference: str) -> list[str]:
@@ -334,17 +346,20 @@ def _meant(reference: str, here: Attachments) -> list[tuple[naming.Place, str]]:
 
 
 def find(
-    con: duckdb.DuckDBPyConnection, reference: str, without: Collection[str] = (), catalog: str | None = None
+    con: duckdb.DuckDBPyConnection, reference: str, without: Collection[_Key] = (), catalog: str | None = None
 ) -> StoredModel:
-    """Return the committed model that ``[database.][schema.]name`` or an identity means, but for those of some identities.
+    """Return the committed model that ``[database.][schema.]name`` or ``[database.]identity`` means.
 
-    It is looked for in the database ``catalog`` alone, if that is given. Raises DataError when there is none.
+    Those of ``without``, by database and identity, are passed over, and it is looked for in the database ``catalog`` alone if
+    that is given. Raises DataError when there is none.
     """
     here = attachments_of(con)
-    models = [entry for entry in _all_models(con) if entry[1] not in without and catalog in (None, entry[0])]
-    found = [entry for entry in models if entry[1] == reference]
-    # In a database and in its copy the same identity is the same model.
-    found = sorted(found, key=lambda entry: entry[0] != here.database) or _at(models, _meant(reference, here))
+    models = [entry for entry in _all_models(con) if entry[:2] not in without and catalog in (None, entry[0])]
+    found = [entry for entry in models if _is_identity(reference, entry[0], entry[1])]
+    if len(found) > 1:  # a copy of a database has the same identities, and maybe other models
+        places = ", ".join(sorted(naming.reference((entry[0], *entry[2:]), here) for entry in found))
+        raise data_error(f'model "{reference}" is in several databases: {places}\n\nHint: DETACH all of them but one.')
+    found = found or _at(models, _meant(reference, here))
     if found and (model := load_by_id(con, *found[0][:2])) is not None:
         return model
     hint = naming.hint(reference, [(catalog, schema, name) for catalog, _, schema, name in models], here)
@@ -413,10 +428,10 @@ def renamed(connection: duckdb.DuckDBPyConnection, model: str, definition: Model
         predictor.rename(_transaction(connection, predictor), model, definition)
 
 
-def dropped(connection: duckdb.DuckDBPyConnection, model: str) -> None:
+def dropped(connection: duckdb.DuckDBPyConnection, catalog: str, model: str) -> None:
     """Let ``predict`` find a model no more in the connection's current transaction, which dropped it."""
     if predictor := _predictor(connection):
-        predictor.forget(_transaction(connection, predictor), model)
+        predictor.forget(_transaction(connection, predictor), catalog, model)
 
 
 def _transaction(connection: duckdb.DuckDBPyConnection, predictor: Predictor) -> int:

@@ -152,7 +152,10 @@ class RowReader:
 
 def bucket_numbers(definition: ModelDefinition, item: Item, column: Any) -> npt.NDArray[np.int32]:
     """Return the numbers of buckets, -1 for NULL: what computes them comes with the model, and so does their count."""
-    buckets = np.asarray(column.cast(pa.int64()).fill_null(-1))
+    try:
+        buckets = np.asarray(column.cast(pa.int64()).fill_null(-1))
+    except pa.ArrowException:  # fractions, say
+        buckets = np.array([item.buckets])
     if len(buckets) and not -1 <= buckets.min() <= buckets.max() < item.buckets:
         raise damaged(
             definition.catalog,

@@ -218,6 +218,7 @@ def view_query(con: duckdb.DuckDBPyConnection, model: StoredModel, suffix: str) 
         raise data_error(
             f'model "{model.definition.name}" ({model.definition.learner}) has no {suffix.removeprefix("_")}'
         )
+    check(con, model.definition)
     query = views.view_sql(model.definition, model.id, model.location.catalog, suffix)
     return query_of(model.definition, con, query)
 
@@ -274,7 +275,7 @@ def drop_identity(con: duckdb.DuckDBPyConnection, model: Identity) -> None:
 
 def _drop(con: duckdb.DuckDBPyConnection, model: Identity, objects: _Objects) -> None:
     _run(con, [*_drops(model, objects), *_deletes(model.location.catalog, model.id)])
-    prediction.dropped(con, model.id)
+    prediction.dropped(con, model.location.catalog, model.id)
 
 
 def delete_rows(con: duckdb.DuckDBPyConnection, catalog: str, model: str) -> None:

@@ -13,9 +13,16 @@ from grouplearn.parser.tokens import lex
 from grouplearn.plan.pristine import functions
 from grouplearn.sqltext import folded
 
+#: A database and a schema, folded.
+Place = tuple[str, str]
+#: How many places are at the end of every path: ``main`` of the default database, and those of DuckDB's own.
+_ALWAYS = 4
 #: What stands in an expression as a function, and is none that DuckDB lists.
 SYNTAX = frozenset({"unnest", "grouping", "grouping_id", "coalesce", "try", "ifnull", "columns"})
 _OF_VALUES = {"scalar", "aggregate", "window", "macro"}
+#: A type whose casts from JSON, and to text, go as deep as the value is nested, until the process has no stack left.
+BOTTOMLESS = "variant"
+_OF_MEMBERS = frozenset({"ARRAY", "LIST", "MAP", "STRUCT", "UNION", "VARIANT"})
 _GENERATED = "GENERATED ALWAYS"
 
 
@@ -53,10 +60,11 @@ class Surroundings:
 
     con: duckdb.DuckDBPyConnection
     macros: Mapping[str, Sequence[Defined]]
-    path: tuple[tuple[str, str], ...]
+    path: tuple[Place, ...]
+    databases: frozenset[str]
     _tables: dict[tuple[str, str, str], list[Defined]] = field(default_factory=dict)
 
-    def table(self, places: Iterable[tuple[str, str]], name: str) -> list[Defined] | None:
+    def table(self, places: Iterable[Place], name: str) -> list[Defined] | None:
         """Return what is run when a table or view of that name is read, wherever it may be; None where there is none."""
         if not self._tables:
             self._load()
@@ -70,21 +78,38 @@ class Surroundings:
         hidden = (name for name in self.macros if name in own.names or name in own.of_rows or name in SYNTAX)
         return next((name for name in hidden if any(macro.place == place for macro in self.macros[name])), None)
 
-    def places(
-        self, database: str, schema: str, path: Sequence[tuple[str, str]] | None = None
-    ) -> list[tuple[str, str]]:
-        """Return the databases and schemas in which a name is looked for that is qualified so far."""
+    def places(self, database: str, schema: str, path: Sequence[Place] | None = None) -> list[Place]:
+        """Return the databases and schemas in which DuckDB looks for a name that is qualified so far, in order.
+
+        One qualifier is a database, which is looked in where the path does, and in ``main`` only if it does not; else a schema
+        of the databases whose schema of that name the path has, or of the default one. Where it may be both DuckDB says so.
+        """
+        path = path or self.path
         if database:
             return [(database, schema or "main")]
-        if schema:
-            return [(schema, "main"), *((own, schema) for own, _ in path or self.path)]
-        return list(path or self.path)
+        if not schema:
+            return list(path)
+        if schema in self.databases:
+            # The last entries of a path are the default database's main, which is not part of it, and DuckDB's own.
+            return [place for place in path[:-_ALWAYS] if place[0] == schema] or [(schema, "main")]
+        return [place for place in path if place[1] == schema] or [(path[-_ALWAYS][0], schema)]
 
     @cached_property
-    def types(self) -> frozenset[tuple[str, str, str]]:
-        """The types that somebody has made: database, schema and name."""
-        rows = self._folded("type_name FROM system.main.duckdb_types() WHERE NOT internal")
-        return frozenset((database, schema, name) for database, schema, name in rows)
+    def types(self) -> Mapping[tuple[str, str, str], bool]:
+        """The types that somebody has made: by database, schema and name whether it is known what they are made of.
+
+        DuckDB does not tell the members of one that has some.
+        """
+        rows = self._folded("type_name, logical_type FROM system.main.duckdb_types() WHERE NOT internal")
+        return {(database, schema, name): made_of not in _OF_MEMBERS for database, schema, name, made_of in rows}
+
+    @cached_property
+    def with_variants(self) -> frozenset[tuple[str, str, str]]:
+        """The tables and views with a column of type VARIANT: database, schema and name."""
+        rows = self._folded("table_name, data_type FROM system.main.duckdb_columns() WHERE NOT internal")
+        return frozenset(
+            (database, schema, name) for database, schema, name, kind in rows if BOTTOMLESS in folded(kind)
+        )
 
     def _load(self) -> None:
         self._tables["", "", ""] = []  # it is loaded now, even if there is nothing

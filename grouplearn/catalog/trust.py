@@ -193,7 +193,8 @@ def surroundings(con: duckdb.DuckDBPyConnection) -> Surroundings:
             is_query, most = kind == "table_macro", len(parameters or ())
             macro = Defined(folded(database), folded(schema), definition or "", is_query, most)
             macros.setdefault(folded(name), []).append(macro)
-    return Surroundings(con, macros, _path(attachments_of(con)))
+    here = attachments_of(con)
+    return Surroundings(con, macros, _path(here), frozenset(folded(each.name) for each in here.attached) | {"temp"})
 
 
 def _path(attachments: Attachments) -> tuple[tuple[str, str], ...]:

@@ -6,6 +6,7 @@ Colours are the page's own with a tint, so that they can be read on a dark page 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +14,8 @@ from typing import Any
 
 import duckdb
 
+from grouplearn.catalog import fragments, naming
+from grouplearn.catalog.attached import Attachments, attachments_of
 from grouplearn.catalog.models import StoredModel, load_by_id
 from grouplearn.catalog.overview import Curve, Overview, drawn, identity_columns, identity_sql
 from grouplearn.catalog.prediction import predictor_for
@@ -21,7 +24,7 @@ from grouplearn.errors import Error
 from grouplearn.frontends.drawing import ACCENT, GREY, aligned, rounded, shortened, sparkline
 from grouplearn.frontends.output import is_number
 from grouplearn.plan.gantt import text
-from grouplearn.sqltext import folded, identifier
+from grouplearn.sqltext import folded, identifier, string
 
 SHOWN_ROWS = 50
 _METRIC = re.compile(r"(?:train|valid)_\w+")
@@ -82,6 +85,8 @@ def find_model(connection: duckdb.DuckDBPyConnection, statement: str, columns: S
         predictor_for(connection).guard.refuse_hidden(connection, again=False)
         for catalog, model in _named(connection, statement):
             stored = load_by_id(connection, catalog, model)
+            if stored is not None:
+                fragments.check(connection, stored.definition)
             needed = {folded(name) for name in identity_columns(stored)} - {"model_level"} if stored else set()
             if stored is not None and needed <= present:
                 return stored
@@ -89,11 +94,33 @@ def find_model(connection: duckdb.DuckDBPyConnection, statement: str, columns: S
 
 
 def _named(connection: duckdb.DuckDBPyConnection, statement: str) -> Iterator[tuple[str, str]]:
+    """Yield the models that a statement names, by database and identity: each as its view would be found, longest names first."""
+    here = attachments_of(connection)
+    models: dict[tuple[str, str, str], str] = {}
     for catalog in databases_with_models(connection):
-        query = f"SELECT model::VARCHAR, model_name FROM {table(catalog, 'models')} ORDER BY len(model_name) DESC"
-        for model, name in connection.execute(query).fetchall():
-            if model in statement or re.search(rf"(?<!\w){re.escape(name)}(?!\w)", statement, re.IGNORECASE):
-                yield catalog, model
+        query = f"SELECT model::VARCHAR, schema_name, model_name FROM {table(catalog, 'models')}"
+        rows = connection.execute(query).fetchall()
+        models |= {(catalog, schema, name): model for model, schema, name in rows}
+    for own in sorted(models, key=lambda each: len(each[2]), reverse=True):
+        is_told = models[own] in statement and re.search(_as_word(own[0]), statement, re.IGNORECASE) is not None
+        if is_told or own in _meant(statement, own[2], here, models):
+            yield own[0], models[own]
+
+
+def _as_word(name: str) -> str:
+    return rf"(?<!\w){re.escape(name)}(?!\w)"
+
+
+def _meant(
+    statement: str, name: str, here: Attachments, models: Iterable[tuple[str, str, str]]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield the model that each mention of a name in a statement means: its database, schema and name."""
+    before = r'((?:(?:"(?:[^"]|"")*"|\w+)\s*\.\s*){0,2})"?'
+    for found in re.finditer(before + _as_word(name), statement, re.IGNORECASE):
+        parts = re.findall(r'"((?:[^"]|"")*)"|(\w+)', found[1])
+        places = naming.places([quoted.replace('""', '"') or plain for quoted, plain in parts], here)
+        there = (model for place in places for model in models if naming.is_at(place, name, model))
+        yield from itertools.islice(there, 1)
 
 
 def ordered(relation: duckdb.DuckDBPyRelation, stored: StoredModel, statement: str) -> duckdb.DuckDBPyRelation:
@@ -293,14 +320,21 @@ class _Through:
         self._relation = relation
         self._found: list[tuple[Any, ...]] = []
 
-    def execute(self, query: str) -> _Through:
-        """Run a query on the relation's connection."""
-        self._found = rows_beside(self._relation, "grouplearn relation", query)
+    def execute(self, query: str, values: Sequence[Any] | None = None) -> _Through:
+        """Run a query on the relation's connection; a relation takes no parameters, so that their values stand in the text."""
+        head, *rest = query.split("?", len(values or ()))
+        whole = head + "".join(_written_as(value) + part for value, part in zip(values or (), rest, strict=True))
+        self._found = rows_beside(self._relation, "grouplearn relation", whole)
         return self
 
     def fetchall(self) -> list[tuple[Any, ...]]:
         """Return the rows of the last query."""
         return self._found
+
+
+def _written_as(value: str | Sequence[str]) -> str:
+    """Return a text, or a list of texts, as SQL."""
+    return string(value) if isinstance(value, str) else f"[{', '.join(map(string, value))}]"
 
 
 def rows_beside(relation: duckdb.DuckDBPyRelation, name: str, query: str) -> list[tuple[Any, ...]]:

@@ -4,15 +4,19 @@ import hashlib
 import re
 import shutil
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 
 import damaging
 import duckdb
 import numpy as np
+import pyarrow as pa
 import pytest
 import safetensors.numpy
 
 import grouplearn
+from grouplearn.catalog.row_reader import bucket_numbers
 from grouplearn.errors import DataError
 
 #: Damages that each did something else once: raised Python's errors, hung, or named nothing.
@@ -268,3 +272,11 @@ def test_a_report_of_what_no_calendar_of_pythons_has_and_of_no_groups(
     with grouplearn.connect(str(broken), progress=False) as con:
         for name in ("line", "trees", "net"):
             assert "</html>" in con.model(name).report()
+
+
+@pytest.mark.parametrize("bucket", [Decimal("0.5"), Decimal(4), Decimal(-2)])
+def test_an_expression_that_gives_no_bucket_is_told(bucket: Decimal) -> None:
+    definition, item = SimpleNamespace(catalog="shop", name="m"), SimpleNamespace(name="c", buckets=4)
+    with pytest.raises(DataError, match='item "?c"? has 4 buckets, and its expression gives others'):
+        bucket_numbers(definition, item, pa.array([bucket], pa.decimal128(9, 1)))
+    assert list(bucket_numbers(definition, item, pa.array([Decimal(3), None], pa.decimal128(9, 1)))) == [3, -1]

@@ -94,11 +94,17 @@ OUTSIDE = {
     "length(repeat('[', 9)::JSON::VARIANT::VARCHAR)": "has type variant, for which DuckDB may end the process",
     "length(CAST(NULL AS STRUCT(a VARIANT[]))::VARCHAR)": "has type variant, for which DuckDB may end the process",
     "json_contains(repeat('[', 9), repeat('[', 9))::INT": "calls json_contains",
+    "length(repeat('[', 9)::JSON::deep::VARCHAR)": "has type deep, which has members that DuckDB does not tell",
+    "length(CAST(NULL AS of_deep)::VARCHAR)": "has type of_deep, which has members that DuckDB does not tell",
+    "length(cast_to_type('[]'::JSON, NULL::JSON)::VARCHAR)": "calls cast_to_type",
+    "length(variant_bytes_to_variant(NULL)::VARCHAR)": "calls variant_bytes_to_variant",
+    "(SELECT max(length(v::VARCHAR)) FROM variants)": 'reads "variants", which has a column of type variant',
 }
 
 
 DEFINED = """
     CREATE MACRO harmless(a, b := 1) AS a + b; CREATE MACRO reader(f) AS (SELECT max(length(content)) FROM read_text(f));
+    CREATE TYPE deep AS VARIANT; CREATE TYPE of_deep AS STRUCT(a VARIANT); CREATE TABLE variants(v VARIANT[]);
     CREATE VIEW of_duckdb AS FROM pragma_database_list; CREATE TABLE columns AS SELECT 1 AS z;
     CREATE MACRO deeper(a) AS a + reader('/etc/hostname'); CREATE VIEW files AS FROM glob('/etc/*');
     CREATE VIEW harmless_view AS SELECT max(x) AS z FROM t; CREATE MACRO of_rows(f) AS TABLE FROM read_csv(f);

@@ -16,8 +16,9 @@ from strangers import FEATURE, TRAIN, refusal
 import grouplearn
 from grouplearn import training
 from grouplearn.catalog import attached, fragments
-from grouplearn.errors import Error
+from grouplearn.errors import Error, NotTrusted
 from grouplearn.frontends.dbapi import wrap
+from grouplearn.frontends.model_table import find_model, relation_html
 
 
 @pytest.fixture
@@ -311,6 +312,9 @@ def test_a_changed_copy_of_a_database_predicts_in_nobodys_place(con: grouplearn.
             other.execute(change, [digest, row])
     predict = "SELECT max(predict_value('{}.main.m', t)) FROM a.t AS t WHERE x = 0"
     con.execute(f"ATTACH '{tmp_path}/copy.duckdb' AS copy")
+    (identity,) = con.execute("SELECT model::VARCHAR FROM a.grouplearn.models").fetchall()[0]
+    with pytest.raises(duckdb.Error, match="is in several databases"):
+        con.execute(f"SELECT predict_value('{identity}', t) FROM a.t").fetchall()
     for within in ("BEGIN", "SELECT 1"):
         con.execute(within)
         assert con.execute(predict.format("copy")).fetchall() == [(666.0,)]
@@ -327,3 +331,62 @@ def test_a_model_in_python_shows_what_is_stored_whatever_its_views_say(con: grou
     assert "ran " not in model._repr_html_()
     assert model.trials.aggregate("count(*), count(error)").fetchall() == [(3, 0)]
     assert [row[0] for row in model.weights.filter("g = 1").project("weight").fetchall()] != []
+
+
+def test_trees_of_a_changed_copy_are_not_evaluated(con: grouplearn.Connection, tmp_path: Path) -> None:
+    con.execute(TRAIN.format("trees", "x").replace("linear_regression", "random_forest"))
+    expected = con.execute("EVALUATE MODEL trees ON t").fetchall()
+    con.execute("CHECKPOINT")
+    shutil.copy(tmp_path / "a.duckdb", tmp_path / "copy.duckdb")
+    with duckdb.connect(str(tmp_path / "copy.duckdb")) as other:
+        other.execute(FEATURE.replace("UPDATE grouplearn.models", "UPDATE grouplearn.models"), ["-x"])
+    con.execute(f'ATTACH \'{tmp_path}/copy.duckdb\' AS "A first"; USE "A first"')
+    assert con.execute("EVALUATE MODEL a.main.trees ON a.main.t").fetchall() == expected
+    con.execute('BEGIN; ALTER MODEL "A first".main.trees RENAME TO gone')
+    assert con.execute("EVALUATE MODEL a.main.trees ON a.main.t").fetchall() == expected
+    con.execute('DROP MODEL "A first".main.m')
+    assert con.execute("SELECT count(predict_value('a.main.m', t)) FROM a.main.t AS t").fetchall() == [(300,)]
+    con.execute("ROLLBACK")
+
+
+def test_the_first_place_of_a_path_is_looked_in_first(con: grouplearn.Connection, tmp_path: Path) -> None:
+    con.execute(
+        f"ATTACH '{tmp_path}/b.duckdb' AS b; CREATE TABLE b.t AS SELECT * REPLACE (y + 1000 AS y) FROM t; USE b"
+    )
+    con.execute(TRAIN.format("m", "x"))
+    for path, least in (("a.main,b.main", 1.0), ("b.main,a.main", 1001.0)):
+        con.execute(f"SET search_path = '{path}'")
+        found = con.execute("SELECT min(predict_value('m', t)) FROM a.t AS t").fetchall()[0][0]
+        assert found == pytest.approx(least)
+        assert con.execute("SELECT value FROM (DESCRIBE MODEL m) WHERE property = 'model'").fetchall() == [
+            (f"{path[0]}.main.m",)
+        ]
+
+
+@pytest.mark.parametrize("column", ["keys", "hyperparameters"])
+def test_a_type_that_is_more_than_a_type_is_not_shown(con: grouplearn.Connection, column: str) -> None:
+    con.execute(TRAIN.format("n", "x") + " OVER GRID (l2 IN (0.1))")
+    con.native.execute(f"UPDATE grouplearn.models SET {column} = list_transform({column}, lambda each: struct_update(each,"
+                       " type := 'BIGINT) + (SELECT size FROM read_text(''/etc/hostname'')) + CAST(0 AS BIGINT'))")  # fmt: skip
+    model = con.model("n")
+    for relation in ("trials", "curves", "weights", "schedule"):
+        with pytest.raises(NotTrusted, match="is not a type"):
+            getattr(model, relation)
+
+
+def test_what_a_notebook_shows_is_the_model_that_the_query_reads(con: grouplearn.Connection, tmp_path: Path) -> None:
+    con.execute(f'ATTACH \'{tmp_path}/b.duckdb\' AS "A first"; CREATE TABLE "A first".t AS FROM t; USE "A first"')
+    con.execute(TRAIN.format("m", "x * 2"))
+    con.execute("CREATE SCHEMA s")
+    con.execute(TRAIN.format("s.m", "x * 2"))
+    con.execute("USE a")
+    for query, catalog, schema in (
+        ("SELECT * FROM m", "a", "main"),
+        ('FROM "A first".m', "A first", "main"),
+        ('FROM "A first" . s . "m" ORDER BY ALL', "A first", "s"),
+    ):
+        relation = con.native.sql(query)
+        found = find_model(con.native, query, relation.columns)
+        assert found is not None
+        assert (found.location.catalog, found.location.schema) == (catalog, schema)
+        assert "grouplearn-table" in (relation_html(relation) or "")

@@ -90,6 +90,43 @@ def test_a_view_beside_other_macros_is_read(strange: grouplearn.Connection, plac
     assert len(strange.execute("EVALUATE MODEL a.main.m ON a.main.t").fetchall()) == 3
 
 
+@pytest.mark.parametrize("by", ["a view", "USE"])
+def test_a_database_before_a_name_is_looked_in_where_the_path_does(
+    strange: grouplearn.Connection, tmp_path: Path, by: str
+) -> None:
+    """DuckDB looks for a.w in the schemas of a that the path has, that of a view among them, and in main if it has none."""
+    (tmp_path / "secret").write_text("42")
+    strange.execute(
+        "CREATE SCHEMA s; CREATE TABLE w AS SELECT 5 AS v;"
+        f" CREATE VIEW s.w AS SELECT size AS v FROM read_text('{tmp_path}/secret')"
+    )
+    strange.execute("CREATE MACRO direct() AS (SELECT max(v) FROM a.w); CREATE VIEW s.vv AS SELECT * FROM a.w")
+    strange.native.execute(
+        FEATURE, ["x + (SELECT max(v) FROM a.s.vv)" if by == "a view" else "x + (SELECT max(v) FROM a.w)"]
+    )
+    strange.execute("ATTACH ':memory:' AS mine; USE mine" if by == "a view" else "USE a.s")
+    for statement in ("EVALUATE MODEL a.main.m ON a.main.t", "SELECT predict('a.main.m', t).value FROM a.main.t AS t"):
+        with pytest.raises(duckdb.Error, match="names w, which calls read_text"):
+            strange.execute(statement).fetchall()
+    if by == "USE":
+        strange.execute("USE a.main")
+        assert len(strange.execute("EVALUATE MODEL a.main.m ON a.main.t").fetchall()) == 3
+
+
+@pytest.mark.parametrize(("path", "name"), [("a.csvs", "a.csv"), ("a.main,b.a_schema", "a_schema.csv")])
+def test_a_table_that_duckdb_does_not_look_at_stands_for_no_file(
+    strange: grouplearn.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_text("v\n42\n")
+    strange.execute("CREATE SCHEMA csvs; CREATE SCHEMA a_schema; CREATE TABLE a.main.csv(v INTEGER)")
+    strange.execute("CREATE TABLE a.a_schema.csv(v INTEGER); ATTACH ':memory:' AS b; CREATE SCHEMA b.a_schema")
+    strange.native.execute(FEATURE, [f"x + (SELECT max(v) FROM {name})"])
+    strange.execute(f"SET search_path = '{path}'")
+    reads = f'reads "{name}", which is no table or view of an attached database'
+    assert reads in refusal(strange, "EVALUATE MODEL a.main.m ON a.main.t")
+
+
 @pytest.mark.parametrize("of", ["view", "constraint"])
 def test_texts_of_other_databases_are_not_read(strange: grouplearn.Connection, of: str) -> None:
     strange.native.execute(FEATURE, [f"x + length(pg_get_{of}def(1))"])
