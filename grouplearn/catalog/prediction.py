@@ -6,7 +6,6 @@ A connection is known here by weak reference only: a function that DuckDB holds 
 from __future__ import annotations
 
 import functools
-import re
 import threading
 import weakref
 from collections import OrderedDict
@@ -21,16 +20,15 @@ import pyarrow.compute as pc
 
 from grouplearn.catalog import naming
 from grouplearn.catalog.asking import TRANSACTION, asking_for, asking_of_token, known
-from grouplearn.catalog.attached import Attachments, attachments_of
+from grouplearn.catalog.attached import attachments_of
 from grouplearn.catalog.exact_rows import ExactRows
-from grouplearn.catalog.models import StoredModel, load_by_id
+from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.predictions import Part
 from grouplearn.catalog.records import ModelDefinition
-from grouplearn.catalog.schema import databases_with_models, table
+from grouplearn.catalog.references import Key, all_models, among, find, is_identity, meant_by
 from grouplearn.catalog.scoring import Scorer, load_scorer
 from grouplearn.catalog.trust import Guard
 from grouplearn.errors import data_error
-from grouplearn.sqltext import folded, literal
 
 #: Where a name is looked for.
 _DEFAULT = "SELECT system.main.current_database(), system.main.current_setting('search_path')"
@@ -53,10 +51,6 @@ class _Uncommitted:
     id: str
     definition: ModelDefinition | None
     scorer: Callable[[], Scorer] | None
-
-
-#: What a loaded model is known by: where it is, and its identity there. Somebody else's database may have one of the same.
-_Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +80,8 @@ class _Found:
     """
 
     transaction: int | None = None
-    models: dict[tuple[Hashable, str], _Key] = field(default_factory=dict)
-    recent: tuple[Caller | None, dict[str, _Key]] = (None, {})
+    models: dict[tuple[Hashable, str], Key] = field(default_factory=dict)
+    recent: tuple[Caller | None, dict[str, Key]] = (None, {})
 
 
 class Predictor:
@@ -99,7 +93,7 @@ class Predictor:
         self.guard = Guard()
         self._connection = weakref.ref(connection)
         #: By the ``Attached.identity`` of the database, or the transaction in which it is not committed, and the model's.
-        self._loaded: OrderedDict[_Key, Scorer] = OrderedDict()
+        self._loaded: OrderedDict[Key, Scorer] = OrderedDict()
         self._uncommitted: list[_Uncommitted] = []
         self._found = _Found()
         self._looked: Caller | None = None  # for whom hidden macros were looked for
@@ -232,7 +226,7 @@ class Predictor:
         cursor: duckdb.DuckDBPyConnection,
         caller: Caller,
         reference: str,
-        without: Collection[_Key],
+        without: Collection[Key],
         catalog: str | None = None,
     ) -> Scorer:
         # Where the session is not known, its default schema may be another one before the transaction ends.
@@ -253,13 +247,13 @@ class Predictor:
         self._found.recent[1][reference] = found
         return scorer
 
-    def _kept(self, key: _Key | None) -> Scorer | None:
+    def _kept(self, key: Key | None) -> Scorer | None:
         if key is None or key not in self._loaded:
             return None
         self._loaded.move_to_end(key)
         return self._loaded[key]
 
-    def _keep(self, key: _Key, scorer: Scorer) -> Scorer:
+    def _keep(self, key: Key, scorer: Scorer) -> Scorer:
         self._loaded[key] = scorer
         while len(self._loaded) > _LOADED:
             self._loaded.popitem(last=False)
@@ -313,72 +307,17 @@ def _uncommitted_as(
 ) -> _Uncommitted | None:
     """Return the model of a transaction that a reference means; None where that is a committed one, or none."""
     written = [(entry, entry.definition) for entry in reversed(uncommitted) if entry.definition is not None]
-    if found := next((entry for entry, own in written if _is_identity(reference, own.catalog, entry.id)), None):
+    if found := next((entry for entry, own in written if is_identity(reference, own.catalog, entry.id)), None):
         return found
     here = attachments_of(con)
-    meant = _meant(reference, here)
+    meant = meant_by(reference, here)
     for rank, (place, name) in enumerate(meant):
         for entry, own in written:
             if naming.is_at(place, name, (own.catalog or here.database, own.schema, own.name)):
                 written_now = {(other.catalog, other.id) for other in uncommitted}
-                others = [each for each in _all_models(con) if each[:2] not in written_now] if rank else []
-                return None if _at(others, meant[:rank]) else entry
+                others = [each for each in all_models(con) if each[:2] not in written_now] if rank else []
+                return None if among(others, meant[:rank]) else entry
     return None
-
-
-def _is_identity(reference: str, catalog: str | None, model: str) -> bool:
-    """Return whether a reference is the identity of a model, which may be qualified by its database."""
-    *qualifiers, last = name_parts(reference) or [reference]
-    return last == model and [*map(folded, qualifiers)] in ([], [folded(catalog or "")])
-
-
-def name_parts(reference: str) -> list[str]:
-    """Return the parts of ``[catalog.][schema.]name``, each possibly double-quoted."""
-    found = re.findall(r'"((?:[^"]|"")*)"|([^.]+)', reference)
-    return [(quoted.replace('""', '"') or plain) for quoted, plain in found]
-
-
-def _meant(reference: str, here: Attachments) -> list[tuple[naming.Place, str]]:
-    """Return the places and names of the models that a reference may mean, in order; a name itself may have dots."""
-    *qualifiers, name = name_parts(reference) or [reference]
-    places = [(place, name) for place in naming.places(qualifiers, here)]
-    return [*places, *((place, reference) for place in naming.places((), here) if qualifiers)]
-
-
-def find(
-    con: duckdb.DuckDBPyConnection, reference: str, without: Collection[_Key] = (), catalog: str | None = None
-) -> StoredModel:
-    """Return the committed model that ``[database.][schema.]name`` or ``[database.]identity`` means.
-
-    Those of ``without``, by database and identity, are passed over, and it is looked for in the database ``catalog`` alone if
-    that is given. Raises DataError when there is none.
-    """
-    here = attachments_of(con)
-    models = [entry for entry in _all_models(con) if entry[:2] not in without and catalog in (None, entry[0])]
-    found = [entry for entry in models if _is_identity(reference, entry[0], entry[1])]
-    if len(found) > 1:  # a copy of a database has the same identities, and maybe other models
-        places = ", ".join(sorted(naming.reference((entry[0], *entry[2:]), here) for entry in found))
-        raise data_error(f'model "{reference}" is in several databases: {places}\n\nHint: DETACH all of them but one.')
-    found = found or _at(models, _meant(reference, here))
-    if found and (model := load_by_id(con, *found[0][:2])) is not None:
-        return model
-    hint = naming.hint(reference, [(catalog, schema, name) for catalog, _, schema, name in models], here)
-    raise data_error(f'model "{reference}" does not exist' + (f"\n\nHint: {hint}" if hint else ""))
-
-
-def _at(
-    models: Sequence[tuple[str, str, str, str]], meant: Sequence[tuple[naming.Place, str]]
-) -> list[tuple[str, str, str, str]]:
-    """Return those of the models that are meant, in the order of the places."""
-    return [entry for where in meant for entry in models if naming.is_at(*where, (entry[0], *entry[2:]))]
-
-
-def _all_models(con: duckdb.DuckDBPyConnection) -> list[tuple[str, str, str, str]]:
-    parts = [
-        f"SELECT {literal(catalog)}, model::VARCHAR, schema_name, model_name FROM {table(catalog, 'models')}"
-        for catalog in databases_with_models(con)
-    ]
-    return con.execute(" UNION ALL ".join(parts)).fetchall() if parts else []
 
 
 def predictor_for(connection: duckdb.DuckDBPyConnection) -> Predictor:
