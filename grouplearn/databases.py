@@ -19,13 +19,17 @@ from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.schema import ensure_schema, seen_once
 from grouplearn.catalog.tables import SCHEMA
 from grouplearn.catalog.trust import Guard
-from grouplearn.errors import ConflictError, ReadOnlyError, Span, did_you_mean
+from grouplearn.errors import Cancelled, ConflictError, ReadOnlyError, Span, did_you_mean
 from grouplearn.parser.statements import QualifiedName
 from grouplearn.plan.judge import Judge
 
 _T = TypeVar("_T")
 #: Seconds for which a change that conflicts with those of others is tried again, and the longest pause between two times.
 _PATIENCE_SECONDS, _LONGEST_PAUSE = 5.0, 0.3
+#: Times that a ROLLBACK is tried which somebody interrupts.
+_ROLLBACKS = 100
+#: What ends a query of DuckDB's that is interrupted: RuntimeError is what it makes of Ctrl-C.
+_INTERRUPTS = (duckdb.InterruptException, KeyboardInterrupt, RuntimeError)
 
 
 def is_conflict(error: duckdb.Error) -> bool:
@@ -160,18 +164,33 @@ class Databases:
             with seen_once(self._connection):
                 yield
             return
-        self._connection.execute("BEGIN TRANSACTION")
         self._begun = True
-        try:
+        try:  # an interrupted BEGIN may have begun it, and an interrupted COMMIT need not have ended it
+            self._connection.execute("BEGIN TRANSACTION")
             with seen_once(self._connection, own=True):
                 yield
-        except BaseException:
-            self._connection.execute("ROLLBACK")
-            raise
-        else:
             self._connection.execute("COMMIT")
+        except BaseException as error:
+            interrupted = self._rolled_back()
+            if interrupted is None or isinstance(error, (*_INTERRUPTS, Cancelled)):
+                raise
+            raise interrupted from error
         finally:
             self._begun = False
+
+    def _rolled_back(self) -> BaseException | None:
+        """Leave the transaction that we have begun, if we are in it; return what has interrupted that, tried again then."""
+        interrupted: BaseException | None = None
+        for _ in range(_ROLLBACKS):
+            try:
+                self._connection.execute("ROLLBACK")
+            except duckdb.TransactionException:  # there is none
+                break
+            except _INTERRUPTS as error:
+                interrupted = error
+            else:
+                break
+        return interrupted
 
     def write(self, catalog: str, work: Callable[[], _T], span: Span, judge: Judge) -> _T:
         """Return what ``work`` returns, which changes the models of a database in a ``transaction``.
