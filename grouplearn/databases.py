@@ -57,6 +57,8 @@ class Databases:
         self._known: Attachments | None = None
         self._users: bool | None = None
         self._made: set[str] = set()
+        #: Whether the statement has committed what it changes, in a transaction of ours.
+        self.has_stored = False
 
     @contextmanager
     def statement(self) -> Iterator[None]:
@@ -205,7 +207,9 @@ class Databases:
         if own and catalog not in self._made:
             self._repeated(lambda: ensure_schema(self._connection, catalog), ends, span, judge)
             self._made.add(catalog)
-        return self._repeated(work, ends if own else 0.0, span, judge)
+        done = self._repeated(work, ends if own else 0.0, span, judge)
+        self.has_stored = own
+        return done
 
     def _repeated(self, work: Callable[[], _T], ends: float, span: Span, judge: Judge) -> _T:
         for attempt in itertools.count():

@@ -160,6 +160,12 @@ class Session:
     def listen(self) -> None:
         """Begin to hear interrupts: those from here on are for the next statement, though it has not begun."""
         self._cancelled.clear()
+        if "_databases" in self.__dict__:
+            self._databases.has_stored = False
+
+    def has_stored(self) -> bool:
+        """Return whether what the statement changes is committed, though it may be interrupted yet."""
+        return "_databases" in self.__dict__ and self._databases.has_stored
 
     def interrupt(self) -> None:
         """Ask a running TRAIN to stop; it raises Cancelled within 2 s. May be called from any thread."""

@@ -143,7 +143,7 @@ class Console:
         except (Error, OSError, ValueError, KeyboardInterrupt) as error:
             sys.stdout.flush()
             interrupted = isinstance(error, KeyboardInterrupt)
-            print("Interrupted" if interrupted else explained(error), file=sys.stderr)
+            print(interruption(error) if interrupted else explained(error), file=sys.stderr)
             raise (Interrupted if interrupted else Failed) from None
 
 
@@ -163,6 +163,12 @@ def _located(connection: Connection, text: str, error: duckdb.Error, parameters:
             if str(again).startswith(str(error)):  # not of EXPLAIN itself
                 return type(error)(_LINE.sub(lambda line: f"\n\nLINE {int(line[1]) - 1}:", str(again)))
     return error
+
+
+def interruption(error: BaseException) -> str:
+    """Return what a person reads of an interrupt: more than a word where it came too late to undo anything."""
+    text = str(error)
+    return text[:1].upper() + text[1:] or "Interrupted"
 
 
 def explained(error: BaseException) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import duckdb
 
 from grouplearn.errors import InterfaceError, NotSupportedError, not_installed
-from grouplearn.frontends.interrupts import interruptible
+from grouplearn.frontends.interrupts import as_keyboard_interrupt, interruptible, told_what_is_stored
 from grouplearn.frontends.scope import Scope, frames_registered
 from grouplearn.frontends.zoned import needs_pytz, rows_of
 
@@ -76,6 +76,10 @@ class StatementSession(Protocol):
 
     def listen(self) -> None:
         """Begin to hear interrupts: those from here on are meant for the next statement."""
+        ...
+
+    def has_stored(self) -> bool:
+        """Return whether what the statement of ours that is carried out, or was last, changes is committed."""
         ...
 
     def interrupt(self) -> None:
@@ -189,7 +193,8 @@ class Connection:
         self._foresee(query)
         pieces = pieces_of(query)
         if pieces:
-            self._duckdb.sql("SELECT 1")  # an unfinished result of execute() is an error here, as it is in DuckDB
+            with as_keyboard_interrupt():
+                self._duckdb.sql("SELECT 1")  # an unfinished result of execute() is an error here, as it is in DuckDB
             query, parameters = self._up_to_last(pieces, query, parameters, scope)
         with _told_what_is_allowed(query):
             relation: duckdb.DuckDBPyRelation | None = scope.call(
@@ -330,10 +335,12 @@ class Connection:
         pieces = pieces_of(query)
         if pieces:
             # DuckDB drops an unfinished result when execute() is called again; our statements need that room, too.
-            self._duckdb.execute("SELECT 1").fetchall()
+            with as_keyboard_interrupt():
+                self._duckdb.execute("SELECT 1").fetchall()
             query, parameters = self._up_to_last(pieces, query, parameters, scope)
         self._may_predict = bool(pieces) or (isinstance(query, str) and _MAY_PREDICT.search(query) is not None)
-        with _told_what_is_allowed(query), self._interruptible():
+        ours = told_what_is_stored(self._session.has_stored) if pieces else nullcontext()
+        with _told_what_is_allowed(query), ours, self._interruptible():
             scope.call(self._duckdb.execute, query, parameters)
         self._settle(query)
         self._has_executed = True
@@ -401,10 +408,15 @@ class Connection:
         return self._answer(last, text, parameters, scope), None
 
     def _answer(self, statement: OurStatement, text: str, parameters: Any, scope: Scope) -> str:
+        with as_keyboard_interrupt():
+            return self._answered(statement, text, parameters, scope)
+
+    def _answered(self, statement: OurStatement, text: str, parameters: Any, scope: Scope) -> str:
         if self._duckdb.sql("SELECT system.main.current_setting('python_scan_all_frames')").fetchall()[0][0]:
             scope = scope.with_outer_frames()
         self._session.listen()
-        with frames_registered(self._duckdb, text, scope), interruptible(self.interrupt, at_once=False):
+        stored = told_what_is_stored(self._session.has_stored)
+        with frames_registered(self._duckdb, text, scope), stored, interruptible(self.interrupt, at_once=False):
             return self._session.answer(statement, text, parameters)
 
 

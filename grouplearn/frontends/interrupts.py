@@ -10,7 +10,11 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from grouplearn.errors import Error
+from duckdb import InterruptException
+
+from grouplearn.errors import Cancelled, Error
+
+_STORED = "interrupted after the statement had taken effect: what it stores is stored, and only its answer is missing"
 
 
 @contextlib.contextmanager
@@ -47,6 +51,32 @@ def interruptible(interrupt: Callable[[], None], *, at_once: bool) -> Iterator[N
         raise
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+@contextlib.contextmanager
+def as_keyboard_interrupt() -> Iterator[None]:
+    """Raise the KeyboardInterrupt again of which DuckDB makes a RuntimeError: for Ctrl-C where nothing is ``interruptible``."""
+    try:
+        yield
+    except RuntimeError as stopped:
+        if str(stopped) != "Query interrupted":
+            raise
+        raise KeyboardInterrupt from stopped
+
+
+@contextlib.contextmanager
+def told_what_is_stored(has_stored: Callable[[], bool]) -> Iterator[None]:
+    """Say so where an interrupt ends the block although what the statement stores is stored: only its rows are missing."""
+    try:
+        yield
+    except KeyboardInterrupt as stopped:
+        if stopped.args or not has_stored():
+            raise
+        raise KeyboardInterrupt(_STORED) from stopped
+    except InterruptException as stopped:
+        if not has_stored():
+            raise
+        raise Cancelled(_STORED) from stopped
 
 
 @contextlib.contextmanager

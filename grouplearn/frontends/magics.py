@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from grouplearn.errors import Cancelled, Error, ProgrammingError
-from grouplearn.frontends.console import is_answer, is_report, relation_of, statements
+from grouplearn.frontends.console import interruption, is_answer, is_report, relation_of, statements
 from grouplearn.frontends.dbapi import Connection, connect, wrap
 from grouplearn.frontends.drawing import rounded, shortened
 from grouplearn.frontends.interrupts import interruptible
@@ -157,7 +157,7 @@ def _without_traceback() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stopped:
-        raise _message_only(Cancelled("Interrupted")) from stopped
+        raise _message_only(Cancelled(interruption(stopped))) from stopped
     except Error as error:
         raise _message_only(error) from None
 

@@ -48,6 +48,9 @@ class FakeSession:
 
     def listen(self) -> None: ...
 
+    def has_stored(self) -> bool:
+        return False
+
     def interrupt(self) -> None:
         self.stop.set()
 

@@ -9,10 +9,12 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import duckdb
 import pytest
 from promptness import STOPS_WITHIN_SECONDS
 
 import grouplearn
+from grouplearn.errors import Cancelled
 from grouplearn.frontends.interrupts import interruptible
 
 ENDLESS = "SELECT count(*) FROM range(100000000000) a, range(1000) b"
@@ -136,3 +138,76 @@ def test_control_c_stops_what_predicts_as_it_stops_train(
             run(con, query)
         assert time.monotonic() - began < 0.5 + STOPS_WITHIN_SECONDS
         assert con.execute("SELECT 1").fetchall() == [(1,)]
+
+
+class Pressed:
+    """A connection on which Ctrl-C is pressed as a query begins with some words, as often as ``left`` says."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, words: str, error: BaseException) -> None:
+        self._connection, self._words, self._error, self.left = connection, words, error, 0
+
+    def execute(self, query: str, parameters: Any = None) -> duckdb.DuckDBPyConnection:
+        self._press(query)
+        return self._connection.execute(query, parameters)
+
+    def sql(self, query: str, **options: Any) -> Any:
+        self._press(query)
+        return self._connection.sql(query, **options)
+
+    def _press(self, query: str) -> None:
+        if self.left and query.startswith(self._words):
+            self.left -= 1
+            raise self._error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+
+def _pressed(con: grouplearn.Connection, words: str, error: BaseException) -> Pressed:
+    pressed = Pressed(con.native, words, error)
+    con._duckdb = pressed  # type: ignore[assignment]
+    return pressed
+
+
+LINE = "TRAIN MODEL line USING linear_regression PREDICT y FEATURES (x) FROM (SELECT i AS x, 2.0 * i AS y FROM range(9) AS r(i))"
+INTERRUPTED = duckdb.InterruptException("INTERRUPT Error: Interrupted!")
+STORED = "after the statement had taken effect"
+
+
+@pytest.mark.parametrize("words", ["SELECT 1", "SELECT system.main.current_setting('python_scan_all_frames')"])
+def test_control_c_as_a_statement_begins_is_a_keyboard_interrupt(words: str) -> None:
+    with grouplearn.connect(progress=None) as con:
+        for run in (con.execute, con.sql):
+            _pressed(con, words, RuntimeError("Query interrupted")).left = 1
+            with pytest.raises(KeyboardInterrupt):
+                run(LINE)
+            _pressed(con, words, RuntimeError("another")).left = 1
+            with pytest.raises(RuntimeError, match="another"):
+                run(LINE)
+        assert con.execute("SHOW MODELS").fetchall() == []
+
+
+@pytest.mark.parametrize(("error", "raised"), [(INTERRUPTED, Cancelled), (KeyboardInterrupt(), KeyboardInterrupt)])
+def test_an_interrupt_once_the_model_is_stored_says_so(error: BaseException, raised: type[BaseException]) -> None:
+    with grouplearn.connect(progress=None) as con:
+        pressed = _pressed(con, "", error)
+        answer = con._session.answer
+
+        def answered(*given: Any) -> str:
+            query = answer(*given)
+            pressed.left = 1
+            return query
+
+        con._session.answer = answered  # type: ignore[method-assign]
+        with pytest.raises(raised, match=STORED):
+            con.execute(LINE)
+        with pytest.raises(type(error)) as stopped:  # SHOW MODELS stores nothing
+            con.execute("SHOW MODELS")
+        assert STORED not in str(stopped.value)
+        con.execute("BEGIN")
+        with pytest.raises(type(error)) as stopped:  # and what is not committed is not stored
+            con.execute(LINE.replace("MODEL line", "MODEL other"))
+        assert STORED not in str(stopped.value)
+        con.execute("ROLLBACK")
+        con._session.answer = answer  # type: ignore[method-assign]
+        assert [row[0] for row in con.execute("SHOW MODELS").fetchall()] == ["line"]
