@@ -100,7 +100,9 @@ class Mlp:
         return None
 
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
-        """Return the networks with their initial weights."""
+        """Return the networks with their initial weights; raises Diverged when there is nothing for them to see."""
+        if not problem.n_features:
+            raise Diverged("there are no features")
         config, n = self._complete(configs[0]), len(configs)
         shape = shape_of(problem, config)
         start = np.zeros((1, shape.n_parameters))

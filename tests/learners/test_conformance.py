@@ -1,5 +1,6 @@
 """Every learner keeps the contract: deterministic, resumable, indifferent to its pack, and scored alike everywhere."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -189,3 +190,21 @@ def test_hyperparameters_are_documented_and_their_defaults_allowed(name: str) ->
         assert parameter.source
         if parameter.default is not None:
             assert registry.resolve(parameter, parameter.default) == parameter.default
+
+
+@pytest.mark.parametrize("name", [*registry.names(), "own_network"])
+def test_a_group_without_a_category_has_a_model_of_a_constant_or_says_why_not(name: str) -> None:
+    learner = registry.learner(name)
+    label = "y" if Task.REGRESSION in learner.tasks else "y % 2 = 0"
+    with grouplearn.connect(progress=None) as con, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # torch's, of tensors without elements
+        con.execute(
+            "CREATE TABLE t AS SELECT i % 2 AS g, if(g = 1, 'k' || i % 3, NULL) AS k, i // 2 AS y FROM range(40) AS r(i)"
+        )
+        con.execute(f"TRAIN MODEL m USING {name} PREDICT {label} AS label FEATURES (onehot(k)) FROM t GROUP BY g")
+        found = con.execute("SELECT g, status, error FROM m ORDER BY g").fetchall()
+        missing = con.execute("SELECT DISTINCT g, prediction IS NULL FROM m_predict(t) ORDER BY g").fetchall()
+    constant = learner.linear or name == "own_network"
+    told = "done" if constant else "failed", None if constant else "there are no features"
+    assert found == [(0, *told), (1, "done", None)]
+    assert missing == [(0, not constant), (1, False)]
