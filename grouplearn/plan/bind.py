@@ -202,6 +202,8 @@ class _Binder:
         if not classification and types.kind(column.type) != "numeric":
             message = f"{self._learner.name} predicts numbers, and the label has type {column.type}"
             hint = "Use logistic_regression, gbdt or mlp for classes."
+            if not types.is_class_label(column.type):
+                hint = "Use logistic_regression for classes, or gbdt or mlp WITH (task = 'classification')."
             if classifies:
                 hint = f"PREDICT ({expression.text})::VARCHAR takes its values for classes; epoch(...) of a time is a number."
             raise self._judge.error(message, expression.span, hint)
