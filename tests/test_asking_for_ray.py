@@ -69,7 +69,7 @@ def test_who_asks(path: Path, started: list[str], monkeypatch: pytest.MonkeyPatc
 def test_an_operator_that_needs_other_processes(
     path: Path, started: list[str], monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
-    statement = TRAIN.format("gbdt", "operator = 'data_parallel', workers = 2, num_iterations = 2, durable = true")
+    statement = TRAIN.format("gbdt", "operator = 'data_parallel', workers = 1, num_iterations = 2, durable = true")
     if verb == "RESUME":
         dies(path, monkeypatch, statement, 0)
     else:

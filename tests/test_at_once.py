@@ -12,7 +12,7 @@ from small_files import three_groups
 
 import grouplearn
 from grouplearn import databases
-from grouplearn.catalog import prediction
+from grouplearn.catalog import references
 from grouplearn.catalog.schema import VERSION
 from grouplearn.errors import ConflictError, ModelExists
 
@@ -128,12 +128,12 @@ def test_predictions_while_a_model_is_trained_anew(path: Path, monkeypatch: pyte
     """Between finding a model and loading it, another connection replaces it: the one that was found predicts."""
     with grouplearn.connect(path, progress=False) as con, con.cursor() as other:
         con.execute(TRAIN.format("", "m"))
-        candidates = prediction._candidates
+        candidates = references.all_models
 
         def overtaken(*arguments: Any) -> Any:
             found = candidates(*arguments)
             other.execute(TRAIN.format("OR REPLACE ", "m"))
             return found
 
-        monkeypatch.setattr(prediction, "_candidates", overtaken)
+        monkeypatch.setattr(references, "all_models", overtaken)
         assert con.execute("SELECT count(predict_value('m', t)) FROM t").fetchall() == [(60,)]

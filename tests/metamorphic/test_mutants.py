@@ -174,6 +174,7 @@ def the_function_predicts_in_a_session_of_its_own(patch: pytest.MonkeyPatch) -> 
 @found_by("a_copied_database_predicts_the_same")
 def models_carry_the_name_of_their_database(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(store, "current_database", lambda _: "another")
+    patch.setattr(predict_macro, "_has_models", lambda _: "true")
 
 
 @found_by("exported_and_imported_is_the_same", "linear_regression", "logistic_regression")
