@@ -18,6 +18,7 @@ from grouplearn.catalog import (
     copying,
     evaluation,
     predict_layers,
+    predict_macro,
     predict_sql,
     predict_trees,
     sessions,
