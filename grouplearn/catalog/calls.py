@@ -93,8 +93,7 @@ def meanings(clauses: Iterable[tuple[str, Sequence[str]]], surroundings: Surroun
     found: dict[Meaning, None] = {}
     course = _Course(to_the_end=True, found=found)
     for text, forms in clauses:
-        documents = serialized(surroundings.con, [form.format(text) for form in forms])
-        nodes = [node for document in documents if (node := statement_of(document)) is not None]
+        nodes = _readings(surroundings, text, forms)
         reasons = [_Walk(surroundings, surroundings.path, course).reason(node) for node in nodes]
         if not nodes or any(reasons):
             found[text, "text", surroundings.path] = None
@@ -105,12 +104,17 @@ def refuse_clause(
     model: str, fragment: Fragment, surroundings: Surroundings, forms: Sequence[str] = EXPRESSION
 ) -> None:
     """As ``refuse``, of what a clause of TRAIN says, in each of the forms in which it can be read."""
-    documents = serialized(surroundings.con, [form.format(fragment.text) for form in forms])
-    nodes = [node for document in documents if (node := statement_of(document)) is not None]
+    nodes = _readings(surroundings, fragment.text, forms)
     reasons = [_Walk(surroundings, surroundings.path).reason(node) for node in nodes]
     reason = next(filter(None, reasons), None) if nodes else "is not SQL that can be read"
     if reason is not None:
         raise _refusal(model, fragment, reason)
+
+
+def _readings(surroundings: Surroundings, text: str, forms: Sequence[str]) -> list[Node]:
+    """Return the trees of a clause in those of the forms in which it can be read."""
+    documents = serialized(surroundings.con, [form.format(text) for form in forms])
+    return [node for document in documents if (node := statement_of(document)) is not None]
 
 
 def _refusal(model: str, fragment: Fragment, reason: str) -> NotTrusted:
@@ -202,7 +206,9 @@ class _Walk:
 
     def _function(self, node: Node, of_rows: bool) -> str | None:
         name = folded(str(node.get("function_name", "")))
-        there = (macro.place for macro in self.surroundings.macros.get(name, ()) if macro.is_query == of_rows)
+        # A table macro and a function of values may have one name, and are two.
+        macros = [macro for macro in self.surroundings.macros.get(name, ()) if macro.is_query == of_rows]
+        there = (macro.place for macro in macros)
         self._note("function", (str(node.get("catalog") or ""), str(node.get("schema") or ""), name), there)
         self._note_path(name)
         found = self._macro(name, len(node.get("arguments") or node.get("children") or ()))
@@ -210,8 +216,6 @@ class _Walk:
             return found
         database, schema = (folded(str(node.get(key) or "")) for key in ("catalog", "schema"))
         places = self.surroundings.places(database, schema)
-        # A table macro and a function of values may have one name, and are two.
-        macros = [macro for macro in self.surroundings.macros.get(name, ()) if macro.is_query == of_rows]
         if any(macro.place in places for macro in macros):
             return None
         own = own_functions()

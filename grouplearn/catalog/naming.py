@@ -13,11 +13,9 @@ import duckdb
 from grouplearn.catalog import search_path
 from grouplearn.catalog.attached import Attachments, attachments_of
 from grouplearn.catalog.schema import has_schema, table
+from grouplearn.catalog.search_path import Place
 from grouplearn.errors import Error, did_you_mean
 from grouplearn.sqltext import folded, identifier
-
-#: A database as it is attached, a schema.
-Place = tuple[str, str]
 
 
 def places(qualifiers: Sequence[str], here: Attachments) -> list[Place]:

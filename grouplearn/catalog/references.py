@@ -11,6 +11,7 @@ from grouplearn.catalog import naming
 from grouplearn.catalog.attached import Attachments, attachments_of
 from grouplearn.catalog.models import StoredModel, load_by_id
 from grouplearn.catalog.schema import databases_with_models, table
+from grouplearn.catalog.search_path import Place
 from grouplearn.errors import data_error
 from grouplearn.sqltext import folded, literal
 
@@ -32,7 +33,7 @@ def name_parts(reference: str) -> list[str]:
     return [(quoted.replace('""', '"') or plain) for quoted, plain in found]
 
 
-def meant_by(reference: str, here: Attachments) -> list[tuple[naming.Place, str]]:
+def meant_by(reference: str, here: Attachments) -> list[tuple[Place, str]]:
     """Return the places and names of the models that a reference may mean, in order; a name itself may have dots."""
     *qualifiers, name = name_parts(reference) or [reference]
     places = [(place, name) for place in naming.places(qualifiers, here)]
@@ -60,7 +61,7 @@ def find(
     raise data_error(f'model "{reference}" does not exist' + (f"\n\nHint: {hint}" if hint else ""))
 
 
-def among(models: Sequence[Entry], meant: Sequence[tuple[naming.Place, str]]) -> list[Entry]:
+def among(models: Sequence[Entry], meant: Sequence[tuple[Place, str]]) -> list[Entry]:
     """Return those of the models that are meant, in the order of the places."""
     return [entry for where in meant for entry in models if naming.is_at(*where, (entry[0], *entry[2:]))]
 

@@ -74,11 +74,10 @@ def _in_the_way(name: str, model: Identity | None, objects: _Objects) -> Conflic
     """Return what stands where the model's objects would go and is not of ``model``, or a function that they would hide."""
     if folded(name) == SCHEMA:  # its macro would hide the function that predicts
         return Conflict("function", f"{SCHEMA}_predict")
-    wanted = {folded(f"{name}{suffix}") for suffix in (*views.SUFFIXES, "_predict")}
     for kind, found, sql in objects:
         if (kind == "macro") != (folded(found) == folded(f"{name}_predict")):
             continue
-        if folded(found) in wanted and (model is None or model.id not in sql):
+        if model is None or model.id not in sql:
             return Conflict(kind, found)
     return None
 

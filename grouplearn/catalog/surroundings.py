@@ -9,12 +9,11 @@ from typing import Any
 
 import duckdb
 
+from grouplearn.catalog.search_path import Place
 from grouplearn.parser.tokens import lex
 from grouplearn.plan.pristine import functions
 from grouplearn.sqltext import folded
 
-#: A database and a schema, folded.
-Place = tuple[str, str]
 #: How many places are at the end of every path: ``main`` of the default database, and those of DuckDB's own.
 _ALWAYS = 4
 #: What stands in an expression as a function, and is none that DuckDB lists.
