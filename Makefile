@@ -11,7 +11,7 @@ EXAMPLES ?= 60
 SEED ?= $(shell date +%s)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types contracts unit lowest dispatch sanitize fuzz extension wheel bench clean
+.PHONY: help demo test check lint types contracts unit lowest dispatch aarch64 sanitize fuzz extension wheel bench clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -54,6 +54,9 @@ lowest:  ## the tests with the oldest versions that pyproject.toml allows, in an
 
 dispatch: $(STAMP)  ## the tests that another processor could decide, as if on others (minutes)
 	PYTHON=$(BIN)/python .ci/dispatch
+
+aarch64: $(STAMP)  ## the kernels of ARM, emulated: the same bits as here? (needs qemu; minutes)
+	PYTHON=$(BIN)/python .ci/aarch64 $(TESTS)
 
 sanitize: $(INSTALLED)  ## the tests of the kernels, looking for accesses beyond arrays and undefined behaviour (minutes)
 	PYTHON=$(BIN)/python .ci/sanitize
