@@ -152,6 +152,9 @@ def _common(known: pa.DataType, given: pa.DataType) -> pa.DataType | None:
     """Return the type in which two columns are compared that DuckDB would cast to ``known``; None: only DuckDB does it."""
     if known == given:
         return known
+    if pa.types.is_timestamp(known) and pa.types.is_timestamp(given):  # of moments the zone is how they are shown
+        moments = known.tz is not None and given.tz is not None and known.unit == given.unit
+        return known if moments else None
     whole = [pa.types.is_integer(kind) and kind != pa.uint64() for kind in (known, given)]
     if all(whole):
         return pa.int64()

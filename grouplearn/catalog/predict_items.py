@@ -6,7 +6,7 @@ as anything with lists. Many are one list and few expressions, for what DuckDB p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 
 from grouplearn.catalog.predict_sql import BEST, ENCODED, GROUP, NUMERIC, PARAMETERS, ROUTED, CatalogTables, item_alias
@@ -152,10 +152,10 @@ def inputs_sql(definition: ModelDefinition, numbers: Sequence[int], finite: bool
     return pieces[0] if len(pieces) == 1 else f"flatten([{', '.join(pieces)}])" if pieces else ""
 
 
-def _form(definition: ModelDefinition, number: int, as_list: bool) -> Hashable:
-    """Return what items that follow each other have in common if they are one list together."""
+def _form(definition: ModelDefinition, number: int, as_list: bool) -> tuple[str, int]:
+    """Return what items that follow each other have in common if they are one list together: an array is one by itself."""
     kind = definition.items[number].item.kind
-    return number if kind == "array" else kind == "numeric" and as_list
+    return ("array", number) if kind == "array" else ("", kind == "numeric" and as_list)
 
 
 def _piece(definition: ModelDefinition, run: Sequence[int], finite: bool) -> str:

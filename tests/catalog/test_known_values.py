@@ -4,6 +4,7 @@ import duckdb
 import numpy as np
 import pytest
 
+import grouplearn
 from grouplearn.catalog import known_values, vocabulary
 from grouplearn.catalog.known_values import KnownValues
 from grouplearn.catalog.vocabulary import Places
@@ -88,3 +89,22 @@ def test_places_in_the_lists_of_groups(most, monkeypatch):
     np.testing.assert_array_equal(places.of(group, codes), expected)
     nothing = Places([(), ()]).of(np.zeros(3, np.int32), np.full(3, -1, np.int32))
     assert np.isnan(nothing).all()
+
+
+@pytest.mark.parametrize("grouping", ["ts", "ROLLUP (ts)", "ts, g"])
+def test_a_moment_is_the_same_in_every_time_zone(grouping):
+    with grouplearn.connect(progress=None) as con:
+        con.execute("SET TimeZone = 'America/New_York'")
+        con.execute(
+            "CREATE TABLE t AS SELECT i, i % 2 AS g, TIMESTAMPTZ '2024-03-09 20:00:00+00' + to_hours(i % 5) AS ts, i % 7 AS x,"
+            " i % 7 + i % 5 AS y FROM range(200) AS r(i)"
+        )
+        con.execute(
+            f"TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x, onehot(ts)) FROM t GROUP BY {grouping}"
+        )
+        asked = "SELECT i, round(predict_value('m', t), 9), predict('m', t).model_level FROM t ORDER BY i"
+        expected = con.execute(asked).fetchall()
+        assert None not in {value for _, value, _ in expected}
+        for zone in ("UTC", "Asia/Kathmandu", "America/New_York"):
+            con.execute(f"SET TimeZone = '{zone}'")
+            assert con.execute(asked).fetchall() == expected

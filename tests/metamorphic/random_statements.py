@@ -76,6 +76,8 @@ def _shown(value: Any) -> str:
 
 def _features(column: Column, learner: str) -> st.SearchStrategy[str]:
     name = column.name
+    if column.role == "array":  # which linear learners do not take
+        return st.just(f"{name}[1]" if learner in LINEAR else name)
     if column.role == "category":
         encoders = [f"onehot({name})", f"ordinal({name})", f"hash({name}, 4)"]
         # A number that follows from the order of names is a poor feature of anything but trees; it must be right all the same.
@@ -93,7 +95,7 @@ def statements(draw: st.DrawFn, table: Table, learners: tuple[str, ...]) -> Stat
     learner = draw(st.sampled_from([name for name in learners if table.label in LEARNS[name]]))
     return Statement(
         learner=learner,
-        features=tuple(draw(_features(column, learner)) for column in table.columns),
+        features=tuple(draw(st.permutations([draw(_features(column, learner)) for column in table.columns]))),
         grouping=draw(st.sampled_from(["g", "ROLLUP (g)", ""])),
         grid=draw(st.sampled_from(["", *_GRIDS[learner]])),
         validate=draw(st.sampled_from(["NONE", "WHERE h", "SAMPLE 25%", "FOLDS 3"])),
@@ -103,8 +105,8 @@ def statements(draw: st.DrawFn, table: Table, learners: tuple[str, ...]) -> Stat
 
 
 @st.composite
-def cases(draw: st.DrawFn, learners: tuple[str, ...] = tuple(LEARNS)) -> tuple[Table, Statement]:
-    """Draw a table and a statement about it."""
+def cases(draw: st.DrawFn, learners: tuple[str, ...] = tuple(LEARNS), arrays: bool = True) -> tuple[Table, Statement]:
+    """Draw a table and a statement about it; ``arrays`` as in ``tables``."""
     labels = tuple(sorted({label for name in learners for label in LEARNS[name]}))
-    table = draw(tables(labels))
+    table = draw(tables(labels, arrays))
     return table, draw(statements(table, learners))

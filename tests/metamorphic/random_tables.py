@@ -28,6 +28,8 @@ CATEGORIES = {
     "UUID": "CAST(md5({}::VARCHAR) AS UUID)",
 }
 NUMBERS = ("DOUBLE", "FLOAT", "INTEGER", "BIGINT", "SMALLINT", "HUGEINT", "DECIMAL(18,3)", "BOOLEAN")
+#: Types of a column that is two numbers.
+ARRAYS = ("DOUBLE[]", "DOUBLE[2]", "FLOAT[]", "INTEGER[2]", "DECIMAL(9,2)[]")
 SHAPES = ("normal", "two values", "constant", "large", "tiny", "skewed")
 LABELS = ("number", "count", "flag", "two classes", "three classes")
 #: What a flag or a class is called in the table.
@@ -88,7 +90,15 @@ def _number(column: Column, rng: np.random.Generator, n: int) -> np.ndarray:
     return values if column.type in ("DOUBLE", "FLOAT", "DECIMAL(18,3)") else np.round(values)
 
 
+def _drawn(column: Column, rng: np.random.Generator, n: int) -> np.ndarray:
+    if column.role == "array":
+        return np.round(rng.normal(size=(n, 2)), 2)
+    return _number(column, rng, n) if column.role == "number" else rng.integers(0, 5, size=n).astype(float)
+
+
 def _signal(column: Column, values: np.ndarray) -> np.ndarray:
+    if column.role == "array":
+        return values[:, 0] - 0.5 * values[:, 1]
     if column.role == "category":
         return np.where(values % 3 == 1, 1.0, -0.5)
     spread = values.std()
@@ -121,13 +131,17 @@ def _values(table: Table) -> dict[str, Any]:
     values: dict[str, Any] = {"id": np.arange(n), "g": group}
     signal = np.zeros(n)
     for column in table.columns:
-        drawn = _number(column, rng, n) if column.role == "number" else rng.integers(0, 5, size=n).astype(float)
-        drawn = drawn[distinct]
+        drawn = _drawn(column, rng, n)[distinct]
         signal += _signal(column, drawn) * rng.choice([-1.0, 1.0, 0.5])
         lost = (rng.random(n) < 0.08)[distinct] if column.missing else np.zeros(n, bool)
         if column.type in ("DOUBLE", "FLOAT") and column.role == "number":
             drawn = np.where(lost & (np.arange(n) % 2 == 0), np.nan, drawn)
-        values[column.name] = pa.array(drawn, mask=lost & ~np.isnan(drawn))
+        if column.role == "array":
+            values[column.name] = pa.array(
+                [None if gone else pair for gone, pair in zip(lost, drawn.tolist(), strict=True)]
+            )
+        else:
+            values[column.name] = pa.array(drawn, mask=lost & ~np.isnan(drawn))
     unknown = (rng.random(n) < 0.05)[distinct] if table.unlabelled else np.zeros(n, bool)
     values["y"] = pa.array(_label(table, signal, group, rng), mask=unknown)
     values["w"] = rng.integers(0, 4, size=n).astype(float)
@@ -174,15 +188,16 @@ SIZES = st.builds(
 
 
 @st.composite
-def tables(draw: st.DrawFn, labels: tuple[str, ...] = LABELS) -> Table:
-    """Draw a table with one of these kinds of label."""
+def tables(draw: st.DrawFn, labels: tuple[str, ...] = LABELS, arrays: bool = True) -> Table:
+    """Draw a table with one of these kinds of label; some have a column of ``arrays``."""
     numbers = [draw(columns("number", f"x{n}", NUMBERS)) for n in range(draw(st.integers(1, 3)))]
     categories = [draw(columns("category", f"c{n}", tuple(CATEGORIES))) for n in range(draw(st.integers(0, 2)))]
+    lists = [draw(columns("array", "a0", ARRAYS))] if arrays and draw(st.booleans()) else []
     return Table(
         seed=draw(st.integers(0, 10_000)),
         sizes=draw(SIZES),
         key=draw(st.sampled_from([kind for kind in CATEGORIES if kind != "BOOLEAN"])),
-        columns=(*numbers, *categories),
+        columns=(*numbers, *categories, *lists),
         label=draw(st.sampled_from(labels)),
         null_key=draw(st.booleans()),
         other_classes=draw(st.booleans()),

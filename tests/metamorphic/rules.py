@@ -194,6 +194,7 @@ def half_the_weight_twice_is_once(con: Connection, table: Table, statement: Stat
 _EQUAL = {
     "INTEGER": "BIGINT", "BIGINT": "HUGEINT", "SMALLINT": "INTEGER", "HUGEINT": "DOUBLE", "FLOAT": "DOUBLE",
     "DECIMAL(18,3)": "DECIMAL(24,6)", "DECIMAL(9,2)": "DECIMAL(12,4)", "DATE": "TIMESTAMP",
+    "DOUBLE[2]": "DOUBLE[]", "FLOAT[]": "DOUBLE[]", "INTEGER[2]": "BIGINT[]", "DECIMAL(9,2)[]": "DECIMAL(12,4)[]",
 }  # fmt: skip
 
 

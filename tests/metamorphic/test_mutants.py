@@ -17,6 +17,7 @@ from test_rules import keeps
 from grouplearn.catalog import (
     copying,
     evaluation,
+    predict_items,
     predict_layers,
     predict_macro,
     predict_sql,
@@ -201,6 +202,15 @@ def a_ledger_is_read_wrongly(patch: pytest.MonkeyPatch) -> None:
         )
 
     wrap(patch, ledger.Ledger, "__init__", init)
+
+
+@found_by("macro_and_function_agree", "gbdt", "mlp")
+def an_array_at_place_zero_takes_what_follows_it(patch: pytest.MonkeyPatch) -> None:
+    def form(before: Any, *given: Any) -> Any:
+        form = before(*given)
+        return form if form[0] == "array" and form[1] else ("", 0)
+
+    wrap(patch, predict_items, "_form", form)
 
 
 @found_by("a_sample_is_fair")
