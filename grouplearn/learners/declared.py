@@ -36,6 +36,8 @@ def declared(
     A value of ``given`` is a default, such as 8 or 0.1 or "relu" or (32, 16), or a mapping with ``default`` and any of
     ``low``, ``high``, ``open_low``, ``choices``, ``doc``. Raises ValueError that names what is wrong.
     """
+    if not isinstance(given, Mapping):
+        raise ValueError(f"hyperparameters map names to defaults, such as {{'width': 8}}, got {given!r}")
     common = {parameter.name: parameter for parameter in COMMON}
     made = {}
     for name, value in given.items():

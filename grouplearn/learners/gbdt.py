@@ -47,8 +47,8 @@ from grouplearn.learners.gbdt_reached import from_state
 from grouplearn.learners.metrics import default_metric
 from grouplearn.learners.requirement import Requirement
 
-#: What LightGBM writes for a leaf of no rows.
-_NO_NUMBER = re.compile(rb"^leaf_value=[^\n]*(?:nan|inf)", re.MULTILINE)
+#: What LightGBM writes for a leaf of no rows, and for one whose linear function it could not compute.
+_NO_NUMBER = re.compile(rb"^leaf_(?:value|const|coeff)=[^\n]*(?:nan|inf)", re.MULTILINE)
 #: Bytes of model texts that stay parsed between calls of ``score``: thousands of small forests, or hundreds of default ones.
 _PARSED_BYTES = 1 << 26
 
@@ -181,10 +181,13 @@ class Gbdt:
         """Return the model of config ``index`` in LightGBM's text format; raises Diverged where a leaf of it is no number."""
         artifact = _artifact(state, index)
         if _NO_NUMBER.search(artifact.text):
-            raise Diverged(
-                "LightGBM made a tree with a leaf that is no number, as it does where bagging leaves a tree no rows;"
-                " hint: WITH (min_rows = 10), or a larger bagging_fraction"
-            )
+            if self.filled(configs[index])["linear_tree"]:
+                why = (
+                    "linear_tree does of infinite or very large features; hint: linear_tree = false, or least() of them"
+                )
+            else:
+                why = "bagging does where it leaves a tree no rows; hint: WITH (min_rows = 10), or a larger bagging_fraction"
+            raise Diverged(f"LightGBM made a tree with a leaf that is no number, as {why}")
         return artifact
 
     def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:

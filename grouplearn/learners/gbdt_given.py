@@ -11,6 +11,7 @@ from typing import Any
 from grouplearn.learners import gbdt_objectives
 from grouplearn.learners.base import Config, Problem, Task
 from grouplearn.learners.gbdt_parameters import BY_FEATURE, DEFAULTS, SEEDS
+from grouplearn.sqltext import folded
 
 #: Given in another form, or not at all.
 _APART = ("num_iterations", "objective", "interaction_constraints", *BY_FEATURE)
@@ -47,7 +48,7 @@ def _by_column(problem: Problem, config: Config) -> dict[str, str]:
     starts = list(itertools.accumulate((width for _, width in problem.items), initial=0))
     columns: dict[str, list[int]] = {}
     for (name, _), (first, last) in zip(problem.items, itertools.pairwise(starts), strict=True):
-        columns.setdefault(name, []).extend(range(first, last))
+        columns.setdefault(folded(name), []).extend(range(first, last))
     given: dict[str, str] = {}
     for parameter, otherwise in BY_FEATURE.items():
         if config[parameter] is not None:
@@ -55,13 +56,13 @@ def _by_column(problem: Problem, config: Config) -> dict[str, str]:
             given[parameter] = _numbers(json.loads(str(config[parameter])), columns, [rest] * problem.n_features)
     if config["interaction_constraints"] is not None:
         sets = json.loads(str(config["interaction_constraints"]))
-        members = ([column for name in each for column in columns.get(name, [])] for each in sets)
+        members = ([column for name in each for column in columns.get(folded(name), [])] for each in sets)
         given["interaction_constraints"] = ",".join(f"[{','.join(map(str, each))}]" for each in members if each)
     return given
 
 
 def _numbers(by_name: Mapping[str, float], columns: Mapping[str, list[int]], numbers: list[Any]) -> str:
     for name, number in by_name.items():
-        for column in columns.get(name, []):
+        for column in columns.get(folded(name), []):
             numbers[column] = number
     return ",".join(map(str, numbers))

@@ -209,6 +209,15 @@ def _sampling_conflict(config: Config) -> Conflict | None:
         message += ", or feature_fraction < 1"
         blamed = _FRACTIONS if config["bagging_freq"] else ("bagging_freq",)
         return Conflict(message, (*blamed, "boosting", "bagging_freq", "bagging_fraction"))
+    fractions = (
+        _FRACTIONS if config["objective"] == "binary" else _FRACTIONS[:1]
+    )  # elsewhere they are refused for the label
+    drawn = tuple(name for name in fractions if config[name] < 1)  # type: ignore[operator]
+    if drawn and not config["bagging_freq"] and not goss:
+        message = (
+            f"{drawn[0]} = {config[drawn[0]]} does nothing while bagging_freq is 0: 1 draws rows anew for every tree"
+        )
+        return Conflict(message, (*drawn, "bagging_freq"))
     return None
 
 

@@ -75,3 +75,5 @@ class PoissonRegression(GlmLearner):
         largest = float(y.max(initial=0.0))
         if largest * largest == math.inf:
             raise ValueError("the squares of the label overflow; scale the label down")
+        if ((y > 0) & (y < np.finfo(np.float64).tiny)).any():  # which have no logarithm here
+            raise ValueError("the label has numbers between 0 and 2.3e-308; scale the label up")

@@ -15,6 +15,7 @@ from grouplearn.plan.features import BoundItem
 from grouplearn.plan.judge import Judge
 from grouplearn.plan.searching import place_of, searched
 from grouplearn.search.procedures import SearchPlan
+from grouplearn.sqltext import folded
 
 #: Features of which more is not also later in an order.
 _ORDERED = ("numeric", "array")
@@ -59,17 +60,16 @@ class Bound:
 
     def check_features(self, items: Sequence[BoundItem]) -> None:
         """Raise for a feature that a hyperparameter names and FEATURES has not, or that has no order to keep to."""
-        kinds = {item.stored.item.name: item.stored.item.kind for item in items}
+        kinds = {folded(item.stored.item.name): item.stored.item.kind for item in items}
+        features = [item.stored.item.name for item in items]
         for parameter in self.learner.hyperparameters:
             if parameter.kind not in ("ints_by_feature", "floats_by_feature", "feature_sets"):
                 continue
             for name in self._names(parameter.name):
-                if name not in kinds:
-                    message = (
-                        f'{parameter.name} names "{name}", and no feature has that name\nFeatures: {", ".join(kinds)}'
-                    )
-                    raise self._error(parameter.name, message, did_you_mean(name, tuple(kinds)))
-                if parameter.name == "monotone_constraints" and kinds[name] not in _ORDERED:
+                if folded(name) not in kinds:
+                    message = f'{parameter.name} names "{name}", and no feature has that name\nFeatures: {", ".join(features)}'
+                    raise self._error(parameter.name, message, did_you_mean(name, features))
+                if parameter.name == "monotone_constraints" and kinds[folded(name)] not in _ORDERED:
                     message = f'monotone_constraints names "{name}", whose categories have no order'
                     raise self._error(parameter.name, message, "Constrain features that are numbers.")
 
@@ -84,7 +84,11 @@ class Bound:
     def _names(self, parameter: str) -> Iterable[str]:
         for text in dict.fromkeys(config[parameter] for config in self.configs if config[parameter] is not None):
             said = json.loads(str(text))
-            yield from said if isinstance(said, dict) else (name for each in said for name in each)
+            every = [*said] if isinstance(said, dict) else [name for each in said for name in each]
+            if isinstance(said, dict) and len({folded(name) for name in every}) < len(every):
+                message = f"{parameter} names a feature twice, in two spellings: {', '.join(every)}"
+                raise self._error(parameter, message, "Names of features do not tell a to z from A to Z.")
+            yield from every
 
     def metric(self, chosen: str | None, classification: bool) -> str | None:
         """Return the metric to optimise: ``chosen``, else that of the objective if all configs agree, else None.

@@ -39,7 +39,7 @@ GRIDS: dict[str, Sequence[dict[str, Any]]] = {
     "random_forest": [
         {"num_iterations": 5},
         {"num_iterations": 8, "num_leaves": 7},
-        {"num_iterations": 6, "bagging_fraction": 0.5},
+        {"num_iterations": 6, "bagging_fraction": 0.5, "bagging_freq": 1},
     ],
     "mlp": [
         {"hidden_layers": (6,)},

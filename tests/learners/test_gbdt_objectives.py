@@ -321,6 +321,8 @@ CONFLICTS = [
     {"monotone_constraints_method": "advanced", "feature_fraction_bynode": 0.5},
     {"tweedie_variance_power": 2.0},
     {"use_missing": False, "zero_as_missing": True},
+    {"bagging_fraction": 0.5},
+    {"objective": "binary", "neg_bagging_fraction": 0.5},
 ]
 
 

@@ -114,6 +114,14 @@ def test_negative_labels_are_refused_with_a_reason():
         LEARNER.solve(PROBLEM, CONFIGS, Stack.of([shard, make_rows(30)]), lambda _: None, lambda: False)
 
 
+def test_labels_too_small_for_a_logarithm_are_refused_with_a_reason():
+    shard = make_rows(20)
+    shard.y[:] = 0.0
+    shard.y[3] = 1e-320
+    with pytest.raises(ValueError, match=r"between 0 and 2\.3e-308; scale the label up$"):
+        fit(shard, CONFIGS)
+
+
 def test_labels_that_are_all_zero_end_near_zero_loss():
     shard = make_rows(50)
     shard.y[:] = 0.0

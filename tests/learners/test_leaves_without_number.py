@@ -1,4 +1,4 @@
-"""Bagging of a few rows may leave a tree none, of which LightGBM makes a leaf that is no number."""
+"""LightGBM makes a leaf that is no number where bagging leaves a tree no rows, and where linear leaves have infinite features."""
 
 from __future__ import annotations
 
@@ -36,9 +36,28 @@ def test_groups_of_two_rows_are_trained_or_fail_with_a_reason(learner: str, opti
 def test_a_forest_of_such_a_leaf_is_no_model() -> None:
     text = b"tree\nTree=0\nnum_leaves=1\nleaf_value=%s\n\nend of trees\n"
     learner, problem = Gbdt(), Problem(Task.REGRESSION, 1, 0)
-    for number in (b"nan", b"-nan", b"0.5 inf"):
+    for number in (b"nan", b"-nan", b"0.5 inf", b"0.5\nleaf_const=nan", b"0.5\nleaf_coeff=1 -inf"):
         state = State({"model_0": np.frombuffer(text % number, np.uint8)}, np.ones(1, bool))
         with pytest.raises(Diverged, match="no number"):
             learner.finalize(problem, [{}], state, 0)
     state = State({"model_0": np.frombuffer(text % b"0.5", np.uint8)}, np.ones(1, bool))
     assert learner.finalize(problem, [{}], state, 0).text == text % b"0.5"
+
+
+@pytest.mark.parametrize("objective", ["regression", "quantile", "poisson"])
+def test_linear_leaves_of_infinite_features_are_trained_or_fail_with_a_reason(objective: str) -> None:
+    with grouplearn.connect(progress=None) as con:
+        con.execute(
+            "CREATE TABLE t AS SELECT i % 2 AS g, CASE WHEN i % 50 = 7 THEN 'inf'::DOUBLE ELSE hash(i) % 1000 / 1000 END AS x,"
+            " hash(i * 3) % 1000 / 1000 AS z, hash(i) % 1000 / 500 + hash(i * 7) % 100 / 100 AS y FROM range(600) AS r(i)"
+        )
+        con.execute(
+            "TRAIN MODEL m USING gbdt PREDICT y FEATURES (x, z) FROM t GROUP BY g"
+            f" WITH (linear_tree = true, num_iterations = 5, objective = '{objective}')"
+        )
+        found = con.execute("SELECT status, error FROM m").fetchall()
+        assert ("failed", True) in {(status, "linear_tree" in (why or "")) for status, why in found}
+        predicted = con.execute(
+            "SELECT g, count(prediction), bool_and(isfinite(prediction)) FROM m_predict(t) GROUP BY g"
+        )
+        assert {count for _, count, _ in predicted.fetchall()} <= {0, 300}
