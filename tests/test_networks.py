@@ -325,6 +325,10 @@ def test_register_says_what_is_wrong() -> None:
             "epochs is an option of TRAIN; name the hyp",
         ),
         (
+            lambda: grouplearn.register("n", dense, hyperparameters=["width"]),
+            "hyperparameters map names to defaults, such as {'width': 8}, got ['width']",
+        ),
+        (
             lambda: grouplearn.register("n", dense, tasks="segmentation"),
             "tasks are regression and classification, got ['segmentation']",
         ),

@@ -30,7 +30,7 @@ from grouplearn.plan.judge import Column, Judge
 from grouplearn.plan.objectives import Bound, implied_task
 from grouplearn.plan.options import RunOptions, bind_options, has_rounds
 from grouplearn.plan.refit import refits
-from grouplearn.plan.rowwise import refuse_aggregates, refuse_places, refuse_windows
+from grouplearn.plan.rowwise import refuse_aggregates, refuse_places, refuse_unnested, refuse_windows
 from grouplearn.plan.searching import SearchBinder, bind_within, searched
 from grouplearn.plan.volatile import Volatility
 
@@ -109,10 +109,11 @@ class _Binder:
         holdout = holdout_given or self._default_holdout(2 if search else len(configs), options)
         self._check_weight(options)
         refuse_windows(self._judge, [item.extract for item in items])
-        per_row = self._per_row(target, items, options)
+        per_row = [*self._per_row(target, items, options), *(key.extract for key in keys)]
+        refuse_unnested(self._judge, per_row)
         refuse_aggregates(self._judge, self._source, per_row)
         if "rowid" not in self._folded:
-            refuse_places(self._judge, [*per_row, *(key.extract for key in keys)])
+            refuse_places(self._judge, per_row)
         self._check_early_stopping(holdout, options)
         refit = refits(self._judge, statement, holdout, options, search)
         self._refuse_idle_options(target)

@@ -16,6 +16,8 @@ from grouplearn.plan.judge import Column, Judge
 
 #: What a node of DuckDB's tree says of itself that is no part of what it means.
 _PLACES = frozenset({"query_location", "query_location_length", "alias"})
+#: What DuckDB calls what makes rows of a list.
+_UNNESTING = ("unnest", "unlist")
 #: A column alone, as we write it where the statement says only ``*``.
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 
@@ -87,6 +89,13 @@ def looks_at_other_rows(judge: Judge, fragment: Sql) -> bool:
     """Whether the expression has a window function; one inside a subquery is a matter of the subquery."""
     tree = judge.tree(_selected(fragment))
     return tree is not None and any(node.get("class") == "WINDOW" for node in _outside_subqueries(tree))
+
+
+def unnests(judge: Judge, fragment: Sql) -> bool:
+    """Whether the expression makes several rows of one; inside a subquery it is a matter of the subquery."""
+    tree = judge.tree(_selected(fragment))
+    nodes = () if tree is None else _outside_subqueries(tree)
+    return any(sqltext.folded(str(node.get("function_name"))) in _UNNESTING for node in nodes)
 
 
 def samples(judge: Judge, source: Sql) -> bool:

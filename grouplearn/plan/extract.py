@@ -27,15 +27,13 @@ from grouplearn.parser.statements import Sql
 from grouplearn.plan import arrays, types
 from grouplearn.plan.batches import batches
 from grouplearn.plan.bound import BoundKey, BoundTrain
-from grouplearn.plan.features import AUTO_ONEHOT_LIMIT, all_fit_float
+from grouplearn.plan.features import AUTO_ONEHOT_LIMIT, MAX_CLASSES, all_fit_float
 from grouplearn.plan.group_counts import GroupCount, group_counts
 from grouplearn.plan.holdout import hold_out
 from grouplearn.plan.judge import Judge
 from grouplearn.plan.sorted_rows import EXACT, ROUNDED, Layout, SortedRows
 from grouplearn.plan.split_hash import SplitHash
 
-#: A label with more distinct values than this is not a class label.
-MAX_CLASSES = 1000
 #: What orders the rows of a group: the same for one seed and one content, whatever thread reads a row.
 ROW_HASH = "hash({seed}, {content})"
 _CORES = os.cpu_count() or 1

@@ -23,6 +23,8 @@ from grouplearn.plan.judge import Column, Judge
 
 #: A text column without an encoder is one-hot encoded up to this many distinct values.
 AUTO_ONEHOT_LIMIT = 100
+#: A label with more distinct values than this is not a class label.
+MAX_CLASSES = 1000
 #: More items than this are refused: what DuckDB plans grows with their square.
 MAX_ITEMS = 10_000
 #: A hash item has at most this many buckets.

@@ -34,6 +34,7 @@ _IN_PYTHON: dict[str, Callable[[str], Any]] = {
     "double": float,
     "text": str,
 }
+_GROUPS = re.compile(r"\bgroup\s+by\b|\bhaving\b", re.IGNORECASE)
 _KIND = re.compile(r"^(\w+(?: \w+)?) Error: ")
 
 _OUT_OF_MEMORY = "DuckDB had not enough memory to read the rows, so nothing was trained"
@@ -168,7 +169,8 @@ class Judge:
 
 
 def _groups(pieces: Pieces) -> bool:
-    return any("GROUP BY" in piece for piece in pieces if isinstance(piece, str))
+    """Whether a query groups rows, by a word of ours or of the user's."""
+    return any(_GROUPS.search(piece if isinstance(piece, str) else piece.text) for piece in pieces)
 
 
 def _around_caret(location: re.Match[str]) -> tuple[str, str]:

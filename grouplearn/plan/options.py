@@ -170,7 +170,11 @@ RUN_OPTIONS: Mapping[str, RunOption] = {
         _class,
     ),
     "weight": RunOption("row weight, an expression over the columns of FROM", lambda value: value),
-    "memory_limit": RunOption("memory that all workers together may take, such as '8GB'", check_size, setting=True),
+    "memory_limit": RunOption(
+        "memory that all workers together may take, such as '8GB'; results of 256 MiB are taken in any case",
+        check_size,
+        setting=True,
+    ),
     "durable": RunOption(
         "whether the run is kept on disk until it is finished, to be resumed", _yes_or_no, setting=True
     ),

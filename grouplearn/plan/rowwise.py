@@ -1,13 +1,17 @@
-"""A label, a weight, a split and a feature have one value per row; a feature, which is replayed row by row, no other's."""
+"""A label, a key, a weight, a split and a feature have one value per row; a feature, which is replayed row by row, no other's."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from grouplearn.errors import BindError
 from grouplearn.parser.statements import Sql
-from grouplearn.plan.expressions import columns_used, looks_at_other_rows
+from grouplearn.plan.expressions import columns_used, looks_at_other_rows, unnests
 from grouplearn.plan.judge import Judge
+
+#: In a text without these words nothing has to be parsed.
+_UNNEST = re.compile("unnest|unlist", re.IGNORECASE)
 
 
 def refuse_aggregates(judge: Judge, source: Sequence[str | Sql], fragments: Sequence[Sql]) -> None:
@@ -35,6 +39,15 @@ def refuse_windows(judge: Judge, fragments: Sequence[Sql]) -> None:
         if "over" in fragment.text.casefold() and looks_at_other_rows(judge, fragment):
             message = "a window function reads other rows, and a prediction has only its own"
             hint = "Compute it in FROM (SELECT *, lag(x) OVER (...) AS previous FROM ...), and predict from rows that have it."
+            raise judge.error(message, fragment.span, hint)
+
+
+def refuse_unnested(judge: Judge, fragments: Sequence[Sql]) -> None:
+    """Raise BindError at the first ``unnest``: it makes several rows of one, or none."""
+    for fragment in fragments:
+        if _UNNEST.search(fragment.text) and unnests(judge, fragment):
+            message = "unnest makes several rows of one, and here each row has one value"
+            hint = "Make them in FROM: FROM (SELECT *, unnest(xs) AS x FROM ...)."
             raise judge.error(message, fragment.span, hint)
 
 
