@@ -18,6 +18,7 @@ from typing import Any
 import duckdb
 
 from grouplearn.plan.outside import Outside, setting
+from grouplearn.sqltext import folded
 
 _CALL = compile("__grouplearn_call__(*__grouplearn_args__, **__grouplearn_options__)", "<grouplearn>", "eval")
 #: Whose functions run the statement of a notebook's SQL cell, in which data frames are the cell's variables.
@@ -69,18 +70,21 @@ class Scope:
 def frames_registered(connection: duckdb.DuckDBPyConnection, text: str, scope: Scope) -> Iterator[None]:
     """Make the data frames named in ``text`` readable by any statement on the connection while the block runs.
 
-    A table or view of the same name wins, as it does in DuckDB; and as there, nothing outside of the database is read where
+    A table or view wins that DuckDB finds under the same name; and as in DuckDB, nothing outside of the database is read where
     its settings say so.
     """
     frames = {name: value for name in _words(text) if _is_frame(value := scope.find(name))}
     if frames and not _replaced(connection):
         frames = {}
+    tables = _tables(connection) if frames else set()
     registered = []
     try:
         for name, value in frames.items():
-            if not _exists(connection, name):
-                connection.register(name, value)
-                registered.append(name)
+            if folded(name) not in tables:
+                # What cannot be read need not be meant: a relation of a closed connection, with the name of a column.
+                with contextlib.suppress(duckdb.Error, RuntimeError):
+                    connection.register(name, value)
+                    registered.append(name)
         yield
     finally:
         for name in registered:
@@ -94,12 +98,20 @@ def _words(text: str) -> set[str]:
 
 
 def _is_frame(value: object) -> bool:
-    """Whether DuckDB can scan it: data frames, Arrow tables and streams, relations; not a plain column or array."""
+    """Whether DuckDB can scan it: data frames, Arrow tables and streams, relations, NumPy arrays; not a frame's column."""
     kind = type(value)
-    if kind.__module__.partition(".")[0] in ("pandas", "polars", "pyarrow", "duckdb"):
+    package = kind.__module__.partition(".")[0]
+    if package in ("pandas", "polars", "pyarrow", "duckdb"):
         # The class is asked: reading the columns of a lazy frame would plan its query.
         return hasattr(kind, "columns") or hasattr(kind, "schema")
-    return not isinstance(value, type) and hasattr(value, "__arrow_c_stream__")
+    if isinstance(value, dict | list):  # of columns
+        columns = value.values() if isinstance(value, dict) else value
+        return bool(value) and all(_is_array(column) for column in columns)
+    return _is_array(value) or (not isinstance(value, type) and hasattr(value, "__arrow_c_stream__"))
+
+
+def _is_array(value: object) -> bool:
+    return type(value).__module__ == "numpy" and type(value).__name__ == "ndarray"
 
 
 def _replaced(connection: duckdb.DuckDBPyConnection) -> bool:
@@ -107,9 +119,11 @@ def _replaced(connection: duckdb.DuckDBPyConnection) -> bool:
     return Outside(connection).closed is None and bool(setting(connection, "python_enable_replacements"))
 
 
-def _exists(connection: duckdb.DuckDBPyConnection, name: str) -> bool:
-    found = connection.execute(
-        "SELECT 1 FROM (SHOW ALL TABLES) AS shown WHERE system.main.lower(shown.name) = system.main.lower(?) LIMIT 1",
-        [name],
-    ).fetchall()
-    return bool(found)
+def _tables(connection: duckdb.DuckDBPyConnection) -> set[str]:
+    """Return the names, folded, of the tables and views that DuckDB finds without a database or schema before them."""
+    from grouplearn.catalog import search_path
+    from grouplearn.catalog.attached import attachments_of
+
+    places = {*search_path.here(attachments_of(connection))}
+    shown = connection.execute("SELECT database, schema, name FROM (SHOW ALL TABLES)").fetchall()
+    return {folded(name) for database, schema, name in shown if (folded(database), folded(schema)) in places}

@@ -315,6 +315,8 @@ def test_the_report_command(path: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert 'Did you mean "demand"?' in capsys.readouterr().err
     assert report_command.main([str(tmp_path / "no.duckdb"), "demand"]) == 1
     assert "does not exist" in capsys.readouterr().err
+    assert report_command.main([str(path), "demand", "-o", str(tmp_path / "no" / "x.html")]) == 1
+    assert capsys.readouterr().err == f'Cannot write "{tmp_path}/no/x.html": No such file or directory\n'
     for wrong in ([], [str(path)], [str(path), "demand", "-o"], [str(path), "demand", "-x"]):
         assert report_command.main(wrong) == 2
         assert capsys.readouterr().err.startswith("Usage: grouplearn report FILE MODEL")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 
+import duckdb
 import pandas as pd
 import pytest
 import sqlalchemy as sa
@@ -135,6 +136,24 @@ def test_types_and_constraints_are_reflected(engine: sa.Engine) -> None:
     with engine.begin() as con:
         con.execute(kinds.insert(), {"i": 1, "s": "one", "d": Decimal("2.50")})
         assert con.execute(sa.select(kinds)).one() == (1, "one", Decimal("2.50"))
+
+
+@pytest.mark.parametrize("macro", ["lower(x) AS 'ran'", "duckdb_tables() AS TABLE SELECT 'ran' AS table_name"])
+def test_describing_a_database_runs_no_macro_of_its_author(tmp_path: Path, macro: str) -> None:
+    with duckdb.connect(str(tmp_path / "theirs.duckdb")) as con:
+        con.execute(f"CREATE TABLE t (i INT); CREATE MACRO {macro}")
+    engine = sa.create_engine(f"grouplearn:///{tmp_path}/theirs.duckdb")
+    inspector = sa.inspect(engine)
+    questions: list[Callable[[], object]] = [
+        inspector.get_table_names, inspector.get_view_names, inspector.get_schema_names,
+        lambda: inspector.has_table("t"), lambda: inspector.get_columns("t"), lambda: inspector.get_foreign_keys("t"),
+        lambda: inspector.get_pk_constraint("t"), lambda: inspector.get_table_comment("t"),
+        lambda: sa.Table("t", sa.MetaData(), autoload_with=engine),
+    ]  # fmt: skip
+    for question in questions:
+        with pytest.raises(grouplearn.NotTrusted, match="hides DuckDB's own"):
+            question()
+    engine.dispose()
 
 
 def test_mapped_classes_work(engine: sa.Engine) -> None:
