@@ -55,9 +55,8 @@ def import_model(statement: ImportModel, judge: Judge, at: Workplace) -> str:
         return answers.notice(f"model {name} exists already; nothing was imported")
     if conflict is not None:
         raise _exists(statement, conflict, judge)
-    databases.refuse_read_only(
-        catalog, statement.name.span, judge, "a model cannot be stored in it", "Open it without read_only."
-    )
+    databases.refuse_namesake(statement.name.span, judge)
+    databases.refuse_read_only(catalog, statement.name.span, judge, "a model cannot be stored in it")
     path = _path(judge, statement.directory)
     judge.outside.refuse(path, judge.text, statement.directory.span)
     try:

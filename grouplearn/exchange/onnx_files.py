@@ -23,7 +23,8 @@ from grouplearn.learners.mlp_model import Networks
 _HOW = (
     "An input (rows, 1) per entry of inputs, the value of its sql: numeric DOUBLE, NaN for NULL; category STRING, a text"
     " that is no category for NULL; hash INT64, the bucket, -1 for NULL; array DOUBLE (rows, length). Where nothing can be"
-    " predicted, numbers are NaN and a class is the empty text."
+    " predicted, numbers are NaN and a class is the empty text. Outputs are prediction and, of classes, probability or"
+    " probabilities; one whose name an input has is written with _ after it."
 )
 
 
@@ -37,7 +38,7 @@ def files(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Iterator[tuple[
 
 
 def _content(definition: ModelDefinition, best: Best) -> bytes:
-    graph = Graph()
+    graph = Graph([fitted.item.name for fitted in best.group.fitted])
     if not best.features:
         raise CannotExchange(f"group {list(best.group.keys)} has no feature, and ONNX needs an input")
     handles_missing = registry.grows_trees(definition.learner)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,10 +32,11 @@ def onnx() -> Any:
 
 
 class Graph:
-    """A graph that grows node by node; values are known by their names."""
+    """A graph that grows node by node; values are known by their names, of which ``inputs`` are those of its inputs."""
 
-    def __init__(self) -> None:
+    def __init__(self, inputs: Collection[str]) -> None:
         self._onnx = onnx()
+        self._taken = frozenset(inputs)
         self._nodes: list[Any] = []
         self._constants: list[Any] = []
         self._inputs: list[Any] = []
@@ -47,9 +48,16 @@ class Graph:
         return name
 
     def output(self, value: str, name: str, kind: str, width: int) -> None:
-        """Give a value out under a name of its own."""
+        """Give a value out under a name of its own, with ``_`` after it where an input has that name."""
+        name = self._apart(name)
         self._nodes.append(self._onnx.helper.make_node("Identity", [value], [name]))
         self._outputs.append(self._value(name, kind, width))
+
+    def _apart(self, name: str) -> str:
+        """Return a name that no input has."""
+        while name in self._taken:
+            name += "_"
+        return name
 
     def _value(self, name: str, kind: str, width: int) -> Any:
         return self._onnx.helper.make_tensor_value_info(name, getattr(self._onnx.TensorProto, kind), [ROWS, width])
@@ -57,7 +65,7 @@ class Graph:
     def constant(self, values: npt.ArrayLike) -> str:
         """Add a constant: doubles, integers or texts."""
         array = np.asarray(values)
-        name = f"constant_{len(self._constants)}"
+        name = self._apart(f"constant_{len(self._constants)}")
         array = array.astype(object) if array.dtype.kind in "US" else array
         self._constants.append(self._onnx.numpy_helper.from_array(array, name))
         return name
@@ -68,7 +76,7 @@ class Graph:
 
     def add(self, kind: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
         """Add a node with one output and return the name of that."""
-        name = f"value_{len(self._nodes)}"
+        name = self._apart(f"value_{len(self._nodes)}")
         self._nodes.append(self._onnx.helper.make_node(kind, list(inputs), [name], domain=domain, **attributes))
         return name
 

@@ -472,6 +472,33 @@ def test_arrays_in_sql_and_in_onnx(con: grouplearn.Connection, tmp_path: Path, l
     con.execute("ROLLBACK")
 
 
+@pytest.mark.parametrize("label", ["y", "y > 5"])
+@pytest.mark.parametrize(
+    ("learner", "options"), [("linear_regression", ""), ("gbdt", "WITH (num_iterations = 2)"), ("mlp", "")]
+)
+def test_onnx_of_features_with_the_names_of_a_graph(
+    con: grouplearn.Connection, tmp_path: Path, learner: str, options: str, label: str
+) -> None:
+    learner = "logistic_regression" if ">" in label and learner.startswith("linear") else learner
+    names = ["prediction", "probability", "prediction_", "constant_0", "value_1", "value_2", "Z"]
+    columns = ", ".join(f'(i % {number + 3})::DOUBLE AS "{name}"' for number, name in enumerate(names))
+    con.execute("BEGIN")
+    con.execute(f"CREATE TABLE named AS SELECT {columns}, i % 7 + i % 5 AS y, i FROM range(120) AS r(i)")
+    features = ", ".join(f'"{name}"' for name in names)
+    con.execute(f"TRAIN MODEL named_so USING {learner} PREDICT {label} AS y FEATURES ({features}) FROM named {options}")
+    index = export(con, "named_so", tmp_path / "out", "onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "out" / index["groups"][0]["file"])
+    outputs = [each.name for each in session.get_outputs()]
+    assert outputs == (["prediction__", "probability_"] if ">" in label else ["prediction__"])
+    rows = np.array(con.execute(f"SELECT {features} FROM named ORDER BY i").fetchall())
+    found = session.run(None, {name: rows[:, [column]] for column, name in enumerate(names)})[-1]
+    shown = "probability" if ">" in label else "value"
+    query = f"SELECT predict('named_so', named).{shown} FROM named ORDER BY i"
+    expected = [value for (value,) in con.execute(query).fetchall()]
+    np.testing.assert_allclose(found.ravel(), expected, rtol=1e-5, atol=1e-5)
+    con.execute("ROLLBACK")
+
+
 def test_import_into_another_database_and_schema(con: grouplearn.Connection, tmp_path: Path) -> None:
     export(con, "trees_value", tmp_path / "a", "native")
     con.execute("ATTACH ':memory:' AS other; CREATE SCHEMA other.s")
