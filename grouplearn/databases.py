@@ -19,7 +19,7 @@ from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.schema import ensure_schema, seen_once
 from grouplearn.catalog.tables import SCHEMA
 from grouplearn.catalog.trust import Guard
-from grouplearn.errors import Cancelled, ConflictError, ReadOnlyError, Span, did_you_mean
+from grouplearn.errors import Cancelled, ConflictError, NotSupportedHere, ReadOnlyError, Span, did_you_mean
 from grouplearn.parser.statements import QualifiedName
 from grouplearn.plan.judge import Judge
 
@@ -244,11 +244,28 @@ class Databases:
         """Return the path of the current database."""
         return self.file(self.attachments().database)
 
-    def refuse_read_only(self, catalog: str, span: Span, judge: Judge, reason: str, hint: str) -> None:
+    def refuse_read_only(
+        self,
+        catalog: str,
+        span: Span,
+        judge: Judge,
+        reason: str = "its models cannot be changed",
+        hint: str = "Open it without read_only.",
+    ) -> None:
         """Raise ReadOnlyError where a database cannot be written."""
         if any(each.read_only for each in self.attachments().attached if each.name == catalog):
             message = f'database "{catalog}" is read-only: {reason}'
             raise ReadOnlyError(message, text=judge.text, span=span, hint=hint)
+
+    def refuse_namesake(self, span: Span, judge: Judge) -> None:
+        """Raise NotSupportedHere where a database is named as the schema of models: DuckDB could not tell which a view means."""
+        namesake = next((each.name for each in self.attachments().users if sqltext.folded(each.name) == SCHEMA), None)
+        if namesake is not None:
+            message = f'no model can be stored beside a database named "{namesake}", as the schema of models is'
+            hint = (
+                f"Rename the file, or DETACH it and ATTACH it AS another name, such as {sqltext.identifier('models')}."
+            )
+            raise NotSupportedHere(message, text=judge.text, span=span, hint=hint)
 
     def refuse_read_only_transaction(self, catalog: str, span: Span, judge: Judge) -> None:
         """Raise where the user's transaction may not write to the database. DuckDB tells nobody but a statement that writes."""
@@ -264,5 +281,6 @@ class Databases:
             raise ReadOnlyError(message, text=judge.text, span=span, hint=hint) from None
 
     def refuse_change(self, catalog: str, span: Span, judge: Judge) -> None:
-        """Raise ReadOnlyError where the models of a database cannot be changed."""
-        self.refuse_read_only(catalog, span, judge, "its models cannot be changed", "Open it without read_only.")
+        """Raise where the models of a database cannot be changed, with their views."""
+        self.refuse_namesake(span, judge)
+        self.refuse_read_only(catalog, span, judge)

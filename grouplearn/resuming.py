@@ -11,6 +11,7 @@ from typing import Any
 
 from grouplearn import answers, durable, sqltext, training
 from grouplearn.catalog import store
+from grouplearn.catalog.copying import refuse_unsound
 from grouplearn.catalog.identities import identity_at
 from grouplearn.catalog.prediction import predictor_for
 from grouplearn.catalog.views import best_sql
@@ -206,9 +207,9 @@ def resume(statement: ResumeModel, judge: Judge, at: Workplace, *, again: bool =
     at.databases.refuse_change(catalog, statement.name.span, judge)
     run = find(statement, at.databases.file(catalog), schema, judge)
     began, stored = run.manifest, replace(run.manifest.definition, catalog=catalog)
+    predictor_for(at.connection).guard.admit(at.connection, stored)  # its macro evaluates expressions without a look
     if is_stored(at.connection, catalog, run.path):  # by a transaction that has not ended
         return best_sql(at.connection, stored, run.identity, catalog, validated=began.validated)
-    predictor_for(at.connection).guard.admit(at.connection, stored)  # its macro evaluates expressions without a look
     where = resources(statement, run, at.settings, judge)
     _refuse_newer(statement, run, stored, judge, at)
     with _reopened(run, statement, judge) as directory:
@@ -226,6 +227,9 @@ def resume(statement: ResumeModel, judge: Judge, at: Workplace, *, again: bool =
         def store_it() -> None:
             _refuse_newer(statement, run, stored, judge, at)
             store.write(at.connection, stored, outcome, replace=True, identity=run.identity)
+            refuse_unsound(
+                at.connection, catalog, run.identity
+            )  # what a file of the run says need not be what a run makes
 
         at.databases.write(catalog, store_it, statement.name.span, judge)
         finish(directory, at.databases)
@@ -314,7 +318,7 @@ def resumable(stored: ModelDefinition, ledger: Ledger | None) -> Iterator[None]:
 
 def show(at: Workplace, judge: Judge) -> str:
     """Return a SELECT of the durable runs of a database whose models are not committed."""
-    ((catalog,),) = at.databases.rows("SELECT current_database()")
+    ((catalog,),) = at.databases.rows("SELECT system.main.current_database()")
     database = looked_in(at.databases.file(catalog), judge, None)
     if database is None:
         return answers.typed(_RUN_COLUMNS, [])

@@ -151,7 +151,7 @@ class Session:
     def notice(self, text: str) -> None:
         """Take note of SQL that has run on the connection and may have changed what names mean, temporary macros among them."""
         functions.notice(self._connection, text)
-        look_again(self._connection)
+        look_again()
 
     def expect_variables(self, text: str = "") -> None:
         """Let ``predict`` know the variables of the connection, and those that SQL is about to set on it."""

@@ -128,12 +128,12 @@ def test_predictions_while_a_model_is_trained_anew(path: Path, monkeypatch: pyte
     """Between finding a model and loading it, another connection replaces it: the one that was found predicts."""
     with grouplearn.connect(path, progress=False) as con, con.cursor() as other:
         con.execute(TRAIN.format("", "m"))
-        candidates = references.all_models
+        candidates = references._alike
 
         def overtaken(*arguments: Any) -> Any:
             found = candidates(*arguments)
             other.execute(TRAIN.format("OR REPLACE ", "m"))
             return found
 
-        monkeypatch.setattr(references, "all_models", overtaken)
+        monkeypatch.setattr(references, "_alike", overtaken)
         assert con.execute("SELECT count(predict_value('m', t)) FROM t").fetchall() == [(60,)]

@@ -289,3 +289,41 @@ def test_a_file_that_memory_has_no_room_for_is_not_read(tmp_path: Path) -> None:
     assert ledger.checked(tmp_path / "kept") == b"something"
     os.truncate(tmp_path / "kept", 1 << 42)
     assert ledger.checked(tmp_path / "kept") is None
+
+
+@pytest.mark.parametrize("died", ["linear"], indirect=True)
+@pytest.mark.parametrize("place", ["type", "sql"])
+def test_what_a_run_says_of_a_model_that_is_stored_becomes_no_sql_unseen(run: Path, place: str) -> None:
+    """A run of the identity of a stored model is one whose transaction has not ended: what it stored is shown."""
+    database = run.parent.parent / "d.duckdb"
+    stored = "TRAIN MODEL there USING linear_regression PREDICT a FEATURES (b) FROM t GROUP BY g"
+    identity = answer(database, stored, "SELECT model::VARCHAR FROM grouplearn.models")[0][0]
+    evil = f"VARCHAR) FROM t; COPY (SELECT 1) TO '{run.parent.parent}/ran.csv'; SELECT CAST('' AS VARCHAR"
+    header, tensors, value = opened(run / "manifest")
+    fields = ("name", "sql", "type")
+    path = next(each for each in places(value) if each[-1:] == ("KeyColumn",))
+    names = get(value, path)
+    inside = names if isinstance(names, dict) else {name: names[number] for number, name in enumerate(fields)}
+    key = place if isinstance(names, dict) else fields.index(place)
+    assert inside["type"] == "BIGINT"
+    (run / "manifest").write_bytes(sealed(header, tensors, put(value, (*path, key), evil)))
+    (run / "pid").unlink(missing_ok=True)
+    (run / "pid").symlink_to("/etc/hostname")  # without which it would be tidied up
+    run.rename(run.parent / f"durable-{identity}")
+    with pytest.raises(Error, match=r"is not (a type|one expression)"):
+        answer(database, "RESUME MODEL m")
+    assert not (run.parent.parent / "ran.csv").exists()
+
+
+@pytest.mark.parametrize("died", ["linear"], indirect=True)
+def test_a_run_that_makes_a_model_which_cannot_be_stores_none(run: Path) -> None:
+    header, tensors, value = opened(run / "manifest")
+    path = next(each for each in places(value) if each[-1:] == ("KeyColumn",))
+    key = "type" if isinstance(get(value, path), dict) else 2
+    assert get(value, (*path, key)) == "BIGINT"
+    (run / "manifest").write_bytes(sealed(header, tensors, put(value, (*path, key), "DATE")))
+    database = run.parent.parent / "d.duckdb"
+    for _ in range(2):
+        with pytest.raises(Error, match='the value of key "g" is not of its type in a group'):
+            answer(database, "RESUME MODEL m")
+        assert answer(database, "SHOW MODELS") == []

@@ -78,3 +78,25 @@ def test_the_macro_of_no_model_hides_what_predicts(con: grouplearn.Connection, t
     with pytest.raises(grouplearn.Error, match=told):
         con.execute(f"IMPORT MODEL {name} FROM '{tmp_path / 'm'}'")
     assert con.execute("SHOW MODELS").fetchall()
+
+
+def test_a_database_of_the_name_of_our_schema_is_in_the_way_before_anything_is_trained(
+    con: grouplearn.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    con.execute(TRAIN.format(name="m"))
+    con.execute(f"EXPORT MODEL m TO '{tmp_path / 'm'}'")
+    con.execute(f"ATTACH '{tmp_path / 'GroupLearn.db'}'")
+    monkeypatch.setattr("grouplearn.training.run", lambda *_: pytest.fail("it was trained"))
+    for statement in (
+        TRAIN.format(name="n"),
+        TRAIN.format(name="grouplearn.n"),
+        TRAIN.format(name="m").replace("TRAIN", "TRAIN OR REPLACE"),
+        f"IMPORT MODEL n FROM '{tmp_path / 'm'}'",
+        "ALTER MODEL m RENAME TO n",
+        "RETRY FAILED MODEL m",
+    ):
+        with pytest.raises(grouplearn.Error, match='no model can be stored beside a database named "GroupLearn"'):
+            con.execute(statement)
+    assert con.execute("SELECT count(predict_value('m', t)) FROM t").fetchall() == [(20,)]
+    con.execute("DROP MODEL m")
+    assert con.execute("SHOW MODELS").fetchall() == []

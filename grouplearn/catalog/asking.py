@@ -77,11 +77,10 @@ def asking_of_token(token: str) -> Asking:
     return asking
 
 
-def look_again(connection: duckdb.DuckDBPyConnection) -> None:
-    """Let every connection to the same databases look anew at what their models name; see ``Predictor.look_again``."""
-    own = asking_for(connection)
+def look_again() -> None:
+    """Let every connection look anew at what its models name: it may see what another has made. See ``Predictor.look_again``."""
     for asking in list(_known.values()):
-        if asking.predictor is not None and asking.settings is own.settings:
+        if asking.predictor is not None:
             asking.predictor.look_again()
 
 

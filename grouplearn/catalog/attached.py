@@ -32,7 +32,7 @@ class Attached:
     @property
     def identity(self) -> str:
         """A text that tells databases of a process apart: by name, number and file."""
-        return f"{folded(self.name)}\n{self.number}\n{os.path.realpath(self.path) if self.path else ''}\n"
+        return repr((folded(self.name), self.number, os.path.realpath(self.path) if self.path else ""))
 
 
 @dataclass(frozen=True, slots=True)

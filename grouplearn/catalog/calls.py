@@ -29,6 +29,8 @@ _DENIED = frozenset(
 )  # fmt: skip
 #: And how the names of more of them begin.
 _DENIED_FAMILIES = ("__internal", "variant_")
+#: Functions that call an aggregate of which a text is the name.
+_BY_NAME = frozenset({"aggregate", "array_aggr", "array_aggregate", "list_aggr", "list_aggregate"})
 #: Functions of rows that read their arguments alone.
 _OF_ROWS = frozenset({"generate_series", "json_each", "json_tree", "range", "repeat", "repeat_row", "unnest"})
 _SOURCES = frozenset(
@@ -84,6 +86,15 @@ def named(fragments: Iterable[Fragment], surroundings: Surroundings) -> list[Def
     return sorted({defined for defined, _ in course.seen}, key=astuple)
 
 
+def look_elsewhere(fragments: Iterable[Fragment], surroundings: Surroundings) -> bool:
+    """Return whether expressions name tables, views, macros or types that somebody has made: what these are may change."""
+    found: dict[Meaning, None] = {}
+    course = _Course(to_the_end=True, found=found)
+    for fragment in fragments:
+        _Walk(surroundings, surroundings.path, course).reason(fragment.tree)
+    return any(what == "table" or first is not None for _, what, first in found)
+
+
 def meanings(clauses: Iterable[tuple[str, Sequence[str]]], surroundings: Surroundings) -> list[Meaning]:
     """Return the meaning of each name in clauses, and in what they name, which comes after them.
 
@@ -109,6 +120,21 @@ def refuse_clause(
     reason = next(filter(None, reasons), None) if nodes else "is not SQL that can be read"
     if reason is not None:
         raise _refusal(model, fragment, reason)
+
+
+def _named_aggregate(node: Node) -> str | None:
+    """Return what is wrong with the aggregate that a text says, the second argument of a call."""
+    arguments: list[Node] = node.get("children") or node.get("arguments") or []
+    said: Node = arguments[1] if len(arguments) > 1 else {}
+    said = said.get("expression", said)  # DuckDB 2 names arguments
+    literal, value = said.get("literal") or {}, said.get("value") or {}
+    text = literal.get("text") if literal.get("kind") == "STRING" else value.get("value")
+    if said.get("class") != "CONSTANT" or not isinstance(text, str):
+        return "calls a function whose name is made, and not written"
+    name = folded(text)
+    if name in own_functions().names and name not in _DENIED:
+        return None
+    return f"calls {name}, which is none of the functions that DuckDB itself has"
 
 
 def _readings(surroundings: Surroundings, text: str, forms: Sequence[str]) -> list[Node]:
@@ -218,6 +244,8 @@ class _Walk:
         places = self.surroundings.places(database, schema)
         if any(macro.place in places for macro in macros):
             return None
+        if name in _BY_NAME and (found := _named_aggregate(node)) is not None:
+            return found
         own = own_functions()
         usual = name in own.names and name not in _DENIED and not name.startswith(_DENIED_FAMILIES)
         if name in _OF_ROWS if of_rows else usual or name in SYNTAX:
@@ -249,11 +277,11 @@ class _Walk:
         places = self.surroundings.places(database, schema)
         named = ((own, schema) for own, schema, each in self.surroundings.types if each == name)
         self._note("type", (database, schema, name), named)
-        if name in types() and not (database or schema):
-            return None
         made = [known for place in places if (known := self.surroundings.types.get((*place, name))) is not None]
         if made:
             return None if all(made) else f"has type {name}, which has members that DuckDB does not tell"
+        if name in types() and not (database or schema):  # DuckDB finds JSON alone after what somebody has made
+            return None
         return f"has type {name}, which is none of those that DuckDB itself or an attached database has"
 
     def _macro(self, name: str, arguments: int | None) -> str | None:

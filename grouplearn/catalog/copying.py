@@ -64,13 +64,19 @@ def _written(con: duckdb.DuckDBPyConnection, location: Location, rows: Mapping[s
     for name in TABLES:
         _refuse_missing_columns(con, table(location.catalog, name), name, rows[name].column_names)
         store.insert(con, location.catalog, model, [(name, _named(rows[name], name, location))])
-    stored = load_by_id(con, location.catalog, model)
+    stored = refuse_unsound(con, location.catalog, model)
+    # Its macro evaluates the expressions without a look, in a database that the user trusts.
+    predictor_for(con).guard.admit(con, with_changed(stored.definition, catalog=location.catalog))
+    return stored
+
+
+def refuse_unsound(con: duckdb.DuckDBPyConnection, catalog: str, model: str) -> StoredModel:
+    """Return a model whose rows were just written as others say they are; raises DataError where they cannot be."""
+    stored = load_by_id(con, catalog, model)
     if stored is None:
         raise LookupError("models has no row that was stored")
     refuse_flaws(con, stored, TABLES)
     load_groups(con, stored)  # a model that cannot predict is none
-    # Its macro evaluates the expressions without a look, in a database that the user trusts.
-    predictor_for(con).guard.admit(con, with_changed(stored.definition, catalog=location.catalog))
     return stored
 
 

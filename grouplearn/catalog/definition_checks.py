@@ -16,7 +16,7 @@ from grouplearn.learners import registry
 from grouplearn.learners.base import Task
 from grouplearn.learners.metrics import every_metric
 from grouplearn.plan.arrays import label_length
-from grouplearn.plan.features import MAX_BUCKETS
+from grouplearn.plan.features import MAX_BUCKETS, MAX_CLASSES, MAX_ITEMS
 
 _TEXTS = (
     "schema_name", "model_name", "learner", "task", "statement", "target_name", "target_sql", "label_type", "metric",
@@ -36,10 +36,39 @@ _ENCODERS = {
 }
 #: The longest array that DuckDB has.
 _LONGEST_ARRAY = 100_000
-#: Entries of the longest search path, and characters of a name in it.
-_LONGEST_PATH, _LONGEST_NAME = 1_000, 10_000
+#: Characters of a name in the search path.
+_LONGEST_NAME = 10_000
+#: Entries of the longest lists that a row may have; TRAIN stops before.
+_LONGEST: Mapping[str, int] = {
+    "classes": MAX_CLASSES, "keys": 1_000, "sets": 1 << 16, "items": MAX_ITEMS, "item_types": MAX_ITEMS,
+    "hyperparameters": 1_000, "metrics": 1_000, "search_path": 1_000,
+}  # fmt: skip
+#: What an entry of each list has of bytes, or numbers.
+_SIZES: Mapping[str, tuple[str, ...]] = {
+    "classes": ("strlen(x)",), "keys": ("strlen(x.name)", "strlen(x.sql)", "strlen(x.type)"), "sets": ("len(x)",),
+    "items": ("strlen(x.name)", "strlen(x.sql)"), "item_types": ("strlen(x)",),
+    "hyperparameters": ("strlen(x.name)", "strlen(x.type)"), "metrics": ("strlen(x)",),
+    "search_path": ("strlen(x.schema)", "strlen(x.database)"),
+}  # fmt: skip
+_LONG_TEXTS = ("statement", "target_name", "target_sql", "weight_sql", "label_type")
+#: Bytes of a text, or of all in a list, and numbers of keys in all grouping sets, that are more than any statement's.
+_MOST_BYTES, _MOST_NUMBERS = 1 << 24, 1 << 20
 #: Characters of the longest type of an array, which is of numbers.
 _LONGEST_TYPE = 200
+
+
+def too_long(lacking: Collection[str] = ()) -> dict[str, str]:
+    """Return by column of ``models`` the SQL condition that it is longer than any; not of columns that are ``lacking``.
+
+    A file of a few MB may have lists and texts of many millions, all alike, which Python would make objects of.
+    """
+    found = {name: f"strlen({name}) > {_MOST_BYTES}" for name in _LONG_TEXTS}
+    for name, most in _LONGEST.items():
+        size = " + ".join(f"coalesce({part}, 0)" for part in _SIZES[name])
+        inside = f"list_sum(list_transform({name}, lambda x: {size}))"
+        longest = _MOST_NUMBERS if name == "sets" else _MOST_BYTES
+        found[name] = f"len({name}) > {most} OR (len({name}) <= {most} AND {inside} > {longest})"
+    return {name: condition for name, condition in found.items() if name not in lacking}
 
 
 def check_definition(catalog: str, columns: str, row: Sequence[Any]) -> None:
@@ -97,6 +126,7 @@ class _Checks:
     def groups(self) -> None:
         """Look at keys and grouping sets."""
         keys = self._structs("keys", ("name", "sql", "type"))
+        self._need(all(_is_name(key["name"]) for key in keys), "a key has no name")
         sets = self._row["sets"]
         self._need(isinstance(sets, list) and len(sets) > 0, f"sets is {shown(sets)}")
         for each in sets:
@@ -133,7 +163,8 @@ class _Checks:
 
     def results(self) -> None:
         """Look at hyperparameters and metrics."""
-        self._structs("hyperparameters", ("name", "type"))
+        given = self._structs("hyperparameters", ("name", "type"))
+        self._need(all(_is_name(each["name"]) for each in given), "a hyperparameter has no name")
         metric, metrics = self._row["metric"], self._texts("metrics")
         self._need(metric in metrics, f"metric is {shown(metric)}, and metrics are {shown(list(metrics))}")
         known = every_metric(Task(self._row["task"]))
@@ -147,7 +178,7 @@ class _Checks:
         if self._row["search_path"] is None:
             return
         path = self._structs("search_path", ("schema",))
-        self._need(0 < len(path) <= _LONGEST_PATH, f"search_path has {len(path):,} entries")
+        self._need(len(path) > 0, "search_path has no entries")
         for each in path:
             database = each.get("database")
             names = [each["schema"], *([] if database is None else [database])]

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from grouplearn.catalog.damage import damaged
-from grouplearn.catalog.fragments import check, is_simple_type
+from grouplearn.catalog.fragments import is_simple_type
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import table
+from grouplearn.catalog.trust import check
+from grouplearn.kernels.networks import ACTIVATIONS
 from grouplearn.learners.base import Task
 from grouplearn.sqltext import literal
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 #: The tables whose texts are cast to types that a model names, which are looked at first.
 _OF_CASTS = frozenset({"models", "groups"})
+#: Numbers of rows of a group, and the greatest: a sum of as many as there are groups is a number, too.
+_COUNTS, _MOST_ROWS = ("n_rows", "n_train", "n_valid", "n_skipped"), 1 << 48
 #: A flaw in words, and an aggregate over a table's rows of the model that is true where there is none.
 Flaws = Mapping[str, str]
 
@@ -77,13 +81,16 @@ def _groups(definition: ModelDefinition) -> Flaws:
         "two rows are the same group": _once("group_id"),
         "a group has no number": _every("group_id >= 0"),
         "a group is of a level that the model has not": _every(f"level >= 0 AND level < {len(definition.sets)}"),
+        "two groups have the same keys": _once("level", "keys"),
         f"a group has not {len(definition.keys)} keys": _every(f"len(keys) = {len(definition.keys)}"),
         **{
             f'the value of key "{key.name}" is not of its type in a group': _every(_fits(f"keys[{place}]", key.type))
             for place, key in enumerate(definition.keys, start=1)
             if key.type != "VARCHAR"
         },
-        "a group has fewer than no rows": _every("n_rows >= 0"),
+        "a group has fewer than no rows, or more than there can be": _every(
+            " AND ".join(f"({name} IS NULL OR {name} BETWEEN 0 AND {_MOST_ROWS})" for name in _COUNTS)
+        ),
         "a group's best trial is of a configuration that is not there": _every(
             f"best IS NULL OR (best >= 0 AND best < {len(definition.configs)})"
         ),
@@ -100,7 +107,9 @@ def _groups(definition: ModelDefinition) -> Flaws:
     }
     if definition.task is Task.BINARY and n_classes != 2:
         flaws["a group has a model, and the label has not two classes"] = _every("best IS NULL")
-    elif definition.task is not Task.REGRESSION:
+    elif definition.task is Task.REGRESSION:
+        flaws["a group has classes, and the label is a number"] = _every("classes IS NULL OR len(classes) = 0")
+    else:
         inside = f"list_min(classes) >= 0 AND list_max(classes) < {n_classes}"
         flaws["the classes of a group are not those of the model"] = _every(
             f"best IS NULL OR (len(classes) > 0 AND {inside} AND len(list_distinct(classes)) = len(classes))"
@@ -182,9 +191,17 @@ def _nodes(_: ModelDefinition) -> Flaws:
 
 
 def _layers(_: ModelDefinition) -> Flaws:
+    whole = "list_transform(weights, lambda unit: list_count(unit))"
+    fits = f"len(weights) = len(bias) AND list_count(bias) = len(bias) AND list_min({whole}) = len(weights[1])"
     return {
         "two rows are the same layer": _once("group_id", "layer"),
         "a layer is beyond its network": _every("layer >= 1 AND layer <= layers"),
+        "a layer has an activation that there is not": _every(
+            f"activation IN ({', '.join(map(literal, ACTIVATIONS))})"
+        ),
+        "the units of a layer have not as many weights each, or not one bias": _every(
+            f"len(weights) > 0 AND {fits} AND list_max({whole}) = len(weights[1])"
+        ),
     }
 
 

@@ -38,8 +38,9 @@ _TOKEN = re.compile(r'[{}\[\],:]|"(?:[^"\\]|\\.)*"|[^\s{}\[\],:"]+')
 #: What DuckDB says of an expression that has more levels than ``max_expression_depth``.
 _TOO_DEEP = re.compile(r"expression depth limit of (\d+)", re.IGNORECASE)
 _SIMPLE_TYPE = re.compile(
-    r"(?:U?(?:TINY|SMALL|BIG|HUGE)INT|U?INTEGER|BIGNUM|FLOAT|DOUBLE|BOOLEAN|VARCHAR|DATE|TIME|TIMESTAMP|UUID|BLOB"
-    r"|INTERVAL|TIMESTAMP WITH TIME ZONE|DECIMAL\(\d+,\s?\d+\))(?:\[\d*\])*"
+    r"(?:U?(?:TINY|SMALL|BIG|HUGE)INT|U?INTEGER|BIGNUM|FLOAT|DOUBLE|BOOLEAN|VARCHAR|DATE|TIME|TIMESTAMP|UUID|BLOB|BIT"
+    r"|INTERVAL|TIME(?:STAMP)? WITH TIME ZONE|TIMESTAMP_(?:S|MS|NS)|DECIMAL\(\d+,\s?\d+\)"
+    r"|ENUM\('(?:[^'\0]|'')*'(?:, '(?:[^'\0]|'')*')*\))(?:\[\d*\])*"
 )
 #: Most characters of a fragment that an error shows.
 _SHOWN = 200
@@ -103,6 +104,11 @@ def is_simple_type(text: str) -> bool:
     return _SIMPLE_TYPE.fullmatch(text) is not None
 
 
+def types(definition: ModelDefinition) -> list[str]:
+    """Return the types of a model, as it has them."""
+    return [fragment.text for fragment in _types(definition)]
+
+
 def check(con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> None:
     """Raise NotTrusted unless every text of a model that becomes SQL is one expression, or one type."""
     kind, digest = type(con).__name__, _digest(definition)  # the parser is that of this process, or that of the host
@@ -112,9 +118,26 @@ def check(con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> None:
 
 
 def expressions(con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> list[Fragment]:
-    """Return the expressions of a model with their trees; raises as ``check`` does."""
-    _check_types(con, definition)
-    return parsed(con, definition.name, list(_fragments(definition)))
+    """Return the expressions of a model with their trees, and its ``types_named``; raises as ``check`` does."""
+    return [*types_named(con, definition), *parsed(con, definition.name, list(_fragments(definition)))]
+
+
+def types_named(con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> list[Fragment]:
+    """Return the types of a model with their trees, which may name what somebody has made, or an extension has.
+
+    Raises NotTrusted unless each is a type.
+    """
+    fragments = [fragment for fragment in _types(definition) if not is_simple_type(fragment.text)]
+    found = []
+    for fragment, document in zip(
+        fragments, serialized(con, [_TYPE.format(fragment.text) for fragment in fragments]), strict=True
+    ):
+        node = statement_of(document)
+        items = node.get("select_list", []) if node else []
+        if len(items) != 1 or not _is_cast_of_null(items[0]):
+            raise _refusal(definition.name, fragment, "a type")
+        found.append(Fragment(fragment.what, fragment.text, items[0]))
+    return found
 
 
 def parsed(con: duckdb.DuckDBPyConnection, model: str, fragments: Sequence[Fragment]) -> list[Fragment]:
@@ -256,17 +279,6 @@ def _keywords() -> frozenset[str]:
     return frozenset(word for word, category in keywords().items() if category != "unreserved")
 
 
-def _check_types(con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> None:
-    fragments = [fragment for fragment in _types(definition) if not _SIMPLE_TYPE.fullmatch(fragment.text)]
-    for fragment, document in zip(
-        fragments, serialized(con, [_TYPE.format(fragment.text) for fragment in fragments]), strict=True
-    ):
-        node = statement_of(document)
-        items = node.get("select_list", []) if node else []
-        if len(items) != 1 or not _is_cast_of_null(items[0]):
-            raise _refusal(definition.name, fragment, "a type")
-
-
 def _is_cast_of_null(item: Node) -> bool:
     child, kind = item.get("child", {}), item.get("type_expr", {})
     null = child.get("literal", {}).get("kind") == "NULL_LITERAL" or child.get("value", {}).get("is_null") is True
@@ -308,8 +320,11 @@ def _types(definition: ModelDefinition) -> Iterator[Fragment]:
 
 
 def _digest(definition: ModelDefinition) -> bytes:
-    texts = [definition.statement, *(part.text for part in (*_fragments(definition), *_types(definition)))]
-    texts.append("" if definition.weight_sql is None else "weighted")
+    """Return what models have in common whose texts are the same, each in the same place: a type is no expression."""
+    texts = [definition.statement]
+    for role, parts in (("expression", _fragments(definition)), ("type", _types(definition))):
+        for part in parts:
+            texts += [role, part.what, part.text]
     found = hashlib.sha256()
     for text in texts:
         content = text.encode(errors="surrogatepass")

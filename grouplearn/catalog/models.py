@@ -10,12 +10,13 @@ from typing import Any
 import duckdb
 
 from grouplearn.catalog.damage import damaged, shown
-from grouplearn.catalog.definition_checks import check_definition
+from grouplearn.catalog.definition_checks import check_definition, too_long
 from grouplearn.catalog.flaws import refuse_flaws
 from grouplearn.catalog.identities import identity_at
 from grouplearn.catalog.records import HyperparameterColumn, ItemColumn, KeyColumn, ModelDefinition
 from grouplearn.catalog.schema import (
     Location,
+    columns_lacking,
     databases_with_models,
     first_row,
     selected,
@@ -26,6 +27,7 @@ from grouplearn.catalog.sql_forms import SqlForm, stored_form
 from grouplearn.data.dataset import Item
 from grouplearn.learners import registry
 from grouplearn.learners.base import Config, Task, Value
+from grouplearn.search.space import MAX_CONFIGS
 from grouplearn.sqltext import identifier, literal
 
 
@@ -58,10 +60,16 @@ def load_by_id(con: duckdb.DuckDBPyConnection, catalog: str, model: str) -> Stor
 
 
 def _load(con: duckdb.DuckDBPyConnection, catalog: str, where: str) -> StoredModel | None:
-    columns_then = selected(_COLUMNS, "models", version_of(con, catalog))
-    row = first_row(con, f"SELECT {columns_then} FROM {table(catalog, 'models')} WHERE {where}")
+    version = version_of(con, catalog)
+    rows, long = f"{table(catalog, 'models')} WHERE {where}", too_long(columns_lacking("models", version))
+    bounded = f"NOT coalesce({' OR '.join(long.values())}, false)"
+    row = first_row(con, f"SELECT {selected(_COLUMNS, 'models', version)} FROM {rows} AND {bounded}")
     if row is None:
-        return None
+        found = first_row(con, f"SELECT model_name, {', '.join(long.values())} FROM {rows}")
+        if found is None:
+            return None
+        name = next(name for name, longer in zip(long, found[1:], strict=True) if longer)
+        raise damaged(catalog, found[0], "models", f"{name} is longer than there can be")
     check_definition(catalog, _COLUMNS, row)
     columns = tuple(HyperparameterColumn(entry["name"], entry["type"]) for entry in row[14])
     definition = ModelDefinition(
@@ -80,7 +88,7 @@ def _load(con: duckdb.DuckDBPyConnection, catalog: str, where: str) -> StoredMod
         sets=tuple(tuple(keys) for keys in row[12]),
         items=tuple(_item(*entry) for entry in zip(row[13], row[21] or [None] * len(row[13]), strict=True)),
         hyperparameters=columns,
-        configs=_configs(con, catalog, row[0], columns),
+        configs=_configs(con, catalog, row[0], row[2], columns),
         metric=row[15],
         greater_is_better=row[16],
         metrics=tuple(row[17]),
@@ -118,12 +126,13 @@ def _item(entry: dict[str, Any], type_name: str | None) -> ItemColumn:
 
 
 def _configs(
-    con: duckdb.DuckDBPyConnection, catalog: str, model: str, columns: tuple[HyperparameterColumn, ...]
+    con: duckdb.DuckDBPyConnection, catalog: str, model: str, name: str, columns: tuple[HyperparameterColumn, ...]
 ) -> tuple[Config, ...]:
     types = {column.name: column.type for column in columns}
-    found = con.execute(
-        f"SELECT parameters FROM {table(catalog, 'configs')} WHERE model = '{model}'::UUID ORDER BY config ASC"
-    ).fetchall()
+    rows = f"{table(catalog, 'configs')} WHERE model = '{model}'::UUID"
+    found = con.execute(f"SELECT parameters FROM {rows} ORDER BY config ASC LIMIT {MAX_CONFIGS + 1}").fetchall()
+    if len(found) > MAX_CONFIGS:
+        raise damaged(catalog, name, "configs", f"there are more than {MAX_CONFIGS:,}")
     return tuple({name: _value(text, types.get(name, "")) for name, text in (row[0] or {}).items()} for row in found)
 
 
@@ -151,6 +160,8 @@ def show_models_sql(con: duckdb.DuckDBPyConnection) -> str:
     return f"FROM ({' UNION ALL '.join([f'SELECT {empty} WHERE false', *parts])}) ORDER BY database ASC, schema ASC, model ASC"
 
 
+#: Models of a database that are shown: somebody else's may say that it has any number of them.
+_MOST_SHOWN = 100_000
 _SHOWN = {
     "model": "VARCHAR",
     "target": "VARCHAR",
@@ -188,7 +199,7 @@ def _models_of(catalog: str) -> str:
         f"SELECT m.model_name, m.target_name, {count('groups')}, m.learner, {count('configs')},"
         f" {count('trials')}, m.seconds, date_trunc('second', m.trained_at),"
         f" {literal(catalog)}, m.schema_name, {failed}, m.metric, {best}, v.middle"
-        f" FROM {table(catalog, 'models')} AS m LEFT JOIN ({summary}) AS v ON v.model = m.model"
+        f" FROM (FROM {table(catalog, 'models')} LIMIT {_MOST_SHOWN}) AS m LEFT JOIN ({summary}) AS v ON v.model = m.model"
     )
 
 

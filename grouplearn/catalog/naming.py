@@ -46,17 +46,23 @@ def is_at(place: Place, name: str, model: tuple[str, str, str]) -> bool:
     return all(folded(own) == folded(other) for own, other in zip((*place, name), model, strict=True))
 
 
+#: Models of a database that are read to find one, or to suggest one: somebody else's may say that it has any number of them.
+MOST_READ = 10_000
+
+
 def every_name(con: duckdb.DuckDBPyConnection, here: Attachments) -> list[tuple[str, str, str]]:
     """Return database, schema and name of the models there are, those of the default database first.
 
-    A database whose tables are not as we make them has none: what is asked is which name may have been meant.
+    A database whose tables are not as we make them has none, and of another no more are read than anybody would look through:
+    what is asked is which name may have been meant.
     """
     found: list[tuple[str, str, str]] = []
     for database in sorted((each.name for each in here.users), key=lambda name: (name != here.database, name)):
         try:
             if has_schema(con, database):
                 query = (
-                    f"SELECT schema_name, model_name FROM {table(database, 'models')} ORDER BY model_name, schema_name"
+                    f"SELECT DISTINCT schema_name, model_name FROM {table(database, 'models')}"
+                    f" ORDER BY model_name, schema_name LIMIT {MOST_READ}"
                 )
                 found += [(database, schema, name) for schema, name in con.execute(query).fetchall()]
         except Error:

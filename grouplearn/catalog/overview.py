@@ -12,9 +12,9 @@ import duckdb
 
 from grouplearn.catalog.damage import damaged
 from grouplearn.catalog.flaws import refuse_flaws
-from grouplearn.catalog.fragments import check
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.schema import table
+from grouplearn.catalog.trust import check
 from grouplearn.catalog.views import (
     distinct,
     importances,

@@ -25,7 +25,7 @@ from grouplearn.catalog.exact_rows import ExactRows
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.predictions import Part
 from grouplearn.catalog.records import ModelDefinition
-from grouplearn.catalog.references import Key, all_models, among, find, is_identity, meant_by
+from grouplearn.catalog.references import Key, committed, find, is_identity, meant_by
 from grouplearn.catalog.scoring import Scorer, load_scorer
 from grouplearn.catalog.trust import Guard
 from grouplearn.errors import data_error
@@ -156,6 +156,7 @@ class Predictor:
         if connection is None:
             raise data_error("predict was called on a connection that is closed")
         cursor = connection.cursor()
+        asking_for(cursor).settings = asking_for(connection).settings
         try:
             self.sessions.apply(session, cursor)
         except BaseException:
@@ -314,9 +315,8 @@ def _uncommitted_as(
     for rank, (place, name) in enumerate(meant):
         for entry, own in written:
             if naming.is_at(place, name, (own.catalog or here.database, own.schema, own.name)):
-                written_now = {(other.catalog, other.id) for other in uncommitted}
-                others = [each for each in all_models(con) if each[:2] not in written_now] if rank else []
-                return None if among(others, meant[:rank]) else entry
+                written_now = {(other.catalog or "", other.id) for other in uncommitted}
+                return None if committed(con, meant[:rank], written_now) else entry
     return None
 
 

@@ -18,6 +18,9 @@ from grouplearn.plan.replaying import Earlier, check_same, replay_span
 from grouplearn.schedule.messages import Blocks
 from grouplearn.schedule.workload import Visits
 
+#: Names of models that an error lists.
+_LISTED = 50
+
 
 def repeated_by(con: duckdb.DuckDBPyConnection, judge: Judge, bound: BoundTrain) -> Earlier | None:
     """Return the run that a statement repeats, None if it repeats none; raise unless it is a run of the same training."""
@@ -35,7 +38,8 @@ def repeated_by(con: duckdb.DuckDBPyConnection, judge: Judge, bound: BoundTrain)
 def unknown_model(con: duckdb.DuckDBPyConnection, judge: Judge, name: str, span: Span) -> Error:
     """Return the error that there is no model of that name, with those that there are."""
     known, hint = naming.suggestion(con, name)
-    listed = f"\nModels: {', '.join(known)}" if known else "\nThere is no model yet."
+    more = f", and {len(known) - _LISTED:,} more" if len(known) > _LISTED else ""
+    listed = f"\nModels: {', '.join(known[:_LISTED])}{more}" if known else "\nThere is no model yet."
     return judge.error(f'unknown model "{name}"{listed}', span, hint)
 
 

@@ -49,7 +49,7 @@ def find(
     that is given. Raises DataError when there is none.
     """
     here = attachments_of(con)
-    models = [entry for entry in all_models(con) if entry[:2] not in without and catalog in (None, entry[0])]
+    models = _alike(con, reference, without, catalog)
     found = [entry for entry in models if is_identity(reference, entry[0], entry[1])]
     if len(found) > 1:  # a copy of a database has the same identities, and maybe other models
         places = ", ".join(sorted(naming.reference((entry[0], *entry[2:]), here) for entry in found))
@@ -57,7 +57,8 @@ def find(
     found = found or among(models, meant_by(reference, here))
     if found and (model := load_by_id(con, *found[0][:2])) is not None:
         return model
-    hint = naming.hint(reference, [(catalog, schema, name) for catalog, _, schema, name in models], here)
+    others = [(database, schema, name) for database, _, schema, name in _some(con) if catalog in (None, database)]
+    hint = naming.hint(reference, others, here)
     raise data_error(f'model "{reference}" does not exist' + (f"\n\nHint: {hint}" if hint else ""))
 
 
@@ -66,10 +67,28 @@ def among(models: Sequence[Entry], meant: Sequence[tuple[Place, str]]) -> list[E
     return [entry for where in meant for entry in models if naming.is_at(*where, (entry[0], *entry[2:]))]
 
 
-def all_models(con: duckdb.DuckDBPyConnection) -> list[Entry]:
-    """Return the models of all databases, as they are committed."""
+def _alike(
+    con: duckdb.DuckDBPyConnection, reference: str, without: Collection[Key], catalog: str | None
+) -> list[Entry]:
+    """Return the committed models whose name or identity is the reference, or its last part, but for those of ``without``."""
+    last = (name_parts(reference) or [reference])[-1]
+    names = ", ".join(f"lower({literal(each)})" for each in dict.fromkeys((last, reference)))
+    own = f"lower(model_name) IN ({names}) OR model::VARCHAR = {literal(last)}"
+    return [each for each in _some(con, own) if each[:2] not in without and catalog in (None, each[0])]
+
+
+def committed(con: duckdb.DuckDBPyConnection, meant: Sequence[tuple[Place, str]], without: Collection[Key]) -> bool:
+    """Return whether a committed model is meant that is none of ``without``."""
+    names = ", ".join(f"lower({literal(name)})" for name in dict.fromkeys(name for _, name in meant))
+    models = _some(con, f"lower(model_name) IN ({names})") if meant else []
+    return bool(among([each for each in models if each[:2] not in without], meant))
+
+
+def _some(con: duckdb.DuckDBPyConnection, own: str = "true") -> list[Entry]:
+    """Return models of all databases, as they are committed: of each no more than ``naming.MOST_READ``."""
     parts = [
-        f"SELECT {literal(catalog)}, model::VARCHAR, schema_name, model_name FROM {table(catalog, 'models')}"
+        f"(SELECT DISTINCT {literal(catalog)}, model::VARCHAR, schema_name, model_name FROM {table(catalog, 'models')}"
+        f" WHERE {own} LIMIT {naming.MOST_READ})"
         for catalog in databases_with_models(con)
     ]
     return con.execute(" UNION ALL ".join(parts)).fetchall() if parts else []

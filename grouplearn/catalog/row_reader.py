@@ -85,6 +85,15 @@ class RowReader:
         return x, group
 
     def _write(self, x: FloatArray, number: int, column: Any, group: Codes, *, by_sql: bool) -> None:
+        definition = self._vocabulary.definition
+        try:
+            self._written(x, number, column, group, by_sql)
+        except pa.ArrowException:
+            item = definition.items[number].item
+            why = f"item {shown(item.name)} is {item.kind}, and its expression gives {column.type}"
+            raise damaged(definition.catalog, definition.name, "models", why) from None
+
+    def _written(self, x: FloatArray, number: int, column: Any, group: Codes, by_sql: bool) -> None:
         item, at = self._vocabulary.definition.items[number].item, self._vocabulary.layout.starts[number]
         if item.kind == "array":
             x[:, at : at + item.buckets] = array_values(self._vocabulary.definition, item, column)

@@ -59,7 +59,7 @@ def first_row(con: duckdb.DuckDBPyConnection, sql: str) -> tuple[Any, ...] | Non
 
 def current_database(con: duckdb.DuckDBPyConnection) -> str:
     """Return the name of the connection's default database."""
-    return str(con.execute("SELECT current_database()").fetchall()[0][0])
+    return str(con.execute("SELECT system.main.current_database()").fetchall()[0][0])
 
 
 def databases_with_models(con: duckdb.DuckDBPyConnection) -> list[str]:

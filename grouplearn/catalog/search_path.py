@@ -22,9 +22,9 @@ _PLAIN = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _SHOWN, _CHARACTERS = 5, 60
 
 
-def entries(attachments: Attachments) -> list[list[str]]:
-    """Return the entries of the setting: a database and a schema, or one of them alone."""
-    return [names for names in map(_names_of, _ENTRY.findall(attachments.search_path)) if names]
+def _entries(attachments: Attachments) -> list[list[str]]:
+    """Return the entries of the setting: a database and a schema, or a schema of the default database."""
+    return [names for names in map(_names_of, _ENTRY.findall(attachments.search_path)) if 0 < len(names) < 3]
 
 
 def _names_of(entry: str) -> list[str]:
@@ -34,14 +34,8 @@ def _names_of(entry: str) -> list[str]:
 
 def current(attachments: Attachments) -> tuple[Place, ...]:
     """Return the databases and schemas of the setting, or the default ones where it is empty."""
-    databases = {folded(each.name) for each in attachments.users}
-
-    def place(names: list[str]) -> Place:
-        if len(names) == 2:
-            return names[0], names[1]
-        return (names[0], "main") if folded(names[0]) in databases else (attachments.database, names[0])
-
-    found = tuple(place(names) for names in entries(attachments) if len(names) < 3)
+    own = attachments.database  # an entry of one name is a schema, though there be a database of that name
+    found = tuple((own, names[0]) if len(names) == 1 else (names[0], names[1]) for names in _entries(attachments))
     return found or ((attachments.database, attachments.schema),)
 
 
@@ -61,6 +55,11 @@ def searched(path: Sequence[Place]) -> tuple[Place, ...]:
     own = path[0][0]
     every = (("temp", "main"), *path, (own, "main"), ("system", "main"), ("system", "pg_catalog"))
     return tuple((folded(database), folded(schema)) for database, schema in (*every, ("system", "information_schema")))
+
+
+def here(attachments: Attachments) -> tuple[Place, ...]:
+    """Return, folded, all places in which DuckDB looks for an unqualified name now, in order."""
+    return searched(current(attachments))
 
 
 def shown(path: Sequence[Place]) -> str:

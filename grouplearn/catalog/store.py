@@ -13,7 +13,8 @@ from typing import Any, Literal
 import duckdb
 
 from grouplearn.catalog import prediction, rows, unit_rows, views
-from grouplearn.catalog.fragments import check, query_of
+from grouplearn.catalog.flaws import refuse_flaws
+from grouplearn.catalog.fragments import query_of
 from grouplearn.catalog.identities import Identity, identity_at
 from grouplearn.catalog.models import StoredModel, load_definition
 from grouplearn.catalog.predict_macro import macro_comment, macro_sql
@@ -30,6 +31,7 @@ from grouplearn.catalog.schema import (
 from grouplearn.catalog.scoring import scorer_of
 from grouplearn.catalog.sql_forms import SqlForm, prediction_of
 from grouplearn.catalog.tables import SCHEMA
+from grouplearn.catalog.trust import check
 from grouplearn.errors import ModelExists, data_error
 from grouplearn.sqltext import folded, identifier, literal
 from grouplearn.visible import visible_lines
@@ -70,6 +72,17 @@ def exists(
     return _in_the_way(name, model, _objects(con, catalog, schema, name))
 
 
+def seems_untouched(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str) -> bool:
+    """Return whether each table or view where one of a model's views belongs has the comment that ours have.
+
+    To read definitions, as ``exists`` does, has DuckDB write those of all views.
+    """
+    wanted = {folded(f"{name}{suffix}"): suffix for suffix in views.SUFFIXES}
+    rows = con.execute(_tables_and_views(catalog, schema, wanted)).fetchall()
+    found = [(wanted[folded(each)], comment) for _, each, comment in rows if folded(each) in wanted]
+    return all(comment.startswith(views.COMMENTS[suffix]) for suffix, comment in found)
+
+
 def _in_the_way(name: str, model: Identity | None, objects: _Objects) -> Conflict | None:
     """Return what stands where the model's objects would go and is not of ``model``, or a function that they would hide."""
     if folded(name) == SCHEMA:  # its macro would hide the function that predicts
@@ -85,12 +98,9 @@ def _in_the_way(name: str, model: Identity | None, objects: _Objects) -> Conflic
 def _objects(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str) -> _Objects:
     """Return kind, name and, but for tables, definition of what has the name of one of a model's objects in a schema."""
     wanted = {folded(f"{name}{suffix}") for suffix in (*views.SUFFIXES, "_predict")}
-    where = f"lower(database_name) = lower({literal(catalog)}) AND lower(schema_name) = lower({literal(schema)})"
-    names = (
-        f"SELECT 'table', table_name, '' FROM duckdb_tables() WHERE {where}"
-        f" UNION ALL SELECT 'view', view_name, '' FROM duckdb_views() WHERE {where}"
-    )
-    found = [row for row in con.execute(names).fetchall() if folded(row[1]) in wanted]
+    rows = con.execute(_tables_and_views(catalog, schema, wanted)).fetchall()
+    found = [(kind, each, "") for kind, each, _ in rows if folded(each) in wanted]
+    where = _is_in(catalog, schema)
     asked = []
     if any(kind == "view" for kind, *_ in found):  # DuckDB would write the definition of every view there is
         asked.append(f"SELECT 'view', view_name, coalesce(sql, '') FROM duckdb_views() WHERE {where}")
@@ -104,6 +114,21 @@ def _objects(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: st
         *(row for row in found if row[0] == "table"),
         *(row for row in defined if folded(row[1]) in wanted),
     ]
+
+
+def _tables_and_views(catalog: str, schema: str, names: Iterable[str]) -> str:
+    """Return the query of the kind, name and comment of the tables and views of a schema with these names."""
+    alike = f"IN ({', '.join(f'lower({literal(each)})' for each in sorted(names))})"
+    where = _is_in(catalog, schema)
+    return (
+        f"SELECT 'table', table_name, '' FROM duckdb_tables() WHERE {where} AND lower(table_name) {alike}"
+        f" UNION ALL SELECT 'view', view_name, coalesce(comment, '') FROM duckdb_views()"
+        f" WHERE {where} AND lower(view_name) {alike}"
+    )
+
+
+def _is_in(catalog: str, schema: str) -> str:
+    return f"lower(database_name) = lower({literal(catalog)}) AND lower(schema_name) = lower({literal(schema)})"
 
 
 def _lacks_macro(con: duckdb.DuckDBPyConnection, macro: Location) -> bool:
@@ -217,7 +242,7 @@ def view_query(con: duckdb.DuckDBPyConnection, model: StoredModel, suffix: str) 
         raise data_error(
             f'model "{model.definition.name}" ({model.definition.learner}) has no {suffix.removeprefix("_")}'
         )
-    check(con, model.definition)
+    refuse_flaws(con, model, ("models", "groups", "trials", "curves", "artifacts", "units"))
     query = views.view_sql(model.definition, model.id, model.location.catalog, suffix)
     return query_of(model.definition, con, query)
 

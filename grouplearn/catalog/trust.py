@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
@@ -30,6 +30,15 @@ _MACROS = (
 _OWN = "SELECT DISTINCT function_name FROM system.main.duckdb_functions() WHERE internal"
 
 
+@dataclass(frozen=True, slots=True)
+class _Admission:
+    """That a model may be evaluated while names mean the same, in one transaction or (None) any; ``checked``: without trust."""
+
+    names: Hashable
+    when: Hashable
+    checked: bool
+
+
 class Guard:
     """Stands before the models of one connection's databases; ``settings`` are those of its SET."""
 
@@ -37,7 +46,7 @@ class Guard:
         self.settings: Mapping[str, Any] = {}
         self._clear: Hashable = None
         self._names: tuple[Hashable, Hashable] = (None, None)
-        self._admitted: weakref.WeakKeyDictionary[Any, tuple[Hashable, bool]] = weakref.WeakKeyDictionary()
+        self._admitted: weakref.WeakKeyDictionary[Any, _Admission] = weakref.WeakKeyDictionary()
 
     @property
     def trusting(self) -> bool:
@@ -57,7 +66,7 @@ class Guard:
         now = attachments or attachments_of(con)
         if not again and now.meaning == self._clear:
             return
-        self._refuse_macros(con, set(_path(now)))
+        self._refuse_macros(con, set(search_path.here(now)))
         self._clear = now.meaning
 
     def refuse_hidden_in(self, con: duckdb.DuckDBPyConnection, catalog: str, schema: str) -> None:
@@ -85,17 +94,26 @@ class Guard:
         """As ``admit``, for ``user``, which evaluates the expressions again and again.
 
         It is asked about once while names mean the same, and again after trust was taken back. They are taken to mean the
-        same in one transaction of one session, ``when``: to look costs a tenth of what it does to predict some rows.
+        same in one transaction of one session, ``when``: to look costs a tenth of what it does to predict some rows. In
+        another one they may have become something else of which nobody has told us, where expressions name what one can make.
         """
         names = self._names_at(con, when)
-        known, checked = self._admitted.get(user, (None, False))
-        if known != names or not (checked or self.trusting):
-            self._admitted[user] = names, self._check(con, definition)
+        if not self._holds(user, names, when):
+            checked, elsewhere = self._check(con, definition)
+            self._admitted[user] = _Admission(names, when if elsewhere else None, checked)
 
     def has_admitted(self, user: Any, when: Hashable) -> bool:
         """Return whether ``admit_user`` would find at once that it has nothing to ask."""
-        known, checked = self._admitted.get(user, (None, False))
-        return self._names[0] == when and known == self._names[1] and (checked or self.trusting)
+        return self._names[0] == when and self._holds(user, self._names[1], when)
+
+    def _holds(self, user: Any, names: Hashable, when: Hashable) -> bool:
+        known = self._admitted.get(user)
+        return (
+            known is not None
+            and known.names == names
+            and known.when in (None, when)
+            and (known.checked or self.trusting)
+        )
 
     def note(self, attachments: Attachments, when: Hashable) -> None:
         """Take note of where names are looked for at ``when``, which ``admit_user`` would ask."""
@@ -107,16 +125,20 @@ class Guard:
             self.note(attachments_of(con), when)
         return self._names[1]
 
-    def _check(self, con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> bool:
-        """Return whether the expressions were found to call nothing that they may not."""
-        if _is_trained_here(con, definition):
-            return True
+    def _check(self, con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> tuple[bool, bool]:
+        """Return whether the expressions were found to call nothing that they may not, and whether they look elsewhere."""
+        known = fragments.is_trained_here(definition)
         found = fragments.expressions(con, definition)
-        if self.trusting:
-            return False
-        if any(fragment.tree is not None for fragment in found):
-            calls.refuse(definition.name, found, surroundings(con))
-        return True
+        if self.trusting and not known:  # and looked at when that is taken back
+            return False, False
+        if all(fragment.tree is None for fragment in found):
+            return True, False
+        around = surroundings(con)
+        if not (known and _means_the_same(con, definition, repr(calls.named(found, around)))):
+            if self.trusting:
+                return False, False
+            calls.refuse(definition.name, found, around)
+        return True, calls.look_elsewhere(found, around)
 
     def admit_statement(
         self, con: duckdb.DuckDBPyConnection, definition: ModelDefinition, source: str, clauses: Iterable[str]
@@ -130,6 +152,18 @@ class Guard:
                 calls.refuse_clause(definition.name, Fragment("the statement", text), around)
 
 
+def check(con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> None:
+    """Raise NotTrusted unless every text of a model is one expression, or one type of DuckDB's own.
+
+    What only shows a model casts texts to its types: for one that DuckDB has not it may install an extension.
+    """
+    fragments.check(con, definition)
+    if any(not fragments.is_simple_type(text) for text in fragments.types(definition)):
+        trusting = bool(asking_for(con).settings.get("trust"))
+        if not (trusting or _is_trained_here(con, definition)):
+            calls.refuse(definition.name, fragments.types_named(con, definition), surroundings(con))
+
+
 def other_name(
     con: duckdb.DuckDBPyConnection, definition: ModelDefinition, source: str, clauses: Iterable[str]
 ) -> tuple[str, Sequence[search_path.Place]] | None:
@@ -141,7 +175,7 @@ def other_name(
     if definition.search_path is None:
         return None
     then = search_path.resolved(definition.search_path, definition.catalog or here.database)
-    places = search_path.searched(then), search_path.searched(search_path.current(here))
+    places = search_path.searched(then), search_path.here(here)
     if places[0] == places[1]:
         return None
     around = surroundings(con)
@@ -165,10 +199,12 @@ def _is_trained_here(con: duckdb.DuckDBPyConnection, definition: ModelDefinition
 
     Whoever copies a database has the same texts, and may let them name other macros and views.
     """
-    if not fragments.is_trained_here(definition):
-        return False
-    file = attachments_of(con).identity_of(definition.catalog)
-    return fragments.is_trained_here(definition, file + _named(con, definition))
+    return fragments.is_trained_here(definition) and _means_the_same(con, definition, _named(con, definition))
+
+
+def _means_the_same(con: duckdb.DuckDBPyConnection, definition: ModelDefinition, named: str) -> bool:
+    """Return whether this process trained a model in the same database where its expressions named the same, as text."""
+    return fragments.is_trained_here(definition, attachments_of(con).identity_of(definition.catalog) + named)
 
 
 def _opened(con: duckdb.DuckDBPyConnection, file: str) -> str:
@@ -194,20 +230,9 @@ def surroundings(con: duckdb.DuckDBPyConnection) -> Surroundings:
             macro = Defined(folded(database), folded(schema), definition or "", is_query, most)
             macros.setdefault(folded(name), []).append(macro)
     here = attachments_of(con)
-    return Surroundings(con, macros, _path(here), frozenset(folded(each.name) for each in here.attached) | {"temp"})
-
-
-def _path(attachments: Attachments) -> tuple[tuple[str, str], ...]:
-    """Return the databases and schemas in which an unqualified name is looked for, folded."""
-    own, databases = folded(attachments.database), {folded(each.name) for each in attachments.users}
-    found = [("temp", "main")]
-    for names in search_path.entries(attachments):
-        parts = list(map(folded, names))
-        if len(parts) == 2:
-            found.append((parts[0], parts[1]))
-        else:
-            found += [(own, parts[0]), *([(parts[0], "main")] if parts[0] in databases else [])]
-    return (*found, (own, "main"), ("system", "main"), ("system", "pg_catalog"), ("system", "information_schema"))
+    return Surroundings(
+        con, macros, search_path.here(here), frozenset(folded(each.name) for each in here.attached) | {"temp"}
+    )
 
 
 def _refuse_hiding(macros: list[tuple[Any, ...]], places: set[tuple[str, str]], own: frozenset[str]) -> None:

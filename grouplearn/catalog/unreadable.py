@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import duckdb
 
@@ -21,12 +21,15 @@ def unreadable(connection: duckdb.DuckDBPyConnection, relation: str, numbers: Ma
 
     Nothing is raised, so that a transaction goes on. What DuckDB does not try, as it has a subquery, is left out.
     """
-    count = "count(*) FILTER (TRY({{'v': CAST(({}\n) AS DOUBLE)}}) IS NULL)"
-    query = "SELECT {} FROM " + f"{relation} AS {ROW}"
-    tried = {name: sql for name, sql in numbers.items() if _types(connection, query.format(count.format(sql)))}
+
+    def query(texts: Iterable[str]) -> str:
+        counts = (f"count(*) FILTER (TRY({{'v': CAST(({sql}\n) AS DOUBLE)}}) IS NULL)" for sql in texts)
+        return f"SELECT {', '.join(counts)} FROM {relation} AS {ROW}"
+
+    tried = {name: sql for name, sql in numbers.items() if _types(connection, query([sql]))}
     if not tried:
         return None
-    counts = connection.execute(query.format(", ".join(map(count.format, tried.values())))).fetchall()[0]
+    counts = connection.execute(query(tried.values())).fetchall()[0]
     found = next(((name, rows) for name, rows in zip(tried, counts, strict=True) if rows), None)
     return f"{found[0]} is no number in {found[1]:,} of them" if found else None
 

@@ -9,6 +9,7 @@ import duckdb
 from grouplearn.catalog.poor_fits import poor_fits
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import first_row, table
+from grouplearn.catalog.trust import check
 from grouplearn.learners import registry
 from grouplearn.sqltext import folded, identifier, literal
 
@@ -16,7 +17,7 @@ from grouplearn.sqltext import folded, identifier, literal
 SUFFIXES = ("", "_weights", "_curves", "_importance", "_schedule")
 
 _OPEN_ENDED = "status = 'done' AND NOT converged"
-_COMMENTS = {
+COMMENTS = {
     "": "One row per group and configuration of the model.",
     "_weights": "Weights of the linear model, on the encoded features; the intercept is feature (intercept).",
     "_curves": "One row per trial and epoch.",
@@ -51,7 +52,7 @@ def comment(definition: ModelDefinition, suffix: str) -> str:
     columns, _ = _MAKERS[suffix](definition, "", None)
     names = [name for name, _ in columns]
     numbered = ", ".join(shown for name, shown in zip(names, distinct(names), strict=True) if name != shown)
-    return _COMMENTS[suffix] + (
+    return COMMENTS[suffix] + (
         f" The name without its number is that of another column: {numbered}." if numbered else ""
     )
 
@@ -138,22 +139,25 @@ def best_sql(
 
     A summary that fits into a terminal: metrics of one kind of rows, the optimised one first; how many rows were
     skipped, where some were. The model table has the rest. ``groups`` are the numbers of those to show, None for
-    all. Where there is something to heed, it has a column ``note``.
+    all. Where there is something to heed, it has a column ``note``. Raises NotTrusted where the definition, which a run's
+    directory may have said, is not one that may become SQL.
     """
+    check(con, definition)
     chosen = "" if groups is None else f" AND g.group_id IN ({', '.join(map(str, groups))})"
     part = "valid" if validated else "train"
     places = sorted(enumerate(definition.metrics, start=1), key=lambda each: each[1] != definition.metric)
     metrics = [(f"{part}_{name}", f"t.{part}[{place}]") for place, name in places]
     own = f"WHERE model = '{model}'::UUID"
-    skips = first_row(con, f"SELECT 1 FROM {table(catalog, 'groups')} {own} AND n_skipped > 0 LIMIT 1") is not None
     notes = _notes(definition, model, catalog, validated)
     # Most models have nothing to note, which one look at the trials tells in a tenth of the time.
-    suspects = f"SELECT 1 FROM {table(catalog, 'trials')} {own} AND {_suspect(definition, validated)} LIMIT 1"
-    told = f"SELECT 1 FROM ({notes}) WHERE note IS NOT NULL LIMIT 1"
-    noted = first_row(con, suspects) is not None and first_row(con, told) is not None
+    suspected = f"{table(catalog, 'trials')} {own} AND {_suspect(definition, validated)}"
+    skipped = f"{table(catalog, 'groups')} {own} AND n_skipped > 0"
+    asked = f"(SELECT 1 FROM {skipped} LIMIT 1) UNION ALL (SELECT 2 FROM {suspected} LIMIT 1)"
+    found = {number for (number,) in con.execute(asked).fetchall()}
+    noted = 2 in found and first_row(con, f"SELECT 1 FROM ({notes}) WHERE note IS NOT NULL LIMIT 1") is not None
     columns = [
         *(column for column in trial_columns(definition) if column[0] != "model_level" or len(definition.sets) > 1),
-        *((name, f"g.{name}") for name in (("n_rows", "n_skipped") if skips else ("n_rows",))),
+        *((name, f"g.{name}") for name in (("n_rows", "n_skipped") if 1 in found else ("n_rows",))),
         *metrics,
         ("status", "t.status"),
         ("error", "t.error"),

@@ -34,9 +34,11 @@ _MAY_BE_OURS = re.compile(
 )
 
 _MAY_COMMIT = re.compile(r"\b(?:commit|end)\b", re.IGNORECASE)
-# After these a name may mean something else, or a macro is back that was dropped; predict() needs to know temporary ones.
+# After these a name may mean something else, or a macro or view is back that was dropped; predict() needs to know temporary
+# macros.
 _MAY_CHANGE_NAMES = re.compile(
-    r"\b(?:macro|function|schema|attach|detach|copy|import|rollback|abort|execute|pragma|call)", re.IGNORECASE
+    r"(?:\b(?:create|alter|drop|attach|detach|copy|import|load|commit|rollback|abort|execute|pragma|call)|(?:^|;)\s*end)\b",
+    re.IGNORECASE,
 )
 # So does it the names of variables, before they are set: the text may go on with it. And ROLLBACK may make it forget them.
 _MAY_SET_VARIABLE = re.compile(r"\bvariable\b", re.IGNORECASE)

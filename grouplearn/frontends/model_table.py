@@ -14,7 +14,7 @@ from typing import Any
 
 import duckdb
 
-from grouplearn.catalog import fragments, naming
+from grouplearn.catalog import naming, trust
 from grouplearn.catalog.attached import Attachments, attachments_of
 from grouplearn.catalog.models import StoredModel, load_by_id
 from grouplearn.catalog.overview import Curve, Overview, drawn, identity_columns, identity_sql
@@ -24,7 +24,7 @@ from grouplearn.errors import Error
 from grouplearn.frontends.drawing import ACCENT, GREY, aligned, rounded, shortened, sparkline
 from grouplearn.frontends.output import is_number
 from grouplearn.plan.gantt import text
-from grouplearn.sqltext import folded, identifier, string
+from grouplearn.sqltext import folded, identifier, literal, string
 
 SHOWN_ROWS = 50
 _METRIC = re.compile(r"(?:train|valid)_\w+")
@@ -86,7 +86,7 @@ def find_model(connection: duckdb.DuckDBPyConnection, statement: str, columns: S
         for catalog, model in _named(connection, statement):
             stored = load_by_id(connection, catalog, model)
             if stored is not None:
-                fragments.check(connection, stored.definition)
+                trust.check(connection, stored.definition)
             needed = {folded(name) for name in identity_columns(stored)} - {"model_level"} if stored else set()
             if stored is not None and needed <= present:
                 return stored
@@ -98,8 +98,10 @@ def _named(connection: duckdb.DuckDBPyConnection, statement: str) -> Iterator[tu
     here = attachments_of(connection)
     models: dict[tuple[str, str, str], str] = {}
     for catalog in databases_with_models(connection):
-        query = f"SELECT model::VARCHAR, schema_name, model_name FROM {table(catalog, 'models')}"
-        rows = connection.execute(query).fetchall()
+        said = literal(statement)
+        told = f"contains(lower({said}), lower(model_name)) OR contains({said}, CAST(model AS VARCHAR))"
+        query = f"SELECT model::VARCHAR, schema_name, model_name FROM {table(catalog, 'models')} WHERE {told}"
+        rows = connection.execute(f"{query} LIMIT {naming.MOST_READ}").fetchall()
         models |= {(catalog, schema, name): model for model, schema, name in rows}
     for own in sorted(models, key=lambda each: len(each[2]), reverse=True):
         is_told = models[own] in statement and re.search(_as_word(own[0]), statement, re.IGNORECASE) is not None

@@ -53,8 +53,11 @@ def main(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (Error, OSError) as error:
+    except Error as error:
         print(explained(error), file=sys.stderr)
+        return 1
+    except OSError as error:  # the database is DuckDB's affair
+        print(f'Cannot write "{visible(str(request.out))}": {error.strerror}', file=sys.stderr)
         return 1
     return 0
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import duckdb
 
+from grouplearn.catalog.prediction import predictor_for
 from grouplearn.errors import not_installed
 from grouplearn.frontends.dbapi import wrap
 
@@ -153,6 +154,16 @@ class Dialect(duckdb_engine.Dialect):  # type: ignore[misc]  # duckdb-engine has
 
     get_temp_view_names = get_materialized_view_names = get_temp_table_names
 
+    def get_schema_names(self, connection: Any, **options: Any) -> list[str]:
+        """Return the schemas of all databases, with the names of those."""
+        _refuse_hidden(connection)
+        return list(super().get_schema_names(connection, **options))
+
+    def get_table_oid(self, connection: Any, table_name: str, schema: str | None = None, **options: Any) -> int:
+        """Return the number of a table or view; raises NoSuchTableError."""
+        _refuse_hidden(connection)
+        return int(super().get_table_oid(connection, table_name, schema, **options))
+
     def _names(self, connection: Any, query: str, schema: str | None) -> list[str]:
         return [
             row[0] for row in self._rows(connection, f"{query} WHERE NOT internal AND {_HERE} ORDER BY 1 ASC", schema)
@@ -166,9 +177,16 @@ class Dialect(duckdb_engine.Dialect):  # type: ignore[misc]  # duckdb-engine has
         return self._rows(connection, query, schema, name)
 
     def _rows(self, connection: Any, query: str, schema: str | None, name: str | None = None) -> Sequence[Any]:
+        _refuse_hidden(connection)
         database, schema = self.identifier_preparer._separate(schema)
         values = {"database": database, "schema": schema, **({} if name is None else {"name": name})}
         return list(connection.execute(text(query), values))
+
+
+def _refuse_hidden(connection: Any) -> None:
+    """Raise NotTrusted where a macro of a file would run in place of a function in what describes its tables."""
+    native = connection.connection.dbapi_connection.native
+    predictor_for(native).guard.refuse_hidden(native, again=False)
 
 
 def sql_type(name: str) -> types.TypeEngine[Any]:

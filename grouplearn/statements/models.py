@@ -87,7 +87,7 @@ def drop(statement: DropModel, judge: Judge, at: Workplace) -> str:
     there = [name for name in statement.names if not statement.if_exists or _is_there(name, judge, at)]
     models_of = {name: at.databases.identity(name, judge).location for name in there}
     for name, location in models_of.items():
-        at.databases.refuse_change(location.catalog, name.span, judge)
+        at.databases.refuse_read_only(location.catalog, name.span, judge)
     told = [f"model {name.name} does not exist; nothing was dropped" for name in statement.names if name not in there]
     for name, location in models_of.items():
         if not _dropped(name, location, judge, at) and not statement.if_exists:

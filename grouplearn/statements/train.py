@@ -116,6 +116,7 @@ class _Training:
         databases, span = self._at.databases, self._statement.name.span
         reason = "a model cannot be stored in it, so nothing was trained"
         hint = "Open it without read_only, or name another one."
+        databases.refuse_namesake(span, self._judge)
         databases.refuse_read_only(place.catalog, span, self._judge, reason, hint)
         databases.refuse_read_only_transaction(place.catalog, span, self._judge)
 
@@ -166,10 +167,10 @@ class _Training:
                 return store.write(
                     at.connection, stored, outcome, replace=statement.replace, identity=directory.identity
                 )
-            except ModelExists:  # since it was trained
+            except ModelExists as error:  # since it was trained
                 if self._exists(place.catalog, place.schema):
                     return None
-                raise
+                raise self._in_the_way(error.message, "Choose another name.") from None
 
         model = at.databases.write(place.catalog, store_it, statement.name.span, self._judge)
         finish(directory, at.databases)
@@ -179,20 +180,21 @@ class _Training:
 
     def _exists(self, catalog: str, schema: str) -> bool:
         """Return whether the model exists and IF NOT EXISTS was given; raise when it may not be written."""
-        statement, judge = self._statement, self._judge
-        conflict = store.exists(self._at.connection, catalog, schema, statement.name.name)
+        statement = self._statement
+        place = self._at.connection, catalog, schema, statement.name.name
+        conflict = store.exists(*place)
+        if conflict is not None and conflict.is_model and statement.replace:
+            conflict = None if store.seems_untouched(*place) else store.exists(*place, replace=True)
         if conflict is None:
             return False
         if conflict.is_model and statement.if_not_exists:
             return True
-        if conflict.is_model and statement.replace:
-            return False
-        span = statement.name.span
-        written = judge.text[span.start : span.end]
-        hint = (
-            f"Write TRAIN OR REPLACE MODEL {written} to train it anew." if conflict.is_model else "Choose another name."
-        )
-        raise ModelExists(conflict.message, text=judge.text, span=span, hint=hint)
+        written = self._judge.text[statement.name.span.start : statement.name.span.end]
+        anew = f"Write TRAIN OR REPLACE MODEL {written} to train it anew."
+        raise self._in_the_way(conflict.message, anew if conflict.is_model else "Choose another name.")
+
+    def _in_the_way(self, message: str, hint: str) -> ModelExists:
+        return ModelExists(message, text=self._judge.text, span=self._statement.name.span, hint=hint)
 
 
 def resume(statement: ResumeModel, judge: Judge, at: Workplace) -> str:

@@ -102,6 +102,7 @@ def _values(con: duckdb.DuckDBPyConnection) -> Iterator[Case]:
 def _hostile(column: str, kind: str) -> Iterator[str]:
     if kind.startswith("STRUCT"):
         yield from ("[]", f"{column} || {column}", f"{column}[2:]", f"list_reverse({column})")
+        yield f"list_resize({column}, 100_000, {column}[1])"
         names = [part.split()[0].strip('"') for part in kind[kind.index("(") + 1 : kind.rindex(")")].split(", ")]
         for name in names:
             for value in _values_of("INTEGER" if name in ("position", "buckets") else "VARCHAR"):
@@ -112,6 +113,7 @@ def _hostile(column: str, kind: str) -> Iterator[str]:
         yield from (f"MAP {{{value}: {value}}}" for value in _values_of("VARCHAR") if value != "NULL")
     elif kind.endswith("[]"):
         yield from ("[]", "[NULL]", "NULL", f"{column} || {column}", f"{column}[2:]", f"list_reverse({column})")
+        yield f"list_resize({column}, 100_000, {column}[1])"
         yield from (f"[{value}]" for value in _hostile(column, kind[:-2]) if value != "NULL")
     else:
         yield from _values_of(kind)
@@ -123,6 +125,7 @@ def _values_of(kind: str) -> Iterator[str]:
         yield from ("'" + text.replace("'", "''") + "'" for text in TEXTS)
     elif kind in ("INTEGER", "BIGINT"):
         yield from _WHOLE
+        yield from ("9223372036854775807",) if kind == "BIGINT" else ()
     elif kind == "DOUBLE":
         yield from _BROKEN
     elif kind == "BOOLEAN":

@@ -92,6 +92,36 @@ TOLD = {
         "RETRY FAILED MODEL trees",
         "its configurations are no longer those of the model",
     ),
+    "metrics": (
+        ("models", "metrics", "list_resize(metrics, 2000, metrics[1])"),
+        "DESCRIBE MODEL line",
+        "metrics is longer than there can be",
+    ),
+    "a long name": (
+        ("models", "items", f"list_transform(items, lambda i: struct_update(i, name := repeat('x', {1 << 24})))"),
+        "DESCRIBE MODEL line",
+        "items is longer than there can be",
+    ),
+    "a long set": (("models", "sets", f"[range({(1 << 20) + 1})::INTEGER[]]"), "DESCRIBE MODEL net", "sets is longer than"),
+    "no name": (
+        ("models", "hyperparameters", "list_transform(hyperparameters, lambda i: struct_update(i, name := ''))"),
+        "DESCRIBE MODEL trees",
+        "a hyperparameter has no name",
+    ),
+    "keys twice": (
+        ("groups", "keys", "list_transform(keys, lambda k: NULL::VARCHAR)"),
+        "EVALUATE MODEL line ON t",
+        "two groups have the same keys",
+    ),
+    "classes of numbers": (
+        ("groups", "classes", "[0]"),
+        "EXPORT MODEL line TO '{to}' (FORMAT onnx)",
+        "a group has classes, and the label is a number",
+    ),
+    "rows": (("groups", "n_rows", "9223372036854775807"), "EVALUATE MODEL line ON t", "or more than there can be"),
+    "activation": (("layers", "activation", "''"), "EVALUATE MODEL net ON t", "an activation that there is not"),
+    "weights": (("layers", "weights", "[[1.0], [1.0, 2.0]]"), "EVALUATE MODEL net ON t", "not as many weights each"),
+    "bias": (("layers", "bias", "[1.0]"), "EVALUATE MODEL net ON t", "or not one bias"),
     "configs": (("configs", "config", "7"), "DESCRIBE MODEL line", "configurations are not numbered from 0 on"),
 }  # fmt: skip
 

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from handmade import ITEMS, definition
 from strangers import FEATURE, TRAIN, refusal
 
 import grouplearn
 from grouplearn.catalog import calls, fragments
+from grouplearn.catalog.records import HyperparameterColumn, ItemColumn, KeyColumn
 from grouplearn.errors import Error, NotTrusted
 
 
@@ -286,3 +288,97 @@ def test_names_are_looked_for_in_the_current_schema_whatever_its_name(
     con.execute(f"CREATE MACRO {quoted}.current_database() AS error('ran')")
     for statement in ("SHOW RUNS", "SHOW MODELS", "DESCRIBE MODEL main.n"):
         assert "hides DuckDB's own" in refusal(con, statement)
+
+
+def test_texts_that_are_in_order_in_one_place_are_looked_at_in_another(con: grouplearn.Connection) -> None:
+    """An expression may end in a comment, and a type may not: laid end to end, the texts of both models are the same."""
+    items = [ItemColumn(ITEMS[0].item, text) for text in ("g", "x", "FLOAT8", "INT4 --")]
+    honest = definition(target_sql="y", keys=(), items=tuple(items), hyperparameters=(), label_type="DOUBLE")
+    key, l2 = KeyColumn("g", "g", "INT4 --"), HyperparameterColumn("l2", "DOUBLE")
+    hostile = definition(
+        target_sql="y", keys=(key,), items=tuple(items[1:2]), hyperparameters=(l2,), label_type="FLOAT8"
+    )
+    for each in (honest, honest):
+        fragments.check(con.native, each)
+    with pytest.raises(NotTrusted, match="the type of key"):
+        fragments.check(con.native, hostile)
+    fragments.trained_here(honest)
+    with pytest.raises(NotTrusted, match="the type of key"):
+        fragments.check(con.native, hostile)
+
+
+@pytest.mark.parametrize("text", ["'south'", "hash(x)", "struct_pack(a := x)", "[x]", "DATE '2020-01-01'"])
+def test_an_expression_that_gives_no_number_is_told(con: grouplearn.Connection, text: str) -> None:
+    con.native.execute(FEATURE, [text])
+    for function in ("predict", "predict_value"):
+        with pytest.raises(duckdb.Error, match=r'"m" is damaged: .* is numeric, and its expression gives'):
+            con.execute(f"SELECT {function}('m', t) FROM t").fetchall()
+
+
+TYPED = {
+    "keys": "[{{'name': 'g', 'sql': 'g', 'type': '{}'}}]",
+    "item_types": "['{}']",
+    "label_type": "'{}'",
+    "hyperparameters": "[{{'name': 'l2', 'type': '{}'}}]",
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("INET", "which is none of those that DuckDB itself or an attached database has"),
+        ("STRUCT(a INET[])", "which is none of those that DuckDB itself or an attached database has"),
+        ("VARIANT", "for which DuckDB may end the process"),
+        ("MAP(INTEGER, VARIANT)", "for which DuckDB may end the process"),
+        ("JSON", "which has members that DuckDB does not tell"),
+    ],
+)
+@pytest.mark.parametrize("column", TYPED)
+def test_types_of_a_model_are_of_duckdb_alone(con: grouplearn.Connection, column: str, kind: str, reason: str) -> None:
+    """For others DuckDB installs extensions, and a value may be as deep as the process has no stack for."""
+    con.native.execute("CREATE TYPE json AS STRUCT(deep VARIANT)")
+    con.native.execute(f"UPDATE grouplearn.models SET {column} = {TYPED[column].format(kind)}")
+    with pytest.raises(duckdb.Error, match=f"has type.*{reason}"):
+        con.execute("SELECT predict_value('m', t) FROM t").fetchall()
+    for statement in ("EVALUATE MODEL m ON t", "ALTER MODEL m RENAME TO n", "RETRY FAILED MODEL m"):
+        assert reason in refusal(con, statement)
+    model = con.model("m")
+    for show in (lambda: model.trials, lambda: model.weights, lambda: model.schedule, model.report, model._repr_html_):
+        with pytest.raises(NotTrusted, match=reason):
+            show()
+    assert con.execute("DESCRIBE MODEL m").fetchall()
+
+
+@pytest.mark.parametrize(
+    "kind", ["ENUM('a', 'it''s')", "JSON", "STRUCT(a INTEGER)[]", "TIMESTAMP_NS", "MAP(VARCHAR, TIME)"]
+)
+def test_types_of_duckdb_are_taken(con: grouplearn.Connection, kind: str) -> None:
+    text = kind.replace("'", "''")
+    con.native.execute(f"UPDATE grouplearn.models SET hyperparameters = [{{'name': 'other', 'type': '{text}'}}]")
+    assert len(con.execute("SELECT predict_value('m', t) FROM t").fetchall()) > 0
+
+
+def test_trust_lets_a_model_have_any_type(con: grouplearn.Connection) -> None:
+    con.native.execute("UPDATE grouplearn.models SET hyperparameters = [{'name': 'l2', 'type': 'VARIANT'}]")
+    con.execute("SET grouplearn_trust = true")
+    for _ in range(2):
+        assert len(con.execute("SELECT predict_value('m', t) FROM t").fetchall()) > 0
+        assert len(con.model("m").trials.fetchall()) > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            "list_aggregate([x], 'st_union_agg')",
+            "calls st_union_agg, which is none of the functions that DuckDB itself has",
+        ),
+        ("[x].array_aggr('stats')", "calls stats"),
+        ("aggregate([x], chr(115) || 'um')", "calls a function whose name is made, and not written"),
+    ],
+)
+def test_an_aggregate_that_a_text_names_is_looked_at(con: grouplearn.Connection, text: str, reason: str) -> None:
+    con.native.execute(FEATURE, [text])
+    assert reason in refusal(con, "EVALUATE MODEL m ON t")
+    con.native.execute(FEATURE, ["list_aggregate([x], 'sum') + list_sum([x])"])
+    assert con.execute("EVALUATE MODEL m ON t").fetchall()

@@ -6,6 +6,7 @@ import hashlib
 import re
 import shutil
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +235,38 @@ def test_an_expression_is_looked_at_again_where_names_mean_something_else(
     con.execute("USE b")
     with pytest.raises(duckdb.Error, match="names vw, which calls read_text"):
         con.execute(asked).fetchall()
+
+
+HIDDEN_READER = "CREATE VIEW reader AS SELECT size AS z FROM read_text('/etc/hostname')"
+
+
+@pytest.mark.parametrize("whose", ["own", "cursor", "connection", "native"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        "CREATE OR REPLACE VIEW vw AS SELECT size AS z FROM read_text('/etc/hostname')",
+        "ALTER VIEW vw RENAME TO old; ALTER VIEW reader RENAME TO vw",
+        "BEGIN; DROP VIEW vw; ALTER VIEW reader RENAME TO vw; COMMIT",
+        "BEGIN; DROP VIEW vw; ALTER VIEW reader RENAME TO vw; END",
+    ],
+)
+def test_an_expression_is_looked_at_again_where_a_view_became_another(
+    tmp_path: Path, change: str, whose: str, elsewhere: Callable[[], None]
+) -> None:
+    path = tmp_path / "a.duckdb"
+    with grouplearn.connect(path, progress=None) as con:
+        con.execute("CREATE TABLE t AS SELECT i AS x, i * 2 AS y FROM range(20) AS r(i)")
+        con.execute(f"CREATE VIEW vw AS SELECT 1.0 AS z; {HIDDEN_READER}")
+        con.execute("TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x + (SELECT max(z) FROM vw)) FROM t")
+    elsewhere()
+    with grouplearn.connect(path, progress=None) as con, grouplearn.connect(path, progress=None) as other:
+        asked = "SELECT predict_value('m', t) FROM t"
+        assert len(con.execute(asked).fetchall()) == 20
+        changing = {"own": con, "cursor": con.cursor(), "connection": other, "native": con.native}[whose]
+        for statement in change.split("; "):
+            changing.execute(statement)
+        with pytest.raises(duckdb.Error, match="names vw, which calls read_text"):
+            con.execute(asked).fetchall()
 
 
 OWN = "x * mine(1) + (SELECT max(r) FROM rates)"

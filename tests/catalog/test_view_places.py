@@ -131,3 +131,23 @@ def test_a_table_that_duckdb_does_not_look_at_stands_for_no_file(
 def test_texts_of_other_databases_are_not_read(strange: grouplearn.Connection, of: str) -> None:
     strange.native.execute(FEATURE, [f"x + length(pg_get_{of}def(1))"])
     assert f"calls pg_get_{of}def" in refusal(strange, "EVALUATE MODEL m ON t")
+
+
+@pytest.mark.parametrize(
+    "path", ["USE a", "SET search_path = 'a'", "SET search_path = 'a,main'", "SET search_path = 'main,a'"]
+)
+def test_an_entry_of_one_name_is_a_schema_where_a_database_has_that_name_too(
+    strange: grouplearn.Connection, tmp_path: Path, path: str
+) -> None:
+    """DuckDB does not look in the database, whose table of that name is then no decoy for a file, or a macro, or a type."""
+    (tmp_path / "x.csv").write_text("r\n77\n")
+    file = f'"{tmp_path}/x.csv"'
+    strange.native.execute(FEATURE, [f"x + (SELECT max(r) FROM {file})"])
+    strange.native.execute(f"CREATE TABLE a.main.{file} AS SELECT 1 AS r")
+    strange.execute("ATTACH ':memory:' AS own; CREATE SCHEMA own.a; USE own")
+    strange.execute(path)
+    with pytest.raises(duckdb.Error, match="which is no table or view of an attached database"):
+        strange.execute("SELECT predict_value('a.main.m', t) FROM a.main.t AS t").fetchall()
+    assert "which is no table or view" in refusal(strange, "EVALUATE MODEL a.main.m ON a.main.t")
+    strange.execute("USE own; DROP SCHEMA own.a; USE a")
+    assert strange.execute("EVALUATE MODEL a.main.m ON a.main.t").fetchall()

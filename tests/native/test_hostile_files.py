@@ -81,6 +81,13 @@ def test_what_only_seems_to_stay_inside(poisoned, tmp_path: Path, feature: str, 
     assert "4242" not in done.stdout
 
 
+@pytest.mark.parametrize("kind", ["INET", "VARIANT", "STRUCT(a INET)", "MAP(INTEGER, VARIANT)"])
+def test_a_type_of_a_model_is_duckdbs_own(poisoned, kind: str):
+    key = f"[{{'name': 'g', 'sql': 'g', 'type': '{kind}'}}]"
+    done = poisoned(f"UPDATE grouplearn.models SET keys = {key};", PREDICT, EVALUATE)
+    assert done.stderr.count('the type of key "g" of model "m" has type') == 2, done.stderr
+
+
 def test_what_a_type_is_made_of_stays_inside(poisoned):
     kinds = (
         "DECIMAL(9, 2)",
