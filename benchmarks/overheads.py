@@ -156,7 +156,8 @@ def shares(con: Any, groups: int) -> dict[str, tuple[float, float]]:
     store.write = write
     found["storing"] = tuple(1e6 * seconds / (3 * groups) for seconds in stored[-1])
     spent.watch("planning", planning, "choose", "settled")
-    spent.watch("checks", schema, "tables_in", "refuse_foreign", "refuse_triggers", "refuse_views")
+    # Which databases have models, and of which version, is asked (tables_in) for the work itself.
+    spent.watch("checks", schema, "refuse_foreign", "refuse_triggers", "refuse_views")
     spent.watch("checks", Guard, "refuse_hidden", "refuse_hidden_in", "admit", "admit_user", "has_admitted")
     spent.watch("checks", train, "trained_here")
     for name, text, times in (
