@@ -20,6 +20,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from hearing import heard
 
 import grouplearn
 from grouplearn import durable
@@ -103,8 +104,7 @@ class Place:
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         environment = {**os.environ, "TMPDIR": str(self.temporary)}
         process = subprocess.Popen(command, **pipes, env=environment, start_new_session=True)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "begins\n", process.communicate()[1]
+        assert heard(process) == "begins\n", process.communicate()[1]
         return process
 
 

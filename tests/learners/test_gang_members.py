@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hearing import heard
 from listening import beyond_loopback, listening
 
 from grouplearn.data.shard import Shard
@@ -84,8 +85,7 @@ class Members:
         command = [sys.executable, "-c", self._program, str(rank), str(self._size), str(self._directory)]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.started.append(process)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+        assert heard(process) == "ready\n"
         return process
 
     def seen(self, seconds: float) -> set[tuple[str, int]]:
@@ -205,8 +205,7 @@ def test_members_of_a_torch_gang_listen_on_loopback_alone(directory: Path, ended
     seen = members.seen(0.3)
     second = members.start(1)
     for process in members.started:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "joined\n"
+        assert heard(process) == "joined\n"
     seen |= members.seen(0.3)
     assert beyond_loopback(seen) == set()
     for process in members.started:
