@@ -6,9 +6,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from grouplearn.data.encoders import DENSE_COLUMNS
+from grouplearn.data.encoders import DENSE_COLUMNS, is_mostly_zero
 from grouplearn.interrupting import watched
 from grouplearn.kernels import builds
+from grouplearn.learners.base import StackLearner
 from grouplearn.plan.amounts import amount_of_bytes, counted, on_one_line, plural, rounded_seconds, share
 from grouplearn.plan.bound import BoundTrain
 from grouplearn.plan.choose import Candidate, Choice
@@ -228,6 +229,9 @@ def _features(physical: PhysicalPlan) -> str:
     items = [item.stored.item for item in physical.bound.items]
     named = ", ".join(item.name if item.encoder == "none" else f"{item.encoder}({item.name})" for item in items)
     kind = "dense" if is_dense(physical) else "sparse"
+    most = max(physical.stats.rows, default=0)
+    if isinstance(physical.bound.learner, StackLearner) and is_mostly_zero(items, physical.width, most):
+        kind = "sparse where a group has many rows"
     size = f"{counted(len(items), 'feature')} as {counted(physical.width, 'column')}, {kind}"
     return f"{on_one_line(named, _TEXT)}: {size}"
 

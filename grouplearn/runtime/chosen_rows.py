@@ -14,7 +14,7 @@ from grouplearn.data.dataset import Dataset, FloatArray, Group, has_label
 from grouplearn.data.encoders import FittedItem
 from grouplearn.data.shard import Matrix, RowNumbers
 from grouplearn.kernels.algebra import finite_rows
-from grouplearn.learners.base import Learner, Task
+from grouplearn.learners.base import Learner, StackLearner, Task
 from grouplearn.runtime.job import Job
 from grouplearn.runtime.sampled_rows import group_seed, sample, share_of
 
@@ -54,6 +54,8 @@ class ChosenRows:
         train, valid = _usable_rows(job, group, fold)
         fitted = _fit(job, train)
         dense_columns = max(_dense_columns(fitted, part.size, learner) for part in (train, valid))
+        if learns_sparse(learner, fitted, group.n_rows):
+            dense_columns = 0
         whole, held_out = (Rows(job.dataset, rows, (0, int(rows.size))) for rows in (train, valid))
         skipped = group.n_rows - int(train.size + valid.size)
         chosen = cls(learner, whole, held_out, fitted, dense_columns, skipped)
@@ -268,6 +270,12 @@ def _fit(job: Job, rows: RowNumbers) -> tuple[FittedItem, ...]:
             dictionary = job.dataset.dictionaries[item.column]
             fitted.append(encoders.fit(item, job.dataset.column("codes", item.column, rows), dictionary))
     return tuple(fitted)
+
+
+def learns_sparse(learner: Learner, fitted: Sequence[FittedItem], n_rows: int) -> bool:
+    """Whether a learner of either form of rows sooner learns a group of so many rows from CSR, all of its folds alike."""
+    both = learner.handles_sparse and isinstance(learner, StackLearner)
+    return both and encoders.is_mostly_zero([each.item for each in fitted], sum(each.width for each in fitted), n_rows)
 
 
 def _dense_columns(fitted: Sequence[FittedItem], n_rows: int, learner: Learner) -> int:

@@ -18,6 +18,7 @@ from grouplearn.data.encoders import FittedItem
 from grouplearn.data.shard import Stack, starts
 from grouplearn.kernels.algebra import finite_rows
 from grouplearn.learners.base import Problem, Task
+from grouplearn.runtime.chosen_rows import learns_sparse
 from grouplearn.runtime.job import GroupFacts, Job
 from grouplearn.runtime.prepare import FINAL, GroupFailed, Prepared, prepare, problem_of
 from grouplearn.runtime.rows import pick
@@ -81,7 +82,7 @@ def prepare_stacks(job: Job, groups: Sequence[Group], fold: int = FINAL) -> Prep
     if not _is_quick(job):
         return _one_by_one(job, groups, range(len(groups)), fold)
     rows = _Rows.of_groups(job, groups, fold)
-    unusual = rows.unusual(job)
+    unusual = rows.unusual(job) | rows.learn_sparse(job)
     slow = _one_by_one(job, groups, np.flatnonzero(unusual).tolist(), fold)
     if unusual.all():
         return slow
@@ -191,6 +192,12 @@ class _Rows:
         counts = np.bincount(self.of[train] * n_classes + known, minlength=n_groups * n_classes)
         unusual |= (counts.reshape(n_groups, n_classes) == 0).any(axis=1)
         return unusual
+
+    def learn_sparse(self, job: Job) -> BoolArray:
+        """Return which groups (G,) are learned from without the zeros of their categories."""
+        fitted, learner = _fitted(job), job.trainer
+        sizes, place = np.unique(self.sizes, return_inverse=True)
+        return np.array([learns_sparse(learner, fitted, size) for size in sizes.tolist()], np.bool_)[place]
 
     def stacked(self, job: Job, chosen: BoolArray) -> PreparedStack:
         """Return the chosen groups as one stack; nothing in them is out of the ordinary."""
