@@ -43,6 +43,7 @@ def read_table(content: bytes, room: int) -> Any:
     texts = [column for column in columns if column.is_text]
     mean = max((column.unpacked // max(1, column.values) for column in texts), default=0)
     plain = pyarrow.parquet.ParquetFile(io.BytesIO(content))
+    written = pa.schema([_plain(field) for field in plain.schema_arrow])
     schema = plain.metadata.schema
     columns_there = map(schema.column, range(len(schema)))
     paths = [column.path for column in columns_there if column.physical_type == "BYTE_ARRAY"]
@@ -52,8 +53,27 @@ def read_table(content: bytes, room: int) -> Any:
         taken += sum(_expanded(column) for column in batch.columns)
         if taken > room:
             raise Unbounded(f"its rows would take more than {room:,} bytes")
-        batches.append(batch.cast(plain.schema_arrow))
-    return pa.Table.from_batches(batches, plain.schema_arrow)
+        batches.append(batch.cast(written))
+    return pa.Table.from_batches(batches, written)
+
+
+def _plain(field: Any) -> Any:
+    """Return a field without what Arrow says of it besides its type; raises Unbounded for a type that no table of ours has.
+
+    A file may say that Arrow is to make other types of its columns: lists of a fixed size, which one NULL fills, or types that
+    DuckDB takes for its own and reads beyond what there is.
+    """
+    kind, of = field.type, pa.types
+    if of.is_list(kind):
+        return pa.field(field.name, pa.list_(_plain(kind.value_field)), field.nullable)
+    if of.is_map(kind):
+        return pa.field(field.name, pa.map_(_plain(kind.key_field), _plain(kind.item_field)), field.nullable)
+    if of.is_struct(kind):
+        return pa.field(field.name, pa.struct([_plain(each) for each in kind]), field.nullable)
+    numbers = of.is_boolean(kind) or of.is_signed_integer(kind) or of.is_float32(kind) or of.is_float64(kind)
+    if numbers or of.is_string(kind) or of.is_binary(kind) or of.is_timestamp(kind) or of.is_null(kind):
+        return pa.field(field.name, kind, field.nullable)
+    raise Unbounded(f'column "{field.name}" is of type {kind}, which no export has')
 
 
 def _expanded(array: Any) -> int:

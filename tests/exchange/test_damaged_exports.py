@@ -1,5 +1,6 @@
 """Exports from a stranger: pipes, links and devices in the place of files, sizes that lie, Parquet that unpacks without end."""
 
+import base64
 import hashlib
 import io
 import json
@@ -174,6 +175,41 @@ def test_what_fits_comes_back_as_it_was() -> None:
         sink = io.BytesIO()
         pq.write_table(rows, sink, compression="zstd")
         assert read_table(sink.getvalue(), 1 << 20).equals(rows)
+
+
+def of_another_schema(column: pa.Array, said: pa.Field) -> bytes:
+    """Return Parquet of one column of which its footer says that Arrow is to make another type."""
+    sink = io.BytesIO()
+    with pq.ParquetWriter(sink, pa.schema([pa.field(said.name, column.type)]), store_schema=False) as writer:
+        writer.write_table(pa.table({said.name: column}))
+        schema = base64.b64encode(pa.schema([said]).serialize().to_pybytes()).decode()
+        writer.add_key_value_metadata({"ARROW:schema": schema})
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        (pa.array([None] * 3, pa.list_(pa.int32())), pa.list_(pa.int32(), 1 << 28)),
+        (pa.array([b"A"] * 3, pa.binary(1)), pa.opaque(pa.binary(1), "hugeint", "DuckDB")),
+        (pa.array([b""] * 3, pa.binary()), pa.opaque(pa.binary(), "bit", "DuckDB")),
+        (pa.array([[b"A"]] * 3, pa.list_(pa.binary(1))), pa.list_(pa.opaque(pa.binary(1), "hugeint", "DuckDB"))),
+        (pa.array(["a"] * 3), pa.dictionary(pa.int32(), pa.string())),
+        (pa.array([1] * 3), pa.duration("s")),
+    ],
+)
+def test_types_that_no_export_has(column: pa.Array, said: pa.DataType) -> None:
+    with pytest.raises(Unbounded, match=r"column .* is of type .*, which no export has"):
+        read_table(of_another_schema(column, pa.field("reason", said)), 1 << 30)
+
+
+def test_what_is_said_of_a_column_besides_its_type_is_not_handed_on() -> None:
+    known = {"ARROW:extension:name": "duckdb.hugeint", "ARROW:extension:metadata": ""}
+    element = pa.field("element", pa.string(), metadata=known)
+    content = of_another_schema(pa.array([["a"]]), pa.field("reason", pa.list_(element), metadata=known))
+    found = read_table(content, 1 << 30)
+    assert (found.schema.field(0).metadata, found.schema.field(0).type.value_field.metadata) == (None, None)
+    assert found.to_pydict() == {"reason": [["a"]]}
 
 
 def test_types_that_are_nested_without_end() -> None:
