@@ -101,3 +101,37 @@ def shown(value: object) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(shown, value))}]"
     return repr(value) if isinstance(value, str | dict) else str(value)
+
+
+#: Most characters of a type that a model has: it stands in its SQL several times. An ENUM of 40,000 values has as many.
+LONGEST_TYPE = 1 << 19
+#: What texts of catalogs may have at most to be given to a parser: the stack of DuckDB's ends at some 16,000 operators one in the
+#: other, or 32,000 sources of a FROM; parentheses in FROM take time by the cube of their depth.
+_MOST_CHARACTERS, _MOST_TOKENS, _MOST_WORDS, _MOST_LEVELS = 1 << 20, 20_000, 4_000, 100
+#: Where nothing of this is, quotes are what they look like: texts between dollars, with backslashes, comments.
+_UNCLEAR = re.compile(r"\$[^$]*\$|[eE]'|--|/\*")
+_QUOTED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*\"""")
+_TOKEN = re.compile(r"(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<word>[^\W\d]\w*|[^\w\s,])|[\d.]+|,")
+
+
+def excess(text: str, within: int = 0) -> str | None:
+    """Return why SQL of a stranger's is not to be parsed, None where it may be: counted without parsing it, and never too low.
+
+    It is said of a text ``within`` so many levels of a few words. Words are names, keywords and signs; numbers, texts and commas
+    count as tokens alone, so that long lists have room.
+    """
+    if len(text) > _MOST_CHARACTERS:
+        return f"is too long: more than {_MOST_CHARACTERS:,} characters"
+    clear = _UNCLEAR.search(text) is None
+    if clear:
+        text = _QUOTED.sub(lambda found: "0" if found[0][0] == "'" else "q", text)
+    tokens, words, level = 0, 4 * within, within
+    for found in _TOKEN.finditer(text):
+        tokens += 1
+        words += found.lastgroup in ("word", "open")
+        level += (found.lastgroup == "open") - (found.lastgroup == "close" and clear)
+        if level > _MOST_LEVELS:
+            return f"is nested too deeply: more than {_MOST_LEVELS} levels"
+    if words > _MOST_WORDS:
+        return f"is too long: more than {_MOST_WORDS:,} words"
+    return f"is too long: more than {_MOST_TOKENS:,} words, numbers and commas" if tokens > _MOST_TOKENS else None

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import Any
 
-from grouplearn.catalog.fragments import Fragment, Node, serialized, statement_of
+from grouplearn.catalog.fragments import Fragment, Node, has_large_array, serialized, statement_of
 from grouplearn.catalog.surroundings import BOTTOMLESS, OF_DUCKDB, SYNTAX, Defined, Surroundings, own_functions
 from grouplearn.errors import NotTrusted
 from grouplearn.plan.pristine import types
@@ -19,16 +19,18 @@ from grouplearn.sqltext import folded
 #: Functions of DuckDB that read or change more than their arguments: what a session runs, settings, sequences, the generator
 #: of random numbers, the log, what databases hold; those that parse or plan, and so may open, what a text says; those to which
 #: a text says a type, for which DuckDB may install an extension; and those that go as deep as a value is nested, until the
-#: process has no stack left.
+#: process has no stack left. Of comparisons that are called by name, and not written between values, DuckDB takes the arguments
+#: as they are, whatever their types.
 _DENIED = frozenset(
-    {"cast_to_type", "combine", "current_query", "current_setting", "currval", "finalize", "from_json", "from_json_strict",
-     "get_block_size", "getenv", "index_key", "json_contains", "json_deserialize_sql", "json_group_structure",
-     "json_merge_patch", "json_serialize_plan", "json_serialize_sql", "json_structure", "json_transform",
-     "json_transform_strict", "make_type", "nextval", "pg_get_constraintdef", "pg_get_viewdef", "pg_sleep", "remap_struct",
-     "replace_type", "setseed", "setval", "sleep_ms", "stats", "to_aggregate_state", "write_log"}
+    {"!=", "<", "<=", "=", ">", ">=", "cast_to_type", "combine", "current_query", "current_setting", "currval",
+     "finalize", "from_json", "from_json_strict", "get_block_size", "getenv", "index_key", "is distinct from",
+     "is not distinct from", "json_contains", "json_deserialize_sql", "json_group_structure", "json_merge_patch",
+     "json_serialize_plan", "json_serialize_sql", "json_structure", "json_transform", "json_transform_strict",
+     "make_type", "nextval", "pg_get_constraintdef", "pg_get_viewdef", "pg_sleep", "remap_struct", "replace_type",
+     "setseed", "setval", "sleep_ms", "stats", "to_aggregate_state", "write_log"}
 )  # fmt: skip
 #: And how the names of more of them begin.
-_DENIED_FAMILIES = ("__internal", "variant_")
+_DENIED_FAMILIES = ("__", "variant_")
 #: Functions that call an aggregate of which a text is the name.
 _BY_NAME = frozenset({"aggregate", "array_aggr", "array_aggregate", "list_aggr", "list_aggregate"})
 #: Functions of rows that read their arguments alone.
@@ -173,6 +175,8 @@ class _Walk:
     def reason(self, node: Any, known: frozenset[str] = frozenset()) -> str | None:
         """Return what is wrong with the first thing that is; ``known`` are the names of queries of WITH."""
         pending: list[tuple[Any, frozenset[str]]] = [(node, known)]
+        if has_large_array(node):
+            return "has a type with an array of more numbers than DuckDB has memory for"
         while pending:
             node, known = pending.pop()
             if isinstance(node, list):

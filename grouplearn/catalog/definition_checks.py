@@ -141,6 +141,8 @@ class _Checks:
         self._need(fits and all(kind is None or isinstance(kind, str) for kind in types or ()), "item_types are others")
         for entry in items:
             self._item(entry)
+        names = [entry["name"] for entry in items]
+        self._need(len(set(names)) == len(names), "two items have the same name")
         of_numbers = [entry for entry in items if entry["kind"] in ("numeric", "array")]
         numbers = [(entry["position"], entry["buckets"] if entry["kind"] == "array" else 1) for entry in of_numbers]
         codes = [(entry["position"], 1) for entry in items if entry["kind"] not in ("numeric", "array")]

@@ -22,6 +22,7 @@ import duckdb
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.errors import NotTrusted
 from grouplearn.plan.pristine import keywords
+from grouplearn.sqltext import LONGEST_TYPE, excess
 
 #: A part of the tree that DuckDB makes of a SELECT, as JSON.
 Node = dict[str, Any]
@@ -40,10 +41,13 @@ _TOO_DEEP = re.compile(r"expression depth limit of (\d+)", re.IGNORECASE)
 _SIMPLE_TYPE = re.compile(
     r"(?:U?(?:TINY|SMALL|BIG|HUGE)INT|U?INTEGER|BIGNUM|FLOAT|DOUBLE|BOOLEAN|VARCHAR|DATE|TIME|TIMESTAMP|UUID|BLOB|BIT"
     r"|INTERVAL|TIME(?:STAMP)? WITH TIME ZONE|TIMESTAMP_(?:S|MS|NS)|DECIMAL\(\d+,\s?\d+\)"
-    r"|ENUM\('(?:[^'\0]|'')*'(?:, '(?:[^'\0]|'')*')*\))(?:\[\d*\])*"
+    r"|ENUM\('(?:[^'\0]|'')*'(?:, '(?:[^'\0]|'')*')*\))(?:\[\]){0,8}"
 )
+#: Most numbers of an array and of those in it: DuckDB makes all at once.
+_MOST_IN_ARRAY = 100_000
 #: Most characters of a fragment that an error shows.
 _SHOWN = 200
+_SHORTER = "Write it shorter, or make a column of it, and train the model anew."
 _HINT = "The database was changed by hand, or it was made to do harm: do not trust it. DROP MODEL removes the model."
 
 
@@ -101,7 +105,7 @@ def is_trained_here(definition: ModelDefinition, meaning: str = "") -> bool:
 
 def is_simple_type(text: str) -> bool:
     """Return whether a text is a type that nothing can be wrong with, nor DuckDB has to parse."""
-    return _SIMPLE_TYPE.fullmatch(text) is not None
+    return len(text) <= LONGEST_TYPE and _SIMPLE_TYPE.fullmatch(text) is not None
 
 
 def types(definition: ModelDefinition) -> list[str]:
@@ -134,7 +138,7 @@ def types_named(con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> 
     ):
         node = statement_of(document)
         items = node.get("select_list", []) if node else []
-        if len(items) != 1 or not _is_cast_of_null(items[0]):
+        if len(items) != 1 or not _is_cast_of_null(items[0]) or has_large_array(items[0]):
             raise _refusal(definition.name, fragment, "a type")
         found.append(Fragment(fragment.what, fragment.text, items[0]))
     return found
@@ -150,6 +154,11 @@ def parsed(con: duckdb.DuckDBPyConnection, model: str, fragments: Sequence[Fragm
         if _is_name(fragment.text):
             found.append(fragment)
             continue
+        if (reason := excess(fragment.text)) is not None:
+            message = (
+                f'{fragment.what} of model "{model}" {reason}, so it cannot be checked\nExpression: {fragment.shown}'
+            )
+            raise NotTrusted(message, hint=_SHORTER)
         document = next(alone)
         readable, tree = next(within), _expression(document)
         if deep := _TOO_DEEP.search(str(document.get("error_message"))):
@@ -164,21 +173,25 @@ def _readable(con: duckdb.DuckDBPyConnection, queries: Sequence[str]) -> list[bo
     """Return whether DuckDB's parser takes each text for SQL."""
     error = "system.main.json_extract_string(system.main.json_serialize_sql(text), '$.error')"
     query = f"SELECT {error} FROM (SELECT unnest(?::VARCHAR[]) AS text)"
-    # A text with NUL, where SQL would end for DuckDB, is none.
-    texts = [query.replace("\0", "';") for query in queries]
+    texts = [query if _is_usable(query) else "';" for query in queries]
     return [row == ("false",) for row in con.execute(query, [texts]).fetchall()] if texts else []
 
 
 def serialized(con: duckdb.DuckDBPyConnection, queries: Sequence[str]) -> Iterator[Node]:
-    """Yield what DuckDB's parser makes of each text: the trees of its statements, or an error."""
-    usable = [query for query in queries if "\0" not in query]  # where SQL would end for DuckDB
+    """Yield what DuckDB's parser makes of each text: the trees of its statements, or an error; one, too, where it is too much."""
+    usable = [*filter(_is_usable, queries)]
     query = "SELECT system.main.json_serialize_sql(text) FROM (SELECT unnest(?::VARCHAR[]) AS text)"
     rows = iter(con.execute(query, [usable]).fetchall() if usable else ())
     for text in queries:
-        if "\0" in text:
+        if not _is_usable(text):
             yield {"error": True}
             continue
         yield _read(next(rows)[0])
+
+
+def _is_usable(text: str) -> bool:
+    """Whether a text may be given to DuckDB's parser: it ends at a NUL, and with the stack where a text is too much for it."""
+    return "\0" not in text and excess(text) is None
 
 
 def _read(text: str) -> Node:
@@ -284,6 +297,33 @@ def _is_cast_of_null(item: Node) -> bool:
     null = child.get("literal", {}).get("kind") == "NULL_LITERAL" or child.get("value", {}).get("is_null") is True
     plain = item.get("class") == "CAST" and item.get("alias") == "checked" and child.get("class") == "CONSTANT"
     return plain and null and not item.get("try_cast") and all(name in ("TYPE", "CONSTANT") for name in _classes(kind))
+
+
+def has_large_array(tree: Any) -> bool:
+    """Whether a type in a tree is an array of more numbers than an array may have, or of arrays that have."""
+    pending: list[tuple[Any, int]] = [(tree, 1)]
+    while pending:
+        part, size = pending.pop()
+        if isinstance(part, dict):
+            size *= _size(part)
+            if size > _MOST_IN_ARRAY:
+                return True
+            pending += ((each, size) for each in part.values())
+        elif isinstance(part, list):
+            pending += ((each, size) for each in part)
+    return False
+
+
+def _size(node: Node) -> int:
+    """Return the size of the array that a node is a type of, as DuckDB 1 and 2 say it; 1 for any other node."""
+    if node.get("type") == "ARRAY_TYPE_INFO":
+        return int(node.get("size") or 1)
+    if node.get("class") != "TYPE" or str(node.get("type_name")).lower() != "array":
+        return 1
+    sizes = [
+        str((child.get("literal") or child.get("value") or {}).get("text", "")) for child in node.get("children") or ()
+    ]
+    return max((int(size) for size in sizes if size.isdecimal()), default=1)
 
 
 def _classes(node: Any) -> Iterator[str]:

@@ -32,6 +32,8 @@ Value = float | None
 #: Metrics of groups from which that of all their rows follows, and what is averaged for it.
 _MERGES = {"log_loss": "value", "accuracy": "value", "mae": "value", "rmse": "value * value"}
 _FIRST_LOSS = "nullif(first_value(p.train_loss) OVER (PARTITION BY p.group_id ORDER BY p.epoch ASC), 0)"
+#: Points of curves, or bars, that are read: no picture shows more, and a small file may have any number of equal rows.
+_MOST_DRAWN = 1_000_000
 _ROW_WEIGHTS = re.compile(r"\b(?:class_)?weight\s*=", re.IGNORECASE)
 
 
@@ -183,7 +185,7 @@ class Overview:
             return {}
         rows = self._rows(
             f"SELECT group_id, config, epoch, train_loss, valid_metric FROM {self._table('curves')}"
-            f" WHERE model = '{self._id}'::UUID AND (group_id, config) IN ({pairs}) ORDER BY ALL ASC"
+            f" WHERE model = '{self._id}'::UUID AND (group_id, config) IN ({pairs}) ORDER BY ALL ASC LIMIT {_MOST_DRAWN}"
         )
         curves: dict[tuple[int, int], Curve] = {}
         for group, config, *point in rows:
@@ -296,6 +298,7 @@ class Overview:
             f" FROM {self._table('units')} AS u JOIN {self._table('groups')} AS g"
             f" ON g.model = u.model AND g.group_id = u.group_id WHERE u.model = '{self._id}'::UUID"
             " GROUP BY u.unit, u.worker, u.started, u.ended, u.kind ORDER BY u.started ASC, u.unit ASC"
+            f" LIMIT {_MOST_DRAWN}"
         )
         bars = []
         for worker, started, ended, group, count, keys, level, kind in rows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -24,7 +24,7 @@ from grouplearn.parser.statements import (
 from grouplearn.plan import arrays, types
 from grouplearn.plan.bound import BoundKey, BoundTarget, BoundTrain, Holdout
 from grouplearn.plan.definition import HyperparameterColumn, KeyColumn
-from grouplearn.plan.expressions import Replay, columns_used, read_ahead, samples
+from grouplearn.plan.expressions import Replay, columns_used, deep_stack, read_ahead, samples
 from grouplearn.plan.features import BoundItem, FeatureBinder
 from grouplearn.plan.judge import Column, Judge
 from grouplearn.plan.objectives import Bound, implied_task
@@ -53,7 +53,12 @@ _SQL_TYPES: Mapping[str, str] = {
 
 def bind(judge: Judge, statement: TrainModel, catalog: str, schema: str, settings: Mapping[str, Any]) -> BoundTrain:
     """Return the bound statement; every unknown or unsuitable name raises BindError with its place and a hint."""
-    return _Binder(judge, statement, settings).bind(catalog, schema)
+    try:
+        with deep_stack():
+            return _Binder(judge, statement, settings).bind(catalog, schema)
+    except RecursionError:
+        message = "the statement has an expression that is nested too deeply to be read"
+        raise judge.error(message, None, "Compute it in steps: FROM (SELECT *, ... AS part FROM ...).") from None
 
 
 def bind_learner(judge: Judge, name: Name) -> Learner:
@@ -62,6 +67,10 @@ def bind_learner(judge: Judge, name: Name) -> Learner:
         message = f'unknown learner "{name.value}"\nLearners: {", ".join(registry.names())}'
         raise judge.error(message, name.span, did_you_mean(name.value, registry.names()))
     return registry.learner(name.value.casefold())
+
+
+#: Levels that an expression has around it where it is kept: a cast, and parentheses.
+_KEPT_WITHIN = 4
 
 
 class _Binder:
@@ -100,7 +109,11 @@ class _Binder:
         items = self._items(columns, target, keys, options)
         volatility.refuse([item.source for item in items])
         weighted = [options.weight] if options.weight else []
-        self._refuse_nul([target.extract, *weighted, *(key.extract for key in keys), *(item.source for item in items)])
+        self._refuse_unstorable(
+            [target.extract, *weighted, *(key.extract for key in keys), *(item.source for item in items)]
+        )
+        typed = [(target.type, target.extract), *((key.stored.type, key.extract) for key in keys)]
+        self._refuse_long_types([*typed, *((item.stored.type, item.source) for item in items)])
         configs, search = SearchBinder(self._judge, self._learner, options).bind(statement, fixed)
         chosen = Bound(self._judge, statement, self._learner, configs, search)
         chosen.check_label(target)
@@ -149,12 +162,21 @@ class _Binder:
         found += statement.group_by.keys if statement.group_by else ()
         return [*found, options.weight] if options.weight else found
 
-    def _refuse_nul(self, expressions: Sequence[Sql]) -> None:
-        """Raise for a name with the character 0: SQL that is stored would end there for DuckDB's own parser."""
+    def _refuse_unstorable(self, expressions: Sequence[Sql]) -> None:
+        """Raise for what no other session would read: for DuckDB's own parser SQL ends at the character 0."""
         for expression in expressions:
+            if (reason := sqltext.excess(expression.text, _KEPT_WITHIN)) is not None:
+                hint = "Compute it in FROM (SELECT *, ... AS name FROM ...): a model keeps its expressions."
+                raise self._judge.error(f"the expression {reason}", expression.span, hint)
             if "\0" in expression.text:
                 hint = 'Name the column otherwise: FROM (SELECT * RENAME ("..." AS name) FROM ...).'
                 raise self._judge.error("an expression cannot have the character 0", expression.span, hint)
+
+    def _refuse_long_types(self, types_of: Iterable[tuple[str | None, Sql]]) -> None:
+        for kind, expression in types_of:
+            if kind is not None and len(kind) > sqltext.LONGEST_TYPE:
+                message = f"its type has {len(kind):,} characters, and a model keeps types of at most {sqltext.LONGEST_TYPE:,}"
+                raise self._judge.error(message, expression.span, f"Write CAST({expression.text} AS VARCHAR).")
 
     def _refuse_query_sample(self) -> None:
         source = self._statement.source

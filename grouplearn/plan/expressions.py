@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +20,8 @@ from grouplearn.plan.judge import Column, Judge
 _PLACES = frozenset({"query_location", "query_location_length", "alias"})
 #: What DuckDB calls what makes rows of a list.
 _UNNESTING = ("unnest", "unlist")
+#: Calls in each other, about six for each of DuckDB's 1,000 levels.
+_LEVELS = 8_000
 #: A column alone, as we write it where the statement says only ``*``.
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 
@@ -26,6 +30,17 @@ def read_ahead(judge: Judge, source: Sequence[str | Sql], expressions: Iterable[
     """Let DuckDB's parser read by one question what the functions here will ask about: each costs as much as all."""
     froms = (_from(source[:2]), _from(source))
     judge.read_ahead([*froms, *(_selected(fragment) for fragment in expressions)])
+
+
+@contextmanager
+def deep_stack() -> Iterator[None]:
+    """Let what goes through trees go as deep as DuckDB does: a sum of 900 terms has 900 levels, each a few of ours."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, _LEVELS))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
 
 
 def _selected(fragment: Sql) -> str:

@@ -100,6 +100,11 @@ OUTSIDE = {
     "length(CAST(NULL AS of_deep)::VARCHAR)": "has type of_deep, which has members that DuckDB does not tell",
     "length(cast_to_type('[]'::JSON, NULL::JSON)::VARCHAR)": "calls cast_to_type",
     "length(variant_bytes_to_variant(NULL)::VARCHAR)": "calls variant_bytes_to_variant",
+    '"="(MAP {1: 1}, [[1]])::INT': "calls =",
+    '"is not distinct from"(x, 1)::INT': "calls is not distinct from",
+    "__between(x, 1, 2)::INT": "calls __between",
+    "(CAST(NULL AS INTEGER[100000][100000][100000]) IS NULL)::INT": "has a type with an array of more numbers",
+    "(CAST(NULL AS STRUCT(a INTEGER[1000])[1000]) IS NULL)::INT": "has a type with an array of more numbers",
     "(SELECT max(length(v::VARCHAR)) FROM variants)": 'reads "variants", which has a column of type variant',
 }
 
@@ -251,16 +256,70 @@ def test_what_is_too_long_is_refused(con: grouplearn.Connection, monkeypatch: py
 
 
 def test_long_sums_are_read_as_far_as_duckdb_reads_them(con: grouplearn.Connection) -> None:
-    for text in ("+".join(["x"] * 400), "+".join(["x"] * 900), "+".join(["x"] * 800) + "+ length('{[\\\"]}, :')"):
+    for text in ("+".join(["x"] * 900), "+".join(["x"] * 400) + "+ length('{[\\\"]}, :')"):
         con.native.execute(FEATURE, [text])
         assert len(con.execute("EVALUATE MODEL m ON t").fetchall()) == 3
     con.native.execute(FEATURE, ["+".join(["x"] * 800) + "+ length(getenv('HOME'))"])
     assert "calls getenv" in refusal(con, "EVALUATE MODEL m ON t")
-    for text in ("+".join(["x"] * 1100), "(" * 20_000 + "x" + ")" * 20_000):
+    con.native.execute(FEATURE, ["+".join(["x"] * 1100)])
+    told = refusal(con, "EVALUATE MODEL m ON t")
+    assert 'feature "x" of model "m" is nested too deeply to be checked: more than 1000 levels' in told
+    assert "harm" not in told
+
+
+#: What ends the stack of DuckDB's parser, or takes it minutes; each with the bound that it is beyond.
+TOO_MUCH = {
+    "@ " * 200_000 + "1": "too long: more than 4,000 words",
+    "(SELECT max(1) FROM t" + ", t" * 200_000 + ")": "too long: more than 4,000 words",
+    "(SELECT max(1) FROM 'a'" + ", 'a'" * 100_000 + ")": "too long: more than 20,000 words, numbers and commas",
+    "(SELECT 1 FROM "
+    + "(SELECT * FROM " * 50_000
+    + "t"
+    + ")" * 50_000
+    + ")": "nested too deeply: more than 100 levels",
+    "(SELECT 1 FROM " + "(" * 20_000 + "t" + ")" * 20_000 + ")": "nested too deeply: more than 100 levels",
+    "(" * 20_000 + "x" + ")" * 20_000: "nested too deeply: more than 100 levels",
+    "x" + " AND x" * 700_000: "too long: more than 1,048,576 characters",
+    "$$'$$" + "- " * 50_000 + "$$'$$": "too long: more than 4,000 words",
+    "E'\\'' + " + "@ " * 50_000 + "E'\\''": "too long: more than 4,000 words",
+    "-- '\n" + "@ " * 50_000 + "-- '\n1": "too long: more than 4,000 words",
+    "')))' || $$" + "((" * 100 + "1" + "))" * 100 + "$$": "nested too deeply: more than 100 levels",
+    '"a' + '""' * 5 + '" + ' + "@ " * 50_000 + "1": "too long: more than 4,000 words",
+}
+
+
+@pytest.mark.parametrize("text", TOO_MUCH, ids=range(len(TOO_MUCH)))
+def test_what_is_too_much_for_a_parser_is_not_parsed(con: grouplearn.Connection, text: str) -> None:
+    for trust in (False, True):
+        con.execute(f"SET grouplearn_trust = {trust}")
         con.native.execute(FEATURE, [text])
-        told = refusal(con, "EVALUATE MODEL m ON t")
-        assert 'feature "x" of model "m" is nested too deeply to be checked: more than 1000 levels' in told
-        assert "harm" not in told
+        for statement in ("EVALUATE MODEL m ON t", "SELECT predict_value('m', t) FROM t"):
+            with pytest.raises(duckdb.Error, match=f"is {TOO_MUCH[text]}"):
+                con.execute(statement).fetchall()
+    con.native.execute("UPDATE grouplearn.models SET label_type = ?", [f"DECIMAL({text}, 2)"])
+    with pytest.raises(duckdb.Error, match="the type of the label of model"):
+        con.execute("EVALUATE MODEL m ON t").fetchall()
+
+
+def test_long_lists_of_values_are_not_too_much(con: grouplearn.Connection) -> None:
+    for values in (range(9_000), [f"it''s a city, and ( not a bracket {number}" for number in range(5_000)]):
+        listed = ", ".join(f"'{value}'" for value in values)
+        con.native.execute(FEATURE, [f"x + (x::VARCHAR IN ({listed}))::INT"])
+        assert len(con.execute("EVALUATE MODEL m ON t").fetchall()) == 3
+
+
+def test_what_no_other_session_would_read_is_told_before_training(con: grouplearn.Connection) -> None:
+    for text, told in {
+        "(" * 150 + "x" + ")" * 150: "the expression is nested too deeply: more than 100 levels",
+        f"greatest({', '.join(['x'] * 4100)})": "the expression is too long: more than 4,000 words",
+    }.items():
+        with pytest.raises(Error, match=told) as refused:
+            con.execute(TRAIN.format("n", text))
+        assert "LINE 1" in str(refused.value)
+    for text in ("+".join(["x"] * 900), "(" * 90 + "x" + ")" * 90, "@ " * 900 + "x"):
+        con.execute(TRAIN.format("n", text))
+        assert len(con.execute("EVALUATE MODEL n ON t").fetchall()) == 3
+        con.execute("DROP MODEL n")
 
 
 def test_json_is_read_the_same_at_any_depth() -> None:
