@@ -75,7 +75,9 @@ def job_of(
         class_weight=_class_weights(bound, physical.stats, judge),
         network=bound.learner if isinstance(bound.learner, Network) else None,
         label_length=max(1, physical.stats.label_length),
-        fitted=fit_on_all_rows(items, dataset, folds=bound.holdout.folds) if fitted is None else fitted,
+        fitted=fit_on_all_rows(items, dataset, bound.holdout.folds, bound.learner.handles_missing)
+        if fitted is None
+        else fitted,
     )
 
 
@@ -350,15 +352,21 @@ def _coefficient_rows(
     ]
 
 
-def fit_on_all_rows(items: tuple[Item, ...], dataset: Dataset, folds: int) -> dict[int, FittedItem]:
-    """Return the items with ``scope := 'all'`` fitted on the training rows of every group.
+def fit_on_all_rows(
+    items: tuple[Item, ...], dataset: Dataset, folds: int, handles_missing: bool
+) -> dict[int, FittedItem]:
+    """Return the items with ``scope := 'all'`` fitted on the training rows of every group that the learner will see.
 
     Under VALIDATE FOLDS all rows train the model that is kept, so all rows fit the encoder.
     """
     fitted: dict[int, FittedItem] = {}
     if all(item.scope != "all" for item in items):
         return fitted
-    train = dataset.has_label() if folds else dataset.has_label() & (dataset.split == 0)
+    train = dataset.has_label() & (dataset.weight > 0)
+    if not folds:
+        train &= dataset.split == 0
+    if not handles_missing:
+        train &= encoders.complete(items, dataset, slice(None))
     rows = slice(None) if train.all() else np.flatnonzero(train)
     for number, item in enumerate(items):
         if item.scope == "all":

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from grouplearn.data.dataset import FeatureArray, FloatArray, Item
+from grouplearn.data.dataset import Dataset, FeatureArray, FloatArray, Item, RowNumbers
 from grouplearn.data.shard import Matrix
 
 #: A design matrix with at most this many columns is built dense; a wider one is CSR.
@@ -74,6 +74,17 @@ def needs_no_fit(item: Item) -> bool:
     """Whether the item is the same whatever rows train."""
     constant = item.impute is None or isinstance(item.impute, float)
     return item.kind in ("hash", "array") or (item.kind == "numeric" and item.encoder == "none" and constant)
+
+
+def complete(items: Sequence[Item], data: Dataset, rows: RowNumbers | slice) -> npt.NDArray[np.bool_]:
+    """Return which of some rows (n,) have every value that the items make features of, where none fills what is missing."""
+    kept = np.ones(data.y[rows].shape[0], np.bool_)
+    for item in items:
+        if item.encoder == "ordinal":
+            kept &= data.column("codes", item.column, rows) >= 0
+        for column in range(item.column, item.column + item.numbers if item.impute is None else item.column):
+            kept &= np.isfinite(data.column("numeric", column, rows))
+    return kept
 
 
 def keeps_single(item: Item) -> bool:

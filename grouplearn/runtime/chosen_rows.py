@@ -258,6 +258,10 @@ def _held_out(job: Job, split: npt.NDArray[np.int16], fold: int) -> BoolArray:
 
 
 def _fit(job: Job, rows: RowNumbers) -> tuple[FittedItem, ...]:
+    """Return the encoders fitted on those rows that the learner will see: it may leave out what lacks a value."""
+    learns_all = job.trainer.handles_missing or all(map(encoders.needs_no_fit, job.items))
+    if not learns_all and not (kept := encoders.complete(job.items, job.dataset, rows)).all():
+        rows = rows[kept]
     fitted = []
     for number, item in enumerate(job.items):
         if item.scope == "all" and number in job.fitted:

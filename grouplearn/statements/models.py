@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Sequence
+
 from grouplearn import altering, answers
 from grouplearn.catalog import models, store
 from grouplearn.catalog.evaluation import evaluate_sql, source_rows
@@ -29,7 +33,8 @@ from grouplearn.parser.statements import (
 )
 from grouplearn.plan.bind import bind_learner
 from grouplearn.plan.definition import ROW
-from grouplearn.plan.judge import Judge
+from grouplearn.plan.judge import Column, Judge
+from grouplearn.sqltext import folded, identifier
 from grouplearn.steering import IN_TRAINING
 from grouplearn.workplace import Workplace
 
@@ -142,6 +147,11 @@ def evaluate(statement: EvaluateModel, judge: Judge, at: Workplace) -> str:
     # By itself the query does not see what a WITH around it does.
     source, predicate = (statement.seen, None) if statement.seen else (statement.source, statement.where)
     columns = judge.describe("SELECT * FROM", source, *(("WHERE", predicate) if predicate else ()))
+    if (name := _read_twice(model, columns)) is not None:
+        message = f'FROM has more than one column "{name}", and model "{model.definition.name}" reads one of that name'
+        raise judge.error(
+            message, statement.source.span, f"Choose one: ON (SELECT a.{identifier(name)}, ... FROM ...)."
+        )
     condition = statement.where.text if statement.where else None
     weighted = _has_weight(model, source, judge)
     query = evaluate_sql(model, statement.source.text, condition, weighted=weighted)
@@ -158,6 +168,23 @@ def evaluate(statement: EvaluateModel, judge: Judge, at: Workplace) -> str:
         message = f'model "{model.definition.name}" cannot read these rows: {reason}'
         raise judge.error(message, statement.source.span)
     return query
+
+
+def _read_twice(model: StoredModel, columns: Sequence[Column]) -> str | None:
+    """Return the name of several columns that stands in an expression of the model; None where there is none."""
+    count = Counter(folded(column.name) for column in columns)
+    several = [name for name, times in count.items() if times > 1]
+    if not several:
+        return None
+    read = model.definition
+    texts = [
+        read.target_sql,
+        read.weight_sql or "",
+        *(key.sql for key in read.keys),
+        *(entry.sql for entry in read.items),
+    ]
+    text = folded("\n".join(texts))
+    return next((name for name in several if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)), None)
 
 
 def _has_weight(model: StoredModel, source: Sql, judge: Judge) -> bool:

@@ -85,6 +85,11 @@ TOLD = {
         "SELECT predict('net', t) FROM t",
         "an item is at position 2000000000 of",
     ),
+    "same names": (
+        ("models", "items", "list_transform(items, lambda i: struct_update(i, name := 'a'))"),
+        "EXPORT MODEL line TO '{to}' (FORMAT onnx)",
+        "two items have the same name",
+    ),
     "array": (("models", "label_type", "'DOUBLE[999999999]'"), "DESCRIBE MODEL line", "an array has 100,000 values"),
     "statement": (("models", "statement", "'SELECT 1'"), "RETRY FAILED MODEL {failed}", "the statement is not one TRAIN"),
     "names": (

@@ -30,7 +30,7 @@ _ITEM = re.compile(r"(zscore|minmax|onehot|ordinal)?\(?(impute)?\(?(\w+)(?:, '(m
 
 
 def encoded(con: duckdb.DuckDBPyConnection, table: Table, statement: Statement, where: str) -> Rows:
-    """Encode the rows of a group by hand; encoders are fitted on rows that train."""
+    """Encode the rows of a group by hand; encoders are fitted on rows that train: all but trees leave out what has gaps."""
     names = [column.name for column in table.columns]
     texts = ", ".join(
         f"CAST({column.name} AS VARCHAR)" if column.role == "category" else f"CAST({column.name} AS DOUBLE)"
@@ -46,18 +46,20 @@ def encoded(con: duckdb.DuckDBPyConnection, table: Table, statement: Statement, 
     fits, keep = ~np.array(values[-2], bool) & (weights > 0) & labelled, labelled.copy()
     parts: list[Matrix] = []
     categorical: list[int] = []
-    for text in statement.features:
-        found = _ITEM.fullmatch(text)
-        assert found is not None, text
-        encoder, imputed, name, median = found.groups()
-        column = values[names.index(name)]
+    items = [
+        (found.groups(), values[names.index(found[3])]) for found in map(_ITEM.fullmatch, statement.features) if found
+    ]
+    assert len(items) == len(statement.features)
+    for (encoder, imputed, _, _), column in items:
+        if statement.learner != "gbdt" and encoder not in ("onehot", "ordinal") and not imputed:
+            keep &= np.array([value is not None and np.isfinite(value) for value in column])
+    fits &= keep
+    for (encoder, imputed, _, median), column in items:
         if encoder in ("onehot", "ordinal"):
             categorical += [sum(part.shape[1] for part in parts)] if encoder == "ordinal" else []
             parts.append(_categories(column, fits, encoder))
             continue
         number = np.array([np.nan if value is None else value for value in column])
-        if statement.learner != "gbdt" and not imputed:
-            keep &= np.isfinite(number)
         parts.append(_number(number, encoder, imputed, median, fits)[:, None])
     x = np.hstack(parts)[keep]
     return Rows(
