@@ -111,7 +111,8 @@ _MOST_CHARACTERS, _MOST_TOKENS, _MOST_WORDS, _MOST_LEVELS = 1 << 20, 20_000, 4_0
 #: Where nothing of this is, quotes are what they look like: texts between dollars, with backslashes, comments.
 _UNCLEAR = re.compile(r"\$[^$]*\$|[eE]'|--|/\*")
 _QUOTED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*\"""")
-_TOKEN = re.compile(r"(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<word>[^\W\d]\w*|[^\w\s,])|[\d.]+|,")
+#: Of digits those of ASCII alone are none of names for DuckDB.
+_TOKEN = re.compile(r"(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<word>[^\W0-9]\w*|[^\w\s,])|[0-9]+(?:\.[0-9]+)?|,")
 
 
 def excess(text: str, within: int = 0) -> str | None:
@@ -124,7 +125,7 @@ def excess(text: str, within: int = 0) -> str | None:
         return f"is too long: more than {_MOST_CHARACTERS:,} characters"
     clear = _UNCLEAR.search(text) is None
     if clear:
-        text = _QUOTED.sub(lambda found: "0" if found[0][0] == "'" else "q", text)
+        text = _QUOTED.sub(lambda found: " 0 " if found[0][0] == "'" else " q ", text)
     tokens, words, level = 0, 4 * within, within
     for found in _TOKEN.finditer(text):
         tokens += 1

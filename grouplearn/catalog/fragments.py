@@ -300,13 +300,16 @@ def _is_cast_of_null(item: Node) -> bool:
 
 
 def has_large_array(tree: Any) -> bool:
-    """Whether a type in a tree is an array of more numbers than an array may have, or of arrays that have."""
+    """Whether the arrays that types in a tree are of, and the arrays in these, have more numbers than one array may have."""
     pending: list[tuple[Any, int]] = [(tree, 1)]
+    total = 0
     while pending:
         part, size = pending.pop()
         if isinstance(part, dict):
-            size *= _size(part)
-            if size > _MOST_IN_ARRAY:
+            if (own := _size(part)) > 1:
+                size *= own
+                total += size
+            if total > _MOST_IN_ARRAY:
                 return True
             pending += ((each, size) for each in part.values())
         elif isinstance(part, list):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import mmap
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tokenize import TokenError
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -244,16 +244,23 @@ class DatasetFiles:
 
     def _mapped(self, name: str) -> npt.NDArray[Any]:
         path, (kinds, axes) = Path(self.directory, f"{name}.npy"), _SHAPES[name]
-        plain_file(path).close()  # what is no file, such as a pipe, would never answer
-        try:
-            array = np.asarray(np.load(path, mmap_mode="r"))
-        except (ValueError, SyntaxError, TokenError):  # whose texts tell how to load what could run code
-            raise Damaged(path, "it is no array of rows") from None
-        allowed = [np.dtype(kind) for kind in kinds]
-        if array.dtype not in allowed or array.ndim not in axes or len(array) < self.stop:
+        with plain_file(path) as file:  # what is no file, such as a pipe, would never answer
+            try:
+                known = np.lib.format.read_magic(file) == (1, 0)
+                shape, by_columns, kind = np.lib.format.read_array_header_1_0(file) if known else ((), True, None)
+            except Exception:  # of any class: the header is a text that is read as Python
+                known, shape, by_columns, kind = False, (), True, None
+            begin, size = file.tell(), os.fstat(file.fileno()).st_size
+        if not known or kind is None:
+            raise Damaged(path, "it is no array of rows")
+        allowed = [np.dtype(each) for each in kinds]
+        sound = all(isinstance(each, int) and not isinstance(each, bool) and each >= 0 for each in shape)
+        if kind not in allowed or len(shape) not in axes or by_columns or not sound or shape[0] < self.stop:
             expected = " or ".join(map(str, allowed))
-            raise Damaged(path, f"it is an array of {array.dtype} {array.shape}, not of {self.stop} rows of {expected}")
-        return array
+            raise Damaged(path, f"it is an array of {kind} {shape}, not of {self.stop} rows of {expected}")
+        if begin + math.prod(shape) * kind.itemsize > size:
+            raise Damaged(path, "it ends before its rows do")
+        return np.asarray(np.memmap(path, kind, "r", begin, shape))
 
     def rows(self, start: int, stop: int) -> DatasetFiles:
         """Return the part [start, stop) of these rows, counted from their first."""

@@ -105,6 +105,7 @@ OUTSIDE = {
     "__between(x, 1, 2)::INT": "calls __between",
     "(CAST(NULL AS INTEGER[100000][100000][100000]) IS NULL)::INT": "has a type with an array of more numbers",
     "(CAST(NULL AS STRUCT(a INTEGER[1000])[1000]) IS NULL)::INT": "has a type with an array of more numbers",
+    "(CAST(NULL AS STRUCT(a INTEGER[60000], b INTEGER[60000])) IS NULL)::INT": "has a type with an array of more numbers",
     "(SELECT max(length(v::VARCHAR)) FROM variants)": 'reads "variants", which has a column of type variant',
 }
 
@@ -284,6 +285,10 @@ TOO_MUCH = {
     "E'\\'' + " + "@ " * 50_000 + "E'\\''": "too long: more than 4,000 words",
     "-- '\n" + "@ " * 50_000 + "-- '\n1": "too long: more than 4,000 words",
     "')))' || $$" + "((" * 100 + "1" + "))" * 100 + "$$": "nested too deeply: more than 100 levels",
+    'x"OR"x' * 5_000: "too long: more than 4,000 words",
+    "(SELECT 1 FROM t" + "JOIN t ON'a'" * 5_000 + ")": "too long: more than 4,000 words",
+    "x" + ".\u0661" * 5_000: "too long: more than 4,000 words",
+    "1" + "OR 1" * 5_000: "too long: more than 4,000 words",
     '"a' + '""' * 5 + '" + ' + "@ " * 50_000 + "1": "too long: more than 4,000 words",
 }
 
