@@ -38,11 +38,11 @@ def some(first: int, step: int) -> list[Path]:
 
 
 def test_scripts_give_what_they_give_on_our_own_connection() -> None:
-    run_scripts(VERSION, dict(os.environ), some(0, 2))
+    run_scripts(VERSION, dict(os.environ), some(0, 5))
 
 
 def test_scripts_in_duckdb_1() -> None:
-    run_scripts(DUCKDB_1, overlay(f"duckdb-{DUCKDB_1}", f"duckdb=={DUCKDB_1}"), some(1, 4))
+    run_scripts(DUCKDB_1, overlay(f"duckdb-{DUCKDB_1}", f"duckdb=={DUCKDB_1}"), some(2, 10))
 
 
 @pytest.fixture

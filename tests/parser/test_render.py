@@ -182,7 +182,7 @@ statements = st.one_of(
 
 
 @given(statements)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=75, deadline=None)
 def test_parse_undoes_render(statement: Statement) -> None:
     assert parse(render(statement)) == (statement,)
     assert parse(render(statement) + "; SELECT 1")[0] == statement

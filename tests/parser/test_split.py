@@ -109,7 +109,7 @@ WORDS = [
 @given(
     st.lists(st.sampled_from(WORDS), max_size=25).map(" ".join), st.sampled_from(["", "TRAIN MODEL m USING l FROM t "])
 )
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=375, deadline=None)
 def test_parse_raises_nothing_but_its_own_errors(words: str, start: str) -> None:
     text, span = start + words, Span(0, 0)
     try:

@@ -21,7 +21,7 @@ def shops(draw: st.DrawFn, units: int = 12, places: int = 5) -> Shop:
     return Shop({visit: seconds for visit, seconds in drawn.items() if seconds is not None})
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(shop=shops())
 def test_a_dense_schedule_is_legal_and_within_its_bound(shop: Shop) -> None:
     starts = starts_of("vector", shop)
@@ -30,7 +30,7 @@ def test_a_dense_schedule_is_legal_and_within_its_bound(shop: Shop) -> None:
     assert shop.bound - 1e-9 <= shop.makespan(starts) <= max(shop.loads.values(), default=0.0) + slack + 1e-9
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(shop=shops())
 def test_rearranged_loads_stay_close_to_each_other(shop: Shop) -> None:
     arranged = rearranged(shop)
