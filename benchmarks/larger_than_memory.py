@@ -32,6 +32,7 @@ ROW_BYTES = 8 * FEATURES + 8 + 1 + 4
 STATEMENTS = {
     "linear_regression": ("y", "OVER GRID (l2 IN (0.1, 1, 10))", ""),
     "logistic_regression": ("late", "OVER GRID (l2 IN (0.1, 1, 10))", "epochs = 10, "),
+    "gbdt": ("late", "OVER GRID (num_leaves IN (7, 15))", "num_iterations = 10, "),
 }
 
 

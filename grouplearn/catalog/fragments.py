@@ -22,7 +22,7 @@ import duckdb
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.errors import NotTrusted
 from grouplearn.plan.pristine import keywords
-from grouplearn.sqltext import LONGEST_TYPE, excess
+from grouplearn.sqltext import LONGEST_TYPE, MOST_TOGETHER, excess, tokens
 
 #: A part of the tree that DuckDB makes of a SELECT, as JSON.
 Node = dict[str, Any]
@@ -146,19 +146,15 @@ def types_named(con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> 
 
 def parsed(con: duckdb.DuckDBPyConnection, model: str, fragments: Sequence[Fragment]) -> list[Fragment]:
     """Return the fragments with their trees; raises NotTrusted unless each is one expression."""
-    doubtful = [fragment.text for fragment in fragments if not _is_name(fragment.text)]
-    within = iter(_readable(con, [_WITHIN.format(text) for text in doubtful]))
-    alone = serialized(con, [_ALONE.format(text) for text in doubtful])
+    doubtful = [fragment for fragment in fragments if not _is_name(fragment.text)]
+    _refuse_excess(model, doubtful)
+    within = iter(_readable(con, [_WITHIN.format(fragment.text) for fragment in doubtful]))
+    alone = serialized(con, [_ALONE.format(fragment.text) for fragment in doubtful])
     found = []
     for fragment in fragments:
         if _is_name(fragment.text):
             found.append(fragment)
             continue
-        if (reason := excess(fragment.text)) is not None:
-            message = (
-                f'{fragment.what} of model "{model}" {reason}, so it cannot be checked\nExpression: {fragment.shown}'
-            )
-            raise NotTrusted(message, hint=_SHORTER)
         document = next(alone)
         readable, tree = next(within), _expression(document)
         if deep := _TOO_DEEP.search(str(document.get("error_message"))):
@@ -167,6 +163,21 @@ def parsed(con: duckdb.DuckDBPyConnection, model: str, fragments: Sequence[Fragm
             raise _refusal(model, fragment, "one expression")
         found.append(Fragment(fragment.what, fragment.text, tree))
     return found
+
+
+def _refuse_excess(model: str, fragments: Sequence[Fragment]) -> None:
+    """Raise NotTrusted where fragments are too much for a parser, each by itself or all together."""
+    for fragment in fragments:
+        if (reason := excess(fragment.text)) is not None:
+            message = (
+                f'{fragment.what} of model "{model}" {reason}, so it cannot be checked\nExpression: {fragment.shown}'
+            )
+            raise NotTrusted(message, hint=_SHORTER)
+    if sum(tokens(fragment.text) for fragment in fragments) > MOST_TOGETHER:
+        message = (
+            f'the expressions of model "{model}" have more than {MOST_TOGETHER:,} words, numbers and commas together'
+        )
+        raise NotTrusted(f"{message}, so they cannot be checked", hint=_SHORTER)
 
 
 def _readable(con: duckdb.DuckDBPyConnection, queries: Sequence[str]) -> list[bool]:

@@ -204,7 +204,10 @@ def _type(kind: Any) -> types.TypeEngine[Any]:
         case "enum":
             return types.Enum(*kind.children[0][1])
         case "list" | "array":
-            return ARRAY(_type(kind.children[0][1]))
+            inner = _type(kind.children[0][1])  # SQLAlchemy counts the lists in each other
+            if isinstance(inner, ARRAY):
+                return ARRAY(inner.item_type, dimensions=(inner.dimensions or 1) + 1)
+            return ARRAY(inner)
         case "struct":
             return Struct({field: _type(child) for field, child in kind.children})
         case "map":

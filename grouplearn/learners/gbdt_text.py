@@ -90,13 +90,21 @@ def _trees_of(problem: Problem, text: bytes) -> _Trees:
     header = _HEADER.match(text)
     if header is None:
         raise WrongText("it does not begin as LightGBM's models do")
-    if b"\0" in text or b"\r" in text:
+    if b"\0" in text or b"\r" in text or not _is_text(text):
         raise WrongText("it has characters that LightGBM does not write")
     n_outputs = _check_header(header, problem.task, problem.n_features, problem.n_classes)
     trees = _trees(text, header.end(), header[8], problem.n_features)
     if len(trees.leaves) % n_outputs:
         raise WrongText(f"its {len(trees.leaves)} trees are not as many for each of {n_outputs} outputs")
     return trees
+
+
+def _is_text(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _joined(every: Sequence[_Trees]) -> _Trees:
@@ -150,6 +158,8 @@ def _trees(text: bytes, start: int, sizes: bytes, n_features: int) -> _Trees:
         place = tree.end()
     if not text.startswith(_END, place):
         raise WrongText("there is something else after its last tree")
+    if not found:
+        raise WrongText("it has no tree")
     if b"\nparser:" in text:
         raise WrongText("it has parameters that no model of ours has")
     columns = list(zip(*found, strict=True))

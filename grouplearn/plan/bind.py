@@ -69,8 +69,8 @@ def bind_learner(judge: Judge, name: Name) -> Learner:
     return registry.learner(name.value.casefold())
 
 
-#: Levels that an expression has around it where it is kept: a cast, and parentheses.
-_KEPT_WITHIN = 4
+#: Levels that an expression has around it where it is kept, a cast and parentheses, and words in all.
+_KEPT_WITHIN, _KEPT_TOKENS = 4, 8
 
 
 class _Binder:
@@ -168,6 +168,12 @@ class _Binder:
             if (reason := sqltext.excess(expression.text, _KEPT_WITHIN)) is not None:
                 hint = "Compute it in FROM (SELECT *, ... AS name FROM ...): a model keeps its expressions."
                 raise self._judge.error(f"the expression {reason}", expression.span, hint)
+        texts = {expression.text for expression in expressions}
+        if sum(sqltext.tokens(text) + _KEPT_TOKENS for text in texts) > sqltext.MOST_TOGETHER:
+            message = f"the expressions have more than {sqltext.MOST_TOGETHER:,} words, numbers and commas together"
+            raise self._judge.error(
+                message, expressions[-1].span, "Compute them in FROM (SELECT *, ... AS name FROM ...)."
+            )
             if "\0" in expression.text:
                 hint = 'Name the column otherwise: FROM (SELECT * RENAME ("..." AS name) FROM ...).'
                 raise self._judge.error("an expression cannot have the character 0", expression.span, hint)

@@ -306,6 +306,15 @@ def test_what_is_too_much_for_a_parser_is_not_parsed(con: grouplearn.Connection,
         con.execute("EVALUATE MODEL m ON t").fetchall()
 
 
+def test_expressions_that_are_too_much_together(con: grouplearn.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fragments, "MOST_TOGETHER", 100)
+    con.native.execute(FEATURE, ["x + " * 60 + "x"])
+    assert 'the expressions of model "m" have more than 100 words' in refusal(con, "EVALUATE MODEL m ON t")
+    monkeypatch.setattr("grouplearn.sqltext.MOST_TOGETHER", 100)
+    with pytest.raises(Error, match="the expressions have more than 100 words, numbers and commas together"):
+        con.execute(TRAIN.format("o", ", ".join(f"x + {number} AS x{number}" for number in range(30))))
+
+
 def test_long_lists_of_values_are_not_too_much(con: grouplearn.Connection) -> None:
     for values in (range(9_000), [f"it''s a city, and ( not a bracket {number}" for number in range(5_000)]):
         listed = ", ".join(f"'{value}'" for value in values)

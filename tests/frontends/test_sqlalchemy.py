@@ -117,7 +117,7 @@ def test_types_and_constraints_are_reflected(engine: sa.Engine) -> None:
         con.exec_driver_sql("CREATE TABLE parts (i INTEGER REFERENCES kinds (i), j DOUBLE UNIQUE, CHECK (j > 3))")
         con.exec_driver_sql(
             "CREATE TABLE nested (l DOUBLE[], s STRUCT(a INTEGER, b VARCHAR), m MAP(VARCHAR, INTEGER), e ENUM('a', 'b,c'),"
-            " z TIMESTAMPTZ, u UUID, b BLOB)"
+            " z TIMESTAMPTZ, u UUID, b BLOB, ll INTEGER[3][4][], ml MAP(INTEGER[], STRUCT(a INTEGER[][])))"
         )
     tables = sa.MetaData()
     tables.reflect(engine, views=True)
@@ -131,7 +131,9 @@ def test_types_and_constraints_are_reflected(engine: sa.Engine) -> None:
     assert [each["column_names"] for each in seen.get_unique_constraints("parts")] == [["j"]]
     assert [each["sqltext"] for each in seen.get_check_constraints("parts")] == ["(j > 3)"]
     names = [type(column.type).__name__ for column in nested.columns]
-    assert names == ["ARRAY", "Struct", "Map", "Enum", "TIMESTAMP", "Uuid", "LargeBinary"]
+    assert names == ["ARRAY", "Struct", "Map", "Enum", "TIMESTAMP", "Uuid", "LargeBinary", "ARRAY", "Map"]
+    assert (nested.c.l.type.dimensions, nested.c.ll.type.dimensions) == (None, 3)
+    assert isinstance(nested.c.ll.type.item_type, sa.Integer)
     assert nested.c.e.type.enums == ["a", "b,c"]
     with engine.begin() as con:
         con.execute(kinds.insert(), {"i": 1, "s": "one", "d": Decimal("2.50")})

@@ -125,6 +125,9 @@ def changed(pattern: bytes, new: bytes, name: str = "value") -> bytes:
         (rb"^version=v4", b"version=vv", "it does not begin as LightGBM's models do"),
         (rb"^version=v4", b"version=v4\0", "it does not begin as LightGBM's models do"),
         (rb"^leaf_count=", b"leaf_count=\0", "it has characters that LightGBM does not write"),
+        (rb"^feature_names=\S+", b"feature_names=\xff", "it has characters that LightGBM does not write"),
+        (rb"^feature_infos=\S+", b"feature_infos=\xff", "it has characters that LightGBM does not write"),
+        (rb"^parameters:", b"parameters:\xff", "it has characters that LightGBM does not write"),
         (rb"^parameters:", b"parser:", "it has parameters that no model of ours has"),
     ],
 )  # fmt: skip
@@ -158,6 +161,13 @@ def test_wrong_numbers_of_linear_leaves_are_named(pattern: bytes, new: bytes, wh
 def test_something_else_after_the_trees() -> None:
     text = TEXTS["value"][2].replace(b"end of trees", b"end of tree!")
     assert flaw(text) == "there is something else after its last tree"
+
+
+def test_a_text_without_trees() -> None:
+    text = re.sub(
+        rb"tree_sizes=.*?end of trees", b"tree_sizes=\n\nend of trees", TEXTS["value"][2], count=1, flags=re.DOTALL
+    )
+    assert flaw(text) == "it has no tree"
 
 
 def test_sizes_of_trees_that_lead_elsewhere() -> None:
