@@ -22,6 +22,7 @@ from grouplearn.catalog import (
     predict_macro,
     predict_sql,
     predict_trees,
+    row_reader,
     sessions,
     sql_forms,
     store,
@@ -139,7 +140,8 @@ def weights_are_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 @found_by("equal_values_of_other_types_predict_the_same")
 def categories_are_compared_as_text(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(types, "as_text_of", lambda _: ("CAST((\n", "\n) AS VARCHAR)"))
+    for place in (types, row_reader):
+        patch.setattr(place, "as_text_of", lambda _: ("CAST((\n", "\n) AS VARCHAR)"))
 
 
 @found_by("equal_values_of_other_types_train_the_same", "linear_regression", "logistic_regression")
