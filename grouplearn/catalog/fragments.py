@@ -22,7 +22,7 @@ import duckdb
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.errors import NotTrusted
 from grouplearn.plan.pristine import keywords
-from grouplearn.sqltext import LONGEST_TYPE, MOST_TOGETHER, excess, tokens
+from grouplearn.plan.sql_bounds import LONGEST_TYPE, MOST_TOGETHER, excess, tokens
 
 #: A part of the tree that DuckDB makes of a SELECT, as JSON.
 Node = dict[str, Any]

@@ -21,7 +21,7 @@ from grouplearn.parser.statements import (
     ValidateSample,
     ValidateWhere,
 )
-from grouplearn.plan import arrays, types
+from grouplearn.plan import arrays, sql_bounds, types
 from grouplearn.plan.bound import BoundKey, BoundTarget, BoundTrain, Holdout
 from grouplearn.plan.definition import HyperparameterColumn, KeyColumn
 from grouplearn.plan.expressions import Replay, columns_used, deep_stack, read_ahead, samples
@@ -165,12 +165,12 @@ class _Binder:
     def _refuse_unstorable(self, expressions: Sequence[Sql]) -> None:
         """Raise for what no other session would read: for DuckDB's own parser SQL ends at the character 0."""
         for expression in expressions:
-            if (reason := sqltext.excess(expression.text, _KEPT_WITHIN)) is not None:
+            if (reason := sql_bounds.excess(expression.text, _KEPT_WITHIN)) is not None:
                 hint = "Compute it in FROM (SELECT *, ... AS name FROM ...): a model keeps its expressions."
                 raise self._judge.error(f"the expression {reason}", expression.span, hint)
         texts = {expression.text for expression in expressions}
-        if sum(sqltext.tokens(text) + _KEPT_TOKENS for text in texts) > sqltext.MOST_TOGETHER:
-            message = f"the expressions have more than {sqltext.MOST_TOGETHER:,} words, numbers and commas together"
+        if sum(sql_bounds.tokens(text) + _KEPT_TOKENS for text in texts) > sql_bounds.MOST_TOGETHER:
+            message = f"the expressions have more than {sql_bounds.MOST_TOGETHER:,} words, numbers and commas together"
             raise self._judge.error(
                 message, expressions[-1].span, "Compute them in FROM (SELECT *, ... AS name FROM ...)."
             )
@@ -180,8 +180,8 @@ class _Binder:
 
     def _refuse_long_types(self, types_of: Iterable[tuple[str | None, Sql]]) -> None:
         for kind, expression in types_of:
-            if kind is not None and len(kind) > sqltext.LONGEST_TYPE:
-                message = f"its type has {len(kind):,} characters, and a model keeps types of at most {sqltext.LONGEST_TYPE:,}"
+            if kind is not None and len(kind) > sql_bounds.LONGEST_TYPE:
+                message = f"its type has {len(kind):,} characters, and a model keeps types of at most {sql_bounds.LONGEST_TYPE:,}"
                 raise self._judge.error(message, expression.span, f"Write CAST({expression.text} AS VARCHAR).")
 
     def _refuse_query_sample(self) -> None:
