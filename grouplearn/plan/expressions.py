@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from grouplearn import sqltext
@@ -32,15 +33,33 @@ def read_ahead(judge: Judge, source: Sequence[str | Sql], expressions: Iterable[
     judge.read_ahead([*froms, *(_selected(fragment) for fragment in expressions)])
 
 
+@dataclass
+class _GoingDeep:
+    """How many threads do, and the process's own limit, which is that of all."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    threads: int = 0
+    before: int = 0
+
+
+_going_deep = _GoingDeep()
+
+
 @contextmanager
 def deep_stack() -> Iterator[None]:
     """Let what goes through trees go as deep as DuckDB does: a sum of 900 terms has 900 levels, each a few of ours."""
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(before, _LEVELS))
+    with _going_deep.lock:
+        if not _going_deep.threads:
+            _going_deep.before = sys.getrecursionlimit()
+            sys.setrecursionlimit(max(_going_deep.before, _LEVELS))
+        _going_deep.threads += 1
     try:
         yield
     finally:
-        sys.setrecursionlimit(before)
+        with _going_deep.lock:
+            _going_deep.threads -= 1
+            if not _going_deep.threads:
+                sys.setrecursionlimit(_going_deep.before)
 
 
 def _selected(fragment: Sql) -> str:
