@@ -165,6 +165,9 @@ class _Binder:
     def _refuse_unstorable(self, expressions: Sequence[Sql]) -> None:
         """Raise for what no other session would read: for DuckDB's own parser SQL ends at the character 0."""
         for expression in expressions:
+            if "\0" in expression.text:
+                hint = 'Name the column otherwise: FROM (SELECT * RENAME ("..." AS name) FROM ...).'
+                raise self._judge.error("an expression cannot have the character 0", expression.span, hint)
             if (reason := sql_bounds.excess(expression.text, _KEPT_WITHIN)) is not None:
                 hint = "Compute it in FROM (SELECT *, ... AS name FROM ...): a model keeps its expressions."
                 raise self._judge.error(f"the expression {reason}", expression.span, hint)
@@ -174,9 +177,6 @@ class _Binder:
             raise self._judge.error(
                 message, expressions[-1].span, "Compute them in FROM (SELECT *, ... AS name FROM ...)."
             )
-            if "\0" in expression.text:
-                hint = 'Name the column otherwise: FROM (SELECT * RENAME ("..." AS name) FROM ...).'
-                raise self._judge.error("an expression cannot have the character 0", expression.span, hint)
 
     def _refuse_long_types(self, types_of: Iterable[tuple[str | None, Sql]]) -> None:
         for kind, expression in types_of:

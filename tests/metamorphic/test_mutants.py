@@ -262,4 +262,5 @@ def test_mutant_is_found(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: P
     mutant = MUTANTS[name]
     mutant.break_it(monkeypatch)
     with pytest.raises((Exception, ExceptionGroup)):
-        keeps(RULES[mutant.rule].check, mutant.learners, tmp_path, examples=20, shrink=False)
+        # Most are found by the first few cases. Which cases are drawn depends on the modules that are loaded by then.
+        keeps(RULES[mutant.rule].check, mutant.learners, tmp_path, examples=80, shrink=False)
