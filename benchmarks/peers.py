@@ -30,6 +30,7 @@ import grouplearn
 L2S = tuple(float(value) for value in np.geomspace(0.01, 1000, 12))
 LAMBDAS = tuple(float(value) for value in np.geomspace(0.01, 100, 10))
 PENALTIES = (0.1, 1.0, 10.0)
+FEW_L2S = (0.1, 1.0, 10.0, 100.0)
 PATH = tuple(float(value) for value in np.geomspace(1000, 1, 20))
 TREES = tuple((leaves, rate) for leaves in (10, 20, 30) for rate in (1.0, 0.5, 0.1, 0.05))
 NETS = tuple((rate, l2) for rate in (1e-2, 3e-3, 1e-3, 3e-4) for l2 in (0.0, 1e-1, 1.0))
@@ -140,6 +141,69 @@ def logistic(folder: Path, groups: int, zipf: float, target: float) -> Workload:
         logistic_excess(path, 32),
         target,
     )
+
+
+def with_category(path: Path) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield each group's numbers, texts and label."""
+    with duckdb.connect(str(path), read_only=True) as con:
+        found = con.execute(f"SELECT g, {names(8)}, c, y FROM t").fetchnumpy()
+    order = np.argsort(found["g"], kind="stable")
+    g, texts, y = found["g"][order], found["c"].astype(str)[order], found["y"][order].astype(np.float64)
+    x = np.stack([found[f"x{number}"] for number in range(8)], axis=1).astype(np.float64)[order]
+    starts = np.flatnonzero(np.r_[True, g[1:] != g[:-1]])
+    for start, stop in zip(starts, [*starts[1:], len(g)], strict=True):
+        yield int(g[start]), x[start:stop], texts[start:stop], y[start:stop]
+
+
+def encoded(x: np.ndarray, texts: np.ndarray) -> Any:
+    from scipy.sparse import csr_matrix, hstack
+    from sklearn.preprocessing import OneHotEncoder
+
+    return hstack([csr_matrix(x), OneHotEncoder().fit_transform(texts[:, None])]).tocsr()
+
+
+def fit_encoded(x: np.ndarray, texts: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return fit_logistic(encoded(x, texts), y, FEW_L2S)
+
+
+def encoded_objective(x: Any, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    scores = x @ weights[:, :-1].T + weights[:, -1]
+    losses = (np.logaddexp(0, scores) - y[:, None] * scores).sum(axis=0)
+    return losses + 0.5 * np.array(FEW_L2S) * (weights[:, :-1] ** 2).sum(axis=1)
+
+
+def categories(folder: Path) -> Workload:
+    path = folder / "categories.duckdb"
+    table(path, 1_000_000, 8, 100)
+    with duckdb.connect(str(path)) as con:
+        con.execute("CREATE OR REPLACE TABLE t AS SELECT *, 'c' || hash(rowid) % 400 AS c FROM t")
+    statement = (
+        f"TRAIN OR REPLACE MODEL m USING logistic_regression PREDICT y FEATURES ({names(8)}, onehot(c)) FROM t GROUP BY g "
+        f"OVER GRID (l2 IN {FEW_L2S}) VALIDATE NONE"
+    )
+
+    def ours() -> dict[int, np.ndarray]:
+        found = train(path, statement, SAMPLE.format(every=2))[0]
+        columns = zip(*(found[name] for name in ("k", "config", "weights", "intercept")), strict=True)
+        out: dict[int, dict[int, Any]] = {}
+        for key, config, weights, intercept in columns:
+            out.setdefault(int(key), {})[int(config)] = [*weights, *intercept]
+        return {key: np.array([by_config[config] for config in sorted(by_config)]) for key, by_config in out.items()}
+
+    def theirs() -> dict[int, np.ndarray]:
+        tasks = [(group, delayed(fit_encoded)(x, texts, y)) for group, x, texts, y in with_category(path)]
+        return dict(zip((group for group, _ in tasks), Parallel(n_jobs=2)(task for _, task in tasks), strict=True))
+
+    def check(mine: dict[int, np.ndarray], others: dict[int, np.ndarray]) -> tuple[str, bool]:
+        worst = 0.0
+        for group, x, texts, y in with_category(path):
+            if group in mine:
+                design = encoded(x, texts)
+                one, other = (encoded_objective(design, y, each[group]) for each in (mine, others))
+                worst = max(worst, float((one / other - 1).max()))
+        return f"worst excess of the objective {worst:.0e}, {len(mine)} groups checked", worst <= 1e-5
+
+    return Workload("logistic, 1M x (8 + 400 categories), 100 groups, 4 configs", ours, theirs, check, 2)
 
 
 def fit_penalties(x: np.ndarray, y: np.ndarray, alphas: tuple[float, ...]) -> np.ndarray:
@@ -324,6 +388,7 @@ def nets(folder: Path) -> Workload:
 WORKLOADS: dict[str, Callable[[Path], Workload]] = {
     "logistic100": lambda folder: logistic(folder, 100, 1.1, 8),
     "logistic10000": lambda folder: logistic(folder, 10_000, 0.0, 60),
+    "categories": categories,
     "ridge": ridge,
     "ridge100000": tiny_ridge,
     "net": elastic_net,
