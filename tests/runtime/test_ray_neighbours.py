@@ -26,8 +26,20 @@ NOBODY = 65534
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user for a moment")
 
 
+def in_shared_memory() -> set[Path]:
+    """Return what this user keeps in the machine's shared memory."""
+    memory = Path("/dev/shm")
+    return {path for path in memory.iterdir() if path.lstat().st_uid == os.getuid()} if memory.is_dir() else set()
+
+
 @pytest.fixture(scope="module")
-def con() -> Iterator[grouplearn.Connection]:
+def earlier() -> set[Path]:
+    """What other programs of this user left in shared memory."""
+    return in_shared_memory()
+
+
+@pytest.fixture(scope="module")
+def con(earlier: set[Path]) -> Iterator[grouplearn.Connection]:  # noqa: ARG001
     with grouplearn.connect(progress=False) as connection:
         connection.execute(
             "CREATE TABLE t AS SELECT i % 2 AS g, i * 1.0 AS x, sin(i) AS z, i * 2.0 + sin(i) AS y FROM range(4000) AS r(i)"
@@ -99,11 +111,9 @@ def test_another_user_does_not_learn_the_token(child: Child) -> None:
     assert len(tokens) == 1
 
 
-def test_only_this_user_enters_what_ray_and_its_workers_keep(child: Child) -> None:
+def test_only_this_user_enters_what_ray_and_its_workers_keep(child: Child, earlier: set[Path]) -> None:
     assert child.home.stat().st_mode & 0o777 == 0o700
-    memory = Path("/dev/shm")
-    mine = [path for path in memory.iterdir() if path.lstat().st_uid == os.getuid()] if memory.is_dir() else []
-    assert [path for path in mine if path.lstat().st_mode & 0o077] == []
+    assert [path for path in in_shared_memory() - earlier if path.lstat().st_mode & 0o077] == []
 
 
 def test_ray_is_not_put_where_others_could_take_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
