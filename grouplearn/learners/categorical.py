@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray
 from grouplearn.kernels import least_squares
-from grouplearn.learners import sparse_moments
+from grouplearn.learners import moments, sparse_moments
 from grouplearn.learners.base import Tensors
 
 #: The share of the columns that a run must have.
@@ -26,12 +27,13 @@ _SHARE = 0.5
 class Parted:
     """Centred moments of one group, cut at the columns [start, stop) that are never set together.
 
-    ``square`` (K,) are their raw products, ``beside`` (K, p + 1) those with the other columns and with the intercept,
-    ``rest`` (p + 1, p + 1) those among these; ``cross`` and ``others`` are the products with the label.
+    ``square`` (K,) are their raw products, ``beside`` (K, p + 1) those with the other columns that are ``varying`` (d - K,)
+    and with the intercept, ``rest`` (p + 1, p + 1) those among these; ``cross`` and ``others`` are the products with the label.
     """
 
     start: int
     stop: int
+    varying: npt.NDArray[np.bool_]
     square: FloatArray
     beside: FloatArray
     rest: FloatArray
@@ -39,19 +41,23 @@ class Parted:
     others: FloatArray
 
     def solve(self, l2: float) -> FloatArray:
-        """Return the weights (d,); without penalty, of many solutions the one with the smallest weights."""
-        inside, outside = least_squares.parted(self.square, self.beside, self.rest, self.cross, self.others, l2)
+        """Return the weights (d,), 0 of a constant; without penalty, of many solutions the one with the smallest weights."""
+        inside, found = least_squares.parted(self.square, self.beside, self.rest, self.cross, self.others, l2)
+        outside = np.zeros(self.varying.size)
+        outside[self.varying] = found
         return np.concatenate([outside[: self.start], inside, outside[self.start :]])
 
 
 def parted(sums: Tensors) -> Parted | None:
     """Return moments of sparse rows cut at their longest run of such columns, None where that is not worth it."""
     mean, total, size = sums["mean"], float(sums["total"]), sums["mean"].size
-    products, beyond = sparse_moments.products(sums), sparse_moments.beyond(sums)
+    products, beyond = sparse_moments.products(sums), sums["beyond"]
     start, stop = _longest_run(products, sums["shift"])
     if stop - start < _SHARE * size:
         return None
     outside = np.r_[0:start, stop:size]
+    varying = moments.inverse_spread(sums["square"], mean, sums["total"])[outside] > 0
+    outside = outside[varying]
     inside, others = products[start:stop][:, outside].toarray(), products[outside][:, outside].toarray()
     inside -= total * np.outer(beyond[start:stop], beyond[outside])
     others -= total * np.outer(beyond[outside], beyond[outside])
@@ -62,6 +68,7 @@ def parted(sums: Tensors) -> Parted | None:
     return Parted(
         start,
         stop,
+        varying,
         products.diagonal()[start:stop],
         np.column_stack([inside, total * mean[start:stop]]),
         rest,

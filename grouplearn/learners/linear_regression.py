@@ -245,7 +245,7 @@ def _sparse_models(
 
 def _without_categories(parted: categorical.Parted, sums: Tensors, l2: float) -> tuple[FloatArray, float]:
     """Return the weights (d,) and their objective."""
-    products, beyond, linear = sparse_moments.products(sums), sparse_moments.beyond(sums), sums["cross"][:, 0]
+    products, beyond, linear = sparse_moments.products(sums), sums["beyond"], sums["cross"][:, 0]
     found = parted.solve(l2)
     # Not by BLAS, whose sums are in another order on another processor.
     quadratic = (found * (products @ found)).sum() - sums["total"] * (beyond * found).sum() ** 2

@@ -1,7 +1,8 @@
 """Moments of sparse rows whose Gram matrix stays sparse: products of columns about a shift, which few columns have.
 
 A column that is stored in every row of a block is shifted by its mean there, all others by nothing, so that the products of
-indicators are a diagonal. The centred Gram matrix is P − N(x̄ − s)(x̄ − s)' for products P about the shift s.
+indicators are a diagonal. The centred Gram matrix is P − N(x̄ − s)(x̄ − s)' for products P about the shift s. What the mean is
+beyond the shift is summed by itself: of a mean that is many times the spread, their difference has no digits.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ _PARTS = ("product_values", "product_columns", "product_starts")
 
 
 def of_block(x: Any, y: FloatArray, weight: FloatArray) -> Tensors:
-    """Return the moments of the sparse rows of a block, see ``moments.block_moments``; ``shift`` (d,) and P for ``gram``."""
+    """Return the moments of the sparse rows of a block, see ``moments.block_moments``; ``shift`` and ``beyond`` (d,), P for ``gram``."""
     sums = moments.block_moments(x, y[:, None], weight, gram=False)
     everywhere = np.bincount(x.indices, minlength=x.shape[1]) == x.shape[0]
     shift = np.where(everywhere, sums["mean"], 0.0)
-    values = (x.data - shift[x.indices]) * np.repeat(np.sqrt(weight), np.diff(x.indptr))
-    scaled = scipy.sparse.csr_matrix((values, x.indices, x.indptr), shape=x.shape)
-    return {**sums, "shift": shift, **_stored(scaled.T @ scaled)}
+    shifted, root = x.data - shift[x.indices], np.repeat(np.sqrt(weight), np.diff(x.indptr))
+    scaled = scipy.sparse.csr_matrix((shifted * root, x.indices, x.indptr), shape=x.shape)
+    left = np.bincount(x.indices, shifted * root * root, minlength=x.shape[1]) / sums["total"]
+    beyond = np.where(everywhere, left, sums["mean"])
+    return {**sums, "shift": shift, "beyond": beyond, **_stored(scaled.T @ scaled)}
 
 
 def is_sparse(sums: Tensors) -> bool:
@@ -38,13 +41,15 @@ def merged(left: Tensors, right: Tensors) -> Tensors:
     """Return the moments of the rows of both."""
     shift = np.where(left["shift"] != 0, left["shift"], right["shift"])
     product = _about(left, shift) + _about(right, shift)
-    return {**moments.merge_moments(left, right), "shift": shift, **_stored(product)}
+    both = [side["total"] * (side["beyond"] + (side["shift"] - shift)) for side in (left, right)]
+    beyond = (both[0] + both[1]) / (left["total"] + right["total"])
+    return {**moments.merge_moments(left, right), "shift": shift, "beyond": beyond, **_stored(product)}
 
 
 def about_zero(sums: Tensors) -> Tensors:
     """Return the moments about zero, as ``moments.about_zero``."""
     nothing = np.zeros_like(sums["shift"])
-    return {**moments.about_zero(sums), "shift": nothing, **_stored(_about(sums, nothing))}
+    return {**moments.about_zero(sums), "shift": nothing, "beyond": nothing, **_stored(_about(sums, nothing))}
 
 
 def products(sums: Tensors) -> Any:
@@ -53,19 +58,12 @@ def products(sums: Tensors) -> Any:
     return scipy.sparse.csr_matrix(tuple(sums[name] for name in _PARTS), shape=(size, size))
 
 
-def beyond(sums: Tensors) -> FloatArray:
-    """Return what the means are beyond the shift."""
-    difference: FloatArray = sums["mean"] - sums["shift"]
-    return difference
-
-
 def dense(sums: Tensors) -> Tensors:
     """Return the moments with the whole Gram matrix, for solvers of all columns at once."""
     gram = products(sums).toarray()
-    difference = beyond(sums)
-    gram -= sums["total"] * np.outer(difference, difference)
+    gram -= sums["total"] * np.outer(sums["beyond"], sums["beyond"])
     np.fill_diagonal(gram, sums["square"])
-    kept = {name: value for name, value in sums.items() if name not in (*_PARTS, "shift")}
+    kept = {name: value for name, value in sums.items() if name not in (*_PARTS, "shift", "beyond")}
     return {**kept, "gram": gram}
 
 
@@ -75,7 +73,7 @@ def _about(sums: Tensors, shift: FloatArray) -> Any:
     if not change.any():
         return products(sums)
     step = scipy.sparse.csr_matrix(change[:, None])
-    mixed = step @ scipy.sparse.csr_matrix((sums["total"] * (beyond(sums) + 0.5 * change))[None, :])
+    mixed = step @ scipy.sparse.csr_matrix((sums["total"] * (sums["beyond"] + 0.5 * change))[None, :])
     return products(sums) + mixed + mixed.T
 
 

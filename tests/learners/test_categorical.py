@@ -52,6 +52,38 @@ def test_weights_are_those_of_all_columns_at_once(l2: float, intercept: bool) ->
     assert state.tensors["loss"][0] == pytest.approx(loss, rel=1e-6)
 
 
+@pytest.mark.parametrize("size", [1e-120, 1e-40, 1e-20, 1e-9, 1e9, 1e60])
+@pytest.mark.parametrize("shift", [0.0, 1e6])
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_the_sizes_of_columns_beside_do_not_matter(size: float, shift: float, pieces: int) -> None:
+    """Numbers of another size and far from zero, and constants, which have weight 0: the other weights stay as they are."""
+    x, y, weight = rows()
+    x, size = x[:, :-1], size if shift == 0 else size**0.01  # else what is far from zero has no digits
+    plain = np.column_stack([x[:, :-1], x[:, -1:] - 1e3, np.zeros((len(y), 2))])
+    other = plain.copy()
+    other[:, -3] = (plain[:, -3] + shift) * size
+    other[:, -2:] = [0.1, 1e8 / 3]
+    found = []
+    problem, configs = Problem(Task.REGRESSION, plain.shape[1]), [{"l2": 0.0}]
+    for numbers in (plain, other):
+        state = LINEAR.init(problem, configs)
+        parts = [
+            LINEAR.accumulate(
+                problem, configs, state, Shard(scipy.sparse.csr_matrix(numbers[rows_]), y[rows_], weight[rows_])
+            )
+            for rows_ in np.array_split(np.arange(len(y)), pieces)
+        ]
+        sums = parts[0] if pieces == 1 else LINEAR.merge(*parts)
+        assert categorical.parted(sums) is not None
+        found.append(LINEAR.step(problem, configs, state, sums))
+    expected, weights = (state.tensors["weights"][0, 0] for state in found)
+    assert weights[-2:].tolist() == [0.0, 0.0]
+    assert weights[-3] * size == pytest.approx(expected[-3], rel=1e-6)
+    # Without the column whose size is another: the smallest weights are then those of all others.
+    np.testing.assert_allclose(weights[:-3], expected[:-3], rtol=1e-4, atol=1e-5)
+    assert found[1].tensors["loss"][0] == pytest.approx(found[0].tensors["loss"][0], rel=1e-7)
+
+
 def test_columns_that_are_set_together_are_solved_as_others() -> None:
     rng = np.random.default_rng(1)
     x, weight = rng.normal(size=(700, 520)) * (rng.uniform(size=(700, 520)) < 0.1), np.ones(700)

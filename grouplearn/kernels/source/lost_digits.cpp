@@ -129,6 +129,7 @@ GROUPLEARN_ENTRY void parted_least_squares(int64_t own, int64_t p, const double 
         bool kept = values[i] > RANK * (largest > 1 ? largest : 1);
         if (kept) add_multiple(solution, dot(matrix + i * width, right, width) / values[i] / values[i], direction, width);
         if (kept) continue;
+        clean_direction(direction, p, own + p);
         for (int64_t j = 0; j < p; j++) row[j] = scale[j] * direction[j];
         complete(row, false, null + lost++ * length);
     }

@@ -146,11 +146,14 @@ constexpr double NO_SHARE = 4.4e-16;
 /// From this ratio of the sizes of columns on, directions that are kept say too little of weights.
 constexpr double UNEQUAL = 1e5;
 
-/// Takes from a direction (count) what is rounding of it, which may be more than the rest where columns are of other sizes.
-inline void clean_direction(double *direction, int64_t count) {
+/// Takes from a direction (count) what is rounding of it, which may be more than the rest where columns are of other sizes. Of a
+/// Schur complement it is that of `columns`, those that were eliminated included.
+inline void clean_direction(double *direction, int64_t count, int64_t columns) {
     for (int64_t j = 0; j < count; j++)
-        if (!(__builtin_fabs(direction[j]) > NO_SHARE * (double)count)) direction[j] = 0;
+        if (!(__builtin_fabs(direction[j]) > NO_SHARE * (double)columns)) direction[j] = 0;
 }
+
+inline void clean_direction(double *direction, int64_t count) { clean_direction(direction, count, count); }
 
 /// Whether columns, of sizes inverse to `scale` (0 of one that is constant), differ so much.
 inline bool are_unequal(const double *scale, int64_t count) {
