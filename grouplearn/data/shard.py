@@ -6,7 +6,7 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self, TypeAlias
 
 import numpy as np
@@ -84,6 +84,10 @@ class _Blocks(ABC):
         """Return the rows in memory."""
 
     @abstractmethod
+    def labels(self) -> tuple[FloatArray, FloatArray]:
+        """Return ``y`` and ``weight`` of all rows."""
+
+    @abstractmethod
     def _rows(self, start: int, stop: int, cuts: tuple[int, ...] | None, first: int, whole: Totals | None) -> Self: ...
 
     @property
@@ -145,6 +149,10 @@ class Shard(_Blocks):
         """Return itself."""
         return self
 
+    def labels(self) -> tuple[FloatArray, FloatArray]:
+        """Return ``y`` and ``weight``."""
+        return self.y, self.weight
+
     def _rows(self, start: int, stop: int, cuts: tuple[int, ...] | None, first: int, whole: Totals | None) -> Shard:
         rows = slice(start, stop)
         return Shard(self.x[rows], self.y[rows], self.weight[rows], cuts, first, whole)
@@ -152,13 +160,15 @@ class Shard(_Blocks):
 
 @dataclass(frozen=True, slots=True)
 class StoredShard(_Blocks):
-    """Rows of one group that lie in files: ``make`` reads and encodes rows by number, each time they are asked for.
+    """Rows of one group that lie in files: ``encode`` reads and encodes rows by number, each time they are asked for.
 
-    A block at a time is in memory, whatever the size of the group. The rest is as in ``Shard``.
+    A block at a time is in memory, whatever the size of the group. ``label`` reads ``y`` and ``weight``. The rest is as in
+    ``Shard``.
     """
 
     numbers: RowNumbers
-    make: Callable[[RowNumbers], Shard]
+    encode: Callable[[RowNumbers], Matrix]
+    label: Callable[[RowNumbers], tuple[FloatArray, FloatArray]]
     cuts: tuple[int, ...]
     first: int
     whole: Totals
@@ -175,13 +185,27 @@ class StoredShard(_Blocks):
 
     def read(self) -> Shard:
         """Return the rows in memory."""
-        return replace(self.make(self.numbers), cuts=self.cuts, first=self.first, whole=self.whole)
+        return Shard(self.encode(self.numbers), *self.label(self.numbers), self.cuts, self.first, self.whole)
+
+    def labels(self) -> tuple[FloatArray, FloatArray]:
+        """Return ``y`` and ``weight`` of all rows, which are read ``SUMMED_ROWS`` at a time."""
+        starts_of_runs = range(0, max(1, self.n_rows), SUMMED_ROWS)
+        y, weight = zip(
+            *(self.label(self.numbers[start : start + SUMMED_ROWS]) for start in starts_of_runs), strict=True
+        )
+        return np.concatenate(y), np.concatenate(weight)
+
+    def picked(self, places: RowNumbers) -> Iterator[Matrix]:
+        """Yield the features of the rows at these ascending places, those of a block at a time."""
+        for start, stop in itertools.pairwise(np.searchsorted(places, self.bounds).tolist()):
+            if start < stop:
+                yield self.encode(self.numbers[places[start:stop]])
 
     def _rows(
         self, start: int, stop: int, cuts: tuple[int, ...] | None, first: int, whole: Totals | None
     ) -> StoredShard:
         cuts = (0, stop - start) if cuts is None else cuts
-        return StoredShard(self.numbers[start:stop], self.make, cuts, first, whole or self.whole)
+        return StoredShard(self.numbers[start:stop], self.encode, self.label, cuts, first, whole or self.whole)
 
 
 @dataclass(frozen=True, slots=True)

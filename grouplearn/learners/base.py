@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import safetensors.numpy
 
-from grouplearn.data.shard import Matrix, Shard, Stack
+from grouplearn.data.shard import Matrix, Shard, Stack, StoredShard
 from grouplearn.data.tensors import NotTensors, named_tensors
 from grouplearn.learners.requirement import Requirement
 
@@ -460,8 +460,8 @@ class SamplingLearner(Learner, Protocol):
         problem: Problem,
         configs: Sequence[Config],
         state: State,
-        shard: Shard,
-        valid: Shard | None,
+        shard: Shard | StoredShard,
+        valid: Shard | StoredShard | None,
         stop: Stop,
         gang: Gang | None = None,
     ) -> tuple[State, Boosted]:

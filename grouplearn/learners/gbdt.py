@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from grouplearn.data.shard import Matrix, Shard
+from grouplearn.data.shard import Matrix, Shard, StoredShard
 from grouplearn.learners import gbdt_objectives, gbdt_refused, gbdt_text
 from grouplearn.learners.base import (
     Access,
@@ -139,8 +139,8 @@ class Gbdt:
         problem: Problem,
         configs: Sequence[Config],
         state: State,
-        shard: Shard,
-        valid: Shard | None,
+        shard: Shard | StoredShard,
+        valid: Shard | StoredShard | None,
         stop: Stop,
         gang: Gang | None = None,
     ) -> tuple[State, Boosted]:
@@ -151,14 +151,15 @@ class Gbdt:
         contradict each other or when LightGBM refuses the data, and Interrupted when cancelled.
         """
         filled = [self.filled(config) for config in configs]
+        labels = shard.labels()
         for config in filled:
-            _check(problem, config, shard, gang)
+            _check(problem, config, labels, gang)
         kept, under_way = from_state(state, lambda text: self.flaw(problem, Artifact("lightgbm", text=text)) is None)
         with _network(gang):
             for binned_alike in _grouped(
                 filled, self.pack_key, (each for each in range(len(configs)) if each not in kept)
             ):
-                data = Binned(problem, filled[binned_alike[0]], shard, valid, stop.metric, gang)
+                data = Binned(problem, filled[binned_alike[0]], shard, valid, stop, gang)
                 for family in _grouped(filled, _family, binned_alike):
                     pace = Pace(stop, len(configs), kept, family[0], under_way)
                     members = [filled[index] for index in family]
@@ -272,8 +273,9 @@ class _Parsed:
 _parsed = _Parsed()
 
 
-def _check(problem: Problem, config: Config, shard: Shard, gang: Gang | None) -> None:
-    if not shard.n_rows:
+def _check(problem: Problem, config: Config, labels: tuple[FloatArray, FloatArray], gang: Gang | None) -> None:
+    n_rows = len(labels[0])
+    if not n_rows:
         raise Diverged("there are no training rows")
     if not problem.n_features:
         raise Diverged("there are no features")
@@ -283,9 +285,9 @@ def _check(problem: Problem, config: Config, shard: Shard, gang: Gang | None) ->
     undivided = None if gang is None else _only_undivided(config)
     if undivided:
         raise Diverged(f"{undivided} needs all rows of a group in one place: choose another operator")
-    if draws_rows(config) and int(config["bagging_fraction"] * shard.n_rows) == 0:  # type: ignore[operator, arg-type]
-        raise Diverged(f"bagging_fraction = {config['bagging_fraction']} of {shard.n_rows} rows leaves none")
-    gbdt_objectives.check_labels(config, shard.y, shard.weight)
+    if draws_rows(config) and int(config["bagging_fraction"] * n_rows) == 0:  # type: ignore[operator, arg-type]
+        raise Diverged(f"bagging_fraction = {config['bagging_fraction']} of {n_rows} rows leaves none")
+    gbdt_objectives.check_labels(config, *labels)
 
 
 def _only_undivided(config: Config) -> str | None:

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from grouplearn.data.shard import FloatArray, Shard
+from grouplearn.data.shard import FloatArray, Shard, StoredShard
 from grouplearn.learners import metrics
 from grouplearn.learners.base import Config, Diverged, Gang, Interrupted, Problem, Stop, Task
 from grouplearn.learners.deviances import row_losses, with_losses
+from grouplearn.learners.gbdt_data import DataSet
 from grouplearn.learners.gbdt_given import lightgbm_parameters
-from grouplearn.learners.gbdt_library import Booster, DataSet, LightGBMError
+from grouplearn.learners.gbdt_library import Booster, LightGBMError
 from grouplearn.learners.gbdt_parameters import draws_rows
 from grouplearn.learners.gbdt_reached import Kept, UnderWay, scores_digest, to_state
 
@@ -41,23 +42,36 @@ class Binned:
     """The binned training and validation rows, and the metric watched on the latter."""
 
     def __init__(
-        self, problem: Problem, config: Config, shard: Shard, valid: Shard | None, metric: str, gang: Gang | None
+        self,
+        problem: Problem,
+        config: Config,
+        shard: Shard | StoredShard,
+        valid: Shard | StoredShard | None,
+        stop: Stop,
+        gang: Gang | None,
     ) -> None:
-        self.problem, self.metric, self.gang, self.train_rows = problem, metric, gang, shard
+        self.problem, self.metric, self.gang, self.train_rows = problem, stop.metric, gang, shard
         self.valid = valid if valid is not None and valid.n_rows else None
+        self._valid_labels = self.valid.labels() if self.valid else None
         # Classes that it does not learn LightGBM does not take.
         watched = self.valid is not None and not problem.n_unseen
-        native = _NATIVE_METRICS.get((problem.task, metric)) if watched else None
-        if native == "auc" and self.valid and np.ptp(self.valid.y) == 0:
+        native = _NATIVE_METRICS.get((problem.task, stop.metric)) if watched else None
+        if native == "auc" and self._valid_labels and np.ptp(self._valid_labels[0]) == 0:
             native = None  # LightGBM calls the area under the curve of a single class 1
         self.one_vs_all = problem.task is Task.MULTICLASS and config["objective"] == "multiclassova"
         if self.one_vs_all:
             native = None  # LightGBM takes the classes' shares as they are, whatever they sum to
         self.native = native or "None"
-        self.losses = row_losses((metric,), config)
+        self.losses = row_losses((stop.metric,), config)
         parameters = lightgbm_parameters(problem, config) | _distributed(gang)
-        self.train_set = self._data_set(shard, parameters)
-        self.valid_set = self._data_set(self.valid, parameters, self.train_set) if self.valid else None
+
+        def look() -> None:
+            if stop.cancelled():
+                raise Interrupted
+
+        columns = problem.categorical
+        self.train_set = DataSet(shard, columns, parameters, None, look)
+        self.valid_set = DataSet(self.valid, columns, parameters, self.train_set, look) if self.valid else None
 
     def booster(self, config: Config, text: str | None = None) -> Booster:
         """Return a booster without trees, or one that goes on from those of ``text``."""
@@ -77,7 +91,8 @@ class Binned:
         sets = [(self.train_set, self.train_rows), (self.valid_set, self.valid)]
         known = [(data, rows) for data, rows in sets if data is not None and rows is not None]
         for data, rows in known:
-            data.set_field("init_score", before.predict(rows.x, raw=True).ravel(order="F"))
+            scores = [before.predict(block.read().x, raw=True) for block in rows.blocks()]
+            data.set_field("init_score", np.concatenate(scores).ravel(order="F"))
         try:
             yield
         finally:
@@ -88,23 +103,18 @@ class Binned:
         """Return the metric of the booster so far on the validation rows."""
         if self.native != "None":
             return booster.watched_metric()
-        rows: Shard = self.valid  # type: ignore[assignment]
+        y, weight = self._valid_labels  # type: ignore[misc]
         problem, running = self.problem, booster.running(1)
         shares = shares_of_one(running) if self.one_vs_all else running
-        scores = shares.reshape(rows.n_rows, 1, problem.n_outputs)
-        sums = metrics.measure(problem.task, problem.n_classes, scores, rows.y, rows.weight, problem.n_unseen)
-        sums = with_losses(sums, self.losses, scores, rows.y, rows.weight)
+        scores = shares.reshape(len(y), 1, problem.n_outputs)
+        sums = metrics.measure(problem.task, problem.n_classes, scores, y, weight, problem.n_unseen)
+        sums = with_losses(sums, self.losses, scores, y, weight)
         return float(metrics.finish(sums, self.metric)[self.metric][0])
 
     @property
     def greater_is_better(self) -> bool:
         """Whether larger values of the metric are better."""
         return metrics.METRICS[self.metric].greater_is_better
-
-    def _data_set(self, shard: Shard, parameters: dict[str, Any], reference: DataSet | None = None) -> DataSet:
-        # LightGBM is faster without weights, and unit weights give the same trees.
-        weight = None if np.all(shard.weight == 1) else shard.weight
-        return DataSet(shard.x, shard.y, weight, self.problem.categorical, parameters, reference)
 
 
 @dataclass(frozen=True, slots=True)

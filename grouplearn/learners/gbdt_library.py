@@ -10,9 +10,9 @@ import ctypes
 import functools
 import importlib.util
 import runpy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,9 @@ import scipy.sparse
 
 from grouplearn.data.shard import Matrix
 from grouplearn.learners.base import FloatArray
+
+if TYPE_CHECKING:
+    from grouplearn.learners.gbdt_data import DataSet
 
 _FLOAT32, _FLOAT64, _INT32, _INT64 = range(4)
 _TYPES: dict[Any, int] = {np.float32: _FLOAT32, np.float64: _FLOAT64, np.int32: _INT32, np.int64: _INT64}
@@ -39,6 +42,11 @@ _PREDICTED = (_INT, _INT, _INT, _TEXT, _OUT, _OUT)
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "LGBM_DatasetCreateFromMat": (*_DENSE, _TEXT, _HANDLE, _OUT),
     "LGBM_DatasetCreateFromCSR": (*_SPARSE, _TEXT, _HANDLE, _OUT),
+    "LGBM_DatasetCreateFromSampledColumn": (_ARRAY, _ARRAY, _INT, _ARRAY, _INT, _INT, _LONG, _TEXT, _OUT),
+    "LGBM_DatasetCreateByReference": (_HANDLE, _LONG, _OUT),
+    "LGBM_DatasetPushRows": (_HANDLE, _ARRAY, _INT, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32),
+    "LGBM_DatasetPushRowsByCSR": (_HANDLE, *_SPARSE, _LONG),
+    "LGBM_SampleIndices": (ctypes.c_int32, _TEXT, _ARRAY, _OUT),
     "LGBM_DatasetSetField": (_HANDLE, _TEXT, _ARRAY, _INT, _INT),
     "LGBM_DatasetFree": (_HANDLE,),
     "LGBM_BoosterCreate": (_HANDLE, _TEXT, _OUT),
@@ -94,47 +102,13 @@ class Rows:
         if isinstance(x, scipy.sparse.csr_matrix):
             self.kind, indices = "CSR", x.indices.astype(np.int32, copy=False)
             self._held: tuple[Any, ...] = (x.indptr, indices, x.data)
-            numbers = (_address(x.data), _type(x.data), len(x.indptr), len(x.data), x.shape[1])
-            self.arguments: tuple[Any, ...] = (_address(x.indptr), _type(x.indptr), _address(indices), *numbers)
+            numbers = (address(x.data), type_of(x.data), len(x.indptr), len(x.data), x.shape[1])
+            self.arguments: tuple[Any, ...] = (address(x.indptr), type_of(x.indptr), address(indices), *numbers)
             return
         by_column = bool(x.flags.f_contiguous)
         data = x if by_column else np.ascontiguousarray(x)
         self.kind, self._held = "Mat", (data,)
-        self.arguments = (_address(data), _type(data), *data.shape, int(not by_column))
-
-
-class DataSet:
-    """Binned rows with their labels, weights (None: all 1) and categorical columns.
-
-    Rows that are only measured on take the bins of those that are trained on, ``reference``.
-    """
-
-    def __init__(
-        self,
-        x: Matrix,
-        y: FloatArray,
-        weight: FloatArray | None,
-        categorical: Sequence[int],
-        parameters: Mapping[str, Any],
-        reference: DataSet | None = None,
-    ) -> None:
-        columns = {"categorical_column": ",".join(map(str, sorted(categorical)))} if categorical else {}
-        self.parameters, self.handle = {**parameters, **columns}, ctypes.c_void_p()
-        rows, text = Rows(x), _joined(self.parameters)
-        other = None if reference is None else reference.handle
-        call(f"LGBM_DatasetCreateFrom{rows.kind}", *rows.arguments, text, other, ctypes.byref(self.handle))
-        self.set_field("label", y.astype(np.float32))
-        if weight is not None:
-            self.set_field("weight", weight.astype(np.float32))
-
-    def set_field(self, name: str, values: npt.NDArray[Any] | None) -> None:
-        """Give each row a value of a field (label, weight: float32; init_score: float64), or take the field away."""
-        n_values = 0 if values is None else len(values)
-        place = (None, 0, _FLOAT64) if values is None else (_address(values), n_values, _type(values))
-        call("LGBM_DatasetSetField", self.handle, name.encode(), *place)
-
-    def __del__(self) -> None:
-        _free("LGBM_DatasetFree", self)
+        self.arguments = (address(data), type_of(data), *data.shape, int(not by_column))
 
 
 class Booster:
@@ -151,7 +125,7 @@ class Booster:
         made = cls()
         made._sets.append(data)
         columns = {key: value for key, value in data.parameters.items() if key == "categorical_column"}
-        call("LGBM_BoosterCreate", data.handle, _joined({**parameters, **columns}), ctypes.byref(made.handle))
+        call("LGBM_BoosterCreate", data.handle, joined({**parameters, **columns}), ctypes.byref(made.handle))
         return made
 
     @classmethod
@@ -162,7 +136,7 @@ class Booster:
         return made
 
     def __del__(self) -> None:
-        _free("LGBM_BoosterFree", self)
+        free("LGBM_BoosterFree", self)
 
     def merge(self, other: Booster) -> None:
         """Take over the trees of another booster."""
@@ -205,7 +179,7 @@ class Booster:
         count = ctypes.c_int64()
         call("LGBM_BoosterGetNumPredict", self.handle, place, ctypes.byref(count))
         predicted = np.empty(count.value)
-        call("LGBM_BoosterGetPredict", self.handle, place, ctypes.byref(count), _address(predicted))
+        call("LGBM_BoosterGetPredict", self.handle, place, ctypes.byref(count), address(predicted))
         return predicted.reshape((-1, self.n_outputs), order="F")
 
     def predict(self, x: Matrix, *, raw: bool = False) -> FloatArray:
@@ -215,14 +189,14 @@ class Booster:
         if not rows.n_rows:
             return predicted
         wanted = (_RAW_SCORES if raw else _PROBABILITIES, 0, -1, b"num_threads=1")
-        result = (ctypes.byref(count), _address(predicted))
+        result = (ctypes.byref(count), address(predicted))
         call(f"LGBM_BoosterPredictFor{rows.kind}", self.handle, *rows.arguments, *wanted, *result)
         return predicted
 
     def gain(self) -> FloatArray:
         """Return the total gain of the splits on each feature."""
         gain = np.empty(self._count("LGBM_BoosterGetNumFeature"))
-        call("LGBM_BoosterFeatureImportance", self.handle, -1, _GAIN, _address(gain))
+        call("LGBM_BoosterFeatureImportance", self.handle, -1, _GAIN, address(gain))
         return gain
 
     def to_text(self, iterations: int = -1) -> str:
@@ -237,18 +211,22 @@ class Booster:
             room = length.value
 
 
-def _joined(parameters: Mapping[str, Any]) -> bytes:
+def joined(parameters: Mapping[str, Any]) -> bytes:
+    """Return parameters as the library takes them."""
     return " ".join(f"{name}={value}" for name, value in parameters.items()).encode()
 
 
-def _address(values: npt.NDArray[Any]) -> int:
+def address(values: npt.NDArray[Any]) -> int:
+    """Return where an array lies."""
     return values.ctypes.data
 
 
-def _type(values: npt.NDArray[Any]) -> int:
+def type_of(values: npt.NDArray[Any]) -> int:
+    """Return the library's number of an array's type."""
     return _TYPES[values.dtype.type]
 
 
-def _free(name: str, owner: DataSet | Booster) -> None:
-    if getattr(owner, "handle", None):  # not when making it failed
+def free(name: str, owner: DataSet | Booster) -> None:
+    """Let the library forget what ``owner.handle`` points to, unless making it failed."""
+    if getattr(owner, "handle", None):
         getattr(library(), name)(owner.handle)

@@ -401,8 +401,7 @@ def fit_sampling(pack: Pack, gang: Gang | None = None) -> Training:
 
     stop = Stop(pack.metric, pack.patience, pack.cancelled, pack.expired, keep)
     problem, start = prepared.problem, training.state
-    train, valid = prepared.train.read(), None if prepared.valid is None else prepared.valid.read()
-    state, boosted = learner.boost(problem, pack.configs, start, train, valid, stop, gang)
+    state, boosted = learner.boost(problem, pack.configs, start, prepared.train, prepared.valid, stop, gang)
     fits = []
     for rounds, curve in zip(boosted.rounds, boosted.curves, strict=True):
         points = [CurvePoint(number, math.nan, float(value)) for number, value in enumerate(curve, start=1)]

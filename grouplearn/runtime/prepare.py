@@ -9,9 +9,9 @@ import numpy as np
 
 from grouplearn.data import encoders, shard
 from grouplearn.data.dataset import Dataset, FloatArray, Group
-from grouplearn.data.shard import RowNumbers, Shard, StoredShard, Totals
+from grouplearn.data.shard import Matrix, RowNumbers, Shard, StoredShard, Totals
 from grouplearn.learners.base import Access, Learner, Problem, Task
-from grouplearn.runtime.chosen_rows import FINAL, ChosenRows, GroupFailed, Rows, count, encode_rows
+from grouplearn.runtime.chosen_rows import FINAL, ChosenRows, GroupFailed, Rows, count, encode_rows, forget
 from grouplearn.runtime.job import GroupFacts, Job
 from grouplearn.runtime.sampled_rows import group_seed
 from grouplearn.schedule.messages import Blocks
@@ -51,7 +51,7 @@ class Prepared:
     @property
     def row_weight(self) -> FloatArray:
         """The training rows' weights without class weights."""
-        return self.judged.read().weight
+        return self.judged.labels()[1]
 
     def part(self, blocks: Blocks) -> Prepared:
         """Return these blocks, all of which must be here."""
@@ -117,9 +117,9 @@ def prepare(job: Job, group: Group, fold: int = FINAL) -> Prepared:
 
 def stays_stored(job: Job, group: Group) -> bool:
     """Whether the group's rows are read and encoded a block at a time in every pass: they are kept in files, are more than
-    one block, and the learner wants sums of blocks."""
-    sums = job.trainer.access is Access.ALGEBRAIC
-    return sums and job.dataset.files is not None and group.n_rows > shard.BLOCK_ROWS
+    one block, and the learner wants sums of blocks, or bins them."""
+    passes = job.trainer.access is not Access.SEQUENTIAL
+    return passes and job.dataset.files is not None and group.n_rows > shard.BLOCK_ROWS
 
 
 def outline(job: Job, group: Group, fold: int = FINAL) -> Outline:
@@ -163,36 +163,39 @@ def encode_blocks(
     judged = _encoded_run(job, outline, outline.train_rows, outline.train_cuts, blocks, take)
     valid = _encoded_run(job, outline, outline.valid_rows, outline.valid_cuts, held_out, take)
     judged = replace(judged, whole=outline.totals)
-    return _parted(outline, _class_weighted(judged, outline), valid, judged)
+    factors, train = outline.class_factors, judged
+    if factors is not None:
+        train = replace(judged, weight=_class_weighted(judged.labels(), factors)[1])
+    return _parted(outline, train, valid, judged)
 
 
 def stored_blocks(job: Job, outline: Outline, blocks: Blocks, held_out: Blocks) -> Prepared:
     """Return what ``encode_blocks`` returns, of rows that stay in files until they are read."""
     data, fitted, columns = job.dataset, outline.facts.fitted, outline.dense_columns
 
-    def make(numbers: RowNumbers) -> Shard:
-        y, weight = data.y[numbers], data.weight[numbers]
-        return Shard(encode_rows(fitted, data, numbers, columns), _numbered(y, outline.classes, outline.unseen), weight)
+    def encode(numbers: RowNumbers) -> Matrix:
+        return encode_rows(fitted, data, numbers, columns)
 
-    def weighted(numbers: RowNumbers) -> Shard:
-        return _class_weighted(make(numbers), outline)
+    def label(numbers: RowNumbers) -> tuple[FloatArray, FloatArray]:
+        y, weight = _numbered(data.y[numbers], outline.classes, outline.unseen), data.weight[numbers]
+        forget(data, numbers)
+        return y, weight
 
-    def stored(
-        rows: RowNumbers, cuts: tuple[int, ...], wanted: Blocks, made: Callable[[RowNumbers], Shard]
-    ) -> StoredShard:
+    def stored(rows: RowNumbers, cuts: tuple[int, ...], wanted: Blocks) -> StoredShard:
         bounds = cuts[wanted.first : wanted.last + 1]
         own_cuts = tuple(bound - bounds[0] for bound in bounds)
-        return StoredShard(rows[bounds[0] : bounds[-1]], made, own_cuts, wanted.first, outline.totals)
+        return StoredShard(rows[bounds[0] : bounds[-1]], encode, label, own_cuts, wanted.first, outline.totals)
 
-    judged = stored(outline.train_rows, outline.train_cuts, blocks, make)
-    train = judged if outline.class_factors is None else replace(judged, make=weighted)
-    return _parted(outline, train, stored(outline.valid_rows, outline.valid_cuts, held_out, make), judged)
+    judged = stored(outline.train_rows, outline.train_cuts, blocks)
+    factors, train = outline.class_factors, judged
+    if factors is not None:
+        train = replace(judged, label=lambda numbers: _class_weighted(label(numbers), factors))
+    return _parted(outline, train, stored(outline.valid_rows, outline.valid_cuts, held_out), judged)
 
 
-def _class_weighted(rows: Shard, outline: Outline) -> Shard:
-    if outline.class_factors is None:
-        return rows
-    return replace(rows, weight=rows.weight * outline.class_factors[rows.y.astype(np.intp)])
+def _class_weighted(labels: tuple[FloatArray, FloatArray], class_factors: FloatArray) -> tuple[FloatArray, FloatArray]:
+    y, weight = labels
+    return y, weight * class_factors[y.astype(np.intp)]
 
 
 def _parted(

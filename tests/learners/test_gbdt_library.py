@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from grouplearn.learners.gbdt_library import Booster, DataSet, LightGBMError
+from grouplearn.data.shard import Shard
+from grouplearn.learners.gbdt_data import DataSet
+from grouplearn.learners.gbdt_library import Booster, LightGBMError
 
 RNG = np.random.default_rng(3)
 X = np.round(RNG.normal(size=(400, 4)), 2)
@@ -58,8 +60,8 @@ def theirs(task, x, rounds=12, **options):
 
 
 def ours(task, x, rounds=12, categorical=()):
-    data = DataSet(x, label(task), WEIGHT, categorical, PARAMETERS[task])
-    valid = DataSet(x[:100], label(task)[:100], None, categorical, PARAMETERS[task], data)
+    data = DataSet(Shard(x, label(task), WEIGHT), categorical, PARAMETERS[task])
+    valid = DataSet(Shard(x[:100], label(task)[:100], np.ones(100)), categorical, PARAMETERS[task], data)
     booster = Booster.on(data, PARAMETERS[task])
     booster.watch(valid)
     del data, valid
@@ -117,7 +119,7 @@ def test_a_long_text_comes_whole_and_back():
 
 
 def test_refusals_are_in_the_words_of_lightgbm():
-    seven = DataSet(X, CLASSES + 7, None, (), PARAMETERS["multiclass"])
+    seven = DataSet(Shard(X, CLASSES + 7, np.ones(len(X))), (), PARAMETERS["multiclass"])
     with pytest.raises(LightGBMError, match="Label must be in"):
         Booster.on(seven, PARAMETERS["multiclass"])
     with pytest.raises(LightGBMError, match="doesn't specify the number of classes"):

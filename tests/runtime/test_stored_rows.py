@@ -17,6 +17,7 @@ from grouplearn.data import shard
 from grouplearn.data.dataset import ARRAYS, Dataset, DatasetFiles, Group, Item
 from grouplearn.data.run_directory import RunDirectory
 from grouplearn.data.shard import StoredShard
+from grouplearn.learners import gbdt_data
 from grouplearn.learners.base import Task
 from grouplearn.runtime import fit
 from grouplearn.runtime.job import Job, UnitResult
@@ -82,7 +83,7 @@ def resident_bytes(file: str = "numeric.npy") -> int:
 def run(job: Job, name: str, workers: int) -> tuple[UnitResult, ...]:
     units = [Unit(number, group.id, (0, 1), FINAL, 1.0) for number, group in enumerate(job.groups)]
     rows = tuple(group.n_rows for group in job.groups)
-    workload = Workload("algebraic", rows, workers, job.epochs, BLOCK, False)
+    workload = Workload(job.trainer.access.value, rows, workers, job.epochs, BLOCK, False)
     return LocalRuntime().run(job, operator(name, units, workload), workers, runtime_jobs.Watcher(), lambda: False)
 
 
@@ -123,6 +124,63 @@ def test_a_block_at_a_time_is_in_memory_and_models_are_the_same(
     monkeypatch.setattr(fit, "_learner_sums", spied)
     assert models(run(files, name, workers)) == expected
     # Of 40 blocks: what the workers look at, and pages that the kernel mapped around them.
+    assert max(most) < 6 * BLOCK_BYTES
+    assert resident_bytes() == 0
+
+
+#: Few rows place the bins, so that there is something to leave in files.
+TREES: dict[str, Any] = {"bin_construct_sample_cnt": 3000, "num_iterations": 6, "min_data_in_leaf": 5}
+OTHERS: dict[str, dict[str, Any]] = {
+    "other bins": {"max_bin": 31},
+    "bagging": {"bagging_fraction": 0.5, "bagging_freq": 1},
+    "linear": {"linear_tree": True},
+}
+
+
+def of_trees(task: Task, other: str, metric: str, wide: bool) -> Job:
+    """Return a job with categories, a column of nearly all zeros, and one that is missing often."""
+    job, rng = in_memory(task), np.random.default_rng(6)
+    data = job.dataset
+    data.numeric[:, 7] *= rng.random(data.n_rows) < 0.02
+    data.numeric[rng.random(data.n_rows) < 0.3, 8] = np.nan
+    levels = 600 if wide else 40
+    codes = rng.integers(-1, levels, size=(data.n_rows, 1), dtype=np.int32)
+    dictionary = tuple(f"c{each:03}" for each in range(levels))
+    items = (*job.items, Item("c", "category", 0, "onehot" if wide else "ordinal"))
+    configs = (TREES, TREES | OTHERS[other])
+    found = replace(data, codes=codes, dictionaries=(dictionary,))
+    return replace(
+        job, learner="gbdt", dataset=found, items=items, configs=configs, metric=metric, epochs=1, patience=2
+    )
+
+
+@pytest.mark.parametrize(
+    ("task", "metric", "other", "wide"),
+    [
+        (Task.REGRESSION, "rmse", "other bins", False),
+        (Task.REGRESSION, "r2", "bagging", True),
+        (Task.BINARY, "auc", "linear", False),
+    ],
+)
+def test_trees_are_those_of_rows_in_memory(
+    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, task: Task, metric: str, other: str, wide: bool
+) -> None:
+    monkeypatch.setattr(shard, "BLOCK_ROWS", BLOCK)
+    monkeypatch.setattr(shard, "SUMMED_ROWS", 2 * BLOCK)
+    job = of_trees(task, other, metric, wide)
+    expected = runtime_jobs.models(run(job, "group_task_parallel", 1))
+    assert [status for _, status, *_ in expected] == ["done"] * 2 * len(job.groups)
+    files, most, call = stored(job, directory), [0], gbdt_data.call
+
+    def spied(name: str, *given: Any) -> None:
+        call(name, *given)
+        if name.startswith("LGBM_DatasetPushRows"):
+            most.append(resident_bytes())
+
+    monkeypatch.setattr(gbdt_data, "call", spied)
+    assert runtime_jobs.models(run(files, "group_task_parallel", 1)) == expected
+    # The largest group and that of all rows have 41 and 42 blocks, of which some pieces are held out.
+    assert len(most) > 80
     assert max(most) < 6 * BLOCK_BYTES
     assert resident_bytes() == 0
 
