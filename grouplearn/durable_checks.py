@@ -14,6 +14,7 @@ from grouplearn.data.dataset import ARRAYS
 from grouplearn.data.encoders import FittedItem
 from grouplearn.learners import registry
 from grouplearn.learners.base import Config, Learner, ObjectiveLearner, Task
+from grouplearn.learners.hyperparameter_values import are_declared
 from grouplearn.plan import legality
 from grouplearn.plan.arrays import label_length
 from grouplearn.plan.options import RUN_OPTIONS
@@ -99,20 +100,9 @@ def _configs_could(job: Job) -> bool:
 
 def _is_declared(learner: Learner, config: Config) -> bool:
     declared = {each.name for each in learner.hyperparameters}
-    return set(config) == declared and values_are_declared(learner, config) and learner.conflict(config) is None
-
-
-def values_are_declared(learner: Learner, values: Config) -> bool:
-    """Return whether each of these hyperparameters is of the type and within the range that its learner declares."""
-    parameters = {each.name: each for each in learner.hyperparameters}
-    try:
-        return all(
-            repr(registry.resolve(parameters[name], each)) == repr(each)
-            and not (isinstance(each, int) and abs(each) > _MOST_BYTES)
-            for name, each in values.items()
-        )
-    except (KeyError, ValueError):
-        return False
+    return (
+        set(config) == declared and are_declared(learner.hyperparameters, config) and learner.conflict(config) is None
+    )
 
 
 def _units_could(manifest: Manifest) -> bool:
@@ -197,7 +187,8 @@ def _spans(learner: Learner, dimension: Dimension) -> bool:
     if isinstance(dimension, Choices):
         width = len(dimension.names)
         points = all(
-            len(point) == width and values_are_declared(learner, dict(zip(dimension.names, point, strict=True)))
+            len(point) == width
+            and are_declared(learner.hyperparameters, dict(zip(dimension.names, point, strict=True)))
             for point in dimension.points
         )
         return points and len(dimension.points) > 0
@@ -206,5 +197,5 @@ def _spans(learner: Learner, dimension: Dimension) -> bool:
     ends = (dimension.low, dimension.high)
     if kind is None or dimension.integer != (kind is int) or not all(map(math.isfinite, ends)):
         return False
-    within = all(values_are_declared(learner, {dimension.name: kind(end)}) for end in ends)
+    within = all(are_declared(learner.hyperparameters, {dimension.name: kind(end)}) for end in ends)
     return within and dimension.low <= dimension.high and (dimension.low > 0 or not dimension.log)

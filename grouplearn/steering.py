@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from grouplearn.data.plain import NotPlain, from_bytes, to_bytes
-from grouplearn.durable_checks import values_are_declared
 from grouplearn.learners.base import Config, Learner
+from grouplearn.learners.hyperparameter_values import are_declared
 from grouplearn.runtime import ledger
 from grouplearn.search.procedures import SearchPlan
 
@@ -109,7 +109,7 @@ class Steering:
         if isinstance(wish, Halt):
             return True
         declared = {each.name for each in self.learner.hyperparameters}
-        known = set(wish.config) == declared and values_are_declared(self.learner, wish.config)
+        known = set(wish.config) == declared and are_declared(self.learner.hyperparameters, wish.config)
         return known and (wish.parent is None or wish.parent >= 0) and self.learner.conflict(wish.config) is None
 
     def report(self, standings: tuple[Standing, ...]) -> None:

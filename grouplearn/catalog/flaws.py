@@ -88,6 +88,7 @@ def _groups(definition: ModelDefinition) -> Flaws:
             for place, key in enumerate(definition.keys, start=1)
             if key.type != "VARCHAR"
         },
+        "it is not said how many rows a group has": _every("n_rows IS NOT NULL"),
         "a group has fewer than no rows, or more than there can be": _every(
             " AND ".join(f"({name} IS NULL OR {name} BETWEEN 0 AND {_MOST_ROWS})" for name in _COUNTS)
         ),

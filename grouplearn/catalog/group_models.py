@@ -11,6 +11,7 @@ import duckdb
 import numpy as np
 
 from grouplearn.catalog import artifacts
+from grouplearn.catalog.damage import damaged
 from grouplearn.catalog.flaws import refuse_flaws
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.records import ModelDefinition
@@ -48,7 +49,10 @@ def load_groups(con: duckdb.DuckDBPyConnection, model: StoredModel) -> list[Grou
     found = con.sql(sql).to_arrow_table()
     columns = [column.combine_chunks() for column in found.columns]
     numbers = [_list_slices(columns[9]), _list_slices(columns[10])]
-    plain = [column.to_pylist() for place, column in enumerate(columns) if place not in (9, 10)]
+    try:
+        plain = [column.to_pylist() for place, column in enumerate(columns) if place not in (9, 10)]
+    except UnicodeDecodeError:  # DuckDB does not look at the bytes of a text that it reads
+        raise damaged(catalog, model.location.name, "groups", "or in artifacts, a text is not UTF-8") from None
     groups, definition = [], model.definition
     learner = learner_named(definition.learner) if definition.learner in registered_names() else None
     for row, values in enumerate(zip(*plain, strict=True)):

@@ -55,6 +55,8 @@ def check(directory: Path, files: Sequence[FileSums], go_on: Callable[[], None])
             raise Damaged(path, "it is not there") from None
         except OSError as error:
             raise Damaged(path, f"it cannot be read: {error.strerror}") from None
+        if len(found) != len(file.sums):
+            raise Damaged(path, f"it has {len(found):,} pieces, and {len(file.sums):,} checksums were written")
         for number, (now, then) in enumerate(zip(found, file.sums, strict=True)):
             if now != then:
                 raise Damaged(path, f"its bytes from {number * CHUNK:,} on are not those that were written")

@@ -25,7 +25,9 @@ _PROGRAM = "grouplearn"
 #: What exports call their files; nothing in it leads to another directory.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 #: Bytes of the largest manifest: a hundred and more for each of a million files.
-_LARGEST_MANIFEST = 1 << 28
+_LARGEST_MANIFEST = 1 << 26
+#: Lists and objects in one: an empty one takes 20 times its text.
+_MOST_PARTS = 1 << 21
 #: Characters of a manifest that an error has at most.
 _LONGEST = 60
 _MOST_VERSION = 2**31 - 1
@@ -200,6 +202,9 @@ def _changed(name: str, how: str) -> str:
 
 
 def _parsed(text: bytes) -> Any:
+    parts = text.count(b"[") + text.count(b"{")
+    if parts > _MOST_PARTS:
+        raise CannotExchange(f"{MANIFEST} of that directory is damaged: it has {parts:,} lists and objects")
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

@@ -47,7 +47,7 @@ def register(
         _check_name(name)
         if not callable(make_module) or (loss is not None and not callable(loss)):
             raise ValueError("make_module, and loss if given, must be functions")
-        own = declared(name, hyperparameters or {}, registry.resolve)
+        own = declared(name, hyperparameters or {})
         taken = [parameter.name for parameter in own if parameter.name in WITH_OPTIONS]
         if taken:
             raise ValueError(f"{taken[0]} is an option of TRAIN; name the hyperparameter otherwise")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from grouplearn.learners.base import Hyperparameter, Value
+from grouplearn.learners.base import Hyperparameter
+from grouplearn.learners.hyperparameter_values import resolve
 from grouplearn.learners.mlp import Mlp
 
 #: What every network has, declared as for ``mlp``.
@@ -28,9 +29,7 @@ _ASPECTS: Mapping[str, tuple[type, ...]] = {
 }
 
 
-def declared(
-    network: str, given: Mapping[str, Any], resolve: Callable[[Hyperparameter, Any], Value]
-) -> tuple[Hyperparameter, ...]:
+def declared(network: str, given: Mapping[str, Any]) -> tuple[Hyperparameter, ...]:
     """Return the hyperparameters of a network: those of the user first, then the common ones with the user's defaults.
 
     A value of ``given`` is a default, such as 8 or 0.1 or "relu" or (32, 16), or a mapping with ``default`` and any of
@@ -43,7 +42,7 @@ def declared(
     for name, value in given.items():
         aspects = _aspects(name, value)
         base = common.get(name) or _new(network, name, aspects["default"])
-        made[name] = _checked(replace(base, **aspects), resolve)
+        made[name] = _checked(replace(base, **aspects))
     own = [parameter for name, parameter in made.items() if name not in common]
     return (*own, *(made.get(name, parameter) for name, parameter in common.items()))
 
@@ -69,7 +68,7 @@ def _new(network: str, name: str, default: Any) -> Hyperparameter:
     return Hyperparameter(name, _KINDS[type(default)], default, f"{name} of the network", f"register('{network}', ...)")
 
 
-def _checked(parameter: Hyperparameter, resolve: Callable[[Hyperparameter, Any], Value]) -> Hyperparameter:
+def _checked(parameter: Hyperparameter) -> Hyperparameter:
     """Return the declaration with its default in the declared type."""
     try:
         return replace(parameter, default=resolve(parameter, parameter.default))

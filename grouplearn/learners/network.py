@@ -169,7 +169,7 @@ class Network:
 
     def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
         """Return how the model was made from something else than such a group; its module is made from what it says."""
-        return network_artifact.flaw(self._recipe, problem, artifact)
+        return network_artifact.flaw(self._recipe, self.hyperparameters, problem, artifact)
 
     def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:  # noqa: ARG002
         """Return None: the weights of a network do not rank its features."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.learners.base import Artifact, Config, Problem, Task
+from grouplearn.learners.base import Artifact, Config, Hyperparameter, Problem, Task
+from grouplearn.learners.hyperparameter_values import are_declared
 from grouplearn.learners.network_module import Recipe, torch_on_one_thread
 
 #: The tensor of an artifact that says, as JSON text, how its module is made again.
@@ -39,10 +40,11 @@ def own_tensors(artifact: Artifact) -> dict[str, npt.NDArray[Any]]:
     return {name.removeprefix(_MODULE): value for name, value in artifact.tensors.items() if name != MADE_FROM}
 
 
-def flaw(recipe: Recipe, problem: Problem, artifact: Artifact) -> str | None:
+def flaw(recipe: Recipe, declared: Sequence[Hyperparameter], problem: Problem, artifact: Artifact) -> str | None:
     """Return why a model is none that a network makes for such a group.
 
-    The sizes that ``make_module`` is given are those of the group, and what it makes is not far larger than the tensors.
+    The sizes that ``make_module`` is given are those of the group, the hyperparameters within the ranges that are declared, and
+    what it makes is not far larger than the tensors.
     """
     if artifact.format != "tensors" or MADE_FROM not in artifact.tensors:
         return "it does not say what its module is made from"
@@ -50,7 +52,7 @@ def flaw(recipe: Recipe, problem: Problem, artifact: Artifact) -> str | None:
         what = json.loads(artifact.tensors[MADE_FROM].tobytes())
     except (ValueError, RecursionError):
         return "what its module is made from is no JSON"
-    wrong = _wrong_facts(what, problem) or _wrong_config(what["hyperparameters"])
+    wrong = _wrong_facts(what, problem) or _wrong_config(declared, what["hyperparameters"])
     return wrong or _wrong_size(recipe, *made_from(artifact), own_tensors(artifact))
 
 
@@ -71,14 +73,21 @@ def _wrong_facts(what: Any, problem: Problem) -> str | None:
     return None
 
 
-def _wrong_config(values: Any) -> str | None:
-    """Return what is no hyperparameter; which there are is what the network says that is registered today."""
+def _wrong_config(declared: Sequence[Hyperparameter], values: Any) -> str | None:
+    """Return which hyperparameter has a value that is none, or beyond what the network declares that is registered today.
+
+    One that it does not declare is given to ``make_module`` as it is, which does not ask for it.
+    """
     if not isinstance(values, dict):
         return "it has no hyperparameters"
+    known = {each.name: each for each in declared}
     for name, value in values.items():
         each = value if isinstance(value, list) else [value]
         if not all(one is None or isinstance(one, bool | int | float | str) for one in each):
             return f"its hyperparameter {name[:60]} is no value"
+        given = {name: tuple(value) if isinstance(value, list) else value}
+        if name in known and not are_declared([known[name]], given):
+            return f"its hyperparameter {name[:60]} = {str(value)[:60]} is beyond what the network declares"
     return None
 
 

@@ -21,7 +21,7 @@ _PARTS = ("product_values", "product_columns", "product_starts")
 
 
 def of_block(x: Any, y: FloatArray, weight: FloatArray) -> Tensors:
-    """Return the moments of the sparse rows of a block, see ``moments.block_moments``; ``shift`` and ``beyond`` (d,), P for ``gram``."""
+    """Return the moments of the sparse rows of a block, as ``moments.block_moments``: ``shift``, ``beyond`` (d,), P."""
     sums = moments.block_moments(x, y[:, None], weight, gram=False)
     everywhere = np.bincount(x.indices, minlength=x.shape[1]) == x.shape[0]
     shift = np.where(everywhere, sums["mean"], 0.0)

@@ -12,7 +12,7 @@ from typing import Any
 from grouplearn import sqltext
 from grouplearn.errors import BindError, WrongValue, did_you_mean
 from grouplearn.learners.base import Config, Learner, RefusesParameters, Task, Value
-from grouplearn.learners.registry import resolve
+from grouplearn.learners.hyperparameter_values import resolve
 from grouplearn.parser.statements import Name, Option, Sql
 from grouplearn.plan import hopping, legality
 from grouplearn.plan.judge import Judge

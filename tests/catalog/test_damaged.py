@@ -124,6 +124,7 @@ TOLD = {
         "a group has classes, and the label is a number",
     ),
     "rows": (("groups", "n_rows", "9223372036854775807"), "EVALUATE MODEL line ON t", "or more than there can be"),
+    "rows that nobody counted": (("groups", "n_rows", "NULL"), "EVALUATE MODEL line ON t", "how many rows a group has"),
     "activation": (("layers", "activation", "''"), "EVALUATE MODEL net ON t", "an activation that there is not"),
     "weights": (("layers", "weights", "[[1.0], [1.0, 2.0]]"), "EVALUATE MODEL net ON t", "not as many weights each"),
     "bias": (("layers", "bias", "[1.0]"), "EVALUATE MODEL net ON t", "or not one bias"),
@@ -142,6 +143,19 @@ def test_what_is_damaged_is_named(broken: Path, tmp_path: Path, name: str) -> No
         pytest.raises(grouplearn.Error, match=re.escape(told)),
     ):
         con.execute(statement.format(to=tmp_path / "to", failed="line")).fetchall()
+
+
+@pytest.mark.parametrize("kind", ["onnx", "safetensors", "sql"])
+def test_a_text_that_is_not_utf8_is_named(broken: Path, tmp_path: Path, kind: str) -> None:
+    text = "list_transform({column}, lambda c: list_transform(c, lambda each: each || 'QZQZQZQZ'))"
+    assert damaging.damage(broken, "groups", "categories", text)
+    with duckdb.connect(str(broken)) as plain:
+        plain.execute("CHECKPOINT")
+    assert damaging.patch(broken, b"QZQZQZQZ", b"Q\xff\xfe\x80\xc3\xed\xa0\x80")
+    with grouplearn.connect(str(broken), progress=False) as con:
+        for statement in (f"EXPORT MODEL line TO '{tmp_path / 'to'}' (FORMAT {kind})", "SELECT predict('line', t) FROM t"):
+            with pytest.raises(grouplearn.Error, match=r'model "line" is damaged: in table .*, a text is not UTF-8'):
+                con.execute(statement).fetchall()
 
 
 @pytest.mark.parametrize("known", KNOWN, ids=lambda known: f"{known[0]}.{known[1]}")

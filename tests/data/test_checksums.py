@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,8 @@ def test_one_byte_anywhere(tmp_path: Path, size: int) -> None:
             checksums.check(tmp_path, sums, lambda: None)
         flip(file, place)
     checksums.check(tmp_path, sums, lambda: None)
+    with pytest.raises(Damaged, match="checksums were written"):
+        checksums.check(tmp_path, [replace(sums[0], sums=(*sums[0].sums, 7))], lambda: None)
 
 
 def flip(file: Path, place: int) -> None:

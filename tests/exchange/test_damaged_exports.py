@@ -91,6 +91,11 @@ def sparse(path: Path) -> None:
         file.truncate(1 << 34)
 
 
+def many_parts(path: Path) -> None:
+    """Make a small file of JSON that takes 20 times its size in memory."""
+    path.write_bytes(b"[" + b"[]," * (1 << 21) + b"0]")
+
+
 ODD_FILES = {
     "pipe": (in_place_of("models.parquet", lambda path: os.mkfifo(path)), "models.parquet of the export is no regular file"),
     "pipe for a manifest": (in_place_of("manifest.json", lambda path: os.mkfifo(path)), "is no regular file"),
@@ -99,6 +104,7 @@ ODD_FILES = {
     "link for a manifest": (in_place_of("manifest.json", lambda path: path.symlink_to("/dev/zero")), "is a link"),
     "directory": (in_place_of("trials.parquet", lambda path: path.mkdir()), "trials.parquet of the export is no regular file"),
     "huge manifest": (in_place_of("manifest.json", sparse), "bytes, which no manifest has"),
+    "many parts": (in_place_of("manifest.json", many_parts), "lists and objects"),
     "huge file": (in_place_of("models.parquet", sparse), "it has .* bytes, and manifest.json says"),
     "fewer bytes": (said_to_have(7), r"it has [\d,]+ bytes, and manifest.json says 7"),
     "no bytes": (said_to_have(None), "is not one of an exported model"),

@@ -10,7 +10,7 @@ import pytest
 
 import grouplearn
 from grouplearn.data.shard import Shard
-from grouplearn.learners import registry
+from grouplearn.learners import hyperparameter_values, registry
 from grouplearn.learners.base import (
     AlgebraicLearner,
     Config,
@@ -189,7 +189,7 @@ def test_hyperparameters_are_documented_and_their_defaults_allowed(name: str) ->
         assert parameter.doc
         assert parameter.source
         if parameter.default is not None:
-            assert registry.resolve(parameter, parameter.default) == parameter.default
+            assert hyperparameter_values.resolve(parameter, parameter.default) == parameter.default
 
 
 @pytest.mark.parametrize("name", [*registry.names(), "own_network"])

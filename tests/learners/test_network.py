@@ -13,7 +13,6 @@ from torch import nn
 from grouplearn.data import shard as shards
 from grouplearn.data.shard import Shard
 from grouplearn.kernels.networks import visiting_order
-from grouplearn.learners import registry
 from grouplearn.learners.base import Artifact, Problem, State, Task
 from grouplearn.learners.declared import declared
 from grouplearn.learners.network import Network
@@ -35,7 +34,7 @@ def convolutional(problem: Problem, config: Any) -> nn.Module:
 
 
 def network(make_module: Any, name: str = "net", **options: Any) -> Network:
-    own = declared(name, options.pop("hyperparameters", {}), registry.resolve)
+    own = declared(name, options.pop("hyperparameters", {}))
     return Network(name, make_module, options.pop("loss", None), own, frozenset(Task), "of a test")
 
 
@@ -316,15 +315,17 @@ def test_a_stored_model_is_of_its_group_and_no_larger_than_its_tensors() -> None
     assert flaw(other=1) == "it says something else than what its module is made from"
     assert flaw(hyperparameters=[1]) == "it has no hyperparameters"
     assert flaw(hyperparameters={"width": {"a": 1}}) == "its hyperparameter width is no value"
+    deep = network(wide, hyperparameters={"width": {"default": 3, "low": 1, "high": 8}})
+    text = json.dumps({**made_from, "hyperparameters": huge}).encode()
+    beyond = Artifact("tensors", {**sound.tensors, "made_from": np.frombuffer(text, np.uint8)})
+    assert deep.flaw(problem, beyond) == f"its hyperparameter width = {10**12} is beyond what the network declares"
     text = np.frombuffer(b"[" * 100_000, np.uint8)
     assert net.flaw(problem, Artifact("tensors", {"made_from": text})) == "what its module is made from is no JSON"
     assert net.flaw(problem, Artifact("tensors", {})) == "it does not say what its module is made from"
 
 
 def test_declared_hyperparameters() -> None:
-    own = declared(
-        "net", {"width": 8, "act": {"default": "relu", "choices": ["relu", "tanh"]}, "l2": 1}, registry.resolve
-    )
+    own = declared("net", {"width": 8, "act": {"default": "relu", "choices": ["relu", "tanh"]}, "l2": 1})
     by_name = {parameter.name: parameter for parameter in own}
     assert [parameter.name for parameter in own][:2] == ["width", "act"]
     assert (by_name["width"].kind, by_name["act"].choices, by_name["l2"].default) == ("int", ("relu", "tanh"), 1.0)
@@ -341,5 +342,5 @@ def test_declared_hyperparameters() -> None:
         ({"width": {"default": 0, "low": 1}}, "the default is not allowed: width must be an integer >= 1, got 0"),
     ]:
         with pytest.raises(ValueError, match=r".") as caught:
-            declared("net", wrong, registry.resolve)
+            declared("net", wrong)
         assert str(caught.value).startswith(said)

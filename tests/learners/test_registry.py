@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from grouplearn.errors import MissingDependency
-from grouplearn.learners import registry
+from grouplearn.learners import hyperparameter_values, registry
 from grouplearn.learners.base import Hyperparameter, Learner
 from grouplearn.learners.gbdt import Gbdt
 from grouplearn.learners.requirement import Requirement
@@ -57,7 +57,7 @@ LAYERS = parameter("ints", "hidden_layers", low=1, nullable=True)
     ],
 )
 def test_values_become_the_type_of_the_hyperparameter(hyperparameter, value, expected):
-    resolved = registry.resolve(hyperparameter, value)
+    resolved = hyperparameter_values.resolve(hyperparameter, value)
     assert resolved == expected
     assert type(resolved) is type(expected)
 
@@ -97,7 +97,7 @@ def test_values_become_the_type_of_the_hyperparameter(hyperparameter, value, exp
 )
 def test_what_is_not_allowed_is_said(hyperparameter, value, message):
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - the whole message is compared
-        registry.resolve(hyperparameter, value)
+        hyperparameter_values.resolve(hyperparameter, value)
     assert str(caught.value) == message
 
 
@@ -119,7 +119,7 @@ def test_every_learner_is_listed_under_its_name_and_declares_itself():
         for each in learner.hyperparameters:
             assert each.doc
             assert each.source
-            assert registry.resolve(each, each.default) == each.default
+            assert hyperparameter_values.resolve(each, each.default) == each.default
 
 
 def test_an_unknown_learner_is_a_key_error():

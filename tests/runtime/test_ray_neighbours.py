@@ -39,7 +39,7 @@ def earlier() -> set[Path]:
 
 
 @pytest.fixture(scope="module")
-def con(earlier: set[Path]) -> Iterator[grouplearn.Connection]:  # noqa: ARG001
+def con(earlier: set[Path]) -> Iterator[grouplearn.Connection]:
     with grouplearn.connect(progress=False) as connection:
         connection.execute(
             "CREATE TABLE t AS SELECT i % 2 AS g, i * 1.0 AS x, sin(i) AS z, i * 2.0 + sin(i) AS y FROM range(4000) AS r(i)"

@@ -14,7 +14,6 @@ from torch import nn
 
 from grouplearn.data.dataset import Group, Item
 from grouplearn.errors import TrainingError
-from grouplearn.learners import registry
 from grouplearn.learners.base import Problem, Task
 from grouplearn.learners.declared import declared
 from grouplearn.learners.network import Network
@@ -90,7 +89,7 @@ def own_network(problem: Problem, config: Any) -> Any:
 
 
 METRICS = {Task.REGRESSION: "rmse", Task.MULTICLASS: "log_loss"}
-OWN = Network("own", own_network, None, declared("own", {"width": 5}, registry.resolve), frozenset(Task), "of a test")
+OWN = Network("own", own_network, None, declared("own", {"width": 5}), frozenset(Task), "of a test")
 
 
 def pictures_job(task: Task, **options: Any) -> Job:
