@@ -56,6 +56,8 @@ def trained(problem, values, shard, learner=GBDT, valid=None, stop=None):
 
 def by_hand(values, shard, rounds=ROUNDS, categorical=()):
     parameters = {**FIXED, "min_data_in_leaf": 5, **values}
+    if values.get("objective") == "mape":  # by columns it takes the first row's weight for that of all
+        parameters |= {"force_col_wise": False, "force_row_wise": True}
     data = lightgbm.Dataset(
         shard.x, shard.y, weight=shard.weight, params=parameters, categorical_feature=list(categorical)
     )
@@ -82,6 +84,15 @@ def test_an_objective_of_numbers(objective):
         assert np.array_equal(GBDT.score(Task.REGRESSION, artifact, shard.x)[:, 0], reference.predict(shard.x))
         assert GBDT.flaw(problem, artifact) is None
         assert_tables_predict_alike(artifact.text, reference, shard.x, GBDT.link(values, Task.REGRESSION))
+
+
+def test_weights_of_the_mean_percentage_error_do_not_depend_on_the_first_row():
+    """LightGBM by columns grows other trees where the first row has another weight."""
+    shard = rows(labels="positive")
+    turned = Shard(shard.x[::-1].copy(), shard.y[::-1].copy(), shard.weight[::-1].copy())
+    one, other = (trained(problem_of(), {"objective": "mape"}, each)[0] for each in (shard, turned))
+    predicted = [GBDT.score(Task.REGRESSION, each, shard.x)[:, 0] for each in (one, other)]
+    np.testing.assert_allclose(*predicted, rtol=1e-12)
 
 
 def assert_tables_predict_alike(text, reference, x, link):
