@@ -153,7 +153,10 @@ def test_a_text_that_is_not_utf8_is_named(broken: Path, tmp_path: Path, kind: st
         plain.execute("CHECKPOINT")
     assert damaging.patch(broken, b"QZQZQZQZ", b"Q\xff\xfe\x80\xc3\xed\xa0\x80")
     with grouplearn.connect(str(broken), progress=False) as con:
-        for statement in (f"EXPORT MODEL line TO '{tmp_path / 'to'}' (FORMAT {kind})", "SELECT predict('line', t) FROM t"):
+        for statement in (
+            f"EXPORT MODEL line TO '{tmp_path / 'to'}' (FORMAT {kind})",
+            "SELECT predict('line', t) FROM t",
+        ):
             with pytest.raises(grouplearn.Error, match=r'model "line" is damaged: in table .*, a text is not UTF-8'):
                 con.execute(statement).fetchall()
 
