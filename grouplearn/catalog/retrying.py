@@ -246,7 +246,8 @@ def _rows(
     yield "trials", rows.trials(definition, again)
     yield "curves", rows.curves(again, definition.metric)
     kept = of(lambda entry: entry.only(trial for trial in entry.again if trial.config in _kept(model, entry)))
-    yield "artifacts", rows.artifacts(definition, kept)
+    for part in rows.parts_of(kept):
+        yield "artifacts", rows.artifacts(definition, part)
     yield "units", unit_rows.units(changed(outcome, units=later))
     yield "errors", rows.errors(of(lambda entry: entry.whole))
 

@@ -6,6 +6,7 @@ import datetime as dt
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from grouplearn.catalog.records import GroupOutcome, ModelDefinition, PackedOutc
 from grouplearn.data.dataset import Group
 from grouplearn.data.encoders import FittedItem
 from grouplearn.interrupting import look, pieces, watched
+from grouplearn.learners.base import Artifact
 from grouplearn.runtime.job import CurvePoint, GroupFacts, TrialResult
 
 _TEXTS = pa.list_(pa.string())
@@ -25,6 +27,8 @@ _NUMBERS = pa.list_(pa.float64())
 _INTEGERS = pa.list_(pa.int32())
 #: Packs, of a hundred groups each, whose rows are made together.
 _PACKS_AT_ONCE = 64
+#: Bytes of models whose rows are made together.
+_MODEL_BYTES = 1 << 24
 
 
 def columns_of(rows: Iterable[tuple[Any, ...]], **types: Any) -> Any:
@@ -305,6 +309,24 @@ def curves(outcome: RunOutcome, metric_name: str) -> Any:
         }
     )
     return _with_packs(alone, outcome, lambda packs: packed_rows.curves(packs, metric_name))
+
+
+def parts_of(outcome: RunOutcome) -> Iterator[RunOutcome]:
+    """Yield the outcome some groups at a time: texts of trees may take half of the memory, and rows of them are a copy."""
+    part: list[GroupOutcome] = []
+    size = 0
+    for entry in outcome.groups:
+        own = sum(_bytes_of(trial.artifact) for trial in entry.trials if trial.artifact is not None)
+        if part and size + own > _MODEL_BYTES:
+            yield replace(outcome, groups=tuple(part), packs=())
+            part, size = [], 0
+        part.append(entry)
+        size += own
+    yield replace(outcome, groups=tuple(part))
+
+
+def _bytes_of(artifact: Artifact) -> int:
+    return len(artifact.text) + sum(tensor.nbytes for tensor in artifact.tensors.values())
 
 
 def artifacts(definition: ModelDefinition, outcome: RunOutcome) -> Any:

@@ -29,6 +29,8 @@ from grouplearn.learners.gbdt_trees import (
 )
 from grouplearn.learners.mlp_model import Networks
 
+#: Bytes of model texts that are parsed together: their lines, words and numbers take some 20 times as many.
+_TOGETHER_BYTES = 1 << 22
 #: Most nodes of all trees of a model: above it DuckDB would no longer look them up by their number alone.
 MOST_NODES = 1_000_000
 #: Most questions on the way to a leaf: the macro has a join for each.
@@ -180,12 +182,19 @@ class _Forest:
 
 
 def _of_same_columns(best: Sequence[Best]) -> list[list[Best]]:
-    """Return the models by the columns that their trees ask for: those of one list become nodes together."""
-    alike: dict[tuple[bytes, bytes], list[Best]] = {}
+    """Return the models by the columns that their trees ask for: those of one list, of few texts, become nodes together."""
+    lists: list[list[Best]] = []
+    last: dict[tuple[bytes, bytes], tuple[list[Best], int]] = {}
     for each in best:
-        columns = _in_order(each.fitted)
-        alike.setdefault((columns.slot.tobytes(), columns.category.tobytes()), []).append(each)
-    return list(alike.values())
+        columns, size = _in_order(each.fitted), len(each.artifact.text)
+        key = columns.slot.tobytes(), columns.category.tobytes()
+        alike, so_far = last.get(key, ([], 0))
+        if not alike or so_far + size > _TOGETHER_BYTES:
+            alike, so_far = [], 0
+            lists.append(alike)
+        alike.append(each)
+        last[key] = alike, so_far + size
+    return lists
 
 
 def _forest(best: Sequence[Best], *, apart: bool) -> _Forest:

@@ -194,7 +194,8 @@ def _tables(definition: ModelDefinition, outcome: RunOutcome) -> Iterator[tuple[
     yield "configs", rows.configs(definition)
     yield "trials", rows.trials(definition, outcome)
     yield "curves", rows.curves(outcome, definition.metric)
-    yield "artifacts", rows.artifacts(definition, outcome)
+    for part in rows.parts_of(outcome):
+        yield "artifacts", rows.artifacts(definition, part)
     yield "units", unit_rows.units(outcome)
     yield "errors", rows.errors(outcome)
 

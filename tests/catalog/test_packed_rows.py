@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import grouplearn
@@ -55,6 +56,18 @@ def test_packs_give_the_rows_of_their_groups(monkeypatch: pytest.MonkeyPatch, op
     ):
         assert told(make(outcome)) == told(make(alone))
         assert make(outcome).schema == make(alone).schema
+
+
+def test_artifacts_are_made_some_groups_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    definition, outcome = written(monkeypatch, OVER)
+    alone = replace(outcome, groups=tuple(outcome.every_group(definition.metric)), packs=())
+    for each in (outcome, alone):
+        for most in (0, 1 << 24):
+            monkeypatch.setattr(rows, "_MODEL_BYTES", most)
+            parts = list(rows.parts_of(each))
+            assert len(parts) == (len(each.groups) or 1 if most == 0 else 1)
+            joined = pa.concat_tables([rows.artifacts(definition, part) for part in parts])
+            assert told(joined) == told(rows.artifacts(definition, each))
 
 
 def test_a_unit_of_several_groups_has_a_row_for_each_and_its_bytes_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from handmade import (
 )
 
 import grouplearn
-from grouplearn.catalog import functions, scoring, store
+from grouplearn.catalog import functions, scoring, sql_forms, store
 from grouplearn.catalog import prediction as predicting
 from grouplearn.catalog.models import load_definition
 from grouplearn.catalog.records import (
@@ -660,3 +660,22 @@ def test_networks_read_columns_without_sql_and_as_sql_reads_them(monkeypatch, fe
     assert found == con.execute(query).fetchall()
     con.close()
     assert len({row["value"] for (row,) in found}) > 100
+
+
+@pytest.mark.parametrize("objective", ["multiclass", "multiclassova"])
+def test_trees_are_parsed_some_at_a_time(monkeypatch: pytest.MonkeyPatch, objective: str) -> None:
+    """Of three classes and, in one group, of two, whose trees are the second one's or mirrored."""
+    found = []
+    for together in (sql_forms._TOGETHER_BYTES, 0):
+        monkeypatch.setattr(sql_forms, "_TOGETHER_BYTES", together)
+        with grouplearn.connect(progress=None) as con:
+            con.execute(
+                "CREATE TABLE t AS SELECT i % 4 AS g, i * 0.37 % 7 AS x, ['a', 'b', 'c'][i % 3 + 1] AS kind"
+                " FROM range(240) AS r(i) WHERE i % 4 > 0 OR i % 3 < 2"
+            )
+            con.execute(
+                "TRAIN MODEL m USING gbdt PREDICT kind FEATURES (x) FROM t GROUP BY g"
+                f" WITH (num_iterations = 3, objective = '{objective}')"
+            )
+            found.append(con.execute("SELECT COLUMNS(*)::VARCHAR FROM m_predict(t) ORDER BY ALL").fetchall())
+    assert found[0] == found[1]
