@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -172,12 +171,21 @@ def costs_of(small: Miniature) -> Costs:
         rows_kept = kept if step.blocks is None else kept * share(step.unit.group, step.blocks)
         return physical.step_seconds + physical.kept_row_seconds * rows_kept
 
-    row_bytes = physical.row_bytes
-    most = float(row_bytes * physical.block_rows) if _read_in_blocks(physical) else math.inf
+    row_bytes, in_blocks = physical.row_bytes, not fits_in_memory(physical.bound, physical.stats)
+
+    def rows_held(group: int) -> float:
+        """A worker holds a block of a group at a time where rows are in files and the learner wants sums; bins take less."""
+        rows = small.largest_of(group)
+        if in_blocks and learner.access is Access.ALGEBRAIC:
+            rows = min(rows, physical.block_rows)
+        elif in_blocks and learner.access is Access.SAMPLING:
+            return float(min(row_bytes * rows, cost.binned_bytes(physical.stored, row_bytes, rows)))
+        return float(row_bytes * rows)
+
     return Costs(
         share=share,
         row_bytes=lambda group: float(row_bytes * sizes[group]),
-        most_rows_held=lambda group: min(most, float(row_bytes * small.largest_of(group))),
+        most_rows_held=rows_held,
         groups=small.tasks_of,
         state_bytes=lambda unit: float(of_pack(unit.configs)[0]),
         sums_bytes=lambda unit: float(of_pack(unit.configs)[1]),
@@ -187,11 +195,6 @@ def costs_of(small: Miniature) -> Costs:
         latency=machine.latency,
         exchange_latency=physical.round_seconds,
     )
-
-
-def _read_in_blocks(physical: PhysicalPlan) -> bool:
-    """Whether a worker holds a block of a group at a time, as the rows are in files and the learner wants sums."""
-    return physical.bound.learner.access is Access.ALGEBRAIC and not fits_in_memory(physical.bound, physical.stats)
 
 
 def _candidate(small: Miniature, name: str, workers: int, cancelled: Callable[[], bool]) -> Candidate:

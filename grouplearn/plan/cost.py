@@ -93,12 +93,24 @@ def _whole(config: Config, name: str, default: int) -> int:
     return value if isinstance(value, int) else default
 
 
+#: Rows by which LightGBM places bins (``bin_construct_sample_cnt``), unless it is told another number.
+_BINNING_ROWS = 200_000
+
+
 # --- bytes -------------------------------------------------------------------------------------------------------------
 
 
 def row_bytes(width: int, *, single: bool = False) -> int:
     """Return the bytes of one encoded row on a worker: d values, which may be single, label and weight as doubles."""
     return (SINGLE_BYTES if single else VALUE_BYTES) * width + 2 * VALUE_BYTES
+
+
+def binned_bytes(width: int, row_bytes: int, rows: int) -> int:
+    """Return the bytes that boosting holds of rows read a block at a time: those that place the bins, and all as bins.
+
+    A binned row has a byte a column, label, weight, score, gradient, second derivative and number.
+    """
+    return row_bytes * min(rows, _BINNING_ROWS) + rows * (width + 4 * VALUE_BYTES)
 
 
 def state_bytes(learner: Learner, configs: Sequence[Config], width: int, outputs: int) -> int:

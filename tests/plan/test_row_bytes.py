@@ -8,9 +8,11 @@ import duckdb
 import plans
 import pytest
 
+from grouplearn import planning
 from grouplearn.plan import extract as extracting
 from grouplearn.plan.extract import extract, fits_in_memory
 from grouplearn.plan.judge import Judge
+from grouplearn.plan.miniature import Miniature
 
 ROWS = 2000
 #: Features; bytes of their numbers in a row as it is read, and as a learner sees it.
@@ -69,3 +71,17 @@ def test_rows_of_floats_stay_in_memory_where_those_of_doubles_do_not(con: duckdb
             assert fits == [True, False]
             return
     raise AssertionError("neither fits")
+
+
+@pytest.mark.parametrize(
+    ("learner", "held"), [("linear_regression", 16_384 * 144), ("gbdt", 200_000 * 144 + 10**6 * 48)]
+)
+def test_what_a_worker_holds_of_rows_in_files(con: duckdb.DuckDBPyConnection, learner: str, held: int) -> None:
+    """16 features as doubles, label and weight are 144 bytes: of a million a block, or those that place bins and all binned."""
+    names = [f"x{number}" for number in range(16)]
+    columns = ", ".join(f"i % {place + 2} / 3 AS {name}" for place, name in enumerate(names))
+    con.execute(f"CREATE VIEW long AS SELECT {columns}, i % 7 / 3 AS y FROM range(1000000) AS r(i)")
+    for limit, expected in (("1GB", 144 * 10**6), ("200MB", held)):
+        text = f"TRAIN MODEL m USING {learner} PREDICT y FEATURES ({', '.join(names)}) FROM long WITH (memory_limit = '{limit}')"
+        physical = plans.planned(con, text)
+        assert planning.costs_of(Miniature(physical, 1, 1)).most_rows_held(0) == expected
