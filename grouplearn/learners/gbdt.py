@@ -49,8 +49,10 @@ from grouplearn.learners.requirement import Requirement
 
 #: What LightGBM writes for a leaf of no rows, and for one whose linear function it could not compute.
 _NO_NUMBER = re.compile(rb"^leaf_(?:value|const|coeff)=[^\n]*(?:nan|inf)", re.MULTILINE)
-#: Bytes of model texts that stay parsed between calls of ``score``: thousands of small forests, or hundreds of default ones.
+#: Bytes of model texts that stay parsed between predictions: thousands of small forests, or hundreds of default ones.
 _PARSED_BYTES = 1 << 26
+#: Those that do in training: a pack is measured, and then never asked for again.
+_PARSED_IN_TRAINING_BYTES = 1 << 23
 
 
 class Gbdt:
@@ -175,8 +177,8 @@ class Gbdt:
 
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
         """Return the predictions, shape (n, c, n_outputs)."""
-        models = (_artifact(state, index) for index in range(len(configs)))
-        return np.stack([self.score(problem.task, model, x) for model in models], axis=1)
+        texts = (_artifact(state, index).text for index in range(len(configs)))
+        return np.stack([_scored(problem.task, text, _in_training(text), x) for text in texts], axis=1)
 
     def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:  # noqa: ARG002
         """Return the model of config ``index`` in LightGBM's text format; raises Diverged where a leaf of it is no number."""
@@ -193,13 +195,7 @@ class Gbdt:
 
     def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
         """Return values or probabilities, shape (n, n_outputs); the text is our own, or ``flaw`` has looked at it."""
-        predicted = _parsed(artifact.text).predict(x)
-        if task is not Task.MULTICLASS:
-            return predicted
-        if predicted.shape[1] == 1:
-            return of_both_classes(predicted)
-        apart = gbdt_objectives.in_text(artifact.text).link == "one_vs_all"
-        return shares_of_one(predicted) if apart else predicted
+        return _scored(task, artifact.text, _in_prediction(artifact.text), x)
 
     def as_multiclass(self, artifact: Artifact) -> Artifact:
         """Return the model as it is: its text says how many classes it has."""
@@ -225,7 +221,7 @@ class Gbdt:
 
     def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:  # noqa: ARG002
         """Return the total gain of the splits on each feature."""
-        return _parsed(artifact.text).gain()
+        return _in_training(artifact.text).gain()
 
 
 def _artifact(state: State, index: int) -> Artifact:
@@ -248,9 +244,10 @@ def _network(gang: Gang | None) -> Iterator[None]:
 
 
 class _Parsed:
-    """The boosters of the model texts that were asked for last, ``_PARSED_BYTES`` of text at most."""
+    """The boosters of the model texts that were asked for last, some bytes of text at most."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
         self._boosters: OrderedDict[bytes, Booster] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
@@ -265,12 +262,23 @@ class _Parsed:
         with self._lock:
             self._bytes += len(text) if text not in self._boosters else 0
             self._boosters[text] = booster
-            while self._bytes > _PARSED_BYTES and len(self._boosters) > 1:
+            while self._bytes > self._most_bytes and len(self._boosters) > 1:
                 self._bytes -= len(self._boosters.popitem(last=False)[0])
         return booster
 
 
-_parsed = _Parsed()
+_in_prediction, _in_training = _Parsed(_PARSED_BYTES), _Parsed(_PARSED_IN_TRAINING_BYTES)
+
+
+def _scored(task: Task, text: bytes, booster: Booster, x: Matrix) -> FloatArray:
+    """Return what the booster of a text predicts, as ``Gbdt.score`` does."""
+    predicted = booster.predict(x)
+    if task is not Task.MULTICLASS:
+        return predicted
+    if predicted.shape[1] == 1:
+        return of_both_classes(predicted)
+    apart = gbdt_objectives.in_text(text).link == "one_vs_all"
+    return shares_of_one(predicted) if apart else predicted
 
 
 def _check(problem: Problem, config: Config, labels: tuple[FloatArray, FloatArray], gang: Gang | None) -> None:
