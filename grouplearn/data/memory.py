@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import gc
 import os
@@ -50,6 +51,13 @@ def rare_collections() -> Iterator[None]:
                 if gc.get_threshold() == _COLLECTIONS:  # else somebody has set it since
                     gc.set_threshold(*_usual)
                 _usual = None
+
+
+def give_back() -> None:
+    """Return memory that was freed to the system: glibc keeps much of it, where other C libraries have no such function."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def ran_out(error: BaseException) -> bool:

@@ -84,8 +84,13 @@ class _Blocks(ABC):
         """Return the rows in memory."""
 
     @abstractmethod
+    def label_runs(self) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Yield ``y`` and ``weight`` of all rows, some at a time."""
+
     def labels(self) -> tuple[FloatArray, FloatArray]:
         """Return ``y`` and ``weight`` of all rows."""
+        y, weight = zip(*self.label_runs(), strict=True)
+        return np.concatenate(y), np.concatenate(weight)
 
     @abstractmethod
     def _rows(self, start: int, stop: int, cuts: tuple[int, ...] | None, first: int, whole: Totals | None) -> Self: ...
@@ -149,6 +154,10 @@ class Shard(_Blocks):
         """Return itself."""
         return self
 
+    def label_runs(self) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Yield ``y`` and ``weight``."""
+        yield self.y, self.weight
+
     def labels(self) -> tuple[FloatArray, FloatArray]:
         """Return ``y`` and ``weight``."""
         return self.y, self.weight
@@ -187,13 +196,10 @@ class StoredShard(_Blocks):
         """Return the rows in memory."""
         return Shard(self.encode(self.numbers), *self.label(self.numbers), self.cuts, self.first, self.whole)
 
-    def labels(self) -> tuple[FloatArray, FloatArray]:
-        """Return ``y`` and ``weight`` of all rows, which are read ``SUMMED_ROWS`` at a time."""
-        starts_of_runs = range(0, max(1, self.n_rows), SUMMED_ROWS)
-        y, weight = zip(
-            *(self.label(self.numbers[start : start + SUMMED_ROWS]) for start in starts_of_runs), strict=True
-        )
-        return np.concatenate(y), np.concatenate(weight)
+    def label_runs(self) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Yield ``y`` and ``weight``, which are read ``SUMMED_ROWS`` at a time."""
+        for start in range(0, max(1, self.n_rows), SUMMED_ROWS):
+            yield self.label(self.numbers[start : start + SUMMED_ROWS])
 
     def picked(self, places: RowNumbers) -> Iterator[Matrix]:
         """Yield the features of the rows at these ascending places, those of a block at a time."""

@@ -153,9 +153,10 @@ class Gbdt:
         contradict each other or when LightGBM refuses the data, and Interrupted when cancelled.
         """
         filled = [self.filled(config) for config in configs]
-        labels = shard.labels()
         for config in filled:
-            _check(problem, config, labels, gang)
+            _check(problem, config, shard.n_rows, gang)
+        for config in {config["objective"]: config for config in filled}.values():
+            gbdt_objectives.check_labels(config, shard.label_runs())
         kept, under_way = from_state(state, lambda text: self.flaw(problem, Artifact("lightgbm", text=text)) is None)
         with _network(gang):
             for binned_alike in _grouped(
@@ -281,8 +282,7 @@ def _scored(task: Task, text: bytes, booster: Booster, x: Matrix) -> FloatArray:
     return shares_of_one(predicted) if apart else predicted
 
 
-def _check(problem: Problem, config: Config, labels: tuple[FloatArray, FloatArray], gang: Gang | None) -> None:
-    n_rows = len(labels[0])
+def _check(problem: Problem, config: Config, n_rows: int, gang: Gang | None) -> None:
     if not n_rows:
         raise Diverged("there are no training rows")
     if not problem.n_features:
@@ -295,7 +295,6 @@ def _check(problem: Problem, config: Config, labels: tuple[FloatArray, FloatArra
         raise Diverged(f"{undivided} needs all rows of a group in one place: choose another operator")
     if draws_rows(config) and int(config["bagging_fraction"] * n_rows) == 0:  # type: ignore[operator, arg-type]
         raise Diverged(f"bagging_fraction = {config['bagging_fraction']} of {n_rows} rows leaves none")
-    gbdt_objectives.check_labels(config, *labels)
 
 
 def _only_undivided(config: Config) -> str | None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from grouplearn.data.shard import Matrix, RowNumbers, Shard, StoredShard
+from grouplearn.data.memory import give_back
+from grouplearn.data.shard import FloatArray, Matrix, RowNumbers, Shard, StoredShard
 from grouplearn.learners.gbdt_library import Rows, address, call, free, joined, type_of
 
 #: Values up to here are zeros to LightGBM (``meta.h``): it is not told those of the rows that place the bins.
@@ -39,10 +41,10 @@ class DataSet:
             self._read_in_blocks(rows, reference, look)
         else:
             self._read_at_once(rows.read().x, reference)
-        y, weight = rows.labels()
-        self.set_field("label", y.astype(np.float32))
+        y, weight = zip(*(_single(*run) for run in rows.label_runs()), strict=True)
+        self.set_field("label", np.concatenate(y))
         # LightGBM is faster without weights, and unit weights give the same trees.
-        self.set_field("weight", None if np.all(weight == 1) else weight.astype(np.float32))
+        self.set_field("weight", None if all(np.all(run == 1) for run in weight) else np.concatenate(weight))
 
     def set_field(self, name: str, values: npt.NDArray[Any] | None) -> None:
         """Give each row a value of a field (label, weight: float32; init_score: float64), or take the field away."""
@@ -71,8 +73,10 @@ class DataSet:
         call(f"LGBM_DatasetCreateFrom{rows.kind}", *given, ctypes.byref(self.handle))
 
     def _read_in_blocks(self, rows: StoredShard, reference: DataSet | None, look: Callable[[], None]) -> None:
+        give_back()  # what the pack before had
         if reference is None:
             self._place_bins(rows)
+            give_back()  # the sample
         else:
             call("LGBM_DatasetCreateByReference", reference.handle, rows.n_rows, ctypes.byref(self.handle))
         begin = 0
@@ -90,29 +94,37 @@ class DataSet:
     def _place_bins(self, rows: StoredShard) -> None:
         """Make the set without its rows, as ``LGBM_DatasetCreateFromMat`` does before it pushes them."""
         sample = self._sample(rows.n_rows)
-        parts = list(rows.picked(sample))
-        values, places = zip(*_columns(parts), strict=True)
+        values, places = zip(*_columns(rows.picked(sample), sample.size), strict=True)
         counts = np.array([each.size for each in places], np.int32)
         pointers = [np.array([address(each) for each in columns], np.uintp) for columns in (values, places)]
         given = (*map(address, pointers), len(values), address(counts), sample.size, rows.n_rows, rows.n_rows)
         call("LGBM_DatasetCreateFromSampledColumn", *given, joined(self.parameters), ctypes.byref(self.handle))
 
 
-def _columns(parts: Sequence[Matrix]) -> list[tuple[npt.NDArray[np.float64], npt.NDArray[np.int32]]]:
-    """Return of each column the values that are no zeros, and their rows."""
-    if isinstance(parts[0], np.ndarray):
-        x = np.concatenate(parts, axis=0)
+def _single(*arrays: FloatArray) -> list[npt.NDArray[np.float32]]:
+    return [each.astype(np.float32) for each in arrays]
+
+
+def _columns(parts: Iterator[Matrix], n_rows: int) -> list[tuple[npt.NDArray[np.float64], npt.NDArray[np.int32]]]:
+    """Return of each column the values that are no zeros, and their rows; the parts have ``n_rows`` rows together."""
+    first = next(parts)
+    if not isinstance(first, np.ndarray):
+        by_column = scipy.sparse.vstack([first, *parts]).tocsc()
+        by_column.sort_indices()
+        bounds = zip(by_column.indptr[:-1].tolist(), by_column.indptr[1:].tolist(), strict=True)
         return [
-            _no_zeros(np.ascontiguousarray(column, np.float64), np.arange(len(x), dtype=np.int32)) for column in x.T
+            _no_zeros(by_column.data[low:high], by_column.indices[low:high].astype(np.int32)) for low, high in bounds
         ]
-    by_column = scipy.sparse.vstack(parts).tocsc()
-    by_column.sort_indices()
-    bounds = zip(by_column.indptr[:-1].tolist(), by_column.indptr[1:].tolist(), strict=True)
-    return [_no_zeros(by_column.data[low:high], by_column.indices[low:high].astype(np.int32)) for low, high in bounds]
+    columns, at = np.empty((first.shape[1], n_rows)), 0
+    for part in itertools.chain([first], parts):
+        columns[:, at : at + len(part)] = part.T
+        at += len(part)
+    everyone = np.arange(n_rows, dtype=np.int32)
+    return [_no_zeros(column, everyone) for column in columns]
 
 
 def _no_zeros(
     values: npt.NDArray[np.float64], rows: npt.NDArray[np.int32]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int32]]:
     kept = (np.abs(values) > _ZERO) | np.isnan(values)
-    return values[kept], rows[kept]
+    return (values, rows) if kept.all() else (values[kept], rows[kept])

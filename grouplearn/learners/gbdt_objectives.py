@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -133,25 +133,28 @@ def _takes_roots(config: Config) -> bool:
     return str(config.get("reg_sqrt", False)).casefold() == "true"  # a stored config has texts
 
 
-def check_labels(config: Config, y: FloatArray, weight: FloatArray) -> None:
-    """Raise Diverged for labels of numbers that the objective cannot learn, or LightGBM not hold."""
-    sizes = np.abs(y[weight > 0])
-    largest, single = float(sizes.max(initial=0.0)), np.finfo(np.float32)
+def check_labels(config: Config, runs: Iterable[tuple[FloatArray, FloatArray]]) -> None:
+    """Raise Diverged for labels of numbers (and their weights) that the objective cannot learn, or LightGBM not hold."""
+    chosen, single = of_config(config), np.finfo(np.float32)
+    labels = None if chosen is None else chosen.labels
+    largest, wrong, any_positive = 0.0, 0, False
+    for y, weight in runs:
+        counts = weight > 0
+        largest = float(np.maximum(largest, np.abs(y[counts]).max(initial=0.0)))
+        wrong += 0 if labels is None else int((labels.refuses(y) & counts).sum())
+        any_positive = any_positive or bool((y[counts] > 0).any())
     if not largest <= single.max or 0 < largest < single.tiny:
         direction = "down" if largest > 1 else "up"
         raise Diverged(
             f"labels of up to {largest:.2g} are beyond single precision, in which LightGBM holds them; scale them {direction}"
         )
-    chosen = of_config(config)
-    if chosen is None or chosen.labels is None:
+    if chosen is None or labels is None:
         return
-    labels, counts = chosen.labels, weight > 0
-    wrong = int((labels.refuses(y) & counts).sum())
     head = f"objective = '{chosen.name}'"
     if wrong:
         rows = f"{wrong} row" + ("" if wrong == 1 else "s")
         raise Diverged(f"the label is {labels.wrong} in {rows}; {head} takes labels that are {labels.allowed}")
-    if labels.not_all_zero and not (y[counts] > 0).any():
+    if labels.not_all_zero and not any_positive:
         raise Diverged(f"the label is 0 in all rows, and {head} has no mean to begin with")
 
 
