@@ -33,6 +33,10 @@ def export_model(statement: ExportModel, judge: Judge, at: Workplace) -> str:
         message = f'model "{model.definition.name}" ({model.definition.learner}) has no {kind} form: {formats[kind]}'
         possible = ", ".join(name for name, reason in formats.items() if reason is None)
         raise judge.error(message, where, f"It can be exported as {possible}.")
+    if (
+        kind == "sql"
+    ):  # whoever runs it has expressions evaluated; another form is data, which is looked at before it is used
+        prediction.predictor_for(con).guard.admit(con, model.definition)
     path = _path(judge, statement.directory)
     judge.outside.refuse(path.parent, judge.text, statement.directory.span)  # made under another name there
     try:

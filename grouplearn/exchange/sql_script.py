@@ -13,6 +13,7 @@ from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.predict_macro import macro_parameter, predict_select, threshold_default
 from grouplearn.catalog.schema import table
 from grouplearn.exchange.best import best_of
+from grouplearn.exchange.plain_expressions import with_plain_expressions
 from grouplearn.plan.amounts import on_one_line
 from grouplearn.sqltext import identifier, literal, qualified
 
@@ -43,7 +44,7 @@ def files(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Iterator[tuple[
 
 
 def _script(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Iterator[str]:
-    definition, name = model.definition, model.location.name
+    definition, name = with_plain_expressions(con, model.definition), model.location.name
     place = qualified(f"{name}_model")
     macro = identifier(f"{name}_predict")
     title, learner = on_one_line(name), on_one_line(definition.learner)

@@ -108,9 +108,10 @@ def row_bytes(width: int, *, single: bool = False) -> int:
 def binned_bytes(width: int, row_bytes: int, rows: int) -> int:
     """Return the bytes that boosting holds of rows read a block at a time: those that place the bins, and all as bins.
 
-    A binned row has a byte a column, label, weight, score, gradient, second derivative and number.
+    A binned row has a byte a column, label, score, prediction, its number here and there, and gradient and second derivative
+    twice, these in single precision.
     """
-    return row_bytes * min(rows, _BINNING_ROWS) + rows * (width + 4 * VALUE_BYTES)
+    return row_bytes * min(rows, _BINNING_ROWS) + rows * (width + 6 * VALUE_BYTES)
 
 
 def state_bytes(learner: Learner, configs: Sequence[Config], width: int, outputs: int) -> int:

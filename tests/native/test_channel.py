@@ -16,14 +16,14 @@ import pytest
 from native_builds import built
 
 from grouplearn.errors import data_error
-from grouplearn.frontends.native import serving
+from grouplearn.frontends.native import serving, worker
 from grouplearn.frontends.native.frames import PROTOCOL, Body, Channel, Gone, Kind, Malformed
 from grouplearn.interrupting import look
 
 #: In the place of the process: answers each frame with one of its own.
 ANSWERING = """#!{python}
 import socket, struct, sys
-from grouplearn.frontends.native.frames import PROTOCOL, Channel, Kind, text
+from grouplearn.frontends.native.frames import PROTOCOL, Channel, Gone, Kind, text
 with socket.socket(fileno=int(sys.argv[-1])) as control:
     while True:
         message, handed, _, _ = socket.recv_fds(control, 16, 1)
@@ -31,8 +31,11 @@ with socket.socket(fileno=int(sys.argv[-1])) as control:
             break
         if handed:
             channel = Channel(socket.socket(fileno=handed[0]))
-            channel.receive()
-            {answer}
+            try:
+                channel.receive()
+                {answer}
+            except Gone:  # nothing more was asked
+                pass
 """
 ASKS = """
 import duckdb, os, sys
@@ -83,6 +86,42 @@ def test_a_package_of_another_protocol_is_named(tmp_path: Path, answer: str, tol
     assert seen.count(told.format(python=stand_in)) == 2
     assert "pip install --upgrade grouplearn" in seen
     assert "make extension" in seen
+
+
+GREETS = 'channel.send(Kind.GREETING, struct.pack("=Q", PROTOCOL), text("0.1.0")); channel.receive(); '
+
+
+@pytest.mark.parametrize("kind", ["FATAL", "INTERNAL"])
+def test_what_ends_the_database_of_the_process_does_not_end_this_one(tmp_path: Path, kind: str) -> None:
+    stand_in = tmp_path / "python"
+    stand_in.write_text(
+        ANSWERING.format(
+            python=sys.executable, answer=f"{GREETS}channel.send(Kind.FAILED, text('{kind}'), text('lost'))"
+        )
+    )
+    stand_in.chmod(0o755)
+    first, second = asked(GROUPLEARN_PYTHON=str(stand_in)).splitlines()
+    assert first == "Invalid Input Error: lost"
+    assert "a message that is not understood" in second  # by the stand-in, so that the database still asks it
+
+
+@pytest.mark.parametrize("statement", ["COMMIT", "ROLLBACK"])
+def test_the_process_does_not_end_the_transaction_of_a_statement(tmp_path: Path, statement: str) -> None:
+    stand_in = tmp_path / "python"
+    query = f"channel.send(Kind.QUERY, struct.pack('=II', 0, 0), text('{statement}')); "
+    said = "channel.send(Kind.FAILED, text('IO'), text(repr(bytes(channel.receive()[1]))))"
+    stand_in.write_text(ANSWERING.format(python=sys.executable, answer=GREETS + query + said))
+    stand_in.chmod(0o755)
+    assert "the transaction is the statement's" in asked(GROUPLEARN_PYTHON=str(stand_in))
+
+
+def test_a_line_for_which_no_file_could_be_opened_ends_no_other() -> None:
+    ours, its = socket.socketpair()
+    with its:
+        ours.sendall(struct.pack("=QQ", 1, 7))  # a line, and no socket beside it
+        ours.sendall(struct.pack("=QQ", 2, 7))  # its interrupt
+        ours.close()
+        assert worker._serve(its) == []
 
 
 @pytest.fixture

@@ -136,7 +136,10 @@ static std::string Escaped(const std::string &text) {
 }
 
 void Raise(const Failure &failure) {
-	throw std::runtime_error("{\"exception_type\":\"" + Escaped(failure.type) + "\",\"exception_message\":\"" +
+	// After these two DuckDB takes the database for lost: they are of the process, and this one is as it was.
+	bool ends = failure.type == "FATAL" || failure.type == "INTERNAL";
+	throw std::runtime_error("{\"exception_type\":\"" + Escaped(ends ? "Invalid Input" : failure.type) +
+	                         "\",\"exception_message\":\"" +
 	                         Escaped(failure.message) + "\"}");
 }
 

@@ -229,7 +229,8 @@ Connection &Server::At(uint32_t number) {
 }
 
 void Server::Query(Reader &request) {
-	auto &connection = At(request.Number<uint32_t>());
+	auto number = request.Number<uint32_t>();
+	auto &connection = At(number);
 	auto flags = request.Number<uint32_t>();
 	auto sql = request.Text();
 	Statements statements;
@@ -243,6 +244,9 @@ void Server::Query(Reader &request) {
 		Prepared prepared;
 		if (duckdb_prepare_extracted_statement(connection.handle, statements.handle, place, &prepared.handle)) {
 			Refuse(duckdb_prepare_error(prepared.handle));
+		}
+		if (number == 0 && duckdb_prepared_statement_type(prepared.handle) == DUCKDB_STATEMENT_TYPE_TRANSACTION) {
+			Refuse("TransactionContext Error: the transaction is the statement's, which is not at its end");
 		}
 		Result result;
 		Run(connection, prepared.handle, last && (flags & STREAMED), &result.handle);

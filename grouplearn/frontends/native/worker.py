@@ -50,11 +50,14 @@ def _serve(control: socket.socket) -> list[Line]:
             return list(lines.values())
         what, number = _CONTROL.unpack(message)
         if what == _OPENED:
+            if not handed:  # no file could be opened here: the host finds the line closed, and tells that statement
+                continue
             channel = Channel(socket.socket(fileno=handed[0]))
             lines[number] = Line(channel, host)
             threading.Thread(target=_answer, args=(lines, number, channel), daemon=True).start()
-        elif what == _INTERRUPTED and number in lines:
-            lines[number].interrupt()
+        elif what == _INTERRUPTED:
+            if (line := lines.get(number)) is not None:  # or it has ended
+                line.interrupt()
         elif what == _FORGOTTEN:
             host.instances.pop(number, None)
 
