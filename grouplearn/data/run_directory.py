@@ -145,10 +145,13 @@ class RunDirectory:
         (self.path / f"{name}.npy").unlink()
 
     def _disk_error(self, error: OSError, path: Path, n_bytes: int) -> TrainingError:
-        free = shutil.disk_usage(path.parent).free
+        try:
+            free = f"{size(shutil.disk_usage(path.parent).free)} are free"
+        except OSError:  # somebody took it away
+            free = "its directory is not there any more"
         message = (
             f"the rows do not fit in memory, and they could not be kept on disk: {error.strerror}\n"
-            f"File: {path} needs {size(n_bytes)}, and {size(free)} are free"
+            f"File: {path} needs {size(n_bytes)}, and {free}"
         )
         return TrainingError(message, hint=_HINT)
 

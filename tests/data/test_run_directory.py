@@ -173,6 +173,13 @@ def test_a_full_disk_is_told_in_full(
     con.execute(TRAIN.format(learner="linear_regression", label="y"))
 
 
+def test_a_directory_that_somebody_took_away_is_told(tmp_path: Path) -> None:
+    with RunDirectory.beside(tmp_path / "shop.duckdb") as directory:
+        directory.path.rename(tmp_path / "stolen")
+        with pytest.raises(grouplearn.TrainingError, match="its directory is not there any more"):
+            directory.array("x", (3,), np.float64)
+
+
 def test_a_place_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with RunDirectory(tmp_path / "file") as directory, pytest.raises(grouplearn.TrainingError) as caught:
