@@ -22,6 +22,7 @@ FEATURES = "FEATURES (zscore(a), zscore(b, scope := 'all'), onehot(k)) FROM t GR
 LEARNERS = {
     "linear_regression": ("y", "l2", (0.1, 100.0), ""),
     "logistic_regression": ("z", "l2", (0.1, 100.0), ""),
+    "linear_svm": ("z", "l2", (0.1, 100.0), ""),
     "poisson_regression": ("(10 * y)::INTEGER", "l2", (0.1, 100.0), ""),
     "gbdt": ("z", "num_leaves", (3, 9), ", num_iterations = 4"),
     "mlp": ("y", "hidden_layers", ([2], [4]), ", epochs = 2"),

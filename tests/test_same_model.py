@@ -10,6 +10,7 @@ from grouplearn.plan import physical
 STATEMENTS = {
     "linear_regression": "PREDICT y FEATURES (x, zscore(z), onehot(kind)) OVER GRID (l1 IN (0, 2), l2 IN (0, 10))",
     "logistic_regression": "PREDICT y > 2 FEATURES (x, zscore(z), onehot(kind)) OVER GRID (l1 IN (0, 2), l2 IN (0, 1))",
+    "linear_svm": "PREDICT kind FEATURES (x, zscore(z)) OVER GRID (l1 IN (0, 2), l2 IN (0, 1))",
     "poisson_regression": "PREDICT y FEATURES (x, zscore(z), onehot(kind)) OVER GRID (l1 IN (0, 2), l2 IN (0, 1))",
     "gbdt": "PREDICT y > 2 FEATURES (x, z, ordinal(kind)) OVER GRID (num_leaves IN (4, 9), num_iterations IN (3, 8))",
     "random_forest": "PREDICT y > 2 FEATURES (x, z, ordinal(kind)) OVER GRID (num_leaves IN (4, 9), num_iterations IN (3, 8))",

@@ -38,6 +38,7 @@ STATEMENTS = {
     "indicators": "USING logistic_regression PREDICT p FEATURES (a, b, onehot(k)) {} WITH (class_weight = 'balanced')",
     "softmax": "USING logistic_regression PREDICT k FEATURES (a, b, s, t) {} OVER GRID (l2 IN (0.1, 3)) VALIDATE SAMPLE 20%",
     "sparse": "USING logistic_regression PREDICT p FEATURES (a, s, hash(k, 700)) {} OVER GRID (l2 IN (1, 3))",
+    "svm": "USING linear_svm PREDICT k FEATURES (a, b, s, t) {} OVER GRID (l2 IN (0.1, 3)) VALIDATE SAMPLE 20%",
     "poisson": "USING poisson_regression PREDICT n FEATURES (a, b, c, s, t) {} OVER GRID (l2 IN (0.1, 3)) VALIDATE SAMPLE 20%",
     "gbdt": f"USING gbdt PREDICT y FEATURES ({PLAIN}, ordinal(k)) {{}} VALIDATE SAMPLE 20% WITH (num_iterations = 4)",
     "linear leaves": "USING gbdt PREDICT y FEATURES (a, b, s) {} OVER GRID (linear_tree IN (true)) WITH (num_iterations = 3)",

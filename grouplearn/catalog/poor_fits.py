@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.learners import registry
-from grouplearn.learners.base import Config, Learner, ObjectiveLearner, Task
+from grouplearn.learners.base import Config, Learner, ObjectiveLearner, Task, UncalibratedLearner
 from grouplearn.sqltext import literal
 
 #: How much worse: what is said for certain is not said of what a few more rows could turn.
@@ -36,7 +36,7 @@ def poor_fits(definition: ModelDefinition) -> list[tuple[str, str]]:
 
 def _worse(definition: ModelDefinition, learner: Learner | None, config: Config) -> str | None:
     """Return when the metric of a config's loss is far worse than that of a constant; None where it is not known."""
-    if learner is not None and learner.log_link:
+    if learner is not None and (learner.log_link or isinstance(learner, UncalibratedLearner)):
         return None
     judge = "log_loss" if definition.task is not Task.REGRESSION else "rmse"
     if isinstance(learner, ObjectiveLearner):

@@ -14,10 +14,10 @@ import numpy.typing as npt
 from grouplearn.kernels.library import WATCH, address, asking, features, function, single_or_double, watching
 
 FloatArray = npt.NDArray[np.float64]
-Loss = Literal["logistic", "softmax", "poisson"]
+Loss = Literal["logistic", "softmax", "poisson", "squared_hinge"]
 Sums = Mapping[str, npt.NDArray[Any]]
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
-_LOSSES: tuple[Loss, ...] = ("logistic", "softmax", "poisson")
+_LOSSES: tuple[Loss, ...] = ("logistic", "softmax", "poisson", "squared_hinge")
 #: The most passes of one model: Newton's method needs tens.
 _MOST_PASSES = 4096
 
@@ -218,7 +218,9 @@ class Form:
             raise MemoryError
         return {"sums": found, "curvature": curvature, "sampled": sampled}
 
-    def step(self, models: FloatArray, penalties: Penalties, first_length: FloatArray, sums: Sums) -> Stepped:
+    def step(
+        self, loss: Loss, models: FloatArray, penalties: Penalties, first_length: FloatArray, sums: Sums
+    ) -> Stepped:
         """Return the models (M, m) after a step by the sums over all blocks of a group, the first of them of ``first_length``."""
         count, after = len(models), models.copy()
         stepped = Stepped(
@@ -229,9 +231,11 @@ class Form:
             np.empty(count, np.bool_),
         )
         columns = [penalties.l1, penalties.l2, penalties.tolerance, first_length, sums["sums"], sums["curvature"]]
-        kinds = (*[_COUNT] * 6, *[_POINTER] * 6, ctypes.c_double, *[_POINTER] * 5)
+        kinds = (*[_COUNT] * 7, *[_POINTER] * 6, ctypes.c_double, *[_POINTER] * 5)
         outcome = function("step_generalised_linear", *kinds, returns=ctypes.c_int)(
-            *self._numbers, count, *map(address, columns), float(sums["sampled"]), *map(address, stepped)
+            *(_LOSSES.index(loss), *self._numbers, count, *map(address, columns)),
+            float(sums["sampled"]),
+            *map(address, stepped),
         )
         if outcome:
             raise MemoryError

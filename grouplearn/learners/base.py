@@ -285,6 +285,15 @@ class ObjectiveLearner(Learner, Protocol):
 
 
 @runtime_checkable
+class UncalibratedLearner(Learner, Protocol):
+    """Gives classes probabilities that order rows, and are those of no distribution."""
+
+    def uncalibrated_metric(self) -> str:
+        """Return the metric that is optimised unless the user says so: one that takes nothing from the probabilities' size."""
+        ...
+
+
+@runtime_checkable
 class RefusesParameters(Learner, Protocol):
     """Knows of parameters that it does not take, and why."""
 

@@ -32,7 +32,8 @@ class Family(Protocol):
         ...
 
     def targets(self, problem: Problem, y: FloatArray) -> FloatArray:
-        """Return what the first pass averages, (..., n, t); the first K are the labels of the K outputs."""
+        """Return what the first pass averages, (..., n, t); the first K are what predictions less the slopes of the loss by the
+        scores are without weights: the labels of the K outputs, where a score is the natural parameter."""
         ...
 
     def start(self, problem: Problem, observed: FloatArray, with_intercept: bool) -> FloatArray:
@@ -66,11 +67,16 @@ def init(problem: Problem, configs: Sequence[Config]) -> State:
 def accumulate(family: Family, problem: Problem, configs: Sequence[Config], state: State, block: Shard) -> Tensors:
     """Return the moments of one block in the first pass; later, of the configs not done, ``kernel.Form.sums``."""
     if "solver" not in state.tensors:
-        gram = n_parameters(problem, configs) <= DENSE_PARAMETERS
-        sums = moments.block_moments(block.x, family.targets(problem, block.y), block.weight, gram)
-        return {**sums, "rows": np.array([block.n_rows, block.x.size], float)}
+        return block_moments(problem, configs, family.targets(problem, block.y), block)
     active = state.tensors["solver"][~state.done]
     return _form(problem, configs).sums(block.x, block.y, block.weight, family.loss(problem), active)
+
+
+def block_moments(problem: Problem, configs: Sequence[Config], targets: FloatArray, block: Shard) -> Tensors:
+    """Return the moments of one block with its ``targets`` (n, t), and how many rows and stored values it has."""
+    gram = n_parameters(problem, configs) <= DENSE_PARAMETERS
+    sums = moments.block_moments(block.x, targets, block.weight, gram)
+    return {**sums, "rows": np.array([block.n_rows, block.x.size], float)}
 
 
 def merge(left: Tensors, right: Tensors) -> Tensors:
@@ -92,7 +98,8 @@ def step(family: Family, problem: Problem, configs: Sequence[Config], state: Sta
     active = np.flatnonzero(~state.done)
     chosen = [configs[place] for place in active.tolist()]
     rates = linear_model.column(chosen, linear_model.LEARNING_RATE)
-    stepped = form.step(state.tensors["solver"][active], _penalties(chosen), rates, sums)
+    given = (state.tensors["solver"][active], _penalties(chosen), rates, sums)
+    stepped = form.step(family.loss(problem), *given)
     tensors, done = {name: value.copy() for name, value in state.tensors.items()}, state.done.copy()
     for name, value in zip(("solver", "weights", "intercept", "loss"), stepped, strict=False):
         tensors[name][active] = value

@@ -176,7 +176,7 @@ def every_metric(task: Task, arrays: bool = False) -> tuple[str, ...]:
 
 
 def default_metric(task: Task) -> str:
-    """Return what is optimised unless the user says so: rmse, or log_loss for classes."""
+    """Return what is optimised unless the user or the learner says so: rmse, or log_loss for classes."""
     return "rmse" if task is Task.REGRESSION else "log_loss"
 
 

@@ -10,6 +10,7 @@ from grouplearn.errors import MissingDependency, data_error
 from grouplearn.learners.base import Config, Learner, Link, ObjectiveLearner, Task
 from grouplearn.learners.gbdt import Gbdt
 from grouplearn.learners.linear_regression import LinearRegression
+from grouplearn.learners.linear_svm import LinearSvm
 from grouplearn.learners.logistic_regression import LogisticRegression
 from grouplearn.learners.mlp import Mlp
 from grouplearn.learners.network import Network
@@ -21,6 +22,7 @@ LEARNERS: Mapping[str, Callable[[], Learner]] = MappingProxyType(
         LinearRegression.name: LinearRegression,
         LogisticRegression.name: LogisticRegression,
         PoissonRegression.name: PoissonRegression,
+        LinearSvm.name: LinearSvm,
         Gbdt.name: Gbdt,
         RandomForest.name: RandomForest,
         Mlp.name: Mlp,

@@ -97,6 +97,7 @@ DEFAULTS: Mapping[str, Coefficients] = MappingProxyType(
         "linear_regression": Coefficients(0.0, 1.2e-8, 4e-5, 2.5e-4, 4.9e-9, 0.0, 0.0),
         "logistic_regression": Coefficients(5.5e-10, 3e-8, 2e-5, 5e-4, 7.5e-9, 4e-5, 5e-4, typical_epochs=10),
         "poisson_regression": Coefficients(5.5e-10, 3e-8, 2e-5, 5e-4, 7.5e-9, 4e-5, 5e-4, typical_epochs=10),
+        "linear_svm": Coefficients(5.5e-10, 3e-8, 2e-5, 5e-4, 7.5e-9, 4e-5, 5e-4, typical_epochs=10),
         "gbdt": _BOOSTING,
         "random_forest": _BOOSTING,
         "mlp": Coefficients(1.1e-9, 2.2e-8, 4e-7, 1.2e-6, 0.0, 1.5e-4, 2e-3),

@@ -130,8 +130,9 @@ def sums_bytes(learner: Learner, configs: Sequence[Config], width: int, outputs:
         return VALUE_BYTES * (width * width + 2 * width + 4)
     if learner.access is Access.SAMPLING:
         return len(configs) * width * _BINS * _BIN_BYTES * outputs
-    bends = _second_derivatives(width, outputs) if _STATE_VALUES.get(learner.name) is _glm_values else 0
-    return VALUE_BYTES * len(configs) * (outputs * (width + 1) + 1 + bends)
+    bends = _SECOND_DERIVATIVES.get(learner.name)
+    values = outputs * (width + 1) + 1 + (bends(width, outputs) if bends else 0)
+    return VALUE_BYTES * len(configs) * values
 
 
 def _linear_values(config: Config, width: int, outputs: int) -> int:
@@ -152,6 +153,15 @@ def _glm_values(config: Config, width: int, outputs: int) -> int:
     return (5 + 2 * steps) * parameters + (triangle or parameters) + 2 * width + steps + _SOLVER_NUMBERS
 
 
+def _second_derivatives_one_by_one(width: int, outputs: int) -> int:
+    """Return how many second derivatives a config has whose outputs are models of their own."""
+    return outputs * _second_derivatives(width, 1)
+
+
+def _glm_values_one_by_one(config: Config, width: int, outputs: int) -> int:
+    return outputs * _glm_values(config, width, 1)
+
+
 def _mlp_values(config: Config, width: int, outputs: int) -> int:
     """Parameters and Adam's two moments, in single precision unless the config says double."""
     hidden = config.get("hidden_layers", (32,))
@@ -170,7 +180,14 @@ _STATE_VALUES: Mapping[str, Callable[[Config, int, int], int]] = {
     "linear_regression": _linear_values,
     "logistic_regression": _glm_values,
     "poisson_regression": _glm_values,
+    "linear_svm": _glm_values_one_by_one,
     "mlp": _mlp_values,
     "gbdt": _gbdt_values,
     "random_forest": _gbdt_values,
+}
+#: Of the generalised linear models.
+_SECOND_DERIVATIVES: Mapping[str, Callable[[int, int], int]] = {
+    "logistic_regression": _second_derivatives,
+    "poisson_regression": _second_derivatives,
+    "linear_svm": _second_derivatives_one_by_one,
 }

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from grouplearn.errors import Error, Span, did_you_mean
-from grouplearn.learners.base import Config, Learner, ObjectiveLearner, Task
+from grouplearn.learners.base import Config, Learner, ObjectiveLearner, Task, UncalibratedLearner
 from grouplearn.learners.metrics import METRICS
 from grouplearn.parser.statements import TrainModel
 from grouplearn.plan.bound import BoundTarget
@@ -91,13 +91,15 @@ class Bound:
             yield from every
 
     def metric(self, chosen: str | None, classification: bool) -> str | None:
-        """Return the metric to optimise: ``chosen``, else that of the objective if all configs agree, else None.
+        """Return the metric to optimise: ``chosen``, else that of the objective if all configs agree, or the learner's, or None.
 
         Raises for a metric that measures configs by different parameters.
         """
         if chosen is None and not classification and isinstance(self.learner, ObjectiveLearner):
             every = {self.learner.default_metric(config) for config in self.configs}
             chosen = every.pop() if len(every) == 1 and "objective" not in self._open() else None
+        if chosen is None and classification and isinstance(self.learner, UncalibratedLearner):
+            chosen = self.learner.uncalibrated_metric()
         parameter = METRICS[chosen].parameter if chosen else None
         if parameter is None or chosen is None:
             return chosen

@@ -114,6 +114,7 @@ _EITHER_FORM = {
     "scaled": "logistic_regression PREDICT y > 1 AS up FEATURES (zscore(* EXCLUDE (i, g, y, c, d)))",
     "imputed": "logistic_regression PREDICT y FEATURES (zscore(* EXCLUDE (i, g, y, c, d), impute := 'mean'), ordinal(d))",
     "classes": f"logistic_regression PREDICT y FEATURES ({_ITEMS})",
+    "margins": f"linear_svm PREDICT y FEATURES ({_ITEMS})",
     "counts": "poisson_regression PREDICT y FEATURES (minmax(* EXCLUDE (i, g, y, c, d)))",
     "layers": f"mlp PREDICT y > 1 AS up FEATURES ({_ITEMS})",
     "trees": f"gbdt PREDICT y FEATURES ({_ITEMS})",

@@ -26,6 +26,8 @@ MODELS = {
     "ridge_value": ("linear_regression", "value", f"impute(x), {FEATURES}", ""),
     "logit_binary": ("logistic_regression", "binary", f"x, {FEATURES}", ""),
     "logit_multiclass": ("logistic_regression", "multiclass", f"impute(x), {FEATURES}", ""),
+    "svm_binary": ("linear_svm", "binary", f"x, {FEATURES}", ""),
+    "svm_multiclass": ("linear_svm", "multiclass", f"impute(x), {FEATURES}", ""),
     "poisson_value": ("poisson_regression", "value", f"impute(x), {FEATURES}", ""),
     "trees_value": ("gbdt", "value", f"x, {FEATURES}", "WITH (seed = 3)"),
     "trees_binary": (

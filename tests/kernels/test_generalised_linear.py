@@ -21,7 +21,8 @@ LABELS = {
     "softmax": RANDOM.integers(0, 3, len(X)).astype(float),
     "poisson": RANDOM.integers(0, 9, len(X)).astype(float),
 }
-OUTPUTS = {"logistic": 1, "softmax": 3, "poisson": 1}
+LABELS["squared_hinge"] = LABELS["logistic"]
+OUTPUTS = {"logistic": 1, "softmax": 3, "poisson": 1, "squared_hinge": 1}
 #: Without and with l1, and 18 of them: more than there are lanes.
 L1 = np.array([0.0, 0.0, 0.5, 2.0, 0.0, 0.1] * 3)
 L2 = np.array([1.0, 0.125, 0.0, 0.5, 64.0, 0.25] * 3) + np.arange(18) / 64
@@ -40,6 +41,10 @@ def losses(loss: kernel.Loss, score: np.ndarray, label: np.ndarray) -> tuple[np.
     """The loss of rows (n,) and its derivatives by the scores (n, K)."""
     if loss == "logistic":
         return np.logaddexp(0, score[:, 0]) - label * score[:, 0], scipy.special.expit(score) - label[:, None]
+    if loss == "squared_hinge":
+        sign = 2 * label - 1
+        short = np.maximum(0, 1 - sign * score[:, 0])
+        return short**2, (-2 * sign * short)[:, None]
     if loss == "poisson":
         constant = scipy.special.xlogy(label, label) - label
         return np.exp(score[:, 0]) - label * score[:, 0] + constant, np.exp(score) - label[:, None]
@@ -49,7 +54,7 @@ def losses(loss: kernel.Loss, score: np.ndarray, label: np.ndarray) -> tuple[np.
     ) - own
 
 
-@pytest.mark.parametrize("loss", ["logistic", "softmax", "poisson"])
+@pytest.mark.parametrize("loss", [*LABELS])
 def test_every_model_is_at_its_optimum(loss: kernel.Loss) -> None:
     """The subgradient is zero (Boyd & Vandenberghe 2004, 4.2.3), and the objective is the one reported."""
     found = solve(loss)
@@ -68,7 +73,7 @@ def test_every_model_is_at_its_optimum(loss: kernel.Loss) -> None:
             assert np.square(left).sum() <= 1e-7 * objective, (group, config)
 
 
-@pytest.mark.parametrize("loss", ["logistic", "softmax", "poisson"])
+@pytest.mark.parametrize("loss", [*LABELS])
 def test_a_model_is_the_same_alone_and_in_any_company(build: str, loss: kernel.Loss) -> None:
     together = solve(loss)
     for group, configs in ((0, [3]), (4, [17, 0]), (4, [2, 2, 5])):
@@ -79,7 +84,7 @@ def test_a_model_is_the_same_alone_and_in_any_company(build: str, loss: kernel.L
             np.testing.assert_array_equal(getattr(alone, name)[0], getattr(together, name)[group, configs])
 
 
-@pytest.mark.parametrize("loss", ["logistic", "softmax", "poisson"])
+@pytest.mark.parametrize("loss", [*LABELS])
 @pytest.mark.parametrize("configs", [[0], [2], [1, 5, 3], list(range(8)), list(range(9))])
 def test_groups_that_share_lanes_are_as_they_are_alone(build: str, loss: kernel.Loss, configs: list[int]) -> None:
     """Few configs leave lanes to other groups, among them one without rows, one of a single row, one of too many rows."""
@@ -148,16 +153,22 @@ def begun(loss: kernel.Loss, form: kernel.Form, chosen: kernel.Penalties) -> tup
     """Models at their start, and the sums there as they follow from moments."""
     label, outputs = LABELS[loss], OUTPUTS[loss]
     targets = np.eye(3)[label.astype(int)] if loss == "softmax" else label[:, None]
+    if loss == "squared_hinge":
+        targets = 4 * targets
     sums = moments.of_rows(X, targets, WEIGHT, np.array([0, len(X)]), gram=form.dense)
     if form.fit_intercept:
         mean = np.average(targets, axis=0, weights=WEIGHT)
-        score = algebra.logarithm(mean / (1 - mean) if loss == "logistic" else mean)
+        score = (
+            mean / 2 - 1
+            if loss == "squared_hinge"
+            else algebra.logarithm(mean / (1 - mean) if loss == "logistic" else mean)
+        )
     else:
-        mean, score = np.full(outputs, {"logistic": 1 / 2, "softmax": 1 / 3, "poisson": 1.0}[loss]), np.zeros(outputs)
+        mean = np.full(outputs, {"logistic": 1 / 2, "softmax": 1 / 3, "poisson": 1.0, "squared_hinge": 2.0}[loss])
+        score = np.zeros(outputs)
     value, slope = losses(loss, np.repeat(score[None], len(X), axis=0), label)
-    coupling = {"logistic": np.diag(mean * (1 - mean)), "poisson": np.diag(mean)}.get(
-        loss, np.diag(mean) - np.outer(mean, mean)
-    )
+    bends = {"logistic": mean * (1 - mean), "poisson": mean, "squared_hinge": np.full(1, 2.0)}
+    coupling = np.diag(bends[loss]) if loss in bends else np.diag(mean) - np.outer(mean, mean)
     residual = np.average(slope, axis=0, weights=WEIGHT)
     model, at_start = form.begin(
         {name: each[0] for name, each in sums.items()},
@@ -175,7 +186,7 @@ def begun(loss: kernel.Loss, form: kernel.Form, chosen: kernel.Penalties) -> tup
 FORMS = [(True, True), (False, True), (True, False)]
 
 
-@pytest.mark.parametrize("loss", ["logistic", "softmax", "poisson"])
+@pytest.mark.parametrize("loss", [*LABELS])
 @pytest.mark.parametrize(("fit_intercept", "dense"), FORMS)
 def test_sums_at_the_start_are_those_that_follow_from_moments(
     build: str, loss: kernel.Loss, fit_intercept: bool, dense: bool
@@ -188,7 +199,7 @@ def test_sums_at_the_start_are_those_that_follow_from_moments(
         np.testing.assert_allclose(found[name], each, rtol=1e-9, atol=1e-9, err_msg=name)
 
 
-@pytest.mark.parametrize("loss", ["logistic", "softmax", "poisson"])
+@pytest.mark.parametrize("loss", [*LABELS])
 @pytest.mark.parametrize(("fit_intercept", "dense"), FORMS)
 def test_epochs_reach_the_objectives_of_whole_groups(loss: kernel.Loss, fit_intercept: bool, dense: bool) -> None:
     """With rows in two blocks, dense and sparse."""
@@ -202,7 +213,7 @@ def test_epochs_reach_the_objectives_of_whole_groups(loss: kernel.Loss, fit_inte
         for _ in range(400):
             left = np.flatnonzero(~done)
             chosen = kernel.Penalties(L1[left], L2[left], np.full(len(left), 1e-10))
-            stepped = form.step(models[left], chosen, np.ones(len(left)), sums)
+            stepped = form.step(loss, models[left], chosen, np.ones(len(left)), sums)
             models[left], value[left], done[left] = stepped.models, stepped.value, stepped.finished
             if done.all():
                 break
@@ -215,7 +226,7 @@ def test_epochs_reach_the_objectives_of_whole_groups(loss: kernel.Loss, fit_inte
         np.testing.assert_allclose(value, whole.value[0], rtol=1e-6)
 
 
-@pytest.mark.parametrize("loss", ["logistic", "softmax", "poisson"])
+@pytest.mark.parametrize("loss", [*LABELS])
 @pytest.mark.parametrize("dense", [True, False])
 def test_steps_have_the_same_bits_everywhere_and_in_any_company(build: str, loss: kernel.Loss, dense: bool) -> None:
     """In single precision, alone, and of many rows of which few bend, too."""
@@ -228,7 +239,7 @@ def test_steps_have_the_same_bits_everywhere_and_in_any_company(build: str, loss
     label, weight = random.integers(0, 2, 700).astype(float), random.integers(1, 4, 700) / 2
     models[:, 1] = 5.0  # of every fifth row
     for _ in range(5):
-        stepped = form.step(models, PENALTIES, np.ones(18), sums)
+        stepped = form.step(loss, models, PENALTIES, np.ones(18), sums)
         for each in stepped:
             digest.update(np.nan_to_num(np.asarray(each, float), nan=-1.0).tobytes())
         models = stepped.models
@@ -254,11 +265,13 @@ EPOCH_BITS = {
     ("poisson", True): "f766ad9fdff41a719ef4290326ef2142ca47b962893a8619169366ac9287bf27",
     ("poisson", False): "05435bac3b9148d06edc6445cbf639bfe20d90a4fd5a3a3e733b345aa9613f3a",
     ("softmax", True): "ee6a6f84b769a8f0f86cd67391a5fff8b99904fa103068133044f42b9cca05d5",
+    ("squared_hinge", True): "bbaec39bc6690adc7d1c5dbed1a6e2d5a061668e2251aad39a23e8fad043761a",
+    ("squared_hinge", False): "8191ead185423b49ba82bb21ac334902c3a165ba7f5624f6eb612f822f49639a",
     ("softmax", False): "461d5e9590e68b620c37f7ebcb91f07e797e337c51ba7d3ca609b3e137d16dde",
 }
 
 #: Of every number of every model of all losses; it is the same on every processor.
-BITS = "a0bdad707cde7cdd701e95bfe22939bcadf5b2df39c92bd0235f847380f10d69"
+BITS = "9748328ca9f1244838ded9838bca21befdeffa58b598b1c94dcbe947d951d360"
 
 
 def test_the_same_bits_everywhere(build: str) -> None:

@@ -135,7 +135,7 @@ def step(dense: bool, l1: float) -> Callable[[], object]:
     form = glm.Form(250, 1, True, 8, dense)
     rows, sums = begun(form, x, y, 12)
     penalties = glm.Penalties(np.full(12, l1), np.full(12, 1.0), np.full(12, 1e-6))
-    return lambda: form.step(rows, penalties, np.ones(12), sums)
+    return lambda: form.step("logistic", rows, penalties, np.ones(12), sums)
 
 
 def measured(task: int, outputs: int, parts: int, n: int = 20_000) -> Callable[[], object]:
@@ -260,6 +260,7 @@ CALLS = {
     "logistic with l1": Call("solve_generalised_linear", lambda: fit("logistic", 0.5), 20),
     "softmax": Call("solve_generalised_linear", lambda: fit("softmax"), 20),
     "poisson": Call("solve_generalised_linear", lambda: fit("poisson"), 20),
+    "squared hinge": Call("solve_generalised_linear", lambda: fit("squared_hinge"), 20),
     "block": Call("sum_generalised_linear", lambda: block(True, False), 20),
     "sparse block": Call("sum_generalised_linear", lambda: block(True, True), 20),
     "wide block": Call("sum_generalised_linear", lambda: block(False, True), 6),

@@ -30,6 +30,7 @@ GRIDS: dict[str, Sequence[dict[str, Any]]] = {
         {"l1": 2.0, "l2": 0.0},
         {"l1": 0.5, "l2": 0.1, "learning_rate": 0.5},
     ],
+    "linear_svm": [{"l2": 1.0}, {"l1": 2.0, "l2": 0.0}, {"l1": 0.5, "l2": 0.1, "learning_rate": 0.5}],
     "poisson_regression": [{"l2": 1.0}, {"l1": 2.0, "l2": 0.0}, {"l1": 0.5, "l2": 0.1}],
     "gbdt": [
         {"num_iterations": 5},

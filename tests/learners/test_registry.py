@@ -106,6 +106,7 @@ def test_every_learner_is_listed_under_its_name_and_declares_itself():
         "linear_regression",
         "logistic_regression",
         "poisson_regression",
+        "linear_svm",
         "gbdt",
         "random_forest",
         "mlp",

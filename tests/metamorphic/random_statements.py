@@ -12,14 +12,16 @@ from random_tables import Column, Table, tables
 LEARNS = {
     "linear_regression": ("number", "count"),
     "logistic_regression": ("flag", "two classes", "three classes"),
+    "linear_svm": ("flag", "two classes", "three classes"),
     "poisson_regression": ("count",),
     "gbdt": ("number", "flag", "two classes", "three classes"),
     "mlp": ("number", "flag", "three classes"),
 }
-LINEAR = ("linear_regression", "logistic_regression", "poisson_regression")
+LINEAR = ("linear_regression", "logistic_regression", "linear_svm", "poisson_regression")
 _GRIDS = {
     "linear_regression": ("l2 IN (0.5, 20)", "l1 IN (0, 1), l2 IN (0.1)"),
     "logistic_regression": ("l2 IN (0.5, 20)", "l1 IN (0, 1), l2 IN (0.1)"),
+    "linear_svm": ("l2 IN (0.5, 20)", "l1 IN (0, 1), l2 IN (0.1)"),
     "poisson_regression": ("l2 IN (0.5, 20)", "l1 IN (0, 1), l2 IN (0.1)"),
     "gbdt": ("num_leaves IN (3, 5)", "learning_rate IN (0.1, 0.3)"),
     "mlp": ("learning_rate IN (0.01, 0.1)", "hidden_layers IN ([3], [4, 2])"),

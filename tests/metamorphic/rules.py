@@ -136,7 +136,7 @@ def memory_does_not_matter(con: Connection, table: Table, statement: Statement) 
     assert_same_trials(trials(con), expected)
 
 
-@rule(examples=3, learners=("logistic_regression", "poisson_regression"))
+@rule(examples=3, learners=("logistic_regression", "linear_svm", "poisson_regression"))
 def a_limit_that_is_not_reached_does_not_matter(con: Connection, table: Table, statement: Statement) -> None:
     """A model that ended before its limit of epochs is the same under a higher one."""
     con.execute(statement.with_options(epochs=100).train())

@@ -88,11 +88,13 @@ def test_more_rows_configs_and_epochs_never_take_less(
     )
 
 
-@pytest.mark.parametrize("name", ["linear_regression", "mlp", "poisson_regression"])
-@pytest.mark.parametrize(("width", "outputs"), [(20, 1), (60, 1), (300, 1)])
+@pytest.mark.parametrize(
+    ("name", "outputs"), [("linear_regression", 1), ("mlp", 1), ("poisson_regression", 1), ("linear_svm", 3)]
+)
+@pytest.mark.parametrize("width", [20, 60, 300])
 def test_state_bytes_are_those_of_a_real_state(name: str, width: int, outputs: int) -> None:
     learner, configs = registry.learner(name), [config_of(name)] * 4
-    problem = Problem(Task.REGRESSION, width)
+    problem = Problem(Task.REGRESSION if outputs == 1 else Task.MULTICLASS, width, 0 if outputs == 1 else outputs)
     state = learner.init(problem, configs)
     if isinstance(learner, AlgebraicLearner) and learner.default_epochs:
         rows = Shard(np.random.default_rng(0).random((400, width)), np.ones(400), np.ones(400))

@@ -68,7 +68,7 @@ void sum_columns(const Call &call, const Group &group, const double *about, bool
     }
 }
 
-/// Where no weight says anything: the scores of the mean label.
+/// Where no weight says anything: the scores of the mean label, or the least mean of squared hinges.
 void starting_scores(const Call &call, Group &group) {
     double *start = group.start;
     for (int64_t c = 0; c < call.outputs; c++) start[c] = 0;
@@ -81,6 +81,10 @@ void starting_scores(const Call &call, Group &group) {
     double lane[8] = {1, 1, 1, 1, 1, 1, 1, 1};
     for (int64_t c = 0; c < call.outputs; c++) {
         double share = start[c] / group.total;
+        if (call.loss == Loss::squared_hinge) {
+            start[c] = 2 * share - 1;
+            continue;
+        }
         if (call.loss == Loss::poisson) lane[0] = share < smallest_mean ? smallest_mean : share;
         else {
             share = share < smallest_share ? smallest_share : share > 1 - smallest_share ? 1 - smallest_share : share;
@@ -147,7 +151,9 @@ template <class V> struct Batch : Newton<V> {
     double share = 1;          // the weight of the group over that of every ``stride``-th row
 
     Batch(const Call &call, const Stage &stage)
-        : Base(stage, call.columns, call.outputs, call.fit_intercept, most_steps, true, call.limit), call(call) {}
+        : Base(stage, call.columns, call.outputs, call.fit_intercept, most_steps, true, call.limit), call(call) {
+        if (jumps(call.loss)) this->expect_jumps();
+    }
 
     bool reserve() {
         return Base::reserve() && tile_gradient.reserve(size * width) && score.reserve(rows_abreast * call.outputs * width);
@@ -282,7 +288,7 @@ template <class V> struct Batch : Newton<V> {
     /// Train the active lanes from ``trial`` on, which is ``common`` to all of them or not. 0, or why it could not.
     int train(bool common, Watch watch) {
         for (int64_t iteration = 0;; iteration++) {
-            if (!choose(stride_at(rows, size, iteration))) return 2;
+            if (!choose(stride_at(rows, size, iteration, this->fewest))) return 2;
             evaluate();
             if (stopped()) return 1;
             bool some = this->advance(iteration == 0, [&] { differentiate(common && iteration == 0); });

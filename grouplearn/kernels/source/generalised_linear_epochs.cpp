@@ -40,8 +40,8 @@ int64_t rows_of_a_pass(const double *row, int64_t size) {
     return size ? (int64_t)(4 * row[ROWS] * row[PER_ROW] / (double)(size * size)) : 0;
 }
 
-int64_t epoch_stride(const double *row, int64_t size) {
-    int64_t as_a_pass = rows_of_a_pass(row, size), least = as_a_pass > fewest_sampled ? as_a_pass : fewest_sampled;
+int64_t epoch_stride(const double *row, int64_t size, int64_t fewest) {
+    int64_t as_a_pass = rows_of_a_pass(row, size), least = as_a_pass > fewest ? as_a_pass : fewest;
     int64_t stride = stride_at((int64_t)row[ROWS], size, (int64_t)row[PASSES], least);
     return stride < block_rows ? stride : block_rows;
 }
@@ -202,8 +202,10 @@ struct Work {
         if (models.loss == Loss::softmax) sum += softmax<D>(outputs, label, factor, score, bends, trace);
         else {
             D loss, slope, curve;
-            if (models.loss == Loss::logistic) Logistic::at(load(score), label, loss, slope, curve);
-            else Poisson::at(load(score), label, loss, slope, curve), loss += all(constant[i]);
+            with_loss_of_a_score(models.loss, [&](auto kind) {
+                kind.at(load(score), label, loss, slope, curve);
+                if (kind.with_constant) loss += all(constant[i]);
+            });
             sum = fma(factor, loss, sum);
             trace = fma(factor, curve, trace);
             if (bends) store(bends, factor * curve);
@@ -307,7 +309,7 @@ struct Lane {
         vectors(true);
         row[ASKS] = newton.will_want(m);
         row[PASSES] = (double)m.passes;
-        row[STRIDE] = (double)epoch_stride(row, form.size());
+        row[STRIDE] = (double)epoch_stride(row, form.size(), newton.fewest);
         row[VALUE] = m.failed ? (double)NAN : m.value;
         row[BEND] = m.bend;
         row[BEND_THEN] = m.bend_then;
@@ -410,8 +412,8 @@ GROUPLEARN_ENTRY int sum_generalised_linear(const float *x_single, const double 
 
 /// A step of every model by the sums over all blocks: their rows (M, length) change. Also the models as written, weights (M, K, d) and
 /// intercepts (M, K), their objectives (M,), no number where there is none, and which are finished (M,); 2 without memory.
-GROUPLEARN_ENTRY int step_generalised_linear(int64_t columns, int64_t outputs, int64_t fit_intercept, int64_t history, int64_t dense, int64_t models,
-                                             const double *l1, const double *l2, const double *tolerance, const double *first_length,
+GROUPLEARN_ENTRY int step_generalised_linear(int64_t kind, int64_t columns, int64_t outputs, int64_t fit_intercept, int64_t history, int64_t dense,
+                                             int64_t models, const double *l1, const double *l2, const double *tolerance, const double *first_length,
                                              const double *sums, const double *curvature, double sampled, double *row, double *weights,
                                              double *intercept, double *value, uint8_t *finished) {
     Arithmetic arithmetic;
@@ -424,6 +426,7 @@ GROUPLEARN_ENTRY int step_generalised_linear(int64_t columns, int64_t outputs, i
         const double *one = row + first * form.length();
         bool begins = one[PASSES] == 0;
         newton.lasting = (int)steps_between(one, form);
+        if (jumps((Loss)kind)) newton.expect_jumps();
         if (form.dense) newton.hessian.clear(triangle(form.size()) * width);
         for (int lane = 0; lane < width; lane++) {
             int64_t m = first + lane < models ? first + lane : models - 1;

@@ -22,6 +22,12 @@ constexpr int most_lanes = 16;
 constexpr double constant_below = 1e-24;
 /// Rows per parameter that the second derivatives are taken from at first, and the fewest.
 constexpr int64_t sampled_per_parameter = 16, fewest_sampled = 2048;
+/// How many times as many they are of a loss that bends for few rows.
+constexpr int64_t few_of_which_bend = 16;
+/// How often its steps are shortened before they are given up, in double precision.
+constexpr int far_retries = 60;
+/// The sum of its losses, of rows that weigh about 1, where all are beyond their margin but for rounding.
+constexpr double no_loss = 1e-20;
 /// How a stage ends a model, relative to its objective, and what rounding and failures it allows for.
 struct Stage {
     double tolerance, rounding, ridge, model_share, curved;
@@ -48,7 +54,7 @@ constexpr double least_diagonal = 1e-9;
 constexpr double slow = 10;
 
 /// Every how many rows second derivatives are taken from in the given iteration, for ``least`` of them in the first ones.
-inline int64_t stride_at(int64_t rows, int64_t size, int64_t iteration, int64_t least = fewest_sampled) {
+inline int64_t stride_at(int64_t rows, int64_t size, int64_t iteration, int64_t least) {
     int64_t wanted = sampled_per_parameter * size;
     if (wanted < least) wanted = least;
     for (int64_t later = iteration; later >= 8 && wanted < rows; later -= 6) wanted *= 4;
@@ -86,7 +92,10 @@ template <class V> struct Newton {
     int64_t columns, outputs, p, size;
     int slots;              // the most steps that are remembered
     bool dense;             // whether there is room for second derivatives
-    int lasting = patience; // the steps that these last
+    int lasting = patience;          // the steps that these last
+    int64_t fewest = fewest_sampled; // the rows that they are taken from, at least
+    int most_retries;                // how often a step is shortened until it is given up
+    double nothing = -1;             // the objective from which on downward it is rounding
     int64_t limit;
     Model model[most_lanes];
     // By parameter and lane: where the models are, where their steps lead, and where they are evaluated.
@@ -100,7 +109,7 @@ template <class V> struct Newton {
 
     Newton(const Stage &stage, int64_t columns, int64_t outputs, bool fit_intercept, int slots, bool dense, int64_t limit)
         : stage(stage), columns(columns), outputs(outputs), p(columns + fit_intercept), size(outputs * p), slots(slots), dense(dense),
-          limit(limit) {}
+          limit(limit), most_retries(stage.retries) {}
 
     bool reserve() {
         int64_t here = size * width, lower = dense ? triangle(size) * width : 0, wide = dense ? 0 : here;
@@ -110,6 +119,15 @@ template <class V> struct Newton {
                turned.reserve(slots * wide) && diagonal.reserve(wide) && sigma.reserve(width) && up.reserve(slots * width) &&
                down.reserve(slots * width) && drawn.reserve(slots * width) && pushed.reserve(slots * width) &&
                gradient.reserve(here) && ridge.reserve(here) && penalty.reserve(here);
+    }
+
+    /// Take second derivatives at each step, and of more rows: they are those of the few that are inside their margin. Where these
+    /// leave a direction free, a step along it may lead very far.
+    void expect_jumps() {
+        lasting = 1;
+        fewest = few_of_which_bend * fewest_sampled;
+        if (width == Lanes<D>::count) most_retries = far_retries;
+        nothing = no_loss;
     }
 
     void forget() {
@@ -172,7 +190,7 @@ template <class V> struct Newton {
             } else if (first) m.failed = true, m.active = false;
             else {
                 m.length *= 0.5;
-                if (++m.retries > stage.retries) m.active = false;
+                if (++m.retries > most_retries) m.active = false;
             }
             any_accepted = any_accepted || m.accepted;
         }
@@ -558,7 +576,7 @@ template <class V> struct Newton {
                 double bound = stage.tolerance * m.tolerance * __builtin_fabs(m.value);
                 // Where curvature has become less than it was, a step leads farther down than it promises.
                 double promised = m.fall * (m.bend_then > m.bend && m.bend > 0 ? m.bend_then / m.bend : 1);
-                if ((promised <= bound && (dense || m.dropped <= slow * bound)) || !(m.descent < 0)) {
+                if ((promised <= bound && (dense || m.dropped <= slow * bound)) || !(m.descent < 0) || m.value <= nothing) {
                     m.converged = true;
                     m.active = false;
                 }

@@ -10,7 +10,10 @@
 
 namespace grouplearn::generalised_linear {
 
-enum class Loss { logistic = 0, softmax = 1, poisson = 2 };
+enum class Loss { logistic = 0, softmax = 1, poisson = 2, squared_hinge = 3 };
+
+/// Whether second derivatives of a loss jump, where a row comes to its margin: those of one point say little of the next.
+inline bool jumps(Loss loss) { return loss == Loss::squared_hinge; }
 
 /// y·log y − y, what half the deviance of a count adds whatever the score; ``constant`` has room up to a multiple of 8.
 inline void count_constants(const double *label, int64_t rows, double *constant) {
@@ -84,6 +87,25 @@ struct Poisson {
         bend = mean;
     }
 };
+
+/// max(0, 1 − margin)², whose second derivative is 2 on the near side of the margin and 0 beyond it.
+struct SquaredHinge {
+    static constexpr bool with_constant = false;
+    template <class V> static void at(V score, V label, V &loss, V &slope, V &bend) {
+        V one = all<V>(1), sign = select(all<V>(0.5) < label, minus(one), one);
+        V short_of = larger(zero<V>(), fma(sign, score, one)), twice = short_of + short_of; // what is no number stays none
+        loss = short_of * short_of;
+        slope = sign * twice;
+        bend = select(zero<V>() < short_of, all<V>(2), zero<V>());
+    }
+};
+
+/// ``work`` with the loss of models that have one score.
+template <class Work> inline void with_loss_of_a_score(Loss kind, Work work) {
+    if (kind == Loss::logistic) work(Logistic());
+    if (kind == Loss::poisson) work(Poisson());
+    if (kind == Loss::squared_hinge) work(SquaredHinge());
+}
 
 template <int abreast, class Kind, class V, template <class> class Rows>
 inline void pass_rows(Rows<V> rows, int64_t row, const Number<V> *weights, Sums<V> &sums) {
@@ -174,13 +196,11 @@ void pass_tile(Loss kind, Rows<V> rows, int64_t first, int64_t last, int64_t out
     Looks looks;
     for (; row + rows_abreast <= last; row += rows_abreast) {
         if (looks.stop(outputs * rows_abreast * (2 * rows.p + 16))) return;
-        if (kind == Loss::logistic) pass_rows<rows_abreast, Logistic>(rows, row, weights, sums);
-        if (kind == Loss::poisson) pass_rows<rows_abreast, Poisson>(rows, row, weights, sums);
+        with_loss_of_a_score(kind, [&](auto loss) { pass_rows<rows_abreast, decltype(loss)>(rows, row, weights, sums); });
         if (kind == Loss::softmax) pass_softmax<rows_abreast>(rows, row, outputs, weights, score, sums);
     }
     for (; row < last; row++) {
-        if (kind == Loss::logistic) pass_rows<1, Logistic>(rows, row, weights, sums);
-        if (kind == Loss::poisson) pass_rows<1, Poisson>(rows, row, weights, sums);
+        with_loss_of_a_score(kind, [&](auto loss) { pass_rows<1, decltype(loss)>(rows, row, weights, sums); });
         if (kind == Loss::softmax) pass_softmax<1>(rows, row, outputs, weights, score, sums);
     }
 }
