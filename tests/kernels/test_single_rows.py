@@ -143,7 +143,7 @@ def test_columns_are_read_as_single_where_single_is_asked_for(n_fields: int, bui
 
 
 def test_sparse_rows_are_read_with_indices_of_either_length(build: str) -> None:
-    x = scipy.sparse.random_array((N, 30), density=0.2, rng=np.random.default_rng(1)).tocsr()
+    x = scipy.sparse.random(N, 30, density=0.2, format="csr", random_state=np.random.default_rng(1))
     short, long = scipy.sparse.csr_matrix(x), scipy.sparse.csr_matrix(x)
     short.indices, short.indptr = short.indices.astype(np.int32), short.indptr.astype(np.int32)
     long.indices, long.indptr = long.indices.astype(np.int64), long.indptr.astype(np.int64)

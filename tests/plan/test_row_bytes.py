@@ -74,7 +74,7 @@ def test_rows_of_floats_stay_in_memory_where_those_of_doubles_do_not(con: duckdb
 
 
 @pytest.mark.parametrize(
-    ("learner", "held"), [("linear_regression", 16_384 * 144), ("gbdt", 200_000 * 144 + 10**6 * 48)]
+    ("learner", "held"), [("linear_regression", 16_384 * 144), ("gbdt", 200_000 * 144 + 10**6 * 64)]
 )
 def test_what_a_worker_holds_of_rows_in_files(con: duckdb.DuckDBPyConnection, learner: str, held: int) -> None:
     """16 features as doubles, label and weight are 144 bytes: of a million a block, or those that place bins and all binned."""
