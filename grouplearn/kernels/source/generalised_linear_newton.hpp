@@ -22,8 +22,8 @@ constexpr int most_lanes = 16;
 constexpr double constant_below = 1e-24;
 /// Rows per parameter that the second derivatives are taken from at first, and the fewest.
 constexpr int64_t sampled_per_parameter = 16, fewest_sampled = 2048;
-/// How many times as many they are of a loss that bends for few rows.
-constexpr int64_t few_of_which_bend = 16;
+/// Of a loss that bends for few rows they are that many times as many: so much by the number of parameters, and no more.
+constexpr int64_t few_of_which_bend = 128, most_more = 16;
 /// How often its steps are shortened before they are given up, in double precision.
 constexpr int far_retries = 60;
 /// The sum of its losses, of rows that weigh about 1, where all are beyond their margin but for rounding.
@@ -47,6 +47,8 @@ constexpr int patience = 4;
 constexpr int most_steps = 2 * patience;
 /// Second derivatives are taken anew, too, where their sum has become that many times as large or as small.
 constexpr double other_bend = 3;
+/// The same where they jump: what is left of their sum is of other rows.
+constexpr double jumped_bend = 1.1;
 
 /// Share of its first diagonal that the second derivatives of a model of many parameters have left at least.
 constexpr double least_diagonal = 1e-9;
@@ -95,6 +97,7 @@ template <class V> struct Newton {
     int lasting = patience;          // the steps that these last
     int64_t fewest = fewest_sampled; // the rows that they are taken from, at least
     int most_retries;                // how often a step is shortened until it is given up
+    double other = other_bend;       // by how many times their sum may change until they are taken anew
     double nothing = -1;             // the objective from which on downward it is rounding
     int64_t limit;
     Model model[most_lanes];
@@ -121,11 +124,12 @@ template <class V> struct Newton {
                gradient.reserve(here) && ridge.reserve(here) && penalty.reserve(here);
     }
 
-    /// Take second derivatives at each step, and of more rows: they are those of the few that are inside their margin. Where these
-    /// leave a direction free, a step along it may lead very far.
+    /// Take second derivatives anew where rows came to their margin or left it, and of more rows where that takes little time: they are
+    /// those of the few inside. Where these leave a direction free, a step along it may lead very far.
     void expect_jumps() {
-        lasting = 1;
-        fewest = few_of_which_bend * fewest_sampled;
+        other = jumped_bend;
+        int64_t more = few_of_which_bend / (size ? size : 1);
+        fewest = fewest_sampled * (more < 1 ? 1 : more < most_more ? more : most_more);
         if (width == Lanes<D>::count) most_retries = far_retries;
         nothing = no_loss;
     }
@@ -309,7 +313,7 @@ template <class V> struct Newton {
     /// Whether it will at the next point, of what is known before.
     bool will_want(const Model &m) const { return dense && m.active && (m.retries > 0 || stale(m, m.age + 1)); }
     bool stale(const Model &m, int age) const {
-        return m.sparse || !m.trusted || age >= lasting || m.bend_then > other_bend * m.bend || m.bend > other_bend * m.bend_then;
+        return m.sparse || !m.trusted || age >= lasting || m.bend_then > other * m.bend || m.bend > other * m.bend_then;
     }
 
     /// Factor the second derivatives for the lanes that want it, which forget their steps.
