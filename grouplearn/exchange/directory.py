@@ -31,6 +31,8 @@ _MOST_PARTS = 1 << 21
 #: Characters of a manifest that an error has at most.
 _LONGEST = 60
 _MOST_VERSION = 2**31 - 1
+#: The size of the largest file that there can be.
+_MOST_BYTES = 2**63 - 1
 #: What to do about an export of another version.
 OTHER_VERSION = "Export it again, or import it with the grouplearn that exported it."
 _AGAIN = "Export the model again."
@@ -220,7 +222,7 @@ def _is_file(entry: dict[str, Any]) -> bool:
     """Return whether a manifest names a file beside it, as exports do, with its bytes and their digest."""
     name, n_bytes = entry.get("name"), entry.get("bytes")
     known = isinstance(name, str) and _NAME.fullmatch(name) is not None and isinstance(entry.get("sha256"), str)
-    return known and type(n_bytes) is int and n_bytes >= 0
+    return known and type(n_bytes) is int and 0 <= n_bytes <= _MOST_BYTES
 
 
 def read_file(path: Path, manifest: dict[str, Any], name: str) -> bytes:
