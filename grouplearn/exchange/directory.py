@@ -46,6 +46,17 @@ class CannotExchange(ValueError):
         self.hint = hint
 
 
+def located(text: str) -> Path:
+    """Return the whole path of a directory as it was written; raises CannotExchange."""
+    try:
+        return Path(os.path.abspath(os.path.expanduser(text)))
+    except OSError:
+        message = (
+            f'there is no directory "{text}": the current one, in which it would be, was removed or may not be entered'
+        )
+        raise CannotExchange(message, "Name a whole path, or change to a directory that exists.") from None
+
+
 @dataclass(frozen=True, slots=True)
 class Written:
     """What an export came to: its number of files, the manifest included, and their bytes."""
