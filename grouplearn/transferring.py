@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from grouplearn.catalog.schema import Location
 from grouplearn.data.run_directory import size
 from grouplearn.errors import DataError, Error, MissingDependency, ModelExists, NotTrusted
 from grouplearn.exchange import exporting, native
-from grouplearn.exchange.directory import CannotExchange
+from grouplearn.exchange.directory import CannotExchange, located
 from grouplearn.exchange.onnx_graph import OnnxMissing
 from grouplearn.parser.statements import ExportModel, ImportModel, Sql
 from grouplearn.plan.judge import Judge
@@ -107,4 +106,7 @@ def _path(judge: Judge, directory: Sql) -> Path:
         raise judge.error(message, directory.span, hint)
     if "\0" in value:
         raise judge.error("a name of a directory cannot have the character 0", directory.span)
-    return Path(os.path.abspath(os.path.expanduser(value)))
+    try:
+        return located(value)
+    except CannotExchange as error:
+        raise judge.error(str(error), directory.span, error.hint) from None

@@ -73,11 +73,10 @@ def _opened(path: str | os.PathLike[str], flags: int, within: int | None) -> int
 
 
 @contextmanager
-def own_directory(path: str | os.PathLike[str], within: int | None = None) -> Iterator[int]:
-    """Give the descriptor of a directory whose files are safe from others: this user's, and closed to others' writing.
+def plain_directory(path: str | os.PathLike[str], within: int | None = None) -> Iterator[int]:
+    """Give the descriptor of a directory, whosever it is; raises NotOwn for a link.
 
-    Whatever is put in the place of its name meanwhile, the descriptor stays that of the directory that was checked. One where
-    each may remove only what is his own (mode 1777, as ``/tmp``) will do if it is this user's or the system's. Raises NotOwn.
+    Whatever is put in the place of its name meanwhile, the descriptor stays that of the directory that was opened.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=within)
@@ -87,12 +86,23 @@ def own_directory(path: str | os.PathLike[str], within: int | None = None) -> It
                 raise NotOwn("it is a link", os.fspath(path)) from None
         raise error
     try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def own_directory(path: str | os.PathLike[str], within: int | None = None) -> Iterator[int]:
+    """Give the descriptor of a directory whose files are safe from others: this user's, and closed to others' writing.
+
+    One where each may remove only what is his own (mode 1777, as ``/tmp``) will do if it is this user's or the system's.
+    Raises NotOwn.
+    """
+    with plain_directory(path, within) as descriptor:
         flaw = _flaw(os.fstat(descriptor))
         if flaw is not None:
             raise NotOwn(flaw, os.fspath(path))
         yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def write_whole(file: IO[Any], content: bytes) -> None:

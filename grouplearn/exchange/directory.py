@@ -1,18 +1,16 @@
-"""A directory of exported files: made whole or not at all, its manifest last, every file with its SHA-256."""
+"""A directory of exported files, read: regular files alone, each of the size and with the SHA-256 that its manifest says."""
 
 from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import json
 import os
 import re
-import shutil
 import stat
-import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,8 @@ from grouplearn.data.memory import memory_limit
 MANIFEST = "manifest.json"
 #: The layout of manifests that this code writes and reads.
 LAYOUT = 1
-_PROGRAM = "grouplearn"
+#: Whose manifest it is.
+PROGRAM = "grouplearn"
 #: What exports call their files; nothing in it leads to another directory.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 #: Bytes of the largest manifest: a hundred and more for each of a million files.
@@ -31,6 +30,8 @@ _MOST_PARTS = 1 << 21
 #: Characters of a manifest that an error has at most.
 _LONGEST = 60
 _MOST_VERSION = 2**31 - 1
+#: The size of the largest file that there can be.
+_MOST_BYTES = 2**63 - 1
 #: What to do about an export of another version.
 OTHER_VERSION = "Export it again, or import it with the grouplearn that exported it."
 _AGAIN = "Export the model again."
@@ -44,90 +45,24 @@ class CannotExchange(ValueError):
         self.hint = hint
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What an export came to: its number of files, the manifest included, and their bytes."""
-
-    files: int
-    size: int
-
-
-def write(path: Path, facts: dict[str, Any], files: Iterable[tuple[str, bytes]], *, overwrite: bool) -> Written:
-    """Make directory ``path`` of the files (name, content) and a manifest of ``facts``; what was there stays until then.
-
-    Raises CannotExchange when something is there that may not be replaced, and when the disk says no.
-    """
-    path = Path(os.path.abspath(path))
+def located(text: str) -> Path:
+    """Return the whole path of a directory as it was written; raises CannotExchange."""
     try:
-        _refuse_taken(path, overwrite)
-        if not path.parent.is_dir():
-            raise CannotExchange(f'there is no directory "{path.parent}"', "Make it first.")
-        with _draft(path) as draft:
-            listed = [_entry(draft, name, content) for name, content in files]
-            manifest = {"program": _PROGRAM, "layout": LAYOUT, **facts, "files": listed}
-            text = json.dumps(manifest, indent=1, ensure_ascii=False).encode()
-            (draft / MANIFEST).write_bytes(text)
-    except OSError as error:
-        raise CannotExchange(f'directory "{path}" could not be written: {error.strerror}') from None
-    return Written(len(listed) + 1, sum(entry["bytes"] for entry in listed) + len(text))
-
-
-def _entry(draft: Path, name: str, content: bytes) -> dict[str, Any]:
-    (draft / name).write_bytes(content)
-    return {"name": name, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-
-
-@contextmanager
-def _draft(path: Path) -> Iterator[Path]:
-    """Give a new directory beside ``path`` that takes its place at the end, or is removed when that is not reached."""
-    draft = path.parent / f".{path.name}.{uuid.uuid4().hex}"
-    draft.mkdir()
-    try:
-        yield draft
-        _take_place(draft, path)
-    except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise
-
-
-def _take_place(draft: Path, path: Path) -> None:
-    if not path.exists():
-        draft.rename(path)
-        return
-    before = path.parent / f".{path.name}.{uuid.uuid4().hex}"
-    path.rename(before)
-    try:
-        draft.rename(path)
+        return Path(os.path.abspath(os.path.expanduser(text)))
     except OSError:
-        before.rename(path)
-        raise
-    shutil.rmtree(before, ignore_errors=True)
-
-
-def _refuse_taken(path: Path, overwrite: bool) -> None:
-    if not path.exists() and not path.is_symlink():
-        return
-    if not path.is_dir() or path.is_symlink():
-        raise CannotExchange(f'"{path}" is not a directory')
-    found = {entry.name for entry in path.iterdir()}
-    if not found:
-        return
-    if not overwrite:
-        raise CannotExchange(
-            f'directory "{path}" is not empty', "Name another, or say (OVERWRITE) to replace an export."
+        message = (
+            f'there is no directory "{text}": the current one, in which it would be, was removed or may not be entered'
         )
-    ours = {MANIFEST, *(entry["name"] for entry in read_manifest(path)["files"])} if MANIFEST in found else set()
-    ours = {name for name in ours & found if stat.S_ISREG((path / name).lstat().st_mode)}  # no export makes directories
-    if found - ours:
-        other = sorted(found - ours)[0]
-        message = f'directory "{path}" has files that no export made, such as {other}, so it is not replaced'
-        raise CannotExchange(message, "Name another directory, or empty this one yourself.")
+        raise CannotExchange(message, "Name a whole path, or change to a directory that exists.") from None
 
 
-def read_manifest(path: Path) -> dict[str, Any]:
-    """Return the manifest of an exported directory, its form checked; raises CannotExchange."""
-    manifest = _parsed(_manifest_of(path))
-    if not isinstance(manifest, dict) or manifest.get("program") != _PROGRAM or not _lists_files(manifest):
+def read_manifest(path: Path, within: int | None = None) -> dict[str, Any]:
+    """Return the manifest of an exported directory, its form checked; raises CannotExchange.
+
+    ``within`` is the descriptor of the directory where it was opened, and ``path`` then what errors call it.
+    """
+    manifest = _parsed(_manifest_of(path, within))
+    if not isinstance(manifest, dict) or manifest.get("program") != PROGRAM or not _lists_files(manifest):
         raise CannotExchange(f"{MANIFEST} of that directory is not one of an exported model")
     layout = number_in(manifest, "layout")
     if layout != LAYOUT:
@@ -155,33 +90,44 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
-def _manifest_of(path: Path) -> bytes:
+def _manifest_of(path: Path, within: int | None) -> bytes:
     try:
-        if not path.is_dir():
+        if within is None and not path.is_dir():
             raise CannotExchange(f'there is no directory "{path}"')
-        return _content(path, MANIFEST, None)
+        return _content(MANIFEST if within is not None else path / MANIFEST, None, within)
     except FileNotFoundError:
         raise CannotExchange(f'directory "{path}" is no export of a model: it has no {MANIFEST}') from None
     except OSError as error:
         raise CannotExchange(f'directory "{path}" cannot be read: {error.strerror}') from None
 
 
-def _content(path: Path, name: str, n_bytes: int | None) -> bytes:
-    """Return the bytes of a file, which is a regular one in the directory, of ``n_bytes`` or, if None, of few enough.
+def _content(path: str | Path, n_bytes: int | None, within: int | None = None) -> bytes:
+    """Return the bytes of a file, which is a regular one, of ``n_bytes`` or, if None, of few enough.
 
-    A link may lead anywhere, a pipe waits for ever, a device has no end: none of them is read. Raises OSError, CannotExchange.
+    Raises OSError, CannotExchange.
     """
+    with _opened(path, n_bytes, within) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > memory_limit():
+            name = os.path.basename(path)
+            raise CannotExchange(f"{name} of the export has {size:,} bytes, which do not fit into memory")
+        return file.read(size)
+
+
+@contextmanager
+def _opened(path: str | Path, n_bytes: int | None, within: int | None) -> Iterator[io.BufferedReader]:
+    """Open a file of an export; a link may lead anywhere, a pipe waits for ever, a device has no end: none of them is read."""
+    name = os.path.basename(path)
     try:
-        descriptor = os.open(path / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=within)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise CannotExchange(f"{name} of the export is a link, and no file of its own") from None
         raise
     try:
-        about = os.fstat(descriptor)
-        _refuse_odd(about, name, n_bytes)
+        _refuse_odd(os.fstat(descriptor), name, n_bytes)
         with open(descriptor, "rb", closefd=False) as file:
-            return file.read(about.st_size)
+            yield file
     finally:
         os.close(descriptor)
 
@@ -193,8 +139,6 @@ def _refuse_odd(about: os.stat_result, name: str, n_bytes: int | None) -> None:
         raise CannotExchange(f"{name} of the export has {about.st_size:,} bytes, which no manifest has")
     if n_bytes is not None and about.st_size != n_bytes:
         raise CannotExchange(_changed(name, f"it has {about.st_size:,} bytes, and {MANIFEST} says {n_bytes:,}"), _AGAIN)
-    if about.st_size > memory_limit():
-        raise CannotExchange(f"{name} of the export has {about.st_size:,} bytes, which do not fit into memory")
 
 
 def _changed(name: str, how: str) -> str:
@@ -220,7 +164,7 @@ def _is_file(entry: dict[str, Any]) -> bool:
     """Return whether a manifest names a file beside it, as exports do, with its bytes and their digest."""
     name, n_bytes = entry.get("name"), entry.get("bytes")
     known = isinstance(name, str) and _NAME.fullmatch(name) is not None and isinstance(entry.get("sha256"), str)
-    return known and type(n_bytes) is int and n_bytes >= 0
+    return known and type(n_bytes) is int and 0 <= n_bytes <= _MOST_BYTES
 
 
 def read_file(path: Path, manifest: dict[str, Any], name: str) -> bytes:
@@ -229,9 +173,18 @@ def read_file(path: Path, manifest: dict[str, Any], name: str) -> bytes:
     if entry is None:
         raise CannotExchange(f"the export has no {name}: its {MANIFEST} is damaged")
     try:
-        content = _content(path, name, entry["bytes"])
+        content = _content(path / name, entry["bytes"])
     except OSError as error:
         raise CannotExchange(f"file {name} of the export cannot be read: {error.strerror}") from None
     if hashlib.sha256(content).hexdigest() != entry["sha256"]:
         raise CannotExchange(_changed(name, "its bytes do not match their SHA-256"), _AGAIN)
     return content
+
+
+def is_as_written(entry: dict[str, Any], within: int) -> bool:
+    """Return whether a file is what its entry in the manifest says, ``within`` a directory; raises OSError."""
+    try:
+        with _opened(entry["name"], entry["bytes"], within) as file:
+            return bool(hashlib.file_digest(file, "sha256").hexdigest() == entry["sha256"])
+    except CannotExchange:
+        return False

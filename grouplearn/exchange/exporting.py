@@ -12,7 +12,7 @@ from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.schema import VERSION
 from grouplearn.catalog.trust import check
 from grouplearn.exchange import native, onnx_files, plain_files, sql_script
-from grouplearn.exchange.directory import Written, write
+from grouplearn.exchange.writing import Written, write
 from grouplearn.learners import registry
 
 Files = Iterator[tuple[str, bytes]]

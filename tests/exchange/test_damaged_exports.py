@@ -85,6 +85,13 @@ def said_to_have(n_bytes: Any) -> Callable[[Path], None]:
     return change
 
 
+def numbered(export: Path, number: str) -> None:
+    """Put a number into the manifest that Python does not write."""
+    said_to_have("NUMBER")(export)
+    text = (export / "manifest.json").read_text()
+    (export / "manifest.json").write_text(text.replace('"NUMBER"', number))
+
+
 def sparse(path: Path) -> None:
     """Make a file of 16 GB that takes no room."""
     with path.open("wb") as file:
@@ -109,6 +116,9 @@ ODD_FILES = {
     "fewer bytes": (said_to_have(7), r"it has [\d,]+ bytes, and manifest.json says 7"),
     "no bytes": (said_to_have(None), "is not one of an exported model"),
     "bytes as text": (said_to_have("7"), "is not one of an exported model"),
+    "bytes of any file": (said_to_have(2**63), "is not one of an exported model"),
+    "bytes of 4,000 digits": (said_to_have(10**4000), "is not one of an exported model"),
+    "bytes of 5,000 digits": (lambda export: numbered(export, "9" * 5000), "is damaged: it is not JSON"),
     "bytes below 0": (said_to_have(-1), "is not one of an exported model"),
 }  # fmt: skip
 
@@ -117,8 +127,9 @@ ODD_FILES = {
 def test_only_regular_files_of_the_size_are_read(con: grouplearn.Connection, export: Path, name: str) -> None:
     change, told = ODD_FILES[name]
     change(export)
-    with pytest.raises(grouplearn.Error, match=told):
+    with pytest.raises(grouplearn.Error, match=told) as raised:
         con.execute(f"IMPORT MODEL m FROM '{export}'").fetchall()
+    assert len(str(raised.value).splitlines()[0]) < 200
 
 
 @pytest.mark.parametrize("name", ["../models.parquet", "/etc/passwd", "a/b", "", ".", "..", "a\nb", "a\x00b", "\ud800"])
