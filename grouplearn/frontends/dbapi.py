@@ -17,6 +17,7 @@ from grouplearn.errors import InterfaceError, NotSupportedError, not_installed
 from grouplearn.frontends.interrupts import as_keyboard_interrupt, interruptible, told_what_is_stored
 from grouplearn.frontends.scope import Scope, frames_registered
 from grouplearn.frontends.zoned import needs_pytz, rows_of
+from grouplearn.sqltext import plain
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -157,7 +158,7 @@ class Connection:
 
     def executemany(self, query: Any, parameters: Any = None) -> Connection:
         """Run a statement once for each of a list of parameter sets."""
-        scope = Scope.of_caller()
+        scope, query = Scope.of_caller(), _plain(query)
         if not pieces_of(query):
             self._drop_unread_answer()
             self._foresee(query)
@@ -191,6 +192,7 @@ class Connection:
 
     def relation(self, query: Any, parameters: Any, scope: Scope, alias: str = "") -> duckdb.DuckDBPyRelation | None:
         """:meth:`sql`, with ``FROM name`` looking for Python variables in ``scope`` instead of the caller."""
+        query = _plain(query)
         self._drop_unread_answer()
         self._foresee(query)
         pieces = pieces_of(query)
@@ -333,6 +335,7 @@ class Connection:
         return f"<grouplearn.Connection over {self._duckdb!r}>"
 
     def _run(self, query: Any, parameters: Any, scope: Scope) -> None:
+        query = _plain(query)
         self._foresee(query)
         pieces = pieces_of(query)
         if pieces:
@@ -441,6 +444,11 @@ def _without_advice(function: Callable[..., Any], *arguments: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return function(*arguments)
+
+
+def _plain(query: Any) -> Any:
+    """Return a text as a str: what is cut out of and joined to one of a class of its own may change on the way."""
+    return plain(query) if isinstance(query, str) else query
 
 
 def pieces_of(query: Any) -> list[Piece]:
