@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 
@@ -35,6 +35,16 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
 _OWN_MAGICS = ("gl", "grouplearn")
+_Magic = TypeVar("_Magic", bound=Callable[..., Any])
+
+
+def _not_expanded(magic: _Magic) -> _Magic:
+    """Mark a magic whose line IPython must leave alone: it would put the text of ``$name`` and ``{name}`` into the SQL.
+
+    It is what ``IPython.core.magic.no_var_expand`` sets, without importing IPython.
+    """
+    magic._ipython_magic_no_var_expand = True  # type: ignore[attr-defined]
+    return magic
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
@@ -84,6 +94,7 @@ class SqlMagics:
                 self._connection.close()
             self._connection = opened
 
+    @_not_expanded
     def run(self, line: str, cell: str | None = None) -> Any:
         """``%gl statement``, or ``%%gl [connection] [name <<]`` above a cell of statements."""
         with _without_traceback():

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -301,6 +303,37 @@ def test_cells_use_files_as_far_as_the_settings_of_their_connection_let_them(
     with pytest.raises(grouplearn.BindError, match="the configuration has been locked"):
         ipython.run_line_magic("gl", "SET grouplearn_workers = 2")
     assert list(tmp_path.glob("m*")) == []
+
+
+@pytest.mark.parametrize("magic", ["gl", "sql"])
+def test_variables_in_a_line_are_values_as_in_a_cell(ipython: InteractiveShell, magic: str) -> None:
+    grouplearn.load_ipython_extension(ipython)
+    ipython.run_line_magic("grouplearn", "")
+    ipython.run_line_magic(magic, "CREATE TABLE t AS SELECT 'anna' AS name")
+    evil = "1; DROP TABLE t; SELECT 2"
+    ipython.user_ns |= {"evil": evil, "always": "name OR true"}
+
+    def rows(line: str) -> Any:
+        return ipython.run_line_magic(magic, line).relation.fetchall()
+
+    assert rows("SELECT $evil") == [(evil,)]
+    assert rows("FROM t WHERE name = $always") == []
+    assert rows("SELECT {'evil': 1} AS s, $$ {evil} $evil $$ AS d") == [({"evil": 1}, " {evil} $evil ")]
+    ipython.run_line_magic(magic, "found << SELECT $evil")
+    assert ipython.user_ns["found"].fetchall() == [(evil,)]
+    for header in ("$evil", "{evil}"):
+        with pytest.raises(grouplearn.ProgrammingError, match=re.escape(f'"{header}" is not a connection')):
+            ipython.run_cell_magic(magic, header, "SELECT 1")
+    assert rows("FROM t") == [("anna",)]
+
+
+def test_ipython_is_not_loaded_to_mark_our_magics() -> None:
+    from IPython.core.magic import MAGIC_NO_VAR_EXPAND_ATTR
+
+    assert getattr(SqlMagics.run, MAGIC_NO_VAR_EXPAND_ATTR)
+    code = "import sys, grouplearn.frontends.magics; print('IPython' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "False\n"
 
 
 def test_parameters_are_found_outside_strings_and_comments() -> None:
