@@ -327,6 +327,42 @@ def test_variables_in_a_line_are_values_as_in_a_cell(ipython: InteractiveShell, 
     assert rows("FROM t") == [("anna",)]
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("'unclosed", r"'unclosed: a quote is not closed, or a backslash .*\n\nUsage: %grouplearn \[path\]"),
+        ("--nothing", r"Usage: %grouplearn \[path\] \[--readonly\]"),
+        ("a b", r"Usage: %grouplearn"),
+        ("x\ud800", r'a path of a database cannot have the character "\\ud800": "x\\ud800"'),
+        ("x\0y", r'a path of a database cannot have the character "\\x00": "x\\x00y"'),
+    ],
+)
+def test_a_database_that_cannot_be_opened_is_a_message(
+    ipython: InteractiveShell, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, line: str, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    grouplearn.load_ipython_extension(ipython)
+    with pytest.raises(grouplearn.ProgrammingError, match=message) as error:
+        ipython.run_line_magic("grouplearn", line)
+    assert hasattr(error.value, "_render_traceback_")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_keywords_and_halves_of_surrogates_are_messages(ipython: InteractiveShell) -> None:
+    grouplearn.load_ipython_extension(ipython)
+    for words in ("import <<", "None <<"):
+        with pytest.raises(grouplearn.ProgrammingError, match=f'"{words}": write the name of a variable before <<'):
+            ipython.run_cell_magic("gl", words, "SELECT 1")
+        with pytest.raises(grouplearn.ProgrammingError, match=f'"{words}": write the name of a variable before <<'):
+            ipython.run_line_magic("gl", f"{words} SELECT 1")
+    for text in ("SELECT '\ud800'", "SHOW MODELS; SELECT $\ud800"):
+        with pytest.raises(
+            grouplearn.ProgrammingError, match=r'"\\ud800" is half of a surrogate pair(.|\n)*\^'
+        ) as error:
+            ipython.run_cell_magic("gl", "", text)
+        assert hasattr(error.value, "_render_traceback_")
+
+
 def test_ipython_is_not_loaded_to_mark_our_magics() -> None:
     from IPython.core.magic import MAGIC_NO_VAR_EXPAND_ATTR
 
