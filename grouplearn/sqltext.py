@@ -1,4 +1,8 @@
-"""The one place where names and values become SQL text."""
+"""The one place where names and values become SQL text.
+
+A value may be of a class that derives from str, int, float, date, ... and has methods of its own: markupsafe.Markup, members of
+an enum. Here it is taken by the methods of the class it derives from, as DuckDB binds it: what others say of it would be SQL.
+"""
 
 import datetime as dt
 import decimal
@@ -17,7 +21,12 @@ _CONTROL = re.compile("([\x00-\x08\x0b-\x1f\x7f-\x9f])")
 
 def identifier(name: str) -> str:
     """Return ``name`` as a double-quoted SQL identifier."""
-    return '"' + name.replace('"', '""') + '"'
+    return '"' + str.replace(name, '"', '""') + '"'
+
+
+def plain(text: str) -> str:
+    """Return a text of any class that derives from str as a str."""
+    return str.__str__(text)
 
 
 def folded(name: str) -> str:
@@ -43,7 +52,7 @@ def string(value: str) -> str:
 
 
 def _quoted(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
+    return "'" + str.replace(value, "'", "''") + "'"
 
 
 def literal(value: Any) -> str:
@@ -59,36 +68,72 @@ def literal(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
-        return str(value) if value >= 0 else f"({value})"
+        return _integer(value)
     if isinstance(value, float):
-        return f"({value!r})::DOUBLE" if math.isfinite(value) else f"'{value}'::DOUBLE"
+        digits = float.__repr__(value)
+        return f"({digits})::DOUBLE" if math.isfinite(value) else f"'{digits}'::DOUBLE"
     if isinstance(value, str):
         return string(value)
     if isinstance(value, bytes | bytearray | memoryview):
-        return f"from_hex('{bytes(value).hex()}')"
+        return f"from_hex('{memoryview(value).tobytes().hex()}')"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(literal(item) for item in value) + "]"
+        items = list.__iter__(value) if isinstance(value, list) else tuple.__iter__(value)
+        return "[" + ", ".join(literal(item) for item in items) + "]"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{identifier(str(key))}: {literal(item)}" for key, item in value.items()) + "}"
-    for kind, name in _CAST_FROM_TEXT:
+    if _is_missing(value):
+        return "NULL"
+    for kind, written in _CAST_FROM_TEXT:
         if isinstance(value, kind):
-            return f"CAST('{value}' AS {name(value)})"
+            text, name = written(value)
+            return f"CAST({_quoted(text)} AS {name})"
     raise data_error(f"a parameter of type {type(value).__name__} has no SQL form")
 
 
-def _decimal_type(value: decimal.Decimal) -> str:
-    _, digits, exponent = value.as_tuple()
-    scale = max(0, -exponent) if isinstance(exponent, int) else 0
-    return f"DECIMAL({min(38, max(len(digits), scale + 1))}, {scale})"
+def _is_missing(value: Any) -> bool:
+    """Whether it is one of pandas' values for NULL; NaT derives from datetime."""
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and any(value is getattr(pandas, name, None) for name in ("NaT", "NA"))
+
+
+def _integer(value: int) -> str:
+    try:
+        digits = int.__repr__(value)
+    except ValueError:  # Python writes no more than some thousand digits
+        raise data_error(f"an integer of {int.bit_length(value):,} bits is too large; DuckDB's have 128") from None
+    return f"({digits})" if digits.startswith("-") else digits
+
+
+def _decimal(value: decimal.Decimal) -> tuple[str, str]:
+    _, digits, exponent = decimal.Decimal.as_tuple(value)
+    if not isinstance(exponent, int):  # NaN and infinities
+        return decimal.Decimal.__str__(value), "FLOAT"
+    scale, width = max(0, -exponent), len(digits) + max(0, exponent)
+    return decimal.Decimal.__format__(value, "f"), f"DECIMAL({min(38, max(width, scale + 1))}, {scale})"
+
+
+def _timestamp(value: dt.datetime) -> tuple[str, str]:
+    bare = dt.datetime.combine(dt.datetime.date(value), dt.datetime.timetz(value))
+    return bare.isoformat(" "), "TIMESTAMP" if bare.tzinfo is None else "TIMESTAMPTZ"
+
+
+def _time(value: dt.time) -> tuple[str, str]:
+    zoned = dt.time.utcoffset(value) is not None
+    return dt.time.isoformat(value), "TIMETZ" if zoned else "TIME"
+
+
+def _interval(value: dt.timedelta) -> tuple[str, str]:
+    days, seconds, rest = (getattr(dt.timedelta, part).__get__(value) for part in ("days", "seconds", "microseconds"))
+    return f"{days} days {seconds} seconds {rest} microseconds", "INTERVAL"
 
 
 _CAST_FROM_TEXT: tuple[tuple[type, Any], ...] = (
-    (decimal.Decimal, _decimal_type),
-    (dt.datetime, lambda value: "TIMESTAMPTZ" if value.tzinfo else "TIMESTAMP"),
-    (dt.date, lambda _: "DATE"),
-    (dt.time, lambda _: "TIME"),
-    (dt.timedelta, lambda _: "INTERVAL"),
-    (uuid.UUID, lambda _: "UUID"),
+    (decimal.Decimal, _decimal),
+    (dt.datetime, _timestamp),
+    (dt.date, lambda value: (dt.date.isoformat(value), "DATE")),
+    (dt.time, _time),
+    (dt.timedelta, _interval),
+    (uuid.UUID, lambda value: (uuid.UUID.__str__(value), "UUID")),
 )
 
 

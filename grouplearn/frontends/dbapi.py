@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import duckdb
 
-from grouplearn.errors import InterfaceError, NotSupportedError, not_installed
+from grouplearn.errors import InterfaceError, NotSupportedError, ParseError, ProgrammingError, Span, not_installed
 from grouplearn.frontends.interrupts import as_keyboard_interrupt, interruptible, told_what_is_stored
 from grouplearn.frontends.scope import Scope, frames_registered
 from grouplearn.frontends.zoned import needs_pytz, rows_of
+from grouplearn.sqltext import plain
+from grouplearn.visible import visible
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -33,6 +35,8 @@ _MAY_BE_OURS = re.compile(
     r"\b(?:train|models?|learners?|evaluate|calibrat(?:e|ion)|runs?|grouplearn_\w*)\b", re.IGNORECASE
 )
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_NO_PATH = re.compile("[\0\ud800-\udfff]")
 _MAY_COMMIT = re.compile(r"\b(?:commit|end)\b", re.IGNORECASE)
 # After these a name may mean something else, or a macro or view is back that was dropped; predict() needs to know temporary
 # macros.
@@ -111,7 +115,13 @@ def connect(
     :class:`~grouplearn.runtime.job.Progress` of your own.
     """
     chosen = {} if storage_version is None else {"storage_compatibility_version": storage_version}
-    native = duckdb.connect(os.fspath(database), read_only=read_only, config={**(config or {}), **chosen})
+    path = os.fspath(database)
+    wrong = _NO_PATH.search(path) if isinstance(path, str) else None
+    if wrong is not None:
+        raise ProgrammingError(
+            f'a path of a database cannot have the character "{visible(wrong[0])}": "{visible(path)}"'
+        )
+    native = duckdb.connect(path, read_only=read_only, config={**(config or {}), **chosen})
     return wrap(native, progress=progress)
 
 
@@ -157,7 +167,7 @@ class Connection:
 
     def executemany(self, query: Any, parameters: Any = None) -> Connection:
         """Run a statement once for each of a list of parameter sets."""
-        scope = Scope.of_caller()
+        scope, query = Scope.of_caller(), sendable(query)
         if not pieces_of(query):
             self._drop_unread_answer()
             self._foresee(query)
@@ -191,6 +201,7 @@ class Connection:
 
     def relation(self, query: Any, parameters: Any, scope: Scope, alias: str = "") -> duckdb.DuckDBPyRelation | None:
         """:meth:`sql`, with ``FROM name`` looking for Python variables in ``scope`` instead of the caller."""
+        query = sendable(query)
         self._drop_unread_answer()
         self._foresee(query)
         pieces = pieces_of(query)
@@ -333,6 +344,7 @@ class Connection:
         return f"<grouplearn.Connection over {self._duckdb!r}>"
 
     def _run(self, query: Any, parameters: Any, scope: Scope) -> None:
+        query = sendable(query)
         self._foresee(query)
         pieces = pieces_of(query)
         if pieces:
@@ -441,6 +453,21 @@ def _without_advice(function: Callable[..., Any], *arguments: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return function(*arguments)
+
+
+def sendable(query: Any) -> Any:
+    """Return a text as a str: what is cut out of and joined to one of a class of its own may change on the way.
+
+    Raises ParseError for half of a surrogate pair, of which DuckDB says only ``std::bad_cast``.
+    """
+    if not isinstance(query, str):
+        return query
+    text = plain(query)
+    wrong = None if text.isascii() else _SURROGATE.search(text)
+    if wrong is not None:
+        message = f'"{wrong[0]}" is half of a surrogate pair, and no character'
+        raise ParseError(message, text=text, span=Span(*wrong.span()))
+    return text
 
 
 def pieces_of(query: Any) -> list[Piece]:

@@ -11,17 +11,18 @@
 from __future__ import annotations
 
 import contextlib
+import keyword
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 
 from grouplearn.errors import Cancelled, Error, ProgrammingError
 from grouplearn.frontends.console import interruption, is_answer, is_report, relation_of, statements
-from grouplearn.frontends.dbapi import Connection, connect, wrap
+from grouplearn.frontends.dbapi import Connection, connect, sendable, wrap
 from grouplearn.frontends.drawing import rounded, shortened
 from grouplearn.frontends.interrupts import interruptible
 from grouplearn.frontends.model import Model
@@ -34,7 +35,18 @@ from grouplearn.visible import visible_lines
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+_USAGE = "Usage: %grouplearn [path] [--readonly]"
 _OWN_MAGICS = ("gl", "grouplearn")
+_Magic = TypeVar("_Magic", bound=Callable[..., Any])
+
+
+def _not_expanded(magic: _Magic) -> _Magic:
+    """Mark a magic whose line IPython must leave alone: it would put the text of ``$name`` and ``{name}`` into the SQL.
+
+    It is what ``IPython.core.magic.no_var_expand`` sets, without importing IPython.
+    """
+    magic._ipython_magic_no_var_expand = True  # type: ignore[attr-defined]
+    return magic
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
@@ -73,17 +85,18 @@ class SqlMagics:
 
     def open(self, line: str) -> None:
         """``%grouplearn [path] [--readonly]``: open a database (default: in memory) for the cells that follow."""
-        words = shlex.split(line)
-        paths = [word for word in words if word.lstrip("-") != "readonly"]
         with _without_traceback():
-            if len(paths) > 1:
-                raise ProgrammingError("Usage: %grouplearn [path] [--readonly]")
+            words = _words(line)
+            paths = [word for word in words if word not in ("-readonly", "--readonly")]
+            if len(paths) > 1 or any(path.startswith("-") for path in paths):
+                raise ProgrammingError(_USAGE)
             path = paths[0] if paths else ":memory:"
             opened = connect(path, read_only=len(words) > len(paths))
             if self._connection is not None:
                 self._connection.close()
             self._connection = opened
 
+    @_not_expanded
     def run(self, line: str, cell: str | None = None) -> Any:
         """``%gl statement``, or ``%%gl [connection] [name <<]`` above a cell of statements."""
         with _without_traceback():
@@ -94,8 +107,8 @@ class SqlMagics:
     def _split_line(self, line: str) -> tuple[str, str]:
         """Split ``%gl name << SELECT ...`` and ``%gl connection`` into their header and their statement."""
         name, arrow, statement = line.partition("<<")
-        if arrow and name.strip().isidentifier():
-            return f"{name} <<", statement
+        if arrow and name.strip().isidentifier():  # of a keyword _read_header says what is wrong
+            return f"{name.strip()} <<", statement
         is_connection = isinstance(self._shell.user_ns.get(line.strip()), Connection | duckdb.DuckDBPyConnection)
         return (line, "") if is_connection else ("", line)
 
@@ -104,7 +117,7 @@ class SqlMagics:
         words = header.split()
         target = None
         if words and words[-1] == "<<":
-            if len(words) < 2 or not words[-2].isidentifier():
+            if len(words) < 2 or not words[-2].isidentifier() or keyword.iskeyword(words[-2]):
                 raise ProgrammingError(f'"{header.strip()}": write the name of a variable before <<')
             target, words = words[-2], words[:-2]
         if words:
@@ -121,6 +134,7 @@ class SqlMagics:
         return value if isinstance(value, Connection) else wrap(value)
 
     def _answer(self, text: str, target: str | None) -> Any:
+        text = sendable(text)
         if self._connection is None:
             self._connection = connect()
         with interruptible(self._connection.interrupt, at_once=True):
@@ -149,6 +163,15 @@ class SqlMagics:
         for statement in statements(text):
             relation = relation_of(connection, statement, _parameters(statement, names), Scope(names, names))
         return relation
+
+
+def _words(line: str) -> list[str]:
+    try:
+        return shlex.split(line)
+    except ValueError:
+        raise ProgrammingError(
+            f"{line.strip()}: a quote is not closed, or a backslash is the last character\n\n{_USAGE}"
+        ) from None
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ from grouplearn.errors import BindError
 from grouplearn.frontends.dbapi import Connection
 from grouplearn.plan.judge import Judge
 from grouplearn.plan.outside import Outside
-from grouplearn.sqltext import identifier
+from grouplearn.sqltext import identifier, plain
 from grouplearn.visible import visible
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Model:
         from grouplearn.parser.parse import parse
         from grouplearn.parser.statements import DescribeModel
 
-        text = f"DESCRIBE MODEL {name if _NAME.fullmatch(name) else identifier(name)}"
+        text = f"DESCRIBE MODEL {plain(name) if _NAME.fullmatch(name) else identifier(name)}"
         statements = [each for each in parse(text) if isinstance(each, DescribeModel)]
         predictor_for(connection).guard.refuse_hidden(connection)
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -59,6 +61,7 @@ class Options:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the shell and return its exit code."""
+    _have_streams()
     words = sys.argv[1:] if arguments is None else arguments
     if words[:1] == ["duckdb"]:
         from grouplearn.frontends.native import launch
@@ -81,6 +84,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has gone: `grouplearn ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+def _have_streams() -> None:
+    """Give the process a standard input, output and error, of UTF-8 where the locale has nothing but ASCII.
+
+    A file opened where one is closed would have its number, and be written to by whoever writes there.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  (to the end of the process)
+        elif isinstance(stream, io.TextIOWrapper):
+            ascii_only = codecs.lookup(stream.encoding).name == "ascii"
+            # What is no text is refused where it is read.
+            errors = "strict" if name == "stdin" else stream.errors
+            stream.reconfigure(encoding="utf-8" if ascii_only else stream.encoding, errors=errors)
+
+
+def _as_utf8(word: str) -> str:
+    """Return a word of the command line as UTF-8 where it was not read as what the locale has: Python then keeps its bytes."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return os.fsencode(word).decode(errors="surrogateescape")
+    return word
 
 
 def parse_arguments(arguments: Sequence[str]) -> Options:
@@ -181,7 +209,7 @@ def _run_actions(console: Console, options: Options) -> int:
         console.run_file(options.init)
     for kind, value in options.actions:
         if kind == "c":
-            console.run(value)
+            console.run(_as_utf8(value))
         else:
             console.run_file(value)
     if options.actions or not options.stdin:

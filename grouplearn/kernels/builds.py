@@ -9,16 +9,21 @@ import ctypes
 import functools
 import os
 
+from grouplearn.errors import OperationalError, render
 from grouplearn.kernels import compiling
 
 #: Forces a build.
 VARIABLE = "GROUPLEARN_KERNELS"
 #: What ``processor_level`` of the portable build must say.
 _LEVELS = {"avx512": 2, "avx2": 1}
+_REMEDY = "Install grouplearn again, or run python -m grouplearn.kernels.compiling."
 
 
-class KernelsMissing(ImportError):
+class KernelsMissing(OperationalError):
     """There is no compiled library for this machine, or not the one that was asked for."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(render(message, None, None, hint))
 
 
 @functools.cache
@@ -28,8 +33,8 @@ def name() -> str:
     possible = available()
     if wanted:
         if wanted not in possible:
-            allowed = ", ".join(possible)
-            raise KernelsMissing(f"{VARIABLE} is {wanted!r}, which this machine does not run; it runs: {allowed}")
+            message = f"the environment variable {VARIABLE} is {wanted!r}, which this machine does not run"
+            raise KernelsMissing(message, f"It runs {', '.join(possible)}; without the variable, {possible[0]}.")
         return wanted
     return possible[0]
 
@@ -44,17 +49,14 @@ def available() -> list[str]:
 def _load(build: str) -> ctypes.CDLL:
     path = compiling.path_of(build)
     if not path.exists():
-        raise KernelsMissing(
-            f"the compiled part of grouplearn is not there: {path.name}; install grouplearn again, or run"
-            " python -m grouplearn.kernels.compiling"
-        )
+        raise KernelsMissing(f"the compiled part of grouplearn is not there: {path.name}", _REMEDY)
     loaded = ctypes.CDLL(str(path))
     # Calls with other arguments than it expects would end the process.
     tell = getattr(loaded, "fingerprint", None)
     if tell is not None:
         tell.restype = ctypes.c_char_p
     if tell is None or tell() != compiling.fingerprint().encode():
-        raise KernelsMissing(f"{path.name} was compiled from other sources; run python -m grouplearn.kernels.compiling")
+        raise KernelsMissing(f"{path.name} was compiled from other sources", _REMEDY)
     return loaded
 
 

@@ -33,7 +33,8 @@ def path() -> Path:
     """Return the file of this user and machine."""
     named = os.environ.get("GROUPLEARN_CALIBRATION")
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(named).expanduser() if named else Path(cache).expanduser() / "grouplearn" / "calibration.json"
+    # Path.expanduser raises where there is no such user; this leaves the name as it is.
+    return Path(os.path.expanduser(named or os.path.join(cache, "grouplearn", "calibration.json")))
 
 
 def load(outside: Outside | None = None) -> Rates:
@@ -119,14 +120,14 @@ def forget() -> bool:
 def _read() -> dict[str, Any]:
     try:
         with plain_file(path()) as file:
-            text = file.read().decode()
+            text = file.read()
     except FileNotFoundError:
         return _empty()
     except OSError as error:
         raise _unusable(error) from None
     try:
-        return _checked(json.loads(text))
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        return _checked(json.loads(text.decode()))
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
         raise _unusable(error) from None
 
 

@@ -134,6 +134,13 @@ def test_our_syntax_error_is_a_programming_error_and_nothing_ran(con: Connection
     assert con.execute("SELECT count(*) FROM t").fetchone() == (2,)
 
 
+@pytest.mark.parametrize("text", ["SELECT '\ud800'", "SHOW MODELS; SELECT '\ud800'", "SHOW MODELS LIKE '\udfff'"])
+def test_half_of_a_surrogate_pair_is_an_error_at_its_place(con: Connection, text: str) -> None:
+    for run in (con.execute, con.sql, con.executemany):
+        with pytest.raises(ParseError, match=r"is half of a surrogate pair, and no character\n\nLINE 1: (.|\n)*\^"):
+            run(text)
+
+
 def test_unfinished_results_are_treated_as_duckdb_treats_them(con: Connection) -> None:
     assert con.execute("FROM t").fetchone() == (1, 2)
     assert con.execute("SHOW MODELS").fetchall() == [("answer",)]

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -41,11 +42,15 @@ def model(dbt, session):
     "models/wrong.sql": "{{ config(materialized='trained') }}\nUSING linear_regresion PREDICT units FROM {{ ref('sales') }}",
 }
 RUN = """
-import json, sys
+import json, pathlib, sys
 from dbt.cli.main import dbtRunner
 arguments = ["--quiet", "--no-send-anonymous-usage-stats"]
 assert dbtRunner().invoke([*arguments, "deps"]).success
-results = [dbtRunner().invoke([*arguments, "run"]).result for _ in range(2)]
+results = []
+for files in ({}, json.loads(sys.argv[1])):
+    for name, text in files.items():
+        pathlib.Path(name).write_text(text)
+    results.append(dbtRunner().invoke([*arguments, "run"]).result)
 print(json.dumps([{each.node.name: [str(each.status), each.message] for each in result} for result in results]))
 """
 
@@ -57,22 +62,57 @@ def environment() -> dict[str, str]:
 
 
 def test_a_dbt_project_trains(environment: dict[str, str], tmp_path: Path) -> None:
-    for name, text in FILES.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    options = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
-    command = [sys.executable, "-m", "grouplearn.frontends.dbt"]
-    (tmp_path / "packages.yml").write_text(subprocess.run(command, check=True, **options).stdout)
-    run = subprocess.run([sys.executable, "-c", RUN], **options)
-    assert run.returncode == 0, run.stdout + run.stderr
-    first, second = json.loads(run.stdout.splitlines()[-1])
-    for results in (first, second):
+    for results in run(environment, tmp_path, FILES, {}):
         status, message = results.pop("wrong")
         assert status == "error"
         assert 'unknown learner "linear_regresion"' in message
         assert "^^^^^^^^^^^^^^^^" in message
         assert {status for status, _ in results.values()} == {"success"}, results
     check_tables(tmp_path / "shop.duckdb")
+
+
+def test_what_had_the_name_stays_where_training_fails(environment: dict[str, str], tmp_path: Path) -> None:
+    good = FILES["models/demand.sql"]
+    bad = good.replace("PREDICT units", "PREDICT nothere")
+    hooked = good.replace("materialized='trained'", "materialized='trained', post_hook='SELECT nothere'")
+    table, view = "SELECT 42 AS only_copy", "{{ config(materialized='view') }} SELECT 43 AS only_copy"
+    project = {name: FILES[name] for name in ("dbt_project.yml", "profiles.yml", "models/sales.sql")}
+    places = ("table", "view", "hooked", "trained")
+    before = {f"models/was_{place}.sql": text for place, text in zip(places, (table, view, table, good), strict=True)}
+    failing = {f"models/was_{place}.sql": text for place, text in zip(places, (bad, bad, hooked, bad), strict=True)}
+    _, failed = run(environment, tmp_path, {**project, **before}, failing)
+    assert {name: status for name, (status, _) in failed.items()} == {
+        "sales": "success",
+        **{f"was_{place}": "error" for place in places},
+    }
+    with grouplearn.connect(tmp_path / "shop.duckdb", progress=None) as con:
+        assert [con.execute(f"FROM was_{place}").fetchall() for place in places[:3]] == [[(42,)], [(43,)], [(42,)]]
+        assert con.execute("SELECT model, trials FROM (SHOW MODELS)").fetchall() == [("was_trained", 6)]
+        assert con.execute("SELECT count(*) FROM was_trained_predict(sales)").fetchall() == [(300,)]
+    without = project["profiles.yml"].replace("threads: 2", "threads: 2, disable_transactions: true")
+    trained = dict.fromkeys(failing, good)
+    refused, done = run(environment, tmp_path, {**project, **trained, "profiles.yml": without}, project)
+    assert "with disable_transactions a TRAIN that fails would lose it" in refused["was_table"][1]
+    assert refused["was_trained"][0] == "success"
+    assert {status for status, _ in done.values()} == {"success"}, done
+    with grouplearn.connect(tmp_path / "shop.duckdb", progress=None) as con:
+        assert con.execute("SELECT count(*) FROM (SHOW MODELS)").fetchall() == [(4,)]
+
+
+def run(
+    environment: dict[str, str], folder: Path, files: dict[str, str], later: dict[str, str]
+) -> list[dict[str, list[str]]]:
+    """Run a project of these files, and again with what ``later`` has of them; status and message of each model."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    options: dict[str, Any] = {"cwd": folder, "env": environment, "capture_output": True, "text": True}
+    command = [sys.executable, "-m", "grouplearn.frontends.dbt"]
+    (folder / "packages.yml").write_text(subprocess.run(command, check=True, **options).stdout)
+    ran = subprocess.run([sys.executable, "-c", RUN, json.dumps(later)], **options)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    results: list[dict[str, list[str]]] = json.loads(ran.stdout.splitlines()[-1])
+    return results
 
 
 def check_tables(path: Path) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -301,6 +303,73 @@ def test_cells_use_files_as_far_as_the_settings_of_their_connection_let_them(
     with pytest.raises(grouplearn.BindError, match="the configuration has been locked"):
         ipython.run_line_magic("gl", "SET grouplearn_workers = 2")
     assert list(tmp_path.glob("m*")) == []
+
+
+@pytest.mark.parametrize("magic", ["gl", "sql"])
+def test_variables_in_a_line_are_values_as_in_a_cell(ipython: InteractiveShell, magic: str) -> None:
+    grouplearn.load_ipython_extension(ipython)
+    ipython.run_line_magic("grouplearn", "")
+    ipython.run_line_magic(magic, "CREATE TABLE t AS SELECT 'anna' AS name")
+    evil = "1; DROP TABLE t; SELECT 2"
+    ipython.user_ns |= {"evil": evil, "always": "name OR true"}
+
+    def rows(line: str) -> Any:
+        return ipython.run_line_magic(magic, line).relation.fetchall()
+
+    assert rows("SELECT $evil") == [(evil,)]
+    assert rows("FROM t WHERE name = $always") == []
+    assert rows("SELECT {'evil': 1} AS s, $$ {evil} $evil $$ AS d") == [({"evil": 1}, " {evil} $evil ")]
+    ipython.run_line_magic(magic, "found << SELECT $evil")
+    assert ipython.user_ns["found"].fetchall() == [(evil,)]
+    for header in ("$evil", "{evil}"):
+        with pytest.raises(grouplearn.ProgrammingError, match=re.escape(f'"{header}" is not a connection')):
+            ipython.run_cell_magic(magic, header, "SELECT 1")
+    assert rows("FROM t") == [("anna",)]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("'unclosed", r"'unclosed: a quote is not closed, or a backslash .*\n\nUsage: %grouplearn \[path\]"),
+        ("--nothing", r"Usage: %grouplearn \[path\] \[--readonly\]"),
+        ("a b", r"Usage: %grouplearn"),
+        ("x\ud800", r'a path of a database cannot have the character "\\ud800": "x\\ud800"'),
+        ("x\0y", r'a path of a database cannot have the character "\\x00": "x\\x00y"'),
+    ],
+)
+def test_a_database_that_cannot_be_opened_is_a_message(
+    ipython: InteractiveShell, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, line: str, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    grouplearn.load_ipython_extension(ipython)
+    with pytest.raises(grouplearn.ProgrammingError, match=message) as error:
+        ipython.run_line_magic("grouplearn", line)
+    assert hasattr(error.value, "_render_traceback_")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_keywords_and_halves_of_surrogates_are_messages(ipython: InteractiveShell) -> None:
+    grouplearn.load_ipython_extension(ipython)
+    for words in ("import <<", "None <<"):
+        with pytest.raises(grouplearn.ProgrammingError, match=f'"{words}": write the name of a variable before <<'):
+            ipython.run_cell_magic("gl", words, "SELECT 1")
+        with pytest.raises(grouplearn.ProgrammingError, match=f'"{words}": write the name of a variable before <<'):
+            ipython.run_line_magic("gl", f"{words} SELECT 1")
+    for text in ("SELECT '\ud800'", "SHOW MODELS; SELECT $\ud800"):
+        with pytest.raises(
+            grouplearn.ProgrammingError, match=r'"\\ud800" is half of a surrogate pair(.|\n)*\^'
+        ) as error:
+            ipython.run_cell_magic("gl", "", text)
+        assert hasattr(error.value, "_render_traceback_")
+
+
+def test_ipython_is_not_loaded_to_mark_our_magics() -> None:
+    from IPython.core.magic import MAGIC_NO_VAR_EXPAND_ATTR
+
+    assert getattr(SqlMagics.run, MAGIC_NO_VAR_EXPAND_ATTR)
+    code = "import sys, grouplearn.frontends.magics; print('IPython' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "False\n"
 
 
 def test_parameters_are_found_outside_strings_and_comments() -> None:

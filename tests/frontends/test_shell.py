@@ -55,6 +55,39 @@ def test_as_a_process() -> None:
     assert (piped.stdout, piped.stderr) == ("range\n0\n", "")
 
 
+def run(script: str, **environment: str) -> Done:
+    """Run a script of the system's shell, in which ``$shell`` is ours, with an environment of its own."""
+    variables = {**os.environ, "shell": GROUPLEARN, **environment}
+    done = subprocess.run(script, shell=True, capture_output=True, env=variables, timeout=60)
+    return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def test_without_standard_streams(tmp_path: Path) -> None:
+    assert run(f"exec $shell {tmp_path}/x.duckdb <&-") == Done(0, "", "")
+    assert run(f"exec $shell {tmp_path}/x.duckdb -c 'CREATE TABLE t AS SELECT 1 AS a; FROM t' >&-") == Done(0, "", "")
+    assert run(f"exec $shell {tmp_path}/x.duckdb -csv -c 'FROM t; FROM nothing' 2>&-") == Done(1, "a\n1\n", "")
+    assert run(f"exec $shell {tmp_path}/x.duckdb -csv -c 'FROM t'") == Done(0, "a\n1\n", "")
+
+
+def test_text_is_utf8_where_the_locale_has_only_ascii() -> None:
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    for script in ("echo \"SELECT 'é' AS ü\" | $shell -csv", "$shell -csv -c \"SELECT 'é' AS ü\""):
+        assert run(script, **ascii_only) == Done(0, "ü\né\n", "")
+    for environment in ({}, ascii_only):
+        done = run("printf \"SELECT 1;\\nSELECT '\\351'\" | $shell -csv", **environment)
+        assert (done.returncode, done.stderr) == (1, "The script is not UTF-8 text: byte 0xe9 at position 18\n")
+
+
+def test_kernels_that_are_not_there_are_an_error_of_ours() -> None:
+    done = run(f'$shell -c "{SETUP} {TRAIN}"', GROUPLEARN_KERNELS="x")
+    assert done.returncode == 1
+    assert re.fullmatch(
+        r"the environment variable GROUPLEARN_KERNELS is 'x', which this machine does not run\n\n"
+        r"Hint: It runs (.*, )?portable; without the variable, \w+\.\n",
+        done.stderr,
+    )
+
+
 def test_c_runs_statements_of_both_kinds_in_order() -> None:
     done = shell("-csv", "-c", SETUP + TRAIN, "-c", "SELECT count(*) AS n FROM m; SELECT 'a;b' AS s")
     assert (done.returncode, done.stderr) == (0, "")

@@ -51,6 +51,8 @@ def test_the_file_is_in_the_cache_of_the_user(monkeypatch: pytest.MonkeyPatch, t
     assert calibration.path() == tmp_path / "grouplearn" / "calibration.json"
     calibration.store_correction("mlp", 1.5)
     assert [path.name for path in calibration.path().parent.iterdir()] == ["calibration.json"]
+    monkeypatch.setenv("GROUPLEARN_CALIBRATION", "~nobody.of.this.name/calibration.json")
+    assert calibration.load() == Rates()
 
 
 @pytest.mark.parametrize(
@@ -66,10 +68,13 @@ def test_the_file_is_in_the_cache_of_the_user(monkeypatch: pytest.MonkeyPatch, t
         json.dumps({"version": 1, "machine": {}, "learners": {"mlp": {"row": "fast"}}}),
         json.dumps({"version": 1, "machine": {}, "learners": {"mlp": {"runs": [0]}}}),
         json.dumps({"version": 1, "machine": {}, "learners": {"mlp": {"runs": 3}}}),
+        "[" * 100_000,
+        b"\xff\xfe{",
     ],
+    ids=lambda text: str(text[:70]),
 )
-def test_a_file_that_is_not_ours_is_refused_with_a_way_out(text: str) -> None:
-    calibration.path().write_text(text)
+def test_a_file_that_is_not_ours_is_refused_with_a_way_out(text: str | bytes) -> None:
+    calibration.path().write_bytes(text.encode() if isinstance(text, str) else text)
     with pytest.raises(OperationalError, match=r"cannot be used: .*\n\nHint: RESET CALIBRATION removes it"):
         calibration.load()
     with grouplearn.connect(progress=False) as con:

@@ -1,5 +1,5 @@
 {#- A model whose SQL is a TRAIN without its beginning: the clauses from USING on. It is trained anew, and replaces what had
-    its name only when it is done. -#}
+    its name only when it is done: until then, and where it fails, that stays. -#}
 {% materialization trained, adapter='duckdb', supported_languages=['sql'] %}
 
   {%- set existing = load_cached_relation(this) -%}
@@ -8,9 +8,18 @@
   {{ run_hooks(pre_hooks, inside_transaction=False) }}
   {{ run_hooks(pre_hooks, inside_transaction=True) }}
 
-  {#- What was a plain table or view before it became a model goes. Dropping what is a model already is TRAIN's. -#}
-  {%- if existing is not none and not grouplearn.is_trained(this) -%}
-    {{ adapter.drop_relation(existing) }}
+  {#- What was a plain table or view before it became a model goes. Dropping what is a model already is TRAIN's. It goes in
+      the transaction that trains, so that a TRAIN that fails puts it back; adapter.drop_relation would begin none. -#}
+  {%- set former = existing if existing is not none and not grouplearn.is_trained(this) else none -%}
+  {%- if former is not none -%}
+    {%- if adapter.disable_transactions() -%}
+      {% do exceptions.raise_compiler_error(
+        'the ' ~ former.type ~ ' ' ~ former ~ ' is in the place of the model, and with disable_transactions a TRAIN that'
+        ~ ' fails would lose it. Drop it yourself, or run once without disable_transactions.') %}
+    {%- endif -%}
+    {% call statement('drop_former') -%}
+      DROP {{ former.type }} {{ former }} CASCADE
+    {%- endcall %}
   {%- endif -%}
 
   {% call statement('main') -%}
@@ -21,6 +30,9 @@
   {{ run_hooks(post_hooks, inside_transaction=True) }}
   {% do persist_docs(target, model) %}
   {{ adapter.commit() }}
+  {%- if former is not none -%}
+    {% do adapter.cache_dropped(former) %}
+  {%- endif -%}
   {{ run_hooks(post_hooks, inside_transaction=False) }}
 
   {{ return({'relations': [target]}) }}
