@@ -5,7 +5,7 @@ small. It is made by hashes of row numbers, so the same every time. Each stateme
 much memory it ever had resident (VmHWM), and at most how much of it was its own (RssAnon) and how much mapped files (RssFile).
 A run that exceeds the limit is marked ``OVER``.
 
-    python benchmarks/larger_than_memory.py [--gigabytes 10] [--limit 2GB] [--directory DIR]
+    python benchmarks/larger_than_memory.py [--gigabytes 10] [--limit 2GB] [--directory DIR] [--only gbdt --limit 3GB]
 """
 
 from __future__ import annotations
