@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import runtime_jobs
 
-from grouplearn.data import shard
+from grouplearn.data import dataset, shard
 from grouplearn.data.dataset import ARRAYS, Dataset, DatasetFiles, Group, Item
 from grouplearn.data.run_directory import RunDirectory
 from grouplearn.data.shard import StoredShard
@@ -109,6 +109,8 @@ def test_a_block_at_a_time_is_in_memory_and_models_are_the_same(
 ) -> None:
     monkeypatch.setattr(shard, "BLOCK_ROWS", BLOCK)
     monkeypatch.setattr(shard, "SUMMED_ROWS", 2 * BLOCK)
+    # One worker prepares a group, reading whole columns of rows, while the other is looked at.
+    monkeypatch.setattr(dataset, "_COLUMN_ROWS", BLOCK)
     job = in_memory(task)
     expected = models(run(job, name, workers))
     assert len(expected) == 2 * len(job.groups)
