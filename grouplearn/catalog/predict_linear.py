@@ -67,9 +67,10 @@ def _parameters(definition: ModelDefinition, outputs: range) -> str:
         if _summed(definition, outputs):
             columns += [f"weights[starts[{number + 1}] + 1] AS {_weight(number)}" for number in numbers(definition)]
         elif numbers(definition):
-            # Of a class that the group does not have flatten would make a list without values.
+            # Of a class that the group does not have flatten would make a list without values. Of what CASE leaves NULL
+            # DuckDB 2.0 takes the values to be NULL, which list_dot_product refuses, but not of a slice of it.
             picked = picked_sql(definition, numbers(definition), weights, "")
-            columns.append(f"CASE WHEN {known} THEN {picked} END AS __grouplearn_w{output}")
+            columns.append(f"(CASE WHEN {known} THEN {picked} END)[:] AS __grouplearn_w{output}")
     return f"{PARAMETERS} AS (SELECT {', '.join(columns)} FROM {BEST})"
 
 

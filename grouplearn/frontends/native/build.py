@@ -31,6 +31,7 @@ VERSIONS = {
     "1.5.5": "72f33ee57ca7595b23957671a2cc7f7fe2be0ecc2d68f63abedcfcaa3a5c1238",
     "1.5.6": "166a91dbfacfc0c9f08cc76c0243cb6d3d4296bfab5bad72a3cfb63140a5b7c8",
     "2.0.0": "09de511ef0dc76a5213e8d3d87a8b89bb4d3e8a6fe73a9f60dc001269946b44f",
+    "2.0.1": "5b3f493140e35b75298ee0fc606d98e3065e8601e64fe81b09326de7a6fd68e0",
 }
 #: The version of this package, which a build and the package tell each other.
 OURS = importlib.metadata.version("grouplearn")
