@@ -55,6 +55,15 @@ bool IsUnion(const ArrowSchema &schema) {
 	return Begins(schema, "+us:");
 }
 
+//! The format of a union whose members are numbered from 0, as DuckDB numbers them.
+std::string UnionFormat(int64_t members) {
+	std::string format = "+us:";
+	for (int64_t member = 0; member < members; member++) {
+		format += (member ? "," : "") + std::to_string(member);
+	}
+	return format;
+}
+
 //! The number after the prefix of a format.
 int64_t Number(const char *digits) {
 	int64_t number = 0;
@@ -223,6 +232,7 @@ void CheckSchema(const ArrowSchema &schema, const std::string &metadata) {
 	bool one = IsList(schema) || IsFixedList(schema);
 	bool some = Is(schema, "+s") || IsUnion(schema);
 	Check(one ? schema.n_children == 1 : some ? schema.n_children > 0 : schema.n_children == 0, "a type with other children");
+	Check(!IsUnion(schema) || UnionFormat(schema.n_children) == schema.format, "members that are not numbered from 0");
 	if (Is(schema, "+m")) {
 		auto &entry = *schema.children[0];
 		Check(Is(entry, "+s") && entry.n_children == 2, "a map without keys and values");

@@ -40,6 +40,8 @@ class Layout:
         one = (self.format in _OFFSETS and self.format[0] == "+") or self.format in _LIST_VIEWS or self._is_fixed_list
         some = self.format == "+s" or self.is_union
         _check(len(self.children) == 1 if one else bool(self.children) == some, "a type with other children")
+        members = ",".join(map(str, range(len(self.children))))
+        _check(not self.is_union or self.format == f"+us:{members}", "members that are not numbered from 0")
         if self.format == "+m":
             (entry,) = self.children
             _check(entry.format == "+s" and len(entry.children) == 2, "a map without keys and values")
