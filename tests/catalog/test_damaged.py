@@ -16,6 +16,7 @@ import pytest
 import safetensors.numpy
 
 import grouplearn
+from grouplearn.catalog import models
 from grouplearn.catalog.row_reader import bucket_numbers
 from grouplearn.errors import DataError
 
@@ -129,6 +130,11 @@ TOLD = {
     "weights": (("layers", "weights", "[[1.0], [1.0, 2.0]]"), "EVALUATE MODEL net ON t", "not as many weights each"),
     "bias": (("layers", "bias", "[1.0]"), "EVALUATE MODEL net ON t", "or not one bias"),
     "configs": (("configs", "config", "7"), "DESCRIBE MODEL line", "configurations are not numbered from 0 on"),
+    "a long list": (
+        ("configs", "parameters", f"MAP {{'hidden_layers': '[' || repeat('1, ', {1 << 23}) || '1]'}}"),
+        "DESCRIBE MODEL net",
+        "in table broken.grouplearn.configs, lists in parameters are longer than there can be",
+    ),
 }  # fmt: skip
 
 
@@ -143,6 +149,16 @@ def test_what_is_damaged_is_named(broken: Path, tmp_path: Path, name: str) -> No
         pytest.raises(grouplearn.Error, match=re.escape(told)),
     ):
         con.execute(statement.format(to=tmp_path / "to", failed="line")).fetchall()
+
+
+def test_all_parameters_together_are_not_longer_than_there_can_be(
+    con: grouplearn.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    con.execute("UPDATE grouplearn.configs SET parameters = map_concat(parameters, MAP {'other': repeat('x', 1000)})")
+    con.execute("DESCRIBE MODEL trees").fetchall()
+    monkeypatch.setattr(models, "_MOST_BYTES", 2000)  # of two configurations
+    with pytest.raises(grouplearn.Error, match=r"configs, parameters are longer than there can be"):
+        con.execute("DESCRIBE MODEL trees").fetchall()
 
 
 @pytest.mark.parametrize("kind", ["onnx", "safetensors", "sql"])
