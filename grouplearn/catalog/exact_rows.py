@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 
 from grouplearn.catalog.asking import INEXACT_TYPES
-from grouplearn.catalog.sessions import type_of
-from grouplearn.sqltext import identifier, literal
+from grouplearn.errors import data_error
+from grouplearn.parser.tokens import lex, unquote
+from grouplearn.sqltext import identifier, literal, shown
 
 _TEXT = "__grouplearn_json"
 
@@ -30,16 +31,34 @@ class ExactRows:
         """Return the Arrow table of the rows with their JSON as a further column."""
         return batch.append_column(_TEXT, self.texts.cast(pa.string()))
 
-    def source(self, cursor: duckdb.DuckDBPyConnection, relation: str) -> str:
+    def source(self, relation: str) -> str:
         """Return the query that reads such a table with the values as they were."""
-        columns = cursor.execute(f"DESCRIBE SELECT unnest(CAST(NULL AS {type_of(cursor, self.type)}))").fetchall()
         read = [
             f"CAST(json_extract_string({_TEXT}, {literal(_pointer(name))}) AS {kind}) AS {identifier(name)}"
-            for name, kind, *_ in columns
+            for name, kind in _fields(self.type)
             if kind in INEXACT_TYPES
         ]
         replaced = f" REPLACE ({', '.join(read)})" if read else ""
         return f"(SELECT * EXCLUDE ({_TEXT}){replaced} FROM {relation})"
+
+
+def _fields(kind: str) -> list[tuple[str, str]]:
+    """Return the names and types of the fields of a STRUCT as DuckDB writes it; raises DataError where it is anything else.
+
+    DuckDB is not asked: for a type of an extension, of which the rows of a stranger's table may have one, it would install that.
+    """
+    tokens = [*lex(kind)]
+    depths = [*accumulate(token.is_symbol("(") - token.is_symbol(")") for token in tokens)]
+    inside = depths[1:-1]
+    is_one = len(tokens) > 3 and not (depths[0] or depths[-1]) and all(each > 0 for each in inside)
+    if not is_one or tokens[0].word not in ("STRUCT", "TUPLE"):
+        raise data_error(f"{shown(kind)} is not a type of rows")
+    if tokens[0].word == "TUPLE":  # whose fields have no names
+        return []
+    commas = [place for place, token in enumerate(tokens) if depths[place] == 1 and token.is_symbol(",")]
+    names = [tokens[place + 1] for place in (1, *commas)]
+    ends = [tokens[place].start for place in (*commas, -1)]
+    return [(unquote(name), kind[name.end : end].strip()) for name, end in zip(names, ends, strict=True)]
 
 
 def _pointer(name: str) -> str:

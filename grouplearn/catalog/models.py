@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -46,6 +45,12 @@ _COLUMNS = (
     " classes, keys, sets, items, hyperparameters, metric, greater_is_better, metrics, missing_group, seed, keep_best,"
     " item_types, null_label, weight_sql, refit, search_path"
 )
+
+
+#: Bytes of the hyperparameters of one configuration, and more than all of a model's take: those of a file of a few MB may be
+#: many GB, all alike. Lists of whole numbers, of which Python makes objects, are a few numbers each.
+_BYTES = "list_sum(list_transform(map_entries(parameters), lambda x: strlen(x.key) + coalesce(strlen(x.value), 0)))"
+_MOST_BYTES, _MOST_BYTES_OF_LISTS = 1 << 30, 1 << 24
 
 
 def load_definition(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str) -> StoredModel | None:
@@ -130,9 +135,18 @@ def _configs(
 ) -> tuple[Config, ...]:
     types = {column.name: column.type for column in columns}
     rows = f"{table(catalog, 'configs')} WHERE model = '{model}'::UUID"
-    found = con.execute(f"SELECT parameters FROM {rows} ORDER BY config ASC LIMIT {MAX_CONFIGS + 1}").fetchall()
-    if len(found) > MAX_CONFIGS:
-        raise damaged(catalog, name, "configs", f"there are more than {MAX_CONFIGS:,}")
+    lists = [f"coalesce(strlen(parameters[{literal(each)}]), 0)" for each, kind in types.items() if kind.endswith("[]")]
+    counted = {
+        f"there are more than {MAX_CONFIGS:,}": f"count(*) > {MAX_CONFIGS}",
+        "parameters are longer than there can be": f"sum({_BYTES}) > {_MOST_BYTES}",
+        "lists in parameters are longer than there can be": f"sum({' + '.join(['0', *lists])}) > {_MOST_BYTES_OF_LISTS}",
+    }
+    conditions = ", ".join(f"coalesce({condition}, false)" for condition in counted.values())
+    (answers,) = con.execute(f"SELECT {conditions} FROM {rows}").fetchall()
+    for flaw, is_so in zip(counted, answers, strict=True):
+        if is_so:
+            raise damaged(catalog, name, "configs", flaw)
+    found = con.execute(f"SELECT parameters FROM {rows} ORDER BY config ASC").fetchall()
     return tuple({name: _value(text, types.get(name, "")) for name, text in (row[0] or {}).items()} for row in found)
 
 
@@ -142,10 +156,17 @@ def _value(text: str | None, kind: str) -> Value:
     if kind == "BOOLEAN":
         return text == "true"
     try:
-        value = float(text) if kind in ("DOUBLE", "FLOAT") else ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):  # of parentheses too many in each other
+        if kind in ("DOUBLE", "FLOAT"):
+            return float(text)
+        # Python's reader of literals would take 500 times the memory of a long text.
+        return _whole_numbers(text) if text.startswith("[") else int(text)
+    except ValueError:
         return text
-    return tuple(value) if isinstance(value, list) else value
+
+
+def _whole_numbers(text: str) -> tuple[int, ...]:
+    inside = text[1:].removesuffix("]").strip()
+    return tuple(map(int, inside.split(","))) if inside else ()
 
 
 def show_models_sql(con: duckdb.DuckDBPyConnection) -> str:

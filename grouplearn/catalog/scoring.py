@@ -151,7 +151,7 @@ class Scorer:
             f"__grouplearn_routes_{call}": self._routes,
         }
         batch_name, routes_name = tables
-        source = exact.source(cursor, batch_name) if exact else batch_name
+        source = exact.source(batch_name) if exact else batch_name
         model = self.definition.name
         try:
             for name, values in tables.items():

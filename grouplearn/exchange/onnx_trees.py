@@ -11,6 +11,9 @@ from grouplearn.exchange.onnx_graph import Graph, onnx
 from grouplearn.learners.gbdt_trees import Forest, IntArray, parse_forest
 
 _LESS_OR_EQUAL, _SUM = 0, 1
+#: Questions in a row that a tree has at most: onnxruntime reads each inside of the one before, until it has no stack left, which
+#: ends the process that opens the file.
+_DEEPEST = 500
 
 
 def tree_scores(graph: Graph, text: bytes, x: str, outputs: int) -> str:
@@ -23,6 +26,8 @@ def tree_scores(graph: Graph, text: bytes, x: str, outputs: int) -> str:
     forest = parse_forest(text)
     if forest.zero_is_missing.any():
         raise CannotExchange("trees to which zero is missing have no ONNX form")
+    if _is_deeper(forest, _DEEPEST):
+        raise CannotExchange(f"trees that ask more than {_DEEPEST:,} questions in a row have no ONNX form")
     feature, threshold = forest.feature.copy(), forest.threshold.copy()
     splits = np.flatnonzero(forest.categorical)
     if len(splits):
@@ -31,6 +36,19 @@ def tree_scores(graph: Graph, text: bytes, x: str, outputs: int) -> str:
         # Where the category is in the set the column has 0, and 1 elsewhere: 0 goes left, as in the set.
         feature[splits], threshold[splits] = first + np.arange(len(splits)), 0.5
     return graph.add("TreeEnsemble", x, domain="ai.onnx.ml", **_attributes(forest, outputs, feature, threshold))
+
+
+def _is_deeper(forest: Forest, most: int) -> bool:
+    """Return whether a tree asks more than so many questions in a row."""
+    first = np.cumsum(forest.splits) - forest.splits
+    offset = first[forest.tree]
+    reached = first[forest.splits > 0]
+    for _ in range(most):
+        if not len(reached):
+            return False
+        children = np.concatenate([forest.left[reached], forest.right[reached]])
+        reached = (np.tile(offset[reached], 2) + children)[children >= 0]
+    return len(reached) > 0
 
 
 def graph_width(forest: Forest) -> int:

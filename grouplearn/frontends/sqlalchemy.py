@@ -21,6 +21,7 @@ import duckdb
 from grouplearn.catalog.prediction import predictor_for
 from grouplearn.errors import not_installed
 from grouplearn.frontends.dbapi import wrap
+from grouplearn.plan.pristine import pristine
 
 try:
     import duckdb_engine
@@ -192,9 +193,10 @@ def _refuse_hidden(connection: Any) -> None:
 def sql_type(name: str) -> types.TypeEngine[Any]:
     """Return SQLAlchemy's type for DuckDB's name of one, such as ``STRUCT(a DECIMAL(10,2)[], b ENUM('x'))``."""
     try:
-        return _type(duckdb.sqltype(name))
-    except duckdb.Error:  # a type of the user's own
-        return types.NullType()
+        with pristine() as con:  # DuckDB's default connection would install the extension that has a type
+            return _type(duckdb.sqltype(name, connection=con))
+    except duckdb.Error:  # a type of the user's own, or of an extension
+        return _PLAIN.get(name.casefold(), types.NullType)()
 
 
 def _type(kind: Any) -> types.TypeEngine[Any]:

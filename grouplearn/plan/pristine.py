@@ -18,7 +18,8 @@ _LOCK = threading.Lock()
 
 @functools.cache
 def _database() -> duckdb.DuckDBPyConnection:
-    return duckdb.connect(config={"threads": 1})
+    # For a name that it has not DuckDB would install and load an extension, whatever the user's settings are.
+    return duckdb.connect(config={"threads": 1, "autoload_known_extensions": False})
 
 
 @contextmanager

@@ -16,6 +16,7 @@ import pytest
 import safetensors.numpy
 
 import grouplearn
+from grouplearn.catalog import models
 from grouplearn.catalog.row_reader import bucket_numbers
 from grouplearn.errors import DataError
 
@@ -129,6 +130,11 @@ TOLD = {
     "weights": (("layers", "weights", "[[1.0], [1.0, 2.0]]"), "EVALUATE MODEL net ON t", "not as many weights each"),
     "bias": (("layers", "bias", "[1.0]"), "EVALUATE MODEL net ON t", "or not one bias"),
     "configs": (("configs", "config", "7"), "DESCRIBE MODEL line", "configurations are not numbered from 0 on"),
+    "a long list": (
+        ("configs", "parameters", f"MAP {{'hidden_layers': '[' || repeat('1, ', {1 << 23}) || '1]'}}"),
+        "DESCRIBE MODEL net",
+        "in table broken.grouplearn.configs, lists in parameters are longer than there can be",
+    ),
 }  # fmt: skip
 
 
@@ -143,6 +149,16 @@ def test_what_is_damaged_is_named(broken: Path, tmp_path: Path, name: str) -> No
         pytest.raises(grouplearn.Error, match=re.escape(told)),
     ):
         con.execute(statement.format(to=tmp_path / "to", failed="line")).fetchall()
+
+
+def test_all_parameters_together_are_not_longer_than_there_can_be(
+    con: grouplearn.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    con.execute("UPDATE grouplearn.configs SET parameters = map_concat(parameters, MAP {'other': repeat('x', 1000)})")
+    con.execute("DESCRIBE MODEL trees").fetchall()
+    monkeypatch.setattr(models, "_MOST_BYTES", 2000)  # of two configurations
+    with pytest.raises(grouplearn.Error, match=r"configs, parameters are longer than there can be"):
+        con.execute("DESCRIBE MODEL trees").fetchall()
 
 
 @pytest.mark.parametrize("kind", ["onnx", "safetensors", "sql"])
@@ -214,6 +230,44 @@ def test_trees_that_lead_in_circles(con: grouplearn.Connection, tmp_path: Path, 
     written(con, "trees", text)
     with pytest.raises(grouplearn.Error, match=r'the stored model of model "trees", group .* is damaged: '):
         con.execute(statement.format(to=tmp_path / "to")).fetchall()
+
+
+def test_trees_that_are_too_deep_for_onnx(con: grouplearn.Connection, tmp_path: Path) -> None:
+    export = f"EXPORT MODEL deep TO '{tmp_path / 'to'}' (FORMAT onnx)"
+    con.execute(
+        "TRAIN MODEL deep USING gbdt PREDICT y FEATURES (x) FROM t"
+        " WITH (num_iterations = 1, num_leaves = 2, min_data_in_leaf = 1)"
+    )
+    text = content_of(con, "deep")
+    written(con, "deep", chain(text, 501))
+    with pytest.raises(grouplearn.Error, match=r"trees that ask more than 500 questions in a row have no ONNX form"):
+        con.execute(export).fetchall()
+    assert len(con.execute("SELECT predict('deep', t) FROM t").fetchall()) == 90
+    written(con, "deep", chain(text, 500))
+    con.execute(export).fetchall()
+
+
+def chain(text: bytes, splits: int) -> bytes:
+    """Return a model of one tree that asks so many questions in a row."""
+    start, end = text.index(b"Tree=0\n"), text.index(b"end of trees\n")
+    last = -splits - 1
+    lists: dict[str, list[int]] = {
+        "num_leaves": [splits + 1],
+        "threshold": [*range(splits, 0, -1)],
+        "left_child": [*range(1, splits), last],
+        "right_child": [*range(-1, last, -1)],
+        "decision_type": [2] * splits,
+        **dict.fromkeys(("leaf_value", "leaf_weight", "leaf_count"), [1] * (splits + 1)),
+        **dict.fromkeys(
+            ("split_feature", "split_gain", "internal_value", "internal_weight", "internal_count"), [0] * splits
+        ),
+    }
+    tree = text[start:end]
+    for name, values in lists.items():
+        line = f"{name}={' '.join(map(str, values))}".encode()
+        tree = re.sub(rb"^" + name.encode() + rb"=.*$", line, tree, flags=re.MULTILINE)
+    head = re.sub(rb"^tree_sizes=.*$", f"tree_sizes={len(tree)}".encode(), text[:start], flags=re.MULTILINE)
+    return head + tree + text[end:]
 
 
 def test_trees_of_an_export_are_looked_at(con: grouplearn.Connection, tmp_path: Path) -> None:

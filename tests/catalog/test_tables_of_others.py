@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import damaging
 import duckdb
 import pytest
 from strangers import TABLE, TRAIN, refusal
@@ -167,3 +168,20 @@ def test_evaluate_checks_the_weights_that_it_reads(con: grouplearn.Connection) -
     con.execute("UPDATE grouplearn.artifacts SET weights = list_transform(weights, lambda w: w + 1)")
     with pytest.raises(duckdb.Error, match="do not match their SHA-256"):
         con.execute("EVALUATE MODEL n ON t")
+
+
+def test_rows_with_a_type_of_an_extension_install_none(tmp_path: Path) -> None:
+    theirs, extensions = tmp_path / "theirs.duckdb", tmp_path / "extensions"
+    with duckdb.connect(str(theirs)) as con:
+        con.execute("CREATE TABLE t AS SELECT '{}'::JSON AS a, i * 0.5 AS x, i::HUGEINT AS h FROM range(9) AS r(i)")
+    assert damaging.patch(theirs, b"JSON", b"INET")
+    with grouplearn.connect(progress=False) as con:
+        for setting in ("extension_directory", "custom_extension_repository"):
+            con.execute(f"SET {setting} = '{extensions}'")
+        con.execute("CREATE TABLE t AS SELECT i * 0.5 AS x, i::HUGEINT AS h, i AS y FROM range(300) AS r(i)")
+        con.execute("TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x, h + 1) FROM t").fetchall()
+        con.execute(f"ATTACH '{theirs}' AS theirs")
+        assert con.execute("SELECT DISTINCT typeof(a) FROM theirs.t").fetchall() == [("INET",)]
+        predicted = con.execute("SELECT predict_value('m', t) FROM theirs.t ORDER BY x").fetchall()
+    assert [round(value, 6) for (value,) in predicted] == [*range(9)]
+    assert not extensions.exists()

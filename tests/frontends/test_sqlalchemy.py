@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy import orm
 
 import grouplearn
+from grouplearn.frontends.sqlalchemy import sql_type
 
 TABLE = "CREATE TABLE t AS SELECT i % 3 AS g, i * 0.5 AS x, i * 1.5 + 1 AS y FROM range(300) AS r(i)"
 TRAIN = "TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM t GROUP BY g OVER GRID (l2 IN (0, 1))"
@@ -156,6 +157,24 @@ def test_describing_a_database_runs_no_macro_of_its_author(tmp_path: Path, macro
         with pytest.raises(grouplearn.NotTrusted, match="hides DuckDB's own"):
             question()
     engine.dispose()
+
+
+@pytest.fixture
+def extensions(tmp_path: Path) -> Iterator[Path]:
+    """Where DuckDB's default connection puts extensions that it installs, from a place that has none."""
+    settings = ("extension_directory", "custom_extension_repository")
+    for setting in settings:
+        duckdb.execute(f"SET {setting} = '{tmp_path / setting}'")
+    yield tmp_path / "extension_directory"
+    for setting in settings:
+        duckdb.execute(f"RESET {setting}")
+
+
+@pytest.mark.parametrize("name", ["INET", "INET[]", "STRUCT(a INTEGER, b INET)", "MAP(VARCHAR, inet)"])
+def test_a_type_of_an_extension_installs_none(extensions: Path, name: str) -> None:
+    kind = sql_type(name)
+    assert type(kind).__name__ == ("INET" if name == "INET" else "NullType")
+    assert not extensions.exists()
 
 
 def test_mapped_classes_work(engine: sa.Engine) -> None:
