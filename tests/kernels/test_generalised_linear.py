@@ -260,14 +260,14 @@ def test_steps_have_the_same_bits_everywhere_and_in_any_company(build: str, loss
 
 #: Of every number of the models above; it is the same on every processor.
 EPOCH_BITS = {
-    ("logistic", True): "b6fbef4cbd3507709a65c3ba71c6dd27183e74d9de7689a67d45590c3e666052",
-    ("logistic", False): "3b68113e53f51ae9d668c0dfe3fb51fa9f94fa9fd90b5618978cd1df00da04e0",
-    ("poisson", True): "f766ad9fdff41a719ef4290326ef2142ca47b962893a8619169366ac9287bf27",
-    ("poisson", False): "05435bac3b9148d06edc6445cbf639bfe20d90a4fd5a3a3e733b345aa9613f3a",
-    ("softmax", True): "ee6a6f84b769a8f0f86cd67391a5fff8b99904fa103068133044f42b9cca05d5",
-    ("squared_hinge", True): "34139a95932516f2198b2e50858e1f3aa0f343a5b35b0ddccf096a76b91a3a2a",
-    ("squared_hinge", False): "8191ead185423b49ba82bb21ac334902c3a165ba7f5624f6eb612f822f49639a",
-    ("softmax", False): "461d5e9590e68b620c37f7ebcb91f07e797e337c51ba7d3ca609b3e137d16dde",
+    ("logistic", True): "1df0aef0bc142a896e6c3afe5752cae23466a74d3ec5f7a66ad58487c3d31603",
+    ("logistic", False): "824263fe11f531bb8da5a695c1dede02ca2b63575efba1be4e91d3ee7b19b82a",
+    ("poisson", True): "38e9ae95c10ab557781af2fafeb3e2e0cd13611d25c998fc44576e0730055c61",
+    ("poisson", False): "0ccf76be6c779a67a4da72fff3454d5f462a57e5bf599a9281e1dc997b73e213",
+    ("softmax", True): "925f5636954218a330bf1c85aba1e5038b94de3926059380102fbfe3967fb03d",
+    ("squared_hinge", True): "39a598d9a70d1161c0140d8aae6b888d88055706f3bd3ae6ca572ac18df430f6",
+    ("squared_hinge", False): "645788102c110f121183d1d423a354644d31ae70bc70593cbcb789bb0f4f372b",
+    ("softmax", False): "a88ab62bde54dbed05afa14a361b2b4e05c32fbdc654a8139982c73126aec350",
 }
 
 #: Of every number of every model of all losses; it is the same on every processor.

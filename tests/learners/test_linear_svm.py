@@ -211,6 +211,18 @@ def test_directions_without_curvature_do_no_harm(kind):
     assert state.done.all()
 
 
+@pytest.mark.parametrize("l2", [1e-3, 1e-4])
+@pytest.mark.parametrize(("rows", "columns"), [(150, 25), (1000, 25), (1000, 60)])
+def test_rows_apart_and_a_small_penalty_take_no_hundreds_of_epochs(rows, columns, l2):
+    """Few rows are inside their margin then and leave directions to the penalty alone: whole steps along these lead too far."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(rows, columns))
+    shard, config = Shard(x, (x @ rng.normal(size=columns) > 0.5).astype(float), np.ones(rows)), {"l2": l2}
+    least = solved([shard], [{**config, "tolerance": 1e-12}], epochs=4000).loss[0, 0]
+    found, state = solved([shard], [config]), fit(shard, [config])
+    assert max(found.loss[0, 0], LEARNER.losses(state)[0]) <= (1 + 1e-2) * least
+
+
 def test_a_long_group_and_a_rare_class_reach_the_optimum():
     rng = np.random.default_rng(5)
     x = rng.normal(size=(60_000, 5))

@@ -309,6 +309,8 @@ void hand_on(Batch<F> &from, Batch<D> &to, int offset) {
         now.trusted = was.trusted && !was.doubtful && !was.failed && !was.sparse;
         now.bend_then = was.bend_then;
         now.steps = was.steps;
+        now.damping = was.damping;
+        now.damped = was.damped;
         now.uncounted = !was.failed; // it has been there
         if (was.failed) continue;
         for (int64_t k = 0; k < to.size; k++) {

@@ -10,7 +10,10 @@ constexpr int64_t block_rows = 256;
 constexpr Stage dense_stage = {1e-1, 1e-14, 1e-12, 1e-9, 1e-10, 20, 200}, wide_stage = {1, 1e-14, 1e-12, 1e-9, 1e-10, 20, 60};
 
 /// Numbers of a model, the first of all: whether its sums are to have second derivatives, and of every how many rows.
-enum Field { ASKS, STRIDE, PASSES, VALUE, BEND, BEND_THEN, DESCENT, LENGTH, RETRIES, AGE, STEPS, TRUSTED, SIGMA, SCALE, TOTAL, ROWS, PER_ROW, FIELDS };
+enum Field {
+    ASKS, STRIDE, PASSES, VALUE, BEND, BEND_THEN, DESCENT, LENGTH, RETRIES, AGE, STEPS, TRUSTED, DAMPING, DAMPED, SIGMA, SCALE, TOTAL, ROWS,
+    PER_ROW, FIELDS
+};
 
 /// Where the numbers of a model lie: fields, means and 1/spread of columns, where it is, where its step leads, where it is evaluated
 /// next, the slope, the ``history`` of steps, and the factor of the second derivatives or, if not ``dense``, a diagonal.
@@ -292,6 +295,8 @@ struct Lane {
         m.age = (int)row[AGE];
         m.steps = (int)row[STEPS];
         m.trusted = row[TRUSTED] > 0;
+        m.damping = row[DAMPING];
+        m.damped = row[DAMPED] > 0;
         m.bends = row[ASKS] > 0 ? Bends::known : Bends::none;
         newton.sigma[lane] = row[SIGMA];
         for (int64_t k = 0; k < form.size(); k++) {
@@ -319,6 +324,8 @@ struct Lane {
         row[AGE] = m.age;
         row[STEPS] = m.steps;
         row[TRUSTED] = m.trusted;
+        row[DAMPING] = m.damping;
+        row[DAMPED] = m.damped;
         row[SIGMA] = newton.sigma[lane];
         return !m.active;
     }

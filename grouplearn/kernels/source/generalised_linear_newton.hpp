@@ -26,6 +26,8 @@ constexpr int64_t sampled_per_parameter = 16, fewest_sampled = 2048;
 constexpr int64_t few_of_which_bend = 128, most_more = 16;
 /// How often its steps are shortened before they are given up, in double precision.
 constexpr int far_retries = 60;
+/// What part of the damping is left after a whole step, and the share of the sum of second derivatives that is none.
+constexpr double eased = 0.25, least_damping = 1e-12;
 /// The sum of its losses, of rows that weigh about 1, where all are beyond their margin but for rounding.
 constexpr double no_loss = 1e-20;
 /// How a stage ends a model, relative to its objective, and what rounding and failures it allows for.
@@ -82,6 +84,8 @@ struct Model {
     bool active = false, accepted = false, converged = false, failed = false, sparse = false, uncounted = true;
     bool trusted = false, doubtful = false, shortened = false, judged = false;
     Bends bends = Bends::asked_for;
+    double damping = 0;  // what is added to second derivatives, that steps stay where these hold
+    bool damped = false; // whether ``chol`` has some of it
     double tolerance = 0, dropped = 0, begins = 1; // what ends it, by how much its last step fell, the length of the next
     int64_t passes = 0;
     int retries = 0, age = 0, steps = 0; // steps since ``chol`` of this stage, and those that are remembered
@@ -98,6 +102,7 @@ template <class V> struct Newton {
     int64_t fewest = fewest_sampled; // the rows that they are taken from, at least
     int most_retries;                // how often a step is shortened until it is given up
     double other = other_bend;       // by how many times their sum may change until they are taken anew
+    bool damps = false;              // whether steps are damped after one that went too far
     double nothing = -1;             // the objective from which on downward it is rounding
     int64_t limit;
     Model model[most_lanes];
@@ -125,13 +130,14 @@ template <class V> struct Newton {
     }
 
     /// Take second derivatives anew where rows came to their margin or left it, and of more rows where that takes little time: they are
-    /// those of the few inside. Where these leave a direction free, a step along it may lead very far.
+    /// those of the few inside. Where these leave a direction free, a step along it may lead very far: the next ones are damped.
     void expect_jumps() {
         other = jumped_bend;
         int64_t more = few_of_which_bend / (size ? size : 1);
         fewest = fewest_sampled * (more < 1 ? 1 : more < most_more ? more : most_more);
         if (width == Lanes<D>::count) most_retries = far_retries;
         nothing = no_loss;
+        damps = dense;
     }
 
     void forget() {
@@ -191,6 +197,7 @@ template <class V> struct Newton {
                 m.bend = bent[lane];
                 m.age += !first;
                 m.shortened = m.retries > 0;
+                if (damps && !first && !m.sparse) damp(lane);
             } else if (first) m.failed = true, m.active = false;
             else {
                 m.length *= 0.5;
@@ -205,6 +212,23 @@ template <class V> struct Newton {
             store(slope + k * width, select(mine, load(moved + k * width), load(slope + k * width)));
         }
         return any_accepted;
+    }
+
+    /// More damping where a step was shortened: what would have made it as long as it is along its direction, and so shorter still
+    /// where rows bend less. Less of it where a whole step went down.
+    void damp(int lane) {
+        Model &m = model[lane];
+        if (!m.shortened) {
+            m.damping = m.damping > least_damping * m.bend ? m.damping * eased : 0;
+            return;
+        }
+        double far = 0;
+        for (int64_t k = 0; k < size; k++) {
+            double way = (double)goal[k * width + lane] - (double)point[k * width + lane];
+            far += way * way;
+        }
+        double more = -m.descent / far * (1 / m.length - 1);
+        if (std::isfinite(more)) m.damping += more;
     }
 
     /// Keep the step of the accepted lanes to ``trial``, and by how much the slope became ``moved``, where it curved upward.
@@ -279,6 +303,7 @@ template <class V> struct Newton {
             N pull[width];
             for (int lane = 0; lane < width; lane++) {
                 double r = ridge[k * width + lane];
+                r += model[lane].damping;
                 pull[lane] = (N)(r < largest_ridge ? r : largest_ridge);
             }
             V value = load(diagonal);
@@ -313,7 +338,8 @@ template <class V> struct Newton {
     /// Whether it will at the next point, of what is known before.
     bool will_want(const Model &m) const { return dense && m.active && (m.retries > 0 || stale(m, m.age + 1)); }
     bool stale(const Model &m, int age) const {
-        return m.sparse || !m.trusted || age >= lasting || m.bend_then > other * m.bend || m.bend > other * m.bend_then;
+        return m.sparse || m.damped || m.damping > 0 || !m.trusted || age >= lasting || m.bend_then > other * m.bend ||
+               m.bend > other * m.bend_then;
     }
 
     /// Factor the second derivatives for the lanes that want it, which forget their steps.
@@ -329,6 +355,7 @@ template <class V> struct Newton {
             m.doubtful = share[lane] < (N)least_share;
             m.age = m.steps = 0;
             m.bend_then = m.bend;
+            m.damped = m.damping > 0;
         }
         auto mine = zero<V>() < load(wanted);
         for (int64_t at = 0; at < triangle(size); at++)
@@ -580,7 +607,10 @@ template <class V> struct Newton {
                 double bound = stage.tolerance * m.tolerance * __builtin_fabs(m.value);
                 // Where curvature has become less than it was, a step leads farther down than it promises.
                 double promised = m.fall * (m.bend_then > m.bend && m.bend > 0 ? m.bend_then / m.bend : 1);
-                if ((promised <= bound && (dense || m.dropped <= slow * bound)) || !(m.descent < 0) || m.value <= nothing) {
+                // What damped steps promise says nothing of others, but where even a shorter one went nowhere.
+                bool unsaid = promised <= bound && m.damped && !(m.shortened && m.dropped <= bound);
+                if (unsaid) m.damping = 0;
+                if ((promised <= bound && !unsaid && (dense || m.dropped <= slow * bound)) || !(m.descent < 0) || m.value <= nothing) {
                     m.converged = true;
                     m.active = false;
                 }
