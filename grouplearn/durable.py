@@ -47,7 +47,7 @@ from grouplearn.search.space import Choices, Range
 from grouplearn.sqltext import folded
 
 #: What is written and read back; another version's runs are refused.
-FORMAT = 4
+FORMAT = 5
 #: The last second that a calendar knows in every time zone.
 _LATEST = 253_402_214_400
 

@@ -154,6 +154,20 @@ class Form:
         return self.outputs * (self.columns + int(self.fit_intercept))
 
     @property
+    def length(self) -> int:
+        """How many numbers a model in training has."""
+        return int(function("generalised_linear_numbers", *[_COUNT] * 5, returns=_COUNT)(*self._numbers))
+
+    def are_sound(self, models: npt.NDArray[Any]) -> bool:
+        """Return whether ``models`` (M, m), which come from a file, can be models in training of this shape."""
+        if models.dtype != np.float64 or models.shape[1:] != (self.length,):
+            return False
+        given = np.ascontiguousarray(models)
+        kinds = (*[_COUNT] * 6, _POINTER)
+        found = function("generalised_linear_are_sound", *kinds, returns=ctypes.c_int)
+        return bool(found(*self._numbers, len(given), address(given)))
+
+    @property
     def _triangle(self) -> int:
         return self.parameters * (self.parameters + 1) // 2
 
@@ -171,7 +185,7 @@ class Form:
         ``rows`` says how many there are, and how many values are stored in them. ``score`` (K,) is what the model predicts,
         with the mean ``residual`` (K,) and ``loss``, and ``coupling`` (K, K), the second derivatives by the scores.
         """
-        model = np.empty((1, function("generalised_linear_numbers", *[_COUNT] * 5, returns=_COUNT)(*self._numbers)))
+        model = np.empty((1, self.length))
         sums, sampled = np.empty((1, 2 + self.parameters)), np.zeros(())
         curvature = np.empty((int(self.dense), self._triangle))
         names = ("mean", "square", "cross", "gram")

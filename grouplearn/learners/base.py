@@ -191,6 +191,15 @@ def of_both_classes(positive: FloatArray) -> FloatArray:
     return both
 
 
+def has_tensors_of(state: State, begun: State) -> bool:
+    """Return whether a state has all tensors of another, of the same shapes and types."""
+    found = state.tensors
+    return all(
+        name in found and found[name].shape == tensor.shape and found[name].dtype == tensor.dtype
+        for name, tensor in begun.tensors.items()
+    )
+
+
 @runtime_checkable
 class Learner(Protocol):
     """What every learner declares and supplies. Functions are pure in state: they return a new State."""
@@ -223,6 +232,13 @@ class Learner(Protocol):
 
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
         """Return the state before the first epoch."""
+        ...
+
+    def resumes(self, problem: Problem, configs: Sequence[Config], state: State) -> bool:
+        """Return whether a state that was read from a file is one of these configs in training, from which they can go on.
+
+        It is asked before anything else is done with the state, and takes nothing in it on trust.
+        """
         ...
 
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:

@@ -136,6 +136,11 @@ class Gbdt:
         empty = {f"model_{index}": np.empty(0, dtype=np.uint8) for index in range(len(configs))}
         return State(empty, np.zeros(len(configs), dtype=bool))
 
+    def resumes(self, problem: Problem, configs: Sequence[Config], state: State) -> bool:
+        """Return True: boosting checks what it has reached, and goes on from what is sound of it."""
+        del problem, configs, state
+        return True
+
     def boost(
         self,
         problem: Problem,

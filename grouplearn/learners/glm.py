@@ -64,6 +64,12 @@ def init(problem: Problem, configs: Sequence[Config]) -> State:
     return State(tensors, np.zeros(n, dtype=bool))
 
 
+def has_solver(problem: Problem, configs: Sequence[Config], state: State) -> bool:
+    """Return whether what the solver keeps of each config, if it has begun, can be what it keeps."""
+    solver = state.tensors.get("solver")
+    return solver is None or (len(solver) == len(configs) and _form(problem, configs).are_sound(solver))
+
+
 def accumulate(family: Family, problem: Problem, configs: Sequence[Config], state: State, block: Shard) -> Tensors:
     """Return the moments of one block in the first pass; later, of the configs not done, ``kernel.Form.sums``."""
     if "solver" not in state.tensors:

@@ -19,6 +19,7 @@ from grouplearn.learners.base import (
     Task,
     Tensors,
     Value,
+    has_tensors_of,
 )
 from grouplearn.learners.requirement import Requirement
 
@@ -66,6 +67,10 @@ class GlmLearner:
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
         """Return zero weights and an unknown loss."""
         return glm.init(problem, configs)
+
+    def resumes(self, problem: Problem, configs: Sequence[Config], state: State) -> bool:
+        """Return whether the tensors are those of such weights, and of the solver that makes them."""
+        return has_tensors_of(state, self.init(problem, configs)) and glm.has_solver(problem, configs, state)
 
     def gathers(self, problem: Problem, configs: Sequence[Config]) -> bool:
         """Small groups train together while the solver keeps a full Hessian per config."""

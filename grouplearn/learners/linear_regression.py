@@ -24,6 +24,7 @@ from grouplearn.learners.base import (
     Task,
     Tensors,
     Value,
+    has_tensors_of,
 )
 from grouplearn.learners.requirement import Requirement
 
@@ -94,6 +95,10 @@ class LinearRegression:
             "loss": np.full(n, np.nan),
         }
         return State(tensors, np.zeros(n, dtype=bool))
+
+    def resumes(self, problem: Problem, configs: Sequence[Config], state: State) -> bool:
+        """Return whether the tensors are those of such weights."""
+        return has_tensors_of(state, self.init(problem, configs))
 
     def gathers(self, problem: Problem, configs: Sequence[Config]) -> bool:
         """Return True: one pass over a small group costs less than the Python around it."""

@@ -10,7 +10,7 @@ import numpy as np
 from grouplearn.data.shard import FloatArray, Shard, Stack
 from grouplearn.kernels.generalised_linear import Loss
 from grouplearn.learners import glm, one_against_rest
-from grouplearn.learners.base import Config, Problem, Solved, State, Task, Tensors
+from grouplearn.learners.base import Config, Problem, Solved, State, Task, Tensors, has_tensors_of
 from grouplearn.learners.glm_learner import GlmLearner
 
 
@@ -71,6 +71,12 @@ class LinearSvm(GlmLearner):
     def uncalibrated_metric(self) -> str:
         """Return accuracy: a log loss would judge the probabilities, which are those of no distribution."""
         return "accuracy"
+
+    def resumes(self, problem: Problem, configs: Sequence[Config], state: State) -> bool:
+        """Return whether the tensors are those of such weights, and of the solver that makes them for each class."""
+        return has_tensors_of(state, self.init(problem, configs)) and one_against_rest.has_solvers(
+            problem, configs, state
+        )
 
     def gathers(self, problem: Problem, configs: Sequence[Config]) -> bool:
         """Small groups train together while the solver keeps a full Hessian per config and class."""

@@ -27,6 +27,7 @@ from grouplearn.learners.base import (
     State,
     Task,
     Value,
+    has_tensors_of,
 )
 from grouplearn.learners.gang_sockets import joined
 from grouplearn.learners.mlp_model import Networks, as_multiclass
@@ -126,6 +127,15 @@ class Mlp:
             "label_scale": np.ones(1),
         }
         return State(tensors, np.zeros(n, dtype=bool))
+
+    def resumes(self, problem: Problem, configs: Sequence[Config], state: State) -> bool:
+        """Return whether the tensors are those of such networks, after steps and rows that can be counted."""
+        begun = self.init(problem, configs)
+        # Trials that come together bring a mean and a scale of labels each, which are those of their group.
+        labels = {name: begun.tensors.pop(name) for name in ("label_mean", "label_scale")}
+        own = State({name: state.tensors.get(name, tensor[:0])[:1] for name, tensor in labels.items()}, state.done)
+        counted = has_tensors_of(own, State(labels, state.done)) and has_tensors_of(state, begun)
+        return counted and all((state.tensors[name] >= 0).all() for name in ("step", "visited"))
 
     def train(self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, epoch: int) -> State:
         """Return the state after one pass; a config whose loss is not finite is done with loss NaN.

@@ -25,6 +25,7 @@ from grouplearn.learners.base import (
     State,
     Task,
     Value,
+    has_tensors_of,
     of_both_classes,
 )
 from grouplearn.learners.network_module import Recipe, built, load_tensors, module_tensors, predicted
@@ -92,6 +93,10 @@ class Network:
         for index, config in enumerate(configs):
             _put(state, index, module_tensors(built(self._recipe, problem, self._complete(config))))
         return state
+
+    def resumes(self, problem: Problem, configs: Sequence[Config], state: State) -> bool:
+        """Return whether the tensors are those of such modules."""
+        return has_tensors_of(state, self.init(problem, configs))
 
     def train(self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, epoch: int) -> State:
         """Return the state after one pass; a config whose loss is not finite is done with loss NaN.

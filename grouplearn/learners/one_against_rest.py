@@ -13,12 +13,24 @@ import numpy as np
 
 from grouplearn.data.shard import FloatArray, Shard, Stack
 from grouplearn.learners import glm
-from grouplearn.learners.base import Config, Problem, Solved, State, Task, Tensors
+from grouplearn.learners.base import Config, Problem, Solved, State, Task, Tensors, has_tensors_of
 
 
 def of_two(problem: Problem) -> Problem:
     """Return what each of the models is to learn."""
     return replace(problem, task=Task.BINARY, n_classes=2)
+
+
+def has_solvers(problem: Problem, configs: Sequence[Config], state: State) -> bool:
+    """Return whether what the solver keeps of each class's models, if it has begun, can be what it keeps."""
+    if "solver" not in state.tensors:
+        return True
+    shape = (len(configs), problem.n_outputs)
+    of_classes = {"class_loss": np.zeros(shape), "class_done": np.zeros(shape, np.bool_)}
+    if not has_tensors_of(state, State(of_classes, state.done)) or state.tensors["solver"].shape[:-1] != shape:
+        return False
+    parts = [_part(problem, configs, state, place) for place in range(problem.n_outputs)]
+    return all(glm.has_solver(of_two(problem), configs, part) for part in parts)
 
 
 def accumulate(family: glm.Family, problem: Problem, configs: Sequence[Config], state: State, block: Shard) -> Tensors:

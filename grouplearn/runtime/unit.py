@@ -136,6 +136,8 @@ def _train(
 def kept(pack: Pack, keeper: Keeper) -> Pack:
     """Return the pack as one that goes on from what its keeper knows, and is kept."""
     reached = keeper.read()
+    if reached is not None and not pack.learner.resumes(pack.prepared.problem, pack.configs, reached.state):
+        reached = None
     return replace(pack, start=pack.start if reached is None else reached, keep=keeper.keep)
 
 
@@ -152,6 +154,9 @@ def pack_of(
     if unit.id in job.goals:
         prepared = replace(prepared, problem=replace(prepared.problem, epochs=job.goals[unit.id]))
     carried = [job.starts[unit.group, number] for number in numbers if (unit.group, number) in job.starts]
+    start = put_together(carried) if carried else None
+    if start is not None and not job.trainer.resumes(prepared.problem, configs, start.state):
+        raise ValueError("what was kept of these trials is not what they train: DROP RUN, and TRAIN again")
     return Pack(
         job.trainer,
         configs,
@@ -160,7 +165,7 @@ def pack_of(
         job.patience,
         report,
         cancelled,
-        put_together(carried) if carried else None,
+        start,
         job.carries,
         job.expired,
         metrics=job.measured,

@@ -24,7 +24,7 @@ STRETCH = 1 << 18
 #: Of so few operations no call looks: what is made once per epoch or block, of parameters alone.
 SHORT = {
     *("ask_of_thread", "fingerprint", "processor_level", "dropout_key"),
-    *("generalised_linear_numbers", "begin_generalised_linear"),
+    *("generalised_linear_numbers", "generalised_linear_are_sound", "begin_generalised_linear"),
     *("networks_predict_room", "networks_room_single", "networks_room_double"),
 }
 

@@ -338,6 +338,20 @@ GROUPLEARN_ENTRY int64_t generalised_linear_numbers(int64_t columns, int64_t out
     return Form{columns, outputs, fit_intercept, history, dense}.length();
 }
 
+/// Whether rows of models that come from a file lead nowhere else than into themselves: their counts are counts.
+GROUPLEARN_ENTRY int generalised_linear_are_sound(int64_t columns, int64_t outputs, int64_t fit_intercept, int64_t history, int64_t dense,
+                                                  int64_t count, const double *models) {
+    Form form{columns, outputs, fit_intercept, history, dense};
+    auto is_count = [](double number, double least, double most) { return number >= least && number <= most && number == __builtin_floor(number); };
+    for (int64_t place = 0; place < count; place++) {
+        const double *row = models + place * form.length();
+        bool counts = is_count(row[STRIDE], 1, 1e15) && is_count(row[PASSES], 0, 1e9) && is_count(row[RETRIES], 0, 1e9) &&
+                      is_count(row[AGE], 0, 1e9) && is_count(row[STEPS], 0, (double)history);
+        if (!counts) return 0;
+    }
+    return 1;
+}
+
 /// The row of a model without weights, and the sums there, loss, gradient and second derivatives, from the moments of its rows:
 /// their count and that of the values stored in them, Σw, means (d,), Σw(x−x̄)² (d,), Σw(x−x̄)(t−t̄)' (d, t), Σw(x−x̄)(x−x̄)' (d, d) or nothing. ``residual`` (K) is the mean
 /// slope, ``coupling`` (K, K) the second derivatives by the scores.
