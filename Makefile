@@ -29,7 +29,7 @@ $(STAMP): $(INSTALLED) $(KERNELS)
 
 demo: $(STAMP)  ## set up, then train one model per carrier on 336,776 real flights
 	mkdir -p build
-	$(BIN)/python -m grouplearn.frontends.flights $(FLIGHTS)
+	$(BIN)/python -m grouplearn.frontends.shell.flights $(FLIGHTS)
 	$(BIN)/grouplearn $(FLIGHTS) -echo -f sql/examples/flights.sql
 
 test: check  ## set up, then pass everything: lint, types, import contracts, tests

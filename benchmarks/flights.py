@@ -26,7 +26,7 @@ from joblib import Parallel, delayed
 from sklearn.linear_model import LogisticRegression, Ridge
 
 import grouplearn
-from grouplearn.frontends.flights import load_flights
+from grouplearn.frontends.shell.flights import load_flights
 
 PENALTIES = (0.1, 1.0, 10.0, 100.0)
 WHERE = "arr_delay IS NOT NULL AND month <> 12"

@@ -23,7 +23,7 @@ import numpy as np
 from _pairs import write
 
 import grouplearn
-from grouplearn.frontends.flights import load_flights
+from grouplearn.frontends.shell.flights import load_flights
 
 VERSIONS, BATCH = 40, 256
 #: Means closer than this are equal whatever the seeds say.

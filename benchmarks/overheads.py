@@ -138,10 +138,11 @@ def tiny(con: Any) -> dict[str, tuple[float, float]]:
 
 def shares(con: Any, groups: int) -> dict[str, tuple[float, float]]:
     """Return what storing takes a trial, and the shares of planning and of checks."""
-    from grouplearn import planning
-    from grouplearn.catalog import schema, store
-    from grouplearn.catalog.trust import Guard
+    from grouplearn.catalog import schema
+    from grouplearn.catalog.checks.trust import Guard
     from grouplearn.statements import train
+    from grouplearn.statements.workflow import planning
+    from grouplearn.store import writer as store
 
     spent, found = Spent(), {}
     write, stored = store.write, []

@@ -22,17 +22,17 @@ from typing import Any
 import numpy as np
 
 from grouplearn.data.dataset import Dataset, Group, Item
-from grouplearn.learners.base import Task
-from grouplearn.runtime.cluster import Cluster
-from grouplearn.runtime.job import Job, UnitResult
+from grouplearn.learners.contract.base import Task
 from grouplearn.runtime.local import LocalRuntime
-from grouplearn.runtime.ray import RayRuntime
-from grouplearn.runtime.ray_processes import of_session
-from grouplearn.runtime.ray_supervisor import CHILDREN
-from grouplearn.schedule.gap import Gap
+from grouplearn.runtime.ray.processes import of_session
+from grouplearn.runtime.ray.runtime import RayRuntime
+from grouplearn.runtime.ray.settings import Cluster
+from grouplearn.runtime.ray.supervisor import CHILDREN
 from grouplearn.schedule.messages import Unit
+from grouplearn.schedule.sharded.gap import Gap
 from grouplearn.schedule.visiting import first_blocks
 from grouplearn.schedule.workload import Workload
+from grouplearn.train.job import Job, UnitResult
 
 BLOCK = 16_384
 ROWS = (BLOCK, 6 * BLOCK)

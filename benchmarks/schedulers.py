@@ -20,10 +20,10 @@ import numpy as np
 from _pairs import write
 
 from grouplearn.runtime.simulated import Timeline, simulate
-from grouplearn.schedule import open_shop
 from grouplearn.schedule.messages import Blocks, StepKind, Unit
-from grouplearn.schedule.mop import Mop
-from grouplearn.schedule.shop import Shop
+from grouplearn.schedule.mop import open_shop
+from grouplearn.schedule.mop.hopper import Mop
+from grouplearn.schedule.mop.shop import OpenShop
 from grouplearn.schedule.workload import Hops, Scheduler, Workload
 
 #: MFLOP of a forward pass of 35 networks (github.com/albanie/convnet-burden, the paper's source): 360 to 21,000, mean 5,942.
@@ -88,7 +88,7 @@ def compared(configs: int, workers: int, alike: bool, limit: float) -> dict[str,
             timeline, took = scheduled(table, name, seed)
             spans[name] = timeline.makespan
             seconds[name].append(took)
-        spans["bound"] = Shop({visit: float(span) for visit, span in np.ndenumerate(table)}).bound
+        spans["bound"] = OpenShop({visit: float(span) for visit, span in np.ndenumerate(table)}).bound
         for name, span in spans.items():
             relative[name].append(span / spans["randomized"])
     found["relative"] = relative
@@ -114,7 +114,7 @@ def show(row: dict[str, Any]) -> None:
 def beyond(configs: int, workers: int, alike: bool) -> dict[str, Any]:
     table = times(configs, workers, alike, 0)
     timeline, took = scheduled(table, "randomized", 0)
-    over = timeline.makespan / Shop({visit: float(span) for visit, span in np.ndenumerate(table)}).bound
+    over = timeline.makespan / OpenShop({visit: float(span) for visit, span in np.ndenumerate(table)}).bound
     name = f"{configs:,} x {workers:,} {'alike' if alike else 'mixed'}"
     print(f"{name}: makespan {over:.3f} of the bound, idle {timeline.idle_share:.1%}, {took:.1f} s", flush=True)
     return {"name": name, "over_bound": over, "idle": timeline.idle_share, "seconds": took}

@@ -18,7 +18,7 @@ from typing import Any
 from _pairs import write
 
 import grouplearn
-from grouplearn.frontends.flights import load_flights
+from grouplearn.frontends.shell.flights import load_flights
 
 GRID = "learning_rate IN (1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1), hidden_layers IN ([8], [32]), l2 IN (0, 1)"
 SPACE = "learning_rate BETWEEN 1e-5 AND 1 LOG, l2 BETWEEN 1e-3 AND 100 LOG, dropout BETWEEN 0 AND 0.5"

@@ -77,7 +77,7 @@ def one_shell(trains: int, database: str) -> None:
     if shell is None:
         raise SystemExit("there is no duckdb here: pip install duckdb-cli")
     build(launch.version_of(shell))
-    start = "import sys; from grouplearn.frontends.shell import main; sys.exit(main())"
+    start = "import sys; from grouplearn.frontends.shell.shell import main; sys.exit(main())"
     child = subprocess.Popen(
         [sys.executable, "-c", start, "duckdb", "-csv", "-noheader", database],
         stdin=subprocess.PIPE,

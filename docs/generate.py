@@ -8,11 +8,12 @@ from pathlib import Path
 
 import duckdb
 
-from grouplearn import answers
-from grouplearn.learners import metrics, registry
-from grouplearn.learners.base import Hyperparameter, Learner
-from grouplearn.plan import options
-from grouplearn.plan.legality import RULES
+from grouplearn.bind import options
+from grouplearn.bind.compatibility import RULES
+from grouplearn.learners import registry
+from grouplearn.learners.contract.base import Hyperparameter, Learner
+from grouplearn.learners.metrics import sums as metrics
+from grouplearn.statements import answers
 
 DOCS = Path(__file__).parent
 SQL = DOCS.parent / "sql"

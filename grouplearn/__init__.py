@@ -34,11 +34,11 @@ if TYPE_CHECKING:
         TrainingError,
         Warning,
     )
-    from grouplearn.frontends.dbapi import Connection, connect
-    from grouplearn.frontends.magics import load_ipython_extension, unload_ipython_extension
-    from grouplearn.frontends.model import Model, model
-    from grouplearn.frontends.networks import register, unregister
-    from grouplearn.frontends.pep249 import (
+    from grouplearn.frontends.notebook.magics import load_ipython_extension, unload_ipython_extension
+    from grouplearn.frontends.python.dbapi import Connection, connect
+    from grouplearn.frontends.python.model import Model, model
+    from grouplearn.frontends.python.networks import register, unregister
+    from grouplearn.frontends.python.pep249 import (
         BINARY,
         DATETIME,
         NUMBER,
@@ -109,26 +109,26 @@ __all__ = [
 ]
 
 _HOME = {
-    "Connection": "grouplearn.frontends.dbapi",
-    "connect": "grouplearn.frontends.dbapi",
-    "load_ipython_extension": "grouplearn.frontends.magics",
-    "unload_ipython_extension": "grouplearn.frontends.magics",
-    "Model": "grouplearn.frontends.model",
-    "model": "grouplearn.frontends.model",
-    "register": "grouplearn.frontends.networks",
-    "unregister": "grouplearn.frontends.networks",
-    "BINARY": "grouplearn.frontends.pep249",
-    "Binary": "grouplearn.frontends.pep249",
-    "DATETIME": "grouplearn.frontends.pep249",
-    "Date": "grouplearn.frontends.pep249",
-    "DateFromTicks": "grouplearn.frontends.pep249",
-    "NUMBER": "grouplearn.frontends.pep249",
-    "ROWID": "grouplearn.frontends.pep249",
-    "STRING": "grouplearn.frontends.pep249",
-    "Time": "grouplearn.frontends.pep249",
-    "TimeFromTicks": "grouplearn.frontends.pep249",
-    "Timestamp": "grouplearn.frontends.pep249",
-    "TimestampFromTicks": "grouplearn.frontends.pep249",
+    "Connection": "grouplearn.frontends.python.dbapi",
+    "connect": "grouplearn.frontends.python.dbapi",
+    "load_ipython_extension": "grouplearn.frontends.notebook.magics",
+    "unload_ipython_extension": "grouplearn.frontends.notebook.magics",
+    "Model": "grouplearn.frontends.python.model",
+    "model": "grouplearn.frontends.python.model",
+    "register": "grouplearn.frontends.python.networks",
+    "unregister": "grouplearn.frontends.python.networks",
+    "BINARY": "grouplearn.frontends.python.pep249",
+    "Binary": "grouplearn.frontends.python.pep249",
+    "DATETIME": "grouplearn.frontends.python.pep249",
+    "Date": "grouplearn.frontends.python.pep249",
+    "DateFromTicks": "grouplearn.frontends.python.pep249",
+    "NUMBER": "grouplearn.frontends.python.pep249",
+    "ROWID": "grouplearn.frontends.python.pep249",
+    "STRING": "grouplearn.frontends.python.pep249",
+    "Time": "grouplearn.frontends.python.pep249",
+    "TimeFromTicks": "grouplearn.frontends.python.pep249",
+    "Timestamp": "grouplearn.frontends.python.pep249",
+    "TimestampFromTicks": "grouplearn.frontends.python.pep249",
 }
 
 

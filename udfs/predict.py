@@ -24,7 +24,7 @@ def grouplearn_predict(
     A NULL model or a NULL row gives NULL. Where Arrow cannot hold a value of the rows, ``types`` is their SQL type and
     ``texts`` are the rows as JSON.
     """
-    from grouplearn.catalog.predictions import Part
+    from grouplearn.prediction.predictions import Part
 
     wanted = (Part.ALL, _first(tokens), _first(transactions), _first(sessions), _first(types))
     return _predicted(wanted, models, rows, texts)
@@ -39,9 +39,9 @@ def grouplearn_predict_number(
 
 
 def _predicted(wanted: Any, models: Any, rows: Any, texts: Any) -> Any:
-    from grouplearn.catalog.exact_rows import ExactRows
-    from grouplearn.catalog.prediction import Caller, predictor_of_token
-    from grouplearn.catalog.predictions import Part
+    from grouplearn.prediction.exact_rows import ExactRows
+    from grouplearn.prediction.prediction import Caller, predictor_of_token
+    from grouplearn.prediction.predictions import Part
 
     part, token, transaction, session, kind = wanted
     models, rows, texts = (_array(column) for column in (models, rows, texts))

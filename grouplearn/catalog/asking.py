@@ -16,7 +16,7 @@ from grouplearn.catalog.sessions import Sessions
 from grouplearn.errors import data_error
 
 if TYPE_CHECKING:
-    from grouplearn.catalog.prediction import Predictor
+    from grouplearn.prediction.prediction import Predictor
 
 #: What ``predict`` returns per row: the class or value as text, the value, the probability of the positive class
 #: (binary), the probability of every class, the level used, and the group in ``grouplearn.groups``. Where a label is an

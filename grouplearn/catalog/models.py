@@ -8,9 +8,9 @@ from typing import Any
 
 import duckdb
 
-from grouplearn.catalog.damage import damaged, shown
-from grouplearn.catalog.definition_checks import check_definition, too_long
-from grouplearn.catalog.flaws import refuse_flaws
+from grouplearn.catalog.checks.damage import damaged, shown
+from grouplearn.catalog.checks.definition_checks import check_definition, too_long
+from grouplearn.catalog.checks.flaws import refuse_flaws
 from grouplearn.catalog.identities import identity_at
 from grouplearn.catalog.records import HyperparameterColumn, ItemColumn, KeyColumn, ModelDefinition
 from grouplearn.catalog.schema import (
@@ -25,7 +25,7 @@ from grouplearn.catalog.schema import (
 from grouplearn.catalog.sql_forms import SqlForm, stored_form
 from grouplearn.data.dataset import Item
 from grouplearn.learners import registry
-from grouplearn.learners.base import Config, Task, Value
+from grouplearn.learners.contract.base import Config, Task, Value
 from grouplearn.search.space import MAX_CONFIGS
 from grouplearn.sqltext import identifier, literal
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import duckdb
 
-from grouplearn.catalog import search_path
-from grouplearn.catalog.attached import Attachments, attachments_of
+from grouplearn.catalog.checks import search_path
+from grouplearn.catalog.checks.attached import Attachments, attachments_of
+from grouplearn.catalog.checks.search_path import Place
 from grouplearn.catalog.schema import has_schema, table
-from grouplearn.catalog.search_path import Place
 from grouplearn.errors import Error, did_you_mean
 from grouplearn.sqltext import folded, identifier
 

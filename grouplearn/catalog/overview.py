@@ -10,11 +10,12 @@ from typing import Any
 
 import duckdb
 
-from grouplearn.catalog.damage import damaged
-from grouplearn.catalog.flaws import refuse_flaws
+from grouplearn.amounts import counted
+from grouplearn.catalog.checks.damage import damaged
+from grouplearn.catalog.checks.flaws import refuse_flaws
+from grouplearn.catalog.checks.trust import check
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.schema import table
-from grouplearn.catalog.trust import check
 from grouplearn.catalog.views import (
     distinct,
     importances,
@@ -25,8 +26,7 @@ from grouplearn.catalog.views import (
     where,
     with_importances,
 )
-from grouplearn.plan.amounts import counted
-from grouplearn.plan.gantt import Bar
+from grouplearn.plan.explain.gantt import Bar
 
 Value = float | None
 #: Metrics of groups from which that of all their rows follows, and what is averaged for it.

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.learners import registry
-from grouplearn.learners.base import Config, Learner, ObjectiveLearner, Task, UncalibratedLearner
+from grouplearn.learners.contract.base import Config, Learner, ObjectiveLearner, Task, UncalibratedLearner
 from grouplearn.sqltext import literal
 
 #: How much worse: what is said for certain is not said of what a few more rows could turn.

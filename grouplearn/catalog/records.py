@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from grouplearn.learners.base import Config
-from grouplearn.plan.definition import HyperparameterColumn, ItemColumn, KeyColumn, ModelDefinition
-from grouplearn.runtime.job import UnitResult
-from grouplearn.runtime.outcome import GroupOutcome, PackedOutcome
+from grouplearn.bind.definition import HyperparameterColumn, ItemColumn, KeyColumn, ModelDefinition
+from grouplearn.learners.contract.base import Config
+from grouplearn.train.job import UnitResult
+from grouplearn.train.results.outcome import GroupOutcome, PackedOutcome
 
 __all__ = [
     "GroupOutcome",

@@ -10,7 +10,15 @@ from weakref import WeakKeyDictionary
 
 import duckdb
 
-from grouplearn.catalog.tables import SCHEMA, Table, refuse_foreign, refuse_triggers, refuse_views, scripts, tables_in
+from grouplearn.catalog.checks.tables import (
+    SCHEMA,
+    Table,
+    refuse_foreign,
+    refuse_triggers,
+    refuse_views,
+    scripts,
+    tables_in,
+)
 from grouplearn.errors import NotSupportedHere, OtherVersion
 from grouplearn.sqltext import folded, identifier, qualified
 

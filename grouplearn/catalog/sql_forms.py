@@ -11,14 +11,15 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from grouplearn.catalog.damage import damaged
+from grouplearn.catalog.checks.damage import damaged
 from grouplearn.catalog.records import GroupOutcome, ModelDefinition, RunOutcome
 from grouplearn.catalog.schema import first_row, table, version_of
 from grouplearn.data.encoders import FittedItem
 from grouplearn.interrupting import watched
 from grouplearn.learners import registry
-from grouplearn.learners.base import Artifact, Task
-from grouplearn.learners.gbdt_trees import (
+from grouplearn.learners.contract.base import Artifact, Task
+from grouplearn.learners.neural.mlp_model import Networks
+from grouplearn.learners.trees.nodes import (
     LEAF,
     FeatureColumns,
     Nodes,
@@ -27,7 +28,6 @@ from grouplearn.learners.gbdt_trees import (
     parse_forests,
     with_negated,
 )
-from grouplearn.learners.mlp_model import Networks
 
 #: Bytes of model texts that are parsed together: their lines, words and numbers take some 20 times as many.
 _TOGETHER_BYTES = 1 << 22

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 import duckdb
 
+from grouplearn.catalog.checks.trust import check
 from grouplearn.catalog.poor_fits import poor_fits
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import first_row, table
-from grouplearn.catalog.trust import check
 from grouplearn.learners import registry
 from grouplearn.sqltext import folded, identifier, literal
 

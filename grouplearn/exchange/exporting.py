@@ -8,9 +8,9 @@ from typing import Any
 
 import duckdb
 
+from grouplearn.catalog.checks.trust import check
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.schema import VERSION
-from grouplearn.catalog.trust import check
 from grouplearn.exchange import native, onnx_files, plain_files, sql_script
 from grouplearn.exchange.writing import Written, write
 from grouplearn.learners import registry

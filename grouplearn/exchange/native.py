@@ -10,12 +10,12 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from grouplearn.catalog.copying import read_rows
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.schema import TABLES, VERSION, columns_lacking
 from grouplearn.data.memory import memory_limit
 from grouplearn.exchange.directory import OTHER_VERSION, CannotExchange, number_in, read_file, read_manifest, said
 from grouplearn.exchange.parquet_bounds import Unbounded, read_table
+from grouplearn.store.copying import read_rows
 
 #: The oldest version of the catalog tables whose exports are read: the first that had all of these tables.
 OLDEST = 2

@@ -15,9 +15,10 @@ from grouplearn.exchange.best import Best, best_of, index
 from grouplearn.exchange.directory import CannotExchange
 from grouplearn.exchange.onnx_graph import ML_OPSET, OPSET, Graph, encoded, onnx
 from grouplearn.exchange.onnx_trees import tree_scores
-from grouplearn.learners import gbdt_objectives, registry
-from grouplearn.learners.base import FloatArray, Link, Task
-from grouplearn.learners.mlp_model import Networks
+from grouplearn.learners import registry
+from grouplearn.learners.contract.base import FloatArray, Link, Task
+from grouplearn.learners.neural.mlp_model import Networks
+from grouplearn.learners.trees.lightgbm import objectives as gbdt_objectives
 
 #: What a client has to know to feed the graphs.
 _HOW = (

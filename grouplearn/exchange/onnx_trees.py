@@ -8,7 +8,7 @@ import numpy as np
 
 from grouplearn.exchange.directory import CannotExchange
 from grouplearn.exchange.onnx_graph import Graph, onnx
-from grouplearn.learners.gbdt_trees import Forest, IntArray, parse_forest
+from grouplearn.learners.trees.nodes import Forest, IntArray, parse_forest
 
 _LESS_OR_EQUAL, _SUM = 0, 1
 #: Questions in a row that a tree has at most: onnxruntime reads each inside of the one before, until it has no stack left, which

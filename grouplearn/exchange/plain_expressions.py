@@ -15,11 +15,11 @@ from dataclasses import replace
 
 import duckdb
 
-from grouplearn.catalog import fragments
-from grouplearn.catalog.fragments import Fragment
+from grouplearn.catalog.checks import fragments
+from grouplearn.catalog.checks.fragments import Fragment
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.exchange.directory import CannotExchange
-from grouplearn.parser.tokens import Kind, Token, lex
+from grouplearn.parser.lexer.tokens import Kind, Token, lex
 from grouplearn.sqltext import string
 
 #: Where a token stands in the text that was parsed.

@@ -8,13 +8,13 @@ from typing import Any
 
 import duckdb
 
-from grouplearn.catalog.flaws import refuse_flaws
+from grouplearn.amounts import on_one_line
+from grouplearn.catalog.checks.flaws import refuse_flaws
 from grouplearn.catalog.models import StoredModel
-from grouplearn.catalog.predict_macro import macro_parameter, predict_select, threshold_default
 from grouplearn.catalog.schema import table
 from grouplearn.exchange.best import best_of
 from grouplearn.exchange.plain_expressions import with_plain_expressions
-from grouplearn.plan.amounts import on_one_line
+from grouplearn.prediction.forms.macro import macro_parameter, predict_select, threshold_default
 from grouplearn.sqltext import identifier, literal, qualified
 
 #: Rows of one INSERT.

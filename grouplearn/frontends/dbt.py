@@ -31,7 +31,7 @@ import duckdb
 
 from grouplearn.catalog.schema import ensure_schema
 from grouplearn.errors import not_installed
-from grouplearn.frontends.dbapi import wrap
+from grouplearn.frontends.python.dbapi import wrap
 
 try:
     from dbt.adapters.duckdb.environments import RetryableCursor, local

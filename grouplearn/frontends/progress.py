@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from grouplearn.plan.amounts import on_one_line
-from grouplearn.plan.coefficients import pilot_ratio
-from grouplearn.plan.gantt import text as escaped
+from grouplearn.amounts import on_one_line
+from grouplearn.plan.cost.coefficients import pilot_ratio
+from grouplearn.plan.explain.gantt import text as escaped
 
 if TYPE_CHECKING:
-    from grouplearn.runtime.job import Progress, RunSummary, UnitResult
     from grouplearn.schedule.messages import Unit
+    from grouplearn.train.job import Progress, RunSummary, UnitResult
 
 _REDRAW_SECONDS = 0.1
 _BAR_WIDTH = 24

@@ -18,10 +18,10 @@ from typing import Any
 
 import duckdb
 
-from grouplearn.catalog.prediction import predictor_for
+from grouplearn.bind.sql.pristine import pristine
 from grouplearn.errors import not_installed
-from grouplearn.frontends.dbapi import wrap
-from grouplearn.plan.pristine import pristine
+from grouplearn.frontends.python.dbapi import wrap
+from grouplearn.prediction.prediction import predictor_for
 
 try:
     import duckdb_engine

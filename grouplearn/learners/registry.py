@@ -7,15 +7,15 @@ from types import MappingProxyType
 from typing import cast
 
 from grouplearn.errors import MissingDependency, data_error
-from grouplearn.learners.base import Config, Learner, Link, ObjectiveLearner, Task
-from grouplearn.learners.gbdt import Gbdt
-from grouplearn.learners.linear_regression import LinearRegression
-from grouplearn.learners.linear_svm import LinearSvm
-from grouplearn.learners.logistic_regression import LogisticRegression
-from grouplearn.learners.mlp import Mlp
-from grouplearn.learners.network import Network
-from grouplearn.learners.poisson_regression import PoissonRegression
-from grouplearn.learners.random_forest import RandomForest
+from grouplearn.learners.contract.base import Config, Learner, Link, ObjectiveLearner, Task
+from grouplearn.learners.linear.linear_regression import LinearRegression
+from grouplearn.learners.linear.linear_svm import LinearSvm
+from grouplearn.learners.linear.logistic_regression import LogisticRegression
+from grouplearn.learners.linear.poisson_regression import PoissonRegression
+from grouplearn.learners.neural.mlp import Mlp
+from grouplearn.learners.neural.network import Network
+from grouplearn.learners.trees.gbdt import Gbdt
+from grouplearn.learners.trees.random_forest import RandomForest
 
 LEARNERS: Mapping[str, Callable[[], Learner]] = MappingProxyType(
     {

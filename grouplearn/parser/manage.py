@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from grouplearn.errors import Span, did_you_mean
-from grouplearn.parser.cursor import Cursor
-from grouplearn.parser.scan import fragment
+from grouplearn.parser.lexer.cursor import Cursor
+from grouplearn.parser.lexer.scan import fragment
+from grouplearn.parser.lexer.tokens import Kind, unquote
 from grouplearn.parser.statements import (
     AddTrial,
     Calibrate,
@@ -26,7 +27,6 @@ from grouplearn.parser.statements import (
     StopTrial,
     TrainModel,
 )
-from grouplearn.parser.tokens import Kind, unquote
 from grouplearn.parser.train import parse_amount, parse_options, parse_train
 
 SETTING_PREFIX = "grouplearn_"

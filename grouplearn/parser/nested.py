@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from grouplearn.errors import Span
-from grouplearn.parser.cursor import Cursor
+from grouplearn.parser.lexer.cursor import Cursor
+from grouplearn.parser.lexer.tokens import Token, lex, unquote
 from grouplearn.parser.manage import parse_describe, parse_evaluate, parse_explain, parse_show
 from grouplearn.parser.statements import (
     EvaluateModel,
@@ -24,7 +25,6 @@ from grouplearn.parser.statements import (
     Sql,
     TrainModel,
 )
-from grouplearn.parser.tokens import Token, lex, unquote
 from grouplearn.parser.train import parse_train
 from grouplearn.sqltext import folded
 

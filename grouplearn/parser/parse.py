@@ -4,7 +4,9 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 
 from grouplearn.errors import ParseError, Span
-from grouplearn.parser.cursor import Cursor
+from grouplearn.parser.lexer.cursor import Cursor
+from grouplearn.parser.lexer.split import HEAD_LENGTH, Piece, split
+from grouplearn.parser.lexer.tokens import Kind, Token, lex, unquote
 from grouplearn.parser.manage import (
     SETTING_PREFIX,
     parse_alter,
@@ -20,9 +22,7 @@ from grouplearn.parser.manage import (
 )
 from grouplearn.parser.nested import parse_nested, prepared
 from grouplearn.parser.runs import parse_drop_run, parse_resume, parse_retry
-from grouplearn.parser.split import HEAD_LENGTH, Piece, split
 from grouplearn.parser.statements import OurStatement, Passthrough, Statement
-from grouplearn.parser.tokens import Kind, Token, lex, unquote
 from grouplearn.parser.train import parse_train
 from grouplearn.parser.transfer import parse_export, parse_import
 

@@ -5,7 +5,7 @@ from functools import singledispatch
 from typing import assert_never
 
 from grouplearn import sqltext
-from grouplearn.parser.keywords import RESERVED
+from grouplearn.parser.lexer.keywords import RESERVED
 from grouplearn.parser.statements import (
     AddTrial,
     Between,

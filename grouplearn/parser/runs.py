@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grouplearn.parser.cursor import Cursor
+from grouplearn.parser.lexer.cursor import Cursor
 from grouplearn.parser.statements import DropRun, Option, QualifiedName, ResumeModel, RetryFailed
 from grouplearn.parser.train import parse_options
 

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 from grouplearn.errors import Span
-from grouplearn.parser.cursor import Cursor
-from grouplearn.parser.features import parse_features, take_alias
-from grouplearn.parser.grouping import parse_group_by
-from grouplearn.parser.scan import fragment, fragment_end, reject_unknown_clause
-from grouplearn.parser.searching import parse_search
+from grouplearn.parser.clauses.features import parse_features, take_alias
+from grouplearn.parser.clauses.grouping import parse_group_by
+from grouplearn.parser.clauses.searching import parse_search
+from grouplearn.parser.lexer.cursor import Cursor
+from grouplearn.parser.lexer.scan import fragment, fragment_end, reject_unknown_clause
+from grouplearn.parser.lexer.tokens import Kind
 from grouplearn.parser.statements import (
     GroupBy,
     Keep,
@@ -25,7 +26,6 @@ from grouplearn.parser.statements import (
     Validation,
     Within,
 )
-from grouplearn.parser.tokens import Kind
 
 
 def parse_train(cursor: Cursor) -> TrainModel:

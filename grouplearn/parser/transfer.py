@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import get_args
 
 from grouplearn.errors import did_you_mean
-from grouplearn.parser.cursor import Cursor
+from grouplearn.parser.lexer.cursor import Cursor
+from grouplearn.parser.lexer.tokens import Kind, Token, unquote
 from grouplearn.parser.statements import ExportFormat, ExportModel, ImportModel, Name, Sql
-from grouplearn.parser.tokens import Kind, Token, unquote
 from grouplearn.parser.train import parse_amount
 
 EXPORT_FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)

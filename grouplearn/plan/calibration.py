@@ -16,12 +16,12 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
+from grouplearn.bind.sql.outside import Outside
 from grouplearn.data.own_files import PRIVATE, plain_file, replace_file
 from grouplearn.errors import OperationalError, render
 from grouplearn.plan.choose import Choice
-from grouplearn.plan.coefficients import DEFAULTS, UNKNOWN, Coefficients, Machine, Rates, of_runs
-from grouplearn.plan.measured import Measured, asked_for
-from grouplearn.plan.outside import Outside
+from grouplearn.plan.cost.coefficients import DEFAULTS, UNKNOWN, Coefficients, Machine, Rates, of_runs
+from grouplearn.plan.explain.measured import Measured, asked_for
 from grouplearn.plan.physical import PhysicalPlan
 
 _VERSION = 1

@@ -6,10 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from grouplearn.amounts import amount_of_bytes, counted, rounded_seconds, share, two_digits
+from grouplearn.bind import compatibility as legality
+from grouplearn.bind import memory_limit as memory
+from grouplearn.bind import searching
 from grouplearn.interrupting import watched
-from grouplearn.learners.base import Access
-from grouplearn.plan import legality, memory, searching
-from grouplearn.plan.amounts import amount_of_bytes, counted, rounded_seconds, share, two_digits
+from grouplearn.learners.contract.base import Access
 from grouplearn.plan.physical import RAY_REPAYS_SECONDS, RAY_REPAYS_WITHIN, PhysicalPlan
 from grouplearn.schedule.operators import OPERATORS
 

@@ -7,9 +7,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from grouplearn.plan.judge import Judge
+from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.plan.physical import PhysicalPlan, repacked
-from grouplearn.schedule.mop import hopping_shards
+from grouplearn.schedule.mop.hopper import hopping_shards
 
 #: Most sub-epochs of an epoch that are scheduled exactly. HiGHS proves the optimum of 24 within 10 s and of 30 seldom.
 MAX_EXACT = 64
@@ -52,7 +52,7 @@ def _evenly(pack: tuple[int, ...], pieces: int) -> list[tuple[int, ...]]:
     return [pack[start:end] for start, end in itertools.pairwise(cuts)]
 
 
-def check_exact(judge: Judge, physical: PhysicalPlan) -> PhysicalPlan:
+def check_exact(checker: SqlChecker, physical: PhysicalPlan) -> PhysicalPlan:
     """Return the plan; raise where an exact schedule is asked for and would take too long to find."""
     if physical.bound.options.scheduler != "exact":
         return physical
@@ -64,5 +64,5 @@ def check_exact(judge: Judge, physical: PhysicalPlan) -> PhysicalPlan:
         options = physical.bound.statement.options
         span = next(option.value.span for option in options if option.name.value.casefold() == "scheduler")
         message = f"scheduler exact takes at most {MAX_EXACT} sub-epochs an epoch, and this statement has {count:,}"
-        raise judge.error(message, span, "scheduler = 'randomized' takes any number, and is close to the best.")
+        raise checker.error(message, span, "scheduler = 'randomized' takes any number, and is close to the best.")
     return physical

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.learners.base import Access
-from grouplearn.plan import cost
-from grouplearn.plan.group_counts import GroupCount
+from grouplearn.extract.group_counts import GroupCount
+from grouplearn.learners.contract.base import Access
+from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.plan.units import Alike
 from grouplearn.schedule.messages import Unit

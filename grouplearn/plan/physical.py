@@ -10,11 +10,17 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from grouplearn.bind import arrays
+from grouplearn.bind.bound import BoundTrain
+from grouplearn.bind.definition import ModelDefinition
+from grouplearn.bind.features import all_fit_float
 from grouplearn.data.arrays import block_rows
 from grouplearn.data.encoders import DENSE_COLUMNS, keeps_single, needs_no_fit
 from grouplearn.data.shard import BLOCK_ROWS
+from grouplearn.extract.extract import Statistics
+from grouplearn.extract.unused import Unused
 from grouplearn.interrupting import apart, watched
-from grouplearn.learners.base import (
+from grouplearn.learners.contract.base import (
     Access,
     Config,
     Learner,
@@ -23,15 +29,10 @@ from grouplearn.learners.base import (
     StackLearner,
     Task,
 )
-from grouplearn.learners.metrics import METRICS, default_metric, metrics_for
-from grouplearn.plan import arrays, cost
-from grouplearn.plan.bound import BoundTrain
-from grouplearn.plan.coefficients import Rates
-from grouplearn.plan.definition import ModelDefinition
-from grouplearn.plan.extract import Statistics
-from grouplearn.plan.features import all_fit_float
+from grouplearn.learners.metrics.sums import METRICS, default_metric, metrics_for
+from grouplearn.plan.cost import durations as cost
+from grouplearn.plan.cost.coefficients import Rates
 from grouplearn.plan.units import Alike, Units, alike
-from grouplearn.plan.unused import Unused
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.workload import Hops, Visits, Workload
 

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from grouplearn.bind.bound import BoundTrain
+from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.errors import Span
-from grouplearn.learners.base import Config
-from grouplearn.plan.bound import BoundTrain
-from grouplearn.plan.judge import Judge
+from grouplearn.learners.contract.base import Config
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.workload import Visits
@@ -32,7 +32,7 @@ class Earlier:
     visits: Visits
 
 
-def check_same(judge: Judge, bound: BoundTrain, earlier: Earlier) -> None:
+def check_same(checker: SqlChecker, bound: BoundTrain, earlier: Earlier) -> None:
     """Raise unless the statement trains what the earlier run trained, as far as is known before rows are read."""
     name = f'model "{earlier.name}"'
     problem = None
@@ -45,15 +45,15 @@ def check_same(judge: Judge, bound: BoundTrain, earlier: Earlier) -> None:
     elif not _alike(earlier.configs, bound.configs):
         problem = f"{name} was trained with other configurations"
     if problem:
-        raise judge.error(problem, replay_span(bound), "A run is repeated by the statement that it was.")
+        raise checker.error(problem, replay_span(bound), "A run is repeated by the statement that it was.")
 
 
-def repeated(judge: Judge, physical: PhysicalPlan, earlier: Earlier) -> PhysicalPlan:
+def repeated(checker: SqlChecker, physical: PhysicalPlan, earlier: Earlier) -> PhysicalPlan:
     """Return the plan that repeats the earlier run; raise where its rows were others."""
     units = _units_of(physical, earlier)
     if units is None or physical.stats.rows != earlier.rows:
         message = f'model "{earlier.name}" was trained on other rows: its groups are not those of this statement'
-        raise judge.error(message, replay_span(physical.bound), "A run is repeated on the rows that it had.")
+        raise checker.error(message, replay_span(physical.bound), "A run is repeated on the rows that it had.")
     return replace(physical, units=units, recorded=earlier.visits)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from grouplearn.learners.base import Access
-from grouplearn.plan import cost
-from grouplearn.plan.amounts import amount_of_bytes, counted
-from grouplearn.plan.group_counts import GROUP_BYTES, limit_of
-from grouplearn.plan.judge import Judge
+from grouplearn.amounts import amount_of_bytes, counted
+from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.extract.group_counts import GROUP_BYTES, limit_of
+from grouplearn.learners.contract.base import Access
+from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.physical import PhysicalPlan
 
 #: Bytes of the results of a trial besides its model, until they are in the database: the peak of trainings of a million trials.
@@ -36,7 +36,7 @@ def _model_bytes(physical: PhysicalPlan) -> int:
     return int(_BOOSTED_TIMES * size) if learner.access is Access.SAMPLING else size
 
 
-def refuse_excess(judge: Judge, physical: PhysicalPlan) -> None:
+def refuse_excess(checker: SqlChecker, physical: PhysicalPlan) -> None:
     """Raise BindError for a plan whose results would not fit into memory: before its rows are read."""
     needed, limit = results_bytes(physical), limit_of(physical.bound)
     if needed <= limit:
@@ -51,4 +51,4 @@ def refuse_excess(judge: Judge, physical: PhysicalPlan) -> None:
     if trials > groups:
         hint += ", or try fewer configurations (OVER RANDOM (...) WITH (trials = n))"
     span = statement.search.span if statement.search and trials > groups else statement.source.span
-    raise judge.error(message, span, f"{hint}, or set a higher memory_limit.")
+    raise checker.error(message, span, f"{hint}, or set a higher memory_limit.")

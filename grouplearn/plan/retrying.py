@@ -7,14 +7,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from grouplearn import sqltext
+from grouplearn.bind.bound import BoundTrain
+from grouplearn.bind.definition import ItemColumn, ModelDefinition
+from grouplearn.bind.sql import types
+from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.dataset import Group
+from grouplearn.extract.extract import Statistics
+from grouplearn.extract.group_counts import GroupCount
 from grouplearn.parser.statements import Sql
-from grouplearn.plan import types
-from grouplearn.plan.bound import BoundTrain
-from grouplearn.plan.definition import ItemColumn, ModelDefinition
-from grouplearn.plan.extract import Statistics
-from grouplearn.plan.group_counts import GroupCount
-from grouplearn.plan.judge import Judge
 from grouplearn.schedule.messages import Unit
 
 
@@ -68,9 +68,9 @@ def _key_texts(bound: BoundTrain, members: Sequence[int]) -> Iterator[str | Sql]
         yield f"{after}, 'n')"
 
 
-def rows_of(judge: Judge, bound: BoundTrain, stats: Statistics, groups: Sequence[GroupCount]) -> Statistics:
+def rows_of(checker: SqlChecker, bound: BoundTrain, stats: Statistics, groups: Sequence[GroupCount]) -> Statistics:
     """Return the statistics of the rows of some groups; ``bound`` reads them alone. All else is as in the whole table."""
-    n_rows: int = judge.rows("SELECT count(*)", *bound.source)[0][0]
+    n_rows: int = checker.rows("SELECT count(*)", *bound.source)[0][0]
     return replace(stats, groups=tuple(groups), n_rows=n_rows)
 
 

@@ -17,15 +17,15 @@ import numpy as np
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.errors import Cancelled, OperationalError
 from grouplearn.learners import registry
-from grouplearn.learners.base import Config, Interrupted, Learner, Task
-from grouplearn.learners.network import Network
-from grouplearn.plan import cost
-from grouplearn.plan.coefficients import DEFAULTS, UNKNOWN, Coefficients, Machine
-from grouplearn.runtime.job import Job, UnitResult
-from grouplearn.runtime.prepare import prepare
-from grouplearn.runtime.single_thread import blas_on_one_thread, import_learner, openmp_on_one_thread
-from grouplearn.runtime.unit import group_of, train_unit
+from grouplearn.learners.contract.base import Config, Interrupted, Learner, Task
+from grouplearn.learners.neural.network import Network
+from grouplearn.plan.cost import durations as cost
+from grouplearn.plan.cost.coefficients import DEFAULTS, UNKNOWN, Coefficients, Machine
 from grouplearn.schedule.messages import Unit
+from grouplearn.train.job import Job, UnitResult
+from grouplearn.train.rows.prepare import prepare
+from grouplearn.train.single_thread import blas_on_one_thread, import_learner, openmp_on_one_thread
+from grouplearn.train.unit import group_of, train_unit
 
 #: Measured shapes: rows, features, configs, most epochs (or boosting rounds).
 SHAPES = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from grouplearn.runtime.cluster import Cluster
-from grouplearn.runtime.job import Runtime
+from grouplearn.runtime.ray.settings import Cluster
+from grouplearn.train.job import Runtime
 
 #: The values of ``WITH (executor = ...)`` besides 'auto'.
 RUNTIMES = ("local", "ray")
@@ -25,7 +25,7 @@ def runtime(name: str, cluster: Cluster | None = None, *, here: bool = False) ->
 
         return LocalRuntime(here=here)
     if name == "ray":
-        from grouplearn.runtime.ray import RayRuntime
+        from grouplearn.runtime.ray.runtime import RayRuntime
 
         return RayRuntime(cluster)
     raise KeyError(name)
@@ -34,6 +34,6 @@ def runtime(name: str, cluster: Cluster | None = None, *, here: bool = False) ->
 def get_ready(name: str, cluster: Cluster, cancelled: Callable[[], bool]) -> None:
     """Let a runtime that takes a while to start begin with it; raises when it cannot."""
     if name == "ray":
-        from grouplearn.runtime.ray import RayRuntime
+        from grouplearn.runtime.ray.runtime import RayRuntime
 
         RayRuntime(cluster).prepare(cancelled)

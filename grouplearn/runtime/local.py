@@ -11,12 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from grouplearn.errors import Cancelled, TrainingError
-from grouplearn.learners.base import Interrupted
-from grouplearn.runtime.bench import Bench, Watch, outline_or_failed
-from grouplearn.runtime.job import Job, Observer, UnitResult
-from grouplearn.runtime.prepare import GroupFailed, Outline
-from grouplearn.runtime.single_thread import blas_on_one_thread, import_learner, openmp_on_one_thread
-from grouplearn.runtime.steps import Product, StepAnswer, StepLog, product_bytes
+from grouplearn.learners.contract.base import Interrupted
+from grouplearn.runtime.worker import Watch, Worker, outline_or_failed
 from grouplearn.schedule.messages import (
     Discard,
     Finish,
@@ -31,6 +27,10 @@ from grouplearn.schedule.messages import (
     UnitDone,
     WorkerReady,
 )
+from grouplearn.train.job import Job, Observer, UnitResult
+from grouplearn.train.rows.prepare import GroupFailed, Outline
+from grouplearn.train.single_thread import blas_on_one_thread, import_learner, openmp_on_one_thread
+from grouplearn.train.steps import Product, StepAnswer, StepLog, product_bytes
 
 #: How often the calling thread looks whether it was cancelled.
 POLL_SECONDS = 0.1
@@ -59,7 +59,7 @@ class LocalRuntime:
         import_learner(job.trainer)
         try:
             with blas_on_one_thread():
-                crew = (_Here if self._here else _Crew)(job, operator, max(1, workers), observer)
+                crew = (_Here if self._here else _Workers)(job, operator, max(1, workers), observer)
                 return crew.run(cancelled)
         except (Interrupted, KeyboardInterrupt):
             raise Cancelled("training was interrupted; nothing was stored") from None
@@ -76,7 +76,7 @@ class _Broken:
     error: BaseException
 
 
-class _Crew:
+class _Workers:
     """Worker threads and the calling thread that instructs them; all observers are called from the latter.
 
     A worker's thread begins with its first order: of many workers for little work, most never have one.
@@ -165,11 +165,11 @@ class _Crew:
             self._news.put(_Broken(error))
 
     def _follow_orders(self, worker: int) -> None:
-        bench = Bench(self._job)
+        bench = Worker(self._job)
         while not isinstance(order := self._orders[worker].get(), Finish) and not self._stop.is_set():
             self._follow(order, bench, worker)
 
-    def _follow(self, order: Instruction, bench: Bench, worker: int) -> None:
+    def _follow(self, order: Instruction, bench: Worker, worker: int) -> None:
         match order:
             case Load(_, group, blocks):
                 bench.load(group, blocks)
@@ -180,7 +180,7 @@ class _Crew:
             case RunStep(_, step):
                 self._news.put(self._step(bench, worker, step))
 
-    def _step(self, bench: Bench, worker: int, step: Step) -> StepAnswer:
+    def _step(self, bench: Worker, worker: int, step: Step) -> StepAnswer:
         takes, fetched = self._products.take(worker, step.takes)
         answer = bench.step(step, self._outlines.of(step.unit), takes, fetched, self._watch(worker, step.unit))
         if answer.product is not None:
@@ -206,12 +206,12 @@ class _Crew:
         _join(threads, STOP_SECONDS)
 
 
-class _Here(_Crew):
+class _Here(_Workers):
     """Workers that take turns in the calling thread, each until it waits for orders."""
 
     def __init__(self, job: Job, operator: Operator, workers: int, observer: Observer) -> None:
         super().__init__(job, operator, workers, observer)
-        self._benches = [Bench(job) for _ in range(workers)]
+        self._benches = [Worker(job) for _ in range(workers)]
         self._cancelled: Callable[[], bool] = self._stop.is_set
 
     def run(self, cancelled: Callable[[], bool]) -> tuple[UnitResult, ...]:

@@ -142,7 +142,7 @@ class _End:
     taken_bytes: float = field(compare=False, default=0.0)
 
 
-class _Clock:
+class _Timer:
     """The state of a simulation: when each worker is free, what is still to end, where products are."""
 
     def __init__(self, workers: int, load_seconds: Callable[[int], float], costs: Costs) -> None:
@@ -256,7 +256,7 @@ def simulate(
     """
     if workers < 1:
         raise ValueError(f"a schedule needs at least one worker, not {workers}")
-    clock = _Clock(workers, load_seconds, costs or Costs())
+    clock = _Timer(workers, load_seconds, costs or Costs())
     for worker in range(workers):
         clock.execute(operator.on(WorkerReady(worker)))
     while clock.ending:

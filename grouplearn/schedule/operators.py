@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from grouplearn.schedule.data_parallel import DataParallel
-from grouplearn.schedule.gap import Gap
 from grouplearn.schedule.messages import Operator, Unit
-from grouplearn.schedule.mop import Mop
-from grouplearn.schedule.switching import Switching
+from grouplearn.schedule.mop.hopper import Mop
+from grouplearn.schedule.sharded.data_parallel import DataParallel
+from grouplearn.schedule.sharded.gap import Gap
+from grouplearn.schedule.sharded.switching import Switching
 from grouplearn.schedule.task_parallel import GroupTaskParallel, ModelTaskParallel
 from grouplearn.schedule.workload import Workload
 

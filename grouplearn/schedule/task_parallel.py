@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from grouplearn.schedule.invariants import BrokenSchedule, require
 from grouplearn.schedule.messages import (
     Event,
     Finish,
@@ -20,7 +21,6 @@ from grouplearn.schedule.messages import (
     WorkerLost,
     WorkerReady,
 )
-from grouplearn.schedule.promises import BrokenSchedule, require
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from grouplearn.schedule.invariants import require
 from grouplearn.schedule.messages import Instruction, Load, Release, Run, Unit
-from grouplearn.schedule.promises import require
 from grouplearn.schedule.task_parallel import Task
 
 _Left = tuple[float, int]

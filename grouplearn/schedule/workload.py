@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from grouplearn.schedule.messages import Blocks, StepKind, Unit
-from grouplearn.schedule.partition import blocks_of, rows_in
+from grouplearn.schedule.sharded.partition import blocks_of, rows_in
 
 AccessPattern = Literal["algebraic", "sequential", "sampling"]
 #: The blocks of each visit in order, by unit and epoch.

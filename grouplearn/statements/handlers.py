@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from grouplearn import resuming, transferring
+from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.parser.statements import (
     AddTrial,
     Calibrate,
@@ -28,12 +28,13 @@ from grouplearn.parser.statements import (
     StopTrial,
     TrainModel,
 )
-from grouplearn.plan.judge import Judge
 from grouplearn.statements import models, settings, train
-from grouplearn.workplace import Workplace
+from grouplearn.statements import resume as resuming
+from grouplearn.statements import transfer as transferring
+from grouplearn.statements.context import StatementContext
 
 #: Each takes the statement and where it is carried out, and returns a SELECT whose rows are its result.
-HANDLERS: Mapping[type, Callable[[Any, Judge, Workplace], str]] = {
+HANDLERS: Mapping[type, Callable[[Any, SqlChecker, StatementContext], str]] = {
     TrainModel: train.train,
     ExplainTrain: train.explain,
     ResumeModel: train.resume,
@@ -47,8 +48,8 @@ HANDLERS: Mapping[type, Callable[[Any, Judge, Workplace], str]] = {
     StopTrial: models.stop_trial,
     AddTrial: models.add_trial,
     EvaluateModel: models.evaluate,
-    ShowRuns: lambda _, judge, at: resuming.show(at, judge),
-    DropRun: lambda statement, judge, at: resuming.drop(statement, at.databases.current_file(), judge),
+    ShowRuns: lambda _, checker, at: resuming.show(at, checker),
+    DropRun: lambda statement, checker, at: resuming.drop(statement, at.databases.current_file(), checker),
     ExportModel: transferring.export_model,
     ImportModel: transferring.import_model,
     Calibrate: settings.calibrate,

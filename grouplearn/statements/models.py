@@ -6,16 +6,15 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from grouplearn import altering, answers
-from grouplearn.catalog import models, store
-from grouplearn.catalog.evaluation import evaluate_sql, source_rows
-from grouplearn.catalog.flaws import refuse_flaws
-from grouplearn.catalog.fragments import one_query
-from grouplearn.catalog.group_models import refuse_damaged_weights
+from grouplearn.bind.bind import bind_learner
+from grouplearn.bind.definition import ROW
+from grouplearn.bind.sql.checker import Column, SqlChecker
+from grouplearn.catalog import models
+from grouplearn.catalog.checks.flaws import refuse_flaws
+from grouplearn.catalog.checks.fragments import one_query
+from grouplearn.catalog.checks.unreadable import doubtful, unreadable
 from grouplearn.catalog.models import StoredModel
-from grouplearn.catalog.prediction import predictor_for
 from grouplearn.catalog.schema import Location
-from grouplearn.catalog.unreadable import doubtful, unreadable
 from grouplearn.errors import BindError, ModelExists
 from grouplearn.learners import registry
 from grouplearn.parser.statements import (
@@ -31,20 +30,23 @@ from grouplearn.parser.statements import (
     Sql,
     StopTrial,
 )
-from grouplearn.plan.bind import bind_learner
-from grouplearn.plan.definition import ROW
-from grouplearn.plan.judge import Column, Judge
+from grouplearn.prediction.evaluation import evaluate_sql, source_rows
+from grouplearn.prediction.group_models import refuse_damaged_weights
+from grouplearn.prediction.prediction import predictor_for
 from grouplearn.sqltext import folded, identifier
-from grouplearn.steering import IN_TRAINING
-from grouplearn.workplace import Workplace
+from grouplearn.statements import alter as altering
+from grouplearn.statements import answers
+from grouplearn.statements.context import StatementContext
+from grouplearn.statements.workflow.trial_control import IN_TRAINING
+from grouplearn.store import writer as store
 
 
-def show_models(statement: ShowModels, judge: Judge, at: Workplace) -> str:  # noqa: ARG001
+def show_models(statement: ShowModels, checker: SqlChecker, at: StatementContext) -> str:  # noqa: ARG001
     """Return a query of the models of all databases."""
     return models.show_models_sql(at.connection)
 
 
-def show_learners(statement: ShowLearners, judge: Judge, at: Workplace) -> str:  # noqa: ARG001
+def show_learners(statement: ShowLearners, checker: SqlChecker, at: StatementContext) -> str:  # noqa: ARG001
     """Return a query of the learners there are."""
     rows = [
         (
@@ -59,9 +61,9 @@ def show_learners(statement: ShowLearners, judge: Judge, at: Workplace) -> str: 
     return answers.table(("learner", "tasks", "access", "installed", "summary"), rows)
 
 
-def describe_learner(statement: DescribeLearner, judge: Judge, at: Workplace) -> str:  # noqa: ARG001
+def describe_learner(statement: DescribeLearner, checker: SqlChecker, at: StatementContext) -> str:  # noqa: ARG001
     """Return a query of the hyperparameters of a learner."""
-    learner = bind_learner(judge, statement.name)
+    learner = bind_learner(checker, statement.name)
     rows = [
         (entry.name, entry.kind, answers.shown(entry.default), answers.allowed(entry), entry.doc, entry.source)
         for entry in learner.hyperparameters
@@ -69,104 +71,104 @@ def describe_learner(statement: DescribeLearner, judge: Judge, at: Workplace) ->
     return answers.table(("hyperparameter", "type", "default", "allowed", "meaning", "source"), rows)
 
 
-def describe_model(statement: DescribeModel, judge: Judge, at: Workplace) -> str:
+def describe_model(statement: DescribeModel, checker: SqlChecker, at: StatementContext) -> str:
     """Return a query of what a model is; of one in training by a search, of its trials."""
     steering = next(filter(None, map(IN_TRAINING.find, at.places_of(statement.name))), None)
     if steering is not None and steering.plan is not None:
         return altering.trials_sql(steering, steering.plan)
-    return models.describe_sql(at.databases.model(statement.name, judge))
+    return models.describe_sql(at.databases.model(statement.name, checker))
 
 
-def stop_trial(statement: StopTrial, judge: Judge, at: Workplace) -> str:
+def stop_trial(statement: StopTrial, checker: SqlChecker, at: StatementContext) -> str:
     """Let a trial of a search stop."""
-    return altering.stop_trial(statement, judge, at.place_of(statement.name, judge))
+    return altering.stop_trial(statement, checker, at.place_of(statement.name, checker))
 
 
-def add_trial(statement: AddTrial, judge: Judge, at: Workplace) -> str:
+def add_trial(statement: AddTrial, checker: SqlChecker, at: StatementContext) -> str:
     """Let a search have one more trial."""
-    return altering.add_trial(statement, judge, at.place_of(statement.name, judge))
+    return altering.add_trial(statement, checker, at.place_of(statement.name, checker))
 
 
-def drop(statement: DropModel, judge: Judge, at: Workplace) -> str:
+def drop(statement: DropModel, checker: SqlChecker, at: StatementContext) -> str:
     """Drop models; all are found before the first is dropped. Of a model whose schema was dropped its rows are left."""
-    there = [name for name in statement.names if not statement.if_exists or _is_there(name, judge, at)]
-    models_of = {name: at.databases.identity(name, judge).location for name in there}
+    there = [name for name in statement.names if not statement.if_exists or _is_there(name, checker, at)]
+    models_of = {name: at.databases.identity(name, checker).location for name in there}
     for name, location in models_of.items():
-        at.databases.refuse_read_only(location.catalog, name.span, judge)
+        at.databases.refuse_read_only(location.catalog, name.span, checker)
     told = [f"model {name.name} does not exist; nothing was dropped" for name in statement.names if name not in there]
     for name, location in models_of.items():
-        if not _dropped(name, location, judge, at) and not statement.if_exists:
-            at.databases.identity(name, judge)  # raises: somebody else has just dropped it
+        if not _dropped(name, location, checker, at) and not statement.if_exists:
+            at.databases.identity(name, checker)  # raises: somebody else has just dropped it
         told.append(f"model {name.name} is dropped")
     return answers.notice("; ".join(told))
 
 
-def _dropped(name: QualifiedName, location: Location, judge: Judge, at: Workplace) -> bool:
+def _dropped(name: QualifiedName, location: Location, checker: SqlChecker, at: StatementContext) -> bool:
     def drop_it() -> bool:
         return store.drop(at.connection, location.catalog, location.schema, location.name)
 
-    return at.databases.write(location.catalog, drop_it, name.span, judge)
+    return at.databases.write(location.catalog, drop_it, name.span, checker)
 
 
-def _is_there(name: QualifiedName, judge: Judge, at: Workplace) -> bool:
+def _is_there(name: QualifiedName, checker: SqlChecker, at: StatementContext) -> bool:
     try:
-        at.databases.identity(name, judge)
+        at.databases.identity(name, checker)
     except BindError:
         return False
     return True
 
 
-def rename(statement: RenameModel, judge: Judge, at: Workplace) -> str:
+def rename(statement: RenameModel, checker: SqlChecker, at: StatementContext) -> str:
     """Give a model another name."""
-    location = at.databases.model(statement.name, judge).location
-    at.databases.refuse_change(location.catalog, statement.name.span, judge)
+    location = at.databases.model(statement.name, checker).location
+    at.databases.refuse_change(location.catalog, statement.name.span, checker)
     new_name = statement.new_name.value
     conflict = store.exists(at.connection, location.catalog, location.schema, new_name)
     if conflict is not None and new_name.casefold() != location.name.casefold():
-        raise ModelExists(conflict.message, text=judge.text, span=statement.new_name.span)
+        raise ModelExists(conflict.message, text=checker.text, span=statement.new_name.span)
 
     def rename_it() -> bool:
         return store.rename(at.connection, location.catalog, location.schema, location.name, new_name)
 
-    if not at.databases.write(location.catalog, rename_it, statement.name.span, judge):
-        at.databases.model(statement.name, judge)  # raises: somebody else has just renamed or dropped it
+    if not at.databases.write(location.catalog, rename_it, statement.name.span, checker):
+        at.databases.model(statement.name, checker)  # raises: somebody else has just renamed or dropped it
     return answers.notice(f"model {statement.name.name} is now {new_name}")
 
 
-def evaluate(statement: EvaluateModel, judge: Judge, at: Workplace) -> str:
+def evaluate(statement: EvaluateModel, checker: SqlChecker, at: StatementContext) -> str:
     """Return a query of a model's metrics on other rows."""
-    model = at.databases.model(statement.name, judge)
+    model = at.databases.model(statement.name, checker)
     if model.definition.label_length:
         message = f'EVALUATE MODEL compares single values, and model "{model.definition.name}" predicts arrays'
         hint = f"Compare them in SQL: FROM {model.definition.name}_predict(...)."
-        raise judge.error(message, statement.name.span, hint)
+        raise checker.error(message, statement.name.span, hint)
     refuse_flaws(at.connection, model, ("models", *model.form.tables))
     if model.form.kind == "linear":
         refuse_damaged_weights(at.connection, model)
     predictor_for(at.connection).guard.admit(at.connection, model.definition)
     # By itself the query does not see what a WITH around it does.
     source, predicate = (statement.seen, None) if statement.seen else (statement.source, statement.where)
-    columns = judge.describe("SELECT * FROM", source, *(("WHERE", predicate) if predicate else ()))
+    columns = checker.describe("SELECT * FROM", source, *(("WHERE", predicate) if predicate else ()))
     if (name := _read_twice(model, columns)) is not None:
         message = f'FROM has more than one column "{name}", and model "{model.definition.name}" reads one of that name'
-        raise judge.error(
+        raise checker.error(
             message, statement.source.span, f"Choose one: ON (SELECT a.{identifier(name)}, ... FROM ...)."
         )
     condition = statement.where.text if statement.where else None
-    weighted = _has_weight(model, source, judge)
+    weighted = _has_weight(model, source, checker)
     query = evaluate_sql(model, statement.source.text, condition, weighted=weighted)
     seen = condition if predicate else None
     rows = source_rows(source.text, seen)
     try:
         one_query(at.connection, query)
-        judge.describe(evaluate_sql(model, source.text, seen, weighted=weighted))
+        checker.describe(evaluate_sql(model, source.text, seen, weighted=weighted))
         numbers = doubtful(at.connection, model.definition, rows, columns)
         reason = unreadable(at.connection, rows, numbers)
     except BindError as error:
         reason = error.message
     if reason is not None:
         message = f'model "{model.definition.name}" cannot read these rows: {reason}'
-        raise judge.error(message, statement.source.span)
+        raise checker.error(message, statement.source.span)
     return query
 
 
@@ -187,13 +189,13 @@ def _read_twice(model: StoredModel, columns: Sequence[Column]) -> str | None:
     return next((name for name in several if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)), None)
 
 
-def _has_weight(model: StoredModel, source: Sql, judge: Judge) -> bool:
+def _has_weight(model: StoredModel, source: Sql, checker: SqlChecker) -> bool:
     """Return whether the rows to be judged have what the model's weight is made of."""
     weight = model.definition.weight_sql
     if weight is None:
         return False
     try:
-        judge.describe(f"SELECT ({weight}\n) FROM (SELECT * FROM", source, f"\n) AS {ROW}")
+        checker.describe(f"SELECT ({weight}\n) FROM (SELECT * FROM", source, f"\n) AS {ROW}")
     except BindError:
         return False
     return True

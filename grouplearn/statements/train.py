@@ -7,39 +7,44 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 
-from grouplearn import answers, durable, planning, resuming, retrying, sqltext, training
-from grouplearn.catalog import search_path, store
+from grouplearn import sqltext
+from grouplearn.bind.bind import bind
+from grouplearn.bind.definition import ModelDefinition
+from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.catalog.checks import search_path
+from grouplearn.catalog.checks.trust import trained_here
 from grouplearn.catalog.identities import Identity, identity_at
 from grouplearn.catalog.records import RunOutcome
 from grouplearn.catalog.schema import table
-from grouplearn.catalog.trust import trained_here
 from grouplearn.catalog.views import best_sql
 from grouplearn.data.dataset import Dataset, Group
 from grouplearn.data.run_directory import RunDirectory, runs_of
 from grouplearn.errors import ModelExists
-from grouplearn.finishing import finish
+from grouplearn.extract.database_memory import database_within
+from grouplearn.extract.extract import extract, refuse_nothing
+from grouplearn.extract.unused import unused
 from grouplearn.interrupting import heard
 from grouplearn.parser.render import render
 from grouplearn.parser.statements import ExplainTrain, ResumeModel, RetryFailed, TrainModel
 from grouplearn.plan import calibration
-from grouplearn.plan.bind import bind
 from grouplearn.plan.calibration import keep_correction
 from grouplearn.plan.choose import Choice
-from grouplearn.plan.database_memory import database_within
-from grouplearn.plan.definition import ModelDefinition
-from grouplearn.plan.explain_html import explain_html
-from grouplearn.plan.explain_json import explain_json
-from grouplearn.plan.explain_text import explain_text
-from grouplearn.plan.extract import extract, refuse_nothing
-from grouplearn.plan.judge import Judge
-from grouplearn.plan.measured import Measured, Ran, compare
+from grouplearn.plan.explain.html import explain_html
+from grouplearn.plan.explain.json import explain_json
+from grouplearn.plan.explain.measured import Measured, Ran, compare
+from grouplearn.plan.explain.text import explain_text
 from grouplearn.plan.physical import PhysicalPlan, definition
 from grouplearn.plan.results_memory import refuse_excess
-from grouplearn.plan.unused import unused
-from grouplearn.resuming import Beginning
 from grouplearn.search.procedures import PROCEDURES
-from grouplearn.steering import IN_TRAINING
-from grouplearn.workplace import Workplace
+from grouplearn.statements import answers
+from grouplearn.statements import resume as resuming
+from grouplearn.statements import retry as retrying
+from grouplearn.statements.context import StatementContext
+from grouplearn.statements.resume import Beginning
+from grouplearn.statements.workflow import durable, planning, training
+from grouplearn.statements.workflow.finishing import finish
+from grouplearn.statements.workflow.trial_control import IN_TRAINING
+from grouplearn.store import writer as store
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +77,13 @@ class _Trained:
     seconds: Mapping[int, float]
 
 
-def train(statement: TrainModel, judge: Judge, at: Workplace) -> str:
+def train(statement: TrainModel, checker: SqlChecker, at: StatementContext) -> str:
     """Carry out TRAIN, and return a query of the best trial of each group."""
-    trained = _Training(statement, judge, at).run()
+    trained = _Training(statement, checker, at).run()
     if trained is None:
         return _nothing_trained(statement)
     with _stored(statement, at):
-        calibration.note_run(trained.physical, trained.choice, trained.seconds, judge.outside)
+        calibration.note_run(trained.physical, trained.choice, trained.seconds, checker.outside)
     bound = trained.physical.bound
     validated = bound.holdout.kind != "none"
     return best_sql(at.connection, trained.definition, trained.model, bound.catalog, validated=validated)
@@ -87,26 +92,28 @@ def train(statement: TrainModel, judge: Judge, at: Workplace) -> str:
 class _Training:
     """One TRAIN; of EXPLAIN ANALYZE with ``every`` operator among the candidates."""
 
-    def __init__(self, statement: TrainModel, judge: Judge, at: Workplace, *, every: bool = False) -> None:
-        self._statement, self._judge, self._at, self._every = statement, judge, at, every
+    def __init__(
+        self, statement: TrainModel, checker: SqlChecker, at: StatementContext, *, every: bool = False
+    ) -> None:
+        self._statement, self._checker, self._at, self._every = statement, checker, at, every
         self._began = time.time()
 
     def run(self) -> _Trained | None:
         """Train and store the model; None when it exists and IF NOT EXISTS was given."""
-        at, judge = self._at, self._judge
+        at, checker = self._at, self._checker
         with ExitStack() as until_stored:
             with at.databases.transaction():
                 place = self._place()
                 if place is None:
                     return None
                 self._refuse_read_only(place)
-                directory = until_stored.enter_context(RunDirectory.beside(place.file, judge.outside.refusal))
+                directory = until_stored.enter_context(RunDirectory.beside(place.file, checker.outside.refusal))
                 read = self._read(place, directory)
             return self._trained(read, place, directory)
 
     def _place(self) -> _Place | None:
         at, name = self._at, self._statement.name
-        catalog, schema = at.databases.of(name, self._judge)
+        catalog, schema = at.databases.of(name, self._checker)
         if self._exists(catalog, schema):
             return None
         replaced = identity_at(at.connection, catalog, schema, name.name) if self._statement.replace else None
@@ -116,22 +123,22 @@ class _Training:
         databases, span = self._at.databases, self._statement.name.span
         reason = "a model cannot be stored in it, so nothing was trained"
         hint = "Open it without read_only, or name another one."
-        databases.refuse_namesake(span, self._judge)
-        databases.refuse_read_only(place.catalog, span, self._judge, reason, hint)
-        databases.refuse_read_only_transaction(place.catalog, span, self._judge)
+        databases.refuse_namesake(span, self._checker)
+        databases.refuse_read_only(place.catalog, span, self._checker, reason, hint)
+        databases.refuse_read_only_transaction(place.catalog, span, self._checker)
 
     def _read(self, place: _Place, directory: RunDirectory) -> _Read:
-        at, judge, statement = self._at, self._judge, self._statement
-        bound = bind(judge, statement, place.catalog, place.schema, at.settings)
+        at, checker, statement = self._at, self._checker, self._statement
+        bound = bind(checker, statement, place.catalog, place.schema, at.settings)
         limit = bound.options.memory_limit
         with database_within(at.connection, limit, at.settings):
-            physical = planning.planned(at.connection, judge, bound)
-            refuse_nothing(judge, bound, physical.stats.groups)
-            refuse_excess(judge, physical)
+            physical = planning.planned(at.connection, checker, bound)
+            refuse_nothing(checker, bound, physical.stats.groups)
+            refuse_excess(checker, physical)
             training.prepare(physical, at.cancelled)
-            directory.durable = resuming.is_durable(physical, place.file, judge, directory.closed)
+            directory.durable = resuming.is_durable(physical, place.file, checker, directory.closed)
             kept = 0 if directory.durable else limit
-            dataset, groups = extract(at.connection, judge, bound, physical.stats, directory, kept)
+            dataset, groups = extract(at.connection, checker, bound, physical.stats, directory, kept)
         return _Read(physical, dataset, groups)
 
     def _trained(self, read: _Read, place: _Place, directory: RunDirectory) -> _Trained | None:
@@ -142,7 +149,7 @@ class _Training:
         stored = definition(physical, render(self._statement))
         stored = replace(stored, search_path=search_path.stored(here, place.catalog))
         trained_here(at.connection, stored, here.identity_of(place.catalog))
-        job = training.job_of(physical, read.dataset, read.groups, self._judge)
+        job = training.job_of(physical, read.dataset, read.groups, self._checker)
         beginning = Beginning(self._began, place.replaced.id if place.replaced else None, at.cancelled)
         ledger = resuming.kept(physical, choice, job, stored, beginning, directory)
         steering = resuming.steering(physical.bound.learner, physical.bound.search, ledger)
@@ -172,7 +179,7 @@ class _Training:
                     return None
                 raise self._in_the_way(error.message, "Choose another name.") from None
 
-        model = at.databases.write(place.catalog, store_it, statement.name.span, self._judge)
+        model = at.databases.write(place.catalog, store_it, statement.name.span, self._checker)
         finish(directory, at.databases)
         if directory.durable:
             at.leaves()
@@ -189,53 +196,53 @@ class _Training:
             return False
         if conflict.is_model and statement.if_not_exists:
             return True
-        written = self._judge.text[statement.name.span.start : statement.name.span.end]
+        written = self._checker.text[statement.name.span.start : statement.name.span.end]
         anew = f"Write TRAIN OR REPLACE MODEL {written} to train it anew."
         raise self._in_the_way(conflict.message, anew if conflict.is_model else "Choose another name.")
 
     def _in_the_way(self, message: str, hint: str) -> ModelExists:
-        return ModelExists(message, text=self._judge.text, span=self._statement.name.span, hint=hint)
+        return ModelExists(message, text=self._checker.text, span=self._statement.name.span, hint=hint)
 
 
-def resume(statement: ResumeModel, judge: Judge, at: Workplace) -> str:
+def resume(statement: ResumeModel, checker: SqlChecker, at: StatementContext) -> str:
     """Go on with a durable run."""
     at.leaves()
-    return resuming.resume(statement, judge, at)
+    return resuming.resume(statement, checker, at)
 
 
-def retry(statement: RetryFailed, judge: Judge, at: Workplace) -> str:
+def retry(statement: RetryFailed, checker: SqlChecker, at: StatementContext) -> str:
     """Train what failed again, or go on with the run that did not end."""
-    catalog, schema = at.databases.of(statement.name, judge)
+    catalog, schema = at.databases.of(statement.name, checker)
     stored = identity_at(at.connection, catalog, schema, statement.name.name)
     file = at.databases.file(catalog)
-    closed = file is None or judge.outside.refusal(runs_of(file)) is not None
+    closed = file is None or checker.outside.refusal(runs_of(file)) is not None
     if stored is None and file and not closed and durable.of_model(file, schema, statement.name.name):
         at.leaves()
         unfinished = ResumeModel(statement.name, statement.options)
-        return resuming.resume(unfinished, judge, at, again=True)
-    return retrying.retry(statement, at.databases.model(statement.name, judge), judge, at)
+        return resuming.resume(unfinished, checker, at, again=True)
+    return retrying.retry(statement, at.databases.model(statement.name, checker), checker, at)
 
 
-def explain(statement: ExplainTrain, judge: Judge, at: Workplace) -> str:
+def explain(statement: ExplainTrain, checker: SqlChecker, at: StatementContext) -> str:
     """Return a query of the plan, with ANALYZE beside what was measured."""
     train = statement.train
     if statement.analyze:
-        return _analyze(statement, judge, at)
-    catalog, schema = at.databases.of(train.name, judge)
-    bound = bind(judge, train, catalog, schema, at.settings)
-    physical = planning.planned(at.connection, judge, bound)
+        return _analyze(statement, checker, at)
+    catalog, schema = at.databases.of(train.name, checker)
+    bound = bind(checker, train, catalog, schema, at.settings)
+    physical = planning.planned(at.connection, checker, bound)
     choice = planning.choose(physical, at.cancelled, every=True)
-    physical = replace(planning.settled(physical, choice), unused=unused(judge, bound))
+    physical = replace(planning.settled(physical, choice), unused=unused(checker, bound))
     return _explained(statement, physical, choice, None, at)
 
 
-def _analyze(statement: ExplainTrain, judge: Judge, at: Workplace) -> str:
+def _analyze(statement: ExplainTrain, checker: SqlChecker, at: StatementContext) -> str:
     search = statement.train.search
     if search is not None and search.method in PROCEDURES:
         hint = "EXPLAIN TRAIN shows the plan; after TRAIN, the table grouplearn.units has every unit as it ran."
         message = f"EXPLAIN ANALYZE compares one round with its plan, and OVER {search.method.upper()} runs several"
-        raise judge.error(message, search.span, hint)
-    trained = _Training(statement.train, judge, at, every=True).run()
+        raise checker.error(message, search.span, hint)
+    trained = _Training(statement.train, checker, at, every=True).run()
     if trained is None:
         return _nothing_trained(statement.train)
     physical, learner = trained.physical, trained.physical.bound.learner.name
@@ -244,12 +251,12 @@ def _analyze(statement: ExplainTrain, judge: Judge, at: Workplace) -> str:
     ran = [Ran(*row) for row in at.databases.rows(query, [trained.model])]
     with _stored(statement.train, at):
         measured = compare(physical, trained.choice, ran, physical.rates.of(learner))
-        kept = keep_correction(learner, measured, judge.outside)
+        kept = keep_correction(learner, measured, checker.outside)
         return _explained(statement, physical, trained.choice, kept, at)
 
 
 def _explained(
-    statement: ExplainTrain, physical: PhysicalPlan, choice: Choice, measured: Measured | None, at: Workplace
+    statement: ExplainTrain, physical: PhysicalPlan, choice: Choice, measured: Measured | None, at: StatementContext
 ) -> str:
     match statement.format or at.plan_format:
         case "json":
@@ -261,7 +268,7 @@ def _explained(
             return answers.column("plan", explain_text(physical, choice, measured))
 
 
-def _stored(statement: TrainModel, at: Workplace) -> AbstractContextManager[None]:
+def _stored(statement: TrainModel, at: StatementContext) -> AbstractContextManager[None]:
     """Hear interrupts of what follows a training, whose model is stored."""
     message = f'the statement was interrupted after model "{statement.name.name}" was stored'
     return heard(at.cancelled, message)

@@ -8,7 +8,8 @@ from handmade import create_source
 from strangers import TABLE, TRAIN
 
 import grouplearn
-from grouplearn.catalog import fragments, functions
+from grouplearn.catalog.checks import fragments
+from grouplearn.prediction import functions
 
 
 @pytest.fixture

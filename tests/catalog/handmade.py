@@ -16,9 +16,9 @@ from grouplearn.catalog.records import (
 )
 from grouplearn.data.dataset import Group, Item
 from grouplearn.data.encoders import FittedItem
-from grouplearn.learners.base import Artifact, Task
-from grouplearn.runtime.job import CurvePoint, GroupFacts, TrialResult, UnitResult
+from grouplearn.learners.contract.base import Artifact, Task
 from grouplearn.schedule.messages import Unit
+from grouplearn.train.job import CurvePoint, GroupFacts, TrialResult, UnitResult
 
 LEARNERS = {
     Task.REGRESSION: "linear_regression",

@@ -17,8 +17,8 @@ import safetensors.numpy
 
 import grouplearn
 from grouplearn.catalog import models
-from grouplearn.catalog.row_reader import bucket_numbers
 from grouplearn.errors import DataError
+from grouplearn.prediction.row_reader import bucket_numbers
 
 #: Damages that each did something else once: raised Python's errors, hung, or named nothing.
 KNOWN = (

@@ -7,12 +7,12 @@ from handmade import definition, outcome, rollup_outcome
 from pandas.testing import assert_frame_equal
 
 import grouplearn
-from grouplearn.catalog import store
-from grouplearn.catalog.evaluation import evaluate_sql
 from grouplearn.catalog.models import load_definition
 from grouplearn.catalog.records import ModelDefinition
-from grouplearn.learners.base import Task
-from grouplearn.learners.metrics import every_metric
+from grouplearn.learners.contract.base import Task
+from grouplearn.learners.metrics.sums import every_metric
+from grouplearn.prediction.evaluation import evaluate_sql
+from grouplearn.store import writer as store
 
 
 def stored(con, name: str):

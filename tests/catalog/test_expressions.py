@@ -11,7 +11,7 @@ from handmade import ITEMS, definition
 from strangers import FEATURE, TRAIN, refusal
 
 import grouplearn
-from grouplearn.catalog import calls, fragments
+from grouplearn.catalog.checks import calls, fragments
 from grouplearn.catalog.records import HyperparameterColumn, ItemColumn, KeyColumn
 from grouplearn.errors import Error, NotTrusted
 
@@ -310,7 +310,7 @@ def test_expressions_that_are_too_much_together(con: grouplearn.Connection, monk
     monkeypatch.setattr(fragments, "MOST_TOGETHER", 100)
     con.native.execute(FEATURE, ["x + " * 60 + "x"])
     assert 'the expressions of model "m" have more than 100 words' in refusal(con, "EVALUATE MODEL m ON t")
-    monkeypatch.setattr("grouplearn.plan.sql_bounds.MOST_TOGETHER", 100)
+    monkeypatch.setattr("grouplearn.bind.sql.bounds.MOST_TOGETHER", 100)
     with pytest.raises(Error, match="the expressions have more than 100 words, numbers and commas together"):
         con.execute(TRAIN.format("o", ", ".join(f"x + {number} AS x{number}" for number in range(30))))
 

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 import grouplearn
-from grouplearn.catalog import known_values, vocabulary
-from grouplearn.catalog.known_values import KnownValues
-from grouplearn.catalog.vocabulary import Places
-from grouplearn.plan.types import exactly
+from grouplearn.bind.sql.types import exactly
+from grouplearn.prediction import known_values, vocabulary
+from grouplearn.prediction.known_values import KnownValues
+from grouplearn.prediction.vocabulary import Places
 
 #: Values of a few types, as texts with _ for a space; there is a NULL besides.
 VALUES = {

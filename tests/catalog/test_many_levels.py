@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 import grouplearn
-from grouplearn.catalog import predict_sql
+from grouplearn.prediction.forms import routed as predict_sql
 
 KEYS = "a, b, c, d, e"
 ODD = {  # keys as the rows to predict have them

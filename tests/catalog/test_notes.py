@@ -3,7 +3,7 @@
 import pytest
 
 import grouplearn
-from grouplearn.learners import linear_regression
+from grouplearn.learners.linear import linear_regression
 
 
 def answer(con: grouplearn.Connection, train: str) -> list[dict[str, object]]:

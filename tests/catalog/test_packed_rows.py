@@ -9,8 +9,10 @@ import pyarrow as pa
 import pytest
 
 import grouplearn
-from grouplearn.catalog import rows, store, unit_rows
 from grouplearn.catalog.records import ModelDefinition, RunOutcome
+from grouplearn.catalog.rows import rows
+from grouplearn.catalog.rows import units as unit_rows
+from grouplearn.store import writer as store
 
 OVER = "OVER GRID (l2 IN (0, 1, 100)) VALIDATE SAMPLE 30%"
 

@@ -21,8 +21,7 @@ from handmade import (
 )
 
 import grouplearn
-from grouplearn.catalog import functions, scoring, sql_forms, store
-from grouplearn.catalog import prediction as predicting
+from grouplearn.catalog import sql_forms
 from grouplearn.catalog.models import load_definition
 from grouplearn.catalog.records import (
     GroupOutcome,
@@ -32,12 +31,15 @@ from grouplearn.catalog.records import (
     ModelDefinition,
     RunOutcome,
 )
-from grouplearn.catalog.scoring import load_scorer, scorer_of
 from grouplearn.data.dataset import Group, Item
 from grouplearn.data.encoders import FittedItem
 from grouplearn.errors import DataError
-from grouplearn.learners.base import Artifact, Task
-from grouplearn.runtime.job import GroupFacts, TrialResult
+from grouplearn.learners.contract.base import Artifact, Task
+from grouplearn.prediction import functions, scoring
+from grouplearn.prediction import prediction as predicting
+from grouplearn.prediction.scoring import load_scorer, scorer_of
+from grouplearn.store import writer as store
+from grouplearn.train.job import GroupFacts, TrialResult
 
 
 def write(con: duckdb.DuckDBPyConnection, model: ModelDefinition, run: RunOutcome) -> None:

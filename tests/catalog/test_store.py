@@ -7,15 +7,16 @@ import numpy as np
 import pytest
 from handmade import definition, failed_outcome, group_outcome, outcome, rollup_groups, rollup_outcome
 
-from grouplearn.catalog import artifacts, models, store
+from grouplearn.catalog import artifacts, models
 from grouplearn.catalog.models import StoredModel, load_definition
 from grouplearn.catalog.records import HyperparameterColumn, KeyColumn, ModelDefinition, RunOutcome
 from grouplearn.catalog.views import best_sql
 from grouplearn.data.dataset import Group
 from grouplearn.errors import DataError, ModelExists, NotSupportedHere
-from grouplearn.learners.base import Artifact, Task
-from grouplearn.runtime.job import LostWork
+from grouplearn.learners.contract.base import Artifact, Task
 from grouplearn.schedule.messages import Blocks
+from grouplearn.store import writer as store
+from grouplearn.train.job import LostWork
 
 MEMORY = ("memory", "main")
 

@@ -122,7 +122,8 @@ def test_triggers_are_seen_before_rows_are_written(con: grouplearn.Connection) -
 
 
 def test_a_run_is_named_by_an_identity(con: grouplearn.Connection) -> None:
-    from grouplearn.catalog import models, store
+    from grouplearn.catalog import models
+    from grouplearn.store import writer as store
 
     stored = models.load_definition(con.native, "a", "main", "m")
     assert stored is not None

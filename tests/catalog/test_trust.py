@@ -15,11 +15,11 @@ import pytest
 from strangers import FEATURE, TRAIN, refusal
 
 import grouplearn
-from grouplearn import training
-from grouplearn.catalog import attached, fragments
+from grouplearn.catalog.checks import attached, fragments
 from grouplearn.errors import Error, NotTrusted
-from grouplearn.frontends.dbapi import wrap
-from grouplearn.frontends.model_table import find_model, relation_html
+from grouplearn.frontends.notebook.model_table import find_model, relation_html
+from grouplearn.frontends.python.dbapi import wrap
+from grouplearn.statements.workflow import training
 
 
 @pytest.fixture

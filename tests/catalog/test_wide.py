@@ -12,7 +12,7 @@ import pytest
 
 import grouplearn
 from grouplearn.catalog.models import load_definition
-from grouplearn.catalog.predict_items import MOST_COLUMNS, listed
+from grouplearn.prediction.forms.items import MOST_COLUMNS, listed
 
 #: Beyond DuckDB's limit of 1,000 nested expressions.
 _WIDE = 1_100

@@ -19,11 +19,11 @@ import numpy as np
 import pytest
 
 import grouplearn
-from grouplearn import training
 from grouplearn.data import memory
 from grouplearn.data.dataset import ARRAYS, Dataset, DatasetFiles
 from grouplearn.data.run_directory import PID_FILE, RunDirectory, is_locked, remove_stale, size
-from grouplearn.plan import extract
+from grouplearn.extract import extract
+from grouplearn.statements.workflow import training
 
 TRAIN = (
     "TRAIN OR REPLACE MODEL m USING {learner} PREDICT {label} FEATURES (zscore(x), onehot(kind)) FROM points "

@@ -10,8 +10,8 @@ import duckdb
 import pytest
 
 from grouplearn.errors import Cancelled
-from grouplearn.frontends.dbapi import Connection
-from grouplearn.parser.binding import Parameters
+from grouplearn.frontends.python.dbapi import Connection
+from grouplearn.parser.clauses.binding import Parameters
 from grouplearn.parser.statements import OurStatement, TrainModel
 
 

@@ -15,11 +15,11 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from promptness import STOPS_WITHIN_SECONDS
+from helpers.promptness import STOPS_WITHIN_SECONDS
 
 import grouplearn
 from grouplearn.errors import NotSupportedError, ParseError
-from grouplearn.frontends.dbapi import Connection
+from grouplearn.frontends.python.dbapi import Connection
 
 TRAIN = "TRAIN MODEL m USING linear_regression PREDICT y FROM {source}"
 

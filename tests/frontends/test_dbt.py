@@ -10,7 +10,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from overlay import overlay
+from helpers.overlay import overlay
 
 import grouplearn
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import duckdb
 import pytest
-from promptness import STOPS_WITHIN_SECONDS
+from helpers.promptness import STOPS_WITHIN_SECONDS
 
 import grouplearn
 from grouplearn.errors import Cancelled
-from grouplearn.frontends.interrupts import interruptible
+from grouplearn.frontends.python.interrupts import interruptible
 
 ENDLESS = "SELECT count(*) FROM range(100000000000) a, range(1000) b"
 TRAIN = (
@@ -89,12 +89,12 @@ def test_control_c_while_what_carries_statements_out_is_loaded_is_not_forgotten(
         """Presses Ctrl-C where a module is imported for the first time."""
 
         def find_spec(self, name: str, *_: Any) -> None:
-            if name == "grouplearn.finishing" and self in sys.meta_path:
+            if name == "grouplearn.statements.workflow.finishing" and self in sys.meta_path:
                 sys.meta_path.remove(self)
                 os.kill(os.getpid(), signal.SIGINT)
                 time.sleep(0.1)
 
-    monkeypatch.delitem(sys.modules, "grouplearn.finishing", raising=False)
+    monkeypatch.delitem(sys.modules, "grouplearn.statements.workflow.finishing", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Pressed(), *sys.meta_path])
     with grouplearn.connect(progress=None) as con:
         with pytest.raises(KeyboardInterrupt):

@@ -15,7 +15,7 @@ from IPython.terminal.interactiveshell import TerminalInteractiveShell
 from nbclient import NotebookClient
 
 import grouplearn
-from grouplearn.frontends.magics import SqlMagics, parameters_in
+from grouplearn.frontends.notebook.magics import SqlMagics, parameters_in
 
 SETUP = "CREATE TABLE t AS SELECT (i % 3)::INTEGER AS g, i * 0.5 AS x, i * 1.5 + 1 AS y FROM range(300) AS r(i)"
 TRAIN = "TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM t GROUP BY g OVER GRID (l2 IN (0, 1))"
@@ -367,7 +367,7 @@ def test_ipython_is_not_loaded_to_mark_our_magics() -> None:
     from IPython.core.magic import MAGIC_NO_VAR_EXPAND_ATTR
 
     assert getattr(SqlMagics.run, MAGIC_NO_VAR_EXPAND_ATTR)
-    code = "import sys, grouplearn.frontends.magics; print('IPython' in sys.modules)"
+    code = "import sys, grouplearn.frontends.notebook.magics; print('IPython' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "False\n"
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import websockets
-from promptness import STOPS_WITHIN_SECONDS
+from helpers.promptness import STOPS_WITHIN_SECONDS
 
 TABLE = "CREATE TABLE t AS SELECT i % 3 AS g, i * 0.5 AS x, i * 1.5 + 1 AS y FROM range(300) AS r(i)"
 TRAIN = "TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM t GROUP BY g OVER GRID (l2 IN (0, 1))"

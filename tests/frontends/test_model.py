@@ -16,8 +16,9 @@ import pytest
 
 import grouplearn
 from grouplearn.catalog.overview import Overview, drawn
-from grouplearn.frontends import report_command
-from grouplearn.frontends.drawing import (
+from grouplearn.frontends.notebook.model_table import relation_html, rendered
+from grouplearn.frontends.report import command as report_command
+from grouplearn.frontends.report.drawing import (
     GREY,
     Line,
     Range,
@@ -30,7 +31,6 @@ from grouplearn.frontends.drawing import (
     sparkline,
     thinned,
 )
-from grouplearn.frontends.model_table import relation_html, rendered
 
 NASTY = '<script>alert(1)</script> & "o\'hara" ]]>\x01'
 VOID = frozenset({"meta", "br", "hr", "img", "input", "link"})
@@ -304,7 +304,7 @@ def test_a_report_of_ten_thousand_groups_says_what_it_leaves_out() -> None:
 
 def test_the_report_command(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out.html"
-    command = [sys.executable, "-c", "import sys; from grouplearn.frontends.shell import main; sys.exit(main())"]
+    command = [sys.executable, "-c", "import sys; from grouplearn.frontends.shell.shell import main; sys.exit(main())"]
     run = subprocess.run([*command, "report", str(path), "demand", "-o", str(out)], capture_output=True, text=True)
     assert (run.returncode, run.stderr) == (0, "")
     assert re.fullmatch(rf"{re.escape(str(out))}: \d+ kB\n", run.stdout)

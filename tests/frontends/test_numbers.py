@@ -15,8 +15,8 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 import grouplearn
-from grouplearn.frontends.console import Console
-from grouplearn.frontends.output import Format, for_people
+from grouplearn.frontends.shell.console import Console
+from grouplearn.frontends.shell.output import Format, for_people
 
 #: Keys and drawn hyperparameters have many digits, too, and tell trials apart.
 SETUP = (

@@ -9,13 +9,13 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from grouplearn.frontends.progress import NotebookProgress, Tally, TerminalProgress, _bar, choose_progress, duration
-from grouplearn.runtime.job import RunSummary, TrialResult, UnitResult
 from grouplearn.schedule.messages import Unit
+from grouplearn.train.job import RunSummary, TrialResult, UnitResult
 
 SUMMARY = RunSummary("m", 2, 4, 40, "auc", True, "group_task_parallel", "local", 2)
 
 
-class Clock:
+class Timer:
     def __init__(self) -> None:
         self.now = 100.0
 
@@ -29,7 +29,7 @@ def unit_result(group: int, configs: tuple[int, ...], auc: float, status: str = 
 
 
 def test_a_tally_counts_trials_groups_epochs_and_time() -> None:
-    clock = Clock()
+    clock = Timer()
     tally = Tally(SUMMARY, clock)
     clock.now += 10
     tally.epochs_done(10)
@@ -47,7 +47,7 @@ def test_a_tally_counts_trials_groups_epochs_and_time() -> None:
 
 
 def test_a_tally_counts_what_is_run_again() -> None:
-    tally = Tally(SUMMARY, Clock())
+    tally = Tally(SUMMARY, Timer())
     assert "lost" not in tally.facts()
     tally.units_lost((Unit(0, 0, (0,)), Unit(1, 1, (0,))))
     assert "2 lost and run again" in tally.line()
@@ -55,7 +55,7 @@ def test_a_tally_counts_what_is_run_again() -> None:
 
 
 def test_the_first_units_correct_the_estimate_of_the_rest() -> None:
-    clock = Clock()
+    clock = Timer()
     tally = Tally(replace(SUMMARY, seconds=100.0), clock)
     for number in range(3):
         clock.now += 2
@@ -109,7 +109,7 @@ def test_the_bar_is_one_line_at_any_width(width: int, model: str) -> None:
 
 
 def test_slow_trials_are_counted_by_their_epochs() -> None:
-    clock = Clock()
+    clock = Timer()
     tally = Tally(SUMMARY, clock)
     clock.now += 20
     tally.epochs_done(30)
@@ -117,12 +117,12 @@ def test_slow_trials_are_counted_by_their_epochs() -> None:
 
 
 def test_a_run_that_was_stopped_says_so() -> None:
-    tally = Tally(SUMMARY, Clock())
+    tally = Tally(SUMMARY, Timer())
     assert tally.ending().startswith("m | stopped | groups 0/2")
 
 
 def test_redrawing_is_throttled() -> None:
-    clock = Clock()
+    clock = Timer()
     out = io.StringIO()
     progress = TerminalProgress(Console(file=out, force_terminal=True, width=150), clock)
     progress.started(SUMMARY)

@@ -17,9 +17,9 @@ import duckdb
 import pexpect
 import pytest
 
-from grouplearn.frontends.console import statements
-from grouplearn.frontends.prompt import ends_input
-from grouplearn.frontends.shell import UsageError, main, parse_arguments
+from grouplearn.frontends.shell.console import statements
+from grouplearn.frontends.shell.prompt import ends_input
+from grouplearn.frontends.shell.shell import UsageError, main, parse_arguments
 
 GROUPLEARN = str(Path(sys.executable).parent / "grouplearn")
 SETUP = "CREATE TABLE t AS SELECT (i % 3)::INTEGER AS g, i * 0.5 AS x, i * 1.5 + 1 AS y FROM range(300) AS r(i);"

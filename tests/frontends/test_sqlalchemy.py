@@ -195,7 +195,7 @@ def test_mapped_classes_work(engine: sa.Engine) -> None:
 
 @pytest.mark.skipif(sa.__version__.startswith("2.0"), reason="this is SQLAlchemy 2.0")
 def test_all_of_this_on_sqlalchemy_2_0() -> None:
-    from overlay import overlay
+    from helpers.overlay import overlay
 
     environment = overlay("sqlalchemy-2.0", "sqlalchemy>=2.0.50,<2.1", dependencies=False)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rs", __file__]

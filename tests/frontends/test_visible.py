@@ -18,10 +18,10 @@ from matplotlib.figure import Figure
 
 import grouplearn
 from grouplearn.errors import DataError, Span, render
-from grouplearn.frontends.output import Format, box_of
 from grouplearn.frontends.progress import Tally
-from grouplearn.frontends.shell import main
-from grouplearn.runtime.job import RunSummary
+from grouplearn.frontends.shell.output import Format, box_of
+from grouplearn.frontends.shell.shell import main
+from grouplearn.train.job import RunSummary
 from grouplearn.visible import in_file_name, in_json, visible
 
 GROUPLEARN = str(Path(sys.executable).parent / "grouplearn")

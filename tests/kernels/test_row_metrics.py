@@ -5,8 +5,9 @@ import pytest
 from builds import in_every_build
 
 from grouplearn.kernels import metrics as kernel
-from grouplearn.learners import linear_model, metrics
-from grouplearn.learners.base import Task
+from grouplearn.learners.contract.base import Task
+from grouplearn.learners.linear import linear_model
+from grouplearn.learners.metrics import sums as metrics
 
 KINDS = {Task.REGRESSION: kernel.VALUES, Task.BINARY: kernel.BINARY, Task.MULTICLASS: kernel.CLASSES}
 

@@ -8,9 +8,9 @@ import pytest
 
 from grouplearn.kernels.scoring import linked
 from grouplearn.kernels.trees import ASKS_RANGES, IN_ORDER, Forests
-from grouplearn.learners.base import Task
-from grouplearn.learners.gbdt_scoring import GroupTrees, compile_forests
-from grouplearn.learners.gbdt_trees import FeatureColumns
+from grouplearn.learners.contract.base import Task
+from grouplearn.learners.trees.nodes import FeatureColumns
+from grouplearn.learners.trees.scoring import GroupTrees, compile_forests
 
 TASKS = {
     "regression": Task.REGRESSION,

@@ -5,9 +5,9 @@ import pytest
 import scipy.sparse
 
 from grouplearn.data.shard import Shard
-from grouplearn.learners import categorical
-from grouplearn.learners.base import Problem, Task
-from grouplearn.learners.linear_regression import LinearRegression
+from grouplearn.learners.contract.base import Problem, Task
+from grouplearn.learners.linear import categorical
+from grouplearn.learners.linear.linear_regression import LinearRegression
 
 LINEAR = LinearRegression()
 CATEGORIES = 520

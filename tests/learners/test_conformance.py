@@ -10,8 +10,9 @@ import pytest
 
 import grouplearn
 from grouplearn.data.shard import Shard
-from grouplearn.learners import hyperparameter_values, registry
-from grouplearn.learners.base import (
+from grouplearn.learners import registry
+from grouplearn.learners.contract import hyperparameter_values
+from grouplearn.learners.contract.base import (
     AlgebraicLearner,
     Config,
     Learner,

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import sklearn.metrics as sk
 
-from grouplearn.learners.base import Task
-from grouplearn.learners.deviances import RowLoss, loss_sql, row_losses, with_losses
-from grouplearn.learners.metrics import finish, measure, merge
+from grouplearn.learners.contract.base import Task
+from grouplearn.learners.metrics.deviances import RowLoss, loss_sql, row_losses, with_losses
+from grouplearn.learners.metrics.sums import finish, measure, merge
 
 RNG = np.random.default_rng(3)
 ROWS = 60

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from grouplearn.data.shard import Shard, Stack
-from grouplearn.learners import moments
-from grouplearn.learners.base import Problem, Task
-from grouplearn.learners.linear_regression import LinearRegression
+from grouplearn.learners.contract.base import Problem, Task
+from grouplearn.learners.linear import moments
+from grouplearn.learners.linear.linear_regression import LinearRegression
 
 LINEAR = LinearRegression()
 #: NIST Statistical Reference Datasets, linear regression, Filip: y and x; a polynomial of degree 10.

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hearing import heard
-from listening import beyond_loopback, listening
+from helpers.hearing import heard
+from helpers.listening import beyond_loopback, listening
 
 from grouplearn.data.shard import Shard
-from grouplearn.learners.base import Problem, Stop, Task
-from grouplearn.learners.gbdt import Gbdt
+from grouplearn.learners.contract.base import Problem, Stop, Task
+from grouplearn.learners.trees.gbdt import Gbdt
 
 pytestmark = pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="looks at sockets in /proc")
 
@@ -24,8 +24,8 @@ LIGHTGBM = """
 import sys
 import numpy as np
 from grouplearn.data.shard import Shard
-from grouplearn.learners.base import Gang, Problem, Stop, Task
-from grouplearn.learners.gbdt import Gbdt
+from grouplearn.learners.contract.base import Gang, Problem, Stop, Task
+from grouplearn.learners.trees.gbdt import Gbdt
 rank, size, directory = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 rng = np.random.default_rng(0)
 x = rng.normal(size=(900, 4))
@@ -41,8 +41,8 @@ MLP = """
 import hashlib, sys
 import numpy as np
 from grouplearn.data.shard import Shard, Totals
-from grouplearn.learners.base import Gang, Problem, Task
-from grouplearn.learners.mlp import Mlp
+from grouplearn.learners.contract.base import Gang, Problem, Task
+from grouplearn.learners.neural.mlp import Mlp
 rank, size, directory = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 rng = np.random.default_rng(0)
 x, weight = rng.normal(size=(301, 4)), rng.uniform(0.5, 2, 301)
@@ -61,8 +61,8 @@ print(hashlib.sha256(state.to_bytes()).hexdigest(), state.tensors["parameters"][
 TORCH = """
 import sys
 import torch
-from grouplearn.learners.base import Gang
-from grouplearn.learners.network_parallel import joined
+from grouplearn.learners.contract.base import Gang
+from grouplearn.learners.neural.network_parallel import joined
 rank, size, directory = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 print("ready", flush=True)
 with joined(Gang(rank, size, directory, 30.0)):
@@ -144,7 +144,7 @@ def alone_text(x: np.ndarray, y: np.ndarray) -> str:
 
 
 def rmse(text: str, x: np.ndarray, y: np.ndarray) -> float:
-    from grouplearn.learners.gbdt_library import Booster
+    from grouplearn.learners.trees.lightgbm.library import Booster
 
     return float(np.sqrt(np.mean((Booster.of_text(text.replace("|", "\n").encode()).predict(x)[:, 0] - y) ** 2)))
 

@@ -9,10 +9,10 @@ import pytest
 import scipy.sparse
 
 from grouplearn.data.shard import Shard
-from grouplearn.learners import metrics
-from grouplearn.learners.base import Diverged, Interrupted, Problem, SamplingLearner, State, Stop, Task
-from grouplearn.learners.gbdt import Gbdt, conflict
-from grouplearn.learners.gbdt_library import Booster
+from grouplearn.learners.contract.base import Diverged, Interrupted, Problem, SamplingLearner, State, Stop, Task
+from grouplearn.learners.metrics import sums as metrics
+from grouplearn.learners.trees.gbdt import Gbdt, conflict
+from grouplearn.learners.trees.lightgbm.library import Booster
 
 GBDT = Gbdt()
 DEFAULTS = {parameter.name: parameter.default for parameter in GBDT.hyperparameters}

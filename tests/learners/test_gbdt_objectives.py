@@ -8,14 +8,16 @@ import pytest
 from scipy.special import expit
 
 from grouplearn.data.shard import Shard
-from grouplearn.learners import gbdt_objectives, gbdt_refused, metrics
-from grouplearn.learners.base import Diverged, Gang, Problem, State, Stop, Task
-from grouplearn.learners.deviances import row_losses, with_losses
-from grouplearn.learners.gbdt import Gbdt
-from grouplearn.learners.gbdt_library import Booster
-from grouplearn.learners.gbdt_parameters import HYPERPARAMETERS
-from grouplearn.learners.gbdt_trees import FeatureColumns, nodes_of, parse_forest
-from grouplearn.learners.random_forest import RandomForest
+from grouplearn.learners.contract.base import Diverged, Gang, Problem, State, Stop, Task
+from grouplearn.learners.metrics import sums as metrics
+from grouplearn.learners.metrics.deviances import row_losses, with_losses
+from grouplearn.learners.trees.gbdt import Gbdt
+from grouplearn.learners.trees.lightgbm import objectives as gbdt_objectives
+from grouplearn.learners.trees.lightgbm import refused as gbdt_refused
+from grouplearn.learners.trees.lightgbm.library import Booster
+from grouplearn.learners.trees.lightgbm.parameters import HYPERPARAMETERS
+from grouplearn.learners.trees.nodes import FeatureColumns, nodes_of, parse_forest
+from grouplearn.learners.trees.random_forest import RandomForest
 
 GBDT = Gbdt()
 ITEMS = (("a", 1), ("b", 1), ("c", 2), ("d", 1))

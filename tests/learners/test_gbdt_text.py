@@ -11,9 +11,9 @@ import lightgbm
 import numpy as np
 import pytest
 
-from grouplearn.learners import gbdt_text
-from grouplearn.learners.base import Artifact, Problem, Task
-from grouplearn.learners.gbdt import Gbdt
+from grouplearn.learners.contract.base import Artifact, Problem, Task
+from grouplearn.learners.trees.gbdt import Gbdt
+from grouplearn.learners.trees.lightgbm import text as gbdt_text
 
 N_FEATURES = 4
 
@@ -208,8 +208,8 @@ def mutated(text: bytes, rng: random.Random) -> bytes:
 
 def use_mutants(seed: int, count: int) -> None:
     """Load, predict with and turn into nodes every mutant that passes: run in a process of its own."""
-    from grouplearn.learners.gbdt_library import LightGBMError
-    from grouplearn.learners.gbdt_trees import FeatureColumns, nodes_of, parse_forest
+    from grouplearn.learners.trees.lightgbm.library import LightGBMError
+    from grouplearn.learners.trees.nodes import FeatureColumns, nodes_of, parse_forest
 
     rng, used = random.Random(seed), 0
     x = np.random.default_rng(seed).normal(size=(20, N_FEATURES)) * 40

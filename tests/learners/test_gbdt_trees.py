@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grouplearn.learners.gbdt_trees import (
+from grouplearn.learners.trees.nodes import (
     ZERO,
     FeatureColumns,
     Nodes,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import grouplearn
-from grouplearn.learners.base import Diverged, Problem, State, Task
-from grouplearn.learners.gbdt import Gbdt
+from grouplearn.learners.contract.base import Diverged, Problem, State, Task
+from grouplearn.learners.trees.gbdt import Gbdt
 
 
 @pytest.mark.parametrize("label", ["a % 4 + a", "a % 2 > 0", "'c' || a % 3"])

@@ -8,9 +8,9 @@ import scipy.sparse
 import sklearn.linear_model as sk
 
 from grouplearn.data.shard import Shard
-from grouplearn.learners import linear_regression, moments
-from grouplearn.learners.base import AlgebraicLearner, Diverged, Problem, State, Task
-from grouplearn.learners.linear_regression import LinearRegression
+from grouplearn.learners.contract.base import AlgebraicLearner, Diverged, Problem, State, Task
+from grouplearn.learners.linear import linear_regression, moments
+from grouplearn.learners.linear.linear_regression import LinearRegression
 
 LEARNER = LinearRegression()
 

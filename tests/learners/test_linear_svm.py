@@ -12,8 +12,8 @@ from sklearn.svm import LinearSVC
 
 import grouplearn
 from grouplearn.data.shard import Shard, Stack
-from grouplearn.learners.base import AlgebraicLearner, Problem, StackLearner, State, Task, UncalibratedLearner
-from grouplearn.learners.linear_svm import LinearSvm
+from grouplearn.learners.contract.base import AlgebraicLearner, Problem, StackLearner, State, Task, UncalibratedLearner
+from grouplearn.learners.linear.linear_svm import LinearSvm
 
 LEARNER = LinearSvm()
 CONFIGS = [{"l2": 0.01}, {"l2": 1.0}, {"l2": 100.0}, {"l1": 3.0, "l2": 0.0}, {"l1": 1.0, "l2": 1.0}]

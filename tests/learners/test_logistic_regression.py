@@ -10,8 +10,8 @@ import scipy.special
 import sklearn.linear_model as sk
 
 from grouplearn.data.shard import Shard
-from grouplearn.learners.base import AlgebraicLearner, Diverged, Problem, State, Task
-from grouplearn.learners.logistic_regression import LogisticRegression
+from grouplearn.learners.contract.base import AlgebraicLearner, Diverged, Problem, State, Task
+from grouplearn.learners.linear.logistic_regression import LogisticRegression
 
 LEARNER = LogisticRegression()
 EXCESS = 1e-5

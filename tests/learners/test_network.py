@@ -13,9 +13,9 @@ from torch import nn
 from grouplearn.data import shard as shards
 from grouplearn.data.shard import Shard
 from grouplearn.kernels.networks import visiting_order
-from grouplearn.learners.base import Artifact, Problem, State, Task
-from grouplearn.learners.declared import declared
-from grouplearn.learners.network import Network
+from grouplearn.learners.contract.base import Artifact, Problem, State, Task
+from grouplearn.learners.neural.declared import declared
+from grouplearn.learners.neural.network import Network
 
 ROWS, EPOCHS, BATCH = 101, 3, 10
 

@@ -9,8 +9,8 @@ import sklearn.linear_model as sk
 from scipy.special import xlogy
 
 from grouplearn.data.shard import Shard, Stack
-from grouplearn.learners.base import AlgebraicLearner, Problem, State, Task
-from grouplearn.learners.poisson_regression import PoissonRegression
+from grouplearn.learners.contract.base import AlgebraicLearner, Problem, State, Task
+from grouplearn.learners.linear.poisson_regression import PoissonRegression
 
 LEARNER = PoissonRegression()
 PROBLEM = Problem(Task.REGRESSION, 8, epochs=100)

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from grouplearn.errors import MissingDependency
-from grouplearn.learners import hyperparameter_values, registry
-from grouplearn.learners.base import Hyperparameter, Learner
-from grouplearn.learners.gbdt import Gbdt
-from grouplearn.learners.requirement import Requirement
+from grouplearn.learners import registry
+from grouplearn.learners.contract import hyperparameter_values
+from grouplearn.learners.contract.base import Hyperparameter, Learner
+from grouplearn.learners.contract.requirement import Requirement
+from grouplearn.learners.trees.gbdt import Gbdt
 
 
 def parameter(kind, name="p", **limits):

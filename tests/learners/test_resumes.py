@@ -10,7 +10,7 @@ import pytest
 
 from grouplearn.data.shard import Shard
 from grouplearn.learners import registry
-from grouplearn.learners.base import AlgebraicLearner, Config, Problem, SequentialLearner, State, Task
+from grouplearn.learners.contract.base import AlgebraicLearner, Config, Problem, SequentialLearner, State, Task
 
 ROWS, COLUMNS = 300, 4
 KINDS: dict[str, tuple[str, Task, int, Config]] = {

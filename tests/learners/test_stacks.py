@@ -10,11 +10,11 @@ import scipy.special
 import sklearn.linear_model as sk
 
 from grouplearn.data.shard import Shard, Stack
-from grouplearn.learners import moments
-from grouplearn.learners.base import Interrupted, MomentsLearner, Problem, Solved, StackLearner, Task
-from grouplearn.learners.linear_regression import LinearRegression
-from grouplearn.learners.logistic_regression import LogisticRegression
-from grouplearn.learners.poisson_regression import PoissonRegression
+from grouplearn.learners.contract.base import Interrupted, MomentsLearner, Problem, Solved, StackLearner, Task
+from grouplearn.learners.linear import moments
+from grouplearn.learners.linear.linear_regression import LinearRegression
+from grouplearn.learners.linear.logistic_regression import LogisticRegression
+from grouplearn.learners.linear.poisson_regression import PoissonRegression
 
 LOGISTIC, POISSON, LINEAR = LogisticRegression(), PoissonRegression(), LinearRegression()
 BINARY, MULTICLASS = Problem(Task.BINARY, 6, 2, epochs=100), Problem(Task.MULTICLASS, 6, 3, epochs=100)

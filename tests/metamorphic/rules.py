@@ -14,7 +14,7 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pytest
-from dying_runs import dies
+from helpers.dying_runs import dies
 from hypothesis import assume
 from outcomes import (
     Trial,

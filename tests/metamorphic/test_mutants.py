@@ -14,22 +14,23 @@ from random_statements import LEARNS
 from rules import RULES
 from test_rules import keeps
 
-from grouplearn.catalog import (
-    copying,
-    evaluation,
-    predict_items,
-    predict_layers,
-    predict_macro,
-    predict_sql,
-    predict_trees,
-    row_reader,
-    sessions,
-    sql_forms,
-    store,
-)
+from grouplearn.bind import bind
+from grouplearn.bind.sql import types
+from grouplearn.catalog import sessions, sql_forms
 from grouplearn.exchange import native
-from grouplearn.plan import bind, extract, sorted_rows, types
-from grouplearn.runtime import block_sums, chosen_rows, ledger, outcome, packed, prepare
+from grouplearn.extract import extract, sorted_rows
+from grouplearn.prediction import evaluation, row_reader
+from grouplearn.prediction.forms import items as predict_items
+from grouplearn.prediction.forms import layers as predict_layers
+from grouplearn.prediction.forms import macro as predict_macro
+from grouplearn.prediction.forms import routed as predict_sql
+from grouplearn.prediction.forms import trees as predict_trees
+from grouplearn.store import copying
+from grouplearn.store import writer as store
+from grouplearn.train import block_sums
+from grouplearn.train.results import ledger, outcome, packed
+from grouplearn.train.rows import chosen as chosen_rows
+from grouplearn.train.rows import prepare
 
 Break = Callable[[pytest.MonkeyPatch], None]
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from overlay import overlay
+from helpers.overlay import overlay
 
 from grouplearn.frontends.native import launch
 from grouplearn.frontends.native.build import BuildError, build

@@ -17,7 +17,7 @@ import duckdb
 #: value is said by DuckDB.
 ELSEWHERE = ("weight = count(*)", "sine(distance)", "SHOW MODELS LIKE", "city = ?", "area * $factor")
 
-#: Whose answers have four digits in the scripts, others six: see tests/test_slt.py.
+#: Whose answers have four digits in the scripts, others six: see tests/slt/test_slt.py.
 TRAINS = re.compile(r"\s*(?:TRAIN|CREATE\s+MODEL|RETRY|RESUME)\b", re.IGNORECASE)
 
 

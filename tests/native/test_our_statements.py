@@ -8,11 +8,11 @@ import pytest
 
 from grouplearn.frontends.native.build import BuildError, compiler
 from grouplearn.frontends.native.locate import sources
-from grouplearn.parser.cursor import Cursor
+from grouplearn.parser.lexer.cursor import Cursor
+from grouplearn.parser.lexer.split import Piece, split
+from grouplearn.parser.lexer.tokens import Kind, Token, lex
 from grouplearn.parser.nested import _begun_after_with, _candidates, _places
 from grouplearn.parser.parse import _parser_for, prepared_ours
-from grouplearn.parser.split import Piece, split
-from grouplearn.parser.tokens import Kind, Token, lex
 
 PRINTER = """
 #include <cstdio>

@@ -1,4 +1,4 @@
-"""docs/shell.md in the shell it tells people to use; tests/test_docs.py runs it in our own."""
+"""docs/shell.md in the shell it tells people to use; tests/project/test_docs.py runs it in our own."""
 
 import os
 import re
@@ -7,8 +7,8 @@ import sys
 from contextlib import suppress
 
 import pytest
+from helpers.pages import Block, blocks, without_trailing_space
 from native_builds import GROUPLEARN, INSTALLED, built, cli
-from test_docs import Block, blocks, without_trailing_space
 
 from grouplearn.frontends.native import launch
 

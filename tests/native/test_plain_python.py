@@ -13,8 +13,8 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pytest
+from helpers.overlay import overlay
 from native_builds import built
-from overlay import overlay
 
 HERE = Path(__file__).parent
 #: But one that takes as long as all others together, and whose errors the tests of the stock shell see on the line, too.

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 import pexpect
+from helpers.promptness import STOPS_WITHIN_SECONDS
 from native_builds import COUNT, TABLE, TRAIN, built, wait_until
-from promptness import STOPS_WITHIN_SECONDS
 
 from grouplearn.frontends.native import launch
 

@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grouplearn.parser.keywords import RESERVED
-from grouplearn.parser.split import split
-from grouplearn.parser.tokens import Kind, lex
+from grouplearn.parser.lexer.keywords import RESERVED
+from grouplearn.parser.lexer.split import split
+from grouplearn.parser.lexer.tokens import Kind, lex
 
 PIECES = [
     *[

@@ -1,6 +1,6 @@
 import pytest
 
-from grouplearn.parser.binding import bind_parameters, parameter_names
+from grouplearn.parser.clauses.binding import bind_parameters, parameter_names
 from grouplearn.parser.parse import parse
 from grouplearn.parser.statements import (
     Between,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grouplearn.plan.analytical import (
+from grouplearn.plan.cost.analytical import (
     CLOSED_FORMS,
     Parts,
     Weights,
@@ -16,7 +16,7 @@ from grouplearn.plan.analytical import (
     group_task_parallel,
     model_task_parallel,
 )
-from grouplearn.plan.coefficients import Coefficients, Machine
+from grouplearn.plan.cost.coefficients import Coefficients, Machine
 from grouplearn.runtime.simulated import simulate
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.task_parallel import GroupTaskParallel

@@ -8,20 +8,23 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from helpers.plans import candidate, planned
 from hypothesis import given
 from hypothesis import strategies as st
-from plans import candidate, planned
 
 import grouplearn
-from grouplearn import planning
+from grouplearn.bind import compatibility as legality
 from grouplearn.errors import Cancelled, OperationalError
-from grouplearn.plan import calibration, coefficients, legality, measured
+from grouplearn.plan import calibration
 from grouplearn.plan.choose import choose
-from grouplearn.plan.coefficients import DEFAULTS, Machine, Rates, corrected
-from grouplearn.plan.measured import asked_for
+from grouplearn.plan.cost import coefficients
+from grouplearn.plan.cost.coefficients import DEFAULTS, Machine, Rates, corrected
+from grouplearn.plan.explain import measured
+from grouplearn.plan.explain.measured import asked_for
 from grouplearn.plan.physical import plan
 from grouplearn.runtime import calibrate
 from grouplearn.runtime.calibrate import Sample, fitted
+from grouplearn.statements.workflow import planning
 
 KNOWN = replace(DEFAULTS["gbdt"], correction=2.0)
 

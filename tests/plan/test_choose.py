@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import duckdb
 import pytest
-from plans import candidate, planned
+from helpers.plans import candidate, planned
 
-from grouplearn.learners.base import Access
-from grouplearn.plan import legality, memory
+from grouplearn.bind import compatibility as legality
+from grouplearn.bind import memory_limit as memory
+from grouplearn.bind.options import RUN_OPTIONS
+from grouplearn.learners.contract.base import Access
 from grouplearn.plan.choose import affordable, choose, threads
-from grouplearn.plan.options import RUN_OPTIONS
 from grouplearn.plan.physical import PhysicalPlan
 
 TRAIN = "TRAIN MODEL m USING {learner} PREDICT y FROM t GROUP BY g"

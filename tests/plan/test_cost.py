@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from grouplearn.data.shard import Shard
 from grouplearn.learners import registry
-from grouplearn.learners.base import AlgebraicLearner, Problem, Task
-from grouplearn.plan import cost
-from grouplearn.plan.coefficients import DEFAULTS, Coefficients, Machine, Rates
+from grouplearn.learners.contract.base import AlgebraicLearner, Problem, Task
+from grouplearn.plan.cost import durations as cost
+from grouplearn.plan.cost.coefficients import DEFAULTS, Coefficients, Machine, Rates
 
 NAMES = sorted(DEFAULTS)
 #: Powers of two, so that sums are exact.

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import grouplearn
-from grouplearn.plan.gantt import MOST_WORKERS, Bar, gantt, merged, text, ticks
+from grouplearn.plan.explain.gantt import MOST_WORKERS, Bar, gantt, merged, text, ticks
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = [

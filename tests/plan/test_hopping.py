@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import duckdb
 import pytest
-from plans import candidate, planned
+from helpers.plans import candidate, planned
 
 from grouplearn.plan.choose import choose
 from grouplearn.plan.hopping_packs import cut_packs, planned_for

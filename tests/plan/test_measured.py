@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import duckdb
 import pytest
-from plans import candidate, planned
+from helpers.plans import candidate, planned
 
 import grouplearn
 from grouplearn.plan import calibration
 from grouplearn.plan.choose import choose
-from grouplearn.plan.coefficients import DEFAULTS
-from grouplearn.plan.explain import histogram
-from grouplearn.plan.measured import Part, Ran, compare
+from grouplearn.plan.cost.coefficients import DEFAULTS
+from grouplearn.plan.explain.facts import histogram
+from grouplearn.plan.explain.measured import Part, Ran, compare
 
 ANALYZE = (
     "EXPLAIN {options} TRAIN MODEL delays USING gbdt PREDICT late FEATURES (* EXCLUDE carrier) FROM flights "

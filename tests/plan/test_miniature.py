@@ -7,12 +7,12 @@ from typing import Any
 
 import duckdb
 import pytest
-from plans import planned
+from helpers.plans import planned
 
-from grouplearn import planning
 from grouplearn.plan.miniature import MOST_STEPS, Miniature, miniature
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.runtime.simulated import Timeline
+from grouplearn.statements.workflow import planning
 
 OPERATORS = ("group_task_parallel", "model_task_parallel", "gap", "data_parallel")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import duckdb
 import pytest
-from plans import planned
+from helpers.plans import planned
 
 TRAIN = (
     "TRAIN MODEL m USING mlp PREDICT y FEATURES (a, b) FROM t OVER GRID (learning_rate IN (0.1, 0.2, 0.3, 0.4, 0.5)) "

@@ -7,10 +7,10 @@ from typing import Any
 
 import duckdb
 import pytest
-from plans import planned
+from helpers.plans import planned
 
 import grouplearn
-from grouplearn import planning
+from grouplearn.statements.workflow import planning
 
 TRAIN = "TRAIN OR REPLACE MODEL m USING {learner} PREDICT y FEATURES (x) FROM points GROUP BY g WITH (executor = 'local'{more})"
 EVERY = ["group_task_parallel", "model_task_parallel", "gap", "data_parallel", "switching"]

@@ -9,13 +9,13 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
-from plans import planned
+from helpers.plans import planned
 
-from grouplearn import planning
 from grouplearn.plan import units as units_module
 from grouplearn.plan.miniature import MOST_UNITS
 from grouplearn.plan.units import alike
 from grouplearn.schedule.messages import Unit
+from grouplearn.statements.workflow import planning
 
 STATEMENTS = {
     "packs and folds": "USING gbdt PREDICT y FEATURES (a) FROM {} GROUP BY g OVER GRID (num_leaves IN (4, 9)) VALIDATE FOLDS 3",

@@ -10,19 +10,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from promptness import STOPS_WITHIN_SECONDS
-from runtime_jobs import Watcher, job, models, units
+from helpers.promptness import STOPS_WITHIN_SECONDS
+from helpers.runtime_jobs import Watcher, job, models, units
 
 import grouplearn
 from grouplearn.data.dataset import Group
 from grouplearn.errors import Cancelled, MissingDependency
 from grouplearn.learners import registry
-from grouplearn.learners.logistic_regression import LogisticRegression
-from grouplearn.learners.requirement import Requirement
+from grouplearn.learners.contract.requirement import Requirement
+from grouplearn.learners.linear.logistic_regression import LogisticRegression
 from grouplearn.runtime.choose import runtime
 from grouplearn.runtime.local import LocalRuntime
-from grouplearn.runtime.unit import train_unit
 from grouplearn.schedule.task_parallel import GroupTaskParallel, ModelTaskParallel
+from grouplearn.train.unit import train_unit
 
 LEARNERS: dict[str, tuple[dict[str, Any], ...]] = {
     "logistic_regression": ({"l2": 0.1}, {"l1": 1.0}),

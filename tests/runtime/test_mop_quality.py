@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from runtime_jobs import Watcher, dataset
+from helpers.runtime_jobs import Watcher, dataset
 from sklearn.datasets import load_digits
 
 from grouplearn.data.dataset import Group, Item
-from grouplearn.learners.base import Task
-from grouplearn.runtime.job import Job, UnitResult
+from grouplearn.learners.contract.base import Task
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.schedule.messages import Operator, Unit
-from grouplearn.schedule.mop import Mop
+from grouplearn.schedule.mop.hopper import Mop
 from grouplearn.schedule.task_parallel import GroupTaskParallel
 from grouplearn.schedule.workload import Hops, Workload
+from grouplearn.train.job import Job, UnitResult
 
 BLOCK, WORKERS, SEEDS = 128, 4, range(3)
 UNITS = [Unit(number, 0, (number,), cost=1.0) for number in range(4)]

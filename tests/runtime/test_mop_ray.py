@@ -8,19 +8,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from ray_watch import workers_below
-from runtime_jobs import Watcher, models
+from helpers.ray_watch import workers_below
+from helpers.runtime_jobs import Watcher, models
 from test_mop_runs import a_job, run, serial, units_of, workload
 from test_steps import small_blocks
 
-from grouplearn.catalog.recorded import visits
-from grouplearn.learners.base import Task
+from grouplearn.catalog.rows.recorded import visits
+from grouplearn.learners.contract.base import Task
 from grouplearn.runtime.choose import runtime
-from grouplearn.runtime.job import Job, UnitResult
-from grouplearn.runtime.ray import RayRuntime
+from grouplearn.runtime.ray.runtime import RayRuntime
 from grouplearn.schedule.messages import Unit
-from grouplearn.schedule.mop import Mop
+from grouplearn.schedule.mop.hopper import Mop
 from grouplearn.schedule.workload import Hops, Visits
+from grouplearn.train.job import Job, UnitResult
 
 __all__ = ["small_blocks"]
 

@@ -7,21 +7,21 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from runtime_jobs import Watcher, models
+from helpers.runtime_jobs import Watcher, models
 from test_steps import BLOCK, n_blocks, small_blocks, split_job
 
 from grouplearn.learners import registry
-from grouplearn.learners.base import Access, Task
-from grouplearn.runtime.evaluation import conclude, evaluate
-from grouplearn.runtime.fit import Pack, begin, has_more, judge_blocks, settle, visit, waited_values
-from grouplearn.runtime.job import Job, UnitResult
+from grouplearn.learners.contract.base import Access, Task
 from grouplearn.runtime.local import LocalRuntime
-from grouplearn.runtime.prepare import prepare
-from grouplearn.runtime.unit import pack_of
-from grouplearn.schedule.gap import Gap
 from grouplearn.schedule.messages import Blocks, Unit
-from grouplearn.schedule.mop import Mop
+from grouplearn.schedule.mop.hopper import Mop
+from grouplearn.schedule.sharded.gap import Gap
 from grouplearn.schedule.workload import Hops, Visits, Workload
+from grouplearn.train.fit import Pack, begin, has_more, judge_blocks, settle, visit, waited_values
+from grouplearn.train.job import Job, UnitResult
+from grouplearn.train.results.evaluation import conclude, evaluate
+from grouplearn.train.rows.prepare import prepare
+from grouplearn.train.unit import pack_of
 
 __all__ = ["small_blocks"]
 

@@ -14,26 +14,26 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from promptness import STOPS_WITHIN_SECONDS
-from ray_watch import process_named, ray_processes, workers_below
-from runtime_jobs import Watcher, job, models, units
+from helpers.promptness import STOPS_WITHIN_SECONDS
+from helpers.ray_watch import process_named, ray_processes, workers_below
+from helpers.runtime_jobs import Watcher, job, models, units
 
 from grouplearn.data.run_directory import RunDirectory
 from grouplearn.errors import Cancelled, MissingDependency
-from grouplearn.runtime import ray_run
-from grouplearn.runtime.bench import failed_step
 from grouplearn.runtime.choose import runtime
-from grouplearn.runtime.job import Job, UnitResult
 from grouplearn.runtime.local import LocalRuntime
-from grouplearn.runtime.ray import RayRuntime
-from grouplearn.runtime.ray_gang import GRACE_SECONDS, Gangs
-from grouplearn.runtime.ray_processes import of_session
-from grouplearn.runtime.ray_rows import shared_files
-from grouplearn.runtime.ray_supervisor import CHILDREN
-from grouplearn.runtime.ray_worker import Address
-from grouplearn.runtime.unit import failed_unit
+from grouplearn.runtime.ray import run as ray_run
+from grouplearn.runtime.ray.gang import GRACE_SECONDS, Gangs
+from grouplearn.runtime.ray.processes import of_session
+from grouplearn.runtime.ray.rows import shared_files
+from grouplearn.runtime.ray.runtime import RayRuntime
+from grouplearn.runtime.ray.supervisor import CHILDREN
+from grouplearn.runtime.ray.worker import Address
+from grouplearn.runtime.worker import failed_step
 from grouplearn.schedule.messages import Step, Unit
 from grouplearn.schedule.task_parallel import ModelTaskParallel
+from grouplearn.train.job import Job, UnitResult
+from grouplearn.train.unit import failed_unit
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +210,7 @@ def test_a_busy_worker_is_asked_how_far_it_is_once_in_a_while(monkeypatch: pytes
     actor = SimpleNamespace(progress=SimpleNamespace(remote=lambda: f"question {next(asked)}"))
     run = object.__new__(ray_run.RayRun)
     run._begin = SimpleNamespace(cluster=SimpleNamespace(worker_timeout=60.0))
-    run._gangs, run._workers = SimpleNamespace(overdue=set()), {0: ray_run.Hired(actor)}
+    run._gangs, run._workers = SimpleNamespace(overdue=set()), {0: ray_run.WorkerHandle(actor)}
     run._calls = {"unit": ray_run._Call(0, "follow", now - 1.0)}
     for _ in range(5):
         for _ in range(10):
@@ -230,7 +230,9 @@ def test_a_member_that_fails_by_itself_tells_its_reason(monkeypatch: pytest.Monk
     run._connection = SimpleNamespace(private=True)
     run._gangs, run._calls, run._happened = Gangs(), {}, []
     processes = [os.getpid(), 2**22 + 1 if dead else os.getpid()]
-    run._workers = {n: ray_run.Hired(None, address=Address("here", process)) for n, process in enumerate(processes)}
+    run._workers = {
+        n: ray_run.WorkerHandle(None, address=Address("here", process)) for n, process in enumerate(processes)
+    }
     for number, step in enumerate(steps):
         gang = run._gangs.add(number, step)
     gang.note(0, failed_step(steps[0], failed_unit(unit, "no useful features")))

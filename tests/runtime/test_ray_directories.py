@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from runtime_jobs import job
+from helpers.runtime_jobs import job
 
 from grouplearn.errors import TrainingError
-from grouplearn.runtime.ray_rows import Rows
-from grouplearn.runtime.ray_worker import Errand
+from grouplearn.runtime.ray.rows import Rows
+from grouplearn.runtime.ray.worker import WorkerSetup
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
@@ -24,8 +24,8 @@ TRAIN = """
 import os
 import sys
 import grouplearn
-from grouplearn.runtime.ray_processes import of_session
-from grouplearn.runtime.ray_supervisor import CHILDREN
+from grouplearn.runtime.ray.processes import of_session
+from grouplearn.runtime.ray.supervisor import CHILDREN
 with grouplearn.connect("shop.duckdb", progress=False) as con:
     con.execute("CREATE TABLE t AS SELECT i % 3 AS g, i * 0.5 AS x, i * 1.5 AS y FROM range(300) AS r(i)")
     found = con.execute(
@@ -106,7 +106,7 @@ def test_networks_of_a_prompt_bring_what_they_imported_from_the_current_director
 
 def test_a_network_whose_modules_are_not_found_is_told_of_as_such() -> None:
     a_job = job("mlp", ({},), groups=1, rows=4)
-    errand = Errand(a_job, b"cno_such_module\nWIDTH\n.", Rows(None, True), None, 0.0, 8)
+    errand = WorkerSetup(a_job, b"cno_such_module\nWIDTH\n.", Rows(None, True), None, 0.0, 8)
     with pytest.raises(
         TrainingError, match=r"^other processes cannot import .* mlp needs: No module named 'no_such_module'"
     ):

@@ -13,11 +13,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from listening import beyond_loopback, listening
-from ray_watch import ray_processes
+from helpers.listening import beyond_loopback, listening
+from helpers.ray_watch import ray_processes
 
 import grouplearn
-from grouplearn.runtime.ray_supervisor import CHILDREN, Child, _short_directory
+from grouplearn.runtime.ray.supervisor import CHILDREN, Child, _short_directory
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 

@@ -11,18 +11,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers.runtime_jobs import job
 from hypothesis import given
 from hypothesis import strategies as st
-from runtime_jobs import job
 
 from grouplearn.data.dataset import DatasetFiles, Group
-from grouplearn.learners.base import Artifact
-from grouplearn.runtime.cluster import Cluster
-from grouplearn.runtime.group_table import GroupTable
-from grouplearn.runtime.job import Carried, CurvePoint, LostWork, TrialResult, UnitResult
-from grouplearn.runtime.ray_pipe import Begin, Joined, Lost, News, Orders, Pipe, PipeClosed, Stop
-from grouplearn.runtime.ray_rows import bare
+from grouplearn.learners.contract.base import Artifact
+from grouplearn.runtime.ray.pipe import Begin, Joined, Lost, News, Orders, Pipe, PipeClosed, Stop
+from grouplearn.runtime.ray.rows import bare
+from grouplearn.runtime.ray.settings import Cluster
 from grouplearn.schedule.messages import Blocks, Discard, Load, Release, Run, RunStep, Step, Unit
+from grouplearn.train.group_table import GroupTable
+from grouplearn.train.job import Carried, CurvePoint, LostWork, TrialResult, UnitResult
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import pytest
 
 from grouplearn.data.dataset import mapped_file
 from grouplearn.data.spilled import ByRow
-from grouplearn.learners import metrics
-from grouplearn.learners.base import Task
-from grouplearn.runtime.ray_products import MAPPED_BYTES, Gone, Shelf
+from grouplearn.learners.contract.base import Task
+from grouplearn.learners.metrics import sums as metrics
+from grouplearn.runtime.ray.products import MAPPED_BYTES, Gone, ProductStore
 
 
 def sums(rows: int) -> metrics.MetricSums:
@@ -20,7 +20,7 @@ def sums(rows: int) -> metrics.MetricSums:
 
 @pytest.mark.parametrize("rows", [0, 10, 40_000, 200_001])
 def test_what_is_taken_is_what_was_put(tmp_path: Path, rows: int) -> None:
-    shelf, put = Shelf(str(tmp_path)), sums(rows)
+    shelf, put = ProductStore(str(tmp_path)), sums(rows)
     shelf.put(3, put)
     taken = shelf.get(3)
     shelf.discard(3)
@@ -39,7 +39,7 @@ def test_what_is_taken_is_what_was_put(tmp_path: Path, rows: int) -> None:
 
 
 def test_runs_that_are_mapped_are_joined_without_a_copy(tmp_path: Path) -> None:
-    shelf = Shelf(str(tmp_path))
+    shelf = ProductStore(str(tmp_path))
     for step in range(2):
         shelf.put(step, sums(1_500_000 + step))
     first, second = (shelf.get(step).by_row["scores"] for step in range(2))
@@ -49,7 +49,7 @@ def test_runs_that_are_mapped_are_joined_without_a_copy(tmp_path: Path) -> None:
 
 
 def test_two_take_their_own_copies(tmp_path: Path) -> None:
-    shelf = Shelf(str(tmp_path))
+    shelf = ProductStore(str(tmp_path))
     shelf.put(0, sums(200_000))
     one, two = (shelf.get(0).by_row["scores"].parts[0] for _ in range(2))
     one[...] = 0.0

@@ -12,24 +12,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-from promptness import STOPS_WITHIN_SECONDS
-from ray_watch import workers_below
-from runtime_jobs import Watcher, job, models
-from scripted import Scripted, runs
+from helpers.promptness import STOPS_WITHIN_SECONDS
+from helpers.ray_watch import workers_below
+from helpers.runtime_jobs import Watcher, job, models
+from helpers.scripted import Scripted, runs
 from test_steps import BLOCK, CASES, OWN, assert_same, n_blocks, plan, small_blocks, split_job, whole
 
 from grouplearn.data.dataset import ARRAYS
-from grouplearn.learners.base import Task
-from grouplearn.runtime import ray_rows
+from grouplearn.learners.contract.base import Task
 from grouplearn.runtime.choose import runtime
-from grouplearn.runtime.ray import RayRuntime
-from grouplearn.runtime.ray_rows import Rows, bare, cut_rows, stored
-from grouplearn.runtime.rows import dataset_bytes, pick
-from grouplearn.runtime.unit import train_unit
-from grouplearn.schedule.data_parallel import DataParallel
+from grouplearn.runtime.ray import rows as ray_rows
+from grouplearn.runtime.ray.rows import Rows, bare, cut_rows, stored
+from grouplearn.runtime.ray.runtime import RayRuntime
 from grouplearn.schedule.messages import Unit
+from grouplearn.schedule.sharded.data_parallel import DataParallel
 from grouplearn.schedule.task_parallel import GroupTaskParallel, ModelTaskParallel
 from grouplearn.schedule.workload import Workload
+from grouplearn.train.rows.sources import dataset_bytes, pick
+from grouplearn.train.unit import train_unit
 
 __all__ = ["small_blocks"]
 

@@ -9,7 +9,7 @@ from grouplearn.runtime.simulated import Costs, Exchange, Timeline, simulate
 from grouplearn.schedule.messages import Blocks, Unit
 from grouplearn.schedule.operators import OPERATORS
 from grouplearn.schedule.operators import operator as operator_of
-from grouplearn.schedule.partition import rows_in
+from grouplearn.schedule.sharded.partition import rows_in
 from grouplearn.schedule.task_parallel import GroupTaskParallel, ModelTaskParallel
 from grouplearn.schedule.workload import AccessPattern, Workload
 

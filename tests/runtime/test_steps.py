@@ -8,22 +8,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runtime_jobs import Watcher, dataset, models
-from scripted import Scripted, runs
+from helpers.runtime_jobs import Watcher, dataset, models
+from helpers.scripted import Scripted, runs
 from torch import nn
 
 from grouplearn.data.dataset import Group, Item
 from grouplearn.errors import TrainingError
-from grouplearn.learners.base import Problem, Task
-from grouplearn.learners.declared import declared
-from grouplearn.learners.network import Network
-from grouplearn.runtime.bench import outline_or_failed
-from grouplearn.runtime.job import Job, UnitResult
+from grouplearn.learners.contract.base import Problem, Task
+from grouplearn.learners.neural.declared import declared
+from grouplearn.learners.neural.network import Network
 from grouplearn.runtime.local import LocalRuntime
-from grouplearn.runtime.prepare import Outline, encode_blocks, prepare
-from grouplearn.runtime.rows import RowsAtHand
-from grouplearn.runtime.unit import train_unit
+from grouplearn.runtime.worker import outline_or_failed
 from grouplearn.schedule.messages import Blocks, Unit
+from grouplearn.train.job import Job, UnitResult
+from grouplearn.train.rows.prepare import Outline, encode_blocks, prepare
+from grouplearn.train.rows.sources import RowsAtHand
+from grouplearn.train.unit import train_unit
 
 ROWS, BLOCK = 700, 32
 
@@ -285,7 +285,7 @@ def test_a_config_that_diverges_fails_alone() -> None:
 
 
 def test_what_breaks_in_a_step_becomes_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    from grouplearn.learners.linear_regression import LinearRegression
+    from grouplearn.learners.linear.linear_regression import LinearRegression
 
     def fail(*_: object) -> None:
         raise MemoryError
@@ -301,7 +301,7 @@ def test_what_breaks_in_a_step_becomes_the_reason(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("shape", ["chain", "star"])
 def test_a_unit_fails_once_however_many_of_its_steps_break(shape: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from grouplearn.learners.linear_regression import LinearRegression
+    from grouplearn.learners.linear.linear_regression import LinearRegression
 
     def fail(*_: object) -> None:
         raise ZeroDivisionError("by zero")

@@ -10,22 +10,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runtime_jobs import Watcher, dataset
+from helpers.runtime_jobs import Watcher, dataset
 from test_mop_runs import a_job, units_of, workload
 from test_steps import BLOCK, small_blocks
 
 import grouplearn
 from grouplearn.data.dataset import Group, Item
-from grouplearn.learners.base import Task
-from grouplearn.runtime.job import Job, UnitResult
+from grouplearn.learners.contract.base import Task
 from grouplearn.runtime.local import LocalRuntime
-from grouplearn.runtime.rows import dataset_bytes
 from grouplearn.runtime.simulated import Costs, Exchange, Timeline, simulate
-from grouplearn.schedule.data_parallel import DataParallel
 from grouplearn.schedule.messages import Blocks, Operator, Step, Unit
-from grouplearn.schedule.mop import Mop
+from grouplearn.schedule.mop.hopper import Mop
 from grouplearn.schedule.operators import operator
+from grouplearn.schedule.sharded.data_parallel import DataParallel
 from grouplearn.schedule.workload import AccessPattern, Hops, Workload
+from grouplearn.train.job import Job, UnitResult
+from grouplearn.train.rows.sources import dataset_bytes
 
 __all__ = ["small_blocks"]
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grouplearn.schedule.gap import place
 from grouplearn.schedule.messages import Unit
-from grouplearn.schedule.partition import Item, largest_first, rows_in
+from grouplearn.schedule.sharded.gap import place
+from grouplearn.schedule.sharded.partition import Item, largest_first, rows_in
 from grouplearn.schedule.workload import AccessPattern, Workload
 
 BLOCK = 10

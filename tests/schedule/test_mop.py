@@ -5,16 +5,16 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 
 import pytest
+from helpers.schedule_cluster import Cluster, Rules, State, play
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedule_cluster import Cluster, Rules, State, play
 
 from grouplearn.runtime.simulated import simulate
-from grouplearn.schedule.crew import Crew
+from grouplearn.schedule.invariants import BrokenSchedule
 from grouplearn.schedule.messages import Blocks, Load, RunStep, Step, StepDone, Unit, WorkerReady
-from grouplearn.schedule.mop import Mop
-from grouplearn.schedule.open_shop import planned
-from grouplearn.schedule.promises import BrokenSchedule
+from grouplearn.schedule.mop.hopper import Mop
+from grouplearn.schedule.mop.open_shop import planned
+from grouplearn.schedule.sharded.placement import Placement
 from grouplearn.schedule.workload import Hops, Scheduler, Workload
 
 BLOCK = 10
@@ -250,7 +250,7 @@ def test_replicas_are_visited_where_a_worker_is_free() -> None:
         for count in (1, 2)
     )
     assert two <= one
-    crew = Crew(3, replicas=2)
+    crew = Placement(3, replicas=2)
     for worker in range(4):
         crew.join(worker)
     assert [crew.reach(worker) for worker in range(4)] == [[0, 1], [1, 2], [2, 0], [0]]

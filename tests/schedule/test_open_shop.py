@@ -7,23 +7,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grouplearn.schedule.exact_shop import exact_starts
-from grouplearn.schedule.open_shop import dense_starts, planned, starts_of
-from grouplearn.schedule.shop import Shop
-from grouplearn.schedule.vector_shop import rearranged, staggered
+from grouplearn.schedule.mop.exact_shop import exact_starts
+from grouplearn.schedule.mop.open_shop import dense_starts, planned, starts_of
+from grouplearn.schedule.mop.shop import OpenShop
+from grouplearn.schedule.mop.vector_shop import rearranged, staggered
 
 
 @st.composite
-def shops(draw: st.DrawFn, units: int = 12, places: int = 5) -> Shop:
+def shops(draw: st.DrawFn, units: int = 12, places: int = 5) -> OpenShop:
     span = st.one_of(st.none(), st.floats(0.0, 9.0), st.sampled_from([1.0, 2.0]))
     shape = range(draw(st.integers(1, units))), range(draw(st.integers(1, places)))
     drawn = {visit: draw(span) for visit in itertools.product(*shape)}
-    return Shop({visit: seconds for visit, seconds in drawn.items() if seconds is not None})
+    return OpenShop({visit: seconds for visit, seconds in drawn.items() if seconds is not None})
 
 
 @settings(max_examples=75, deadline=None)
 @given(shop=shops())
-def test_a_dense_schedule_is_legal_and_within_its_bound(shop: Shop) -> None:
+def test_a_dense_schedule_is_legal_and_within_its_bound(shop: OpenShop) -> None:
     starts = starts_of("vector", shop)
     assert shop.is_schedule(starts)
     slack = max(0, len(shop.units_at) - 1) * shop.longest
@@ -32,7 +32,7 @@ def test_a_dense_schedule_is_legal_and_within_its_bound(shop: Shop) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(shop=shops())
-def test_rearranged_loads_stay_close_to_each_other(shop: Shop) -> None:
+def test_rearranged_loads_stay_close_to_each_other(shop: OpenShop) -> None:
     arranged = rearranged(shop)
     assert sorted(arranged.order) == sorted(shop.places_of)
     loads = np.cumsum(arranged.spans, axis=0)
@@ -46,7 +46,7 @@ def test_rearranged_loads_stay_close_to_each_other(shop: Shop) -> None:
 @pytest.mark.parametrize(("units", "places"), [(40, 3), (60, 4), (90, 6)])
 def test_the_staggered_schedule_is_optimal_where_loads_are_large(units: int, places: int) -> None:
     spans = np.random.default_rng(units).uniform(1, 3, (units, places))
-    shop = Shop({visit: float(span) for visit, span in np.ndenumerate(spans)})
+    shop = OpenShop({visit: float(span) for visit, span in np.ndenumerate(spans)})
     assert max(shop.loads.values()) >= (places**2 + places - 1) * shop.longest
     starts = staggered(shop, rearranged(shop))
     assert starts is not None
@@ -55,20 +55,20 @@ def test_the_staggered_schedule_is_optimal_where_loads_are_large(units: int, pla
 
 
 def test_no_staggered_schedule_where_loads_are_small() -> None:
-    shop = Shop(dict.fromkeys(itertools.product(range(10), range(3)), 1.0))
+    shop = OpenShop(dict.fromkeys(itertools.product(range(10), range(3)), 1.0))
     assert staggered(shop, rearranged(shop)) is None, "10 < 3 * 3 + 3 - 1"
 
 
 @settings(max_examples=15, deadline=None)
 @given(shop=shops(units=3, places=2))
-def test_the_exact_schedule_is_the_shortest_of_all_orders(shop: Shop) -> None:
+def test_the_exact_schedule_is_the_shortest_of_all_orders(shop: OpenShop) -> None:
     best = min((earliest(shop, order) for order in itertools.permutations(shop.seconds)), default=0.0)
     starts = starts_of("exact", shop)
     assert shop.is_schedule(starts)
     assert shop.makespan(starts) == pytest.approx(best, abs=1e-3 * shop.longest)
 
 
-def earliest(shop: Shop, order: tuple[tuple[int, int], ...]) -> float:
+def earliest(shop: OpenShop, order: tuple[tuple[int, int], ...]) -> float:
     free: dict[tuple[str, int], float] = {}
     for unit, place in order:
         end = max(free.get(("unit", unit), 0.0), free.get(("place", place), 0.0)) + shop.seconds[unit, place]
@@ -79,7 +79,7 @@ def earliest(shop: Shop, order: tuple[tuple[int, int], ...]) -> float:
 def test_the_example_of_the_paper() -> None:
     """An instance with the makespans of Figure 5: 7 units of time, where whole tasks take 9 at best (6 + 3, 6, 3 + 3)."""
     times = {0: 2.0, 1: 1.0, 2: 1.0, 3: 1.0, 4: 2.0}  # seconds of a whole epoch are three times that
-    shop = Shop({(unit, place): seconds for unit, seconds in times.items() for place in range(3)})
+    shop = OpenShop({(unit, place): seconds for unit, seconds in times.items() for place in range(3)})
     starts = exact_starts(shop, 20.0)
     assert starts is not None
     assert shop.makespan(starts) == pytest.approx(7.0)

@@ -5,13 +5,11 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 import pytest
+from helpers.schedule_cluster import Cluster, Rules, State, play
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedule_cluster import Cluster, Rules, State, play
 
-from grouplearn.schedule.course import Sequential
-from grouplearn.schedule.gap import Gap
-from grouplearn.schedule.jobs import Jobs
+from grouplearn.schedule.invariants import BrokenSchedule
 from grouplearn.schedule.messages import (
     Blocks,
     Discard,
@@ -28,9 +26,11 @@ from grouplearn.schedule.messages import (
     WorkerReady,
 )
 from grouplearn.schedule.operators import OPERATORS, operator
-from grouplearn.schedule.placed import Placed
-from grouplearn.schedule.products import Products
-from grouplearn.schedule.promises import BrokenSchedule
+from grouplearn.schedule.sharded.assignment import Assignment
+from grouplearn.schedule.sharded.gap import Gap
+from grouplearn.schedule.sharded.products import Products
+from grouplearn.schedule.sharded.sharded_operator import Placed
+from grouplearn.schedule.sharded.unit_progress import Sequential
 from grouplearn.schedule.task_parallel import Task
 from grouplearn.schedule.workload import AccessPattern, Workload
 
@@ -374,7 +374,7 @@ def test_a_worker_whose_gang_is_not_next_for_all_does_something_else() -> None:
     workload = Workload("sampling", (20, 20, 10), 3, 1, BLOCK)
     shards = {0: {0: Blocks(0, 1), 1: Blocks(1, 2)}, 1: {1: Blocks(0, 1), 2: Blocks(1, 2)}}
     cluster = Cluster(
-        Placed(workload, Jobs([[], [], [Task((units[2],))]], units[:2], shards)), Rules(workload.blocks_of)
+        Placed(workload, Assignment([[], [], [Task((units[2],))]], units[:2], shards)), Rules(workload.blocks_of)
     )
     for worker in range(3):
         cluster.join(worker)
@@ -389,7 +389,7 @@ def test_a_worker_whose_gang_is_not_next_for_all_does_something_else() -> None:
 def test_rows_are_never_copied_by_a_plan() -> None:
     unit = Unit(0, 0, (0,))
     shards = {0: {0: Blocks(0, 1), 1: Blocks(1, 2)}}
-    jobs = Jobs([[Task((replace(unit, id=1),))], []], [unit], shards)
+    jobs = Assignment([[Task((replace(unit, id=1),))], []], [unit], shards)
     with pytest.raises(BrokenSchedule, match="both whole and split"):
         Placed(Workload("sampling", (20,), 2, 1, BLOCK), jobs)
 

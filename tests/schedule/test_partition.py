@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from grouplearn.schedule.messages import Blocks
-from grouplearn.schedule.partition import (
+from grouplearn.schedule.sharded.partition import (
     Item,
     Placed,
     Placement,

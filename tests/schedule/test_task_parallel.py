@@ -1,8 +1,9 @@
 """Task parallelism, instruction by instruction; under any order of events it is tested with the other operators."""
 
 import pytest
-from schedule_cluster import Cluster, Rules
+from helpers.schedule_cluster import Cluster, Rules
 
+from grouplearn.schedule.invariants import BrokenSchedule
 from grouplearn.schedule.messages import (
     Finish,
     Instruction,
@@ -14,7 +15,6 @@ from grouplearn.schedule.messages import (
     WorkerLost,
     WorkerReady,
 )
-from grouplearn.schedule.promises import BrokenSchedule
 from grouplearn.schedule.task_parallel import GroupTaskParallel, ModelTaskParallel, TaskParallel
 
 UNITS = [

@@ -4,18 +4,18 @@ import math
 
 import pytest
 
-from grouplearn.search.jury import Jury
+from grouplearn.search.group_normaliser import GroupNormaliser
+from grouplearn.search.grouped_search import GroupedSearch
 from grouplearn.search.procedures import SearchPlan
 from grouplearn.search.space import Range
-from grouplearn.search.yardstick import Yardstick
 
 
 def plan(method: str, **options) -> SearchPlan:
     return SearchPlan(method, (Range("x", 0.0, 1.0),), {}, 9, 9, 0, **options)
 
 
-def jury(of: SearchPlan, groups) -> Jury:
-    return Jury(of, of.first_configs(), groups, lambda one, other: True)
+def jury(of: SearchPlan, groups) -> GroupedSearch:
+    return GroupedSearch(of, of.first_configs(), groups, lambda one, other: True)
 
 
 def test_groups_decide_for_themselves() -> None:
@@ -51,7 +51,7 @@ def test_what_loses_in_most_groups_stops_in_the_others_unless_it_leads() -> None
     assert going[0] == [3, 4]  # 3 leads here
 
 
-def race(bench: Jury, values, failed: frozenset[int] = frozenset()) -> dict[tuple[int, int], int]:
+def race(bench: GroupedSearch, values, failed: frozenset[int] = frozenset()) -> dict[tuple[int, int], int]:
     """Run a search to its end on ``values(group, config, epochs)``; return the epochs that each trial reached."""
     reached: dict[tuple[int, int], int] = {}
     verdict = bench.begin()
@@ -150,7 +150,7 @@ def test_what_a_user_stops_while_it_waits_does_not_end_the_search() -> None:
 
 
 def test_the_yardstick_counts_what_has_no_model_as_worse_than_the_worst() -> None:
-    stick = Yardstick()
+    stick = GroupNormaliser()
     stick.see({(0, 0): 1.0, (0, 1): 2.0, (0, 2): 3.0})
     assert stick.mean({(0, 9): 2.0}) == 0.0
     assert stick.mean({(0, 9): 3.0}) == 1.0

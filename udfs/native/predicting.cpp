@@ -9,7 +9,7 @@
 namespace grouplearn {
 namespace {
 
-//! Which part of a prediction a function returns; grouplearn/catalog/predictions.py has the same numbers.
+//! Which part of a prediction a function returns; grouplearn/prediction/predictions.py has the same numbers.
 enum class Part : uint64_t { ALL = 0, VALUE = 1, PROBABILITY = 2 };
 
 //! PredictionType in Arrow's words.

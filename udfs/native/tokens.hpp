@@ -1,4 +1,4 @@
-// Cuts a text into tokens where DuckDB does; grouplearn/parser/tokens.py does the same.
+// Cuts a text into tokens where DuckDB does; grouplearn/parser/lexer/tokens.py does the same.
 #pragma once
 #include <algorithm>
 #include <cstring>

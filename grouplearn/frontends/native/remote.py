@@ -22,7 +22,7 @@ from grouplearn.errors import cells
 from grouplearn.frontends.native.arrow_frames import Described, batch_of, described, packed_batch, packed_schema
 from grouplearn.frontends.native.frames import Channel, blob, text
 from grouplearn.frontends.native.frames import Kind as Frame
-from grouplearn.parser.tokens import Kind, lex
+from grouplearn.parser.lexer.tokens import Kind, lex
 from grouplearn.sqltext import identifier, literal
 
 _EXACT, _STREAMED = 1, 2

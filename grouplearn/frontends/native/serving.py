@@ -14,10 +14,7 @@ import duckdb
 import pyarrow as pa
 
 from grouplearn import versions
-from grouplearn.catalog import prediction
 from grouplearn.catalog.asking import Settings
-from grouplearn.catalog.prediction import Caller
-from grouplearn.catalog.predictions import Part
 from grouplearn.errors import (
     AccessRefused,
     BindError,
@@ -34,8 +31,11 @@ from grouplearn.frontends.progress import choose_progress
 from grouplearn.interrupting import heard
 from grouplearn.parser.parse import parse_piece
 from grouplearn.parser.statements import Listing, Nested, OurStatement
-from grouplearn.runtime.job import Progress
-from grouplearn.session import Session
+from grouplearn.prediction import prediction
+from grouplearn.prediction.prediction import Caller
+from grouplearn.prediction.predictions import Part
+from grouplearn.statements.session import Session
+from grouplearn.train.job import Progress
 from grouplearn.visible import visible_lines
 
 #: DuckDB's number of a query where it has none, as after a statement of ours ran in the query's transaction.

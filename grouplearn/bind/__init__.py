@@ -1,0 +1,1 @@
+"""Statement to bound statement: names, types, features and options, before any row is read."""

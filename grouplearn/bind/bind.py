@@ -1,0 +1,435 @@
+"""From a parsed TRAIN to a bound one: DuckDB judges the SQL, the registry judges the names, nothing is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+from grouplearn import sqltext
+from grouplearn.bind import arrays
+from grouplearn.bind.bound import BoundKey, BoundTarget, BoundTrain, Holdout
+from grouplearn.bind.definition import HyperparameterColumn, KeyColumn
+from grouplearn.bind.features import BoundItem, FeatureBinder
+from grouplearn.bind.objectives import Bound, implied_task
+from grouplearn.bind.options import RunOptions, bind_options, has_rounds
+from grouplearn.bind.refit import refits
+from grouplearn.bind.searching import SearchBinder, bind_within, searched
+from grouplearn.bind.sql import bounds as sql_bounds
+from grouplearn.bind.sql import types
+from grouplearn.bind.sql.checker import Column, SqlChecker
+from grouplearn.bind.sql.expressions import Replay, columns_used, deep_stack, read_ahead, samples
+from grouplearn.bind.sql.rowwise import refuse_aggregates, refuse_places, refuse_unnested, refuse_windows
+from grouplearn.bind.sql.volatile import Volatility
+from grouplearn.errors import did_you_mean
+from grouplearn.learners import registry
+from grouplearn.learners.contract.base import ArrayLabelLearner, Learner, Task
+from grouplearn.learners.metrics.sums import METRICS, every_metric
+from grouplearn.parser.statements import (
+    Name,
+    Sql,
+    TrainModel,
+    ValidateFolds,
+    ValidateNone,
+    ValidateSample,
+    ValidateWhere,
+)
+
+#: Models that KEEP BEST may name: a column of the catalog has the number.
+_MOST_KEPT = (1 << 31) - 1
+#: Share of each group held out when several configurations compete and VALIDATE is absent (kingpin 5).
+DEFAULT_HOLDOUT = 0.1
+
+_SQL_TYPES: Mapping[str, str] = {
+    "float": "DOUBLE",
+    "int": "BIGINT",
+    "bool": "BOOLEAN",
+    "str": "VARCHAR",
+    "ints": "BIGINT[]",
+    "ints_by_feature": "VARCHAR",
+    "floats_by_feature": "VARCHAR",
+    "feature_sets": "VARCHAR",
+}
+
+
+def bind(
+    checker: SqlChecker, statement: TrainModel, catalog: str, schema: str, settings: Mapping[str, Any]
+) -> BoundTrain:
+    """Return the bound statement; every unknown or unsuitable name raises BindError with its place and a hint."""
+    try:
+        with deep_stack():
+            return _Binder(checker, statement, settings).bind(catalog, schema)
+    except RecursionError:
+        message = "the statement has an expression that is nested too deeply to be read"
+        raise checker.error(message, None, "Compute it in steps: FROM (SELECT *, ... AS part FROM ...).") from None
+
+
+def bind_learner(checker: SqlChecker, name: Name) -> Learner:
+    """Return the learner of that name."""
+    if name.value.casefold() not in registry.names():
+        message = f'unknown learner "{name.value}"\nLearners: {", ".join(registry.names())}'
+        raise checker.error(message, name.span, did_you_mean(name.value, registry.names()))
+    return registry.learner(name.value.casefold())
+
+
+#: Levels that an expression has around it where it is kept, a cast and parentheses, and words in all.
+_KEPT_WITHIN, _KEPT_TOKENS = 4, 8
+
+
+class _Binder:
+    def __init__(self, checker: SqlChecker, statement: TrainModel, settings: Mapping[str, Any]) -> None:
+        self._checker = checker
+        self._statement = statement
+        self._settings = settings
+        self._learner = bind_learner(checker, statement.learner)
+        self._source: tuple[str | Sql, ...] = ("FROM", statement.source)
+        if statement.where:
+            self._source += ("WHERE", statement.where)
+
+    def bind(self, catalog: str, schema: str) -> BoundTrain:
+        statement = self._statement
+        options, fixed = bind_options(self._checker, self._learner, statement.options, self._settings)
+        self._implied = implied_task(self._learner, fixed)
+        options = replace(options, within=bind_within(self._checker, statement.within))
+        read_ahead(self._checker, self._source, self._expressions(options))
+        self._refuse_query_sample()
+        columns = self._checker.describe("SELECT *", *self._source)
+        volatility = Volatility(self._checker)
+        volatility.refuse_source(statement.source)
+        volatility.refuse([each for each in (statement.where, statement.having) if each])
+        self._folded = frozenset(sqltext.folded(column.name) for column in columns)
+        self._replay = Replay(self._checker, self._source, columns)
+        target = self._target(options)
+        keys = self._keys(target)
+        self._having()
+        holdout_given = self._given_holdout()
+        volatility.refuse(
+            [target.extract, *(key.extract for key in keys), *([options.weight] if options.weight else [])]
+        )
+        if isinstance(statement.validation, ValidateWhere):
+            hint = "VALIDATE SAMPLE 20% draws rows at random, the same ones for one seed."
+            volatility.refuse([statement.validation.predicate], hint)
+        items = self._items(columns, target, keys, options)
+        volatility.refuse([item.source for item in items])
+        weighted = [options.weight] if options.weight else []
+        self._refuse_unstorable(
+            [target.extract, *weighted, *(key.extract for key in keys), *(item.source for item in items)]
+        )
+        typed = [(target.type, target.extract), *((key.stored.type, key.extract) for key in keys)]
+        self._refuse_long_types([*typed, *((item.stored.type, item.source) for item in items)])
+        configs, search = SearchBinder(self._checker, self._learner, options).bind(statement, fixed)
+        chosen = Bound(self._checker, statement, self._learner, configs, search)
+        chosen.check_label(target)
+        chosen.check_features(items)
+        chosen.check_operator(options.operator)
+        holdout = holdout_given or self._default_holdout(2 if search else len(configs), options)
+        self._check_weight(options)
+        refuse_windows(self._checker, [item.extract for item in items])
+        per_row = [*self._per_row(target, items, options), *(key.extract for key in keys)]
+        refuse_unnested(self._checker, per_row)
+        refuse_aggregates(self._checker, self._source, per_row)
+        if "rowid" not in self._folded:
+            refuse_places(self._checker, per_row)
+        self._check_early_stopping(holdout, options)
+        refit = refits(self._checker, statement, holdout, options, search)
+        self._refuse_idle_options(target)
+        registry.check_installed(self._learner)
+        return BoundTrain(
+            statement=statement,
+            catalog=catalog,
+            schema=schema,
+            name=statement.name.name,
+            learner=self._learner,
+            source=self._source,
+            columns=columns,
+            target=target,
+            weight_sql=None if options.weight is None else self._replay.stored(options.weight),
+            keys=keys,
+            sets=statement.group_by.sets if statement.group_by else ((),),
+            items=items,
+            configs=configs,
+            search=search,
+            hyperparameters=self._hyperparameter_columns(fixed),
+            holdout=holdout,
+            metric=chosen.metric(self._metric(target), target.classification),
+            keep_best=1 if refit else self._keep(),
+            refit=refit,
+            options=options,
+        )
+
+    def _expressions(self, options: RunOptions) -> list[Sql]:
+        """Return the expressions over the rows of FROM, whatever they are."""
+        statement = self._statement
+        found = [argument for feature in statement.features or () for argument in feature.arguments]
+        found += [statement.target.expression] if statement.target else []
+        found += statement.group_by.keys if statement.group_by else ()
+        return [*found, options.weight] if options.weight else found
+
+    def _refuse_unstorable(self, expressions: Sequence[Sql]) -> None:
+        """Raise for what no other session would read: for DuckDB's own parser SQL ends at the character 0."""
+        for expression in expressions:
+            if "\0" in expression.text:
+                hint = 'Name the column otherwise: FROM (SELECT * RENAME ("..." AS name) FROM ...).'
+                raise self._checker.error("an expression cannot have the character 0", expression.span, hint)
+            if (reason := sql_bounds.excess(expression.text, _KEPT_WITHIN)) is not None:
+                hint = "Compute it in FROM (SELECT *, ... AS name FROM ...): a model keeps its expressions."
+                raise self._checker.error(f"the expression {reason}", expression.span, hint)
+        texts = {expression.text for expression in expressions}
+        if sum(sql_bounds.tokens(text) + _KEPT_TOKENS for text in texts) > sql_bounds.MOST_TOGETHER:
+            message = f"the expressions have more than {sql_bounds.MOST_TOGETHER:,} words, numbers and commas together"
+            raise self._checker.error(
+                message, expressions[-1].span, "Compute them in FROM (SELECT *, ... AS name FROM ...)."
+            )
+
+    def _refuse_long_types(self, types_of: Iterable[tuple[str | None, Sql]]) -> None:
+        for kind, expression in types_of:
+            if kind is not None and len(kind) > sql_bounds.LONGEST_TYPE:
+                message = f"its type has {len(kind):,} characters, and a model keeps types of at most {sql_bounds.LONGEST_TYPE:,}"
+                raise self._checker.error(message, expression.span, f"Write CAST({expression.text} AS VARCHAR).")
+
+    def _refuse_query_sample(self) -> None:
+        source = self._statement.source
+        if samples(self._checker, source):
+            hint = "Write FROM table TABLESAMPLE reservoir(10%) REPEATABLE (seed), or keep the sample in a table first."
+            raise self._checker.error("USING SAMPLE is a clause of a whole query, not of FROM", source.span, hint)
+
+    # --- the label -------------------------------------------------------------------------------------------------
+
+    def _target(self, options: RunOptions) -> BoundTarget:
+        if self._statement.target is None:
+            message = f"{self._learner.name} needs a label, and the statement has no PREDICT clause"
+            raise self._checker.error(message, self._statement.learner.span, "Add PREDICT <expression> [AS name].")
+        expression, alias = self._statement.target.expression, self._statement.target.alias
+        described = self._checker.describe("SELECT", expression, *self._source)
+        if len(described) != 1:
+            raise self._checker.error(
+                f"PREDICT takes one expression, this gives {len(described)} columns", expression.span
+            )
+        column = described[0]
+        name, stored = alias.value if alias else column.name, self._replay.stored(expression)
+        array = arrays.array_type(column.type)
+        if array and isinstance(self._learner, ArrayLabelLearner) and self._learner.predicts_arrays():
+            classes = arrays.names_classes(self._checker, array, expression, self._learner.tasks, options.task)
+            return BoundTarget(name, expression, stored, column.type, classes, array)
+        classification = self._is_classification(column, expression, options)
+        return BoundTarget(name, expression, stored, column.type, classification)
+
+    def _is_classification(self, column: Column, expression: Sql, options: RunOptions) -> bool:
+        tasks = self._learner.tasks
+        classifies, regresses = Task.BINARY in tasks, Task.REGRESSION in tasks
+        if types.is_classless(column.type):
+            message = f"a label of type {column.type} cannot be predicted"
+            raise self._checker.error(message, expression.span, types.advice(column.type))
+        wants_regression = options.task is Task.REGRESSION
+        if options.task is not None:
+            if (wants_regression and not regresses) or (not wants_regression and not classifies):
+                kind = "regression" if wants_regression else "classification"
+                raise self._checker.error(f"{self._learner.name} does no {kind}", self._statement.learner.span)
+            classification = not wants_regression
+        elif self._implied is not None and not types.is_class_label(column.type):
+            # Of fractions there may be as many as rows: that they are classes is for the statement to say.
+            classification = self._implied is not Task.REGRESSION and not types.has_fractions(column.type)
+        else:
+            classification = classifies and (not regresses or types.is_class_label(column.type))
+        if not classification and types.kind(column.type) != "numeric":
+            message = f"{self._learner.name} predicts numbers, and the label has type {column.type}"
+            hint = "Use logistic_regression, gbdt or mlp for classes."
+            if not types.is_class_label(column.type):
+                hint = "Use logistic_regression for classes, or gbdt or mlp WITH (task = 'classification')."
+            if classifies:
+                hint = f"PREDICT ({expression.text})::VARCHAR takes its values for classes; epoch(...) of a time is a number."
+            raise self._checker.error(message, expression.span, hint)
+        return classification
+
+    # --- groups ----------------------------------------------------------------------------------------------------
+
+    def _keys(self, target: BoundTarget) -> tuple[BoundKey, ...]:
+        group_by = self._statement.group_by
+        if group_by is None:
+            return ()
+        keys: list[BoundKey] = []
+        for position, fragment in enumerate(group_by.keys):
+            described = self._checker.describe("SELECT", fragment, *self._source)
+            if len(described) != 1:
+                raise self._checker.error("GROUP BY takes one expression per key", fragment.span)
+            if fragment.text.strip().isdigit():
+                raise self._checker.error("GROUP BY takes expressions, not positions", fragment.span)
+            if unreadable := types.unreadable_part(described[0].type):
+                message = f"a key of type {described[0].type} has no text from which it could be read again"
+                members = {"UNION": "Group by a member of it: union_extract(x, 'name')."}
+                raise self._checker.error(message, fragment.span, members.get(unreadable, "Cast it, e.g. x::VARCHAR."))
+            alias = group_by.aliases[position] if position < len(group_by.aliases) else None
+            stored = self._replay.stored(fragment)
+            if sqltext.folded(stored.strip()) == sqltext.folded(target.stored.strip()):
+                message = (
+                    f'"{fragment.text.strip()}" is both the label and a GROUP BY key: each group would have one label'
+                )
+                raise self._checker.error(message, fragment.span, "Group by something else, or predict something else.")
+            name = alias.value if alias else described[0].name
+            while any(sqltext.folded(key.stored.name) == sqltext.folded(name) for key in keys):
+                name += "_2"
+            keys.append(BoundKey(KeyColumn(name, stored, described[0].type), fragment))
+        return tuple(keys)
+
+    def _having(self) -> None:
+        having = self._statement.having
+        if having:
+            self._checker.describe("SELECT 1", *self._source, *grouping(self._statement))
+
+    # --- rows held out ---------------------------------------------------------------------------------------------
+
+    def _given_holdout(self) -> Holdout | None:
+        match self._statement.validation:
+            case None:
+                return None
+            case ValidateNone():
+                return Holdout("none")
+            case ValidateWhere(predicate):
+                self._refuse_other_than_condition(predicate)
+                return Holdout("where", predicate=predicate)
+            case ValidateSample(percent):
+                value = self._checker.constant(percent)
+                if not isinstance(value, int | float | Decimal) or not 0 < value < 100:
+                    raise self._checker.error(
+                        f"VALIDATE SAMPLE takes more than 0% and less than 100%, got {sqltext.shown(value)}%",
+                        percent.span,
+                    )
+                return Holdout("sample", share=float(value) / 100)
+            case ValidateFolds(folds):
+                value = self._checker.constant(folds)
+                if not isinstance(value, int) or not 2 <= value <= 1000:
+                    raise self._checker.error(
+                        f"VALIDATE FOLDS takes a whole number from 2 to 1000, got {sqltext.shown(value)}", folds.span
+                    )
+                return Holdout("folds", folds=value)
+
+    def _refuse_other_than_condition(self, predicate: Sql) -> None:
+        found = self._checker.describe("SELECT (", predicate, ")", *self._source)
+        if len(found) == 1 and found[0].type in ("BOOLEAN", '"NULL"'):
+            return
+        told = f"this has type {found[0].type}" if len(found) == 1 else f"this gives {len(found)} columns"
+        number = len(found) == 1 and types.kind(found[0].type) == "numeric"
+        hint = f"Write {predicate.text.strip()} <> 0." if number else "Compare it with a value."
+        raise self._checker.error(f"VALIDATE WHERE takes a condition, and {told}", predicate.span, hint)
+
+    def _default_holdout(self, configs: int, options: RunOptions) -> Holdout:
+        compares = configs > 1 or options.early_stopping is not None
+        return Holdout("sample", share=DEFAULT_HOLDOUT) if compares else Holdout("none")
+
+    def _refuse_idle_options(self, target: BoundTarget) -> None:
+        """Raise for an option that this statement could only ignore."""
+        weighable = target.classification and target.array is None
+        kind = "a number" if target.array is None else "an array"
+        reasons = {
+            name: None if weighable else f"{name} is for classes, and the label is {kind}"
+            for name in ("class_weight", "positive_class")
+        }
+        for option in self._statement.options:
+            reason = reasons.get(option.name.value.casefold())
+            if reason:
+                raise self._checker.error(reason, option.name.span)
+
+    def _check_early_stopping(self, holdout: Holdout, options: RunOptions) -> None:
+        if options.early_stopping is None:
+            return
+        span = next(
+            option.name.span for option in self._statement.options if option.name.value.casefold() == "early_stopping"
+        )
+        if self._learner.default_epochs is None and not has_rounds(self._learner):
+            message = f"{self._learner.name} has no epochs, so there is nothing to stop early"
+            raise self._checker.error(message, span, "It is solved exactly in one pass over the data.")
+        if holdout.kind in ("sample", "where"):
+            return
+        hint = "Use VALIDATE SAMPLE 10% or VALIDATE WHERE ... with early_stopping."
+        raise self._checker.error("early_stopping needs rows held out from the model that is kept", span, hint)
+
+    # --- features --------------------------------------------------------------------------------------------------
+
+    def _items(
+        self, columns: tuple[Column, ...], target: BoundTarget, keys: tuple[BoundKey, ...], options: RunOptions
+    ) -> tuple[BoundItem, ...]:
+        taken = [target.extract, *(key.extract for key in keys)]
+        if isinstance(self._statement.validation, ValidateWhere):
+            taken.append(self._statement.validation.predicate)
+        if options.weight:
+            taken.append(options.weight)
+        used = frozenset().union(*(columns_used(self._checker, fragment, self._folded) for fragment in taken))
+        binder = FeatureBinder(self._checker, self._source, self._replay, self._learner, target.extract, used)
+        if self._statement.features is not None:
+            return binder.bind(self._statement.features)
+        kept = tuple(column for column in columns if sqltext.folded(column.name) not in used)
+        if not kept:
+            hint = "Name them in FEATURES (...)."
+            raise self._checker.error("no column is left to be a feature", self._statement.source.span, hint)
+        return binder.bind_columns(kept, self._statement.source.span)
+
+    def _per_row(self, target: BoundTarget, items: tuple[BoundItem, ...], options: RunOptions) -> list[Sql]:
+        """Return every expression that needs a value for each row."""
+        validation = self._statement.validation
+        split = [validation.predicate] if isinstance(validation, ValidateWhere) else []
+        weight = [options.weight] if options.weight else []
+        return [target.extract, *(item.extract for item in items), *split, *weight]
+
+    def _check_weight(self, options: RunOptions) -> None:
+        if options.weight is None:
+            return
+        column = self._checker.describe("SELECT", options.weight, *self._source)[0]
+        if types.kind(column.type) != "numeric":
+            raise self._checker.error(f"weight must be a number, and this is {column.type}", options.weight.span)
+
+    # --- configurations --------------------------------------------------------------------------------------------
+
+    def _hyperparameter_columns(self, fixed: Mapping[str, Any]) -> tuple[HyperparameterColumn, ...]:
+        search = self._statement.search
+        names = [name.value.casefold() for name in searched(search)] if search else []
+        kinds = {parameter.name: parameter.kind for parameter in self._learner.hyperparameters}
+        return tuple(HyperparameterColumn(name, _SQL_TYPES[kinds[name]]) for name in dict.fromkeys([*names, *fixed]))
+
+    # --- the rest --------------------------------------------------------------------------------------------------
+
+    def _metric(self, target: BoundTarget) -> str | None:
+        chosen = self._statement.metric
+        if chosen is None:
+            return None
+        tasks = (Task.BINARY, Task.MULTICLASS) if target.classification else (Task.REGRESSION,)
+        known = (name for task in tasks for name in every_metric(task, arrays=target.array is not None))
+        allowed = tuple(dict.fromkeys(known))
+        name = chosen.value.casefold()
+        if name in allowed:
+            return name
+        kind = "classification" if target.classification else "regression"
+        kind += " of arrays" if target.array else ""
+        verb = f"metric {name} is not for {kind}" if name in METRICS else f'unknown metric "{chosen.value}"'
+        raise self._checker.error(
+            f"{verb}\nMetrics of {kind}: {', '.join(allowed)}", chosen.span, did_you_mean(name, allowed)
+        )
+
+    def _keep(self) -> int | None:
+        keep = self._statement.keep
+        if keep is None or keep.best is None:
+            return None
+        value = self._checker.constant(keep.best)
+        if not isinstance(value, int) or not 1 <= value <= _MOST_KEPT:
+            raise self._checker.error(
+                f"KEEP BEST takes a whole number from 1 to {_MOST_KEPT}, got {sqltext.shown(value)}", keep.best.span
+            )
+        return value
+
+
+def grouping(statement: TrainModel) -> tuple[str | Sql, ...]:
+    """Return the GROUP BY and HAVING of a query over the source, as pieces: grouping sets written out."""
+    pieces: list[str | Sql] = []
+    if statement.group_by:
+        keys = statement.group_by.keys
+        pieces.append("GROUP BY GROUPING SETS (")
+        for number, members in enumerate(statement.group_by.sets):
+            pieces.append("(" if number == 0 else ", (")
+            for position, key in enumerate(members):
+                pieces.extend([", "] if position else [])
+                pieces.append(keys[key])
+            pieces.append(")")
+        pieces.append(")")
+    if statement.having:
+        pieces.extend(["HAVING", statement.having])
+    return tuple(pieces)

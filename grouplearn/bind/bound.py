@@ -1,0 +1,84 @@
+"""A TRAIN statement whose every name and value has been checked, before any row is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from grouplearn.bind.arrays import ArrayType
+from grouplearn.bind.definition import HyperparameterColumn, KeyColumn
+from grouplearn.bind.features import BoundItem
+from grouplearn.bind.options import RunOptions
+from grouplearn.bind.sql.checker import Column
+from grouplearn.learners.contract.base import Config, Learner
+from grouplearn.parser.statements import Sql, TrainModel
+from grouplearn.search.procedures import SearchPlan
+
+
+@dataclass(frozen=True, slots=True)
+class BoundTarget:
+    """The label: its result name, its SQL over FROM and over a prediction source, its type, and whether it names classes.
+
+    ``array`` is what a label of several values is an array of.
+    """
+
+    name: str
+    extract: Sql
+    stored: str
+    type: str
+    classification: bool
+    array: ArrayType | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BoundKey:
+    """A GROUP BY key: what is stored and its SQL over FROM."""
+
+    stored: KeyColumn
+    extract: Sql
+
+
+@dataclass(frozen=True, slots=True)
+class Holdout:
+    """How rows are held out: ``where`` a predicate, a ``sample`` of each finest group, ``folds``, or ``none``."""
+
+    kind: Literal["none", "where", "sample", "folds"]
+    predicate: Sql | None = None
+    share: float = 0.0
+    folds: int = 0
+
+    @property
+    def drawn(self) -> bool:
+        """Whether rows are drawn at random."""
+        return self.kind in ("sample", "folds")
+
+
+@dataclass(frozen=True, slots=True)
+class BoundTrain:
+    """Everything that is known before the first row: the extract, the label, the configurations, how to run.
+
+    Where a procedure searches, ``configs`` are those it begins with. ``columns`` are those of FROM.
+    ``weight_sql`` is the weight of a row over the columns of a source, None for 1.
+    ``refit``: the best configuration of each group trains again, on all rows.
+    """
+
+    statement: TrainModel
+    catalog: str
+    schema: str
+    name: str
+    learner: Learner
+    source: tuple[str | Sql, ...]
+    columns: tuple[Column, ...]
+    target: BoundTarget
+    weight_sql: str | None
+    keys: tuple[BoundKey, ...]
+    sets: tuple[tuple[int, ...], ...]
+    items: tuple[BoundItem, ...]
+    configs: tuple[Config, ...]
+    search: SearchPlan | None
+    hyperparameters: tuple[HyperparameterColumn, ...]
+    holdout: Holdout
+    metric: str | None
+    keep_best: int | None
+    refit: bool
+    options: RunOptions

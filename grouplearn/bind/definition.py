@@ -1,0 +1,94 @@
+"""A bound TRAIN statement: what is trained on what, complete enough to predict without the statement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from grouplearn.bind.arrays import label_length
+from grouplearn.data.dataset import Item
+from grouplearn.learners.contract.base import Config, Task
+
+#: The name of the source's row wherever an expression is replayed; stored SQL may say ``__grouplearn_row.x``.
+ROW = "__grouplearn_row"
+#: Databases and schemas in which unqualified names are looked for, in order; None is the database that the model is in.
+SearchPath = tuple[tuple[str | None, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumn:
+    """One GROUP BY key: its column name in results, its SQL over the source's columns, its SQL type."""
+
+    name: str
+    sql: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class ItemColumn:
+    """One scalar feature item, its SQL over the source's columns, and the type its expression had in training.
+
+    The SQL yields DOUBLE for ``numeric``, VARCHAR for ``category``, and the bucket number (INTEGER) for ``hash``; of the
+    last two it casts values to that type. ``type`` is None in models of earlier versions, where it casts none.
+    """
+
+    item: Item
+    sql: str
+    type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HyperparameterColumn:
+    """A hyperparameter shown in the model table, with its SQL type."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDefinition:
+    """A bound TRAIN statement, complete enough to predict without it.
+
+    ``keys`` and ``sets`` are the GROUP BY (``sets`` finest first; ``((),)`` without GROUP BY). ``classes`` are label values
+    as text, in class order, castable to ``label_type``; empty for regression. ``weight_sql`` is
+    the weight of a row over the source's columns, None for 1.
+    ``catalog`` is the database's name at training time (None: the current one); it is not stored. ``search_path`` is where
+    the statement's unqualified names were looked for; None is not known.
+    """
+
+    catalog: str | None
+    schema: str
+    name: str
+    learner: str
+    task: Task
+    linear: bool
+    statement: str
+    target_name: str
+    target_sql: str
+    label_type: str
+    classes: tuple[str, ...]
+    keys: tuple[KeyColumn, ...]
+    sets: tuple[tuple[int, ...], ...]
+    items: tuple[ItemColumn, ...]
+    hyperparameters: tuple[HyperparameterColumn, ...]
+    configs: tuple[Config, ...]
+    metric: str
+    greater_is_better: bool
+    metrics: tuple[str, ...]
+    missing_group: Literal["parent", "null", "error"] = "parent"
+    seed: int = 0
+    keep_best: int | None = None
+    null_label: Literal["skip", "error"] = "skip"
+    weight_sql: str | None = None
+    refit: bool = False
+    search_path: SearchPath | None = None
+
+    @property
+    def label_length(self) -> int:
+        """Values of a label that is an array, as its type says; 0 for a single value."""
+        return label_length(self.label_type)
+
+    @property
+    def positive_class(self) -> str | None:
+        """The class of two that ``probability`` speaks of, as text: the second one; None for other labels."""
+        return self.classes[1] if self.task is Task.BINARY and len(self.classes) == 2 else None

@@ -1,0 +1,31 @@
+"""What operator mop needs of the planner: its options, packs enough for its workers, and the visits of an earlier run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.parser.statements import Option
+
+#: The options that only operator mop has.
+_OWN = ("scheduler", "replicas", "replay")
+
+
+def settle(checker: SqlChecker, options: tuple[Option, ...], run: dict[str, Any]) -> None:
+    """Let ``replay`` ask for operator mop; raise for options that contradict each other."""
+    given = {option.name.value.casefold(): option for option in options}
+    if "replay" in given and run.get("operator", "auto") == "auto":
+        run["operator"] = "mop"
+    if "replay" in given and "scheduler" in given:
+        message = "scheduler and replay contradict each other: replay repeats a schedule that there is"
+        raise checker.error(message, given["scheduler"].name.span, "Leave out one of them.")
+    own = next((name for name in _OWN if name in given), None)
+    if own is not None and run.get("operator", "auto") != "mop":
+        message = f"{own} is an option of operator mop, and this statement is run by {_operator(run)}"
+        raise checker.error(message, given[own].name.span, "Add operator = 'mop'.")
+
+
+def _operator(run: Mapping[str, Any]) -> str:
+    operator = run.get("operator", "auto")
+    return "the operator that is fastest" if operator == "auto" else f"operator {operator}"

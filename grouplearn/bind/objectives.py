@@ -1,0 +1,125 @@
+"""What a learner's objective says of the label and of the metric, and hyperparameters that name features."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from grouplearn.bind.bound import BoundTarget
+from grouplearn.bind.features import BoundItem
+from grouplearn.bind.searching import place_of, searched
+from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.errors import Error, Span, did_you_mean
+from grouplearn.learners.contract.base import Config, Learner, ObjectiveLearner, Task, UncalibratedLearner
+from grouplearn.learners.metrics.sums import METRICS
+from grouplearn.parser.statements import TrainModel
+from grouplearn.search.procedures import SearchPlan
+from grouplearn.sqltext import folded
+
+#: Features of which more is not also later in an order.
+_ORDERED = ("numeric", "array")
+#: Operators that divide the rows of groups in any case.
+_DIVIDING = ("data_parallel", "switching")
+
+
+def implied_task(learner: Learner, fixed: Config) -> Task | None:
+    """Return the task that an objective given in WITH is of."""
+    classifies = learner.classifies(fixed) if isinstance(learner, ObjectiveLearner) else None
+    return None if classifies is None else Task.MULTICLASS if classifies else Task.REGRESSION
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Hyperparameters of a statement once they are bound: of every config, and of ``search`` where a procedure makes more."""
+
+    checker: SqlChecker
+    statement: TrainModel
+    learner: Learner
+    configs: Sequence[Config]
+    search: SearchPlan | None
+
+    def check_label(self, target: BoundTarget) -> None:
+        """Raise for an objective that is of classes where the label is a number, or of numbers where it has classes; and for
+        what goes with no objective of such a label."""
+        if not isinstance(self.learner, ObjectiveLearner):
+            return
+        for config in self.configs:
+            misplaced = self.learner.misplaced(config, target.classification)
+            if misplaced:
+                raise self.checker.error(misplaced.message, place_of(self.statement, *misplaced.parameters))
+            classifies = self.learner.classifies(config)
+            if classifies is None or classifies == target.classification:
+                continue
+            objective, kinds = config["objective"], ("numbers", "classes")
+            has = "has classes" if target.classification else "is a number"
+            other = "classification" if classifies else "regression"
+            message = f"objective = '{objective}' is for {kinds[classifies]}, and the label {has}"
+            hint = f"WITH (task = '{other}') takes the label so, where its type allows it."
+            raise self._error("objective", message, hint)
+
+    def check_features(self, items: Sequence[BoundItem]) -> None:
+        """Raise for a feature that a hyperparameter names and FEATURES has not, or that has no order to keep to."""
+        kinds = {folded(item.stored.item.name): item.stored.item.kind for item in items}
+        features = [item.stored.item.name for item in items]
+        for parameter in self.learner.hyperparameters:
+            if parameter.kind not in ("ints_by_feature", "floats_by_feature", "feature_sets"):
+                continue
+            for name in self._names(parameter.name):
+                if folded(name) not in kinds:
+                    message = f'{parameter.name} names "{name}", and no feature has that name\nFeatures: {", ".join(features)}'
+                    raise self._error(parameter.name, message, did_you_mean(name, features))
+                if parameter.name == "monotone_constraints" and kinds[folded(name)] not in _ORDERED:
+                    message = f'monotone_constraints names "{name}", whose categories have no order'
+                    raise self._error(parameter.name, message, "Constrain features that are numbers.")
+
+    def check_operator(self, operator: str) -> None:
+        """Raise for an operator that divides the rows of every group among workers where a hyperparameter needs them whole."""
+        if operator not in _DIVIDING or not isinstance(self.learner, ObjectiveLearner):
+            return
+        for reason in filter(None, map(self.learner.only_undivided, self.configs)):
+            message = f"{reason} needs all rows of a group in one place, and operator '{operator}' divides them"
+            raise self._error("operator", message, "Leave the operator out, and groups train side by side.")
+
+    def _names(self, parameter: str) -> Iterable[str]:
+        for text in dict.fromkeys(config[parameter] for config in self.configs if config[parameter] is not None):
+            said = json.loads(str(text))
+            every = [*said] if isinstance(said, dict) else [name for each in said for name in each]
+            if isinstance(said, dict) and len({folded(name) for name in every}) < len(every):
+                message = f"{parameter} names a feature twice, in two spellings: {', '.join(every)}"
+                raise self._error(parameter, message, "Names of features do not tell a to z from A to Z.")
+            yield from every
+
+    def metric(self, chosen: str | None, classification: bool) -> str | None:
+        """Return the metric to optimise: ``chosen``, else that of the objective if all configs agree, or the learner's, or None.
+
+        Raises for a metric that measures configs by different parameters.
+        """
+        if chosen is None and not classification and isinstance(self.learner, ObjectiveLearner):
+            every = {self.learner.default_metric(config) for config in self.configs}
+            chosen = every.pop() if len(every) == 1 and "objective" not in self._open() else None
+        if chosen is None and classification and isinstance(self.learner, UncalibratedLearner):
+            chosen = self.learner.uncalibrated_metric()
+        parameter = METRICS[chosen].parameter if chosen else None
+        if parameter is None or chosen is None:
+            return chosen
+        if parameter not in {each.name for each in self.learner.hyperparameters}:
+            message = f"metric {chosen} is measured by {parameter}, which {self.learner.name} has not"
+            raise self.checker.error(message, self._metric_span())
+        if len({config[parameter] for config in self.configs}) > 1 or parameter in self._open():
+            message = f"{chosen} is measured by {parameter}, and configurations of different {parameter} cannot be compared by it"
+            hint = f"Train a model for each {parameter}, or compare them by another metric: OPTIMIZE mae."
+            raise self._error(parameter, message, hint)
+        return chosen
+
+    def _open(self) -> frozenset[str]:
+        """Return the hyperparameters that a procedure chooses as it goes."""
+        if self.search is None or self.statement.search is None:
+            return frozenset()
+        return frozenset(name.value.casefold() for name in searched(self.statement.search))
+
+    def _metric_span(self) -> Span:
+        return self.statement.metric.span if self.statement.metric else self.statement.learner.span
+
+    def _error(self, parameter: str, message: str, hint: str | None) -> Error:
+        return self.checker.error(message, place_of(self.statement, parameter), hint)

@@ -1,0 +1,44 @@
+"""Whether the best configuration of each group trains again on all rows, and what REFIT does not go with."""
+
+from __future__ import annotations
+
+from grouplearn.bind.bound import Holdout
+from grouplearn.bind.options import RunOptions
+from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.parser.statements import TrainModel
+from grouplearn.search.procedures import SearchPlan
+
+
+def refits(
+    checker: SqlChecker, statement: TrainModel, holdout: Holdout, options: RunOptions, search: SearchPlan | None
+) -> bool:
+    """Return whether REFIT has something to do; raise BindError where it is not built, or there is nothing held out."""
+    if statement.refit is None:
+        return False
+    for reason, hint in _reasons(statement, holdout, options, search):
+        raise checker.error(reason, statement.refit.span, hint)
+    return holdout.kind != "folds"  # whose kept models are of all rows anyway
+
+
+def _reasons(
+    statement: TrainModel, holdout: Holdout, options: RunOptions, search: SearchPlan | None
+) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    if holdout.kind == "none":
+        hint = "Add VALIDATE SAMPLE 10% or VALIDATE WHERE ...; several configurations hold out 10% by themselves."
+        found.append(("REFIT trains on the rows that were held out, and none are", hint))
+    if search is not None:
+        message = f"REFIT goes with OVER GRID and OVER RANDOM, and not with OVER {search.method.upper()}"
+        found.append((message, "Train the configuration that it finds by a statement of its own, on all rows."))
+    if options.early_stopping is not None:
+        message = "with early_stopping the rows held out decide when training ends, so REFIT cannot train on them"
+        found.append((message, "Leave out early_stopping, or REFIT."))
+    if options.within is not None:
+        found.append(
+            ("REFIT begins when a search is over, and WITHIN ends it at any time", "Leave out one of the two.")
+        )
+    if options.replay is not None:
+        found.append(("a run that is replayed has no REFIT", "Leave out REFIT, or replay."))
+    if statement.keep is not None and (statement.keep.best is None or statement.keep.best.text.strip() != "1"):
+        found.append(("REFIT keeps one model of each group: the one of all rows", "Leave out KEEP."))
+    return found

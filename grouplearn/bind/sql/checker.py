@@ -1,0 +1,206 @@
+"""DuckDB judges the SQL inside our clauses: queries built from fragments, its errors pointed at the user's text."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, NoReturn
+
+import duckdb
+
+from grouplearn.bind.sql.outside import Outside
+from grouplearn.errors import BindError, Error, Span, TrainingError, cells
+from grouplearn.interrupting import watched
+from grouplearn.parser.statements import Sql
+
+#: A query as literal text and user fragments; each fragment gets lines of its own so that DuckDB's line number finds it.
+Pieces = tuple[str | Sql, ...]
+
+_LOCATION = re.compile(r"\n\nLINE (\d+): (.*)\n( *)(\^+)", re.DOTALL)
+_NAME = re.compile(r'^Referenced \w+ "([^"]+)"')
+#: Constants that have the same value in Python, as DuckDB gives them.
+_PLAIN = re.compile(
+    r"(?P<integer>-?[0-9]{1,18})|(?P<decimal>-?[0-9]{1,9}\.[0-9]{1,9})|(?P<double>-?[0-9]{1,9}(?:\.[0-9]{1,9})?[eE]-?[0-9]{1,2})"
+    r"|'(?P<text>[^'\0]*)'"
+)
+_IN_PYTHON: dict[str, Callable[[str], Any]] = {
+    "integer": int,
+    "decimal": lambda text: Decimal(text) + 0,
+    "double": float,
+    "text": str,
+}
+_GROUPS = re.compile(r"\bgroup\s+by\b|\bhaving\b", re.IGNORECASE)
+_KIND = re.compile(r"^(\w+(?: \w+)?) Error: ")
+
+_OUT_OF_MEMORY = "DuckDB had not enough memory to read the rows, so nothing was trained"
+_LESS_MEMORY = "Give it more with a higher memory_limit, or let fewer threads share it: SET threads = 2."
+_AGGREGATE = "an aggregate has no value of its own for each row"
+_AGGREGATE_HINT = "Aggregate in a subquery: (SELECT max(x) FROM ...), or in FROM (SELECT ..., max(x) OVER (...) ...)."
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A result column: its name and DuckDB type as text."""
+
+    name: str
+    type: str
+
+
+class SqlChecker:
+    """Runs queries built from fragments of one statement on the user's own connection."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, text: str) -> None:
+        self.connection = connection
+        self.text = text
+        #: What the statement may use outside of the database.
+        self.outside = Outside(connection)
+        self._trees: dict[str, str] = {}
+
+    def rows(self, *pieces: str | Sql) -> list[tuple[Any, ...]]:
+        """Run the query and return its rows; a DuckDB error becomes a BindError with a caret in the user's text."""
+        try:
+            return self.connection.execute(_assemble(pieces)).fetchall()
+        except duckdb.Error as error:
+            self.refuse(error, pieces)
+
+    def describe(self, *pieces: str | Sql) -> tuple[Column, ...]:
+        """Return the columns of the query without running it."""
+        columns, refused = self._tried(pieces)
+        if refused is None:
+            return columns
+        try:
+            # Run as a statement, the error says where it is.
+            described = self.connection.execute(_assemble(("DESCRIBE", *pieces))).fetchall()
+        except duckdb.Error as error:
+            # What DuckDB makes several statements of (PIVOT) is run when it is asked for, and has aborted a transaction.
+            self.refuse(refused if "transaction is aborted" in str(error) else error, ("DESCRIBE", *pieces))
+        return tuple(Column(row[0], row[1]) for row in described)
+
+    def tried(self, *pieces: str | Sql) -> tuple[tuple[Column, ...], str]:
+        """Return the columns of the query and no text, or none and why DuckDB refuses it.
+
+        A statement that DuckDB refuses aborts the transaction; a question that is only asked here does not.
+        """
+        columns, refused = self._tried(pieces)
+        return columns, "" if refused is None else str(refused)
+
+    def _tried(self, pieces: Pieces) -> tuple[tuple[Column, ...], duckdb.Error | None]:
+        try:
+            query = self.connection.sql(_assemble(pieces))
+            found = zip(query.columns, query.types, strict=True)
+            return tuple(Column(name, str(kind)) for name, kind in found), None
+        except duckdb.InterruptException:
+            raise
+        except duckdb.Error as error:
+            return (), error
+
+    def constant(self, fragment: Sql) -> Any:
+        """Return the value of a constant expression; of a plain number or text there is no need to ask."""
+        plain = _PLAIN.fullmatch(fragment.text.strip())
+        if plain is None or plain.lastgroup is None:
+            return self.rows("SELECT v FROM (SELECT (", fragment, ") AS v)")[0][0]
+        return _IN_PYTHON[plain.lastgroup](plain[plain.lastgroup])
+
+    def tree(self, query: str) -> dict[str, Any] | None:
+        """Return the tree that DuckDB's parser makes of a query, the caller's own; None where it is no SQL."""
+        if query not in self._trees:
+            self.read_ahead([query])
+        tree: dict[str, Any] = json.loads(self._trees[query])
+        return None if tree["error"] else tree
+
+    def read_ahead(self, queries: Sequence[str]) -> None:
+        """Ask the parser at once about all queries whose trees will be wanted."""
+        told = "SELECT system.main.json_serialize_sql(query) FROM (SELECT unnest(?::VARCHAR[]) AS query)"
+        distinct = list(dict.fromkeys(queries))
+        rows = self.connection.execute(told, [distinct]).fetchall()
+        self._trees.update(zip(distinct, (row[0] for row in rows), strict=True))
+
+    def constants(self, fragments: Sequence[Sql]) -> list[Any]:
+        """Return the values of constant expressions; each that is not plain is a query, before which an interrupt is heard."""
+        return [self.constant(fragment) for fragment in watched(fragments)]
+
+    def refuse(self, error: duckdb.Error, pieces: Pieces) -> NoReturn:
+        """Raise ``error`` as ours, its caret moved from the assembled query to the user's statement."""
+        if isinstance(error, duckdb.InterruptException):
+            raise error
+        message = str(error)
+        if "Out of Memory Error: " in message:
+            raise TrainingError(_OUT_OF_MEMORY, hint=_LESS_MEMORY) from None
+        location = _LOCATION.search(message)
+        head = _KIND.sub("", message[: location.start()] if location else message).strip()
+        lines = [line for line in head.split("\n") if line.strip()]
+        span = (self._span(location, pieces) if location else None) or self._named_span(head, pieces)
+        if "must appear in the GROUP BY clause" in head and not _groups(pieces):
+            raise BindError(_AGGREGATE, text=self.text, span=span, hint=_AGGREGATE_HINT) from None
+        # Past a few lines (the full list of overloads, say) DuckDB's advice hides the error.
+        raise BindError("\n".join(lines[:3]), text=self.text, span=span) from None
+
+    def _span(self, location: re.Match[str], pieces: Pieces) -> Span | None:
+        fragment = _fragment_at_line(int(location.group(1)), pieces)
+        if fragment is None:
+            return None
+        before, token = _around_caret(location)
+        within = fragment.span
+        # What stands before the token tells it from the same word elsewhere, in a string say.
+        wide = fragment.searched or within
+        found = self.text.find(before + token, wide.start, wide.end)
+        found = found + len(before) if found >= 0 else self.text.find(token, wide.start, wide.end)
+        return Span(found, found + len(token)) if token and found >= 0 else within
+
+    def _named_span(self, head: str, pieces: Pieces) -> Span | None:
+        """Return where the name that DuckDB's message begins with is written, when that is one place."""
+        name = _NAME.search(head)
+        places = [
+            Span(piece.span.start + found.start(), piece.span.start + found.end())
+            for piece in pieces
+            if isinstance(piece, Sql) and name
+            for found in re.finditer(rf"\b{re.escape(name[1])}\b", self.text[piece.span.start : piece.span.end])
+        ]
+        return places[0] if len(places) == 1 else _only_span(pieces)
+
+    def error(self, message: str, span: Span | None, hint: str | None = None) -> Error:
+        """Return a BindError about the statement."""
+        return BindError(message, text=self.text, span=span, hint=hint)
+
+
+def _groups(pieces: Pieces) -> bool:
+    """Whether a query groups rows, by a word of ours or of the user's."""
+    return any(_GROUPS.search(piece if isinstance(piece, str) else piece.text) for piece in pieces)
+
+
+def _around_caret(location: re.Match[str]) -> tuple[str, str]:
+    """Return what DuckDB shows before the token it points at, and the token; it counts the columns of a terminal."""
+    number, line, spaces, carets = location.groups()
+    first = len(spaces) - len(f"LINE {number}: ")
+    ends = list(itertools.accumulate(map(cells, line), initial=0))
+    start, end = bisect.bisect_left(ends, first), bisect.bisect_left(ends, first + len(carets))
+    return line[:start].removeprefix("..."), line[start:end]
+
+
+def _between(separator: str, fragments: Sequence[Sql]) -> list[str | Sql]:
+    return [piece for fragment in fragments for piece in (separator, fragment)][1:]
+
+
+def _assemble(pieces: Pieces) -> str:
+    return "\n".join(piece if isinstance(piece, str) else piece.text for piece in pieces)
+
+
+def _fragment_at_line(line: int, pieces: Pieces) -> Sql | None:
+    first = 1
+    for piece in pieces:
+        text = piece if isinstance(piece, str) else piece.text
+        last = first + text.count("\n")
+        if first <= line <= last:
+            return piece if isinstance(piece, Sql) else None
+        first = last + 1
+    return None
+
+
+def _only_span(pieces: Pieces) -> Span | None:
+    spans = [piece.span for piece in pieces if isinstance(piece, Sql)]
+    return spans[0] if len(spans) == 1 else None

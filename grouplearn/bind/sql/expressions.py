@@ -1,0 +1,272 @@
+"""Facts about SQL expressions, asked of DuckDB's own parser, and their form over a prediction source."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from grouplearn import sqltext
+from grouplearn.bind.definition import ROW
+from grouplearn.bind.sql.checker import Column, SqlChecker
+from grouplearn.errors import Span
+from grouplearn.parser.statements import Sql
+
+#: What a node of DuckDB's tree says of itself that is no part of what it means.
+_PLACES = frozenset({"query_location", "query_location_length", "alias"})
+#: What DuckDB calls what makes rows of a list.
+_UNNESTING = ("unnest", "unlist")
+#: Calls in each other, about six for each of DuckDB's 1,000 levels.
+_LEVELS = 8_000
+#: A column alone, as we write it where the statement says only ``*``.
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
+
+
+def read_ahead(checker: SqlChecker, source: Sequence[str | Sql], expressions: Iterable[Sql]) -> None:
+    """Let DuckDB's parser read by one question what the functions here will ask about: each costs as much as all."""
+    froms = (_from(source[:2]), _from(source))
+    checker.read_ahead([*froms, *(_selected(fragment) for fragment in expressions)])
+
+
+@dataclass
+class _GoingDeep:
+    """How many threads do, and the process's own limit, which is that of all."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    threads: int = 0
+    before: int = 0
+
+
+_going_deep = _GoingDeep()
+
+
+@contextmanager
+def deep_stack() -> Iterator[None]:
+    """Let what goes through trees go as deep as DuckDB does: a sum of 900 terms has 900 levels, each a few of ours."""
+    with _going_deep.lock:
+        if not _going_deep.threads:
+            _going_deep.before = sys.getrecursionlimit()
+            sys.setrecursionlimit(max(_going_deep.before, _LEVELS))
+        _going_deep.threads += 1
+    try:
+        yield
+    finally:
+        with _going_deep.lock:
+            _going_deep.threads -= 1
+            if not _going_deep.threads:
+                sys.setrecursionlimit(_going_deep.before)
+
+
+def _selected(fragment: Sql) -> str:
+    return f"SELECT {fragment.text}"
+
+
+def _from(source: Sequence[str | Sql]) -> str:
+    """Return a query of a source, FROM and maybe WHERE, as text."""
+    return " ".join(("SELECT 1", *(piece if isinstance(piece, str) else f"{piece.text}\n" for piece in source)))
+
+
+def _nodes(node: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(node, dict):
+        yield node
+        for child in node.values():
+            yield from _nodes(child)
+    elif isinstance(node, list):
+        for child in node:
+            yield from _nodes(child)
+
+
+def _column_references(node: Any) -> Iterator[dict[str, Any]]:
+    return (each for each in _nodes(node) if each.get("class") == "COLUMN_REF")
+
+
+def columns_used(checker: SqlChecker, fragment: Sql, columns: frozenset[str]) -> frozenset[str]:
+    """Return those of ``columns`` (folded to lower case) that the expression mentions, qualified or not."""
+    tree = checker.tree(_selected(fragment))
+    parts = (sqltext.folded(part) for node in _column_references(tree) for part in node["column_names"])
+    return frozenset(parts) & columns
+
+
+def first_column(checker: SqlChecker, fragment: Sql) -> str | None:
+    """Return a column that the expression mentions, as it is named there; None for an expression without any."""
+    node = next(_column_references(checker.tree(_selected(fragment))), None)
+    return None if node is None else ".".join(node["column_names"])
+
+
+@dataclass(frozen=True, slots=True)
+class Star:
+    """What stands for several columns in an expression: of which table, and whether each column is taken as it is."""
+
+    table: str
+    as_is: bool
+
+
+def star(checker: SqlChecker, fragment: Sql) -> Star | None:
+    """Return the ``*``, ``t.*`` or ``COLUMNS(...)`` of an expression; one inside a subquery is none of ours."""
+    tree = checker.tree(_selected(fragment))
+    if tree is None:
+        return None
+    [item] = tree["statements"][0]["node"]["select_list"] or [None]
+    found = next((node for node in _outside_subqueries(item) if node.get("class") == "STAR"), None)
+    if found is None:
+        return None
+    changed = found is not item or found["replace_list"] or found["rename_list"]
+    return Star(found["relation_name"], as_is=not changed)
+
+
+def looks_at_other_rows(checker: SqlChecker, fragment: Sql) -> bool:
+    """Whether the expression has a window function; one inside a subquery is a matter of the subquery."""
+    tree = checker.tree(_selected(fragment))
+    return tree is not None and any(node.get("class") == "WINDOW" for node in _outside_subqueries(tree))
+
+
+def unnests(checker: SqlChecker, fragment: Sql) -> bool:
+    """Whether the expression makes several rows of one; inside a subquery it is a matter of the subquery."""
+    tree = checker.tree(_selected(fragment))
+    nodes = () if tree is None else _outside_subqueries(tree)
+    return any(sqltext.folded(str(node.get("function_name"))) in _UNNESTING for node in nodes)
+
+
+def samples(checker: SqlChecker, source: Sql) -> bool:
+    """Whether a FROM clause ends in ``USING SAMPLE``, which is a clause of a whole query."""
+    tree = checker.tree(_from(("FROM", source)))
+    return tree is not None and tree["statements"][0]["node"].get("sample") is not None
+
+
+def calls(checker: SqlChecker, fragment: Sql, name: str) -> bool:
+    """Whether an expression or a FROM clause, in which the name stands before a bracket, calls that function."""
+    tree = _any_tree(checker, fragment)
+    return tree is None or any(sqltext.folded(str(node.get("function_name"))) == name for node in _nodes(tree))
+
+
+def samples_anew(checker: SqlChecker, fragment: Sql) -> bool:
+    """Whether an expression or a FROM clause samples rows without a seed."""
+    tree = _any_tree(checker, fragment)
+    return any((node.get("sample") or {}).get("repeatable") is False for node in _nodes(tree))
+
+
+def _any_tree(checker: SqlChecker, fragment: Sql) -> dict[str, Any] | None:
+    return checker.tree(_selected(fragment)) or checker.tree(_from(("FROM", fragment)))
+
+
+def _outside_subqueries(node: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(node, dict) and node.get("class") != "SUBQUERY":
+        yield node
+        for child in node.values():
+            yield from _outside_subqueries(child)
+    elif isinstance(node, list):
+        for child in node:
+            yield from _outside_subqueries(child)
+
+
+def _told(node: Any) -> Any:
+    """Return a tree without the places and aliases of its nodes, names of columns folded to lower case."""
+    if isinstance(node, list):
+        return [_told(child) for child in node]
+    if not isinstance(node, dict):
+        return node
+    kept = {name: _told(child) for name, child in node.items() if name not in _PLACES}
+    if node.get("class") == "COLUMN_REF":
+        kept["column_names"] = [sqltext.folded(name) for name in node["column_names"]]
+    return kept
+
+
+def _tables(node: Any) -> frozenset[str]:
+    """Return the names by which columns of a FROM clause may be qualified, folded; of its subqueries, too."""
+    names = (each.get("alias") or each.get("table_name") for each in _nodes(node) if "query_location" in each)
+    return frozenset(sqltext.folded(name) for name in names if isinstance(name, str))
+
+
+class Replay:
+    """Turns expressions over the statement's FROM into expressions over any prediction source.
+
+    There the table has another name: ``f.distance + 1`` -> ``distance + 1``. Inside a subquery, whose own tables come
+    first, a column of the source is named by ``ROW``: ``(SELECT max(o.v) FROM o WHERE o.k = f.k)`` -> ``... o.k = ROW.k``.
+    """
+
+    def __init__(self, checker: SqlChecker, source: Sequence[str | Sql], columns: Sequence[Column]) -> None:
+        self._checker = checker
+        self._source = tuple(source)
+        self._columns = frozenset(sqltext.folded(column.name) for column in columns)
+        # More than one column of a name has already got a number from DuckDB here: x, x_1.
+        tree = checker.tree(_from(self._source))
+        self._tables = _tables(tree["statements"][0]["node"]["from_table"]) if tree else frozenset()
+        self._apart: set[str] = set()
+
+    def stored(self, fragment: Sql) -> str:
+        """Return the expression as it is replayed; raises BindError when its column cannot be told from another."""
+        if _QUOTED.fullmatch(fragment.text):
+            return fragment.text
+        tree = self._checker.tree(_selected(fragment))
+        if tree is None or not self._unqualify(tree["statements"][0]["node"]["select_list"], None, fragment.span):
+            return fragment.text
+        query = "SELECT json_deserialize_sql(?)"
+        text: str = self._checker.connection.execute(query, [json.dumps(tree)]).fetchall()[0][0]
+        return text.removeprefix("SELECT ")
+
+    def meaning(self, fragment: Sql) -> Any:
+        """Return what is equal for expressions that differ in brackets, quotes, case and names of tables alone."""
+        return _told(self._checker.tree(f"SELECT {self.stored(fragment)}"))
+
+    def refuse_ambiguous_among(self, names: Iterable[str], span: Span) -> None:
+        """As ``refuse_ambiguous``, of many names by one question where none is ambiguous."""
+        several = {sqltext.folded(name): name for name in names}
+        listed = ", ".join(map(sqltext.identifier, several.values()))
+        if self._checker.tried("SELECT", listed, *self._source)[1]:
+            for name in several.values():
+                self.refuse_ambiguous(name, span)
+        self._apart.update(several)
+
+    def refuse_ambiguous(self, name: str, span: Span) -> None:
+        """Raise BindError when FROM has several columns of that name, so that a prediction could read the wrong one."""
+        if sqltext.folded(name) in self._apart:
+            return
+        if "mbiguous" in self._checker.tried("SELECT", sqltext.identifier(name), *self._source)[1]:
+            message = f'FROM has more than one column "{name}", and the rows to predict could have only one of them'
+            hint = (
+                f"Give each a name of its own: FROM (SELECT a.{name} AS a_{name}, b.{name} AS b_{name}, ... FROM ...)."
+            )
+            raise self._checker.error(message, span, hint)
+        self._apart.add(sqltext.folded(name))
+
+    def _unqualify(self, node: Any, inner: frozenset[str] | None, span: Span) -> bool:
+        """Change the tree in place and return whether it changed; ``inner`` are the tables of subqueries around."""
+        if isinstance(node, list):
+            return self._unqualify_all(node, inner, span)
+        if not isinstance(node, dict):
+            return False
+        if node.get("class") == "COLUMN_REF":
+            return self._unqualify_column(node["column_names"], inner, span)
+        if "from_table" in node:
+            inner = (inner or frozenset()) | _tables(node["from_table"])
+        return self._unqualify_all(node.values(), inner, span)
+
+    def _unqualify_all(self, nodes: Iterable[Any], inner: frozenset[str] | None, span: Span) -> bool:
+        changed = False
+        for node in nodes:
+            changed |= self._unqualify(node, inner, span)
+        return changed
+
+    def _unqualify_column(self, names: list[str], inner: frozenset[str] | None, span: Span) -> bool:
+        if inner is not None and any(sqltext.folded(name) in inner for name in names[:-1]):
+            return False
+        qualifiers = 0
+        while len(names) - qualifiers > 1 and self._is_qualifier(*names[qualifiers : qualifiers + 2]):
+            qualifiers += 1
+        if not qualifiers:
+            return False
+        del names[:qualifiers]
+        self.refuse_ambiguous(names[0], span)
+        if inner is not None:
+            names.insert(0, ROW)
+        return True
+
+    def _is_qualifier(self, name: str, following: str) -> bool:
+        """A first part that is no column is a table or a schema; of a table and a struct of one name, the table wins."""
+        is_table = sqltext.folded(name) in self._tables and sqltext.folded(following) in self._columns
+        return is_table or sqltext.folded(name) not in self._columns

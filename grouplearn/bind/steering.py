@@ -1,0 +1,83 @@
+"""ALTER MODEL ... STOP TRIAL and ADD TRIAL bound against the search that trains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from grouplearn.bind.options import bind_hyperparameter
+from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.errors import did_you_mean
+from grouplearn.learners.contract.base import Config, Learner
+from grouplearn.parser.statements import AddTrial, Sql
+from grouplearn.search.procedures import SearchPlan
+
+
+def bind_trial(checker: SqlChecker, number: Sql, trials: Mapping[int, Config]) -> int:
+    """Return the number of a trial that there is."""
+    value = checker.constant(number)
+    if isinstance(value, bool) or not isinstance(value, int) or value not in trials:
+        shown = "NULL" if value is None else str(value)
+        message = f"there is no trial {shown}; the trials are 0 to {max(trials, default=0)}"
+        raise checker.error(message, number.span, "DESCRIBE MODEL lists the trials of a model in training.")
+    return value
+
+
+def bind_added(
+    checker: SqlChecker,
+    statement: AddTrial,
+    learner: Learner,
+    plan: SearchPlan,
+    trials: Mapping[int, Config],
+    going: frozenset[int],
+) -> tuple[Config, int | None]:
+    """Return the configuration of a further trial and the trial whose state it continues.
+
+    Hyperparameters that are not given are those of that trial. Only the trials ``going`` on have a state to continue.
+    """
+    given: dict[str, Any] = {}
+    searched = set(plan.searched)
+    for option in statement.options:
+        value = bind_hyperparameter(checker, learner, option.name, option.value)
+        name = option.name.value.casefold()
+        if name not in searched:
+            message = f"{name} is not searched: OVER names {', '.join(sorted(searched))}"
+            raise checker.error(message, option.name.span, did_you_mean(name, searched))
+        given[name] = value
+    missing = sorted(searched - given.keys())
+    if statement.parent is None:
+        if missing:
+            message = f"no value is given for {', '.join(missing)}"
+            raise checker.error(message, statement.span, "Give it, or continue a trial: FROM TRIAL n.")
+        return _consistent(checker, statement, learner, {**plan.base, **given}), None
+    if not plan.continues:
+        how = "in one go" if plan.resource == "epochs" else "anew on more rows"
+        message = f"OVER {plan.method.upper()} trains every trial {how}, so none can be continued"
+        raise checker.error(message, statement.parent.span, "Leave FROM TRIAL out.")
+    parent = bind_trial(checker, statement.parent, trials)
+    if parent not in going:
+        message = f"trial {parent} has stopped, and its state is gone"
+        raise checker.error(message, statement.parent.span, "DESCRIBE MODEL lists the trials that go on.")
+    config = _consistent(checker, statement, learner, {**trials[parent], **given})
+    _check_shape(checker, statement, learner, config, trials[parent])
+    return config, parent
+
+
+def _consistent(checker: SqlChecker, statement: AddTrial, learner: Learner, config: Config) -> Config:
+    contradiction = learner.conflict(config)
+    if contradiction:
+        given = {option.name.value.casefold(): option.value.span for option in statement.options}
+        found = (given[name] for name in contradiction.parameters if name in given)
+        raise checker.error(contradiction.message, next(found, statement.span))
+    return config
+
+
+def _check_shape(checker: SqlChecker, statement: AddTrial, learner: Learner, config: Config, parent: Config) -> None:
+    key = learner.pack_key(parent)
+    if learner.pack_key(config) == key:
+        return
+    for option in statement.options:
+        name = option.name.value.casefold()
+        if learner.pack_key({**parent, name: config[name]}) != key:
+            message = f"a trial cannot be continued with another {name}: its state has another shape"
+            raise checker.error(message, option.name.span, "Leave FROM TRIAL out to begin anew.")

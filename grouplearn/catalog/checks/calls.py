@@ -1,0 +1,338 @@
+"""What an expression of a model may call: what reads and writes nothing outside the databases that are attached.
+
+DuckDB's own functions of numbers, texts, lists and so on are known; of any other function nobody knows what it does. A macro
+or a view that an expression names is followed into its definition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import astuple, dataclass, field
+from typing import Any
+
+from grouplearn.bind.sql.pristine import types
+from grouplearn.catalog.checks.fragments import Fragment, Node, has_large_array, serialized, statement_of
+from grouplearn.catalog.checks.surroundings import BOTTOMLESS, OF_DUCKDB, SYNTAX, Defined, Surroundings, own_functions
+from grouplearn.errors import NotTrusted
+from grouplearn.sqltext import folded
+
+#: Functions of DuckDB that read or change more than their arguments: what a session runs, settings, sequences, the generator
+#: of random numbers, the log, what databases hold; those that parse or plan, and so may open, what a text says; those to which
+#: a text says a type, for which DuckDB may install an extension; and those that go as deep as a value is nested, until the
+#: process has no stack left. Of comparisons that are called by name, and not written between values, DuckDB takes the arguments
+#: as they are, whatever their types.
+_DENIED = frozenset(
+    {"!=", "<", "<=", "=", ">", ">=", "cast_to_type", "combine", "current_query", "current_setting", "currval",
+     "finalize", "from_json", "from_json_strict", "get_block_size", "getenv", "index_key", "is distinct from",
+     "is not distinct from", "json_contains", "json_deserialize_sql", "json_group_structure", "json_merge_patch",
+     "json_serialize_plan", "json_serialize_sql", "json_structure", "json_transform", "json_transform_strict",
+     "make_type", "nextval", "pg_get_constraintdef", "pg_get_viewdef", "pg_sleep", "remap_struct", "replace_type",
+     "setseed", "setval", "sleep_ms", "stats", "to_aggregate_state", "write_log"}
+)  # fmt: skip
+#: And how the names of more of them begin.
+_DENIED_FAMILIES = ("__", "variant_")
+#: Functions that call an aggregate of which a text is the name.
+_BY_NAME = frozenset({"aggregate", "array_aggr", "array_aggregate", "list_aggr", "list_aggregate"})
+#: Functions of rows that read their arguments alone.
+_OF_ROWS = frozenset({"generate_series", "json_each", "json_tree", "range", "repeat", "repeat_row", "unnest"})
+_SOURCES = frozenset(
+    {"EMPTY", "SUBQUERY", "JOIN", "EXPRESSION_LIST", "COLUMN_DATA", "PIVOT", "CTE", "DELIM_GET", "BOUND_TABLE_REF"}
+)
+#: What a clause stands in, as a query of its own: one that is an expression or several columns, and what is after FROM.
+EXPRESSION = ("SELECT ({}\n)", "SELECT {}\n")
+AFTER_FROM = ("SELECT * FROM {}\n",)
+#: Queries that read; others of WITH insert, change and delete.
+_READING = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
+#: What stands for a call of a macro, too, where it is written as the name of a column.
+_WORDS = frozenset(
+    {"current_catalog", "current_date", "current_role", "current_schema", "current_time", "current_timestamp",
+     "current_user", "localtime", "localtimestamp", "session_user", "user"}
+)  # fmt: skip
+#: Functions that find something by a name that is a text, and those that say where names are looked for.
+_OF_PATH = frozenset(
+    {"current_catalog", "current_database", "current_schema", "current_schemas", "currval", "nextval", "query", "query_table"}
+)  # fmt: skip
+_BY_DEPTH = f"has type {BOTTOMLESS}, for which DuckDB may end the process"
+#: Types of which DuckDB 1 says but the name.
+_NAMED_TYPES = frozenset({"USER_TYPE_INFO", "UNBOUND_TYPE_INFO"})
+#: Most nodes of trees that one expression, and what it names, may have.
+_MOST_NODES = 500_000
+_OUTSIDE = "which may read or write outside the database"
+#: A name as it is written, what it is the name of, and where that is found first; None for nowhere.
+Meaning = tuple[str, str, Hashable]
+
+
+_TRUST = (
+    "The model was not trained in this session. If you know who made it, and trust it, SET grouplearn_trust = true."
+)
+_ELSEWHERE = "where names are not looked for now"
+_WHERE_TO_BE = (
+    "USE the database that the model is in: DuckDB looks for a name without a schema in the current one alone."
+)
+
+
+def refuse(model: str, fragments: Iterable[Fragment], surroundings: Surroundings) -> None:
+    """Raise NotTrusted where an expression calls what may read or write outside the databases, or is not known not to."""
+    for fragment in fragments:
+        if fragment.tree is not None:
+            reason = _Walk(surroundings, surroundings.path).reason(fragment.tree)
+            if reason is not None:
+                raise _refusal(model, fragment, reason)
+
+
+def named(fragments: Iterable[Fragment], surroundings: Surroundings) -> list[Defined]:
+    """Return the macros, views and generated columns that expressions name, and those that these name, in a fixed order."""
+    course = _UnitProgress(to_the_end=True)
+    for fragment in fragments:
+        _Walk(surroundings, surroundings.path, course).reason(fragment.tree)
+    return sorted({defined for defined, _ in course.seen}, key=astuple)
+
+
+def look_elsewhere(fragments: Iterable[Fragment], surroundings: Surroundings) -> bool:
+    """Return whether expressions name tables, views, macros or types that somebody has made: what these are may change."""
+    found: dict[Meaning, None] = {}
+    course = _UnitProgress(to_the_end=True, found=found)
+    for fragment in fragments:
+        _Walk(surroundings, surroundings.path, course).reason(fragment.tree)
+    return any(what == "table" or first is not None for _, what, first in found)
+
+
+def meanings(clauses: Iterable[tuple[str, Sequence[str]]], surroundings: Surroundings) -> list[Meaning]:
+    """Return the meaning of each name in clauses, and in what they name, which comes after them.
+
+    A clause is a text, and the forms in which it can be read. What only runs can tell (a name that is a value, a clause that
+    cannot be read) means something else on each path.
+    """
+    found: dict[Meaning, None] = {}
+    course = _UnitProgress(to_the_end=True, found=found)
+    for text, forms in clauses:
+        nodes = _readings(surroundings, text, forms)
+        reasons = [_Walk(surroundings, surroundings.path, course).reason(node) for node in nodes]
+        if not nodes or any(reasons):
+            found[text, "text", surroundings.path] = None
+    return [*found]
+
+
+def refuse_clause(
+    model: str, fragment: Fragment, surroundings: Surroundings, forms: Sequence[str] = EXPRESSION
+) -> None:
+    """As ``refuse``, of what a clause of TRAIN says, in each of the forms in which it can be read."""
+    nodes = _readings(surroundings, fragment.text, forms)
+    reasons = [_Walk(surroundings, surroundings.path).reason(node) for node in nodes]
+    reason = next(filter(None, reasons), None) if nodes else "is not SQL that can be read"
+    if reason is not None:
+        raise _refusal(model, fragment, reason)
+
+
+def _named_aggregate(node: Node) -> str | None:
+    """Return what is wrong with the aggregate that a text says, the second argument of a call."""
+    arguments: list[Node] = node.get("children") or node.get("arguments") or []
+    said: Node = arguments[1] if len(arguments) > 1 else {}
+    said = said.get("expression", said)  # DuckDB 2 names arguments
+    literal, value = said.get("literal") or {}, said.get("value") or {}
+    text = literal.get("text") if literal.get("kind") == "STRING" else value.get("value")
+    if said.get("class") != "CONSTANT" or not isinstance(text, str):
+        return "calls a function whose name is made, and not written"
+    name = folded(text)
+    if name in own_functions().names and name not in _DENIED:
+        return None
+    return f"calls {name}, which is none of the functions that DuckDB itself has"
+
+
+def _readings(surroundings: Surroundings, text: str, forms: Sequence[str]) -> list[Node]:
+    """Return the trees of a clause in those of the forms in which it can be read."""
+    documents = serialized(surroundings.con, [form.format(text) for form in forms])
+    return [node for document in documents if (node := statement_of(document)) is not None]
+
+
+def _refusal(model: str, fragment: Fragment, reason: str) -> NotTrusted:
+    message = f'{fragment.what} of model "{model}" {reason}\nExpression: {fragment.shown}'
+    return NotTrusted(message, hint=_WHERE_TO_BE if reason.endswith(_ELSEWHERE) else _TRUST)
+
+
+@dataclass
+class _UnitProgress:
+    """How far one expression was gone through: the definitions that were come to, each with where names were looked for.
+
+    A definition is gone through once. ``to_the_end`` is where nothing that is wrong is to stop it.
+    """
+
+    to_the_end: bool = False
+    nodes: int = 0
+    seen: set[tuple[Defined, frozenset[tuple[str, str]]]] = field(default_factory=set)
+    #: What was found in order; None where nobody asks.
+    found: dict[Meaning, None] | None = None
+
+
+@dataclass
+class _Walk:
+    """Goes through a tree and into what it names."""
+
+    surroundings: Surroundings
+    path: tuple[tuple[str, str], ...]
+    course: _UnitProgress = field(default_factory=_UnitProgress)
+
+    def reason(self, node: Any, known: frozenset[str] = frozenset()) -> str | None:
+        """Return what is wrong with the first thing that is; ``known`` are the names of queries of WITH."""
+        pending: list[tuple[Any, frozenset[str]]] = [(node, known)]
+        if has_large_array(node):
+            return "has a type with an array of more numbers than DuckDB has memory for"
+        while pending:
+            node, known = pending.pop()
+            if isinstance(node, list):
+                pending += [(each, known) for each in node]
+            elif isinstance(node, dict):
+                self.course.nodes += 1
+                if self.course.nodes > _MOST_NODES:
+                    return f"is too long to be checked: with what it names it has more than {_MOST_NODES:,} parts"
+                found = self._own(node, known)
+                if found is not None and not self.course.to_the_end:
+                    return found
+                pending += self._below(node, known)
+        return None
+
+    def _below(self, node: Node, known: frozenset[str]) -> list[tuple[Any, frozenset[str]]]:
+        """Return the parts of a node, each with the queries of WITH that it sees: those before it.
+
+        Itself a query sees in its second part alone, where it is recursive: in the first its name is another's, such as a file's.
+        """
+        parts: list[tuple[Any, frozenset[str]]] = []
+        for entry in (node.get("cte_map") or {}).get("map", ()):
+            parts.append((entry["value"], known))
+            known = known | {folded(entry["key"])}
+        skipped = ("cte_map", "function") if node.get("type") == "TABLE_FUNCTION" else ("cte_map",)
+        again = known | {folded(str(node.get("cte_name", "")))} if node.get("type") == "RECURSIVE_CTE_NODE" else known
+        parts += [(value, again if key == "right" else known) for key, value in node.items() if key not in skipped]
+        if node.get("type") == "TABLE_FUNCTION":
+            function = node.get("function") or {}
+            parts += [(value, known) for key, value in function.items() if isinstance(value, dict | list)]
+        return parts
+
+    def _own(self, node: Node, known: frozenset[str]) -> str | None:
+        kind, of_class = node.get("type"), node.get("class")
+        if "type_info" in node and folded(str(node.get("id"))) == BOTTOMLESS:  # as DuckDB 1 says it
+            return _BY_DEPTH
+        if of_class == "TYPE" or (isinstance(kind, str) and kind in _NAMED_TYPES):
+            return self._type(node)
+        if of_class in ("FUNCTION", "WINDOW"):
+            return self._function(node, of_rows=False)
+        if of_class == "PARAMETER":
+            return "has a parameter"
+        if of_class == "COLUMN_REF":  # which may be current_date, say
+            word = folded(str(node["column_names"][-1]))
+            self._note_path(word)
+            return self._macro(word, None) if word in _WORDS else None
+        if of_class is None and str(kind).endswith("_NODE") and kind not in _READING:
+            return "changes a table"
+        if of_class is not None or kind is None or "alias" not in node or "sample" not in node:
+            return None
+        if kind == "TABLE_FUNCTION":
+            return self._function(node.get("function") or {}, of_rows=True)
+        if kind == "BASE_TABLE":
+            return self._table(node, known)
+        if kind == "SHOW_REF":
+            return None if node.get("query") else f"calls SHOW, {_OUTSIDE}"
+        return None if kind in _SOURCES else f"reads {kind}, {_OUTSIDE}"
+
+    def _function(self, node: Node, of_rows: bool) -> str | None:
+        name = folded(str(node.get("function_name", "")))
+        # A table macro and a function of values may have one name, and are two.
+        macros = [macro for macro in self.surroundings.macros.get(name, ()) if macro.is_query == of_rows]
+        there = (macro.place for macro in macros)
+        self._note("function", (str(node.get("catalog") or ""), str(node.get("schema") or ""), name), there)
+        self._note_path(name)
+        found = self._macro(name, len(node.get("arguments") or node.get("children") or ()))
+        if found is not None:
+            return found
+        database, schema = (folded(str(node.get(key) or "")) for key in ("catalog", "schema"))
+        places = self.surroundings.places(database, schema)
+        if any(macro.place in places for macro in macros):
+            return None
+        if name in _BY_NAME and (found := _named_aggregate(node)) is not None:
+            return found
+        own = own_functions()
+        usual = name in own.names and name not in _DENIED and not name.startswith(_DENIED_FAMILIES)
+        if name in _OF_ROWS if of_rows else usual or name in SYNTAX:
+            return None
+        if macros and not (database or schema or usual):
+            return f"calls {name}, a macro of {macros[0].database}.{macros[0].schema}, {_ELSEWHERE}"
+        listed = name in own.names or name in own.of_rows or name in _DENIED or name.startswith(_DENIED_FAMILIES)
+        return f"calls {name}, {_OUTSIDE if listed else 'which is none of the functions that DuckDB itself has'}"
+
+    def _note(self, what: str, parts: tuple[str, str, str], there: Iterable[tuple[str, str]]) -> None:
+        """Note which of the places where something of that name is comes first where it is looked for."""
+        if self.course.found is not None:
+            known = {*there}
+            places = self.surroundings.places(folded(parts[0]), folded(parts[1]), self.path)
+            first = next((place for place in places if place in known), None)
+            self.course.found[".".join(filter(None, parts)), what, first] = None
+
+    def _note_path(self, name: str) -> None:
+        """Note a function that itself looks where names are looked for."""
+        if self.course.found is not None and (name in _OF_PATH or name.startswith("pragma_")):
+            self.course.found[name, "path", self.path] = None
+
+    def _type(self, node: Node) -> str | None:
+        """Return what is wrong with a type: for the name of one that it has not DuckDB may install an extension."""
+        name = folded(str(node.get("type_name") or node.get("user_type_name") or node.get("name") or ""))
+        if name == BOTTOMLESS:
+            return _BY_DEPTH
+        database, schema = (folded(str(node.get(key) or "")) for key in ("catalog", "schema"))
+        places = self.surroundings.places(database, schema)
+        named = ((own, schema) for own, schema, each in self.surroundings.types if each == name)
+        self._note("type", (database, schema, name), named)
+        made = [known for place in places if (known := self.surroundings.types.get((*place, name))) is not None]
+        if made:
+            return None if all(made) else f"has type {name}, which has members that DuckDB does not tell"
+        if name in types() and not (database or schema):  # DuckDB finds JSON alone after what somebody has made
+            return None
+        return f"has type {name}, which is none of those that DuckDB itself or an attached database has"
+
+    def _macro(self, name: str, arguments: int | None) -> str | None:
+        """Return what is wrong with a macro of that name, wherever it is, for a call with so many arguments, or a name."""
+        for macro in self.surroundings.macros.get(name, ()):
+            found = self._defined(name, macro)
+            unseen = arguments is not None and arguments < macro.parameters and macro.database != "temp"
+            if found is None and unseen and not self.course.to_the_end:
+                found = f"calls {name} without all of its arguments, and nobody tells what stands for the others"
+            if found is not None:
+                return found
+        return None
+
+    def _table(self, node: Node, known: frozenset[str]) -> str | None:
+        database, schema, name = (str(node.get(key) or "") for key in ("catalog_name", "schema_name", "table_name"))
+        if not database and not schema and folded(name) in known:
+            return None
+        places = self.surroundings.places(folded(database), folded(schema), self.path)
+        run = self.surroundings.table(places, folded(name))
+        own = (place for place in places if self.surroundings.table([place], folded(name)) is not None)
+        self._note("table", (database, schema, name), own)
+        if run is None:
+            whole = ".".join(part for part in (database, schema, name) if part)
+            return f'reads "{whole}", which is no table or view of an attached database'
+        if OF_DUCKDB in run:
+            return f'reads "{name}", a view of DuckDB\'s own, of what is attached, set or logged'
+        if any((*place, folded(name)) in self.surroundings.with_variants for place in places):
+            return f'reads "{name}", which has a column of type {BOTTOMLESS}, for which DuckDB may end the process'
+        return next((found for each in run if (found := self._defined(name, each)) is not None), None)
+
+    def _defined(self, name: str, defined: Defined) -> str | None:
+        # DuckDB looks for what a view names where the view is and where the session does, and not where another view is that
+        # names this one. It does so for functions that nobody has written, too: of SUMMARIZE, of its own macros.
+        path = (defined.place, *self.surroundings.path) if defined.at_home else self.path
+        if (entry := (defined, frozenset(path))) in self.course.seen:
+            return None
+        self.course.seen.add(entry)
+        if (
+            defined.at_home
+            and defined.database != "temp"
+            and (hiding := self.surroundings.hiding(defined.place)) is not None
+        ):
+            place = ".".join(defined.place)
+            return f"names {name} of {place}, where macro {hiding} hides DuckDB's own"
+        query = defined.sql if defined.is_query else f"SELECT ({defined.sql}\n)"
+        node = statement_of(next(serialized(self.surroundings.con, [query])))
+        if node is None:
+            return f"names {name}, whose definition cannot be read"
+        found = _Walk(self.surroundings, path, self.course).reason(node)
+        return None if found is None else f"names {name}, which {found}"

@@ -1,0 +1,25 @@
+"""The one error of a model whose rows in the catalog cannot be: it names the model and the table, and how to be rid of it."""
+
+from __future__ import annotations
+
+from grouplearn.catalog.checks.tables import SCHEMA
+from grouplearn.errors import DataError, data_error
+from grouplearn.sqltext import identifier
+
+_LONGEST = 80
+
+
+def damaged(catalog: str | None, name: str, part: str, why: str) -> DataError:
+    """Return the error that table ``part`` of a model says what cannot be."""
+    written = name if name.isidentifier() else identifier(name)
+    where = ".".join(filter(None, (catalog, SCHEMA, part)))
+    return data_error(
+        f'model "{name}" is damaged: in table {where}, {why}.\n\n'
+        f"Hint: DROP MODEL {written} removes it, TRAIN OR REPLACE MODEL {written} trains it again"
+    )
+
+
+def shown(value: object) -> str:
+    """Return a value as it stands in an error, a long one cut."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -1,0 +1,229 @@
+"""A row of ``models`` looked at before anything is made of it: whoever wrote the file may have written anything.
+
+Its numbers say how many columns are made and how long lists are, its words choose what is done: each is one that TRAIN
+could have written, or the model is damaged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from grouplearn.bind.arrays import label_length
+from grouplearn.bind.features import MAX_BUCKETS, MAX_CLASSES, MAX_ITEMS
+from grouplearn.catalog.checks.damage import damaged, shown
+from grouplearn.errors import DataError
+from grouplearn.learners import registry
+from grouplearn.learners.contract.base import Task
+from grouplearn.learners.metrics.sums import every_metric
+
+_TEXTS = (
+    "schema_name", "model_name", "learner", "task", "statement", "target_name", "target_sql", "label_type", "metric",
+    "missing_group",
+)  # fmt: skip
+_CHOICES: Mapping[str, tuple[str | None, ...]] = {
+    "task": tuple(task.value for task in Task),
+    "missing_group": ("parent", "null", "error"),
+    "null_label": (None, "skip", "error"),
+}
+#: The encoders of each kind of item.
+_ENCODERS = {
+    "numeric": ("none", "zscore", "minmax"),
+    "category": ("onehot", "ordinal"),
+    "hash": ("hash",),
+    "array": ("array",),
+}
+#: The longest array that DuckDB has.
+_LONGEST_ARRAY = 100_000
+#: Characters of a name in the search path.
+_LONGEST_NAME = 10_000
+#: Entries of the longest lists that a row may have; TRAIN stops before.
+_LONGEST: Mapping[str, int] = {
+    "classes": MAX_CLASSES, "keys": 1_000, "sets": 1 << 16, "items": MAX_ITEMS, "item_types": MAX_ITEMS,
+    "hyperparameters": 1_000, "metrics": 1_000, "search_path": 1_000,
+}  # fmt: skip
+#: What an entry of each list has of bytes, or numbers.
+_SIZES: Mapping[str, tuple[str, ...]] = {
+    "classes": ("strlen(x)",), "keys": ("strlen(x.name)", "strlen(x.sql)", "strlen(x.type)"), "sets": ("len(x)",),
+    "items": ("strlen(x.name)", "strlen(x.sql)"), "item_types": ("strlen(x)",),
+    "hyperparameters": ("strlen(x.name)", "strlen(x.type)"), "metrics": ("strlen(x)",),
+    "search_path": ("strlen(x.schema)", "strlen(x.database)"),
+}  # fmt: skip
+_LONG_TEXTS = ("statement", "target_name", "target_sql", "weight_sql", "label_type")
+#: Bytes of a text, or of all in a list, and numbers of keys in all grouping sets, that are more than any statement's.
+_MOST_BYTES, _MOST_NUMBERS = 1 << 24, 1 << 20
+#: Characters of the longest type of an array, which is of numbers.
+_LONGEST_TYPE = 200
+
+
+def too_long(lacking: Collection[str] = ()) -> dict[str, str]:
+    """Return by column of ``models`` the SQL condition that it is longer than any; not of columns that are ``lacking``.
+
+    A file of a few MB may have lists and texts of many millions, all alike, which Python would make objects of.
+    """
+    found = {name: f"strlen({name}) > {_MOST_BYTES}" for name in _LONG_TEXTS}
+    for name, most in _LONGEST.items():
+        size = " + ".join(f"coalesce({part}, 0)" for part in _SIZES[name])
+        inside = f"list_sum(list_transform({name}, lambda x: {size}))"
+        longest = _MOST_NUMBERS if name == "sets" else _MOST_BYTES
+        found[name] = f"len({name}) > {most} OR (len({name}) <= {most} AND {inside} > {longest})"
+    return {name: condition for name, condition in found.items() if name not in lacking}
+
+
+def check_definition(catalog: str, columns: str, row: Sequence[Any]) -> None:
+    """Raise DataError unless a row of ``models`` with these ``columns`` can be that of a model."""
+    names = [part.strip().removesuffix("::VARCHAR") for part in columns.split(",")]
+    check_values(catalog, dict(zip(names, row, strict=True)))
+
+
+def check_values(catalog: str, row: Mapping[str, Any]) -> None:
+    """Raise DataError unless these values of columns of ``models`` can be those of a model."""
+    checks = _Checks(catalog, row)
+    checks.words()
+    checks.classes()
+    checks.groups()
+    checks.items()
+    checks.results()
+    checks.search_path()
+
+
+class _Checks:
+    def __init__(self, catalog: str, row: Mapping[str, Any]) -> None:
+        self._catalog, self._row = catalog, row
+
+    def words(self) -> None:
+        """Look at what is one word, and at what it must be."""
+        for name in _TEXTS:
+            self._need(isinstance(self._row[name], str), f"{name} is {shown(self._row[name])}, not a text")
+        for name, allowed in _CHOICES.items():
+            self._need(
+                self._row[name] in allowed, f"{name} is {shown(self._row[name])}, and it is one of {_of(allowed)}"
+            )
+        learner, linear = self._row["learner"], self._row["linear"]
+        possible = learner in registry.LEARNERS and registry.learner(learner).linear
+        fits = isinstance(linear, bool) and (possible or not linear)
+        self._need(fits, f"linear is {shown(linear)}, and the learner is {shown(learner)}")
+        self._need(_integer(self._row["seed"]), f"seed is {shown(self._row['seed'])}, not a whole number")
+        keep = self._row["keep_best"]
+        self._need(keep is None or (_integer(keep) and keep > 0), f"keep_best is {shown(keep)}")
+        weight = self._row["weight_sql"]
+        self._need(weight is None or isinstance(weight, str), f"weight_sql is {shown(weight)}, not a text")
+
+    def classes(self) -> None:
+        """Look at the label: its classes, and its length where it is an array."""
+        task, classes = Task(self._row["task"]), self._texts("classes")
+        kind = self._row["label_type"]
+        # A number of thousands of digits is not even read.
+        length = label_length(kind) if len(kind) < _LONGEST_TYPE or not kind.endswith("]") else _LONGEST_ARRAY + 1
+        self._need(length <= _LONGEST_ARRAY, f"label_type is {shown(kind)}, and an array has {_LONGEST_ARRAY:,} values")
+        self._need(len(set(classes)) == len(classes), "two classes are the same")
+        fits = {Task.REGRESSION: not classes, Task.BINARY: len(classes) <= 2, Task.MULTICLASS: len(classes) > 1}[task]
+        self._need(fits, f"there are {len(classes)} classes, and task is {task.value}")
+        if length:
+            self._need(all(map(_is_number, classes)), "classes of an array are no numbers")
+
+    def groups(self) -> None:
+        """Look at keys and grouping sets."""
+        keys = self._structs("keys", ("name", "sql", "type"))
+        self._need(all(_is_name(key["name"]) for key in keys), "a key has no name")
+        sets = self._row["sets"]
+        self._need(isinstance(sets, list) and len(sets) > 0, f"sets is {shown(sets)}")
+        for each in sets:
+            inside = isinstance(each, list) and all(_integer(key) and 0 <= key < len(keys) for key in each)
+            self._need(inside and len(set(each)) == len(each), f"a grouping set is {shown(each)} of {len(keys)} keys")
+
+    def items(self) -> None:
+        """Look at the features: what each is, and the columns that it takes."""
+        items = self._structs("items", ("name", "kind", "encoder", "scope", "sql"))
+        types = self._row["item_types"]
+        fits = types is None or (isinstance(types, list) and len(types) == len(items))
+        self._need(fits and all(kind is None or isinstance(kind, str) for kind in types or ()), "item_types are others")
+        for entry in items:
+            self._item(entry)
+        names = [entry["name"] for entry in items]
+        self._need(len(set(names)) == len(names), "two items have the same name")
+        of_numbers = [entry for entry in items if entry["kind"] in ("numeric", "array")]
+        numbers = [(entry["position"], entry["buckets"] if entry["kind"] == "array" else 1) for entry in of_numbers]
+        codes = [(entry["position"], 1) for entry in items if entry["kind"] not in ("numeric", "array")]
+        for columns in (numbers, codes):
+            there = sum(count for _, count in columns)
+            beyond = next((first for first, count in columns if first + count > there), None)
+            self._need(beyond is None, f"an item is at position {beyond} of {there}")
+
+    def _item(self, entry: Mapping[str, Any]) -> None:
+        name, kind, buckets, position = (entry[part] for part in ("name", "kind", "buckets", "position"))
+        what = f"item {shown(name)}"
+        self._need(entry["encoder"] in _ENCODERS.get(kind, ()), f"{what} is {shown(kind)}, {shown(entry['encoder'])}")
+        self._need(entry["scope"] in ("group", "all"), f"{what} has scope {shown(entry['scope'])}")
+        self._need(_integer(position) and position >= 0, f"{what} is at position {shown(position)}")
+        most = {"hash": MAX_BUCKETS, "array": _LONGEST_ARRAY}.get(kind)
+        fits = _integer(buckets) and (buckets >= 0 if most is None else 1 <= buckets <= most)
+        self._need(fits, f"{what} has {shown(buckets)} buckets" + (f", and at most {most:,}" if most else ""))
+        impute = entry["impute"]
+        self._need(impute in (None, "mean", "median") or _is_number(impute), f"{what} is imputed by {shown(impute)}")
+
+    def results(self) -> None:
+        """Look at hyperparameters and metrics."""
+        given = self._structs("hyperparameters", ("name", "type"))
+        self._need(all(_is_name(each["name"]) for each in given), "a hyperparameter has no name")
+        metric, metrics = self._row["metric"], self._texts("metrics")
+        self._need(metric in metrics, f"metric is {shown(metric)}, and metrics are {shown(list(metrics))}")
+        known = every_metric(Task(self._row["task"]))
+        unknown = next((name for name in metrics if name not in known), None)
+        self._need(unknown is None, f"metrics has {shown(unknown)}, and there are {', '.join(known)}")
+        greater = self._row["greater_is_better"]
+        self._need(isinstance(greater, bool), f"greater_is_better is {shown(greater)}")
+
+    def search_path(self) -> None:
+        """Look at where names were looked for: names alone, which nothing makes SQL of."""
+        if self._row["search_path"] is None:
+            return
+        path = self._structs("search_path", ("schema",))
+        self._need(len(path) > 0, "search_path has no entries")
+        for each in path:
+            database = each.get("database")
+            names = [each["schema"], *([] if database is None else [database])]
+            self._need(all(map(_is_name, names)), f"search_path has {shown(each)}")
+
+    def _texts(self, name: str) -> list[str]:
+        values = self._row[name]
+        self._need(
+            isinstance(values, list) and all(isinstance(each, str) for each in values), f"{name} is {shown(values)}"
+        )
+        return list(values)
+
+    def _structs(self, name: str, texts: Collection[str]) -> list[dict[str, Any]]:
+        values = self._row[name]
+        self._need(isinstance(values, list), f"{name} is {shown(values)}")
+        for each in values:
+            whole = isinstance(each, dict) and all(isinstance(each.get(text), str) for text in texts)
+            self._need(whole, f"{name} has {shown(each)}")
+        return list(values)
+
+    def _need(self, fits: bool, why: str) -> None:
+        if not fits:
+            raise self._damaged(why)
+
+    def _damaged(self, why: str) -> DataError:
+        name = self._row["model_name"]
+        return damaged(self._catalog, name if isinstance(name, str) else shown(name), "models", why)
+
+
+def _integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_name(text: Any) -> bool:
+    return isinstance(text, str) and 0 < len(text) <= _LONGEST_NAME and "\0" not in text
+
+
+def _is_number(text: Any) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except (TypeError, ValueError):
+        return False
+
+
+def _of(allowed: Sequence[str | None]) -> str:
+    return ", ".join("NULL" if each is None else each for each in allowed)

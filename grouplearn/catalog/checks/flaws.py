@@ -1,0 +1,212 @@
+"""What cannot be in the catalog tables of a model, found in SQL before rows are made into anything.
+
+The tables have no constraints that a writer of the file could not leave out. Two rows of one node double the rows of every
+join that predicts, a level that is not there ends a list, a list too short ends a loop: so each table that a statement is
+about to read is looked at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import duckdb
+
+from grouplearn.catalog.checks.damage import damaged
+from grouplearn.catalog.checks.fragments import is_simple_type
+from grouplearn.catalog.checks.trust import check
+from grouplearn.catalog.records import ModelDefinition
+from grouplearn.catalog.schema import table
+from grouplearn.kernels.networks import ACTIVATIONS
+from grouplearn.learners.contract.base import Task
+from grouplearn.sqltext import literal
+
+if TYPE_CHECKING:
+    from grouplearn.catalog.models import StoredModel
+
+#: The tables whose texts are cast to types that a model names, which are looked at first.
+_OF_CASTS = frozenset({"models", "groups"})
+#: Numbers of rows of a group, and the greatest: a sum of as many as there are groups is a number, too.
+_COUNTS, _MOST_ROWS = ("n_rows", "n_train", "n_valid", "n_skipped"), 1 << 48
+#: A flaw in words, and an aggregate over a table's rows of the model that is true where there is none.
+Flaws = Mapping[str, str]
+
+
+def refuse_flaws(con: duckdb.DuckDBPyConnection, model: StoredModel, parts: Iterable[str]) -> None:
+    """Raise DataError where one of these tables has rows of the model that cannot be."""
+    definition, catalog = model.definition, model.location.catalog
+    for part in parts:
+        if part in _OF_CASTS:
+            check(con, definition)
+        flaws = _OF[part](definition)
+        if not flaws:
+            continue
+        checks = ", ".join(f"coalesce({sound}, true)" for sound in flaws.values())
+        query = f"SELECT {checks} FROM {table(catalog, part)} AS t WHERE t.model = '{model.id}'::UUID"
+        try:
+            (found,) = con.execute(query).fetchall()
+        except (duckdb.CatalogException, duckdb.BinderException, duckdb.ParserException) as error:  # no such type
+            raise damaged(catalog, model.location.name, part, str(error).splitlines()[0]) from None
+        for flaw, sound in zip(flaws, found, strict=True):
+            if not sound:
+                raise damaged(catalog, model.location.name, part, flaw)
+
+
+def _every(condition: str) -> str:
+    return f"bool_and(coalesce({condition}, false))"
+
+
+def _once(*columns: str) -> str:
+    return f"count(*) = count(DISTINCT ({', '.join(columns)}))"
+
+
+def _fits(text: str, kind: str) -> str:
+    """Return the condition that a text is NULL, or can be cast to the type that it is cast to wherever it is read."""
+    return f"{text} IS NULL OR TRY_CAST({text} AS {kind}) IS NOT NULL"
+
+
+def _models(definition: ModelDefinition) -> Flaws:
+    if not definition.classes or definition.label_type == "VARCHAR" or definition.label_length:
+        return {}
+    others = f"len(list_filter(classes, lambda text: NOT ({_fits('text', definition.label_type)})))"
+    return {"a class is not of the label's type": _every(f"{others} = 0")}
+
+
+def _groups(definition: ModelDefinition) -> Flaws:
+    n_items, n_classes = len(definition.items), len(definition.classes)
+    lists = ("starts", "fills", "centers", "scales", "categories")
+    lengths = " AND ".join(f"len({name}) = {n_items}" for name in lists)
+    known = " AND ".join(f"list_count({name}) = {n_items}" for name in ("starts", "centers", "scales", "categories"))
+    flaws = {
+        "two rows are the same group": _once("group_id"),
+        "a group has no number": _every("group_id >= 0"),
+        "a group is of a level that the model has not": _every(f"level >= 0 AND level < {len(definition.sets)}"),
+        "two groups have the same keys": _once("level", "keys"),
+        f"a group has not {len(definition.keys)} keys": _every(f"len(keys) = {len(definition.keys)}"),
+        **{
+            f'the value of key "{key.name}" is not of its type in a group': _every(_fits(f"keys[{place}]", key.type))
+            for place, key in enumerate(definition.keys, start=1)
+            if key.type != "VARCHAR"
+        },
+        "it is not said how many rows a group has": _every("n_rows IS NOT NULL"),
+        "a group has fewer than no rows, or more than there can be": _every(
+            " AND ".join(f"({name} IS NULL OR {name} BETWEEN 0 AND {_MOST_ROWS})" for name in _COUNTS)
+        ),
+        "a group's best trial is of a configuration that is not there": _every(
+            f"best IS NULL OR (best >= 0 AND best < {len(definition.configs)})"
+        ),
+        f"a group has not {n_items} encoders": _every(
+            f"(features IS NULL AND best IS NULL) OR (features IS NOT NULL AND {lengths} AND {known})"
+        ),
+        "a feature column has no name": _every("features IS NULL OR list_count(features) = len(features)"),
+        "a group has a category that is NULL": _every(
+            "features IS NULL OR list_count(flatten(categories)) = len(flatten(categories))"
+        ),
+        "the feature columns of a group are not those of its encoders": _every(
+            f"features IS NULL OR ({_columns_fit(definition)})"
+        ),
+    }
+    if definition.task is Task.BINARY and n_classes != 2:
+        flaws["a group has a model, and the label has not two classes"] = _every("best IS NULL")
+    elif definition.task is Task.REGRESSION:
+        flaws["a group has classes, and the label is a number"] = _every("classes IS NULL OR len(classes) = 0")
+    else:
+        inside = f"list_min(classes) >= 0 AND list_max(classes) < {n_classes}"
+        flaws["the classes of a group are not those of the model"] = _every(
+            f"best IS NULL OR (len(classes) > 0 AND {inside} AND len(list_distinct(classes)) = len(classes))"
+        )
+    return flaws
+
+
+def _columns_fit(definition: ModelDefinition) -> str:
+    """Return the condition that features and starts are as the encoders make them: a one-hot item has a column per category."""
+    if not definition.items:
+        return "len(features) = 0 AND len(starts) = 0"
+    widths = [
+        -1 if entry.item.encoder == "onehot" else max(1, entry.item.buckets if entry.item.kind != "numeric" else 1)
+        for entry in definition.items
+    ]
+    width = "CASE WHEN w < 0 THEN len(categories[i]) ELSE w END"
+    ends = f"list_transform({widths}::INTEGER[], lambda w, i: {width} + starts[i])"
+    return f"starts[1] = 0 AND list_append(starts[2:], len(features)) = {ends}"
+
+
+def _configs(definition: ModelDefinition) -> Flaws:
+    numbered = f"count(*) = {len(definition.configs)} AND min(config) = 0 AND max(config) = count(*) - 1"
+    return {
+        "configurations are not numbered from 0 on": f"count(*) = 0 OR ({numbered} AND {_once('config')})",
+        **{
+            f'the value of hyperparameter "{column.name}" is not of its type': _every(
+                _fits(f"parameters[{literal(column.name)}]", column.type)
+            )
+            for column in definition.hyperparameters
+            if column.type != "VARCHAR" and is_simple_type(column.type)
+        },
+    }
+
+
+def _trials(definition: ModelDefinition) -> Flaws:
+    return {
+        "two rows are the same trial": _once("group_id", "config"),
+        "a trial is of a configuration that is not there": _every(
+            f"config >= 0 AND config < {len(definition.configs)} AND group_id >= 0"
+        ),
+        "a trial is not done, stopped or failed": _every("status IN ('done', 'stopped', 'failed')"),
+        "a trial had fewer than no epochs": _every("epochs >= 0"),
+        "a trial has more metrics than the model": _every(
+            f"len(train) <= {len(definition.metrics)} AND len(valid) <= {len(definition.metrics)}"
+        ),
+    }
+
+
+def _curves(_: ModelDefinition) -> Flaws:
+    return {"a point has no epoch": _every("epoch >= 0 AND group_id >= 0 AND config >= 0")}
+
+
+def _artifacts(_: ModelDefinition) -> Flaws:
+    return {"two rows are of the same trial": _once("group_id", "config")}
+
+
+def _units(_: ModelDefinition) -> Flaws:
+    blocks = "(first_block IS NULL AND last_block IS NULL) OR (first_block >= 0 AND last_block >= first_block)"
+    return {
+        "a unit has no number": _every("unit >= 0 AND group_id >= 0 AND worker >= 0"),
+        "a unit has no configurations": _every("list_count(configs) = len(configs)"),
+        "a step is of no epoch": _every("kind IS NOT NULL AND (epoch IS NULL OR epoch >= 1)"),
+        "a step of training is of no blocks": _every(f"kind <> 'train' OR (epoch IS NOT NULL AND ({blocks}))"),
+        "a unit has no time": _every("isfinite(started) AND isfinite(ended)"),
+    }
+
+
+def _errors(_: ModelDefinition) -> Flaws:
+    return {"an error is of no group": _every("group_id >= 0 AND reason IS NOT NULL")}
+
+
+def _trees(_: ModelDefinition) -> Flaws:
+    return {"two rows are the same group": _once("group_id")}
+
+
+def _nodes(_: ModelDefinition) -> Flaws:
+    finite = "value IS NULL OR isfinite(value)"
+    return {"two rows are the same node": _once("node"), "the value of a leaf is not finite": _every(finite)}
+
+
+def _layers(_: ModelDefinition) -> Flaws:
+    whole = "list_transform(weights, lambda unit: list_count(unit))"
+    fits = f"len(weights) = len(bias) AND list_count(bias) = len(bias) AND list_min({whole}) = len(weights[1])"
+    return {
+        "two rows are the same layer": _once("group_id", "layer"),
+        "a layer is beyond its network": _every("layer >= 1 AND layer <= layers"),
+        "a layer has an activation that there is not": _every(
+            f"activation IN ({', '.join(map(literal, ACTIVATIONS))})"
+        ),
+        "the units of a layer have not as many weights each, or not one bias": _every(
+            f"len(weights) > 0 AND {fits} AND list_max({whole}) = len(weights[1])"
+        ),
+    }
+
+
+_OF: Mapping[str, Callable[[ModelDefinition], Flaws]] = {
+    "models": _models, "groups": _groups, "configs": _configs, "trials": _trials, "curves": _curves, "artifacts": _artifacts,
+    "units": _units, "errors": _errors, "trees": _trees, "nodes": _nodes, "layers": _layers,
+}  # fmt: skip

@@ -1,0 +1,94 @@
+"""What a reference to a model means, the text that ``predict`` is given: a name or an identity, which may be qualified."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+
+import duckdb
+
+from grouplearn.catalog import naming
+from grouplearn.catalog.checks.attached import Attachments, attachments_of
+from grouplearn.catalog.checks.search_path import Place
+from grouplearn.catalog.models import StoredModel, load_by_id
+from grouplearn.catalog.schema import databases_with_models, table
+from grouplearn.errors import data_error
+from grouplearn.sqltext import folded, literal
+
+#: What a model is known by: where it is, and its identity there. Somebody else's database may have one of the same.
+Key = tuple[str, str]
+#: Its database, identity, schema and name.
+Entry = tuple[str, str, str, str]
+
+
+def is_identity(reference: str, catalog: str | None, model: str) -> bool:
+    """Return whether a reference is the identity of a model, which may be qualified by its database."""
+    *qualifiers, last = name_parts(reference) or [reference]
+    return last == model and [*map(folded, qualifiers)] in ([], [folded(catalog or "")])
+
+
+def name_parts(reference: str) -> list[str]:
+    """Return the parts of ``[catalog.][schema.]name``, each possibly double-quoted."""
+    found = re.findall(r'"((?:[^"]|"")*)"|([^.]+)', reference)
+    return [(quoted.replace('""', '"') or plain) for quoted, plain in found]
+
+
+def meant_by(reference: str, here: Attachments) -> list[tuple[Place, str]]:
+    """Return the places and names of the models that a reference may mean, in order; a name itself may have dots."""
+    *qualifiers, name = name_parts(reference) or [reference]
+    places = [(place, name) for place in naming.places(qualifiers, here)]
+    return [*places, *((place, reference) for place in naming.places((), here) if qualifiers)]
+
+
+def find(
+    con: duckdb.DuckDBPyConnection, reference: str, without: Collection[Key] = (), catalog: str | None = None
+) -> StoredModel:
+    """Return the committed model that ``[database.][schema.]name`` or ``[database.]identity`` means.
+
+    Those of ``without``, by database and identity, are passed over, and it is looked for in the database ``catalog`` alone if
+    that is given. Raises DataError when there is none.
+    """
+    here = attachments_of(con)
+    models = _alike(con, reference, without, catalog)
+    found = [entry for entry in models if is_identity(reference, entry[0], entry[1])]
+    if len(found) > 1:  # a copy of a database has the same identities, and maybe other models
+        places = ", ".join(sorted(naming.reference((entry[0], *entry[2:]), here) for entry in found))
+        raise data_error(f'model "{reference}" is in several databases: {places}\n\nHint: DETACH all of them but one.')
+    found = found or among(models, meant_by(reference, here))
+    if found and (model := load_by_id(con, *found[0][:2])) is not None:
+        return model
+    others = [(database, schema, name) for database, _, schema, name in _some(con) if catalog in (None, database)]
+    hint = naming.hint(reference, others, here)
+    raise data_error(f'model "{reference}" does not exist' + (f"\n\nHint: {hint}" if hint else ""))
+
+
+def among(models: Sequence[Entry], meant: Sequence[tuple[Place, str]]) -> list[Entry]:
+    """Return those of the models that are meant, in the order of the places."""
+    return [entry for where in meant for entry in models if naming.is_at(*where, (entry[0], *entry[2:]))]
+
+
+def _alike(
+    con: duckdb.DuckDBPyConnection, reference: str, without: Collection[Key], catalog: str | None
+) -> list[Entry]:
+    """Return the committed models whose name or identity is the reference, or its last part, but for those of ``without``."""
+    last = (name_parts(reference) or [reference])[-1]
+    names = ", ".join(f"lower({literal(each)})" for each in dict.fromkeys((last, reference)))
+    own = f"lower(model_name) IN ({names}) OR model::VARCHAR = {literal(last)}"
+    return [each for each in _some(con, own) if each[:2] not in without and catalog in (None, each[0])]
+
+
+def committed(con: duckdb.DuckDBPyConnection, meant: Sequence[tuple[Place, str]], without: Collection[Key]) -> bool:
+    """Return whether a committed model is meant that is none of ``without``."""
+    names = ", ".join(f"lower({literal(name)})" for name in dict.fromkeys(name for _, name in meant))
+    models = _some(con, f"lower(model_name) IN ({names})") if meant else []
+    return bool(among([each for each in models if each[:2] not in without], meant))
+
+
+def _some(con: duckdb.DuckDBPyConnection, own: str = "true") -> list[Entry]:
+    """Return models of all databases, as they are committed: of each no more than ``naming.MOST_READ``."""
+    parts = [
+        f"(SELECT DISTINCT {literal(catalog)}, model::VARCHAR, schema_name, model_name FROM {table(catalog, 'models')}"
+        f" WHERE {own} LIMIT {naming.MOST_READ})"
+        for catalog in databases_with_models(con)
+    ]
+    return con.execute(" UNION ALL ".join(parts)).fetchall() if parts else []

@@ -1,0 +1,155 @@
+"""What names mean on a connection to somebody who asks: macros, views and columns with their definitions, and DuckDB's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any
+
+import duckdb
+
+from grouplearn.bind.sql.pristine import functions
+from grouplearn.catalog.checks.search_path import Place
+from grouplearn.parser.lexer.tokens import lex
+from grouplearn.sqltext import folded
+
+#: How many places are at the end of every path: ``main`` of the default database, and those of DuckDB's own.
+_ALWAYS = 4
+#: What stands in an expression as a function, and is none that DuckDB lists.
+SYNTAX = frozenset({"unnest", "grouping", "grouping_id", "coalesce", "try", "ifnull", "columns"})
+_OF_VALUES = {"scalar", "aggregate", "window", "macro"}
+#: A type whose casts from JSON, and to text, go as deep as the value is nested, until the process has no stack left.
+BOTTOMLESS = "variant"
+_OF_MEMBERS = frozenset({"ARRAY", "LIST", "MAP", "STRUCT", "UNION", "VARIANT"})
+_GENERATED = "GENERATED ALWAYS"
+
+
+@dataclass(frozen=True, slots=True)
+class Defined:
+    """A macro, a view or a generated column: the database and schema it is in, folded, and its definition.
+
+    What a macro names is looked for where it is called, and what a view or a column names where that is, too: ``at_home``.
+    ``parameters`` are those of a macro; their defaults are told by nobody.
+    """
+
+    database: str
+    schema: str
+    sql: str
+    is_query: bool = False
+    parameters: int = 0
+    at_home: bool = False
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The database and the schema it is in."""
+        return self.database, self.schema
+
+
+#: A view that DuckDB has in every database, of what is attached, set or logged.
+OF_DUCKDB = Defined("", "", "")
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What names mean on a connection: macros by name, and the databases and schemas in which an unqualified name is found.
+
+    All names are folded as DuckDB does it.
+    """
+
+    con: duckdb.DuckDBPyConnection
+    macros: Mapping[str, Sequence[Defined]]
+    path: tuple[Place, ...]
+    databases: frozenset[str]
+    _tables: dict[tuple[str, str, str], list[Defined]] = field(default_factory=dict)
+
+    def table(self, places: Iterable[Place], name: str) -> list[Defined] | None:
+        """Return what is run when a table or view of that name is read, wherever it may be; None where there is none."""
+        if not self._tables:
+            self._load()
+        found = [self._tables[*place, name] for place in places if (*place, name) in self._tables]
+        found = [run for run in found if run != [OF_DUCKDB]] or found  # its own views are looked for last
+        return [each for run in found for each in run] if found else None
+
+    def hiding(self, place: tuple[str, str]) -> str | None:
+        """Return the name of a macro of a database and schema that hides a function of DuckDB's own."""
+        own = own_functions()
+        hidden = (name for name in self.macros if name in own.names or name in own.of_rows or name in SYNTAX)
+        return next((name for name in hidden if any(macro.place == place for macro in self.macros[name])), None)
+
+    def places(self, database: str, schema: str, path: Sequence[Place] | None = None) -> list[Place]:
+        """Return the databases and schemas in which DuckDB looks for a name that is qualified so far, in order.
+
+        One qualifier is a database, which is looked in where the path does, and in ``main`` only if it does not; else a schema
+        of the databases whose schema of that name the path has, or of the default one. Where it may be both DuckDB says so.
+        """
+        path = path or self.path
+        if database:
+            return [(database, schema or "main")]
+        if not schema:
+            return list(path)
+        if schema in self.databases:
+            # The last entries of a path are the default database's main, which is not part of it, and DuckDB's own.
+            return [place for place in path[:-_ALWAYS] if place[0] == schema] or [(schema, "main")]
+        return [place for place in path if place[1] == schema] or [(path[-_ALWAYS][0], schema)]
+
+    @cached_property
+    def types(self) -> Mapping[tuple[str, str, str], bool]:
+        """The types that somebody has made: by database, schema and name whether it is known what they are made of.
+
+        DuckDB does not tell the members of one that has some.
+        """
+        rows = self._folded("type_name, logical_type FROM system.main.duckdb_types() WHERE NOT internal")
+        return {(database, schema, name): made_of not in _OF_MEMBERS for database, schema, name, made_of in rows}
+
+    @cached_property
+    def with_variants(self) -> frozenset[tuple[str, str, str]]:
+        """The tables and views with a column of type VARIANT: database, schema and name."""
+        rows = self._folded("table_name, data_type FROM system.main.duckdb_columns() WHERE NOT internal")
+        return frozenset(
+            (database, schema, name) for database, schema, name, kind in rows if BOTTOMLESS in folded(kind)
+        )
+
+    def _load(self) -> None:
+        self._tables["", "", ""] = []  # it is loaded now, even if there is nothing
+        generated = []
+        for *key, sql in self._folded("table_name, sql FROM system.main.duckdb_tables()"):
+            self._tables.setdefault((*key,), [])
+            generated += [tuple(key)] if _GENERATED in sql.upper() else []
+        for *key, sql, internal in self._folded("view_name, sql, internal FROM system.main.duckdb_views()"):
+            run = [OF_DUCKDB] if internal else [Defined(key[0], key[1], _query_of(sql), is_query=True, at_home=True)]
+            self._tables.setdefault((*key,), []).extend(run)
+        columns = "table_name, column_default FROM system.main.duckdb_columns() WHERE column_default IS NOT NULL"
+        for *key, sql in self._folded(columns) if generated else ():
+            if tuple(key) in generated:
+                self._tables[*key,].append(Defined(key[0], key[1], sql, at_home=True))
+
+    def _folded(self, rest: str) -> Iterator[tuple[Any, ...]]:
+        query = f"SELECT database_name, schema_name, {rest}"
+        for database, schema, name, *others in self.con.execute(query).fetchall():
+            yield folded(database), folded(schema), folded(name), *(other or "" for other in others)
+
+
+def _query_of(view: str) -> str:
+    """Return the query of a view: what follows AS in ``CREATE VIEW v(a, b) AS SELECT ...;``."""
+    depth = 0
+    for token in lex(view):
+        word = view[token.start : token.end]
+        depth += (word == "(") - (word == ")")
+        if depth == 0 and word.upper() == "AS":
+            return view[token.end :].rstrip().removesuffix(";")
+    return ""
+
+
+@dataclass(frozen=True)
+class _Own:
+    names: frozenset[str]
+    of_rows: frozenset[str]
+
+
+@lru_cache
+def own_functions() -> _Own:
+    """Return the names of the functions that DuckDB has where nothing was added to it."""
+    every = functions()
+    of_rows = {name for name, found in every.items() if found.kinds & {"table", "table_macro", "pragma"}}
+    return _Own(frozenset(name for name, found in every.items() if found.kinds & _OF_VALUES), frozenset(of_rows))

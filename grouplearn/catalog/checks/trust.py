@@ -1,0 +1,247 @@
+"""What a connection trusts: whether macros may hide DuckDB's own functions, and expressions of models call what they like.
+
+A file that is opened as the default database may define a macro ``count`` or ``+``, which DuckDB then takes in place of its
+own, in our SQL too. And the expressions of its models were written by whoever made it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import duckdb
+
+from grouplearn.catalog.asking import asking_for
+from grouplearn.catalog.checks import calls, fragments, search_path
+from grouplearn.catalog.checks.attached import Attachments, attachments_of
+from grouplearn.catalog.checks.fragments import Fragment
+from grouplearn.catalog.checks.surroundings import Defined, Surroundings
+from grouplearn.catalog.checks.tables import SCHEMA
+from grouplearn.catalog.records import ModelDefinition
+from grouplearn.errors import NotTrusted
+from grouplearn.sqltext import folded, identifier, qualified
+
+_MACROS = (
+    "SELECT database_name, schema_name, function_name, function_type, macro_definition, parameters"
+    " FROM system.main.duckdb_functions() WHERE NOT internal"
+)
+_OWN = "SELECT DISTINCT function_name FROM system.main.duckdb_functions() WHERE internal"
+
+
+@dataclass(frozen=True, slots=True)
+class _Admission:
+    """That a model may be evaluated while names mean the same, in one transaction or (None) any; ``checked``: without trust."""
+
+    names: Hashable
+    when: Hashable
+    checked: bool
+
+
+class Guard:
+    """Stands before the models of one connection's databases; ``settings`` are those of its SET."""
+
+    def __init__(self) -> None:
+        self.settings: Mapping[str, Any] = {}
+        self._clear: Hashable = None
+        self._names: tuple[Hashable, Hashable] = (None, None)
+        self._admitted: weakref.WeakKeyDictionary[Any, _Admission] = weakref.WeakKeyDictionary()
+
+    @property
+    def trusting(self) -> bool:
+        """Whether ``SET grouplearn_trust = true`` holds."""
+        return bool(self.settings.get("trust"))
+
+    def refuse_hidden(
+        self, con: duckdb.DuckDBPyConnection, attachments: Attachments | None = None, *, again: bool = True
+    ) -> None:
+        """Raise NotTrusted where a macro of a file hides a function of DuckDB's; ``attachments`` are the connection's now.
+
+        Only SQL that runs on this connection can make one after a file was attached: unless ``again``, what was found before
+        is taken to be so where the same databases are attached and names are looked for in the same places.
+        """
+        if self.trusting:
+            return
+        now = attachments or attachments_of(con)
+        if not again and now.meaning == self._clear:
+            return
+        self._refuse_macros(con, set(search_path.here(now)))
+        self._clear = now.meaning
+
+    def refuse_hidden_in(self, con: duckdb.DuckDBPyConnection, catalog: str, schema: str) -> None:
+        """As ``refuse_hidden``, about a database that models are stored in: there DuckDB binds our views and macros."""
+        if not self.trusting:
+            self._refuse_macros(con, {(folded(catalog), folded(place)) for place in ("main", SCHEMA, schema)})
+
+    def _refuse_macros(self, con: duckdb.DuckDBPyConnection, places: set[tuple[str, str]]) -> None:
+        found = [row for row in con.execute(_MACROS).fetchall() if row[0] != "temp" and row[3].endswith("macro")]
+        if found:  # what there is to hide is asked each time: a client may register functions of its own
+            _refuse_hiding(found, places, frozenset(folded(name) for (name,) in con.execute(_OWN).fetchall()))
+
+    def forget(self) -> None:
+        """Look for macros anew, and at what expressions name: there may be another one, or names mean something else."""
+        self._clear, self._names = None, (None, None)
+        self._admitted.clear()
+
+    def admit(self, con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> None:
+        """Raise NotTrusted unless a model's expressions may be evaluated."""
+        self._check(con, definition)
+
+    def admit_user(
+        self, con: duckdb.DuckDBPyConnection, definition: ModelDefinition, user: Any, when: Hashable
+    ) -> None:
+        """As ``admit``, for ``user``, which evaluates the expressions again and again.
+
+        It is asked about once while names mean the same, and again after trust was taken back. They are taken to mean the
+        same in one transaction of one session, ``when``: to look costs a tenth of what it does to predict some rows. In
+        another one they may have become something else of which nobody has told us, where expressions name what one can make.
+        """
+        names = self._names_at(con, when)
+        if not self._holds(user, names, when):
+            checked, elsewhere = self._check(con, definition)
+            self._admitted[user] = _Admission(names, when if elsewhere else None, checked)
+
+    def has_admitted(self, user: Any, when: Hashable) -> bool:
+        """Return whether ``admit_user`` would find at once that it has nothing to ask."""
+        return self._names[0] == when and self._holds(user, self._names[1], when)
+
+    def _holds(self, user: Any, names: Hashable, when: Hashable) -> bool:
+        known = self._admitted.get(user)
+        return (
+            known is not None
+            and known.names == names
+            and known.when in (None, when)
+            and (known.checked or self.trusting)
+        )
+
+    def note(self, attachments: Attachments, when: Hashable) -> None:
+        """Take note of where names are looked for at ``when``, which ``admit_user`` would ask."""
+        self._names = when, attachments.meaning
+
+    def _names_at(self, con: duckdb.DuckDBPyConnection, when: Hashable) -> Hashable:
+        """Return where names are looked for, which says with ``forget`` what they mean."""
+        if self._names[0] != when:
+            self.note(attachments_of(con), when)
+        return self._names[1]
+
+    def _check(self, con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> tuple[bool, bool]:
+        """Return whether the expressions were found to call nothing that they may not, and whether they look elsewhere."""
+        known = fragments.is_trained_here(definition)
+        found = fragments.expressions(con, definition)
+        if self.trusting and not known:  # and looked at when that is taken back
+            return False, False
+        if all(fragment.tree is None for fragment in found):
+            return True, False
+        around = surroundings(con)
+        if not (known and _means_the_same(con, definition, repr(calls.named(found, around)))):
+            if self.trusting:
+                return False, False
+            calls.refuse(definition.name, found, around)
+        return True, calls.look_elsewhere(found, around)
+
+    def admit_statement(
+        self, con: duckdb.DuckDBPyConnection, definition: ModelDefinition, source: str, clauses: Iterable[str]
+    ) -> None:
+        """Raise NotTrusted unless what a model's own statement reads (FROM), and its other clauses, may be run."""
+        file = attachments_of(con).identity_of(definition.catalog)
+        if not (self.trusting or fragments.is_trained_here(definition, _opened(con, file))):
+            around = surroundings(con)
+            calls.refuse_clause(definition.name, Fragment("the statement", source), around, calls.AFTER_FROM)
+            for text in clauses:
+                calls.refuse_clause(definition.name, Fragment("the statement", text), around)
+
+
+def check(con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> None:
+    """Raise NotTrusted unless every text of a model is one expression, or one type of DuckDB's own.
+
+    What only shows a model casts texts to its types: for one that DuckDB has not it may install an extension.
+    """
+    fragments.check(con, definition)
+    if any(not fragments.is_simple_type(text) for text in fragments.types(definition)):
+        trusting = bool(asking_for(con).settings.get("trust"))
+        if not (trusting or _is_trained_here(con, definition)):
+            calls.refuse(definition.name, fragments.types_named(con, definition), surroundings(con))
+
+
+def other_name(
+    con: duckdb.DuckDBPyConnection, definition: ModelDefinition, source: str, clauses: Iterable[str]
+) -> tuple[str, Sequence[search_path.Place]] | None:
+    """Return a name in a model's own statement that means something else than when it was trained, and the path then.
+
+    ``source`` is what the statement has after FROM. None: names mean the same now, or the path then is not known.
+    """
+    here = attachments_of(con)
+    if definition.search_path is None:
+        return None
+    then = search_path.resolved(definition.search_path, definition.catalog or here.database)
+    places = search_path.searched(then), search_path.here(here)
+    if places[0] == places[1]:
+        return None
+    around = surroundings(con)
+    texts = [(source, calls.AFTER_FROM), *((text, calls.EXPRESSION) for text in clauses)]
+    before, now = (calls.meanings(texts, replace(around, path=path)) for path in places)
+    both = {*before} & {*now}
+    other = next((meaning[0] for meaning in (*before, *now) if meaning not in both), None)
+    return None if other is None else (search_path.cut(other), then)
+
+
+def trained_here(con: duckdb.DuckDBPyConnection, definition: ModelDefinition, file: str) -> None:
+    """Remember that a model comes from a statement that was given to this process, and what it names now.
+
+    ``file`` is the ``Attached.identity`` of the database that it is stored in.
+    """
+    fragments.trained_here(definition, _opened(con, file), file + _named(con, definition))
+
+
+def _is_trained_here(con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> bool:
+    """Return whether a model is one that this process trained, in the same database, and all that it names is as it was.
+
+    Whoever copies a database has the same texts, and may let them name other macros and views.
+    """
+    return fragments.is_trained_here(definition) and _means_the_same(con, definition, _named(con, definition))
+
+
+def _means_the_same(con: duckdb.DuckDBPyConnection, definition: ModelDefinition, named: str) -> bool:
+    """Return whether this process trained a model in the same database where its expressions named the same, as text."""
+    return fragments.is_trained_here(definition, attachments_of(con).identity_of(definition.catalog) + named)
+
+
+def _opened(con: duckdb.DuckDBPyConnection, file: str) -> str:
+    """Return a text that tells apart databases, of ``file`` each, that are opened one after another at the same place, too.
+
+    Between two of them somebody may swap the file; while one is open nobody else can, and attached again it has a new number.
+    """
+    return asking_for(con).settings.token + file
+
+
+def _named(con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> str:
+    """Return all that the expressions of a model name as text, which is empty where each is the name of a column."""
+    found = [fragment for fragment in fragments.expressions(con, definition) if fragment.tree is not None]
+    return repr(calls.named(found, surroundings(con))) if found else ""
+
+
+def surroundings(con: duckdb.DuckDBPyConnection) -> Surroundings:
+    """Return what names mean on a connection."""
+    macros: dict[str, list[Defined]] = {}
+    for database, schema, name, kind, definition, parameters in con.execute(_MACROS).fetchall():
+        if kind.endswith("macro"):
+            is_query, most = kind == "table_macro", len(parameters or ())
+            macro = Defined(folded(database), folded(schema), definition or "", is_query, most)
+            macros.setdefault(folded(name), []).append(macro)
+    here = attachments_of(con)
+    return Surroundings(
+        con, macros, search_path.here(here), frozenset(folded(each.name) for each in here.attached) | {"temp"}
+    )
+
+
+def _refuse_hiding(macros: list[tuple[Any, ...]], places: set[tuple[str, str]], own: frozenset[str]) -> None:
+    """Raise NotTrusted about a macro that is in one of these places and has the name of a function of DuckDB's own."""
+    for database, schema, name, kind, *_ in macros:
+        if folded(name) in own and (folded(database), folded(schema)) in places:
+            whole = qualified(database, schema, name)
+            drop = f"DROP MACRO{' TABLE' if kind == 'table_macro' else ''} {whole}"
+            raise NotTrusted(
+                f"macro {whole} hides DuckDB's own {identifier(name)}, so that any SQL would run what its author wrote",
+                hint=f"{drop}; if it is your own, make it a TEMP MACRO or give it another name, or SET grouplearn_trust = true.",
+            )

@@ -1,0 +1,80 @@
+"""Why rows cannot be read: DuckDB's error shows the query that it ran, and the user has written only a feature."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import duckdb
+
+from grouplearn.bind.definition import ROW
+from grouplearn.bind.sql import types
+from grouplearn.bind.sql.checker import Column
+from grouplearn.catalog.records import ModelDefinition
+from grouplearn.learners.contract.base import Task
+from grouplearn.sqltext import folded
+
+_BEFORE, _AFTER = "CAST((\n", "\n) AS DOUBLE)"
+
+
+def unreadable(connection: duckdb.DuckDBPyConnection, relation: str, numbers: Mapping[str, str]) -> str | None:
+    """Return which of ``numbers`` (SQL over ``relation``, by what it is called) raises, in how many rows; else None.
+
+    Nothing is raised, so that a transaction goes on. What DuckDB does not try, as it has a subquery, is left out.
+    """
+
+    def query(texts: Iterable[str]) -> str:
+        counts = (f"count(*) FILTER (TRY({{'v': CAST(({sql}\n) AS DOUBLE)}}) IS NULL)" for sql in texts)
+        return f"SELECT {', '.join(counts)} FROM {relation} AS {ROW}"
+
+    tried = {name: sql for name, sql in numbers.items() if _types(connection, query([sql]))}
+    if not tried:
+        return None
+    counts = connection.execute(query(tried.values())).fetchall()[0]
+    found = next(((name, rows) for name, rows in zip(tried, counts, strict=True) if rows), None)
+    return f"{found[0]} is no number in {found[1]:,} of them" if found else None
+
+
+def features(definition: ModelDefinition) -> dict[str, str]:
+    """Return the features of a model that are numbers."""
+    return {
+        f'feature "{entry.item.name}"': _expression(entry.sql)
+        for entry in definition.items
+        if entry.item.kind == "numeric"
+    }
+
+
+def _expression(sql: str) -> str:
+    """Return what is cast to a number in the SQL of a feature, or the SQL where it is nothing but a cast."""
+    inner = sql.removeprefix(_BEFORE).removesuffix(_AFTER)
+    return inner if sql == f"{_BEFORE}{inner}{_AFTER}" else sql
+
+
+def doubtful(
+    connection: duckdb.DuckDBPyConnection, definition: ModelDefinition, relation: str, columns: Sequence[Column]
+) -> dict[str, str]:
+    """Return what of a model may raise where rows with these columns are judged: numbers that are made of something else.
+
+    As a rule there is none, and the rows are not read for it.
+    """
+    texts = [folded(column.name) for column in columns if types.kind(column.type) != "numeric"]
+    label = {"the label": definition.target_sql} if definition.task is Task.REGRESSION else {}
+    numbers = {
+        name: sql
+        for name, sql in {**features(definition), **label}.items()
+        if any(text in folded(sql) for text in texts)
+    }
+    listed = ", ".join(f"({sql}\n)" for sql in numbers.values())
+    kinds = _types(connection, f"SELECT {listed} FROM {relation} AS {ROW}") if numbers else []
+    return {
+        name: sql
+        for (name, sql), kind in zip(numbers.items(), kinds, strict=False)
+        if types.kind(kind) != "numeric" or "::" in sql or "cast" in folded(sql)
+    }
+
+
+def _types(connection: duckdb.DuckDBPyConnection, query: str) -> list[str]:
+    """Return the types of a query's columns, none where DuckDB refuses it."""
+    try:
+        return [str(kind) for kind in connection.sql(query).types]
+    except duckdb.Error:
+        return []

@@ -1,0 +1,80 @@
+"""A run read back: which unit visited which blocks, in order."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import duckdb
+
+from grouplearn.bind.bound import BoundTrain
+from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.catalog import naming
+from grouplearn.catalog.checks.flaws import refuse_flaws
+from grouplearn.catalog.models import StoredModel, load_definition
+from grouplearn.catalog.schema import table
+from grouplearn.errors import Error, Span
+from grouplearn.plan.replaying import Earlier, check_same, replay_span
+from grouplearn.schedule.messages import Blocks
+from grouplearn.schedule.workload import Visits
+
+#: Names of models that an error lists.
+_LISTED = 50
+
+
+def repeated_by(con: duckdb.DuckDBPyConnection, checker: SqlChecker, bound: BoundTrain) -> Earlier | None:
+    """Return the run that a statement repeats, None if it repeats none; raise unless it is a run of the same training."""
+    name = bound.options.replay
+    if name is None:
+        return None
+    model = load_definition(con, bound.catalog, bound.schema, name)
+    if model is None:
+        raise unknown_model(con, checker, name, replay_span(bound))
+    found = earlier(con, model)
+    check_same(checker, bound, found)
+    return found
+
+
+def unknown_model(con: duckdb.DuckDBPyConnection, checker: SqlChecker, name: str, span: Span) -> Error:
+    """Return the error that there is no model of that name, with those that there are."""
+    known, hint = naming.suggestion(con, name)
+    more = f", and {len(known) - _LISTED:,} more" if len(known) > _LISTED else ""
+    listed = f"\nModels: {', '.join(known[:_LISTED])}{more}" if known else "\nThere is no model yet."
+    return checker.error(f'unknown model "{name}"{listed}', span, hint)
+
+
+def earlier(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Earlier:
+    """Return what is known of the run that made a stored model."""
+
+    def rows(columns: str, name: str, rest: str = "") -> list[tuple[int, ...]]:
+        source = table(model.location.catalog, name)
+        return con.execute(f"SELECT {columns} FROM {source} WHERE model = '{model.id}'::UUID {rest}").fetchall()
+
+    refuse_flaws(con, model, ("groups", "units"))
+    definition = model.definition
+    ((operator,),) = rows("operator", "models")
+    units = rows("DISTINCT unit, group_id, configs, coalesce(fold, -1)", "units")
+    trains = rows("unit, epoch, first_block, last_block", "units", "AND kind = 'train' ORDER BY rowid ASC")
+    return Earlier(
+        name=definition.name,
+        operator=str(operator),
+        learner=definition.learner,
+        seed=definition.seed,
+        configs=definition.configs,
+        rows=tuple(n_rows for (n_rows,) in rows("n_rows", "groups", "ORDER BY group_id ASC")),
+        units=frozenset((unit, group, tuple(configs), fold) for unit, group, configs, fold in units),  # type: ignore[arg-type]
+        visits=visits(trains),
+    )
+
+
+def visits(trains: Iterable[tuple[int, ...]]) -> Visits:
+    """Return the visits that made the models, from (unit, epoch counted from 1, first, last block) as they were done.
+
+    After a loss a unit goes on from an older state: what it visits again counts where it was visited last.
+    """
+    found: defaultdict[int, defaultdict[int, dict[Blocks, None]]] = defaultdict(lambda: defaultdict(dict))
+    for unit, epoch, first, last in trains:
+        order = found[unit][epoch - 1]
+        order.pop(Blocks(first, last), None)
+        order[Blocks(first, last)] = None
+    return {unit: {epoch: tuple(order) for epoch, order in epochs.items()} for unit, epochs in found.items()}

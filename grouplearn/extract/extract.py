@@ -1,0 +1,360 @@
+"""The two queries that read rows: statistics (groups and classes) and the extract, sorted by group."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import operator
+import os
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from grouplearn.bind import arrays
+from grouplearn.bind.bound import BoundKey, BoundTrain
+from grouplearn.bind.features import AUTO_ONEHOT_LIMIT, MAX_CLASSES, all_fit_float
+from grouplearn.bind.sql import types
+from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.data.arrays import LengthError
+from grouplearn.data.dataset import Dataset, DatasetFiles, Group
+from grouplearn.data.memory import memory_limit, rows_stay_in_memory
+from grouplearn.data.run_directory import RunDirectory
+from grouplearn.errors import did_you_mean
+from grouplearn.extract.batches import batches
+from grouplearn.extract.group_counts import GroupCount, group_counts
+from grouplearn.extract.holdout import hold_out
+from grouplearn.extract.sorted_rows import EXACT, ROUNDED, Layout, SortedRows
+from grouplearn.extract.split_hash import SplitHash
+from grouplearn.interrupting import watched
+from grouplearn.parser.statements import Sql
+
+#: What orders the rows of a group: the same for one seed and one content, whatever thread reads a row.
+ROW_HASH = "hash({seed}, {content})"
+_CORES = os.cpu_count() or 1
+
+
+@dataclass(frozen=True)  # no slots: ``rows`` is kept
+class Statistics:
+    """What is known about the rows before they are read: groups in order, the classes, distinct texts per category item.
+
+    ``lengths`` are those of the items (1 for all but arrays), ``label_length`` is that of an array label, else 0.
+    """
+
+    groups: tuple[GroupCount, ...]
+    classes: tuple[str, ...]
+    categories: tuple[int, ...]
+    n_rows: int
+    lengths: tuple[int, ...] = ()
+    label_length: int = 0
+
+    @functools.cached_property
+    def rows(self) -> tuple[int, ...]:
+        """The rows of each group."""
+        return tuple(group.n_rows for group in watched(self.groups))
+
+
+def statistics(checker: SqlChecker, bound: BoundTrain) -> Statistics:
+    """Count the groups, list the classes and check the limits that depend on values."""
+    groups = group_counts(checker, bound)
+    lengths, label_length = arrays.measured_lengths(checker, bound)
+    classes = _positive_last(checker, bound, _classes(checker, bound)) if bound.target.classification else ()
+    n_rows, categories = _category_counts(checker, bound, groups)
+    return Statistics(groups, classes, categories, n_rows, lengths, label_length)
+
+
+def refuse_nothing(checker: SqlChecker, bound: BoundTrain, groups: Sequence[GroupCount]) -> None:
+    """Raise BindError where there is no row to train on, or no group."""
+    if any(group.n_rows for group in groups):
+        return
+    statement = bound.statement
+    n_rows = checker.rows("SELECT count(*)", *bound.source)[0][0]
+    if n_rows and statement.having:
+        message = f"HAVING holds for no group of the {n_rows:,} rows, so that nothing could be trained"
+        raise checker.error(message, statement.having.span)
+    message = "WHERE holds for no row of FROM" if statement.where else "FROM has no rows"
+    span = statement.where.span if statement.where else statement.source.span
+    raise checker.error(f"{message}, so that nothing could be trained", span)
+
+
+def _positive_last(checker: SqlChecker, bound: BoundTrain, classes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the two classes with the positive one last, as the statement has it."""
+    chosen = bound.options.positive_class
+    if chosen is None:
+        return classes
+    span = next(
+        option.value.span for option in bound.statement.options if option.name.value.casefold() == "positive_class"
+    )
+    if chosen not in classes:
+        message = f'positive_class is "{chosen}", which is no class of the label\nClasses: {", ".join(classes)}'
+        raise checker.error(message, span, did_you_mean(chosen, classes))
+    if len(classes) > 2:
+        message = f"positive_class is for labels with two classes, and this one has {len(classes)}"
+        raise checker.error(message, span, "Compare the label with the class: PREDICT label = 'class' AS name.")
+    return (*(each for each in classes if each != chosen), chosen)
+
+
+def _classes(checker: SqlChecker, bound: BoundTrain) -> tuple[str, ...]:
+    finite = "AND isfinite(t)" if types.is_floating(bound.target.type) else ""
+    before, after = arrays.each_class(bound.target.array) if bound.target.array else _told_apart(bound.target.type)
+    rows = checker.rows(
+        f"SELECT {'t'.join(types.as_text(bound.target.type))} FROM (SELECT DISTINCT {before}",
+        bound.target.extract,
+        f"{after} AS t",
+        *bound.source,
+        f") WHERE t IS NOT NULL {finite} ORDER BY t ASC LIMIT {MAX_CLASSES + 1}",
+    )
+    if len(rows) > MAX_CLASSES:
+        message = f"the label has more than {MAX_CLASSES:,} distinct values, which is too many classes"
+        hint = "Use WITH (task = 'regression') or linear_regression, or predict an expression such as y > 15."
+        raise checker.error(message, bound.target.extract.span, hint)
+    return tuple(row[0] for row in rows)
+
+
+def _told_apart(type_name: str) -> tuple[str, str]:
+    before, _, after = types.told_apart("\0", type_name).partition("\0")
+    return before, after
+
+
+def _category_counts(
+    checker: SqlChecker, bound: BoundTrain, groups: Sequence[GroupCount]
+) -> tuple[int, tuple[int, ...]]:
+    """Return the number of rows, and the distinct values of every category item (0 for others), checking the limit."""
+    wanted = [item for item in bound.items if item.stored.item.kind == "category"]
+    if not wanted and bound.statement.having is None:  # each row is in one group of each level
+        return sum(group.n_rows for group in watched(groups) if group.level == 0), (0,) * len(bound.items)
+    pieces: list[str | Sql] = ["SELECT count(*)"]
+    before, after = _told_apart("VARCHAR")
+    for item in wanted:
+        count = "count(DISTINCT " if item.automatic else "approx_count_distinct("
+        pieces += [f", {count}{before}", item.extract, f"{after})"]
+    row = checker.rows(*pieces, *bound.source)[0]
+    counts = dict(zip((id(item) for item in wanted), row[1:], strict=True))
+    for item in wanted:
+        if item.automatic and counts[id(item)] > AUTO_ONEHOT_LIMIT:
+            name = item.stored.item.name
+            message = (
+                f'feature "{name}" has {counts[id(item)]:,} distinct texts; '
+                f"without an encoder at most {AUTO_ONEHOT_LIMIT} are one-hot encoded"
+            )
+            hint = f"Use hash({name}, 64), ordinal({name}) or onehot({name}), or leave it out."
+            raise checker.error(message, item.span, hint)
+    return row[0], tuple(counts.get(id(item), 0) for item in bound.items)
+
+
+def extract(
+    connection: duckdb.DuckDBPyConnection,
+    checker: SqlChecker,
+    bound: BoundTrain,
+    stats: Statistics,
+    directory: RunDirectory | None = None,
+    limit: int | None = None,
+) -> tuple[Dataset, tuple[Group, ...]]:
+    """Read the rows once, sort them by finest group and then by a hash of (seed, row), and cut them into groups.
+
+    Rows too many for the memory limit (``limit`` bytes; see ``memory_limit``) are kept in files of ``directory``.
+    """
+    layout = _layout(bound, stats)
+    files = None if fits_in_memory(bound, stats, limit) else directory
+    rows = SortedRows(layout, stats.n_rows, files.array if files else _array, in_order=files is not None)
+    query = _extract_query(bound, in_order=files is not None)
+    threads = min(bound.options.workers or _CORES, _CORES)
+
+    def take(batch: pa.RecordBatch) -> None:
+        rows.take(batch)
+        if files:
+            files.forget_pages()
+
+    # Closed at once when a batch cannot be taken: until then the connection can run nothing else, not even ROLLBACK.
+    try:
+        with closing(batches(connection, checker, query, layout.row_bytes)) as read, ThreadPoolExecutor(1) as taking:
+            taken: Future[None] | None = None
+            for batch in read:  # the next one, while this one is taken
+                if taken:
+                    taken.result()
+                taken = taking.submit(take, batch)
+            if taken:
+                taken.result()
+        rows.arrange(threads)
+    except LengthError as error:
+        message = f"counted and read, arrays are not of one length: {error}"
+        raise checker.error(message, bound.statement.source.span, "FROM needs the same rows each time.") from None
+    _refuse_other_rows(checker, bound, stats, rows)
+    rows.finish(files.forget_pages if files else None)
+    hold_out(rows.split, bound.holdout, rows.leaves, rows.hashes, rows.y, threads)
+    _refuse_one_sided(checker, bound, rows)
+    if files:
+        files.discard(ROUNDED)
+        files.discard(EXACT)
+        files.forget_pages()
+    return _dataset(rows, stats, files), _groups(bound, stats, rows)
+
+
+def fits_in_memory(bound: BoundTrain, stats: Statistics, limit: int | None = None) -> bool:
+    """Return whether the rows are kept in memory, under the statement's memory limit unless ``limit`` is given."""
+    given = bound.options.memory_limit if limit is None else limit
+    return rows_stay_in_memory(_layout(bound, stats).row_bytes * stats.n_rows, memory_limit(given))
+
+
+def _array(_: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    return np.empty(shape, dtype)
+
+
+def _layout(bound: BoundTrain, stats: Statistics) -> Layout:
+    return Layout(
+        n_keys=len(bound.keys),
+        items=tuple(item.stored.item for item in arrays.sized(bound.items, stats.lengths)),
+        label_length=stats.label_length,
+        classes=stats.classes if bound.target.classification else None,
+        weighted=bound.options.weight is not None,
+        marked=bound.holdout.kind == "where",
+        drawn=bound.holdout.drawn,
+        single=all_fit_float(bound.items),
+    )
+
+
+def _extract_query(bound: BoundTrain, in_order: bool) -> list[str | Sql]:
+    before, after = types.as_text(bound.target.type) if bound.target.classification else ("CAST((", ") AS DOUBLE)")
+    if bound.target.array:
+        before, after = arrays.reading(bound.target.array)
+    target = (before, bound.target.extract, after)
+    columns: list[tuple[str, tuple[str | Sql, ...]]] = [
+        *((f"k{number}", _key_text(key)) for number, key in enumerate(bound.keys)),
+        *((f"x{number}", (item.extract,)) for number, item in enumerate(bound.items)),
+        ("y", target),
+    ]
+    if bound.options.weight:
+        columns.append(("w", ("CAST((", bound.options.weight, ") AS DOUBLE)")))
+    if bound.holdout.predicate:
+        columns.append(("v", ("coalesce(CAST((", bound.holdout.predicate, ") AS BOOLEAN), false)")))
+    content = ", ".join(name for name, _ in columns)
+    # The hash is of DOUBLE, so that the same numbers have the same order in every type; half the bytes come out where they do.
+    narrow = ", ".join(
+        f"x{n}::FLOAT{'[]' if item.array else ''} AS x{n}" for n, item in enumerate(bound.items) if item.fits_float
+    )
+    # Columns of FROM by position: of a join, two may have one name.
+    given = ", ".join(f"c{number}" for number in range(len(bound.columns) if bound.holdout.drawn else 0))
+    every = f"*{f' EXCLUDE ({given})' if given else ''}{f' REPLACE ({narrow})' if narrow else ''}"
+    told_apart = [
+        *map(_hashed_key, range(len(bound.keys)), bound.keys),
+        *(name for name, _ in columns[len(bound.keys) :]),
+    ]
+    hashes = f"{ROW_HASH.format(seed=bound.options.seed, content=', '.join(told_apart))} AS h"
+    if given:
+        split = SplitHash.of(bound.columns, bound.options.seed)
+        hashes += f", {split.rounded} AS s, {split.exact} AS t"
+    pieces: list[str | Sql] = [f"SELECT {every}, {hashes} FROM (SELECT{' *,' if given else ''}"]
+    for number, (name, expression) in enumerate(columns):
+        pieces += [*([","] if number else []), *expression, f"AS {name}"]
+    pieces += [*bound.source, f") AS rows({given}, {content})" if given else ")"]
+    if in_order:
+        keys = "".join(f"k{number} ASC NULLS FIRST, " for number in range(len(bound.keys)))
+        # Rows of one group and one hash are put in order by SortedRows: only keys and a number are compared here.
+        pieces.append(f"ORDER BY {keys}h ASC")
+    return pieces
+
+
+def _key_text(key: BoundKey) -> tuple[str | Sql, ...]:
+    before, after = types.as_text(key.stored.type)
+    return before, key.extract, after
+
+
+def _hashed_key(number: int, key: BoundKey) -> str:
+    """Return what stands for a key in the hash of a row: a number without the zeros that end it, which are its type's."""
+    name = f"k{number}"
+    if not types.has_fractions(key.stored.type):
+        return name
+    return f"CASE WHEN contains({name}, '.') THEN rtrim(rtrim({name}, '0'), '.') ELSE {name} END"
+
+
+def _refuse_one_sided(checker: SqlChecker, bound: BoundTrain, rows: SortedRows) -> None:
+    """Raise BindError when VALIDATE WHERE leaves nothing to judge the models on, or nothing to train them on."""
+    predicate = bound.holdout.predicate
+    if predicate is None or not rows.n_read:
+        return
+    if not rows.split.any():
+        message = f"VALIDATE WHERE holds for none of the {rows.n_read:,} rows, so that no model could be judged"
+        raise checker.error(
+            message, predicate.span, "VALIDATE NONE judges none, VALIDATE SAMPLE 10% holds out a tenth."
+        )
+    if rows.split.all():
+        message = f"VALIDATE WHERE holds for each of the {rows.n_read:,} rows, so that none are left to train on"
+        raise checker.error(message, predicate.span, "It is for the rows that are held out.")
+
+
+def _refuse_other_rows(checker: SqlChecker, bound: BoundTrain, stats: Statistics, rows: SortedRows) -> None:
+    """Raise BindError unless the rows just read make the groups that were counted."""
+    n_rows = rows.n_read
+    if n_rows == stats.n_rows:
+        read = dict(watched(zip(rows.leaves.keys, np.diff(rows.leaves.offsets).tolist(), strict=True)))
+        finest = {level for level, members in enumerate(bound.sets) if len(members) == len(bound.keys)}
+        counted = (group for group in watched(stats.groups) if group.level in finest)
+        if n_rows == 0 or all(read.get(group.keys) == group.n_rows for group in counted):
+            return
+        for key in bound.keys:
+            _refuse_many_texts(checker, bound, key)
+        message = "counted and read, the groups are not the same"
+        group_by = bound.statement.group_by
+        span = group_by.text.span if group_by else bound.statement.source.span
+        hint = "A key needs the same value each time, and equal values one text; keep the rows in a table first."
+    else:
+        message = f"FROM has {stats.n_rows:,} rows, but reading the features, the label and the keys gave {n_rows:,}"
+        span = bound.statement.source.span
+        hint = (
+            "FROM needs the same rows each time (a table, or TABLESAMPLE ... REPEATABLE (seed)), and an expression "
+            "one value per row (no aggregate, no unnest)."
+        )
+    raise checker.error(message, span, hint)
+
+
+def _refuse_many_texts(checker: SqlChecker, bound: BoundTrain, key: BoundKey) -> None:
+    """Raise BindError for a key that has several texts for one value: it is a group's name, and which it were is chance."""
+    name = key.extract.text.strip()
+    if key.stored.type == "VARCHAR":
+        why = "the collation of the key takes texts for equal that are written differently"
+        hint = f"For a group per text GROUP BY {name} COLLATE POSIX, for one group of them all GROUP BY lower({name})."
+    elif key.stored.type == "INTERVAL":
+        why = "intervals may be equal that are written differently"
+        hint = f"Group by their length in seconds: GROUP BY epoch({name})."
+    else:
+        return
+    before, after = types.as_text(key.stored.type)
+    text = (f"(({before}", key.extract, f"{after}) COLLATE POSIX)")
+    # Each group has one or more of the texts: two are shown.
+    several = ("FROM (SELECT (", key.extract, ") AS k,", *text, "AS t", *bound.source, ") GROUP BY k")
+    found = checker.rows("SELECT min(t), max(t)", *several, "HAVING count(DISTINCT t) > 1 ORDER BY ALL ASC LIMIT 1")
+    if found:
+        first, second = found[0]
+        raise checker.error(f"{why}: '{first}' and '{second}' are one group", key.extract.span, hint)
+
+
+def _dataset(rows: SortedRows, stats: Statistics, files: RunDirectory | None) -> Dataset:
+    if files:
+        return DatasetFiles(str(files.path), 0, stats.n_rows, rows.dictionaries, stats.classes).open()
+    return Dataset(
+        numeric=rows.numeric,
+        codes=rows.codes,
+        y=rows.y,
+        weight=rows.weight,
+        split=rows.split,
+        dictionaries=rows.dictionaries,
+        classes=stats.classes,
+    )
+
+
+def _groups(bound: BoundTrain, stats: Statistics, rows: SortedRows) -> tuple[Group, ...]:
+    found: list[Group] = []
+    # Groups come level by level, and of one level at a time its runs are known by key.
+    for level, counts in itertools.groupby(watched(stats.groups), key=operator.attrgetter("level")):
+        members = bound.sets[level]
+        runs, all_keys = rows.leaves.runs(members), tuple(members) == tuple(range(len(bound.keys)))
+        for count in counts:
+            own = count.keys if all_keys else tuple([count.keys[key] for key in members])
+            found.append(Group(len(found), level, count.keys, runs.get(own, ())))
+    return tuple(watched(found))

@@ -1,0 +1,107 @@
+"""The groups of a statement and their sizes, counted by DuckDB."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from typing import Any, NamedTuple
+
+from grouplearn.amounts import amount_of_bytes
+from grouplearn.bind import memory_limit as memory
+from grouplearn.bind.bind import grouping
+from grouplearn.bind.bound import BoundTrain
+from grouplearn.bind.sql import types
+from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.extract.batches import batches
+from grouplearn.interrupting import watched
+from grouplearn.parser.statements import Sql
+
+#: About the bytes of a value of a group as it is counted; and of a key, most texts that are kept once for all groups.
+_COUNT_BYTES, _MOST_KNOWN = 64, 1 << 16
+
+
+#: Bytes of a group (its key, its rows, what it knows of features) until it is in the database: the peak of trainings of a
+#: million groups.
+GROUP_BYTES = 2000
+#: What every machine has: no plan is refused for less, whatever memory_limit says, which is about rows and training.
+_ALWAYS = 1 << 28
+
+
+class GroupCount(NamedTuple):
+    """One group of the statement, after HAVING: its grouping set, key texts and number of rows."""
+
+    level: int
+    keys: tuple[str | None, ...]
+    n_rows: int
+
+
+def group_counts(checker: SqlChecker, bound: BoundTrain) -> tuple[GroupCount, ...]:
+    """Return the groups that HAVING leaves, by grouping set and then in the order of their keys, NULLs last."""
+    keys = [key.extract for key in bound.keys]
+    names = [f"__grouplearn_k{number}" for number in range(len(keys))]
+    texts = [name.join(types.as_text(key.stored.type)) for name, key in zip(names, bound.keys, strict=True)]
+    mask = "__grouplearn_mask"
+    # The order is by columns of a subquery: ORDER BY 'text' or 1 would mean something else.
+    pieces: list[str | Sql] = [
+        f"SELECT {', '.join(['__grouplearn_n', mask, *texts])} FROM (SELECT count(*) AS __grouplearn_n"
+    ]
+    pieces += [", GROUPING(", *_separated(keys), f") AS {mask}"] if keys else [f", 0 AS {mask}"]
+    for key, name in zip(keys, names, strict=True):
+        pieces += [", (", key, f") AS {name}"]
+    order = ", ".join(f"{name} ASC NULLS LAST" for name in (mask, *names))
+    pieces += [*bound.source, *grouping(bound.statement), f") ORDER BY {order}"]
+    level_of = {_grouping_mask(members, len(keys)): level for level, members in enumerate(bound.sets)}
+    by_level: list[list[GroupCount]] = [[] for _ in bound.sets]
+    known: list[dict[str, str]] = [{} for _ in keys]
+    counted = 0
+    with closing(batches(checker.connection, checker, pieces, _COUNT_BYTES * (2 + len(keys)))) as read:
+        for batch in read:
+            counted += batch.num_rows
+            refuse_many_groups(checker, bound, counted)
+            columns: list[list[Any]] = [column.to_pylist() for column in batch.columns]
+            sizes, masks = columns[:2]
+            named: list[list[str | None]] = [
+                list(_once(column, seen)) for column, seen in zip(columns[2:], known, strict=True)
+            ]
+            told: Iterable[tuple[str | None, ...]] = zip(*named, strict=True) if keys else itertools.repeat(())
+            for size, mask, group in zip(sizes, masks, told, strict=False):
+                level = level_of[mask] if keys else 0
+                by_level[level].append(GroupCount(level, group, size))
+    return tuple(watched(itertools.chain.from_iterable(by_level)))
+
+
+def _once(texts: list[str | None], known: dict[str, str]) -> Iterator[str | None]:
+    """Yield texts, equal ones as one object: of few values, many groups of a CUBE have the same."""
+    for text in texts:
+        yield text if text is None or len(known) > _MOST_KNOWN else known.setdefault(text, text)
+
+
+def _separated(fragments: Sequence[Sql]) -> list[str | Sql]:
+    pieces: list[str | Sql] = []
+    for position, fragment in enumerate(fragments):
+        pieces += [","] if position else []
+        pieces.append(fragment)
+    return pieces
+
+
+def _grouping_mask(members: Sequence[int], n_keys: int) -> int:
+    """Return the value of GROUPING(k0, k1, ...) for a grouping set: a bit is 1 for a key that is rolled up."""
+    return sum(1 << (n_keys - 1 - key) for key in range(n_keys) if key not in members)
+
+
+def limit_of(bound: BoundTrain) -> int:
+    """Return the bytes that a plan and its results may take."""
+    return max(_ALWAYS, bound.options.memory_limit or memory.default_limit())
+
+
+def refuse_many_groups(checker: SqlChecker, bound: BoundTrain, groups: int) -> None:
+    """Raise BindError where so many groups, which are being counted, do not fit into memory."""
+    limit = limit_of(bound)
+    if groups * GROUP_BYTES <= limit:
+        return
+    statement = bound.statement
+    message = f"there are more than {groups:,} groups, which take {amount_of_bytes(limit)} of memory, the limit"
+    span = statement.group_by.text.span if statement.group_by else statement.source.span
+    hint = "Train fewer groups (WHERE, HAVING count(*) >= n), or set a higher memory_limit."
+    raise checker.error(message, span, hint)

@@ -1,0 +1,62 @@
+"""The finest groups as they lie in the rows, and which of them make each group of a coarser grouping set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.data.dataset import runs_of
+from grouplearn.extract.row_order import Keys
+from grouplearn.interrupting import look, watched
+
+IntArray = npt.NDArray[np.int64]
+#: Numbers of groups are kept below this, so that the next key's texts can be counted in.
+_MOST_GROUPS = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class Leaves:
+    """``keys`` are the texts of each finest group in the order of the rows, ``offsets`` (one more) their first rows.
+
+    ``codes`` (leaves, keys) int32 number the texts of each key, in any order; -1 is NULL.
+    """
+
+    keys: Sequence[Keys]
+    offsets: IntArray
+    codes: npt.NDArray[np.int32]
+
+    def runs(self, members: Sequence[int]) -> Mapping[Keys, Sequence[tuple[int, int]]]:
+        """Return the runs of rows of each group of one grouping set, by its key; runs that touch are one."""
+        look()
+        if tuple(members) == tuple(range(self.codes.shape[1])):
+            offsets = self.offsets.tolist()
+            spans = zip(self.keys, offsets, offsets[1:], strict=False)
+            return {keys: ((start, stop),) for keys, start, stop in watched(spans)}
+        group = self._numbered(members)
+        order = np.argsort(group, kind="stable")
+        starts, stops, group = self.offsets[order], self.offsets[order + 1], group[order]
+        begins = np.ones(len(order), dtype=np.bool_)
+        begins[1:] = (group[1:] != group[:-1]) | (starts[1:] != stops[:-1])
+        first = np.flatnonzero(begins)
+        ends = np.append(first[1:], len(order)) - 1 if len(order) else first
+        bounds = np.stack([starts[first], stops[ends]], axis=1)
+        cuts = np.searchsorted(group[first], np.arange(int(group.max(initial=-1)) + 2)).tolist()
+        examples = order[first[cuts[:-1]]].tolist()
+        made = zip(examples, cuts, cuts[1:], strict=False)
+        return {
+            tuple([self.keys[leaf][key] for key in members]): runs_of(bounds, low, high)
+            for leaf, low, high in watched(made)
+        }
+
+    def _numbered(self, members: Sequence[int]) -> IntArray:
+        """Return the number of each leaf's group, from 0 without gaps."""
+        group = np.zeros(len(self.keys), dtype=np.int64)
+        for member in members:
+            column = self.codes[:, member]
+            if group.max(initial=0) >= _MOST_GROUPS:
+                group = np.unique(group, return_inverse=True)[1]
+            group = group * (int(column.max(initial=0)) + 2) + column + 1
+        return np.unique(group, return_inverse=True)[1].astype(np.int64)

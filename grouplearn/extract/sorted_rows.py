@@ -1,0 +1,288 @@
+"""Batches of rows become the arrays of a dataset, sorted by finest group and hash: in memory, or in files.
+
+Rows that stay in memory come as they are stored, and each is put where it belongs: quicker than to have them sorted, which
+DuckDB does where they are written to files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from grouplearn.data import arrays
+from grouplearn.data.dataset import FeatureArray, FloatArray, Item
+from grouplearn.extract.leaves import Leaves
+from grouplearn.extract.row_order import HashArray, IntArray, LeafNumbers, names, places
+from grouplearn.interrupting import side_by_side
+from grouplearn.kernels.columns import NumberReader
+from grouplearn.kernels.texts import Numbers, Texts
+
+#: Arrays that nobody needs once the split is drawn, by name.
+ROUNDED, EXACT = "split_rounded", "split_exact"
+#: Values looked at together where whole arrays would not fit in memory.
+_CHUNK_VALUES = 1 << 20
+
+
+class NewArray(Protocol):
+    """Makes an array by name, shape and type."""
+
+    def __call__(self, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike, /) -> npt.NDArray[Any]:
+        """Return an array whose values do not matter."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What the columns of a batch are: keys ``k0, k1, ...``, items ``x0, x1, ...``, the label ``y``, the hash ``h``.
+
+    ``classes`` are the texts that a class label takes (None: the label is a number). ``weighted``: there is a column
+    ``w``. ``marked``: there is a column ``v``, true in rows held out. ``drawn``: there are columns ``s`` and ``t``, the
+    rounded and the exact hash that a split is drawn by. ``label_length`` is that of labels that are arrays. ``single``: all
+    numbers of items are those of FLOAT.
+    """
+
+    n_keys: int
+    items: tuple[Item, ...]
+    classes: tuple[str, ...] | None
+    weighted: bool
+    marked: bool
+    drawn: bool = False
+    label_length: int = 0
+    single: bool = False
+
+    @property
+    def n_numeric(self) -> int:
+        """Number of columns of ``Dataset.numeric``."""
+        return sum(item.numbers for item in self.items)
+
+    @property
+    def numeric_type(self) -> np.dtype[Any]:
+        """Type of ``Dataset.numeric``."""
+        return np.dtype(np.float32 if self.single else np.float64)
+
+    @property
+    def n_codes(self) -> int:
+        """Number of columns of ``Dataset.codes``."""
+        return sum(not item.numbers for item in self.items)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row of the dataset."""
+        return self.numeric_type.itemsize * self.n_numeric + 4 * self.n_codes + 8 * max(1, self.label_length) + 10
+
+
+class SortedRows:
+    """The arrays of ``n_rows`` rows, filled batch by batch; rows beyond are counted and dropped.
+
+    ``in_order``: batches come sorted. After ``arrange``, ``leaves`` are the finest groups; ``finish`` ends it.
+    """
+
+    def __init__(self, layout: Layout, n_rows: int, new: NewArray, in_order: bool) -> None:
+        self._layout, self._room, self._sorted = layout, n_rows, in_order
+        self._waiting: list[pa.RecordBatch] = []
+        self.numeric: FeatureArray = new("numeric", (n_rows, layout.n_numeric), layout.numeric_type)
+        self.codes: npt.NDArray[np.int32] = new("codes", (n_rows, layout.n_codes), np.int32)
+        label = (layout.label_length,) if layout.label_length else ()
+        self.y: FloatArray = new("y", (n_rows, *label), np.float64)
+        self.weight: FloatArray = new("weight", (n_rows,), np.float64)
+        self.split: npt.NDArray[np.int16] = new("split", (n_rows,), np.int16)
+        drawn = (n_rows if layout.drawn else 0,)
+        #: The rounded and the exact hash of each row of FROM.
+        self.hashes = (new(ROUNDED, drawn, np.uint64), new(EXACT, drawn, np.uint64))
+        self._texts = {item.column: Texts() for item in layout.items if item.kind == "category"}
+        self._dictionaries: dict[int, tuple[str, ...]] = {}
+        self.n_read = 0
+        self._numbers = LeafNumbers(layout.n_keys)
+        #: Of each batch the leaves of its rows, and where batches are sorted of its runs, which begin at ``_firsts``.
+        self._leaves: list[Numbers] = []
+        self._firsts: list[IntArray] = []
+        self._last: tuple[int, int] | None = None
+        self.leaves = Leaves((), np.zeros(1, np.int64), np.empty((0, layout.n_keys), np.int32))
+        #: Rows whose finest group and hash are those of the row before: equal rows but for a collision of the hash.
+        self._tied = np.zeros(n_rows, dtype=np.bool_)
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        """Put the rows of ``batch`` after those taken before, or keep them until all are there."""
+        start, self.n_read = self.n_read, self.n_read + batch.num_rows
+        if self.n_read > self._room or not batch.num_rows:
+            return
+        keys = [batch.column(f"k{number}") for number in range(self._layout.n_keys)]
+        leaves = self._numbers.numbered(keys, batch.num_rows)
+        if self._sorted:
+            self._find_runs(batch, leaves, start)
+            self._put(batch, start)
+        else:
+            self._leaves.append(leaves)
+            self._waiting.append(batch)
+
+    def arrange(self, threads: int = 1) -> None:
+        """Put all rows that were taken unsorted where they belong, several batches at a time; then find the leaves."""
+        batches, self._waiting = self._waiting, []
+        if self.n_read != self._room:
+            return
+        codes, texts = self._numbers.ordered()
+        if batches:
+            order = np.lexsort(codes.T[::-1]) if codes.size else np.arange(len(codes))
+            found, order = places(self._leaves, [_hashes(batch) for batch in batches], order, threads)
+            self._tied, offsets = found.tied, found.start
+            starts = accumulate((batch.num_rows for batch in batches), initial=0)
+            waiting = list(zip(batches, starts, strict=False))
+            batches.clear()
+            # A batch's memory goes back as soon as it is put.
+            side_by_side(lambda _: self._put(*waiting.pop(), found.place), range(len(waiting)), threads)
+        else:
+            order = np.concatenate([np.empty(0, np.int32), *self._leaves])
+            offsets = np.concatenate([*self._firsts, [self.n_read]])
+        self.leaves = Leaves(names(codes[order], texts), offsets, codes[order])
+
+    def _find_runs(self, batch: pa.RecordBatch, leaves: Numbers, start: int) -> None:
+        """Note which leaves the rows of a sorted batch are of, where they begin, and which rows are tied."""
+        hashes = _hashes(batch)
+        first = np.ones(batch.num_rows, dtype=np.bool_)
+        first[1:] = leaves[1:] != leaves[:-1]
+        before, self._last = self._last, (int(leaves[-1]), int(hashes[-1]))
+        first[0] = before is None or before[0] != leaves[0]
+        self._tied[start + 1 : self.n_read] = (hashes[1:] == hashes[:-1]) & ~first[1:]
+        self._tied[start] = not first[0] and before is not None and before[1] == hashes[0]
+        positions = np.flatnonzero(first)
+        self._leaves.append(leaves[positions])
+        self._firsts.append(positions + start)
+
+    def _put(self, batch: pa.RecordBatch, start: int, place: IntArray | None = None) -> None:
+        """Put the rows of a batch, which came from ``start`` on, where they belong: to their ``place``, or as they came."""
+        came = slice(start, start + batch.num_rows)
+        rows = came if place is None else place[came]
+        self._put_items(batch, rows)
+        self.y[rows] = self._labels(batch.column("y"))
+        if self._layout.weighted:
+            self.weight[rows] = _floats(batch.column("w"))
+        else:
+            self.weight[came] = 1.0
+        if self._layout.marked:
+            self.split[rows] = batch.column("v").to_numpy(zero_copy_only=False)
+        else:
+            self.split[came] = 0
+        for name, hashes in zip("st", self.hashes if self._layout.drawn else (), strict=False):
+            hashes[rows] = batch.column(name).to_numpy()
+
+    def _put_items(self, batch: pa.RecordBatch, rows: slice | IntArray) -> None:
+        numeric: dict[str, int] = {}
+        for position, item in enumerate(self._layout.items):
+            name = f"x{position}"
+            if item.kind == "numeric":
+                numeric[name] = item.column
+                continue
+            column = batch.column(name)
+            if item.kind == "array":
+                values = arrays.numbers(column, item.buckets)
+                self.numeric[rows, item.column : item.column + item.buckets] = values
+            elif item.kind == "hash":
+                self.codes[rows, item.column] = pc.fill_null(column, -1).to_numpy(zero_copy_only=False)
+            else:
+                self.codes[rows, item.column] = self._texts[item.column].numbered(column)
+        fields = [batch.schema.get_field_index(name) for name in numeric]
+        reader = NumberReader(pa.struct(list(batch.schema)), fields, [*numeric.values()])
+        if isinstance(rows, slice):
+            reader.read(batch, self.numeric[rows])
+        else:
+            reader.read(batch, self.numeric, rows)
+
+    def _labels(self, label: Any) -> FloatArray:
+        classes, length = self._layout.classes, self._layout.label_length
+        if length:
+            values = arrays.numbers(label, length, byte_scale=1.0)
+            return values if classes is None else arrays.class_numbers(values, classes)
+        found = _floats(label if classes is None else _class_numbers(label, classes))
+        # A label that is no number, as is told from none at all.
+        odd = np.isnan(found) & label.is_valid().to_numpy(zero_copy_only=False)
+        return np.where(odd, np.inf, found) if odd.any() else found
+
+    def finish(self, forget_pages: Callable[[], None] | None = None) -> None:
+        """Number category texts by their place in the sorted dictionary, and put equal hashes in order.
+
+        ``forget_pages`` is called now and then where the arrays are files.
+        """
+        ranks = {}
+        for column, texts in self._texts.items():
+            ranks[column], in_order = texts.ranks()
+            self._dictionaries[column] = tuple(in_order.to_pylist())
+        for rows in _chunks(self._room) if ranks else []:
+            for column, rank in ranks.items():
+                self.codes[rows, column] = rank[self.codes[rows, column]]  # -1 looks up the last entry
+            if forget_pages is not None:
+                forget_pages()
+        self._settle_ties()
+
+    @property
+    def dictionaries(self) -> tuple[tuple[str, ...], ...]:
+        """Return the sorted texts of each column of ``codes``; none for hash items."""
+        return tuple(self._dictionaries.get(item.column, ()) for item in self._layout.items if not item.numbers)
+
+    def _settle_ties(self) -> None:
+        """Order rows of one group and one hash by content; where they are equal, as nearly always, nothing moves."""
+        starts, stops = _runs(self._tied)
+        unordered: set[int] = set()
+        for rows in _chunks(self._room, max(1, _CHUNK_VALUES // (self.numeric.shape[1] + 1))):
+            tied = rows.start + np.flatnonzero(self._tied[rows])
+            unordered.update((np.searchsorted(starts, tied[self._differ(tied, tied - 1)]) - 1).tolist())
+        for run in sorted(unordered):
+            self._sort(slice(starts[run], stops[run]))
+
+    def _differ(self, rows: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        differ = np.zeros(rows.size, dtype=np.bool_)
+        for bits in self._bits():
+            unequal = bits[rows] != bits[others]
+            differ |= unequal.any(axis=1) if unequal.ndim == 2 else unequal
+        return differ
+
+    def _sort(self, rows: slice) -> None:
+        """Sort rows by their bits: any order will do that content alone decides."""
+        order = np.lexsort([column for bits in self._bits() for column in np.atleast_2d(bits[rows].T)])
+        hashes = self.hashes if self._layout.drawn else ()
+        for array in (self.numeric, self.codes, self.y, self.weight, self.split, *hashes):
+            array[rows] = array[rows][order]
+
+    def _bits(self) -> Sequence[npt.NDArray[Any]]:
+        """Return the arrays as whole numbers, in which NaN equals NaN and 0.0 is not -0.0."""
+        # Numbers of single precision are in the order of the doubles that they are.
+        numeric = self.numeric.view(np.int32 if self._layout.single else np.int64)
+        return [numeric, self.y.view(np.int64), self.weight.view(np.int64), self.codes, self.split]
+
+
+def _chunks(n_rows: int, step: int = _CHUNK_VALUES) -> list[slice]:
+    return [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
+
+
+def _runs(tied: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return first and past-the-last rows of the runs in which every row but the first is tied to the one before."""
+    starts = np.flatnonzero(~tied[:-1] & tied[1:])
+    stops = np.flatnonzero(tied[:-1] & ~tied[1:]) + 1
+    return starts, np.append(stops, tied.size)[: starts.size]
+
+
+def _hashes(batch: pa.RecordBatch) -> HashArray:
+    hashes: HashArray = batch.column("h").to_numpy().astype(np.uint64, copy=False)
+    return hashes
+
+
+def _floats(column: Any) -> FloatArray:
+    return _numbers(column).astype(np.float64, copy=False)
+
+
+def _numbers(column: Any) -> npt.NDArray[Any]:
+    """Return numbers of whatever type, NULL as NaN."""
+    values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    if column.null_count:
+        values = np.where(column.is_null().to_numpy(zero_copy_only=False), np.nan, values)
+    return values
+
+
+def _class_numbers(column: Any, classes: Sequence[str]) -> Any:
+    return pc.index_in(column, value_set=pa.array(classes, type=pa.string()))

@@ -1,0 +1,63 @@
+"""Which rows no model will use, and which will fail their groups: counted for EXPLAIN, before anything is trained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from grouplearn.bind.bound import BoundTrain
+from grouplearn.bind.features import BoundItem
+from grouplearn.bind.sql import types
+from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.parser.statements import Sql
+
+_NEVER = "false"
+
+
+@dataclass(frozen=True, slots=True)
+class Unused:
+    """Rows by the reason why they are skipped, and why they fail their groups; a row has one reason, the first."""
+
+    skipped: tuple[tuple[str, int], ...] = ()
+    failing: tuple[tuple[str, int], ...] = ()
+
+
+def unused(checker: SqlChecker, bound: BoundTrain) -> Unused:
+    """Count them in one query."""
+    skips = (bound.statement.null_label or "skip") == "skip"
+    floating, weighted = types.is_floating(bound.target.type), bound.options.weight is not None
+    missing = [f"x{n} IS NULL{_infinite(n, item)}" for n, item in enumerate(bound.items) if _must_be_there(bound, item)]
+    reasons = (
+        ("without a label", skips, "y IS NULL"),
+        ("with a label that is NaN or infinite", False, "NOT isfinite(y)" if floating else _NEVER),
+        ("with a weight that is NULL, infinite or negative", False, _odd("w") if weighted else _NEVER),
+        ("of weight 0", True, "w = 0" if weighted else _NEVER),
+        ("with a missing or infinite feature", True, " OR ".join(missing) or _NEVER),
+    )
+    cases = " ".join(f"WHEN {condition} THEN {number}" for number, (_, _, condition) in enumerate(reasons))
+    before = f"SELECT reason, count(*) FROM (SELECT CASE {cases} END AS reason FROM (SELECT ("
+    pieces: list[str | Sql] = [before, bound.target.extract, ") AS y"]
+    for number, item in enumerate(bound.items):
+        pieces += [", (", item.extract, f") AS x{number}"]
+    if bound.options.weight:
+        pieces += [", CAST((", bound.options.weight, ") AS DOUBLE) AS w"]
+    counts = dict(checker.rows(*pieces, *bound.source, ")) WHERE reason IS NOT NULL GROUP BY reason"))
+    found = [(what, skipped, counts.get(number, 0)) for number, (what, skipped, _) in enumerate(reasons)]
+    return Unused(
+        tuple((what, rows) for what, skipped, rows in found if skipped and rows),
+        tuple((what, rows) for what, skipped, rows in found if not skipped and rows),
+    )
+
+
+def _must_be_there(bound: BoundTrain, item: BoundItem) -> bool:
+    """Whether a row without the item is skipped."""
+    stored = item.stored.item
+    filled = stored.impute is not None or stored.encoder in ("onehot", "hash")
+    return not filled and not bound.learner.handles_missing
+
+
+def _infinite(number: int, item: BoundItem) -> str:
+    return f" OR NOT isfinite(x{number})" if item.stored.item.kind == "numeric" else ""
+
+
+def _odd(name: str) -> str:
+    return f"{name} IS NULL OR NOT isfinite({name}) OR {name} < 0"

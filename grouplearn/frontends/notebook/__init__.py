@@ -1,0 +1,1 @@
+"""Jupyter and IPython: magics, and model tables."""

@@ -1,0 +1,1 @@
+"""Python: the DB-API, models, plots, networks of a user's own."""

@@ -1,0 +1,499 @@
+"""``grouplearn.connect``: a DuckDB connection (PEP 249) through which our statements work like any other."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import duckdb
+
+from grouplearn.errors import InterfaceError, NotSupportedError, ParseError, ProgrammingError, Span, not_installed
+from grouplearn.frontends.python.interrupts import as_keyboard_interrupt, interruptible, told_what_is_stored
+from grouplearn.frontends.python.scope import Scope, frames_registered
+from grouplearn.frontends.python.zoned import needs_pytz, rows_of
+from grouplearn.sqltext import plain
+from grouplearn.visible import visible
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from grouplearn.frontends.python.model import Model
+    from grouplearn.parser.clauses.binding import Parameters
+    from grouplearn.parser.statements import OurStatement, PlanFormat
+    from grouplearn.train.job import Progress
+
+    Piece = str | OurStatement
+
+# Every statement of ours has one of these words; a text without them goes to DuckDB unread.
+_MAY_BE_OURS = re.compile(
+    r"\b(?:train|models?|learners?|evaluate|calibrat(?:e|ion)|runs?|grouplearn_\w*)\b", re.IGNORECASE
+)
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_NO_PATH = re.compile("[\0\ud800-\udfff]")
+_MAY_COMMIT = re.compile(r"\b(?:commit|end)\b", re.IGNORECASE)
+# After these a name may mean something else, or a macro or view is back that was dropped; predict() needs to know temporary
+# macros.
+_MAY_CHANGE_NAMES = re.compile(
+    r"(?:\b(?:create|alter|drop|attach|detach|copy|import|load|commit|rollback|abort|execute|pragma|call)|(?:^|;)\s*end)\b",
+    re.IGNORECASE,
+)
+# So does it the names of variables, before they are set: the text may go on with it. And ROLLBACK may make it forget them.
+_MAY_SET_VARIABLE = re.compile(r"\bvariable\b", re.IGNORECASE)
+_MAY_ROLL_BACK = re.compile(r"\b(?:rollback|abort)\b", re.IGNORECASE)
+
+# Python that DuckDB calls makes an error of DuckDB's of a KeyboardInterrupt. To hear Ctrl-C costs as much as a small query.
+_MAY_PREDICT = re.compile(r"predict|grouplearn", re.IGNORECASE)
+_PREDICTS_QUERY = re.compile(r"(\w+)_predict\s*\(\s*\(", re.IGNORECASE)
+
+# What reads the rows that execute() left; anything else finds the connection free after one of our statements.
+_READERS = frozenset(
+    """abort complete df fetch_df fetch_df_chunk fetchall fetchdf fetchmany fetchnumpy fetchone interrupt query_progress tf
+    to_arrow_reader to_arrow_table torch""".split()  # noqa: SIM905
+)
+
+
+class StatementSession(Protocol):
+    """What a connection needs of ``grouplearn.statements.session.Session``."""
+
+    plan_format: PlanFormat
+
+    def answer(self, statement: OurStatement, text: str, parameters: Parameters = None) -> str:
+        """Carry out one of our statements and return a SELECT whose rows are its result."""
+        ...
+
+    def settle(self) -> None:
+        """Tidy up after a transaction that has been committed."""
+        ...
+
+    def notice(self, text: str) -> None:
+        """Take note of SQL of DuckDB's that has run."""
+        ...
+
+    def expect_variables(self, text: str = "") -> None:
+        """Take note of the variables of the connection, and of those that a text is about to set."""
+        ...
+
+    def listen(self) -> None:
+        """Begin to hear interrupts: those from here on are meant for the next statement."""
+        ...
+
+    def has_stored(self) -> bool:
+        """Return whether what the statement of ours that is carried out, or was last, changes is committed."""
+        ...
+
+    def interrupt(self) -> None:
+        """Ask the running statement to stop."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything the session holds."""
+        ...
+
+
+SessionFactory = Callable[[duckdb.DuckDBPyConnection], StatementSession]
+
+
+def connect(
+    database: str | os.PathLike[str] = ":memory:",
+    read_only: bool = False,
+    config: Mapping[str, Any] | None = None,
+    *,
+    progress: Progress | Literal["auto", False] | None = "auto",
+    storage_version: str | None = None,
+) -> Connection:
+    """Open a database as ``duckdb.connect`` does, and return a connection that also understands our statements.
+
+    ``storage_version`` (``'v1.5.0'``) is the oldest DuckDB that is to read a file made here; by default it is this one.
+    ``progress`` is ``'auto'`` (a live bar where somebody can see it), ``None`` or ``False`` (none), or a
+    :class:`~grouplearn.train.job.Progress` of your own.
+    """
+    chosen = {} if storage_version is None else {"storage_compatibility_version": storage_version}
+    path = os.fspath(database)
+    wrong = _NO_PATH.search(path) if isinstance(path, str) else None
+    if wrong is not None:
+        raise ProgrammingError(
+            f'a path of a database cannot have the character "{visible(wrong[0])}": "{visible(path)}"'
+        )
+    native = duckdb.connect(path, read_only=read_only, config={**(config or {}), **chosen})
+    return wrap(native, progress=progress)
+
+
+def wrap(
+    connection: duckdb.DuckDBPyConnection, *, progress: Progress | Literal["auto", False] | None = "auto"
+) -> Connection:
+    """Return a connection of ours around an open DuckDB connection, which stays usable."""
+    from grouplearn.catalog.asking import Settings, known
+    from grouplearn.frontends.progress import choose_progress
+    from grouplearn.statements.session import Session
+
+    display = choose_progress() if progress == "auto" else progress or None
+    if display is not None and not hasattr(display, "unit_done"):
+        raise InterfaceError(f"progress is 'auto', None, False or a Progress, not {progress!r}")
+    asking = known(connection)
+    settings = Settings(asking.settings.token if asking else None)
+    return Connection(connection, lambda native: Session(native, display, settings))
+
+
+class Connection:
+    """A connection, or a cursor, which for DuckDB are the same thing.
+
+    ``execute``, ``sql``, ``query``, ``from_query`` and ``executemany`` accept our statements; every other attribute is
+    the DuckDB connection's own (``df``, ``fetchall``, ``register``, ``create_function`` ...).
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, session_factory: SessionFactory) -> None:
+        self._duckdb = connection
+        self._session_factory = session_factory
+        self._session = session_factory(connection)
+        self._unread_answer = False
+        self._has_executed = False
+        self._rolled_back = False
+        self._may_predict = False
+        self._zoned: Iterator[tuple[Any, ...]] | None = None
+        #: The rows that ``fetchmany()`` fetches when it is not told how many (PEP 249).
+        self.arraysize = 1
+
+    def execute(self, query: Any, parameters: Any = None) -> Connection:
+        """Run one or several statements; the last one's rows are then fetched from this connection."""
+        self._run(query, parameters, Scope.of_caller())
+        return self
+
+    def executemany(self, query: Any, parameters: Any = None) -> Connection:
+        """Run a statement once for each of a list of parameter sets."""
+        scope, query = Scope.of_caller(), sendable(query)
+        if not pieces_of(query):
+            self._drop_unread_answer()
+            self._foresee(query)
+            scope.call(self._duckdb.executemany, query, parameters)
+            self._has_executed = True
+            return self
+        for values in parameters or ():
+            self._run(query, values, scope)
+        return self
+
+    def sql(self, query: Any, *, alias: str = "", params: Any = None) -> duckdb.DuckDBPyRelation | None:
+        """Return a relation over the last statement of ``query``; our statements run now, and once."""
+        return self.relation(query, params, Scope.of_caller(), alias)
+
+    def query(self, query: Any, *, alias: str = "", params: Any = None) -> duckdb.DuckDBPyRelation | None:
+        """Like :meth:`sql`."""
+        return self.relation(query, params, Scope.of_caller(), alias)
+
+    def from_query(self, query: Any, *, alias: str = "", params: Any = None) -> duckdb.DuckDBPyRelation | None:
+        """Like :meth:`sql`."""
+        return self.relation(query, params, Scope.of_caller(), alias)
+
+    @contextmanager
+    def plans_as(self, plan_format: PlanFormat) -> Iterator[None]:
+        """Let EXPLAIN TRAIN without a FORMAT be written as ``plan_format`` for a while."""
+        before, self._session.plan_format = self._session.plan_format, plan_format
+        try:
+            yield
+        finally:
+            self._session.plan_format = before
+
+    def relation(self, query: Any, parameters: Any, scope: Scope, alias: str = "") -> duckdb.DuckDBPyRelation | None:
+        """:meth:`sql`, with ``FROM name`` looking for Python variables in ``scope`` instead of the caller."""
+        query = sendable(query)
+        self._drop_unread_answer()
+        self._foresee(query)
+        pieces = pieces_of(query)
+        if pieces:
+            with as_keyboard_interrupt():
+                self._duckdb.sql("SELECT 1")  # an unfinished result of execute() is an error here, as it is in DuckDB
+            query, parameters = self._up_to_last(pieces, query, parameters, scope)
+        with _told_what_is_allowed(query):
+            relation: duckdb.DuckDBPyRelation | None = scope.call(
+                self._duckdb.sql, query, alias=alias, params=parameters
+            )
+        self._settle(query)
+        return relation
+
+    @property
+    def native(self) -> duckdb.DuckDBPyConnection:
+        """DuckDB's own connection, which does not know our statements."""
+        self._drop_unread_answer()
+        return self._duckdb
+
+    def model(self, name: str) -> Model:
+        """Return a trained model: its tables, plots and report (see :mod:`grouplearn.frontends.python.model`)."""
+        from grouplearn.frontends.python.model import Model
+
+        return Model.named(self.native, name)
+
+    def cursor(self) -> Connection:
+        """Return a second connection to the same database, with its own transaction."""
+        return Connection(self._duckdb.cursor(), self._session_factory)
+
+    def duplicate(self) -> Connection:
+        """Like :meth:`cursor`."""
+        return Connection(self._duckdb.duplicate(), self._session_factory)
+
+    def begin(self) -> Connection:
+        """Start a transaction; a TRAIN inside it is undone by :meth:`rollback`."""
+        self._duckdb.begin()
+        return self
+
+    def commit(self) -> Connection:
+        """Commit the transaction, if there is one."""
+        self._duckdb.commit()
+        self._session.settle()
+        return self
+
+    def rollback(self) -> Connection:
+        """Undo the transaction."""
+        self._duckdb.rollback()
+        self._session.notice("ROLLBACK")
+        self._rolled_back = True
+        return self
+
+    def interrupt(self) -> None:
+        """Stop what this connection is running, from any thread: a query of DuckDB's or a TRAIN."""
+        self._session.interrupt()
+        self._duckdb.interrupt()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._session.close()
+        self._duckdb.close()
+
+    @property
+    def description(self) -> list[Any] | None:
+        """The columns of the last result; None before anything was executed (PEP 249)."""
+        return self._duckdb.description if self._has_executed else None
+
+    @property
+    def rowcount(self) -> int:
+        """The number of rows the last statement changed, or -1 (PEP 249)."""
+        return self._duckdb.rowcount
+
+    def fetchmany(self, size: int | None = None) -> list[Any]:
+        """Return the next ``size`` rows, by default :attr:`arraysize`; an empty list after the last one."""
+        size = self.arraysize if size is None else size
+        with self._interruptible():
+            if (zoned := self._zoned_rows()) is not None:
+                return list(itertools.islice(zoned, size))
+            rows: list[Any] = self._duckdb.fetchmany(size)
+        return rows
+
+    def fetchall(self) -> list[Any]:
+        """Return all rows that are left."""
+        with self._interruptible():
+            zoned = self._zoned_rows()
+            return self._duckdb.fetchall() if zoned is None else list(zoned)
+
+    def fetchone(self) -> Any:
+        """Return the next row, None after the last one."""
+        with self._interruptible():
+            zoned = self._zoned_rows()
+            return self._duckdb.fetchone() if zoned is None else next(zoned, None)
+
+    def setinputsizes(self, sizes: Any) -> None:
+        """Do nothing: PEP 249 asks for the method, DuckDB needs no sizes."""
+
+    def setoutputsize(self, size: int, column: int | None = None) -> None:
+        """Do nothing: PEP 249 asks for the method, DuckDB needs no sizes."""
+
+    def pl(self) -> Any:
+        """Return the rows of the last result as a polars DataFrame."""
+        try:
+            import polars
+        except ImportError as error:
+            raise not_installed("pl()", "polars", "polars") from error
+        return polars.from_arrow(self.arrow())
+
+    def arrow(self) -> Any:
+        """Return the rows of the last result as a pyarrow Table."""
+        with self._interruptible():
+            return _without_advice(self._duckdb.to_arrow_table)
+
+    #: What DuckDB called it before 2.0; Ibis 12 still asks for it.
+    fetch_arrow_table = arrow
+
+    def fetch_record_batch(self, rows_per_batch: int = 1_000_000) -> Any:
+        """Return the rows of the last result as a pyarrow RecordBatchReader: DuckDB's name of before 2.0, for Ibis."""
+        return _without_advice(self._duckdb.to_arrow_reader, rows_per_batch)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        if name not in _READERS:
+            self._drop_unread_answer()
+        found = getattr(self._duckdb, name)
+        return self._reader(found) if self._may_predict and name in _READERS and name != "interrupt" else found
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *(name for name in dir(self._duckdb) if not name.startswith("_"))})
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<grouplearn.Connection over {self._duckdb!r}>"
+
+    def _run(self, query: Any, parameters: Any, scope: Scope) -> None:
+        query = sendable(query)
+        self._foresee(query)
+        pieces = pieces_of(query)
+        if pieces:
+            # DuckDB drops an unfinished result when execute() is called again; our statements need that room, too.
+            with as_keyboard_interrupt():
+                self._duckdb.execute("SELECT 1").fetchall()
+            query, parameters = self._up_to_last(pieces, query, parameters, scope)
+        self._may_predict = bool(pieces) or (isinstance(query, str) and _MAY_PREDICT.search(query) is not None)
+        ours = told_what_is_stored(self._session.has_stored) if pieces else nullcontext()
+        with _told_what_is_allowed(query), ours, self._interruptible():
+            scope.call(self._duckdb.execute, query, parameters)
+        self._settle(query)
+        self._has_executed = True
+        self._unread_answer = bool(pieces) and not isinstance(pieces[-1], str)
+
+    def _zoned_rows(self) -> Iterator[tuple[Any, ...]] | None:
+        """Return the rows that are left where DuckDB cannot fetch them, None where it can."""
+        if self._zoned is None:
+            types = [str(column[1]) for column in self._duckdb.description or ()]
+            if needs_pytz(types):
+                self._zoned = rows_of(types, lambda: _without_advice(self._duckdb.to_arrow_table))
+        return self._zoned
+
+    def _reader(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a method that reads the rows of a query, which DuckDB computes as they are read, so that Ctrl-C is heard."""
+
+        @functools.wraps(method)
+        def read(*arguments: Any, **options: Any) -> Any:
+            with self._interruptible():
+                return method(*arguments, **options)
+
+        return read
+
+    def _interruptible(self) -> AbstractContextManager[None]:
+        """Let Ctrl-C stop what the block asks of DuckDB where Python runs in it: as KeyboardInterrupt."""
+        return interruptible(self._duckdb.interrupt, at_once=False) if self._may_predict else nullcontext()
+
+    def _foresee(self, query: Any) -> None:
+        self._zoned = None
+        if isinstance(query, str) and (self._rolled_back or _MAY_SET_VARIABLE.search(query)):
+            self._rolled_back = False
+            self._session.expect_variables(query)
+
+    def _settle(self, query: Any) -> None:
+        if isinstance(query, str) and _MAY_COMMIT.search(query) is not None:
+            self._session.settle()
+        if isinstance(query, str) and _MAY_CHANGE_NAMES.search(query):
+            self._session.notice(query)
+        self._rolled_back |= isinstance(query, str) and _MAY_ROLL_BACK.search(query) is not None
+
+    def _drop_unread_answer(self) -> None:
+        """Make ``execute('TRAIN ...')`` leave the connection free, as ``execute('CREATE TABLE ...')`` does in DuckDB."""
+        if self._unread_answer:
+            self._unread_answer = False
+            self._duckdb.complete()
+
+    def _up_to_last(self, pieces: list[Piece], text: str, parameters: Any, scope: Scope) -> tuple[str, Any]:
+        """Run everything but the last piece of DuckDB's SQL; return that piece and its parameters."""
+        from grouplearn.parser.statements import Nested
+
+        for piece in pieces[:-1]:
+            if isinstance(piece, str):
+                scope.call(self._duckdb.execute, piece)
+                self._duckdb.complete()
+                self._settle(piece)
+            else:
+                _refuse_parameters(piece)
+                answer = self._answer(piece, text, None, scope)
+                if isinstance(piece, Nested):  # what it does, its answer does
+                    scope.call(self._duckdb.execute, answer)
+                    self._duckdb.complete()
+        last = pieces[-1]
+        if isinstance(last, str):
+            return last, parameters
+        return self._answer(last, text, parameters, scope), None
+
+    def _answer(self, statement: OurStatement, text: str, parameters: Any, scope: Scope) -> str:
+        with as_keyboard_interrupt():
+            return self._answered(statement, text, parameters, scope)
+
+    def _answered(self, statement: OurStatement, text: str, parameters: Any, scope: Scope) -> str:
+        if self._duckdb.sql("SELECT system.main.current_setting('python_scan_all_frames')").fetchall()[0][0]:
+            scope = scope.with_outer_frames()
+        self._session.listen()
+        stored = told_what_is_stored(self._session.has_stored)
+        with frames_registered(self._duckdb, text, scope), stored, interruptible(self.interrupt, at_once=False):
+            return self._session.answer(statement, text, parameters)
+
+
+@contextmanager
+def _told_what_is_allowed(query: Any) -> Iterator[None]:
+    """Add a hint where a model's macro is given a query: DuckDB says only that it may not be one."""
+    try:
+        yield
+    except duckdb.BinderException as error:
+        macro = _PREDICTS_QUERY.search(query) if isinstance(query, str) else None
+        if macro is None or "cannot contain subqueries" not in str(error):
+            raise
+        name = f"{macro[1]}_predict"
+        hint = f"{name} takes the name of a table, view or CTE: WITH r AS (SELECT ...) FROM {name}(r)."
+        raise duckdb.BinderException(f"{error}\n\nHint: {hint}") from None
+
+
+def _without_advice(function: Callable[..., Any], *arguments: Any) -> Any:
+    """DuckDB advises con.sql(...) to save a copy; who calls this has chosen execute()."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return function(*arguments)
+
+
+def sendable(query: Any) -> Any:
+    """Return a text as a str: what is cut out of and joined to one of a class of its own may change on the way.
+
+    Raises ParseError for half of a surrogate pair, of which DuckDB says only ``std::bad_cast``.
+    """
+    if not isinstance(query, str):
+        return query
+    text = plain(query)
+    wrong = None if text.isascii() else _SURROGATE.search(text)
+    if wrong is not None:
+        message = f'"{wrong[0]}" is half of a surrogate pair, and no character'
+        raise ParseError(message, text=text, span=Span(*wrong.span()))
+    return text
+
+
+def pieces_of(query: Any) -> list[Piece]:
+    """Split a text into our statements and, between them, DuckDB's SQL exactly as it was written.
+
+    The list is empty when nothing in it is ours: then the query goes to DuckDB as it is.
+    """
+    if not isinstance(query, str) or _MAY_BE_OURS.search(query) is None:
+        return []
+    from grouplearn.parser.parse import parse
+    from grouplearn.parser.statements import Passthrough
+
+    pieces: list[Piece] = []
+    for theirs, group in itertools.groupby(parse(query), lambda statement: isinstance(statement, Passthrough)):
+        statements: list[Any] = list(group)
+        if theirs:
+            pieces.append(query[statements[0].span.start : statements[-1].span.end])
+        else:
+            pieces.extend(statements)
+    return [] if all(isinstance(piece, str) for piece in pieces) else pieces
+
+
+def _refuse_parameters(statement: OurStatement) -> None:
+    from grouplearn.parser.clauses.binding import parameter_names
+
+    if parameter_names(statement):
+        raise NotSupportedError(
+            "Parameters are only supported in the last statement of a text; split it into separate execute() calls"
+        )

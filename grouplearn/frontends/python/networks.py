@@ -1,0 +1,78 @@
+"""``grouplearn.register``: networks of the user's own, to be named in ``USING``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from grouplearn.bind.options import WITH_OPTIONS
+from grouplearn.errors import ProgrammingError, did_you_mean
+from grouplearn.learners import registry
+from grouplearn.learners.contract.base import Problem, Task, Value
+from grouplearn.learners.neural.declared import declared
+from grouplearn.learners.neural.network import Network
+
+_TASKS: Mapping[str, frozenset[Task]] = {
+    "regression": frozenset({Task.REGRESSION}),
+    "classification": frozenset({Task.BINARY, Task.MULTICLASS}),
+}
+
+
+def register(
+    name: str,
+    make_module: Callable[[Problem, Mapping[str, Value]], Any],
+    *,
+    loss: Callable[[Any, Any], Any] | None = None,
+    hyperparameters: Mapping[str, Any] | None = None,
+    tasks: str | Iterable[str] = ("regression", "classification"),
+    summary: str = "A network registered in this process",
+) -> None:
+    """Register a network: ``TRAIN MODEL m USING name ...`` trains the ``torch.nn.Module`` that ``make_module`` returns.
+
+    ``make_module(problem, config)`` is called once per group and configuration, and again whenever its tensors move:
+    ``problem`` has ``task``, ``n_features``, ``n_classes``, ``label_length`` and ``n_outputs``, ``config`` maps every
+    hyperparameter to its value. The module takes x (rows, n_features) and returns a value or the logit (rows, 1), or a logit
+    for each of k classes (rows, k); where the label is an array of L values, (rows, k, ...) with L values per class.
+
+    ``hyperparameters`` maps names to defaults, or to mappings with ``default``, ``low``, ``high``, ``open_low``,
+    ``choices``, ``doc``; they work in OVER and WITH like ``learning_rate``, ``optimizer``, ``momentum``, ``l1``, ``l2``,
+    ``batch_size`` and ``precision``, which every network has. ``loss(outputs, labels)`` returns the loss of each row, shape
+    (rows, ...); without it ½(y-ŷ)² or cross entropy. ``tasks`` is "regression", "classification" or both.
+
+    A network is known to this process, from now on; registering a name again replaces it for the statements that follow. Its
+    models are stored as tensors, never as code: to predict with one, register the network first. Raises ProgrammingError.
+    """
+    try:
+        _check_name(name)
+        if not callable(make_module) or (loss is not None and not callable(loss)):
+            raise ValueError("make_module, and loss if given, must be functions")
+        own = declared(name, hyperparameters or {})
+        taken = [parameter.name for parameter in own if parameter.name in WITH_OPTIONS]
+        if taken:
+            raise ValueError(f"{taken[0]} is an option of TRAIN; name the hyperparameter otherwise")
+        registry.register(Network(name.casefold(), make_module, loss, own, _tasks(tasks), summary))
+    except ValueError as error:
+        raise ProgrammingError(f"register: {error}") from None
+
+
+def unregister(name: str) -> None:
+    """Forget a registered network; raises ProgrammingError when there is none of that name."""
+    try:
+        registry.unregister(name.casefold())
+    except KeyError:
+        raise ProgrammingError(f'no network "{name}" is registered') from None
+
+
+def _check_name(name: Any) -> None:
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise ValueError(f"the name of a network is an identifier, such as my_unet, got {name!r}")
+
+
+def _tasks(tasks: str | Iterable[str]) -> frozenset[Task]:
+    given = [tasks] if isinstance(tasks, str) else list(tasks)
+    unknown = [each for each in given if each not in _TASKS]
+    if unknown or not given:
+        hint = did_you_mean(str(unknown[0]), _TASKS) if unknown else None
+        raise ValueError(f"tasks are {' and '.join(_TASKS)}, got {given!r}" + (f". {hint}" if hint else ""))
+    return frozenset().union(*(_TASKS[each] for each in given))

@@ -1,0 +1,159 @@
+"""Plots of a model, as matplotlib axes; colours and sizes are those of matplotlib's style in force, dark ones included."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from grouplearn.catalog.overview import Overview, Trial
+from grouplearn.errors import not_installed
+from grouplearn.plan.explain.gantt import MOST_WORKERS, merged
+from grouplearn.visible import visible
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: Groups that have a curve of their own; where there are more, all are drawn as their median and range.
+MOST_CURVES = 12
+#: Colours of matplotlib's cycle; where there are more groups a legend would name one colour twice.
+_COLOURS = 10
+#: A longer name in the legend beside the bars is cut: they would have no room.
+_MOST_LETTERS = 32
+#: Rows of bars that a name in the legend is as high as: one worker with ten groups has a legend higher than its bar.
+_NAME_ROWS = 2 / 3
+#: A bar narrower than this share of the time is drawn together with what follows it.
+_LEAST_SHARE = 1 / 600
+#: A bar wider than this share of the time has room for the name of its group, where no legend has it.
+_LABELLED_SHARE = 1 / 6
+
+
+class Plots:
+    """``m.plot``: each method draws on ``ax``, or on axes of a new figure, and returns the axes."""
+
+    def __init__(self, overview: Overview) -> None:
+        self._overview = overview
+
+    def __repr__(self) -> str:
+        return "<curves(), importance(), schedule()>"
+
+    def curves(self, ax: Axes | None = None) -> Axes:
+        """Draw the learning curves of the groups' best trials: the held-out metric, or the training loss where it is not known.
+
+        Up to 12 groups have a curve each. Of more the median is drawn, and the range of the middle 80%.
+        """
+        axes, overview = _axes(ax), self._overview
+        facts = overview.facts
+        axes.set(xlabel="epoch", ylabel=overview.curve_name(facts.curve))
+        axes.set_title(f"{_plain(overview.stored.definition.name)}: learning curves")
+        _whole_numbers(axes)
+        if facts.modelled <= MOST_CURVES:
+            self._draw_each(axes, overview.best(MOST_CURVES), 2 if facts.curve == "valid" else 1)
+        else:
+            self._draw_range(axes)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(fontsize="small", frameon=False)
+        else:
+            _say(axes, "no learning curves: the learner is solved in one step")
+        return axes
+
+    def importance(self, ax: Axes | None = None, top: int = 20) -> Axes:
+        """Draw the ``top`` features by their mean share of the importance in a group, with the range of the middle 80%."""
+        found = self._overview.importance(top)[::-1]
+        axes = _axes(ax, len(found))
+        axes.set_title(f"{_plain(self._overview.stored.definition.name)}: importance")
+        axes.set(xlabel="share of importance")
+        if not found:
+            return _say(axes, "the learner has no importances")
+        shares = [each.share for each in found]
+        # A few groups may pull the mean out of the range.
+        ranges = [
+            [max(0.0, each.share - each.low) for each in found],
+            [max(0.0, each.high - each.share) for each in found],
+        ]
+        several = max(each.groups for each in found) > 1
+        whiskers = {"alpha": 0.5, "ecolor": axes.xaxis.label.get_color()}  # black by default, on black pages too
+        axes.barh([_plain(each.feature) for each in found], shares, xerr=ranges if several else None, error_kw=whiskers)
+        return axes
+
+    def schedule(self, ax: Axes | None = None) -> Axes:
+        """Draw the schedule as it ran: a row per worker (48 at most), a bar per unit, a colour per group."""
+        bars = self._overview.bars()
+        places = {group: place for place, group in enumerate(sorted({bar.group for bar in bars}))}
+        named = len(places) if len(places) <= _COLOURS else 0
+        axes = _axes(ax, max(len({bar.worker for bar in bars}), round(named * _NAME_ROWS)))
+        axes.set_title(f"{_plain(self._overview.stored.definition.name)}: schedule")
+        axes.set(xlabel="seconds", ylabel="worker")
+        end = max((bar.end for bar in bars), default=0.0)
+        shown = merged((bar for bar in bars if bar.worker < MOST_WORKERS), end * _LEAST_SHARE)
+        if not shown:
+            return _say(axes, "no schedule was recorded")
+        from matplotlib.patches import Patch
+
+        for bar in shown:
+            colour = f"C{places[bar.group] % _COLOURS}"
+            drawn = axes.barh(bar.worker, bar.end - bar.start, left=bar.start, height=0.7, color=colour)
+            if len(places) > _COLOURS and bar.end - bar.start > end * _LABELLED_SHARE:
+                axes.bar_label(drawn, [_plain(bar.label)], label_type="center", color="black", fontsize="small")
+        axes.set_xlim(0, end)
+        axes.set_yticks(sorted({bar.worker for bar in shown}))
+        axes.invert_yaxis()
+        if named:
+            names = {bar.group: bar.name for bar in bars}
+            swatches = [
+                Patch(color=f"C{place}", label=_plain(names[group], _MOST_LETTERS)) for group, place in places.items()
+            ]
+            axes.legend(handles=swatches, fontsize="small", frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+        return axes
+
+    def _draw_each(self, axes: Axes, trials: list[Trial], column: int) -> None:
+        curves = self._overview.curves((trial.group, trial.config) for trial in trials)
+        for trial in trials:
+            points = curves.get((trial.group, trial.config), [])
+            if points:
+                label = _plain(self._overview.label(trial.keys, trial.level))
+                values = [float("nan") if (value := point[column]) is None else value for point in points]
+                axes.plot([point[0] for point in points], values, label=label, marker=".")
+
+    def _draw_range(self, axes: Axes) -> None:
+        found = self._overview.curve_range()
+        if not found:
+            return
+        epochs = [row[0] for row in found]
+        if self._overview.facts.curve == "train":
+            axes.set(ylabel=f"{self._overview.curve_name('train')} / its first")
+        axes.fill_between(epochs, [row[1] for row in found], [row[3] for row in found], alpha=0.25, label="middle 80%")
+        axes.plot(epochs, [row[2] for row in found], label=f"median of {max(row[4] for row in found):,} groups")
+
+
+def _plain(text: str, most: int | None = None) -> str:
+    """Return a name as matplotlib draws it letter by letter: between dollars it reads formulas, and it hides ``_labels``."""
+    letters = visible(text)
+    cut = letters if most is None or len(letters) <= most else f"{letters[: most - 1]}…"
+    shown = cut.replace("$", r"\$")
+    return f" {shown}" if shown.startswith("_") else shown
+
+
+def _axes(ax: Axes | None, rows: int | None = None) -> Axes:
+    """Return ``ax``, or axes of a new figure, as high as its rows need."""
+    if ax is not None:
+        return ax
+    try:
+        from matplotlib import pyplot
+    except ImportError:
+        raise not_installed("a plot", "matplotlib", "plot") from None
+    width, height = pyplot.rcParams["figure.figsize"]
+    size = (width, height if rows is None else 1.3 + 0.3 * max(rows, 1))
+    axes: Axes = pyplot.subplots(layout="constrained", figsize=size)[1]
+    return axes
+
+
+def _whole_numbers(axes: Axes) -> None:
+    """Mark epochs, of which there are no halves."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _say(axes: Axes, message: str) -> Axes:
+    axes.set_axis_off()
+    axes.text(0.5, 0.5, message, ha="center", va="center", transform=axes.transAxes, alpha=0.6)
+    return axes

@@ -1,0 +1,129 @@
+"""The caller's Python variables, so that ``FROM df`` finds a data frame through our wrapper as it does through DuckDB.
+
+DuckDB looks for a variable in the frame that called it, which would be ours. Running the call by ``eval`` with the
+caller's globals and a copy of its locals makes it look in the right place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import duckdb
+
+from grouplearn.bind.sql.outside import Outside, setting
+from grouplearn.sqltext import folded
+
+_CALL = compile("__grouplearn_call__(*__grouplearn_args__, **__grouplearn_options__)", "<grouplearn>", "eval")
+#: Whose functions run the statement of a notebook's SQL cell, in which data frames are the cell's variables.
+_SQL_CELLS = "marimo._sql."
+_WORD = re.compile(r'"((?:[^"]|"")+)"|(\w+)')
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Variables as seen from one place in the user's program."""
+
+    globals: dict[str, Any]
+    locals: Mapping[str, Any]
+    frame: FrameType | None = None
+
+    @classmethod
+    def of_caller(cls, depth: int = 1) -> Scope:
+        """Return the scope of the function ``depth`` calls above the one that calls this, marimo's own left out."""
+        frame: FrameType = sys._getframe(depth + 1)
+        while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_SQL_CELLS):
+            frame = frame.f_back
+        return cls(frame.f_globals, frame.f_locals, frame)
+
+    def with_outer_frames(self) -> Scope:
+        """Return a scope that falls back on every calling function's variables (``SET python_scan_all_frames``)."""
+        layers: list[Any] = [self.locals]
+        frame = self.frame
+        while frame is not None:
+            layers += [frame.f_locals, frame.f_globals]
+            frame = frame.f_back
+        return Scope(self.globals, ChainMap(*layers), self.frame)
+
+    def call(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """Call a DuckDB method so that it sees these variables."""
+        names = {
+            **self.locals,
+            "__grouplearn_call__": function,
+            "__grouplearn_args__": arguments,
+            "__grouplearn_options__": options,
+        }
+        return eval(_CALL, self.globals, names)  # noqa: S307  (a constant expression, see the module docstring)
+
+    def find(self, name: str) -> Any:
+        """Return the variable, or None."""
+        return self.locals.get(name, self.globals.get(name))
+
+
+@contextlib.contextmanager
+def frames_registered(connection: duckdb.DuckDBPyConnection, text: str, scope: Scope) -> Iterator[None]:
+    """Make the data frames named in ``text`` readable by any statement on the connection while the block runs.
+
+    A table or view wins that DuckDB finds under the same name; and as in DuckDB, nothing outside of the database is read where
+    its settings say so.
+    """
+    frames = {name: value for name in _words(text) if _is_frame(value := scope.find(name))}
+    if frames and not _replaced(connection):
+        frames = {}
+    tables = _tables(connection) if frames else set()
+    registered = []
+    try:
+        for name, value in frames.items():
+            if folded(name) not in tables:
+                # What cannot be read need not be meant: a relation of a closed connection, with the name of a column.
+                with contextlib.suppress(duckdb.Error, RuntimeError):
+                    connection.register(name, value)
+                    registered.append(name)
+        yield
+    finally:
+        for name in registered:
+            # After a failed statement inside a transaction the view is gone already, or goes with the ROLLBACK.
+            with contextlib.suppress(duckdb.Error):
+                connection.unregister(name)
+
+
+def _words(text: str) -> set[str]:
+    return {quoted.replace('""', '"') or word for quoted, word in _WORD.findall(text)}
+
+
+def _is_frame(value: object) -> bool:
+    """Whether DuckDB can scan it: data frames, Arrow tables and streams, relations, NumPy arrays; not a frame's column."""
+    kind = type(value)
+    package = kind.__module__.partition(".")[0]
+    if package in ("pandas", "polars", "pyarrow", "duckdb"):
+        # The class is asked: reading the columns of a lazy frame would plan its query.
+        return hasattr(kind, "columns") or hasattr(kind, "schema")
+    if isinstance(value, dict | list):  # of columns
+        columns = value.values() if isinstance(value, dict) else value
+        return bool(value) and all(_is_array(column) for column in columns)
+    return _is_array(value) or (not isinstance(value, type) and hasattr(value, "__arrow_c_stream__"))
+
+
+def _is_array(value: object) -> bool:
+    return type(value).__module__ == "numpy" and type(value).__name__ == "ndarray"
+
+
+def _replaced(connection: duckdb.DuckDBPyConnection) -> bool:
+    """Whether DuckDB itself takes Python variables for tables."""
+    return Outside(connection).closed is None and bool(setting(connection, "python_enable_replacements"))
+
+
+def _tables(connection: duckdb.DuckDBPyConnection) -> set[str]:
+    """Return the names, folded, of the tables and views that DuckDB finds without a database or schema before them."""
+    from grouplearn.catalog.checks import search_path
+    from grouplearn.catalog.checks.attached import attachments_of
+
+    places = {*search_path.here(attachments_of(connection))}
+    shown = connection.execute("SELECT database, schema, name FROM (SHOW ALL TABLES)").fetchall()
+    return {folded(name) for database, schema, name in shown if (folded(database), folded(schema)) in places}

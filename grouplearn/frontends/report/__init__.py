@@ -1,0 +1,1 @@
+"""A page about a model, and the small pictures in it."""

@@ -1,0 +1,1 @@
+"""The shell of ours, and how it prints."""

@@ -1,0 +1,235 @@
+"""The shell's engine without its keyboard: statements, dot commands and scripts on one connection."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from grouplearn.errors import Error
+from grouplearn.frontends.python.dbapi import Connection, pieces_of
+from grouplearn.frontends.python.interrupts import interruptible
+from grouplearn.frontends.python.scope import Scope
+from grouplearn.frontends.shell import output
+from grouplearn.visible import visible_lines
+
+_EXPLAIN = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*explain\b", re.IGNORECASE | re.DOTALL)
+
+_LINE = re.compile(r"\n\nLINE (\d+):")
+
+Open = Callable[[str, bool], Connection]
+
+
+class Failed(Exception):
+    """A statement or dot command failed and its message was printed."""
+
+
+class Interrupted(Failed):
+    """The user stopped a statement."""
+
+
+class Leave(Exception):  # control flow, like SystemExit
+    """``.exit``: the shell ends with ``code``."""
+
+    def __init__(self, code: int = 0) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+@dataclass
+class Console:
+    """One open database and how its results are shown. ``open_database(path, read_only)`` makes connections."""
+
+    open_database: Open
+    path: str = ":memory:"
+    read_only: bool = False
+    layout: output.Format = field(default_factory=output.Format)
+    timer: bool = False
+    echo: bool = False
+    connection: Connection = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.connection = self.open_database(self.path, self.read_only)
+
+    def open(self, path: str) -> None:
+        """Close the database and open another; the old one stays when the new one cannot be opened."""
+        # A file cannot be opened twice, so the same path has to be closed first.
+        if self.path not in (":memory:", "") and os.path.abspath(path) == os.path.abspath(self.path):
+            self.connection.close()
+        opened = self.open_database(path, self.read_only)
+        self.connection.close()
+        self.path, self.connection = path, opened
+
+    def close(self) -> None:
+        """Close the database."""
+        self.connection.close()
+
+    def run(self, text: str) -> None:
+        """Run a dot command, or the statements of a text one after the other; raise Failed at the first error."""
+        if text.lstrip().startswith("."):
+            self._run_dot_command(text.strip())
+            return
+        with self._reported():
+            for statement in statements(text):
+                self._run_statement(statement)
+
+    def run_file(self, path: str) -> None:
+        """Run a script of statements and dot commands."""
+        with self._reported(), Path(path).open(encoding="utf-8", newline="") as lines:  # texts keep their line ends
+            script = list(lines)
+        self.run_lines(script)
+
+    def run_lines(self, lines: Iterable[str]) -> None:
+        """Run a script line by line: each statement as soon as its semicolon is read."""
+        texts = _chunks(lines)
+        while True:
+            with self._reported():
+                text = next(texts, None)
+            if text is None:
+                return
+            self.run(text)
+
+    def _run_dot_command(self, line: str) -> None:
+        from grouplearn.frontends.shell.dotcommands import run_dot_command
+
+        with self._reported():
+            run_dot_command(self, line)
+
+    def _run_statement(self, text: str) -> None:
+        if self.echo:
+            from grouplearn.frontends.shell.colours import coloured
+
+            print(f"{coloured(visible_lines(text))}\n", flush=True)
+        began, before = time.perf_counter(), os.times()
+        try:
+            with interruptible(self.connection.interrupt, at_once=True):
+                self._show(text)
+        finally:
+            if self.timer:
+                real, after = time.perf_counter() - began, os.times()
+                user, system = after.user - before.user, after.system - before.system
+                print(f"Run Time (s): real {real:.3f} user {user:.6f} sys {system:.6f}")
+
+    def _show(self, text: str) -> None:
+        relation = relation_of(self.connection, text, None, Scope({}, {}))
+        if relation is not None and not is_report(relation):
+            self.show(relation, text)
+
+    def show(self, relation: duckdb.DuckDBPyRelation, statement: str) -> None:
+        """Print the rows of a statement in the current mode, as wide as the terminal; numbers of ours, in a box, rounded."""
+        layout = self.layout
+        if layout.max_width is None and sys.stdout.isatty():
+            width = shutil.get_terminal_size().columns
+            layout = output.Format(layout.mode, layout.max_rows, width)
+        if layout.mode in output.BOXES and is_answer(statement):
+            relation = output.for_people(relation)
+        output.print_relation(relation, layout, is_plan=_EXPLAIN.match(statement) is not None)
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except (Error, OSError, ValueError, KeyboardInterrupt) as error:
+            sys.stdout.flush()
+            interrupted = isinstance(error, KeyboardInterrupt)
+            print(interruption(error) if interrupted else explained(error), file=sys.stderr)
+            raise (Interrupted if interrupted else Failed) from None
+
+
+def relation_of(connection: Connection, text: str, parameters: Any, scope: Scope) -> duckdb.DuckDBPyRelation | None:
+    """Return :meth:`Connection.relation`; an error has the line and caret that DuckDB leaves out for relations."""
+    try:
+        return connection.relation(text, parameters, scope)
+    except (duckdb.BinderException, duckdb.CatalogException) as error:
+        raise _located(connection, text, error, parameters) from None
+
+
+def _located(connection: Connection, text: str, error: duckdb.Error, parameters: Any) -> duckdb.Error:
+    if _LINE.search(str(error)) is None:
+        try:
+            connection.execute(f"EXPLAIN\n{text}", parameters)  # binds, runs nothing
+        except duckdb.Error as again:
+            if str(again).startswith(str(error)):  # not of EXPLAIN itself
+                return type(error)(_LINE.sub(lambda line: f"\n\nLINE {int(line[1]) - 1}:", str(again)))
+    return error
+
+
+def interruption(error: BaseException) -> str:
+    """Return what a person reads of an interrupt: more than a word where it came too late to undo anything."""
+    text = str(error)
+    return text[:1].upper() + text[1:] or "Interrupted"
+
+
+def explained(error: BaseException) -> str:
+    """Return the message of an error as a person reads it: of the file, not of the system call or the codec; names in it may
+    hold anything.
+    """
+    return visible_lines(_message(error))
+
+
+def _message(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f'Cannot read "{error.filename}": {error.strerror}'
+    if isinstance(error, UnicodeDecodeError):
+        return f"The script is not UTF-8 text: byte {error.object[error.start]:#04x} at position {error.start}"
+    return str(error)
+
+
+def is_answer(text: str) -> bool:
+    """Whether the last statement is one of ours; a query that has one inside is the user's own."""
+    from grouplearn.parser.statements import Nested
+
+    last = pieces_of(text)[-1:]
+    return bool(last) and not isinstance(last[0], str | Nested)
+
+
+def is_report(relation: duckdb.DuckDBPyRelation) -> bool:
+    """Whether the relation only says that a command worked: shells print nothing then."""
+    names, kinds = relation.columns, [str(kind) for kind in relation.types]
+    if (names, kinds) not in ((["Count"], ["BIGINT"]), (["Success"], ["BOOLEAN"])):
+        return False
+    return relation.type != "QUERY_RELATION"
+
+
+def statements(text: str) -> Iterator[str]:
+    """Cut a text after each semicolon that ends a statement; the last piece may lack one."""
+    from grouplearn.parser.parse import is_complete
+
+    start = end = 0
+    while (end := text.find(";", end) + 1) > 0:
+        piece = text[start:end]
+        # Inside a line comment the text is complete, too, but then so it is with anything after it.
+        if is_complete(piece) and not is_complete(piece + "x"):
+            yield piece.strip()
+            start = end
+    if text[start:].strip():
+        yield text[start:].strip()
+
+
+def _chunks(lines: Iterable[str]) -> Iterator[str]:
+    """Cut a script into dot commands and complete statements; what is left at its end is run as it is."""
+    from grouplearn.parser.parse import is_complete
+
+    pending = ""
+    for line in lines:
+        if not pending.strip() and line.startswith("."):
+            yield line
+            continue
+        pending += line
+        # Only a line with a semicolon can end a statement; the check reads the whole statement again.
+        if ";" in line and is_complete(pending):
+            yield pending
+            pending = ""
+    if pending.strip():
+        yield pending

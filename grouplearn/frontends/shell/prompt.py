@@ -1,0 +1,125 @@
+"""The interactive prompt: multi-line editing until the semicolon, history, colours and completion."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.lexers import PygmentsLexer
+
+from grouplearn.data.own_files import NotOwn, own_file
+from grouplearn.errors import Error
+from grouplearn.frontends.shell.colours import OUR_WORDS, SqlColours
+from grouplearn.frontends.shell.console import Console, Failed, Leave
+from grouplearn.frontends.shell.dotcommands import COMMANDS
+from grouplearn.parser.parse import is_complete
+
+PROMPT = "grouplearn> "
+CONTINUATION = "       ...> "
+
+
+def interact(console: Console) -> int:
+    """Read and run statements until Ctrl-D or ``.exit``; return the exit code."""
+    session: PromptSession[str] = PromptSession(
+        history=_history(),
+        lexer=PygmentsLexer(SqlColours),
+        completer=SqlCompleter(console),
+        complete_while_typing=False,
+        multiline=True,
+        prompt_continuation=CONTINUATION,
+        key_bindings=_enter_ends_statement(),
+    )
+    while True:
+        try:
+            console.run(session.prompt(PROMPT))
+        except (KeyboardInterrupt, Failed):
+            continue
+        except EOFError:
+            return 0
+        except Leave as leave:
+            return leave.code
+        finally:
+            sys.stdout.flush()
+
+
+def _history() -> History:
+    """Return what was typed before; statements have secrets in them, so only the user reads the file."""
+    path = Path.home() / ".grouplearn_history"
+    try:
+        with own_file(path, "a+b") as file:
+            os.fchmod(file.fileno(), 0o600)
+    except NotOwn as error:
+        print(f"What you type is not kept in {path}: {error.strerror}.", file=sys.stderr)
+        return InMemoryHistory()
+    except OSError:
+        return InMemoryHistory()
+    return FileHistory(str(path))
+
+
+def ends_input(text: str) -> bool:
+    """Whether Enter runs ``text``: it is empty, a dot command, or a complete statement."""
+    stripped = text.strip()
+    return not stripped or stripped.startswith(".") or (stripped.endswith(";") and is_complete(text))
+
+
+def _enter_ends_statement() -> KeyBindings:
+    bindings = KeyBindings()
+
+    @bindings.add("enter")
+    def _(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        if buffer.complete_state is not None and buffer.complete_state.current_completion is not None:
+            buffer.complete_state = None
+        elif ends_input(buffer.text):
+            buffer.validate_and_handle()
+        else:
+            buffer.insert_text("\n")
+
+    return bindings
+
+
+class SqlCompleter(Completer):
+    """Completes dot commands, keywords, and the tables, columns and models of the open database."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._keywords: list[str] = []
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:  # noqa: ARG002
+        """Yield what may follow the word before the cursor."""
+        before = document.text_before_cursor
+        if before.startswith(".") and " " not in before:
+            candidates = [f".{name}" for name in COMMANDS]
+            word = before
+        else:
+            word = document.get_word_before_cursor()
+            candidates = self._names() + self._all_keywords() if word else []
+        for candidate in dict.fromkeys(candidates):
+            if candidate.casefold().startswith(word.casefold()):
+                yield Completion(candidate, start_position=-len(word))
+
+    def _names(self) -> list[str]:
+        """Names of tables, views and columns; none in a transaction that has failed. A model is a view."""
+        try:
+            rows = self._console.connection.execute(
+                "SELECT DISTINCT table_name AS name FROM system.main.duckdb_columns() WHERE NOT internal "
+                "UNION SELECT DISTINCT column_name FROM system.main.duckdb_columns() WHERE NOT internal ORDER BY name ASC"
+            ).fetchall()
+        except Error:
+            return []
+        return [name for (name,) in rows]
+
+    def _all_keywords(self) -> list[str]:
+        if not self._keywords:
+            rows = self._console.connection.execute(
+                "SELECT system.main.upper(keyword_name) FROM system.main.duckdb_keywords()"
+            ).fetchall()
+            self._keywords = sorted({word for (word,) in rows} | OUR_WORDS)
+        return self._keywords

@@ -1,0 +1,1 @@
+"""What every learner is: its declaration, its hyperparameters, what it computes with."""

@@ -1,0 +1,210 @@
+"""Generalised linear models epoch by epoch: all configs of a pack in every pass, by proximal Newton steps.
+
+One epoch is one pass over the data: the objective, its gradient and, of configs that ask for them, second derivatives, each
+config at its own trial point; the solver is that of whole groups (``kernels.generalised_linear``). The first pass gathers
+moments instead; from these follow, in closed form, the objective and its derivatives at the start (no weights, the mean label
+as prediction), and the centring and scaling of the features inside the solver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.data.shard import FloatArray, Shard, Stack
+from grouplearn.kernels import generalised_linear as kernel
+from grouplearn.learners.contract.base import Config, Interrupted, Problem, Solved, State, Tensors
+from grouplearn.learners.linear import linear_model, moments
+
+#: Up to this many parameters per config the solver has second derivatives; of more, a diagonal and some steps.
+DENSE_PARAMETERS = 256
+
+
+class Family(Protocol):
+    """What tells one generalised linear model from another; arrays may have leading axes."""
+
+    def loss(self, problem: Problem) -> kernel.Loss:
+        """Return the loss of rows, as the kernels name it."""
+        ...
+
+    def targets(self, problem: Problem, y: FloatArray) -> FloatArray:
+        """Return what the first pass averages, (..., n, t); the first K are what predictions less the slopes of the loss by the
+        scores are without weights: the labels of the K outputs, where a score is the natural parameter."""
+        ...
+
+    def start(self, problem: Problem, observed: FloatArray, with_intercept: bool) -> FloatArray:
+        """Return the prediction (..., K) without weights from the averages of the targets (..., t)."""
+        ...
+
+    def scores(self, mean: FloatArray) -> FloatArray:
+        """Return the scores that predict ``mean``."""
+        ...
+
+    def coupling(self, mean: FloatArray) -> FloatArray:
+        """Return the second derivatives of the loss by the scores, (..., K, K)."""
+        ...
+
+    def mean_loss(self, observed: FloatArray, mean: FloatArray) -> FloatArray:
+        """Return the average loss where every row is predicted by ``mean``."""
+        ...
+
+
+def init(problem: Problem, configs: Sequence[Config]) -> State:
+    """Return zero weights and an unknown loss."""
+    n = len(configs)
+    tensors = {
+        "weights": np.zeros((n, problem.n_outputs, problem.n_features)),
+        "intercept": np.zeros((n, problem.n_outputs)),
+        "loss": np.full(n, np.nan),
+    }
+    return State(tensors, np.zeros(n, dtype=bool))
+
+
+def has_solver(problem: Problem, configs: Sequence[Config], state: State) -> bool:
+    """Return whether what the solver keeps of each config, if it has begun, can be what it keeps."""
+    solver = state.tensors.get("solver")
+    return solver is None or (len(solver) == len(configs) and _form(problem, configs).are_sound(solver))
+
+
+def accumulate(family: Family, problem: Problem, configs: Sequence[Config], state: State, block: Shard) -> Tensors:
+    """Return the moments of one block in the first pass; later, of the configs not done, ``kernel.Form.sums``."""
+    if "solver" not in state.tensors:
+        return block_moments(problem, configs, family.targets(problem, block.y), block)
+    active = state.tensors["solver"][~state.done]
+    return _form(problem, configs).sums(block.x, block.y, block.weight, family.loss(problem), active)
+
+
+def block_moments(problem: Problem, configs: Sequence[Config], targets: FloatArray, block: Shard) -> Tensors:
+    """Return the moments of one block with its ``targets`` (n, t), and how many rows and stored values it has."""
+    gram = n_parameters(problem, configs) <= DENSE_PARAMETERS
+    sums = moments.block_moments(block.x, targets, block.weight, gram)
+    return {**sums, "rows": np.array([block.n_rows, block.x.size], float)}
+
+
+def merge(left: Tensors, right: Tensors) -> Tensors:
+    """Return the sums of both."""
+    if "mean" in left:
+        return {**moments.merge_moments(left, right), "rows": left["rows"] + right["rows"]}
+    return {name: np.asarray(value + right[name]) for name, value in left.items()}
+
+
+def step(family: Family, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors) -> State:
+    """Return the state after one pass: steps accepted or shortened, next trial points chosen.
+
+    Raises Diverged in the first pass when the sums overflow.
+    """
+    form = _form(problem, configs)
+    if "solver" not in state.tensors:
+        moments.require_finite(sums)
+        state, sums = _begun(family, problem, configs, state, sums, form)
+    active = np.flatnonzero(~state.done)
+    chosen = [configs[place] for place in active.tolist()]
+    rates = linear_model.column(chosen, linear_model.LEARNING_RATE)
+    given = (state.tensors["solver"][active], _penalties(chosen), rates, sums)
+    stepped = form.step(family.loss(problem), *given)
+    tensors, done = {name: value.copy() for name, value in state.tensors.items()}, state.done.copy()
+    for name, value in zip(("solver", "weights", "intercept", "loss"), stepped, strict=False):
+        tensors[name][active] = value
+    done[active] = stepped.finished
+    return State(tensors, done)
+
+
+def _begun(
+    family: Family, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors, form: kernel.Form
+) -> tuple[State, kernel.Sums]:
+    """Return the state before the first step and the sums there: without weights they follow from the moments."""
+    share = family.start(problem, sums["target_mean"], form.fit_intercept)
+    residual = share - sums["target_mean"][: len(share)]
+    loss = float(family.mean_loss(sums["target_mean"], share))
+    known = (family.scores(share), residual, loss, family.coupling(share))
+    model, at_start = form.begin(sums, tuple(sums["rows"].tolist()), *known)
+    tensors = {**state.tensors, "solver": np.repeat(model, len(configs), axis=0)}
+    by_config = {name: np.repeat(at_start[name], len(configs), axis=0) for name in ("sums", "curvature")}
+    return State(tensors, state.done), {**by_config, "sampled": at_start["sampled"]}
+
+
+def solve(
+    family: Family,
+    problem: Problem,
+    configs: Sequence[Config],
+    stack: Stack,
+    report: Callable[[int], None],
+    cancelled: Callable[[], bool],
+) -> Solved:
+    """Return the models of a stack; configs that the solver cannot tell apart (by learning_rate) are solved once.
+
+    Raises Interrupted.
+    """
+    shape = (stack.n_groups, len(configs))
+    solved = Solved(
+        np.empty((*shape, problem.n_outputs, problem.n_features)),
+        np.empty((*shape, problem.n_outputs)),
+        np.empty(shape),
+        np.empty(shape, np.int64),
+        np.empty((0, *shape)),
+        np.empty(shape, np.bool_),
+    )
+    curve = solved.curve
+    with_intercept = linear_model.column(configs, linear_model.FIT_INTERCEPT)
+    for fit_intercept in np.unique(with_intercept):
+        places = np.flatnonzero(with_intercept == fit_intercept)
+        first, of = _distinct([configs[place] for place in places.tolist()])
+        chosen = [configs[place] for place in places[first].tolist()]
+        try:
+            models = kernel.solve(
+                stack.x,
+                stack.y,
+                stack.weight,
+                stack.start,
+                loss=family.loss(problem),
+                outputs=problem.n_outputs,
+                fit_intercept=bool(fit_intercept),
+                penalties=_penalties(chosen),
+                epochs=problem.epochs,
+                report=report,
+                cancelled=cancelled,
+            )
+        except kernel.Stopped:
+            raise Interrupted from None
+        solved.weights[:, places], solved.intercept[:, places] = models.weights[:, of], models.intercept[:, of]
+        solved.loss[:, places], solved.epochs[:, places] = models.value[:, of], models.passes[:, of]
+        solved.converged[:, places] = models.converged[:, of]
+        longer = max(0, len(models.curve) - len(curve))
+        curve = np.concatenate([curve, np.full((longer, *shape), np.nan)])
+        curve[: len(models.curve), :, places] = models.curve[:, :, of]
+    return replace(solved, curve=curve)
+
+
+def _penalties(configs: Sequence[Config]) -> kernel.Penalties:
+    columns = (linear_model.L1, linear_model.GLM_L2, linear_model.TOLERANCE)
+    return kernel.Penalties(*(linear_model.column(configs, each) for each in columns))
+
+
+def _distinct(configs: Sequence[Config]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Return the configs whose penalties or tolerance no config before has, and for every config which of these it is like."""
+    known: dict[tuple[float, ...], int] = {}
+    columns = _penalties(configs)
+    values = zip(columns.l1.tolist(), columns.l2.tolist(), columns.tolerance.tolist(), strict=True)
+    of = np.array([known.setdefault(value, len(known)) for value in values], np.intp)
+    return np.unique(of, return_index=True)[1], of
+
+
+def _form(problem: Problem, configs: Sequence[Config]) -> kernel.Form:
+    """Return the shape of a model in training."""
+    history = int(linear_model.column(configs[:1], linear_model.HISTORY)[0])
+    dense = n_parameters(problem, configs) <= DENSE_PARAMETERS
+    return kernel.Form(problem.n_features, problem.n_outputs, has_intercept(configs), history, dense)
+
+
+def n_parameters(problem: Problem, configs: Sequence[Config]) -> int:
+    """Return the number of weights of a config, intercepts included."""
+    return problem.n_outputs * (problem.n_features + int(has_intercept(configs)))
+
+
+def has_intercept(configs: Sequence[Config]) -> bool:
+    """Return whether the models of a pack have an intercept."""
+    return bool(linear_model.column(configs[:1], linear_model.FIT_INTERCEPT)[0])

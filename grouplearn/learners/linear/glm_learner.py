@@ -1,0 +1,139 @@
+"""Generalised linear models as learners: what a family leaves open is its name, its tasks and the labels it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
+from grouplearn.learners.contract.base import (
+    Access,
+    Artifact,
+    Config,
+    Conflict,
+    Hyperparameter,
+    Problem,
+    Solved,
+    State,
+    Task,
+    Tensors,
+    Value,
+    has_tensors_of,
+)
+from grouplearn.learners.contract.requirement import Requirement
+from grouplearn.learners.linear import glm, linear_model
+
+
+class GlmLearner:
+    """Minimises Σ wᵢ·loss(yᵢ, xᵢ'w + b) + l1·‖w‖₁ + ½·l2·‖w‖² over (w, b), for the loss of its ``family``.
+
+    One epoch is one pass over the data, see ``glm``; the groups of a stack are solved in one call of a kernel. Penalties and
+    the reported weights are on the features as written.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    tasks: ClassVar[frozenset[Task]]
+    log_link: ClassVar[bool]
+    family: ClassVar[glm.Family]
+    access: ClassVar[Access] = Access.ALGEBRAIC
+    hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (
+        linear_model.LEARNING_RATE,
+        linear_model.L1,
+        linear_model.GLM_L2,
+        linear_model.HISTORY,
+        linear_model.TOLERANCE,
+        linear_model.FIT_INTERCEPT,
+    )
+    default_epochs: ClassVar[int | None] = 100
+    linear: ClassVar[bool] = True
+    handles_missing: ClassVar[bool] = False
+    handles_sparse: ClassVar[bool] = True
+    requires: ClassVar[Requirement | None] = None
+
+    def check_labels(self, y: FloatArray, weight: FloatArray) -> None:
+        """Raise ValueError, with a reason a user understands, for labels (...,) that the family cannot have."""
+        del y, weight
+
+    def pack_key(self, config: Config) -> tuple[Value, ...]:
+        """Return (history, fit_intercept): these set the shape of the state."""
+        return tuple(config.get(each.name, each.default) for each in (linear_model.HISTORY, linear_model.FIT_INTERCEPT))
+
+    def conflict(self, config: Config) -> Conflict | None:
+        """Return None: no values contradict each other."""
+        del config
+        return None
+
+    def init(self, problem: Problem, configs: Sequence[Config]) -> State:
+        """Return zero weights and an unknown loss."""
+        return glm.init(problem, configs)
+
+    def resumes(self, problem: Problem, configs: Sequence[Config], state: State) -> bool:
+        """Return whether the tensors are those of such weights, and of the solver that makes them."""
+        return has_tensors_of(state, self.init(problem, configs)) and glm.has_solver(problem, configs, state)
+
+    def gathers(self, problem: Problem, configs: Sequence[Config]) -> bool:
+        """Small groups train together while the solver keeps a full Hessian per config."""
+        return glm.n_parameters(problem, configs) <= glm.DENSE_PARAMETERS
+
+    def accumulate(self, problem: Problem, configs: Sequence[Config], state: State, block: Shard) -> Tensors:
+        """Return the moments of one block in the first pass, the sums of losses and gradients later; see ``glm``.
+
+        Raises ValueError in the first pass for labels that the family cannot have.
+        """
+        if "solver" not in state.tensors:
+            self.check_labels(block.y, block.weight)
+        return glm.accumulate(self.family, problem, configs, state, block)
+
+    def merge(self, left: Tensors, right: Tensors) -> Tensors:
+        """Return the sums of both."""
+        return glm.merge(left, right)
+
+    def step(self, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors) -> State:
+        """Return the state after one pass; raises Diverged in the first one when the sums overflow."""
+        return glm.step(self.family, problem, configs, state, sums)
+
+    def solve(
+        self,
+        problem: Problem,
+        configs: Sequence[Config],
+        stack: Stack,
+        report: Callable[[int], None],
+        cancelled: Callable[[], bool],
+    ) -> Solved:
+        """Return the models of every config on every group of a stack; see ``base.StackLearner``."""
+        self.check_labels(stack.y, stack.weight)
+        return glm.solve(self.family, problem, configs, stack, report, cancelled)
+
+    def losses(self, state: State) -> FloatArray:
+        """Return the objective per config at the accepted parameters."""
+        loss: FloatArray = state.tensors["loss"]
+        return loss
+
+    def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
+        """Return the predicted means or probabilities at the accepted parameters, shape (n, n_configs, n_outputs)."""
+        del configs
+        predictor = linear_model.linear_predictor(x, state.tensors["weights"], state.tensors["intercept"])
+        return linear_model.inverse_link(problem.task, predictor, self.log_link)
+
+    def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:
+        """Return ``weights`` (k, d) and ``intercept`` (k,) of config ``index`` at its last accepted point."""
+        del problem, configs
+        return linear_model.artifact_of(state, index)
+
+    def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
+        """Return the predicted means or probabilities of a finished model, shape (n, n_outputs)."""
+        return linear_model.score_artifact(task, artifact, x, self.log_link)
+
+    def as_multiclass(self, artifact: Artifact) -> Artifact:
+        """Return a model of two classes with weights and an intercept for each: 0 for the first one."""
+        return linear_model.as_multiclass(artifact)
+
+    def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
+        """Return how the tensors differ from what such a group has."""
+        return linear_model.flaw(problem, artifact)
+
+    def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:
+        """Return Σ over outputs of |w| per feature."""
+        del n_features
+        return linear_model.absolute_weights(artifact)

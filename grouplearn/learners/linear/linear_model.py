@@ -1,0 +1,180 @@
+"""What linear learners share: hyperparameter columns, linear predictors, their links and their artifacts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.data.shard import FloatArray, Matrix, Stack
+from grouplearn.kernels import algebra
+from grouplearn.kernels import metrics as kernel
+from grouplearn.learners.contract.base import (
+    Artifact,
+    Config,
+    Hyperparameter,
+    Learner,
+    Problem,
+    Solved,
+    State,
+    Task,
+    shape_flaw,
+)
+from grouplearn.learners.metrics.deviances import RowLoss, loss_sums, row_losses
+
+L1 = Hyperparameter(
+    "l1",
+    "float",
+    0.0,
+    "weight of the penalty l1·‖w‖₁: the more, the more weights are 0 (never the intercept's)",
+    "Tibshirani 1996",
+    low=0.0,
+)
+FIT_INTERCEPT = Hyperparameter("fit_intercept", "bool", True, "whether the model has an intercept", "scikit-learn")
+
+LEARNING_RATE = Hyperparameter(
+    "learning_rate",
+    "float",
+    1.0,
+    "length of the first step, as a share of the way to where a first estimate expects the best weights. It changes how "
+    "soon training converges, not the model that it converges to, and nothing in small groups: search l1 and l2 instead",
+    "Nocedal & Wright 2006, section 7.2",
+    low=0.0,
+    open_low=True,
+)
+GLM_L2 = Hyperparameter(
+    "l2",
+    "float",
+    1.0,
+    "weight of the penalty ½·l2·‖w‖²: the more, the smaller the weights",
+    "scikit-learn: C = 1/l2",
+    low=0.0,
+)
+HISTORY = Hyperparameter(
+    "history",
+    "int",
+    10,
+    "past steps that the solver keeps until it takes second derivatives anew, and in place of them where a model has more than "
+    "256 weights (L-BFGS); more often take fewer epochs, and more memory",
+    "Nocedal & Wright 2006, section 7.2",
+    low=1.0,
+    high=100.0,
+)
+TOLERANCE = Hyperparameter(
+    "tolerance",
+    "float",
+    1e-8,
+    "training ends when the next step would lower the objective by less than this share of it",
+    "Nocedal & Wright 2006, section 7.2",
+    low=0.0,
+    open_low=True,
+)
+
+
+def column(configs: Sequence[Config], hyperparameter: Hyperparameter) -> FloatArray:
+    """Return one hyperparameter of every config as floats, shape (c,); a config that lacks it has the default."""
+    return np.array([config.get(hyperparameter.name, hyperparameter.default) for config in configs], dtype=np.float64)
+
+
+def linear_predictor(x: Matrix, weights: FloatArray, intercept: FloatArray) -> FloatArray:
+    """Return x wᵀ + b of shape (n, c, k) for weights (c, k, d) and intercept (c, k), in one product."""
+    n_configs, n_outputs, n_features = weights.shape
+    columns = np.ascontiguousarray(weights.reshape(n_configs * n_outputs, n_features).T)
+    scores = algebra.product(x, columns) if isinstance(x, np.ndarray) else np.asarray(x @ columns)
+    predictor: FloatArray = scores.reshape(-1, n_configs, n_outputs)
+    predictor += intercept
+    return predictor
+
+
+def measure(
+    learner: Learner,
+    problem: Problem,
+    stack: Stack,
+    models: Solved,
+    wanted: Collection[str],
+    part: tuple[npt.NDArray[np.int16], int] | None = None,
+) -> dict[str, FloatArray]:
+    """Return the ``wanted`` metrics of a linear learner's models on a stack's rows, (G, C) each; of equal models equal bits.
+
+    ``part`` says in which of how many parts each row (n,) is: then they are (G, parts, C), of models (G, m, C, ...) those of
+    part p at place p on the rows of part p. A metric is NaN where it is not defined, as in ``metrics.finish``.
+    """
+    kind = {Task.REGRESSION: kernel.LOG_VALUES if learner.log_link else kernel.VALUES, Task.BINARY: kernel.BINARY}
+    losses = row_losses(wanted, {})
+    found = kernel.of_models(
+        kernel.Rows(stack.y, stack.weight, stack.start, part),
+        stack.x,
+        (models.weights, models.intercept),
+        kind.get(problem.task, kernel.CLASSES),
+        kernel.Classes(problem.n_classes, problem.n_unseen),
+        [name for name in wanted if name in kernel.NAMES],
+    )
+    return {**found, **_mean_losses(learner, losses, stack, models, part)} if losses else found
+
+
+def _mean_losses(
+    learner: Learner,
+    losses: Sequence[RowLoss],
+    stack: Stack,
+    models: Solved,
+    part: tuple[npt.NDArray[np.int16], int] | None,
+) -> dict[str, FloatArray]:
+    """Return the means of further losses of numbers as ``measure`` does, group by group."""
+    n_parts = 1 if part is None else part[1]
+    configs = models.weights.shape[-3]
+    means = {loss.name: np.full((stack.n_groups, n_parts, configs), np.nan) for loss in losses}
+    for group, place in np.ndindex(stack.n_groups, n_parts):
+        rows = np.arange(int(stack.start[group]), int(stack.start[group + 1]))
+        rows = rows[(stack.weight[rows] > 0) & (True if part is None else part[0][rows] == place)]
+        if not rows.size:
+            continue
+        model = (group,) if part is None else (group, place)
+        predictor = linear_predictor(stack.x[rows], models.weights[model], models.intercept[model])
+        predicted = inverse_link(Task.REGRESSION, predictor, learner.log_link)
+        weight = stack.weight[rows]
+        for name, total in loss_sums(losses, predicted, stack.y[rows], weight).items():
+            means[name][group, place] = total / weight.sum()
+    return {name: mean[:, 0] if part is None else mean for name, mean in means.items()}
+
+
+def inverse_link(task: Task, predictor: FloatArray, log_link: bool = False) -> FloatArray:
+    """Return values (regression), the probability of class 1 (binary) or of every class (multiclass), stably.
+
+    With a log link the value is exp(predictor), at most infinity.
+    """
+    if task is Task.REGRESSION:
+        return algebra.exponential(predictor) if log_link else predictor
+    return algebra.sigmoid(predictor) if task is Task.BINARY else algebra.softmax(predictor)
+
+
+def artifact_of(state: State, index: int) -> Artifact:
+    """Return the model of config ``index`` from the state's ``weights`` (c, k, d) and ``intercept`` (c, k)."""
+    return Artifact(
+        "tensors",
+        {"weights": state.tensors["weights"][index].copy(), "intercept": state.tensors["intercept"][index].copy()},
+    )
+
+
+def as_multiclass(artifact: Artifact) -> Artifact:
+    """Return a model of two classes with weights and an intercept for each: 0 for the first one."""
+    both = {name: np.concatenate([np.zeros_like(value), value]) for name, value in artifact.tensors.items()}
+    return Artifact("tensors", both)
+
+
+def flaw(problem: Problem, artifact: Artifact) -> str | None:
+    """Return how weights and intercepts differ from one per feature column and output."""
+    outputs = problem.n_outputs
+    return shape_flaw(artifact, {"weights": (outputs, problem.n_features), "intercept": (outputs,)})
+
+
+def score_artifact(task: Task, artifact: Artifact, x: Matrix, log_link: bool = False) -> FloatArray:
+    """Return the predictions (n, k) of a linear artifact."""
+    weights, intercept = artifact.tensors["weights"], artifact.tensors["intercept"]
+    return inverse_link(task, linear_predictor(x, weights[None], intercept[None]), log_link)[:, 0, :]
+
+
+def absolute_weights(artifact: Artifact) -> FloatArray:
+    """Return Σ over outputs of |w| per feature, shape (d,)."""
+    total: FloatArray = np.abs(artifact.tensors["weights"]).sum(axis=0)
+    return total

@@ -1,0 +1,258 @@
+"""Least squares, ridge, lasso and elastic net for every config of a pack from one X'X."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
+from grouplearn.kernels import least_squares
+from grouplearn.learners.contract.base import (
+    Access,
+    Artifact,
+    Config,
+    Conflict,
+    Hyperparameter,
+    Interrupted,
+    Problem,
+    Solved,
+    State,
+    Task,
+    Tensors,
+    Value,
+    has_tensors_of,
+)
+from grouplearn.learners.contract.requirement import Requirement
+from grouplearn.learners.linear import categorical, factored, linear_model, moments, sparse_moments
+
+L2 = Hyperparameter(
+    "l2",
+    "float",
+    0.0,
+    "weight of the penalty ½·l2·‖w‖² (ridge): the more, the smaller the weights",
+    "Hoerl & Kennard 1970",
+    low=0.0,
+)
+TOLERANCE = Hyperparameter(
+    "tolerance",
+    "float",
+    1e-11,
+    "with l1 > 0: how exactly the best weights are found, as a share of l1; smaller is more exact",
+    "Friedman, Hastie & Tibshirani 2010",
+    low=0.0,
+    open_low=True,
+)
+#: Rounds of a minimisation with l1 before it is left where it is: of fewer columns more, as each is quicker.
+_LEAST_ROUNDS, _ROUNDS_OF_COLUMNS = 1_000, 1_000_000
+
+
+class LinearRegression:
+    """Minimises Σ wᵢ·½(yᵢ − xᵢ'w − b)² + l1·‖w‖₁ + ½·l2·‖w‖² over (w, b), exactly, in one pass.
+
+    The pass gathers Σw, the means and the centred second moments of (x, y). Then, on columns scaled to unit length:
+    without penalties the pseudo-inverse (of all least squares solutions the one with the smallest ‖w‖ on the features
+    as written, as LAPACK's least squares on centred features; ``factored`` says which directions count);
+    with l2 alone Cholesky's factor; with l1 coordinate descent and exact solves of the faces it lands on
+    (``kernels.least_squares``). scikit-learn: Ridge(alpha=l2); Lasso(alpha=l1/n).
+    """
+
+    name: ClassVar[str] = "linear_regression"
+    summary: ClassVar[str] = "least squares, ridge, lasso and elastic net from one pass"
+    access: ClassVar[Access] = Access.ALGEBRAIC
+    tasks: ClassVar[frozenset[Task]] = frozenset({Task.REGRESSION})
+    hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (
+        linear_model.L1,
+        L2,
+        TOLERANCE,
+        linear_model.FIT_INTERCEPT,
+    )
+    default_epochs: ClassVar[int | None] = None
+    linear: ClassVar[bool] = True
+    log_link: ClassVar[bool] = False
+    handles_missing: ClassVar[bool] = False
+    handles_sparse: ClassVar[bool] = True
+    requires: ClassVar[Requirement | None] = None
+
+    def pack_key(self, config: Config) -> tuple[Value, ...]:
+        """Return the key of every config: all of them share the one pass."""
+        del config
+        return ()
+
+    def conflict(self, config: Config) -> Conflict | None:
+        """Return None: no values contradict each other."""
+        del config
+        return None
+
+    def init(self, problem: Problem, configs: Sequence[Config]) -> State:
+        """Return zero weights and an unknown loss."""
+        n = len(configs)
+        tensors = {
+            "weights": np.zeros((n, 1, problem.n_features)),
+            "intercept": np.zeros((n, 1)),
+            "loss": np.full(n, np.nan),
+        }
+        return State(tensors, np.zeros(n, dtype=bool))
+
+    def resumes(self, problem: Problem, configs: Sequence[Config], state: State) -> bool:
+        """Return whether the tensors are those of such weights."""
+        return has_tensors_of(state, self.init(problem, configs))
+
+    def gathers(self, problem: Problem, configs: Sequence[Config]) -> bool:
+        """Return True: one pass over a small group costs less than the Python around it."""
+        del problem, configs
+        return True
+
+    def accumulate(self, problem: Problem, configs: Sequence[Config], state: State, block: Shard) -> Tensors:
+        """Return the moments of one block; see ``moments.block_moments``."""
+        del problem, configs, state
+        if not isinstance(block.x, np.ndarray):
+            return sparse_moments.of_block(block.x, block.y, block.weight)
+        sums = moments.block_moments(block.x, block.y[:, None], block.weight, gram=True)
+        return factored.of_block(sums, block.x, block.y, block.weight)
+
+    def merge(self, left: Tensors, right: Tensors) -> Tensors:
+        """Return the moments of both."""
+        if sparse_moments.is_sparse(left):
+            return sparse_moments.merged(left, right)
+        return factored.merged(moments.merge_moments(left, right), left, right)
+
+    def step(self, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors) -> State:
+        """Return the solved models of all configs, done where nothing is left to gain; Diverged if the sums overflow."""
+        del problem
+        moments.require_finite(sums)
+        if sparse_moments.is_sparse(sums):
+            weights, intercept, loss, converged = _sparse_models(configs, sums)
+        else:
+            whole = {name: np.asarray(value)[None] for name, value in sums.items() if name != "factor"}
+            factor = sums.get("factor")
+            found = least_squares.solve(whole, _penalties(configs, whole), factor)
+            weights, intercept, loss, converged = (each[0] for each in found)
+        tensors = {"weights": weights[:, None], "intercept": intercept[:, None], "loss": loss}
+        return State({**state.tensors, **tensors}, converged)
+
+    def solve(
+        self,
+        problem: Problem,
+        configs: Sequence[Config],
+        stack: Stack,
+        report: Callable[[int], None],
+        cancelled: Callable[[], bool],
+    ) -> Solved:
+        """Return the models of every config on every group of a stack; see ``base.StackLearner``."""
+        parts, run = [], moments.at_a_time(problem.n_features)
+        for first in range(0, stack.n_groups, run):
+            if cancelled():
+                raise Interrupted
+            part = stack.part(first, min(first + run, stack.n_groups))
+            sums = moments.group_moments(part, part.y[:, None])
+            solved = self.solve_moments(problem, configs, sums)
+            solved.loss[self.unclear(configs, sums, part)] = np.nan
+            parts.append(solved)
+            report(part.n_groups * len(configs))
+        return Solved.joined(parts)
+
+    def unclear(self, configs: Sequence[Config], sums: Tensors, stack: Stack) -> npt.NDArray[np.bool_]:
+        """Return which groups have directions that only a pass over their rows can tell from none."""
+        del configs  # a group's models must not depend on what else is in the pack
+        return factored.unclear(sums, stack)
+
+    def solve_moments(self, problem: Problem, configs: Sequence[Config], sums: Tensors) -> Solved:
+        """Return the models from moments with any leading axes; see ``base.MomentsLearner``."""
+        del problem
+        shape = (*sums["total"].shape, len(configs))
+        flat = {name: value.reshape(-1, *value.shape[len(shape) - 1 :]) for name, value in sums.items()}
+        found = least_squares.solve(flat, _penalties(configs, flat))
+        loss = found.loss.reshape(shape)
+        return Solved(
+            found.weights.reshape(*shape, 1, -1),
+            found.intercept.reshape(*shape, 1),
+            loss,
+            np.ones(shape, np.int64),
+            loss[None].copy(),
+            found.converged.reshape(shape),
+        )
+
+    def losses(self, state: State) -> FloatArray:
+        """Return the training objective per config."""
+        loss: FloatArray = state.tensors["loss"]
+        return loss
+
+    def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
+        """Return the predicted values, shape (n, n_configs, 1)."""
+        del problem, configs
+        return linear_model.linear_predictor(x, state.tensors["weights"], state.tensors["intercept"])
+
+    def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:
+        """Return ``weights`` (1, d) and ``intercept`` (1,) of config ``index``."""
+        del problem, configs
+        return linear_model.artifact_of(state, index)
+
+    def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
+        """Return the predicted values of a finished model, shape (n, 1)."""
+        return linear_model.score_artifact(task, artifact, x)
+
+    def as_multiclass(self, artifact: Artifact) -> Artifact:
+        """Return a model of two classes with weights and an intercept for each: 0 for the first one."""
+        return linear_model.as_multiclass(artifact)
+
+    def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
+        """Return how the tensors differ from what such a group has."""
+        return linear_model.flaw(problem, artifact)
+
+    def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:
+        """Return |w| per feature."""
+        del n_features
+        return linear_model.absolute_weights(artifact)
+
+
+def _penalties(configs: Sequence[Config], sums: Tensors) -> least_squares.Penalties:
+    """Return the configs as the kernel takes them, for ``sums`` (G, ...)."""
+    return least_squares.Penalties(
+        l1=linear_model.column(configs, linear_model.L1),
+        l2=linear_model.column(configs, L2),
+        tolerance=linear_model.column(configs, TOLERANCE),
+        fit_intercept=linear_model.column(configs, linear_model.FIT_INTERCEPT) > 0,
+        rounds=max(_LEAST_ROUNDS, _ROUNDS_OF_COLUMNS // max(1, sums["mean"].shape[-1])),
+    )
+
+
+def _sparse_models(
+    configs: Sequence[Config], sums: Tensors
+) -> tuple[FloatArray, FloatArray, FloatArray, npt.NDArray[np.bool_]]:
+    """Return weights (C, d), intercepts, objectives and whether nothing is left to gain (C,), from moments of sparse rows.
+
+    Without l1 most columns are eliminated where they are those of a category; else the whole Gram matrix is made.
+    """
+    n_configs = len(configs)
+    weights, intercept, loss = np.zeros((n_configs, sums["mean"].size)), *np.zeros((2, n_configs))
+    converged, left = np.ones(n_configs, np.bool_), np.ones(n_configs, np.bool_)
+    with_intercept = linear_model.column(configs, linear_model.FIT_INTERCEPT) > 0
+    plain, l2 = linear_model.column(configs, linear_model.L1) == 0, linear_model.column(configs, L2)
+    for chosen, centred in ((with_intercept & plain, True), (~with_intercept & plain, False)):
+        about = sums if centred else sparse_moments.about_zero(sums)
+        parted = categorical.parted(about) if chosen.any() else None
+        if parted is None:
+            continue
+        for config in np.flatnonzero(chosen):
+            weights[config], loss[config] = _without_categories(parted, about, float(l2[config]))
+            intercept[config] = sums["target_mean"][0] - (weights[config] * sums["mean"]).sum() if centred else 0.0
+            left[config] = False
+    if left.any():
+        whole = {name: np.asarray(value)[None] for name, value in sparse_moments.dense(sums).items()}
+        rest = [config for config, is_left in zip(configs, left.tolist(), strict=True) if is_left]
+        found = least_squares.solve(whole, _penalties(rest, whole))
+        weights[left], intercept[left], loss[left], converged[left] = (each[0] for each in found)
+    return weights, intercept, loss, converged
+
+
+def _without_categories(parted: categorical.Parted, sums: Tensors, l2: float) -> tuple[FloatArray, float]:
+    """Return the weights (d,) and their objective."""
+    products, beyond, linear = sparse_moments.products(sums), sums["beyond"], sums["cross"][:, 0]
+    found = parted.solve(l2)
+    # Not by BLAS, whose sums are in another order on another processor.
+    quadratic = (found * (products @ found)).sum() - sums["total"] * (beyond * found).sum() ** 2
+    unexplained = max(float(sums["target_gram"][0, 0] - 2.0 * (found * linear).sum() + quadratic), 0.0)
+    return found, 0.5 * unexplained + 0.5 * l2 * float((found * found).sum())

@@ -1,0 +1,133 @@
+"""Classes one against the rest: for each class a generalised linear model of two, which knows nothing of the others.
+
+Of two classes there is one model, that of the second. The weights and intercepts of K models stand side by side as those of
+one model of K outputs; its objective is the sum of theirs, and it is finished when they all are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from grouplearn.data.shard import FloatArray, Shard, Stack
+from grouplearn.learners.contract.base import Config, Problem, Solved, State, Task, Tensors, has_tensors_of
+from grouplearn.learners.linear import glm
+
+
+def of_two(problem: Problem) -> Problem:
+    """Return what each of the models is to learn."""
+    return replace(problem, task=Task.BINARY, n_classes=2)
+
+
+def has_solvers(problem: Problem, configs: Sequence[Config], state: State) -> bool:
+    """Return whether what the solver keeps of each class's models, if it has begun, can be what it keeps."""
+    if "solver" not in state.tensors:
+        return True
+    shape = (len(configs), problem.n_outputs)
+    of_classes = {"class_loss": np.zeros(shape), "class_done": np.zeros(shape, np.bool_)}
+    if not has_tensors_of(state, State(of_classes, state.done)) or state.tensors["solver"].shape[:-1] != shape:
+        return False
+    parts = [_part(problem, configs, state, place) for place in range(problem.n_outputs)]
+    return all(glm.has_solver(of_two(problem), configs, part) for part in parts)
+
+
+def accumulate(family: glm.Family, problem: Problem, configs: Sequence[Config], state: State, block: Shard) -> Tensors:
+    """Return the moments of one block in the first pass, with targets for each class; later ``glm.accumulate`` of each class
+    that is not finished, its number at the end of the names."""
+    if "solver" not in state.tensors:
+        targets = [family.targets(of_two(problem), labels) for labels in _labels(problem, block.y)]
+        return glm.block_moments(of_two(problem), configs, np.concatenate(targets, axis=-1), block)
+    sums = {}
+    for place, labels in enumerate(_labels(problem, block.y)):
+        part = _part(problem, configs, state, place)
+        if not part.done.all():
+            found = glm.accumulate(family, of_two(problem), configs, part, replace(block, y=labels))
+            sums.update({f"{name}_{place}": value for name, value in found.items()})
+    return sums
+
+
+def step(family: glm.Family, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors) -> State:
+    """Return the state after one pass, a step of every model that is not finished; see ``glm.step``."""
+    parts = []
+    for place in range(problem.n_outputs):
+        part = _part(problem, configs, state, place)
+        if not part.done.all():
+            part = glm.step(family, of_two(problem), configs, part, _sums_of(sums, place))
+        parts.append(part)
+    by_class = {name: np.stack([part.tensors[name] for part in parts], axis=1) for name in ("loss", "solver")}
+    tensors = {
+        **{name: np.concatenate([part.tensors[name] for part in parts], axis=1) for name in ("weights", "intercept")},
+        "loss": by_class["loss"].sum(axis=1),
+        "solver": by_class["solver"],
+        "class_loss": by_class["loss"],
+        "class_done": np.stack([part.done for part in parts], axis=1),
+    }
+    return State(tensors, tensors["class_done"].all(axis=1))
+
+
+def solve(
+    family: glm.Family,
+    problem: Problem,
+    configs: Sequence[Config],
+    stack: Stack,
+    report: Callable[[int], None],
+    cancelled: Callable[[], bool],
+) -> Solved:
+    """Return the models of a stack, each class's solved in a call of its own; raises Interrupted."""
+    if problem.task is Task.BINARY:
+        return glm.solve(family, problem, configs, stack, report, cancelled)
+    parts: list[Solved] = []
+    epochs = np.zeros((stack.n_groups, len(configs)), np.int64)
+    for labels in _labels(problem, stack.y):
+        of_class = replace(stack, y=labels)
+        parts.append(glm.solve(family, of_two(problem), configs, of_class, lambda _: None, cancelled))
+        longer = np.maximum(epochs, parts[-1].epochs)
+        report(int((longer - epochs).sum()))  # classes take their epochs at the same time
+        epochs = longer
+    return Solved(
+        np.concatenate([part.weights for part in parts], axis=2),
+        np.concatenate([part.intercept for part in parts], axis=2),
+        np.sum([part.loss for part in parts], axis=0),
+        epochs,
+        _curve(parts, epochs),
+        np.logical_and.reduce([part.converged for part in parts]),
+    )
+
+
+def _curve(parts: Sequence[Solved], epochs: np.ndarray) -> FloatArray:
+    """Return the sum of the classes' objectives after each pass; one that is finished stays where it is."""
+    passes = np.arange(max(len(part.curve) for part in parts))[:, None, None]
+    total = np.zeros((len(passes), *epochs.shape))
+    for part in parts:
+        total += part.loss
+        total[: len(part.curve)] += np.where(passes[: len(part.curve)] < part.epochs, part.curve - part.loss, 0.0)
+    return np.where(passes < epochs, total, np.nan)
+
+
+def _labels(problem: Problem, y: FloatArray) -> list[FloatArray]:
+    """Return for each model the labels 0 and 1 of rows."""
+    if problem.task is Task.BINARY:
+        return [y]
+    return [(y == place).astype(np.float64) for place in range(problem.n_classes)]
+
+
+def _part(problem: Problem, configs: Sequence[Config], state: State, place: int) -> State:
+    """Return the state of one class's models."""
+    if "solver" not in state.tensors:
+        return glm.init(of_two(problem), configs)
+    one = slice(place, place + 1)
+    tensors = {name: state.tensors[name][:, one] for name in ("weights", "intercept")}
+    by_class = {"loss": state.tensors["class_loss"][:, place], "solver": state.tensors["solver"][:, place]}
+    return State({**tensors, **by_class}, state.tensors["class_done"][:, place] | state.done)
+
+
+def _sums_of(sums: Tensors, place: int) -> Tensors:
+    """Return the sums of one class's models."""
+    if "mean" not in sums:
+        end = f"_{place}"
+        return {name.removesuffix(end): value for name, value in sums.items() if name.endswith(end)}
+    one = slice(place, place + 1)
+    of_targets = {"target_mean": sums["target_mean"][one], "cross": sums["cross"][:, one]}
+    return {**sums, **of_targets, "target_gram": sums["target_gram"][one, one]}

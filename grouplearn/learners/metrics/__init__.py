@@ -1,0 +1,1 @@
+"""Metrics from mergeable sums, the same for every learner."""

@@ -1,0 +1,256 @@
+"""Multilayer perceptrons, trained and predicted with by kernels: the networks of a pack share rows, and nothing else."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.data.shard import Matrix, Shard, Totals
+from grouplearn.kernels import networks
+from grouplearn.learners.contract.base import (
+    Access,
+    Artifact,
+    Config,
+    Conflict,
+    Diverged,
+    FloatArray,
+    Gang,
+    Hyperparameter,
+    Problem,
+    State,
+    Task,
+    Value,
+    has_tensors_of,
+)
+from grouplearn.learners.contract.requirement import Requirement
+from grouplearn.learners.neural import mlp_model, mlp_parallel
+from grouplearn.learners.neural.gang_sockets import joined
+from grouplearn.learners.neural.mlp_model import Networks, as_multiclass
+from grouplearn.learners.neural.mlp_rows import descent_of, rows_of, scaling_of, shape_of
+
+_PRECISIONS = ("single", "double")
+#: Tensors of the state that the batches of a block change.
+_STEPPED = ("parameters", "first_moment", "second_moment", "step", "objective")
+
+_SKLEARN = "scikit-learn MLPClassifier"
+_TORCH = "torch.optim, torch.nn"
+
+
+class Mlp:
+    """Multilayer perceptron trained by minibatch Adam or SGD, for classification and regression.
+
+    An epoch visits every row once, block by block, each in a shuffled order of its own that depends on (seed, epoch,
+    number of the block). A batch B of b rows, all of one block, descends
+    ``1/b Σ_{i∈B} w̃ᵢ·lossᵢ + (l1·‖w‖₁ + ½·l2·‖w‖²)/Σwᵢ`` with ``w̃ᵢ = wᵢ·n/Σwᵢ``, whose mean over the batches of an epoch
+    is the objective ``Σ wᵢ·lossᵢ + l1·‖w‖₁ + ½·l2·‖w‖²`` divided by ``Σwᵢ``; so with unit weights l2 is n times torch's
+    ``weight_decay``. The l1 term uses a subgradient: small weights come near zero but seldom reach it. Losses are
+    ½(y-ŷ)², and cross entropy on one logit or K.
+
+    Weights and biases of a layer begin uniform in ±1/√inputs, as those of ``torch.nn.Linear``, the same ones for every
+    config. Dropout draws a number per (seed, epoch, row, unit), which is dropped below the rate. A model's bits depend on
+    no other and on no processor. For regression the network is trained on (y-mean)/sd of the training labels, with the
+    objective above rewritten exactly for it (divided by sd², last layer w/sd); the finished model predicts y itself.
+    State: ``parameters``, ``first_moment``, ``second_moment`` (c, p) hold weights and biases of each layer in turn;
+    ``step``, ``loss`` (c,); ``objective``, ``visited``, ``epoch`` (c,) are what the epoch has summed so far, over how
+    many rows, and which epoch it is; ``label_mean``, ``label_scale`` (1,).
+    """
+
+    name: ClassVar[str] = "mlp"
+    summary: ClassVar[str] = "Multilayer perceptron (small neural network) by minibatch Adam or SGD"
+    access: ClassVar[Access] = Access.SEQUENTIAL
+    tasks: ClassVar[frozenset[Task]] = frozenset(Task)
+    hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (
+        Hyperparameter(
+            "hidden_layers", "ints", (32,), "units of each hidden layer; [] for none", _SKLEARN, low=1, nullable=True
+        ),
+        Hyperparameter("activation", "str", "relu", "activation of the hidden units", _SKLEARN, choices=networks.ACTIVATIONS),
+        Hyperparameter(
+            "dropout", "float", 0.0, "share of hidden units dropped in each batch", "Srivastava et al. 2014",
+            low=0.0, high=0.95,
+        ),
+        Hyperparameter("optimizer", "str", "adam", "how a batch moves the weights", _TORCH, choices=networks.OPTIMIZERS),
+        Hyperparameter("learning_rate", "float", 1e-3, "step size", _TORCH, low=0.0, open_low=True),
+        Hyperparameter("momentum", "float", 0.0, "momentum of sgd; adam has its own", _TORCH, low=0.0, high=1.0),
+        Hyperparameter("l1", "float", 0.0, "weight of the penalty l1·‖w‖₁", "Tibshirani 1996", low=0.0),
+        Hyperparameter("l2", "float", 0.0, "weight of the penalty ½·l2·‖w‖²", "Hoerl & Kennard 1970", low=0.0),
+        Hyperparameter("batch_size", "int", 32, "rows per step", _TORCH, low=1),
+        Hyperparameter("precision", "str", "single", "of the numbers in training; double is slower", _TORCH, choices=_PRECISIONS),
+    )  # fmt: skip
+    default_epochs: ClassVar[int | None] = 10
+    linear: ClassVar[bool] = False
+    log_link: ClassVar[bool] = False
+    handles_missing: ClassVar[bool] = False
+    handles_sparse: ClassVar[bool] = False
+    requires: ClassVar[Requirement | None] = None
+
+    def pack_key(self, config: Config) -> tuple[Value, ...]:
+        """Networks of one shape that take the same steps over the same batches train together."""
+        config = self._complete(config)
+        alike = ("activation", "optimizer", "batch_size", "precision")
+        return (config["hidden_layers"] or (), *(config[name] for name in alike))
+
+    def conflict(self, config: Config) -> Conflict | None:
+        """Return None: no values contradict each other."""
+        del config
+        return None
+
+    def init(self, problem: Problem, configs: Sequence[Config]) -> State:
+        """Return the networks with their initial weights; raises Diverged when there is nothing for them to see."""
+        if not problem.n_features:
+            raise Diverged("there are no features")
+        config, n = self._complete(configs[0]), len(configs)
+        shape = shape_of(problem, config)
+        start = np.zeros((1, shape.n_parameters))
+        for number, (weight, bias) in enumerate(shape.layers(start)):
+            bound = 1 / math.sqrt(max(1, weight.shape[2]))
+            for each, tensor in ((weight, 2 * number), (bias, 2 * number + 1)):
+                drawn = networks.starting_numbers(problem.seed, tensor, each.size)
+                each[...] = ((2 * drawn - 1) * bound).reshape(each.shape)
+        start = start.astype(np.float64 if config["precision"] == "double" else np.float32)
+        moments = np.zeros((n, shape.n_parameters), dtype=start.dtype)
+        tensors = {
+            "parameters": np.repeat(start, n, axis=0),
+            "first_moment": moments,
+            "second_moment": moments.copy(),
+            "step": np.zeros(n, dtype=np.int64),
+            "loss": np.full(n, np.nan),
+            "objective": np.zeros(n),
+            "visited": np.zeros(n, dtype=np.int64),
+            "epoch": np.full(n, -1),
+            "label_mean": np.zeros(1),
+            "label_scale": np.ones(1),
+        }
+        return State(tensors, np.zeros(n, dtype=bool))
+
+    def resumes(self, problem: Problem, configs: Sequence[Config], state: State) -> bool:
+        """Return whether the tensors are those of such networks, after steps and rows that can be counted."""
+        begun = self.init(problem, configs)
+        # Trials that come together bring a mean and a scale of labels each, which are those of their group.
+        labels = {name: begun.tensors.pop(name) for name in ("label_mean", "label_scale")}
+        own = State({name: state.tensors.get(name, tensor[:0])[:1] for name, tensor in labels.items()}, state.done)
+        counted = has_tensors_of(own, State(labels, state.done)) and has_tensors_of(state, begun)
+        return counted and all((state.tensors[name] >= 0).all() for name in ("step", "visited"))
+
+    def train(self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, epoch: int) -> State:
+        """Return the state after one pass; a config whose loss is not finite is done with loss NaN.
+
+        A group's blocks may be passed in several calls. Raises Diverged when the group has no rows.
+        """
+        whole = shard.totals
+        if not whole.n_rows:
+            raise Diverged("there are no training rows")
+        active = np.flatnonzero(~state.done).tolist()
+        if not active or not shard.n_rows:
+            return state
+        chosen = [self._complete(configs[index]) for index in active]
+        tensors = _scaled(problem, state, whole)
+        starting = tensors["epoch"] != epoch
+        for name in ("objective", "visited"):
+            tensors[name][starting] = 0
+        part = _of(tensors, active)
+        shape, descent = shape_of(problem, chosen[0]), descent_of(problem, chosen, whole)
+        for number, (start, stop) in enumerate(itertools.pairwise(shard.bounds), start=shard.first):
+            if stop > start:
+                block = Shard(
+                    shard.x[start:stop], shard.y[start:stop], shard.weight[start:stop], first=number, whole=whole
+                )
+                networks.train(shape, descent, part, rows_of(problem, chosen[0], block, epoch))
+        tensors["epoch"][active] = epoch
+        tensors["visited"][active] += shard.n_rows
+        scale = float(tensors["label_scale"][0])
+        return _advanced(state, tensors, active, part, part["objective"] / tensors["visited"][active] * scale**2)
+
+    def joined(self, gang: Gang) -> AbstractContextManager[Gang]:
+        """Return the connection to the other members of a gang, within which it descends."""
+        return joined(gang)
+
+    def descend(
+        self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, epoch: int, gang: Gang
+    ) -> State:
+        """Return the state after one pass of the gang over all its rows; as in ``train``, but batches span the members."""
+        active = np.flatnonzero(~state.done).tolist()
+        chosen = [self._complete(configs[index]) for index in active]
+        tensors = _scaled(problem, state, shard.totals)
+        part = _of(tensors, active)
+        loss = mlp_parallel.run_epoch(problem, chosen, part, shard, epoch, gang)
+        return _advanced(state, tensors, active, part, loss)
+
+    def losses(self, state: State) -> FloatArray:
+        """Return the objective divided by Σwᵢ, averaged over the batches of the last epoch."""
+        loss: FloatArray = state.tensors["loss"]
+        return loss
+
+    def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
+        """Return the predictions, shape (n, c, n_outputs)."""
+        return self._networks(problem, configs, state).predict(problem.task, x)
+
+    def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:
+        """Return ``weight_i`` (outputs, inputs) and ``bias_i`` (outputs,) of each layer, and ``activation``."""
+        own = {**state.tensors, "parameters": state.tensors["parameters"][index : index + 1]}
+        return self._networks(problem, configs[index : index + 1], State(own, state.done)).artifact(0)
+
+    def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
+        """Return the predictions (n, n_outputs) in double precision, with numpy alone."""
+        return Networks.of(artifact).predict(task, x)[:, 0]
+
+    def as_multiclass(self, artifact: Artifact) -> Artifact:
+        """Return a network of two classes with a last unit for each: the weights and the bias of the first one are 0."""
+        return as_multiclass(artifact)
+
+    def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
+        """Return how the tensors differ from what such a group has."""
+        return mlp_model.flaw(problem, artifact)
+
+    def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:  # noqa: ARG002
+        """Return None: the weights of a network do not rank its features."""
+        return None
+
+    def _networks(self, problem: Problem, configs: Sequence[Config], state: State) -> Networks:
+        """Return the networks of a state as they predict: of labels as they are."""
+        shape = shape_of(problem, self._complete(configs[0]))
+        layers = shape.layers(state.tensors["parameters"].astype(np.float64))
+        weights, biases = [weight for weight, _ in layers], [bias[:, None] for _, bias in layers]
+        scale, mean = state.tensors["label_scale"][0], state.tensors["label_mean"][0]
+        weights[-1], biases[-1] = weights[-1] * scale, biases[-1] * scale + mean
+        return Networks(shape.activation, tuple(weights), tuple(biases))
+
+    def _complete(self, config: Config) -> Config:
+        return {parameter.name: parameter.default for parameter in self.hyperparameters} | dict(config)
+
+
+def _scaled(problem: Problem, state: State, whole: Totals) -> dict[str, npt.NDArray[Any]]:
+    """Return copies of the tensors of a state, with how the labels of the group are scaled."""
+    tensors = {name: value.copy() for name, value in state.tensors.items()}
+    mean, scale = scaling_of(problem, whole)
+    return {**tensors, "label_mean": np.array([mean]), "label_scale": np.array([scale])}
+
+
+def _of(tensors: dict[str, npt.NDArray[Any]], active: list[int]) -> dict[str, npt.NDArray[Any]]:
+    """Return what batches change of the configs ``active``: the tensors themselves where these are all."""
+    if len(active) == len(tensors["step"]):
+        return {name: tensors[name] for name in _STEPPED}
+    return {name: tensors[name][active] for name in _STEPPED}
+
+
+def _advanced(
+    state: State,
+    tensors: dict[str, npt.NDArray[Any]],
+    active: list[int],
+    part: dict[str, npt.NDArray[Any]],
+    loss: FloatArray,
+) -> State:
+    """Return ``tensors`` with the results of the configs ``active``, of which those that are not finite are done."""
+    for name, value in part.items():
+        if value is not tensors[name]:
+            tensors[name][active] = value
+    finite = np.isfinite(loss) & np.isfinite(part["parameters"]).all(axis=1)
+    tensors["loss"][active] = np.where(finite, loss, np.nan)
+    done = state.done.copy()
+    done[active] = ~finite
+    return State(tensors, done)

@@ -1,0 +1,89 @@
+"""Finished multilayer perceptrons: what their weights are, and predictions of several at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from grouplearn.data.shard import FeatureArray, Matrix
+from grouplearn.kernels import networks
+from grouplearn.kernels.library import features
+from grouplearn.kernels.networks import ACTIVATIONS
+from grouplearn.learners.contract.base import Artifact, FloatArray, Problem, Task, shape_flaw
+
+#: Rows that are predicted together where they must be made dense first.
+_DENSE_ROWS = 4096
+_NO_UNITS = np.empty(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Networks:
+    """Networks of one shape: per layer ``weights`` (m, outputs, inputs) and ``biases`` (m, 1, outputs), as doubles."""
+
+    activation: str
+    weights: tuple[FloatArray, ...]
+    biases: tuple[FloatArray, ...]
+
+    @classmethod
+    def of(cls, artifact: Artifact) -> Networks:
+        """Inverse of ``artifact``, of one network."""
+        tensors, layers = artifact.tensors, range(sum(name.startswith("weight_") for name in artifact.tensors))
+        return cls(
+            ACTIVATIONS[int(tensors["activation"][0])],
+            tuple(tensors[f"weight_{layer}"][None] for layer in layers),
+            tuple(tensors[f"bias_{layer}"][None, None] for layer in layers),
+        )
+
+    def artifact(self, index: int) -> Artifact:
+        """Return ``weight_i`` (outputs, inputs) and ``bias_i`` (outputs,) of each layer, and ``activation``."""
+        tensors = {"activation": np.array([float(ACTIVATIONS.index(self.activation))])}
+        for depth, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            tensors[f"weight_{depth}"], tensors[f"bias_{depth}"] = weight[index], bias[index, 0]
+        return Artifact("tensors", tensors)
+
+    def predict(self, task: Task, x: Matrix) -> FloatArray:
+        """Return the predictions (n, m, outputs)."""
+        models = len(self.biases[0])
+        widths = (self.weights[0].shape[2], *(weight.shape[1] for weight in self.weights))
+        shape = networks.Shape(widths, self.activation, task.value)
+        tensors = [each.reshape(models, -1) for both in zip(self.weights, self.biases, strict=True) for each in both]
+        parameters = np.concatenate(tensors, axis=1)
+        found = [networks.predict(shape, parameters, rows) for rows in _runs(x)]
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+
+def as_multiclass(artifact: Artifact) -> Artifact:
+    """Return a network of two classes with a last unit for each: the weights and the bias of the first one are 0."""
+    last = len(Networks.of(artifact).weights) - 1
+    units = {name: artifact.tensors[name] for name in (f"weight_{last}", f"bias_{last}")}
+    both = {name: np.concatenate([np.zeros_like(value), value]) for name, value in units.items()}
+    return Artifact("tensors", {**artifact.tensors, **both})
+
+
+def flaw(problem: Problem, artifact: Artifact) -> str | None:
+    """Return how the tensors are no network from the feature columns, layer by layer, to the outputs; None if they are."""
+    tensors = artifact.tensors
+    layers = [name for name in tensors if name.startswith("weight_")]
+    shapes: dict[str, tuple[int, ...]] = {"activation": (1,)}
+    inputs = problem.n_features
+    for layer in range(len(layers)):
+        last = layer == len(layers) - 1
+        bias = tensors.get(f"bias_{layer}", _NO_UNITS)
+        outputs = problem.n_outputs if last else int(bias.size)
+        shapes |= {f"weight_{layer}": (outputs, inputs), f"bias_{layer}": (outputs,)}
+        inputs = outputs
+    wrong = "it has no layer" if not layers else shape_flaw(artifact, shapes)
+    if wrong is None and tensors["activation"][0] not in range(len(ACTIVATIONS)):
+        return f"its activation is number {tensors['activation'][0]} of {len(ACTIVATIONS)}"
+    return wrong
+
+
+def _runs(x: Matrix) -> Iterator[FeatureArray]:
+    """Yield rows as kernels read them: all of them, or runs of those that must be made dense first."""
+    if isinstance(x, np.ndarray):
+        yield features(x)
+        return
+    for start in range(0, max(1, x.shape[0]), _DENSE_ROWS):
+        yield x[start : start + _DENSE_ROWS].toarray()

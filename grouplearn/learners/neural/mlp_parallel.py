@@ -1,0 +1,59 @@
+"""Data-parallel training of multilayer perceptrons: each batch is spread over the members of a gang.
+
+Every member has a replica of the networks and rows of its own. The members' gradients are summed in the order of their
+ranks, by each member for itself, so that all replicas stay the same to the bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.data.shard import Shard
+from grouplearn.kernels import networks
+from grouplearn.learners.contract.base import Config, FloatArray, Gang, Problem
+from grouplearn.learners.neural.gang_sockets import gathered
+from grouplearn.learners.neural.mlp_rows import descent_of, rows_of, scaling_of, shape_of
+
+
+def run_epoch(
+    problem: Problem, configs: Sequence[Config], part: dict[str, npt.NDArray[Any]], shard: Shard, epoch: int, gang: Gang
+) -> FloatArray:
+    """Run one epoch of the gang over ``part``, which is changed; return the mean objective per config, (c,).
+
+    A batch has so many rows of each member that all of them take equally many steps. A member's rows are visited, and
+    dropped from, as those of the block of its rank.
+    """
+    whole = shard.totals
+    shape, descent = shape_of(problem, configs[0]), descent_of(problem, configs, whole)
+    own = Shard(shard.x, shard.y, shard.weight, (0, shard.n_rows), gang.rank, whole)
+    rows = rows_of(problem, configs[0], own, epoch)
+    sizes = [int(count[0]) for count in gathered(gang, np.array([shard.n_rows]))]
+    n_batches = math.ceil(sum(sizes) / rows.batch_size)
+    losses, penalties = np.zeros((2, len(configs)))
+    for batch in range(n_batches):
+        shares = [share(size, batch, n_batches) for size in sizes]
+        together = sum(stop - start for start, stop in shares)
+        found, loss = networks.gradients(shape, descent, part, rows, slice(*shares[gang.rank]), together)
+        gang.sent.add(found.nbytes)
+        penalties += networks.descend(shape, descent, part, _summed(gathered(gang, found))) * together
+        losses += loss * together
+    _, scale = scaling_of(problem, whole)
+    objective: FloatArray = (_summed(gathered(gang, losses)) + penalties) / sum(sizes) * scale**2
+    return objective
+
+
+def share(rows: int, batch: int, n_batches: int) -> tuple[int, int]:
+    """Return where the rows of a batch begin and end among a member's rows."""
+    return batch * rows // n_batches, (batch + 1) * rows // n_batches
+
+
+def _summed(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    total = parts[0].copy()
+    for part in parts[1:]:
+        total += part
+    return total

@@ -1,0 +1,59 @@
+"""What the kernels of networks are given: the shape of a config's network, how a pack learns, and the rows of a block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from grouplearn.data.shard import Shard, Totals
+from grouplearn.kernels import networks
+from grouplearn.kernels.library import features
+from grouplearn.kernels.networks import Descent, Rows, Shape
+from grouplearn.learners.contract.base import Config, FloatArray, Problem, Task
+
+
+def shape_of(problem: Problem, config: Config) -> Shape:
+    """Return the shape of the network of a config."""
+    hidden: tuple[int, ...] = config["hidden_layers"] or ()  # type: ignore[assignment]
+    return Shape((problem.n_features, *hidden, problem.n_outputs), str(config["activation"]), problem.task.value)
+
+
+def scaling_of(problem: Problem, whole: Totals) -> tuple[float, float]:
+    """Return mean and standard deviation of the labels that the networks see as 0 and 1."""
+    return (whole.label_mean, whole.label_scale) if problem.task is Task.REGRESSION else (0.0, 1.0)
+
+
+def descent_of(problem: Problem, configs: Sequence[Config], whole: Totals) -> Descent:
+    """Return how the configs of a pack learn on a group.
+
+    The objective is divided by Σwᵢ, and for labels divided by their deviation by its square.
+    """
+    _, scale = scaling_of(problem, whole)
+    by = whole.weight * scale**2
+    rates = {name: _column(configs, name) for name in ("learning_rate", "momentum", "dropout")}
+    lasso, ridge = (_column(configs, name) / by for name in ("l1", "l2"))
+    return Descent(str(configs[0]["optimizer"]), **rates, lasso=lasso, ridge=ridge, scale=scale)
+
+
+def rows_of(problem: Problem, config: Config, block: Shard, epoch: int) -> Rows:
+    """Return the rows of a block in the order of an epoch."""
+    whole, seed = block.totals, problem.seed
+    mean, scale = scaling_of(problem, whole)
+    y, weight = (np.ascontiguousarray(each, np.float64) for each in (block.y, block.weight))
+    return Rows(
+        features(block.x),
+        y,
+        weight,
+        networks.visiting_order(seed, epoch, block.n_rows, block.first),
+        int(config["batch_size"]),  # type: ignore[arg-type]
+        mean,
+        scale,
+        whole.n_rows / whole.weight,
+        networks.dropout_key(seed, epoch, block.first),
+    )
+
+
+def _column(configs: Sequence[Config], name: str) -> FloatArray:
+    """Return one hyperparameter of every config, shape (c,)."""
+    return np.array([config[name] for config in configs], dtype=np.float64)

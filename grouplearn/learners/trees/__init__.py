@@ -1,0 +1,1 @@
+"""Boosted trees and forests, as tables and as scores."""

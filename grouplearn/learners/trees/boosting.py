@@ -1,0 +1,256 @@
+"""Rounds of boosting: binned rows, a booster on them, and the models cut out of it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from grouplearn.data.shard import FloatArray, Shard, StoredShard
+from grouplearn.learners.contract.base import Config, Diverged, Gang, Interrupted, Problem, Stop, Task
+from grouplearn.learners.metrics import sums as metrics
+from grouplearn.learners.metrics.deviances import row_losses, with_losses
+from grouplearn.learners.trees.lightgbm.data import DataSet
+from grouplearn.learners.trees.lightgbm.given import lightgbm_parameters
+from grouplearn.learners.trees.lightgbm.library import Booster, LightGBMError
+from grouplearn.learners.trees.lightgbm.parameters import draws_rows
+from grouplearn.learners.trees.reached import Kept, UnderWay, scores_digest, to_state
+
+#: Our metrics that LightGBM computes itself, by the same formula, while it boosts.
+_NATIVE_METRICS = {
+    (Task.REGRESSION, "rmse"): "rmse",
+    (Task.REGRESSION, "mae"): "l1",
+    (Task.BINARY, "log_loss"): "binary_logloss",
+    (Task.BINARY, "auc"): "auc",
+    (Task.MULTICLASS, "log_loss"): "multi_logloss",
+}
+
+
+def _distributed(gang: Gang | None) -> dict[str, Any]:
+    """Return the parameters of a gang's members, each of which has rows of its own."""
+    if gang is None:
+        return {}
+    return {"tree_learner": "data", "num_machines": gang.size, "pre_partition": True}
+
+
+class Binned:
+    """The binned training and validation rows, and the metric watched on the latter."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        config: Config,
+        shard: Shard | StoredShard,
+        valid: Shard | StoredShard | None,
+        stop: Stop,
+        gang: Gang | None,
+    ) -> None:
+        self.problem, self.metric, self.gang, self.train_rows = problem, stop.metric, gang, shard
+        self.valid = valid if valid is not None and valid.n_rows else None
+        self._valid_labels = self.valid.labels() if self.valid else None
+        # Classes that it does not learn LightGBM does not take.
+        watched = self.valid is not None and not problem.n_unseen
+        native = _NATIVE_METRICS.get((problem.task, stop.metric)) if watched else None
+        if native == "auc" and self._valid_labels and np.ptp(self._valid_labels[0]) == 0:
+            native = None  # LightGBM calls the area under the curve of a single class 1
+        self.one_vs_all = problem.task is Task.MULTICLASS and config["objective"] == "multiclassova"
+        if self.one_vs_all:
+            native = None  # LightGBM takes the classes' shares as they are, whatever they sum to
+        self.native = native or "None"
+        self.losses = row_losses((stop.metric,), config)
+        parameters = lightgbm_parameters(problem, config) | _distributed(gang)
+
+        def look() -> None:
+            if stop.cancelled():
+                raise Interrupted
+
+        columns = problem.categorical
+        self.train_set = DataSet(shard, columns, parameters, None, look)
+        self.valid_set = DataSet(self.valid, columns, parameters, self.train_set, look) if self.valid else None
+
+    def booster(self, config: Config, text: str | None = None) -> Booster:
+        """Return a booster without trees, or one that goes on from those of ``text``."""
+        parameters = lightgbm_parameters(self.problem, config, self.native) | _distributed(self.gang)
+        before = None if text is None else Booster.of_text(text.encode())
+        with nullcontext() if before is None else self._scored(before):
+            booster = Booster.on(self.train_set, parameters)
+            if before is not None:
+                booster.merge(before)
+            if self.valid_set is not None:
+                booster.watch(self.valid_set)
+        return booster
+
+    @contextmanager
+    def _scored(self, before: Booster) -> Iterator[None]:
+        """Have the rows begin with the scores of a booster for a while: a new booster copies them."""
+        sets = [(self.train_set, self.train_rows), (self.valid_set, self.valid)]
+        known = [(data, rows) for data, rows in sets if data is not None and rows is not None]
+        for data, rows in known:
+            scores = [before.predict(block.read().x, raw=True) for block in rows.blocks()]
+            data.set_field("init_score", np.concatenate(scores).ravel(order="F"))
+        try:
+            yield
+        finally:
+            for data, _ in known:
+                data.set_field("init_score", None)
+
+    def measure(self, booster: Booster) -> float:
+        """Return the metric of the booster so far on the validation rows."""
+        if self.native != "None":
+            return booster.watched_metric()
+        y, weight = self._valid_labels  # type: ignore[misc]
+        problem, running = self.problem, booster.running(1)
+        shares = shares_of_one(running) if self.one_vs_all else running
+        scores = shares.reshape(len(y), 1, problem.n_outputs)
+        sums = metrics.measure(problem.task, problem.n_classes, scores, y, weight, problem.n_unseen)
+        sums = with_losses(sums, self.losses, scores, y, weight)
+        return float(metrics.finish(sums, self.metric)[self.metric][0])
+
+    @property
+    def greater_is_better(self) -> bool:
+        """Whether larger values of the metric are better."""
+        return metrics.METRICS[self.metric].greater_is_better
+
+
+@dataclass(frozen=True, slots=True)
+class BoostingControl:
+    """How a family of configs is boosted: until it is to stop, from what was reached; what it reaches is kept.
+
+    ``kept`` are all models of the pack that are finished; ``config`` is the number of the family's first.
+    """
+
+    stop: Stop
+    n_configs: int
+    kept: Mapping[int, Kept]
+    config: int
+    reached: UnderWay | None
+
+    def beginning(self, config: Config) -> UnderWay | None:
+        """Return the booster that goes on, None where one begins."""
+        return self.reached if self.reached and self.reached.config == self.config and _continues(config) else None
+
+    def keep(self, under_way: Callable[[], UnderWay] | None) -> None:
+        """Have kept what is finished and, where it can be gone on from, the booster under way."""
+        self.stop.keep(lambda: to_state(self.n_configs, self.kept, under_way() if under_way else None))
+
+
+def boost_family(data: Binned, family: Sequence[Config], pace: BoostingControl) -> list[Kept]:
+    """Train the config of a family that has most rounds and cut the others out of it."""
+    try:
+        return _boost_longest(data, family, pace)
+    except LightGBMError as error:
+        # "Check failed: (a) < (b) at /path/file.hpp, line 9 ." ends in a place that means nothing to a user.
+        raise Diverged(f"LightGBM: {re.sub(r' at [^ ]+, line [0-9]+ *[.]?', '', str(error)).strip()}") from error
+
+
+def _boost_longest(data: Binned, family: Sequence[Config], pace: BoostingControl) -> list[Kept]:
+    limits, stop = [int(config["num_iterations"]) for config in family], pace.stop  # type: ignore[arg-type]
+    booster, run = _begun(data, family[0], pace)
+    keep = pace.keep if _continues(family[0]) else None
+    run = _boosted(booster, run, max(limits), family[0], stop, data if data.valid else None, keep, pace.config)
+    results = []
+    for config, limit in zip(family, limits, strict=True):
+        count = min(limit, len(run.trees))
+        if data.valid and stop.patience is not None:
+            count = run.best[count - 1] or count
+        model, trees = booster, run.trees[count - 1]
+        if config["boosting"] == "dart" and count < len(run.trees):
+            # Later rounds of dart rescaled the earlier trees: grow them once more, up to the best round.
+            model = data.booster(config)
+            trees = _boosted(model, _Run([], [], []), count, config, stop, None).trees[-1]
+        whole = not run.expired or limit <= len(run.trees)
+        results.append(Kept(model.to_text(trees), count, tuple(run.curve[:limit]), whole))
+    return results
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """After each round: the iterations the booster holds, the metric, and the best round so far (0: none defined).
+
+    ``expired``: the time was up before the last round.
+    """
+
+    trees: list[int]
+    curve: list[float]
+    best: list[int]
+    expired: bool = False
+
+
+def _begun(data: Binned, config: Config, pace: BoostingControl) -> tuple[Booster, _Run]:
+    """Return the booster of a family and the rounds that it has: those reached before, if it can go on from them."""
+    reached = pace.beginning(config)
+    if reached is not None:
+        booster = data.booster(config, reached.text)
+        if scores_digest(booster) == reached.scores:
+            return booster, _Run(list(reached.trees), list(reached.curve), list(reached.best))
+    return data.booster(config), _Run([], [], [])
+
+
+def _boosted(
+    booster: Booster,
+    run: _Run,
+    rounds: int,
+    config: Config,
+    stop: Stop,
+    watch: Binned | None,
+    keep: Callable[[Callable[[], UnderWay]], None] | None = None,
+    number: int = 0,
+) -> _Run:
+    """Boost up to ``rounds``, or until no round can add a tree or ``stop.patience`` rounds were no better."""
+    merits = [value if watch is None or watch.greater_is_better else -value for value in run.curve]
+    record = max((merit for merit in merits if merit == merit), default=-math.inf)
+    may_recover = _is_random(config)
+
+    def under_way() -> UnderWay:
+        text = booster.to_text()
+        return UnderWay(number, text, tuple(run.trees), tuple(run.curve), tuple(run.best), scores_digest(booster))
+
+    begun = len(run.trees)
+    for count in range(begun + 1, rounds + 1):
+        if stop.cancelled():
+            raise Interrupted
+        if run.trees and stop.expired():
+            return replace(run, expired=True)
+        if count > begun + 1 and keep is not None:
+            keep(under_way)
+        stalled = booster.update()
+        if stalled and run.trees and not may_recover:
+            break
+        run.trees.append(booster.iterations)
+        if watch is None:
+            continue
+        run.curve.append(watch.measure(booster))
+        merit = run.curve[-1] if watch.greater_is_better else -run.curve[-1]
+        run.best.append(count if merit > record else run.best[-1] if run.best else 0)
+        record = max(record, merit) if merit == merit else record
+        if stop.patience is not None and run.best[-1] and count - run.best[-1] >= stop.patience:
+            break
+    return run
+
+
+def shares_of_one(shares: FloatArray) -> FloatArray:
+    """Return predictions of one class against the rest (n, K) as probabilities: divided by their sum."""
+    total = shares.sum(axis=1, keepdims=True)
+    return shares / np.where(total > 0, total, 1.0)
+
+
+def _continues(config: Config) -> bool:
+    """Whether a booster goes on from its trees as if it had not stopped.
+
+    Nothing is drawn and no tree is weighed anew; no cost depends on what earlier trees asked for; and what trees predict in
+    training is what they predict later, which linear ones do not: they train on features in single precision.
+    """
+    remembers = config["cegb_penalty_feature_lazy"] or config["cegb_penalty_feature_coupled"]
+    return not (_is_random(config) or remembers or config["linear_tree"])
+
+
+def _is_random(config: Config) -> bool:
+    """Return whether a round that found no split may be followed by one that does."""
+    whole = config["feature_fraction"] == config["feature_fraction_bynode"] == 1 and not draws_rows(config)
+    plain = config["boosting"] == "gbdt" and config["data_sample_strategy"] == "bagging"
+    return not (whole and plain) or bool(config["extra_trees"] or config["use_quantized_grad"])

@@ -1,0 +1,349 @@
+"""Gradient boosted decision trees: LightGBM, one binned data set shared by the configs of a pack."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import ClassVar
+
+import numpy as np
+
+from grouplearn.data.shard import Matrix, Shard, StoredShard
+from grouplearn.learners.contract.base import (
+    Access,
+    Artifact,
+    Boosted,
+    Config,
+    Conflict,
+    Diverged,
+    FloatArray,
+    Gang,
+    Hyperparameter,
+    Link,
+    Problem,
+    State,
+    Stop,
+    Task,
+    Value,
+    of_both_classes,
+)
+from grouplearn.learners.contract.requirement import Requirement
+from grouplearn.learners.metrics.sums import default_metric
+from grouplearn.learners.neural.gang_sockets import NoGang
+from grouplearn.learners.trees.boosting import Binned, BoostingControl, boost_family, shares_of_one
+from grouplearn.learners.trees.gang import network
+from grouplearn.learners.trees.lightgbm import objectives as gbdt_objectives
+from grouplearn.learners.trees.lightgbm import refused as gbdt_refused
+from grouplearn.learners.trees.lightgbm import text as gbdt_text
+from grouplearn.learners.trees.lightgbm.library import Booster, LightGBMError, library
+from grouplearn.learners.trees.lightgbm.parameters import (
+    DATASET_PARAMETERS,
+    DEFAULTS,
+    HYPERPARAMETERS,
+    complete,
+    conflict,
+    draws_rows,
+)
+from grouplearn.learners.trees.reached import from_state
+
+#: What LightGBM writes for a leaf of no rows, and for one whose linear function it could not compute.
+_NO_NUMBER = re.compile(rb"^leaf_(?:value|const|coeff)=[^\n]*(?:nan|inf)", re.MULTILINE)
+#: Bytes of model texts that stay parsed between predictions: thousands of small forests, or hundreds of default ones.
+_PARSED_BYTES = 1 << 26
+#: Those that do in training: a pack is measured, and then never asked for again.
+_PARSED_IN_TRAINING_BYTES = 1 << 23
+
+
+class Gbdt:
+    """Gradient boosted decision trees by LightGBM (Ke et al. 2017), under LightGBM's own parameter names.
+
+    The model of a trial is that of ``lightgbm.train(params, Dataset(x, y, weight))`` with ``params`` as
+    ``lightgbm_parameters`` returns them. Losses: that of ``objective``, else log loss, multinomial log loss, ½(y-ŷ)².
+    NaN means missing; columns of ``problem.categorical`` hold category codes. State: ``model_i``, the text of the model of
+    config i as bytes.
+    """
+
+    name: ClassVar[str] = "gbdt"
+    summary: ClassVar[str] = "Gradient boosted decision trees (LightGBM)"
+    access: ClassVar[Access] = Access.SAMPLING
+    tasks: ClassVar[frozenset[Task]] = frozenset(Task)
+    hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = HYPERPARAMETERS
+    default_epochs: ClassVar[int | None] = None
+    linear: ClassVar[bool] = False
+    log_link: ClassVar[bool] = False
+    handles_missing: ClassVar[bool] = True
+    handles_sparse: ClassVar[bool] = True
+    requires: ClassVar[Requirement | None] = Requirement("lightgbm", "grouplearn[gbdt]", library)
+
+    def pack_key(self, config: Config) -> tuple[Value, ...]:
+        """Configs that bin the features in the same way share the binned rows."""
+        config = self.filled(config)
+        return tuple(config[name] for name in DATASET_PARAMETERS)
+
+    def filled(self, config: Config) -> dict[str, Value]:
+        """Return the config with defaults for what it lacks."""
+        return complete(config)
+
+    def conflict(self, config: Config) -> Conflict | None:
+        """Return why the parameters contradict each other, or None."""
+        return conflict(self.filled(config))
+
+    def why_refused(self, name: str) -> str | None:
+        """Return why a parameter of LightGBM is no hyperparameter, or what it is called here."""
+        return gbdt_refused.why(name)
+
+    def misplaced(self, config: Config, classes: bool) -> Conflict | None:
+        """Return which parameter goes with no objective of a label without one of its own."""
+        if config.get("objective") is not None:
+            return None  # what does not go with it is a conflict
+        filled = self.filled(config)
+        found = [_misplaced(name, filled) for name in (("binary", "multiclass") if classes else ("regression",))]
+        blamed = found[0].parameters if found[0] and all(found) else None
+        other = "numbers, and the label has classes" if classes else "classes, and the label is a number"
+        return Conflict(f"{blamed[0]} is for {other}", blamed) if blamed else None
+
+    def classifies(self, config: Config) -> bool | None:
+        """Return whether the objective is of classes; None without one."""
+        return gbdt_objectives.classifies(config)
+
+    def default_metric(self, config: Config) -> str | None:
+        """Return the metric that goes with the objective, None for that of the task."""
+        objective = gbdt_objectives.of_config(config)
+        return None if objective is None else objective.metric
+
+    def judged_by(self, config: Config, task: Task) -> str | None:
+        """Return the metric of the objective; None where classes are weighed, or roots are fitted."""
+        config = self.filled(config)
+        if any(config[name] != DEFAULTS[name] for name in ("reg_sqrt", "is_unbalance", "scale_pos_weight")):
+            return None
+        return self.default_metric(config) or default_metric(task)
+
+    def linear_leaves(self, config: Config) -> bool:
+        """Return whether leaves are linear models."""
+        return str(config.get("linear_tree", False)).casefold() == "true"  # a stored config has texts
+
+    def only_undivided(self, config: Config) -> str | None:
+        """Return what of a config does not train on rows that are divided among workers."""
+        return _only_undivided(self.filled(config))
+
+    def link(self, config: Config, task: Task) -> Link:
+        """Return what a sum of leaves goes through."""
+        return gbdt_objectives.link(config, task)
+
+    def init(self, problem: Problem, configs: Sequence[Config]) -> State:  # noqa: ARG002
+        """Return the state without models."""
+        empty = {f"model_{index}": np.empty(0, dtype=np.uint8) for index in range(len(configs))}
+        return State(empty, np.zeros(len(configs), dtype=bool))
+
+    def resumes(self, problem: Problem, configs: Sequence[Config], state: State) -> bool:
+        """Return True: boosting checks what it has reached, and goes on from what is sound of it."""
+        del problem, configs, state
+        return True
+
+    def boost(
+        self,
+        problem: Problem,
+        configs: Sequence[Config],
+        state: State,
+        shard: Shard | StoredShard,
+        valid: Shard | StoredShard | None,
+        stop: Stop,
+        gang: Gang | None = None,
+    ) -> tuple[State, Boosted]:
+        """Train every config to its end; a round of a config is an epoch of its curve.
+
+        With ``stop.patience`` and a validation shard each model is cut to its best round. In a gang LightGBM's members
+        exchange histograms (tree_learner = 'data'). Raises Diverged when there is nothing to learn from, when parameters
+        contradict each other or when LightGBM refuses the data, and Interrupted when cancelled.
+        """
+        filled = [self.filled(config) for config in configs]
+        for config in filled:
+            _check(problem, config, shard.n_rows, gang)
+        for config in {config["objective"]: config for config in filled}.values():
+            gbdt_objectives.check_labels(config, shard.label_runs())
+        kept, under_way = from_state(state, lambda text: self.flaw(problem, Artifact("lightgbm", text=text)) is None)
+        with _network(gang):
+            for binned_alike in _grouped(
+                filled, self.pack_key, (each for each in range(len(configs)) if each not in kept)
+            ):
+                data = Binned(problem, filled[binned_alike[0]], shard, valid, stop, gang)
+                for family in _grouped(filled, _family, binned_alike):
+                    pace = BoostingControl(stop, len(configs), kept, family[0], under_way)
+                    members = [filled[index] for index in family]
+                    kept.update(zip(family, boost_family(data, members, pace), strict=True))
+                    pace.keep(None)
+        tensors = {
+            f"model_{index}": np.frombuffer(result.text.encode(), dtype=np.uint8) for index, result in kept.items()
+        }
+        in_order = [kept[index] for index in range(len(configs))]
+        done = np.array([result.whole for result in in_order])
+        boosted = Boosted(tuple(r.rounds for r in in_order), tuple(r.curve for r in in_order))
+        return State(tensors, done), boosted
+
+    def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
+        """Return the predictions, shape (n, c, n_outputs)."""
+        texts = (_artifact(state, index).text for index in range(len(configs)))
+        return np.stack([_scored(problem.task, text, _in_training(text), x) for text in texts], axis=1)
+
+    def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:  # noqa: ARG002
+        """Return the model of config ``index`` in LightGBM's text format; raises Diverged where a leaf of it is no number."""
+        artifact = _artifact(state, index)
+        if _NO_NUMBER.search(artifact.text):
+            if self.filled(configs[index])["linear_tree"]:
+                why = (
+                    "linear_tree does of infinite or very large features; hint: linear_tree = false, or least() of them"
+                )
+            else:
+                why = "bagging does where it leaves a tree no rows; hint: WITH (min_rows = 10), or a larger bagging_fraction"
+            raise Diverged(f"LightGBM made a tree with a leaf that is no number, as {why}")
+        return artifact
+
+    def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
+        """Return values or probabilities, shape (n, n_outputs); the text is our own, or ``flaw`` has looked at it."""
+        return _scored(task, artifact.text, _in_prediction(artifact.text), x)
+
+    def as_multiclass(self, artifact: Artifact) -> Artifact:
+        """Return the model as it is: its text says how many classes it has."""
+        return artifact
+
+    def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
+        """Return what in the text LightGBM would not have written for such a group."""
+        if artifact.format != "lightgbm":
+            return f"it is {artifact.format}, not lightgbm"
+        try:
+            gbdt_text.check([(problem, artifact.text)])
+        except gbdt_text.WrongText as error:
+            return str(error)
+        return None
+
+    def no_flaw(self, models: Sequence[tuple[Problem, Artifact]]) -> bool:
+        """Return whether LightGBM could have written all these texts."""
+        try:
+            gbdt_text.check([(problem, artifact.text) for problem, artifact in models])
+        except gbdt_text.WrongText:
+            return False
+        return all(artifact.format == "lightgbm" for _, artifact in models)
+
+    def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:  # noqa: ARG002
+        """Return the total gain of the splits on each feature."""
+        return _in_training(artifact.text).gain()
+
+
+def _artifact(state: State, index: int) -> Artifact:
+    return Artifact("lightgbm", text=state.tensors[f"model_{index}"].tobytes())
+
+
+@contextmanager
+def _network(gang: Gang | None) -> Iterator[None]:
+    """Connect LightGBM to the other members of a gang."""
+    with ExitStack() as stack:
+        if gang is not None:
+            try:
+                stack.enter_context(network(gang))
+            except NoGang as error:
+                raise Diverged(f"LightGBM: {error}") from error
+        try:
+            yield
+        except LightGBMError as error:
+            raise Diverged(f"LightGBM: {error}") from error
+
+
+class _Parsed:
+    """The boosters of the model texts that were asked for last, some bytes of text at most."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._boosters: OrderedDict[bytes, Booster] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, text: bytes) -> Booster:
+        """Return the booster of a model text."""
+        with self._lock:
+            if text in self._boosters:
+                self._boosters.move_to_end(text)
+                return self._boosters[text]
+        booster = Booster.of_text(text)
+        with self._lock:
+            self._bytes += len(text) if text not in self._boosters else 0
+            self._boosters[text] = booster
+            while self._bytes > self._most_bytes and len(self._boosters) > 1:
+                self._bytes -= len(self._boosters.popitem(last=False)[0])
+        return booster
+
+
+_in_prediction, _in_training = _Parsed(_PARSED_BYTES), _Parsed(_PARSED_IN_TRAINING_BYTES)
+
+
+def _scored(task: Task, text: bytes, booster: Booster, x: Matrix) -> FloatArray:
+    """Return what the booster of a text predicts, as ``Gbdt.score`` does."""
+    predicted = booster.predict(x)
+    if task is not Task.MULTICLASS:
+        return predicted
+    if predicted.shape[1] == 1:
+        return of_both_classes(predicted)
+    apart = gbdt_objectives.in_text(text).link == "one_vs_all"
+    return shares_of_one(predicted) if apart else predicted
+
+
+def _check(problem: Problem, config: Config, n_rows: int, gang: Gang | None) -> None:
+    if not n_rows:
+        raise Diverged("there are no training rows")
+    if not problem.n_features:
+        raise Diverged("there are no features")
+    contradiction = conflict(config) or _misplaced(gbdt_objectives.name_for(problem, config), config)
+    if contradiction:
+        raise Diverged(contradiction.message)
+    undivided = None if gang is None else _only_undivided(config)
+    if undivided:
+        raise Diverged(f"{undivided} needs all rows of a group in one place: choose another operator")
+    if draws_rows(config) and int(config["bagging_fraction"] * n_rows) == 0:  # type: ignore[operator, arg-type]
+        raise Diverged(f"bagging_fraction = {config['bagging_fraction']} of {n_rows} rows leaves none")
+
+
+def _only_undivided(config: Config) -> str | None:
+    """Return what LightGBM has not on rows that are divided among workers: it would do without, or end the process."""
+    if config["linear_tree"]:
+        return "linear_tree = true"
+    if config["interaction_constraints"] is not None:
+        return "interaction_constraints"
+    if config["monotone_constraints"] is not None and config["monotone_constraints_method"] != "basic":
+        return f"monotone_constraints_method = '{config['monotone_constraints_method']}'"
+    return None
+
+
+def _misplaced(objective: str, config: Config) -> Conflict | None:
+    """Return which parameter of another objective would be as if not there for the one that the label has."""
+    wanted = []
+    if objective not in ("binary", "multiclassova"):
+        wanted += [name for name in ("is_unbalance", "scale_pos_weight") if config[name] != DEFAULTS[name]]
+    if objective != "binary":
+        wanted += [name for name in ("pos_bagging_fraction", "neg_bagging_fraction") if config[name] != 1]
+    if config["reg_sqrt"] and not gbdt_objectives.OBJECTIVES[objective].roots:
+        wanted += ["reg_sqrt"]
+    if not wanted:
+        return None
+    return Conflict(f"{wanted[0]} is not for objective = '{objective}', which the label has", tuple(wanted))
+
+
+def _family(config: Config) -> tuple[Value, ...]:
+    """Configs with equal keys differ in their number of rounds only: they are prefixes of one booster.
+
+    Not with dart, whose later rounds rescale earlier trees.
+    """
+    return tuple(
+        value for name, value in sorted(config.items()) if name != "num_iterations" or config["boosting"] == "dart"
+    )
+
+
+def _grouped(
+    configs: Sequence[Config], key: Callable[[Config], tuple[Value, ...]], indexes: Iterable[int]
+) -> Iterator[list[int]]:
+    """Yield the indexes of configs with equal keys, in order of first appearance."""
+    groups: dict[tuple[Value, ...], list[int]] = {}
+    for index in indexes:
+        groups.setdefault(key(configs[index]), []).append(index)
+    yield from groups.values()

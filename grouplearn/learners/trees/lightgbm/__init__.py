@@ -1,0 +1,1 @@
+"""LightGBM: its parameters, its library, its model text."""

@@ -1,0 +1,130 @@
+"""Rows as LightGBM holds them: binned, a byte or so a value, whether they lie in memory or are read a block at a time."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+
+from grouplearn.data.memory import give_back
+from grouplearn.data.shard import FloatArray, Matrix, RowNumbers, Shard, StoredShard
+from grouplearn.learners.trees.lightgbm.library import Rows, address, call, free, joined, type_of
+
+#: Values up to here are zeros to LightGBM (``meta.h``): it is not told those of the rows that place the bins.
+_ZERO = float(np.float32(1e-35))
+
+
+class DataSet:
+    """Binned rows with their labels, weights and categorical columns (numbers).
+
+    Rows that are only measured on take the bins of those that are trained on, ``reference``. Of rows that lie in files a
+    block at a time is in memory, besides those that place the bins; bins and models are the same. ``look`` is called between
+    blocks, and may raise.
+    """
+
+    def __init__(
+        self,
+        rows: Shard | StoredShard,
+        categorical: Sequence[int],
+        parameters: Mapping[str, Any],
+        reference: DataSet | None = None,
+        look: Callable[[], None] = lambda: None,
+    ) -> None:
+        columns = {"categorical_column": ",".join(map(str, sorted(categorical)))} if categorical else {}
+        self.parameters, self.handle = {**parameters, **columns}, ctypes.c_void_p()
+        if isinstance(rows, StoredShard) and self._gains_by_blocks(rows, reference):
+            self._read_in_blocks(rows, reference, look)
+        else:
+            self._read_at_once(rows.read().x, reference)
+        y, weight = zip(*(_single(*run) for run in rows.label_runs()), strict=True)
+        self.set_field("label", np.concatenate(y))
+        # LightGBM is faster without weights, and unit weights give the same trees.
+        self.set_field("weight", None if all(np.all(run == 1) for run in weight) else np.concatenate(weight))
+
+    def set_field(self, name: str, values: npt.NDArray[Any] | None) -> None:
+        """Give each row a value of a field (label, weight: float32; init_score: float64), or take the field away."""
+        given = np.empty(0, np.float64 if name == "init_score" else np.float32) if values is None else values
+        place = None if values is None else address(given)
+        call("LGBM_DatasetSetField", self.handle, name.encode(), place, len(given), type_of(given))
+
+    def __del__(self) -> None:
+        free("LGBM_DatasetFree", self)
+
+    def _gains_by_blocks(self, rows: StoredShard, reference: DataSet | None) -> bool:
+        """Whether less is in memory than all rows: linear trees keep these, a gang places bins together, few rows all do."""
+        if str(self.parameters.get("linear_tree", False)).casefold() == "true" or "num_machines" in self.parameters:
+            return False
+        return reference is not None or self._sample(rows.n_rows).size < rows.n_rows
+
+    def _sample(self, n_rows: int) -> RowNumbers:
+        """Return the places of the rows by which LightGBM places the bins of so many, ascending."""
+        drawn, count = np.empty(n_rows, np.int32), ctypes.c_int32()
+        call("LGBM_SampleIndices", n_rows, joined(self.parameters), address(drawn), ctypes.byref(count))
+        return drawn[: count.value].astype(np.int64)
+
+    def _read_at_once(self, x: Matrix, reference: DataSet | None) -> None:
+        rows, other = Rows(x), None if reference is None else reference.handle
+        given = (*rows.arguments, joined(self.parameters), other)
+        call(f"LGBM_DatasetCreateFrom{rows.kind}", *given, ctypes.byref(self.handle))
+
+    def _read_in_blocks(self, rows: StoredShard, reference: DataSet | None, look: Callable[[], None]) -> None:
+        give_back()  # what the pack before had
+        if reference is None:
+            self._place_bins(rows)
+            give_back()  # the sample
+        else:
+            call("LGBM_DatasetCreateByReference", reference.handle, rows.n_rows, ctypes.byref(self.handle))
+        begin = 0
+        for block in rows.blocks():
+            look()
+            if not block.n_rows:
+                continue
+            part = Rows(np.ascontiguousarray(x) if isinstance(x := block.read().x, np.ndarray) else x)
+            if part.kind == "CSR":
+                call("LGBM_DatasetPushRowsByCSR", self.handle, *part.arguments, begin)
+            else:
+                call("LGBM_DatasetPushRows", self.handle, *part.arguments[:-1], begin)
+            begin += block.n_rows
+
+    def _place_bins(self, rows: StoredShard) -> None:
+        """Make the set without its rows, as ``LGBM_DatasetCreateFromMat`` does before it pushes them."""
+        sample = self._sample(rows.n_rows)
+        values, places = zip(*_columns(rows.picked(sample), sample.size), strict=True)
+        counts = np.array([each.size for each in places], np.int32)
+        pointers = [np.array([address(each) for each in columns], np.uintp) for columns in (values, places)]
+        given = (*map(address, pointers), len(values), address(counts), sample.size, rows.n_rows, rows.n_rows)
+        call("LGBM_DatasetCreateFromSampledColumn", *given, joined(self.parameters), ctypes.byref(self.handle))
+
+
+def _single(*arrays: FloatArray) -> list[npt.NDArray[np.float32]]:
+    return [each.astype(np.float32) for each in arrays]
+
+
+def _columns(parts: Iterator[Matrix], n_rows: int) -> list[tuple[npt.NDArray[np.float64], npt.NDArray[np.int32]]]:
+    """Return of each column the values that are no zeros, and their rows; the parts have ``n_rows`` rows together."""
+    first = next(parts)
+    if not isinstance(first, np.ndarray):
+        by_column = scipy.sparse.vstack([first, *parts]).tocsc()
+        by_column.sort_indices()
+        bounds = zip(by_column.indptr[:-1].tolist(), by_column.indptr[1:].tolist(), strict=True)
+        return [
+            _no_zeros(by_column.data[low:high], by_column.indices[low:high].astype(np.int32)) for low, high in bounds
+        ]
+    columns, at = np.empty((first.shape[1], n_rows)), 0
+    for part in itertools.chain([first], parts):
+        columns[:, at : at + len(part)] = part.T
+        at += len(part)
+    everyone = np.arange(n_rows, dtype=np.int32)
+    return [_no_zeros(column, everyone) for column in columns]
+
+
+def _no_zeros(
+    values: npt.NDArray[np.float64], rows: npt.NDArray[np.int32]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int32]]:
+    kept = (np.abs(values) > _ZERO) | np.isnan(values)
+    return (values, rows) if kept.all() else (values[kept], rows[kept])

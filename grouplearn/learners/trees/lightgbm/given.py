@@ -1,0 +1,70 @@
+"""What LightGBM is given for one config of one group: objective, seeds, and constraints by feature column."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from grouplearn.learners.contract.base import Config, Problem, Task
+from grouplearn.learners.trees.lightgbm import objectives as gbdt_objectives
+from grouplearn.learners.trees.lightgbm.parameters import BY_FEATURE, DEFAULTS, SEEDS
+from grouplearn.sqltext import folded
+
+#: Given in another form, or not at all.
+_APART = ("num_iterations", "objective", "interaction_constraints", *BY_FEATURE)
+
+
+def lightgbm_parameters(problem: Problem, config: Config, metric: str = "None") -> dict[str, Any]:
+    """Return the parameters of one complete config for LightGBM; ``num_iterations`` is left to the number of updates.
+
+    What is at LightGBM's default is left out: it reads all it is given anew for every small model. Columns are histogrammed
+    one by one on one thread, so that sums have one order on every machine; rows are for ``mape``, of which LightGBM 4 takes
+    the first row's weight for that of all where it goes by columns.
+    """
+    own = {
+        name: value
+        for name, value in config.items()
+        if name not in _APART and value is not None and (name == "num_leaves" or value != DEFAULTS.get(name))
+    }
+    if config["feature_fraction_bynode"] is None:
+        own["feature_fraction_bynode"] = 1 / math.sqrt(max(1, problem.n_features))
+    classes = {"num_class": problem.n_classes} if problem.task is Task.MULTICLASS else {}
+    objective = gbdt_objectives.name_for(problem, config)
+    return own | classes | _by_column(problem, config) | {
+        "objective": objective,
+        "metric": metric,
+        "seed": problem.seed % SEEDS,
+        "deterministic": True,
+        "force_row_wise" if objective == "mape" else "force_col_wise": True,
+        "feature_pre_filter": False,
+        "num_threads": 1,
+        "verbosity": -1,
+    }  # fmt: skip
+
+
+def _by_column(problem: Problem, config: Config) -> dict[str, str]:
+    """Return what is said by feature as LightGBM takes it: a number per feature column, or sets of their numbers."""
+    starts = list(itertools.accumulate((width for _, width in problem.items), initial=0))
+    columns: dict[str, list[int]] = {}
+    for (name, _), (first, last) in zip(problem.items, itertools.pairwise(starts), strict=True):
+        columns.setdefault(folded(name), []).extend(range(first, last))
+    given: dict[str, str] = {}
+    for parameter, otherwise in BY_FEATURE.items():
+        if config[parameter] is not None:
+            rest = config["max_bin"] if otherwise is None else otherwise
+            given[parameter] = _numbers(json.loads(str(config[parameter])), columns, [rest] * problem.n_features)
+    if config["interaction_constraints"] is not None:
+        sets = json.loads(str(config["interaction_constraints"]))
+        members = ([column for name in each for column in columns.get(folded(name), [])] for each in sets)
+        given["interaction_constraints"] = ",".join(f"[{','.join(map(str, each))}]" for each in members if each)
+    return given
+
+
+def _numbers(by_name: Mapping[str, float], columns: Mapping[str, list[int]], numbers: list[Any]) -> str:
+    for name, number in by_name.items():
+        for column in columns.get(folded(name), []):
+            numbers[column] = number
+    return ",".join(map(str, numbers))

@@ -1,0 +1,189 @@
+"""LightGBM's objectives: which labels each takes, what a sum of leaves becomes, and the metric that goes with it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.data.shard import FloatArray
+from grouplearn.learners.contract.base import Config, Diverged, Link, Problem, Task
+
+#: The objective of a label when the statement names none.
+_OF_TASK: Mapping[Task, str] = {Task.REGRESSION: "regression", Task.BINARY: "binary", Task.MULTICLASS: "multiclass"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Labels:
+    """Which labels of numbers an objective refuses, and what it says of them; ``not_all_zero``: nor may they be 0 all."""
+
+    refuses: Callable[[FloatArray], npt.NDArray[np.bool_]]
+    wrong: str
+    allowed: str
+    not_all_zero: bool = False
+
+
+_NOT_NEGATIVE = _Labels(lambda y: y < 0, "negative", ">= 0", not_all_zero=True)
+_POSITIVE = _Labels(lambda y: y <= 0, "not positive", "> 0")
+_SHARES = _Labels(lambda y: (y < 0) | (y > 1), "not between 0 and 1", "shares or probabilities, between 0 and 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """One loss: ``tasks`` that it learns, ``link``, ``metric`` that is optimised unless the statement names one.
+
+    ``roots``: with reg_sqrt it is of the labels' roots.
+    """
+
+    name: str
+    tasks: frozenset[Task]
+    metric: str | None = None
+    link: Link = "identity"
+    labels: _Labels | None = None
+    roots: bool = False
+
+
+_NUMBERS = frozenset({Task.REGRESSION})
+OBJECTIVES: Mapping[str, Objective] = MappingProxyType(
+    {
+        objective.name: objective
+        for objective in (
+            Objective("regression", _NUMBERS, roots=True),
+            Objective("regression_l1", _NUMBERS, "mae", roots=True),
+            Objective("huber", _NUMBERS, "mae"),
+            Objective("fair", _NUMBERS, "mae", roots=True),
+            Objective("poisson", _NUMBERS, "poisson_deviance", "exp", _NOT_NEGATIVE),
+            Objective("quantile", _NUMBERS, "pinball", roots=True),
+            Objective("mape", _NUMBERS, "mape", roots=True),
+            Objective("gamma", _NUMBERS, "gamma_deviance", "exp", _POSITIVE),
+            Objective("tweedie", _NUMBERS, "tweedie_deviance", "exp", _NOT_NEGATIVE),
+            Objective("cross_entropy", _NUMBERS, "cross_entropy", "logistic", _SHARES),
+            Objective("binary", frozenset({Task.BINARY}), link="logistic"),
+            Objective("multiclass", frozenset({Task.MULTICLASS}), link="softmax"),
+            Objective("multiclassova", frozenset({Task.MULTICLASS}), link="one_vs_all"),
+        )
+    }
+)
+
+#: What LightGBM has besides.
+REFUSED = (
+    ("lambdarank", "ranking is of queries, and a group here is a model of its own"),
+    ("rank_xendcg", "ranking is of queries, and a group here is a model of its own"),
+    ("cross_entropy_lambda", "it predicts an intensity and not the label; cross_entropy predicts the label"),
+    ("custom", "a loss of one's own is no SQL"),
+    ("l1", "it is regression_l1 here"),
+    ("mae", "it is regression_l1 here"),
+    ("l2", "it is regression here"),
+    ("mse", "it is regression here"),
+    ("rmse", "it is regression here"),
+    ("softmax", "it is multiclass here"),
+    ("ova", "it is multiclassova here"),
+    ("xentropy", "it is cross_entropy here"),
+)
+
+_IN_TEXT = re.compile(rb"^objective=([^\n]*)$", re.MULTILINE)
+
+
+def of_config(config: Config) -> Objective | None:
+    """Return the objective that a config names, None where it goes by the label."""
+    name = config.get("objective")
+    return None if name is None else OBJECTIVES.get(str(name))
+
+
+def name_for(problem: Problem, config: Config) -> str:
+    """Return LightGBM's objective for a group; of two classes of a label that has more it is ``binary`` in any case.
+
+    Raises Diverged where the objective is of another label.
+    """
+    chosen = of_config(config)
+    if chosen is None or problem.among_more:
+        return _OF_TASK[problem.task]
+    if problem.task in chosen.tasks:
+        return chosen.name
+    if problem.task is Task.REGRESSION:
+        raise Diverged(f"objective = '{chosen.name}' is for classes, and the label is a number")
+    if chosen.tasks == _NUMBERS:
+        raise Diverged(f"objective = '{chosen.name}' is for numbers, and the label has classes")
+    other = "binary" if problem.task is Task.BINARY else "multiclass or multiclassova"
+    count = "two classes" if chosen.name == "binary" else "three classes or more"
+    raise Diverged(f"objective = '{chosen.name}' is for {count}, and the label has {problem.n_classes}: say {other}")
+
+
+def classifies(config: Config) -> bool | None:
+    """Return whether a config's objective is of classes; None for a config that names none."""
+    chosen = of_config(config)
+    return None if chosen is None else chosen.tasks != _NUMBERS
+
+
+def link(config: Config, task: Task) -> Link:
+    """Return what sums of leaves go through; a config whose objective is not of the task has no model."""
+    chosen = of_config(config) or OBJECTIVES[_OF_TASK[task]]
+    if task is Task.BINARY:
+        return "logistic"
+    if task is Task.MULTICLASS:
+        return "one_vs_all" if chosen.link == "one_vs_all" else "softmax"
+    return "signed_square" if chosen.roots and _takes_roots(config) else chosen.link
+
+
+def _takes_roots(config: Config) -> bool:
+    return str(config.get("reg_sqrt", False)).casefold() == "true"  # a stored config has texts
+
+
+def check_labels(config: Config, runs: Iterable[tuple[FloatArray, FloatArray]]) -> None:
+    """Raise Diverged for labels of numbers (and their weights) that the objective cannot learn, or LightGBM not hold."""
+    chosen, single = of_config(config), np.finfo(np.float32)
+    labels = None if chosen is None else chosen.labels
+    largest, wrong, any_positive = 0.0, 0, False
+    for y, weight in runs:
+        counts = weight > 0
+        largest = float(np.maximum(largest, np.abs(y[counts]).max(initial=0.0)))
+        wrong += 0 if labels is None else int((labels.refuses(y) & counts).sum())
+        any_positive = any_positive or bool((y[counts] > 0).any())
+    if not largest <= single.max or 0 < largest < single.tiny:
+        direction = "down" if largest > 1 else "up"
+        raise Diverged(
+            f"labels of up to {largest:.2g} are beyond single precision, in which LightGBM holds them; scale them {direction}"
+        )
+    if chosen is None or labels is None:
+        return
+    head = f"objective = '{chosen.name}'"
+    if wrong:
+        rows = f"{wrong} row" + ("" if wrong == 1 else "s")
+        raise Diverged(f"the label is {labels.wrong} in {rows}; {head} takes labels that are {labels.allowed}")
+    if labels.not_all_zero and not any_positive:
+        raise Diverged(f"the label is 0 in all rows, and {head} has no mean to begin with")
+
+
+def written(task: Task, n_classes: int) -> tuple[bytes, ...]:
+    """Return, as patterns, what LightGBM writes of the objectives of a group's label."""
+    several = task is Task.MULTICLASS and n_classes != 2
+    sigmoid = rb"(?:\d+(?:\.\d+)?(?:e[-+]?\d+)?)"
+    if task is not Task.REGRESSION:
+        many = rb"(?:multiclass num_class:%d|multiclassova num_class:%d sigmoid:" % (n_classes, n_classes)
+        return (many + sigmoid + rb")",) if several else (rb"binary sigmoid:" + sigmoid,)
+    return tuple(
+        name.encode() + (rb"(?: sqrt)?" if objective.roots else b"")
+        for name, objective in OBJECTIVES.items()
+        if objective.tasks == _NUMBERS
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a model text says of its objective: the link of its predictions, and the factor of its scores before it."""
+
+    link: Link
+    factor: float = 1.0
+
+
+def in_text(text: bytes) -> Written:
+    """Return what a model text that can be trusted says of its objective."""
+    found = _IN_TEXT.search(text)
+    words = found[1].decode().split() if found else ["regression"]
+    objective = OBJECTIVES[words[0]]
+    factor = next((float(word[8:]) for word in words if word.startswith("sigmoid:")), 1.0)
+    return Written("signed_square" if "sqrt" in words else objective.link, factor)

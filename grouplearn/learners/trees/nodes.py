@@ -1,0 +1,339 @@
+"""Trees as tables: LightGBM's model text becomes nodes that ask one question, whether a number lies in an interval."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.learners.contract.base import FloatArray
+from grouplearn.learners.trees.lightgbm.objectives import in_text
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+#: LightGBM takes numbers up to this size for 0 (kZeroThreshold, a float).
+ZERO = float(np.float32(1e-35))
+_CATEGORICAL, _DEFAULT_LEFT = 1, 2
+_MISSING_IS_ZERO = 1
+_WAYS = ("inside", "outside", "missing")
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """The splits and leaves of every tree, one tree after the other, as LightGBM's model texts have them.
+
+    ``trees`` counts the trees of each text, ``splits`` and ``leaves`` those of each tree. A child >= 0 is a split of the same
+    tree, a child c < 0 its leaf -c - 1. ``decision`` has LightGBM's bits: categorical, missing goes left, and what is missing
+    (bits 2 and 3: nothing, zero, NaN). ``sets`` are the categories that go left, per categorical split, which names its set by
+    ``threshold``. ``n_outputs`` are the outputs of each text, to which its trees add in turn.
+    """
+
+    n_outputs: IntArray
+    trees: IntArray
+    splits: IntArray
+    leaves: IntArray
+    feature: IntArray
+    threshold: FloatArray
+    decision: IntArray
+    left: IntArray
+    right: IntArray
+    value: FloatArray
+    sets: tuple[tuple[IntArray, ...], ...]
+
+    @property
+    def n_trees(self) -> int:
+        """Number of trees."""
+        return len(self.splits)
+
+    @property
+    def output(self) -> IntArray:
+        """The output of its text that each tree adds to."""
+        return _concatenated_ranges(self.trees) % np.repeat(self.n_outputs, self.trees)
+
+    @property
+    def tree(self) -> IntArray:
+        """The tree of each split."""
+        return np.repeat(np.arange(self.n_trees), self.splits)
+
+    @property
+    def missing(self) -> IntArray:
+        """Per split what is missing: 0 nothing (NaN is taken for 0), 1 zero and NaN, 2 NaN."""
+        return (self.decision >> 2) & 3
+
+    @property
+    def missing_left(self) -> BoolArray:
+        """Whether NaN goes left."""
+        as_zero = (self.missing == 0) & (self.threshold >= 0)
+        by_default = (self.missing != 0) & (self.decision & _DEFAULT_LEFT > 0)
+        left: BoolArray = (as_zero | by_default) & ~self.categorical
+        return left
+
+    @property
+    def categorical(self) -> BoolArray:
+        """Whether the split asks for categories."""
+        asks: BoolArray = (self.decision & _CATEGORICAL) > 0
+        return asks
+
+    @property
+    def zero_is_missing(self) -> BoolArray:
+        """Whether zeros go where NaN goes."""
+        zero: BoolArray = (self.missing == _MISSING_IS_ZERO) & ~self.categorical
+        return zero
+
+    def sets_of(self, splits: IntArray) -> list[IntArray]:
+        """Return the categories that go left at each of some categorical splits, sorted."""
+        trees, places = self.tree[splits].tolist(), self.threshold[splits].astype(int).tolist()
+        return [self.sets[tree][place] for tree, place in zip(trees, places, strict=True)]
+
+
+def count_leaves(text: bytes) -> int:
+    """Return the leaves of all trees of a LightGBM model text, without reading the rest of it."""
+    return sum(int(number) for number in re.findall(rb"^num_leaves=(\d+)", text, re.MULTILINE))
+
+
+def parse_forest(text: bytes) -> Forest:
+    """Return the trees of a LightGBM model text that can be trusted, whose leaves are numbers.
+
+    Averaged forests have their leaves divided; where scores have a factor in the logistic function, leaves have it.
+    """
+    return parse_forests([text])
+
+
+def parse_forests(texts: Sequence[bytes]) -> Forest:
+    """Return the trees of the models of several groups, one after the other."""
+    lines: dict[str, list[str]] = defaultdict(list)
+    per_text: list[int] = []
+    outputs: list[int] = []
+    factors: list[float] = []
+    sets: list[tuple[IntArray, ...]] = []
+    for text in texts:
+        source = text.decode().partition("\nend of trees")[0]
+        own = _lines(source)
+        for name, values in own.items():
+            lines[name] += values
+        per_text.append(len(own["num_leaves"]))
+        outputs.append(int(own["num_tree_per_iteration"][0]))
+        averaged = per_text[-1] // outputs[-1] if "average_output" in own else 1
+        factors.append(in_text(text).factor / averaged)
+        blocks = source.split("\nTree=")[1:] if "cat_threshold" in own else [""] * per_text[-1]
+        sets += map(_category_sets, blocks)
+    leaves, decision = _integers(lines["num_leaves"]), _integers(lines["decision_type"])
+    threshold = _numbers(lines["threshold"])
+    return Forest(
+        np.array(outputs),
+        np.array(per_text),
+        leaves - 1,
+        leaves,
+        _integers(lines["split_feature"]),
+        np.where((decision & _CATEGORICAL) > 0, threshold, _beside_zero(threshold)),
+        decision,
+        _integers(lines["left_child"]),
+        _integers(lines["right_child"]),
+        _numbers(lines["leaf_value"]) * np.repeat(np.repeat(factors, per_text), leaves),
+        tuple(sets),
+    )
+
+
+def _beside_zero(threshold: FloatArray) -> FloatArray:
+    """Return thresholds with those within ``ZERO`` of 0 moved to where they tell the same: LightGBM predicts for such
+    numbers as for 0."""
+    moved = np.where(threshold < 0, np.nextafter(-ZERO, -np.inf), ZERO)
+    return np.where(np.abs(threshold) <= ZERO, moved, threshold)
+
+
+def _lines(source: str) -> dict[str, list[str]]:
+    """Return what comes after ``name=`` in the lines of each name, in order."""
+    lines: dict[str, list[str]] = defaultdict(list)
+    for line in source.split("\n"):
+        name, _, value = line.partition("=")
+        lines[name].append(value)
+    return lines
+
+
+def _integers(lines: Sequence[str]) -> IntArray:
+    return np.array(" ".join(lines).split(), dtype=np.int64)
+
+
+def _numbers(lines: Sequence[str]) -> FloatArray:
+    return np.array(" ".join(lines).split(), dtype=np.float64)
+
+
+def _category_sets(tree: str) -> tuple[IntArray, ...]:
+    """Return the sets of a tree from its bit sets: 32 categories to a word, sets from one boundary to the next."""
+    if "cat_threshold=" not in tree:
+        return ()
+    lines = _lines(tree)
+    bounds, words = _integers(lines["cat_boundaries"]), _integers(lines["cat_threshold"])
+    bits = (words[:, None] >> np.arange(32)) & 1
+    return tuple(np.flatnonzero(bits[low:high].ravel()) for low, high in itertools.pairwise(bounds.tolist()))
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureColumns:
+    """What the feature columns of a model are made of: the ``slot`` of each, and for the column of one category (of a
+    one-hot or a hashed item, whose slot holds the category's number) that ``category``; -1 for a plain number."""
+
+    slot: IntArray
+    category: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """Nodes of trees: from a node with a ``value`` nothing follows; at any other a row goes on to ``inside`` if ``low`` <= x
+    <= ``high`` where x is the number in its ``slot``, to ``missing`` if there is none, else to ``outside``.
+
+    ``roots`` (trees,) and ``output`` (trees,) say where each tree begins and what it adds to; ``depth`` (trees,) is the most
+    questions that a row is asked in each tree.
+    """
+
+    slot: IntArray
+    low: FloatArray
+    high: FloatArray
+    inside: IntArray
+    outside: IntArray
+    missing: IntArray
+    value: FloatArray
+    roots: IntArray
+    output: IntArray
+    depth: IntArray
+
+
+def with_negated(nodes: Nodes) -> Nodes:
+    """Return nodes, and after them the same with negated values; ``roots`` are those of the former."""
+    count = len(nodes.slot)
+    kept = {name: np.tile(getattr(nodes, name), 2) for name in ("slot", "low", "high")}
+    ways = {name: np.concatenate([getattr(nodes, name), getattr(nodes, name) + count]) for name in _WAYS}
+    return replace(nodes, **kept, **ways, value=np.concatenate([nodes.value, -nodes.value]))
+
+
+#: One node: a leaf of value 0.
+LEAF = Nodes(
+    slot=np.array([-1]),
+    low=np.array([-np.inf]),
+    high=np.array([np.inf]),
+    inside=np.array([0]),
+    outside=np.array([0]),
+    missing=np.array([0]),
+    value=np.array([0.0]),
+    roots=np.array([0]),
+    output=np.array([0]),
+    depth=np.array([0]),
+)
+
+
+def nodes_of(forest: Forest, columns: FeatureColumns) -> Nodes:
+    """Return the nodes of a forest: first splits and then leaves of each tree, then what some splits need besides."""
+    sizes = forest.splits + forest.leaves
+    base = np.cumsum(sizes) - sizes
+    is_leaf = _concatenated_ranges(sizes) >= np.repeat(forest.splits, sizes)
+    drafts = _Drafts(forest, columns, base, np.flatnonzero(~is_leaf), len(is_leaf))
+    drafts.value[is_leaf] = forest.value
+    drafts.write_splits()
+    drafts.write_sets(np.flatnonzero(forest.categorical & (columns.category[forest.feature] < 0)))
+    drafts.divert_zeros(np.flatnonzero(forest.zero_is_missing & (columns.category[forest.feature] < 0)))
+    return drafts.finished(forest.output)
+
+
+def _concatenated_ranges(sizes: IntArray) -> IntArray:
+    """Return 0..n-1 for each size n, one after the other."""
+    return np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+
+
+class _Drafts:
+    """Nodes while they are made; ``place`` is the node of each split of the forest."""
+
+    def __init__(self, forest: Forest, columns: FeatureColumns, base: IntArray, place: IntArray, size: int) -> None:
+        self.forest, self.columns, self.place, self.roots = forest, columns, place, base.copy()
+        of_split, splits = base[forest.tree], forest.splits[forest.tree]
+        self.left = np.where(forest.left >= 0, of_split + forest.left, of_split + splits - forest.left - 1)
+        self.right = np.where(forest.right >= 0, of_split + forest.right, of_split + splits - forest.right - 1)
+        own = np.arange(size)
+        self.slot = np.full(size, -1)
+        self.low, self.high = np.full(size, -np.inf), np.full(size, np.inf)
+        self.inside, self.outside, self.missing = own.copy(), own.copy(), own.copy()
+        self.value = np.full(size, np.nan)
+
+    def write_splits(self) -> None:
+        """Write every split as if it were on a number or on the column of a category."""
+        forest, at = self.forest, self.place
+        category = self.columns.category[forest.feature]
+        single = category >= 0
+        # In the column of a category there are but 1, where the slot holds it, and 0.
+        ones, zeros = (self._side(np.full(len(category), number)) for number in (1.0, 0.0))
+        missing = np.where(forest.missing_left, self.left, self.right)
+        self.slot[at] = self.columns.slot[forest.feature]
+        self.low[at], self.high[at] = np.where(single, category, -np.inf), np.where(single, category, forest.threshold)
+        self.inside[at] = np.where(single, ones, self.left)
+        self.outside[at] = np.where(single, zeros, self.right)
+        self.missing[at] = np.where(single, zeros, missing)
+
+    def _side(self, numbers: FloatArray) -> IntArray:
+        """Return the child that each split gives a number to."""
+        forest = self.forest
+        left = numbers <= forest.threshold
+        left = np.where(forest.zero_is_missing & (np.abs(numbers) <= ZERO), forest.missing_left, left)
+        asked = np.flatnonzero(forest.categorical)
+        left[asked] = [number in known for number, known in zip(numbers[asked], forest.sets_of(asked), strict=True)]
+        return np.where(left, self.left, self.right)
+
+    def write_sets(self, splits: IntArray) -> None:
+        """Write splits on sets: for each a node for each run of its categories, one after the other."""
+        runs = [_runs(categories) for categories in self.forest.sets_of(splits)]
+        added = iter(self._append(sum(len(firsts) - 1 for firsts, _ in runs)))
+        for split, (firsts, lasts) in zip(splits.tolist(), runs, strict=True):
+            node, right = int(self.place[split]), int(self.right[split])
+            slot, inside = int(self.slot[node]), int(self.left[split])
+            chain = [node, *itertools.islice(added, len(firsts) - 1)]
+            self.slot[chain], self.low[chain], self.high[chain] = slot, firsts, lasts
+            self.inside[chain], self.missing[chain], self.outside[chain] = inside, right, [*chain[1:], right]
+
+    def divert_zeros(self, splits: IntArray) -> None:
+        """Put before each split a node that sends zeros where missing values go."""
+        nodes, entry = self.place[splits], np.arange(len(self.slot))
+        added = np.array(self._append(len(nodes)), dtype=np.int64)
+        entry[nodes] = added
+        for targets in (self.inside, self.outside, self.missing):
+            targets[: len(entry)] = entry[targets[: len(entry)]]
+        self.roots = entry[self.roots]
+        self.slot[added], self.low[added], self.high[added] = self.slot[nodes], -ZERO, ZERO
+        self.inside[added] = self.missing[added] = self.missing[nodes]
+        self.outside[added] = nodes
+
+    def _append(self, count: int) -> list[int]:
+        start = len(self.slot)
+        own = np.arange(start, start + count)
+        for name, new in (("slot", own), ("inside", own), ("outside", own), ("missing", own)):
+            setattr(self, name, np.concatenate([getattr(self, name), new]))
+        for name in ("low", "high", "value"):
+            setattr(self, name, np.concatenate([getattr(self, name), np.full(count, np.nan)]))
+        return own.tolist()
+
+    def finished(self, output: IntArray) -> Nodes:
+        """Return the nodes."""
+        ways = (self.inside, self.outside, self.missing)
+        return Nodes(self.slot, self.low, self.high, *ways, self.value, self.roots, output, self._depth())
+
+    def _depth(self) -> IntArray:
+        depth, tree = np.zeros(len(self.roots), dtype=np.int64), np.full(len(self.slot), -1)
+        tree[self.roots], reached = np.arange(len(self.roots)), self.roots
+        while len(reached := np.unique(reached[np.isnan(self.value[reached])])):
+            depth[tree[reached]] += 1
+            for ways in (self.inside, self.outside, self.missing):
+                tree[ways[reached]] = tree[reached]
+            reached = np.concatenate([self.inside[reached], self.outside[reached], self.missing[reached]])
+        return depth
+
+
+def _runs(categories: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Return the first and the last of each run of categories that follow each other; for none a run that nothing is in."""
+    if not len(categories):
+        return np.array([np.inf]), np.array([-np.inf])
+    breaks = np.flatnonzero(np.diff(categories) != 1)
+    firsts, lasts = np.concatenate([[0], breaks + 1]), np.concatenate([breaks, [-1]])
+    return categories[firsts].astype(float), categories[lasts].astype(float)

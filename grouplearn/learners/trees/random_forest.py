@@ -1,0 +1,56 @@
+"""Random forests: LightGBM's trees, each of other rows and features, averaged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+from grouplearn.learners.contract.base import Config, Hyperparameter, Value
+from grouplearn.learners.trees.gbdt import Gbdt
+from grouplearn.learners.trees.lightgbm.parameters import HYPERPARAMETERS, complete
+
+#: What means nothing to a forest, whose trees do not follow from each other.
+_OF_BOOSTING = (
+    "boosting", "learning_rate", "drop_rate", "max_drop", "skip_drop", "uniform_drop",
+    "xgboost_dart_mode", "drop_seed",
+)  # fmt: skip
+#: Of as many rows drawn with replacement so many are different: 1 - 1/e.
+_DIFFERENT = 0.632
+#: Defaults that are others than those of ``gbdt``.
+_DEFAULTS: Config = {
+    "num_leaves": 255,
+    "min_data_in_leaf": 5,
+    "bagging_freq": 1,
+    "bagging_fraction": _DIFFERENT,
+    "feature_fraction_bynode": None,
+}
+_DOCS = {"feature_fraction_bynode": "share of features drawn for each node; none: the square root of their number"}
+
+
+def _of_forests(parameter: Hyperparameter) -> Hyperparameter:
+    name = parameter.name
+    default = _DEFAULTS.get(name, parameter.default)
+    return replace(parameter, default=default, doc=_DOCS.get(name, parameter.doc), nullable=default is None)
+
+
+class RandomForest(Gbdt):
+    """Random forests (Breiman 2001) by LightGBM: the mean of trees that each see other rows, and at each node other features.
+
+    It is ``gbdt`` with ``boosting = 'rf'`` and the defaults of forests; rows are drawn without replacement.
+    """
+
+    name: ClassVar[str] = "random_forest"
+    summary: ClassVar[str] = "Random forests (LightGBM)"
+    hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = tuple(
+        _of_forests(parameter) for parameter in HYPERPARAMETERS if parameter.name not in _OF_BOOSTING
+    )
+
+    def why_refused(self, name: str) -> str | None:
+        """Return why a parameter of LightGBM is no hyperparameter, or what it is called here."""
+        if name in _OF_BOOSTING:
+            return "trees of a forest do not follow from each other; gbdt has it"
+        return super().why_refused(name)
+
+    def filled(self, config: Config) -> dict[str, Value]:
+        """Return the config with the defaults of forests for what it lacks."""
+        return complete({**_DEFAULTS, **config, "boosting": "rf"})

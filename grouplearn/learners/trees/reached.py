@@ -1,0 +1,119 @@
+"""How far boosting has come, as a state that another process goes on from: models that are finished, the booster under way.
+
+A booster continues from its own text: its trees are merged into a new one whose training rows begin with the scores that the
+trees give them. Leaf values are written with all their digits, so the next trees have the same bits; only what draws at
+random, or weighs trees anew, begins again (``continues``). That the scores are those of before is checked by their digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.learners.contract.base import State
+from grouplearn.learners.trees.lightgbm.library import Booster
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The model of one config, the rounds it holds, the metric after each round that was run.
+
+    ``whole``: it has all rounds that it was to have.
+    """
+
+    text: str
+    rounds: int
+    curve: tuple[float, ...]
+    whole: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class UnderWay:
+    """A booster between two rounds: the config it is trained for, its text, and what was noted after each round.
+
+    ``scores`` is the digest of what it predicts for the training rows.
+    """
+
+    config: int
+    text: str
+    trees: tuple[int, ...]
+    curve: tuple[float, ...]
+    best: tuple[int, ...]
+    scores: str
+
+
+def to_state(n_configs: int, kept: Mapping[int, Kept], under_way: UnderWay | None) -> State:
+    """Return what was reached as a state."""
+    tensors: dict[str, npt.NDArray[Any]] = {}
+    for index, model in kept.items():
+        tensors |= {
+            f"kept_text_{index}": _bytes(model.text),
+            f"kept_rounds_{index}": np.array([model.rounds, model.whole], dtype=np.int64),
+            f"kept_curve_{index}": np.array(model.curve, dtype=np.float64),
+        }
+    if under_way is not None:
+        tensors |= {
+            "way_config": np.array([under_way.config], dtype=np.int64),
+            "way_text": _bytes(under_way.text),
+            "way_trees": np.array(under_way.trees, dtype=np.int64),
+            "way_curve": np.array(under_way.curve, dtype=np.float64),
+            "way_best": np.array(under_way.best, dtype=np.int64),
+            "way_scores": _bytes(under_way.scores),
+        }
+    return State(tensors, np.zeros(n_configs, dtype=bool))
+
+
+def from_state(state: State, is_sound: Callable[[bytes], bool]) -> tuple[dict[int, Kept], UnderWay | None]:
+    """Inverse of ``to_state``; nothing for a state without models, or one whose texts or numbers are not ``is_sound``.
+
+    Such a state comes from a file: what is not as ``to_state`` makes it is not gone on from.
+    """
+    try:
+        kept, under_way = _read(state)
+    except (KeyError, IndexError, ValueError, TypeError):
+        return {}, None
+    texts = [each.text for each in kept.values()] + ([under_way.text] if under_way else [])
+    fits = all(each.rounds > 0 for each in kept.values()) and (
+        under_way is None or _is_whole(under_way, len(state.done))
+    )
+    return (kept, under_way) if fits and all(is_sound(text.encode()) for text in texts) else ({}, None)
+
+
+def _is_whole(reached: UnderWay, n_configs: int) -> bool:
+    rounds = len(reached.trees)
+    counted = all(0 <= each <= rounds for each in reached.best) and all(each > 0 for each in reached.trees)
+    lengths = {len(reached.curve), len(reached.best)} <= {0, rounds}
+    return rounds > 0 and lengths and counted and 0 <= reached.config < n_configs
+
+
+def _read(state: State) -> tuple[dict[int, Kept], UnderWay | None]:
+    tensors = state.tensors
+    kept = {}
+    for index in range(len(state.done)):
+        if f"kept_text_{index}" in tensors:
+            rounds, whole = tensors[f"kept_rounds_{index}"].tolist()
+            curve = tuple(tensors[f"kept_curve_{index}"].tolist())
+            kept[index] = Kept(_text(tensors[f"kept_text_{index}"]), rounds, curve, bool(whole))
+    if "way_text" not in tensors:
+        return kept, None
+    trees, curve, best = (tuple(tensors[f"way_{name}"].tolist()) for name in ("trees", "curve", "best"))
+    config, text, scores = int(tensors["way_config"][0]), _text(tensors["way_text"]), _text(tensors["way_scores"])
+    return kept, UnderWay(config, text, trees, curve, best, scores)
+
+
+def scores_digest(booster: Booster) -> str:
+    """Return the digest of what a booster predicts for its training rows, from its own running scores."""
+    return hashlib.sha256(booster.running(0).T.data).hexdigest()  # as they lie: a copy would be of all rows
+
+
+def _bytes(text: str) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(text.encode(), dtype=np.uint8)
+
+
+def _text(tensor: npt.NDArray[Any]) -> str:
+    return tensor.tobytes().decode()

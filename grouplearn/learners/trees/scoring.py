@@ -1,0 +1,219 @@
+"""LightGBM's model texts of many groups as the arrays that the kernel of trees reads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.kernels.scoring import Link
+from grouplearn.kernels.trees import ASKS_RANGES, BITS, IN_ORDER, IN_RANGE, MISSING_IS_YES, MOST, NODE, Forests
+from grouplearn.learners.contract.base import Task
+from grouplearn.learners.trees.lightgbm.objectives import in_text
+from grouplearn.learners.trees.nodes import FeatureColumns, IntArray, Nodes, nodes_of, parse_forests
+
+_LINEAR_LEAVES = re.compile(rb"^is_linear=1", re.MULTILINE)
+#: The links of predictions that the kernel of scoring has.
+_LINKS = {"identity": Link.VALUE, "exp": Link.EXPONENTIAL, "logistic": Link.SIGMOID, "softmax": Link.SOFTMAX}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTrees:
+    """The model text of a group, what its feature columns are in a row, and the classes that it knows."""
+
+    text: bytes
+    columns: FeatureColumns
+    classes: tuple[int, ...]
+
+
+def _link(text: bytes) -> Link | None:
+    """Return what a prediction is of a text's scores; None where it is something else than a link of a sum of leaves."""
+    return None if _LINEAR_LEAVES.search(text) else _LINKS.get(in_text(text).link)
+
+
+def compile_forests(models: Sequence[GroupTrees], task: Task, n_classes: int) -> tuple[Forests, Link] | None:
+    """Return the trees of groups, and what predictions are of scores; None where the kernel cannot have them.
+
+    Scores have a column per class of the model where it has several, else one. Texts are our own, or were looked at.
+    """
+    found = {_link(model.text) for model in models}
+    links = {link for link in found if link is not None}
+    several = task is Task.MULTICLASS
+    of_task = {Task.REGRESSION: {Link.VALUE, Link.EXPONENTIAL}, Task.BINARY: {Link.SIGMOID}}
+    allowed = of_task.get(task, {Link.SIGMOID, Link.SOFTMAX})
+    if None in found or not links <= allowed or (len(links) > 1 and not several):
+        return None
+    parts: list[_Part] = []
+    for alike in _of_same_columns(models):
+        parsed = parse_forests([models[place].text for place in alike])
+        made = _packed(nodes_of(parsed, models[alike[0]].columns))
+        if made is None:
+            return None
+        classes = [models[place].classes if several else (0,) for place in alike]
+        outputs = [
+            list(own)[-1:] * count if n_outputs == 1 else [own[tree % n_outputs] for tree in range(count)]
+            for own, n_outputs, count in zip(classes, parsed.n_outputs.tolist(), parsed.trees.tolist(), strict=True)
+        ]
+        parts.append(_Part(alike, parsed.trees, np.concatenate(outputs).astype(np.int32), made))
+    base = np.full((len(models), n_classes if several else 1), -np.inf if several else 0.0)
+    for place, model in enumerate(models if several else ()):
+        base[place, list(model.classes)] = 0.0
+    return _joined(parts, base), Link.SOFTMAX if several else next(iter(links), Link.VALUE)
+
+
+def _of_same_columns(models: Sequence[GroupTrees]) -> list[list[int]]:
+    """Return the places of models by the columns that their trees ask for: those of one list are read together."""
+    alike: dict[tuple[bytes, bytes], list[int]] = {}
+    for place, model in enumerate(models):
+        key = (model.columns.slot.tobytes(), model.columns.category.tobytes())
+        alike.setdefault(key, []).append(place)
+    return list(alike.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """The nodes of some trees, those of a tree one after the other and its root first; ``others``: see ``Forests``."""
+
+    nodes: npt.NDArray[np.void]
+    others: npt.NDArray[np.uint64]
+    leaves: npt.NDArray[np.float64]
+    in_order: npt.NDArray[np.bool_]
+    first_nodes: IntArray
+    first_leaves: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The trees of the models at ``places``, as many as ``counts`` says."""
+
+    places: Sequence[int]
+    counts: IntArray
+    outputs: npt.NDArray[np.int32]
+    trees: _Packed
+
+
+def _packed(nodes: Nodes) -> _Packed | None:
+    """Return nodes as the kernel reads them, None where some do not fit into what it has for them."""
+    levels = _levels(nodes)
+    order, tree = (np.concatenate([each[part] for each in levels]) for part in (0, 1))
+    sorting = np.argsort(tree, kind="stable")
+    order, tree = order[sorting], tree[sorting]
+    is_leaf, n_trees = ~np.isnan(nodes.value[order]), len(nodes.roots)
+    inner, leaf = order[~is_leaf], order[is_leaf]
+    n_nodes, n_leaves = (np.bincount(tree[chosen], minlength=n_trees) for chosen in (~is_leaf, is_leaf))
+    first_nodes, first_leaves = (np.concatenate([[0], np.cumsum(counts)]) for counts in (n_nodes, n_leaves))
+    # Within their tree: nodes as they are reached, leaves from left to right where the tree is one.
+    place = np.empty(len(nodes.slot), dtype=np.int64)
+    place[inner] = np.arange(len(inner)) - np.repeat(first_nodes[:-1], n_nodes)
+    place[leaf] = np.arange(len(leaf)) - np.repeat(first_leaves[:-1], n_leaves)
+    parents = np.bincount(np.concatenate([nodes.inside[inner], nodes.outside[inner]]), minlength=len(nodes.slot))
+    shared = np.bincount(tree, weights=parents[order] > 1, minlength=n_trees) > 0
+    in_order = ~shared & (n_leaves <= BITS)
+    start, count = _spans(nodes, [reached for reached, _ in levels])
+    place[leaf] = np.where(in_order[tree[is_leaf]], start[leaf], place[leaf])
+    leaf = leaf[np.lexsort((place[leaf], tree[is_leaf]))]
+    made = _questions(nodes, inner, np.where(np.isnan(nodes.value), place, ~place))
+    if made is None or max(n_nodes.max(initial=0), n_leaves.max(initial=0)) > MOST:
+        return None
+    asked = in_order[tree[~is_leaf]]
+    yes = np.where(asked, count[nodes.inside[inner]], 0).astype(np.uint64)
+    bits = ((np.uint64(1) << yes) - np.uint64(1)) << np.where(asked, start[inner], 0).astype(np.uint64)
+    return _Packed(made, ~bits, nodes.value[leaf], in_order, first_nodes, first_leaves)
+
+
+def _questions(nodes: Nodes, inner: IntArray, place: IntArray) -> npt.NDArray[np.void] | None:
+    """Return the nodes that ask as NODE, given each node's place within its tree."""
+    low, high, inside, outside, missing = (
+        getattr(nodes, name)[inner] for name in ("low", "high", "inside", "outside", "missing")
+    )
+    # What is missing goes one of the two ways; of several questions about one set it goes on to the next.
+    goes_in = missing == inside
+    one_of_two = goes_in | (missing == outside) | (np.isnan(nodes.value[outside]) & (nodes.missing[outside] == missing))
+    ranged = low != -np.inf
+    both = np.stack([low, high], axis=1)
+    with np.errstate(over="ignore"):  # what is beyond single precision is not equal, and asked for otherwise
+        single = both.astype(np.float32)
+    if not one_of_two.all() or ((single != both).any(axis=1) & ranged).any() or nodes.slot.max() >= MISSING_IS_YES:
+        return None
+    made = np.zeros(len(inner), dtype=NODE)
+    made["bound"] = np.where(ranged, np.ascontiguousarray(single).view(np.float64)[:, 0], high)
+    made["slot"] = nodes.slot[inner] | np.where(ranged, IN_RANGE, 0) | np.where(goes_in, MISSING_IS_YES, 0)
+    made["yes"], made["no"] = place[inside], place[outside]
+    return made
+
+
+def _levels(nodes: Nodes) -> list[tuple[IntArray, IntArray]]:
+    """Return the nodes that are first reached after 0, 1, ... questions, and the tree of each."""
+    seen = np.zeros(len(nodes.slot), dtype=bool)
+    reached, tree = nodes.roots, np.arange(len(nodes.roots))
+    levels: list[tuple[IntArray, IntArray]] = []
+    while True:
+        reached, first = np.unique(reached, return_index=True)
+        tree = tree[first]
+        fresh = ~seen[reached]
+        reached, tree = reached[fresh], tree[fresh]
+        if not reached.size:
+            return levels
+        seen[reached] = True
+        levels.append((reached, tree))
+        asks = np.isnan(nodes.value[reached])
+        reached = np.concatenate([nodes.inside[reached[asks]], nodes.outside[reached[asks]]])
+        tree = np.tile(tree[asks], 2)
+
+
+def _spans(nodes: Nodes, levels: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
+    """Return per node the first leaf behind it, counted from left ("yes") to right, and their number.
+
+    It holds for trees; where several nodes lead to one it means nothing.
+    """
+    count, start = np.ones(len(nodes.slot), dtype=np.int64), np.zeros(len(nodes.slot), dtype=np.int64)
+    asking = [level[np.isnan(nodes.value[level])] for level in levels]
+    for level in reversed(asking):
+        count[level] = count[nodes.inside[level]] + count[nodes.outside[level]]
+    for level in asking:
+        start[nodes.inside[level]] = start[level]
+        start[nodes.outside[level]] = start[level] + count[nodes.inside[level]]
+    return start, count
+
+
+def _joined(parts: Sequence[_Part], base: npt.NDArray[np.float64]) -> Forests:
+    """Return the trees of all parts in the order of the groups."""
+    counts = np.zeros(len(base), dtype=np.int64)
+    for part in parts:
+        counts[list(part.places)] = part.counts
+    first_trees = np.concatenate([[0], np.cumsum(counts)])
+    # Where each tree of the parts, one part after the other, goes.
+    goes = [np.arange(first_trees[at], first_trees[at + 1]) for part in parts for at in part.places]
+    order = np.argsort(np.concatenate(goes), kind="stable")
+    of_nodes = _Pieces.of([part.trees.first_nodes for part in parts], order)
+    of_leaves = _Pieces.of([part.trees.first_leaves for part in parts], order)
+    nodes = np.concatenate([part.trees.nodes for part in parts])[of_nodes.places]
+    others = np.concatenate([part.trees.others for part in parts])[of_nodes.places]
+    leaves = np.concatenate([part.trees.leaves for part in parts])[of_leaves.places]
+    outputs = np.concatenate([part.outputs for part in parts])[order]
+    in_order = np.concatenate([part.trees.in_order for part in parts])[order]
+    ranges = np.concatenate([[0], np.cumsum(nodes["slot"] & IN_RANGE != 0)])
+    asks = ranges[of_nodes.firsts[1:]] > ranges[of_nodes.firsts[:-1]]
+    kinds = asks * ASKS_RANGES | in_order * IN_ORDER
+    return Forests(nodes, others, leaves, of_nodes.firsts, of_leaves.firsts, outputs, kinds, first_trees, base)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pieces:
+    """Pieces of an array in another order: the ``places`` of what is in them, and where each begins there."""
+
+    places: IntArray
+    firsts: IntArray
+
+    @classmethod
+    def of(cls, firsts: Sequence[IntArray], order: IntArray) -> _Pieces:
+        """Return the pieces whose bounds are given, array after array, in an order."""
+        sizes = np.concatenate([np.diff(first) for first in firsts])
+        starts = np.cumsum(sizes) - sizes
+        own = sizes[order]
+        ends = np.cumsum(own)
+        places = np.arange(int(own.sum())) - np.repeat(ends - own, own) + np.repeat(starts[order], own)
+        return cls(places, np.concatenate([[0], ends]).astype(np.int64))

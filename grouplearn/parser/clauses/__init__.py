@@ -1,0 +1,1 @@
+"""Clauses with a grammar of their own, and values for parameters."""

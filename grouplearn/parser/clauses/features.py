@@ -1,0 +1,167 @@
+"""``FEATURES (item, ...)``: plain SQL expressions and encoder calls."""
+
+from dataclasses import replace
+
+from grouplearn.parser.lexer.cursor import Cursor
+from grouplearn.parser.lexer.keywords import ENCODERS
+from grouplearn.parser.lexer.tokens import Kind
+from grouplearn.parser.statements import Feature, Name, Option, Sql
+
+_SCALERS = frozenset({"zscore", "minmax"})
+
+
+def parse_features(cursor: Cursor) -> tuple[Feature, ...]:
+    """Read the bracketed list after FEATURES."""
+    start = cursor.peek()
+    hint = "FEATURES takes a list in brackets: FEATURES (a, zscore(b), onehot(c))."
+    low, high = cursor.open_bracket("FEATURES", hint)
+    if low == high:
+        cursor.fail("FEATURES is empty", start, "Leave FEATURES out to use every column that is not otherwise used.")
+    return tuple(_parse_item(cursor, *item) for item in cursor.items(low, high))
+
+
+def take_alias(cursor: Cursor, low: int, high: int) -> tuple[int, Name | None]:
+    """Return the end of the expression in ``tokens[low:high]`` and the name after its outermost ``AS``."""
+    tokens = cursor.tokens
+    if tokens[high - 1].word == "AS":
+        cursor.fail("a name is missing after AS", tokens[high - 1])
+    marks = [position for position in cursor.outermost(low, high) if tokens[position].word == "AS"]
+    if not marks:
+        return high, None
+    if marks[0] == low:
+        cursor.fail("an expression is missing before AS", tokens[low])
+    if not tokens[marks[0] + 1].is_identifier:
+        cursor.fail("expected a name after AS", tokens[marks[0] + 1])
+    if marks[0] + 2 < high:
+        cursor.fail("nothing may follow the name after AS", cursor.span(marks[0] + 2, high))
+    return marks[0], cursor.name_of(tokens[marks[0] + 1])
+
+
+def _encoder_at(cursor: Cursor, position: int) -> str | None:
+    """Return the encoder called at ``position``; ``main.hash(x)`` is not one."""
+    token = cursor.tokens[position]
+    called = token.kind is Kind.WORD and cursor.tokens[position + 1].is_symbol("(")
+    qualified = position > 0 and cursor.tokens[position - 1].is_symbol(".")
+    name = token.text.lower()
+    return name if called and not qualified and name in ENCODERS else None
+
+
+def _is_call(cursor: Cursor, low: int, high: int) -> bool:
+    """Whether ``tokens[low:high]`` is one encoder call and nothing else."""
+    return _encoder_at(cursor, low) is not None and high - low > 2 and cursor.closing[low + 1] == high - 1
+
+
+def _reject_nested(cursor: Cursor, low: int, high: int) -> None:
+    for position in range(low, high):
+        name = _encoder_at(cursor, position)
+        if name is not None:
+            cursor.fail(
+                f"{name} must be the outermost call of a FEATURES item",
+                cursor.tokens[position],
+                "DuckDB's own function is main.hash(...)."
+                if name == "hash"
+                else "Of encoders in encoders, only zscore(impute(...)) and minmax(impute(...)) are allowed.",
+            )
+
+
+def _parse_item(cursor: Cursor, low: int, high: int) -> Feature:
+    span = cursor.span(low, high)
+    end, alias = take_alias(cursor, low, high)
+    if not _is_call(cursor, low, end):
+        _reject_nested(cursor, low, end)
+        return Feature((cursor.sql(low, end),), alias=alias, span=span)
+    return replace(_parse_call(cursor, low), alias=alias, span=span)
+
+
+def _parse_call(cursor: Cursor, low: int) -> Feature:
+    """Read the encoder call at ``low``: its columns, then its options."""
+    token = cursor.tokens[low]
+    encoder = Name(token.text.lower(), token.span)
+    ranges = cursor.items(low + 2, cursor.closing[low + 1])
+    positional = [item for item in ranges if not _is_option(cursor, *item)]
+    options = [_parse_option(cursor, *item) for item in ranges if _is_option(cursor, *item)]
+    if positional != ranges[: len(positional)]:
+        cursor.fail("a column stands after an option", cursor.span(*positional[-1]), "Write the options last.")
+    if not positional:
+        cursor.fail(f"{encoder.value} has no columns", encoder.span, f"For example {encoder.value}(column).")
+    arguments, options = _arguments(cursor, encoder, positional, options)
+    _reject_repeated(cursor, options)
+    return Feature(arguments, encoder, tuple(options))
+
+
+def _arguments(
+    cursor: Cursor, encoder: Name, ranges: list[tuple[int, int]], options: list[Option]
+) -> tuple[tuple[Sql, ...], list[Option]]:
+    if encoder.value in _SCALERS and any(_is_impute(cursor, *item) for item in ranges):
+        return _imputed(cursor, encoder, ranges, options)
+    for item in ranges:
+        _reject_nested(cursor, *item)
+    arguments = [cursor.sql(*item) for item in ranges]
+    if encoder.value == "hash":
+        options = _hash_options(cursor, encoder, arguments, options)
+    elif encoder.value == "impute" and len(ranges) > 1 and not any(each.name.value == "method" for each in options):
+        method = arguments.pop()
+        options = [Option(Name("method", method.span), method), *options]
+    return tuple(arguments), options
+
+
+def _hash_options(cursor: Cursor, encoder: Name, arguments: list[Sql], options: list[Option]) -> list[Option]:
+    if not any(option.name.value == "buckets" for option in options):
+        if len(arguments) == 1:
+            hint = "For example hash(column, 64); DuckDB's own function is main.hash(column)."
+            cursor.fail("hash needs the number of buckets", encoder.span, hint)
+        buckets = arguments.pop()
+        options = [Option(Name("buckets", buckets.span), buckets), *options]
+        if len(arguments) > 1:
+            hint = "For several columns write hash(a, b, buckets := 64)."
+            cursor.fail("hash takes one column and the number of buckets", encoder.span, hint)
+    return options
+
+
+def _is_impute(cursor: Cursor, low: int, high: int) -> bool:
+    return _encoder_at(cursor, low) == "impute" and _is_call(cursor, low, high)
+
+
+def _imputed(
+    cursor: Cursor, encoder: Name, ranges: list[tuple[int, int]], options: list[Option]
+) -> tuple[tuple[Sql, ...], list[Option]]:
+    """Turn ``zscore(impute(a), impute(b))`` into columns a, b and the option ``impute``."""
+    arguments: list[Sql] = []
+    methods: list[Sql] = []
+    for item in ranges:
+        if not _is_impute(cursor, *item):
+            hint = f"Write two items: {encoder.value}(impute(a)), {encoder.value}(b)."
+            cursor.fail("columns with and without impute cannot share a call", cursor.span(*item), hint)
+        inner = _parse_call(cursor, item[0])
+        for option in inner.options:
+            if option.name.value != "method":
+                hint = f"Write it as an option of {encoder.value}."
+                cursor.fail(f"impute inside {encoder.value} has only the option method", option.name.span, hint)
+        span = cursor.tokens[item[0]].span
+        methods.append(inner.options[0].value if inner.options else Sql("'mean'", span))
+        if methods[-1] != methods[0]:
+            hint = f"Write two items, each with its own {encoder.value}."
+            cursor.fail("the impute calls of one item must use one method", span, hint)
+        arguments += inner.arguments
+    return tuple(arguments), [Option(Name("impute", methods[0].span), methods[0]), *options]
+
+
+def _is_option(cursor: Cursor, low: int, high: int) -> bool:
+    return high - low >= 2 and cursor.tokens[low].is_identifier and cursor.tokens[low + 1].is_symbol(":=", "=>")
+
+
+def _parse_option(cursor: Cursor, low: int, high: int) -> Option:
+    token = cursor.tokens[low]
+    if high - low < 3:
+        cursor.fail(f'the option "{token.text}" has no value', token)
+    _reject_nested(cursor, low + 2, high)
+    name = cursor.name_of(token)
+    return Option(Name(name.value.lower(), name.span), cursor.sql(low + 2, high))
+
+
+def _reject_repeated(cursor: Cursor, options: list[Option]) -> None:
+    seen: set[str] = set()
+    for option in options:
+        if option.name.value in seen:
+            cursor.fail(f'the option "{option.name.value}" is given twice', option.name.span)
+        seen.add(option.name.value)

@@ -1,0 +1,1 @@
+"""What units take: coefficients, durations and closed forms."""

@@ -1,0 +1,158 @@
+"""Closed forms of what each operator costs (kingpin 3.1 to 3.3 and 4.6), beside which the schedules are simulated.
+
+Symbols are those of kingpin, table 1: g groups of n_i rows, n rows in all, p workers, s configs, h passes, m bytes of one
+model. Seconds. Two differences, both so that one worker costs what one worker takes: the idle time of task parallelism
+is weighted with (1 - 1/p), which makes the total Graham's bound for list scheduling (W/p + (1 - 1/p) * longest task), and
+reading from memory has weight 0, as the measured f_grad reads its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from grouplearn.plan.cost.coefficients import Coefficients, Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What is to be trained, by group: ``rows`` n_i, ``updates`` η_i of a config and ``steps`` of a pack in one pass.
+
+    ``width`` is values per row, ``row_bytes`` and ``model_bytes`` (m) are bytes.
+    """
+
+    rows: tuple[int, ...]
+    updates: tuple[int, ...]
+    steps: tuple[int, ...]
+    configs: int
+    passes: int
+    workers: int
+    width: int
+    outputs: int
+    row_bytes: int
+    model_bytes: int
+
+    @property
+    def n(self) -> int:
+        """Rows in all."""
+        return sum(self.rows)
+
+    @property
+    def largest(self) -> Workload:
+        """The largest group alone."""
+        number = max(range(len(self.rows)), key=self.rows.__getitem__, default=None)
+        kept = slice(0, 0) if number is None else slice(number, number + 1)
+        return replace(self, rows=self.rows[kept], updates=self.updates[kept], steps=self.steps[kept])
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """α, β (of memory and of disk), γ and δ of the total."""
+
+    compute: float = 1.0
+    memory: float = 0.0
+    disk: float = 1.0
+    network: float = 1.0
+    idle: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of an operator's time, seconds summed over workers; ``idle`` is the wait at the end."""
+
+    compute: float
+    memory: float
+    disk: float
+    network: float
+    idle: float
+
+    def total(self, workers: int, weights: Weights | None = None) -> float:
+        """Return ``(α comp + β io + γ network) / p + δ idle``."""
+        by = weights or Weights()
+        io = by.memory * self.memory + by.disk * self.disk
+        return (by.compute * self.compute + io + by.network * self.network) / workers + by.idle * self.idle
+
+
+def group_task_parallel(work: Workload, learner: Coefficients, machine: Machine) -> Parts:
+    """``comp = h [s f_grad(n) + Σ (s f_update η_i + f_step steps_i)]``, ``memory = f_mem(s h n)``, ``network = f_net(n)``,
+    ``idle = (1 - 1/p) [f_net(n_max) + comp of the largest group]``.
+    """
+    idle = _wait(work) * (_fetch(work, machine, work.largest.n) + _compute(work.largest, learner))
+    return Parts(_compute(work, learner), _memory(work, machine), 0.0, _fetch(work, machine, work.n), idle)
+
+
+def model_task_parallel(work: Workload, learner: Coefficients, machine: Machine) -> Parts:
+    """As task parallelism over groups, but a task is one config: ``disk = f_disk(max(0, s - p) n)``, ``network = f_net(p n)``,
+    ``idle = (1 - 1/p) [f_disk(n_max) + comp of one config of the largest group]``.
+
+    The factor s that the paper's formula has besides s - p contradicts its text, rows loaded s - p times; it is left out.
+    """
+    disk = _read(work, machine, max(0, work.configs - work.workers) * work.n)
+    task = replace(work.largest, configs=1)
+    idle = _wait(work) * (_read(work, machine, task.n) + _compute(task, learner))
+    compute, network = (
+        work.configs * _compute(replace(work, configs=1), learner),
+        _fetch(work, machine, work.workers * work.n),
+    )
+    return Parts(compute, _memory(work, machine), disk, network, idle)
+
+
+def data_parallel(work: Workload, learner: Coefficients, machine: Machine) -> Parts:
+    """Compute and memory as over groups; every update is a ring all-reduce: ``network = f_net(n) + s h Σ steps_i 2 m (p - 1)``
+    bytes, ``idle = s h Σ steps_i [2 (p - 1) latency + exchange]``: linear in configs, passes, batches and groups (kingpin 3.3).
+
+    Bytes and messages of the ring: Patarasu & Yuan 2009.
+    """
+    updates = work.configs * work.passes * sum(work.steps)
+    rounds = 2 * (work.workers - 1)
+    network = _fetch(work, machine, work.n) + updates * rounds * work.model_bytes / machine.network
+    idle = updates * rounds * machine.latency + (updates * machine.exchange if work.workers > 1 else 0.0)
+    return Parts(_compute(work, learner), _memory(work, machine), 0.0, network, idle)
+
+
+def gap(work: Workload, learner: Coefficients, machine: Machine) -> Parts:
+    """Compute and memory as over groups; ``network = f_net(n) + s h m p`` bytes, ``idle = h latency`` (kingpin 4.6).
+
+    On one worker no group is split, and nothing is sent or waited for.
+    """
+    split = work.workers > 1
+    models = work.configs * work.passes * work.model_bytes * work.workers if split else 0
+    network = _fetch(work, machine, work.n) + models / machine.network
+    idle = work.passes * machine.latency if split else 0.0
+    return Parts(_compute(work, learner), _memory(work, machine), 0.0, network, idle)
+
+
+#: Operators that have a closed form. Switching changes between two of them while it runs, and is simulated only.
+CLOSED_FORMS: Mapping[str, Callable[[Workload, Coefficients, Machine], Parts]] = MappingProxyType(
+    {
+        "group_task_parallel": group_task_parallel,
+        "model_task_parallel": model_task_parallel,
+        "data_parallel": data_parallel,
+        "gap": gap,
+    }
+)
+
+
+def _compute(work: Workload, learner: Coefficients) -> float:
+    """Cost_Comp of one pack per group; its f_update is in two, per config and per pack."""
+    gradient = work.configs * learner.per_row(work.width) * work.n * work.outputs
+    updates = work.configs * learner.update * sum(work.updates) + learner.step * sum(work.steps)
+    return learner.correction * work.passes * (gradient + updates)
+
+
+def _memory(work: Workload, machine: Machine) -> float:
+    """``f_mem(s h n)``."""
+    return work.configs * work.passes * work.n * work.row_bytes / machine.memory
+
+
+def _fetch(work: Workload, machine: Machine, n_rows: int) -> float:
+    return n_rows * work.row_bytes / machine.network
+
+
+def _read(work: Workload, machine: Machine, n_rows: int) -> float:
+    return n_rows * work.row_bytes / machine.disk
+
+
+def _wait(work: Workload) -> float:
+    return 1 - 1 / work.workers

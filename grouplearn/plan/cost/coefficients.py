@@ -1,0 +1,162 @@
+"""What the cost model knows of learners and of the machine: measured defaults, and corrections from real runs."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from grouplearn.amounts import counted
+
+#: The machine that the defaults were measured on.
+MEASURED_ON = "2 cores of an x86-64 cloud server, 2.6 GHz, one thread"
+#: A pilot run may correct an estimate by at most this factor in one go: beyond it, something else is wrong.
+MOST_CORRECTION = 10.0
+#: Units that a pilot run needs before it says anything, and the estimated seconds from which a unit says something: in
+#: shorter ones the clock and the threads are most of it.
+PILOT_UNITS, PILOT_SECONDS = 3, 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Coefficients:
+    """Seconds that a learner takes, single thread (kingpin 3.1: ``gradient`` and ``update`` are f_grad and f_update).
+
+    ``gradient`` per row x feature x output x config x pass, ``row`` the same however many features, ``update`` per update of
+    a config, ``step`` per update of a pack however many configs it has, ``read`` per row x feature and unit (sufficient
+    statistics, bins, metrics), ``config`` per config, ``group`` per group, whatever the rows. ``typical_epochs``: the passes
+    typically needed of those allowed. ``correction`` multiplies all of them.
+    """
+
+    gradient: float
+    row: float
+    update: float
+    step: float
+    read: float
+    config: float
+    group: float
+    typical_epochs: int | None = None
+    correction: float = 1.0
+
+    def per_row(self, width: int) -> float:
+        """Return f_grad(1) of kingpin 3.1 for a row of d values: ``gradient * d + row``, per output, config and pass."""
+        return self.gradient * width + self.row
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Bytes per second, and seconds: what moving data and starting work cost besides the arithmetic.
+
+    ``load`` is seconds per load of a group and ``encode`` per value of it. The workers of a gang wait for each other in every
+    round: ``exchange`` is that of a leaf's histograms (2 workers took 0.08 ms on 20,000 rows, 0.35 to 0.5 on 200,000),
+    ``descend`` that of a batch's gradients (torch's own work included, 1.2 to 1.4 ms; the all-reduce alone 0.23). These two,
+    ``ray_start`` and ``ray_unit`` are not measured by CALIBRATE, which starts no cluster.
+    """
+
+    load: float = 7e-4
+    encode: float = 4e-8
+    memory: float = 1.0e10
+    disk: float = 1.0e9
+    network: float = 1.5e9
+    latency: float = 1e-5
+    exchange: float = 4e-4
+    descend: float = 1.3e-3
+    local_unit: float = 2e-5
+    ray_unit: float = 3.5e-3
+    ray_start: float = 3.0
+
+
+#: Units of measurement of the fields above, as CALIBRATE shows them.
+UNITS: Mapping[str, str] = MappingProxyType(
+    {
+        "gradient": "s per row x feature x output x config x pass",
+        "row": "s per row x output x config x pass",
+        "update": "s per update of a config",
+        "step": "s per update of a pack",
+        "read": "s per row x feature",
+        "config": "s per config",
+        "group": "s per group",
+        "load": "s per load of a group",
+        "encode": "s per value",
+        "memory": "bytes/s",
+        "disk": "bytes/s",
+        "network": "bytes/s",
+        "latency": "s per message",
+        "exchange": "s per round",
+        "descend": "s per batch",
+        "local_unit": "s per unit",
+        "ray_unit": "s per unit",
+        "ray_start": "s",
+    }
+)
+
+_BOOSTING = Coefficients(1.3e-8, 1.6e-7, 9.5e-7, 2e-5, 2e-7, 7e-4, 1e-3)
+#: Measured on ``MEASURED_ON``, 2 to 32 features, in the order of the fields.
+DEFAULTS: Mapping[str, Coefficients] = MappingProxyType(
+    {
+        "linear_regression": Coefficients(0.0, 1.2e-8, 4e-5, 2.5e-4, 4.9e-9, 0.0, 0.0),
+        "logistic_regression": Coefficients(5.5e-10, 3e-8, 2e-5, 5e-4, 7.5e-9, 4e-5, 5e-4, typical_epochs=10),
+        "poisson_regression": Coefficients(5.5e-10, 3e-8, 2e-5, 5e-4, 7.5e-9, 4e-5, 5e-4, typical_epochs=10),
+        "linear_svm": Coefficients(5.5e-10, 3e-8, 2e-5, 5e-4, 7.5e-9, 4e-5, 5e-4, typical_epochs=10),
+        "gbdt": _BOOSTING,
+        "random_forest": _BOOSTING,
+        "mlp": Coefficients(1.1e-9, 2.2e-8, 4e-7, 1.2e-6, 0.0, 1.5e-4, 2e-3),
+    }
+)
+
+#: A learner without coefficients of its own is taken to cost this.
+UNKNOWN = Coefficients(gradient=1e-8, row=1e-8, update=1e-4, step=1e-4, read=1e-8, config=1e-3, group=1e-3)
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """The coefficients that planning uses; ``calibrated`` says when (ISO date) they were measured here, if they were.
+
+    ``runs`` has the corrections that the latest runs of a learner asked for, the newest last.
+    """
+
+    learners: Mapping[str, Coefficients] = field(default_factory=lambda: DEFAULTS)
+    machine: Machine = field(default_factory=Machine)
+    calibrated: Mapping[str, str] = field(default_factory=dict)
+    runs: Mapping[str, Sequence[float]] = field(default_factory=dict)
+
+    def of(self, learner: str) -> Coefficients:
+        """Return the learner's coefficients, or those of an unknown one."""
+        return self.learners.get(learner, UNKNOWN)
+
+    def said(self, learner: str) -> str:
+        """Return where the coefficients of a learner come from, in words, and how well they fit what has run here."""
+        date, runs = self.calibrated.get(learner), self.runs.get(learner, ())
+        source = f"calibrated on this machine on {date}" if date else "defaults"
+        if not runs:
+            return source if date else f"{source}, within a factor of about 5; CALIBRATE measures this machine"
+        factor = self.of(learner).correction
+        corrected = f"{source}, times {factor:.2g} after {counted(len(runs), 'run')} on this machine"
+        if len(runs) == 1:
+            return corrected
+        return (
+            f"{corrected}, which took {min(runs) / factor:.2g} to {max(runs) / factor:.2g} times what is now estimated"
+        )
+
+
+def of_runs(runs: Sequence[float]) -> float:
+    """Return the correction that runs ask for together: the median, as single runs are disturbed, or of other rows."""
+    return statistics.median(runs)
+
+
+def corrected(known: Coefficients, measurements: Sequence[tuple[float, float]]) -> Coefficients:
+    """Return the coefficients after a pilot run of (estimated, measured) seconds per unit.
+
+    ``correction' = correction * clip(median(measured / estimated), 1/10, 10)``: the median, as single units are disturbed
+    by whatever else runs. Fewer than three units of at least 10 ms change nothing.
+    """
+    ratio = pilot_ratio(measurements)
+    return known if ratio is None else replace(known, correction=known.correction * ratio)
+
+
+def pilot_ratio(measurements: Sequence[tuple[float, float]]) -> float | None:
+    """Return the clipped median of measured / estimated, None where too few units say anything."""
+    ratios = [measured / estimated for estimated, measured in measurements if estimated >= PILOT_SECONDS]
+    if len(ratios) < PILOT_UNITS:
+        return None
+    return min(MOST_CORRECTION, max(1 / MOST_CORRECTION, statistics.median(ratios)))

@@ -1,0 +1,1 @@
+"""EXPLAIN: a plan as text, JSON, HTML and a chart, and EXPLAIN ANALYZE."""

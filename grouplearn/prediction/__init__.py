@@ -1,0 +1,1 @@
+"""Models to predictions: the function predict, EVALUATE, and what both read rows with."""

@@ -1,0 +1,103 @@
+"""A loaded model as the arrays that kernels score with: its groups' encoders, and their linear models or forests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from grouplearn.catalog.records import ModelDefinition
+from grouplearn.catalog.sql_forms import feature_columns
+from grouplearn.data.dataset import FloatArray
+from grouplearn.data.encoders import FittedItem
+from grouplearn.kernels.scoring import Encoders, LinearModels, Link, linked
+from grouplearn.kernels.trees import Forests
+from grouplearn.learners import registry
+from grouplearn.learners.contract.base import Task
+from grouplearn.learners.trees.nodes import FeatureColumns
+from grouplearn.learners.trees.scoring import GroupTrees, compile_forests
+from grouplearn.prediction.group_models import GroupModel
+from grouplearn.prediction.known_values import Codes
+from grouplearn.prediction.vocabulary import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledModel:
+    """What predicts lines of numbers of the groups of a model, all at once."""
+
+    encoders: Encoders
+    models: LinearModels | Forests
+    link: Link
+
+    @classmethod
+    def of(cls, definition: ModelDefinition, groups: Sequence[GroupModel], layout: Layout) -> CompiledModel | None:
+        """Return a model compiled for lines of this layout, None where its maths is not what kernels know."""
+        if definition.label_length or not groups:
+            return None
+        found = _linear(definition, groups, layout) if definition.linear else _forests(definition, groups, layout)
+        if found is None:
+            return None
+        return cls(_encoders(definition, [group.fitted for group in groups], finite=definition.linear), *found)
+
+    def predict(self, x: FloatArray, group: Codes) -> FloatArray:
+        """Return the predictions of lines ``x``, which are changed: values (n, 1) or probabilities (n, classes), NaN: none."""
+        self.encoders.encode(x, group)
+        return linked(self.models.scores(x, group), self.link)
+
+
+def _encoders(definition: ModelDefinition, fitted: Sequence[tuple[FittedItem, ...]], *, finite: bool) -> Encoders:
+    numeric = [number for number, entry in enumerate(definition.items) if entry.item.kind == "numeric"]
+    shape = (len(fitted), len(numeric))
+    values = ((own[number].fill, own[number].center, own[number].scale) for own in fitted for number in numeric)
+    flat = np.array([(np.nan if fill is None else fill, *others) for fill, *others in values], dtype=np.float64)
+    fills, centers, scales = (np.ascontiguousarray(each).reshape(shape) for each in flat.reshape(-1, 3).T)
+    return Encoders(fills, centers, scales, finite)
+
+
+def _linear(
+    definition: ModelDefinition, groups: Sequence[GroupModel], layout: Layout
+) -> tuple[LinearModels, Link] | None:
+    several = definition.task is Task.MULTICLASS
+    n_outputs = len(definition.classes) if several else 1
+    weights = np.zeros((len(groups), n_outputs, layout.n_numbers))
+    intercepts = np.full((len(groups), n_outputs), -np.inf if several else 0.0)
+    starts = np.zeros((len(groups), n_outputs, layout.width - layout.n_numbers), dtype=np.int64)
+    flat, base = [], 0
+    for place, group in enumerate(groups):
+        own, intercept = group.artifact.tensors["weights"], group.artifact.tensors["intercept"]
+        outputs = list(group.classes) if several else [0]
+        intercepts[place, outputs] = intercept
+        # Of a class that the group does not have any weights do: its score is that of its intercept, minus infinity.
+        row = np.zeros(n_outputs, dtype=np.int64)
+        row[outputs] = base + np.arange(len(outputs)) * own.shape[1]
+        row[[number for number in range(n_outputs) if number not in outputs]] = base
+        columns: list[int] = []
+        features: list[int] = []
+        at = 0
+        for item, start in zip(group.fitted, layout.starts, strict=True):
+            if start >= layout.n_numbers:
+                starts[place, :, start - layout.n_numbers] = row + at
+            else:
+                columns += range(start, start + item.width)
+                features += range(at, at + item.width)
+            at += item.width
+        weights[place, np.array(outputs)[:, None], columns] = own[:, features]
+        flat.append(own.ravel())
+        base += own.size
+    link = Link.EXPONENTIAL if registry.learner(definition.learner).log_link else Link.VALUE
+    link = {Task.BINARY: Link.SIGMOID, Task.MULTICLASS: Link.SOFTMAX}.get(definition.task, link)
+    return LinearModels(weights, intercepts, starts, np.concatenate(flat)), link
+
+
+def _forests(definition: ModelDefinition, groups: Sequence[GroupModel], layout: Layout) -> tuple[Forests, Link] | None:
+    if any(group.artifact.format != "lightgbm" for group in groups):
+        return None
+    known: dict[tuple[int, ...], FeatureColumns] = {}
+    models = []
+    for group in groups:
+        widths = tuple(item.width for item in group.fitted)
+        if widths not in known:
+            known[widths] = feature_columns(group.fitted, layout.starts)
+        models.append(GroupTrees(group.artifact.text, known[widths], group.classes))
+    return compile_forests(models, definition.task, len(definition.classes))

@@ -1,0 +1,174 @@
+"""``EVALUATE MODEL``: predictions against the label, as one SELECT with a row per group of the model.
+
+The metrics are those of the model table, by the same rules: rows of a class that a group was not trained on count as wrong, and
+rows have the weight that they had in training.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import partial
+
+from grouplearn.bind.sql.types import as_text, as_text_of, told_apart
+from grouplearn.catalog.models import StoredModel
+from grouplearn.catalog.records import ModelDefinition
+from grouplearn.catalog.schema import table
+from grouplearn.catalog.sql_forms import SqlForm
+from grouplearn.catalog.views import key_columns, level_sql, select_list
+from grouplearn.learners.contract.base import Config, Task
+from grouplearn.learners.metrics.deviances import RowLoss, loss_sql, row_losses
+from grouplearn.learners.metrics.sums import CONSTANT, EXACT, every_metric
+from grouplearn.prediction.class_metrics import class_metrics, judged_classes
+from grouplearn.prediction.forms.macro import predict_select
+from grouplearn.prediction.forms.routed import GROUP, Extra
+from grouplearn.sqltext import identifier, literal
+
+_TARGET, _WEIGHT = "__grouplearn_target", "__grouplearn_weight"
+_FUNCTION = SqlForm("function")
+_SUBQUERY = re.compile(r"\b(select|from|table|values)\b", re.IGNORECASE)
+_EPSILON = "2.220446049250313e-16"
+
+
+def evaluate_sql(model: StoredModel, source: str, where: str | None = None, *, weighted: bool = False) -> str:
+    """Return a SELECT of group columns, ``model_level``, ``n_rows``, ``n_skipped`` and every metric of the task.
+
+    One row per group that predicts rows of ``source`` (a table or a query in parentheses), and one with a NULL level for
+    rows that no group predicts. Rows without a finite label, a prediction or a weight above 0 are counted in ``n_skipped``
+    and enter no metric. ``weighted``: rows have the model's weight, whose sum is then a column ``weight``.
+    """
+    definition, catalog = model.definition, model.location.catalog
+    regression = definition.task is Task.REGRESSION
+    target = Extra(_TARGET, f"CAST(({definition.target_sql}\n) AS DOUBLE)" if regression else _label(definition))
+    weight = Extra(_WEIGHT, f"CAST(({definition.weight_sql}\n) AS DOUBLE)" if weighted else "1.0::DOUBLE")
+    rows = source_rows(source, where)
+    form = _FUNCTION if _is_slow(model) else model.form
+    # The copy of a database has models of the same identities.
+    known = f"{identifier(catalog)}.{model.id}" if form.kind == "function" else model.id
+    predicted = predict_select(definition, known, rows, partial(table, catalog), form, (target, weight))
+    losses = row_losses(definition.metrics, _config(definition)) if regression else ()
+    measured = _value_metrics(losses) if regression else class_metrics(definition)
+    others = (name for name in every_metric(definition.task) if name not in definition.metrics)
+    chosen = [name for name in (*definition.metrics, *others) if name in measured]
+    columns = [
+        *key_columns(definition, "g.keys"),
+        ("model_level", level_sql(definition, "g.level")),
+        ("n_rows", "m.n_rows"),
+        ("n_skipped", "m.n_skipped"),
+        *([("weight", "m.weight")] if weighted else []),
+        *((name, f"m.{name}") for name in chosen),
+    ]
+    groups = f"(SELECT * FROM {table(catalog, 'groups')} WHERE model = '{model.id}'::UUID)"
+    judged = _judged_values(losses) if regression else judged_classes(definition)
+    metrics = ", ".join(f"{measured[name]} AS {name}" for name in chosen)
+    return (
+        f"WITH predicted AS ({predicted}), {_known(definition, groups, weighted)}, {judged},"
+        f" measured AS (SELECT id, n_rows, n_skipped, total * unit AS weight, {metrics} FROM judged)"
+        f" SELECT {select_list(columns)} FROM measured AS m LEFT JOIN {groups} AS g ON g.group_id = m.id"
+        " ORDER BY g.level ASC NULLS LAST, m.id ASC NULLS LAST"
+    )
+
+
+def _is_slow(model: StoredModel) -> bool:
+    """Return whether the function ``predict`` is to predict in place of the macro's SQL: for trees it is many times as fast.
+
+    It reads on a connection of its own, which knows no temporary tables: where there may be a subquery, SQL predicts.
+    """
+    definition = model.definition
+    texts = [*(key.sql for key in definition.keys), *(entry.sql for entry in definition.items)]
+    return model.form.kind == "trees" and not any(map(_SUBQUERY.search, texts))
+
+
+def source_rows(source: str, where: str | None) -> str:
+    """Return the query of the rows of ``source`` for which ``where`` holds, in parentheses."""
+    condition = f" WHERE ({where}\n)" if where else ""
+    return f"(SELECT * FROM {source}\n{condition})"
+
+
+def _label(definition: ModelDefinition) -> str:
+    """Return the label as the classes are named; a value that the label's type does not have stays the text that it is."""
+    known = definition.target_sql.join(as_text_of(definition.label_type))
+    return told_apart(f"coalesce({known}, CAST(({definition.target_sql}\n) AS VARCHAR))", "VARCHAR")
+
+
+def _known(definition: ModelDefinition, groups: str, weighted: bool) -> str:
+    """Return the CTE ``known``: group, label ``y``, weight ``w``, what is needed of the prediction, whether all of it is there.
+
+    Weights are in units of their group, ``unit``: a power of two near the greatest, so that products of sums of any weights
+    are finite and have the digits that they would have.
+    """
+    rows = _rows(definition, groups)
+    if not weighted:
+        return f"known AS (SELECT *, 1.0::DOUBLE AS unit FROM ({rows}))"
+    unit = "2.0::DOUBLE ** floor(log2(max(w) FILTER (ok) OVER (PARTITION BY id)))"
+    return (
+        f"weighed AS (SELECT *, {unit} AS unit FROM ({rows})), known AS (SELECT * REPLACE (w / unit AS w) FROM weighed)"
+    )
+
+
+def _rows(definition: ModelDefinition, groups: str) -> str:
+    """Return the SELECT of what ``_known`` says, with weights as they are given."""
+    weight = f"{_WEIGHT} AS w"
+    weighs = f"coalesce({_WEIGHT} > 0 AND isfinite({_WEIGHT}), false)"
+    if definition.task is Task.REGRESSION:
+        ok = f"coalesce(isfinite({_TARGET}), false) AND prediction IS NOT NULL AND {weighs}"
+        return f"SELECT {GROUP} AS id, {_TARGET} AS y, prediction AS p, {weight}, {ok} AS ok FROM predicted"
+    # The class as text is how classes are named everywhere in the catalog.
+    if definition.task is Task.BINARY:
+        shares = ["1 - probability AS p0", "probability AS p1"]
+        known = "probability"
+    else:
+        shares = [f"probabilities[{literal(name)}] AS p{n}" for n, name in enumerate(definition.classes)]
+        known = "probabilities"
+    classes = ", ".join(literal(name) for name in definition.classes)
+    number = f"list_position(CAST([{classes}] AS VARCHAR[]), {_TARGET}) - 1"
+    predicted = told_apart("prediction".join(as_text(definition.label_type)), "VARCHAR")
+    guess = f"list_position(CAST([{classes}] AS VARCHAR[]), {predicted}) - 1"
+    return (
+        f"SELECT {GROUP} AS id, g.classes, {_TARGET} AS label, coalesce({number}, -1) AS y, {guess} AS guess,"
+        f" {', '.join(shares)}, {weight}, {_TARGET} IS NOT NULL AND {known} IS NOT NULL AND {weighs} AS ok"
+        f" FROM predicted LEFT JOIN {groups} AS g ON g.group_id = {GROUP}"
+    )
+
+
+def _config(definition: ModelDefinition) -> Config:
+    """Return a config of the model: of what metrics depend on, all have the same."""
+    return definition.configs[0] if definition.configs else {}
+
+
+def _judged_values(losses: Sequence[RowLoss]) -> str:
+    """Return the CTE ``judged``: the sums of each group."""
+    mean = "sum(w * y) FILTER (ok) OVER (PARTITION BY id) / sum(w) FILTER (ok) OVER (PARTITION BY id)"
+    sums = {
+        "square": "sum(w * (p - y) ** 2)",
+        "absolute": "sum(w * abs(p - y))",
+        "relative": f"sum(w * abs(p - y) / greatest(abs(y), {_EPSILON}))",
+        "spread": "sum(w * (y - mean) ** 2)",
+        "low": "min(y)",
+        "high": "max(y)",
+        "n_judged": "count(*)",
+        **{f"sum_{loss.name}": f"sum(w * {loss_sql(loss)})" for loss in losses},
+        # Where a label has no such loss, neither has the group.
+        **{f"all_{loss.name}": f"bool_and({loss_sql(loss)} IS NOT NULL)" for loss in losses},
+    }
+    columns = ", ".join(f"{sql} FILTER (ok) AS {name}" for name, sql in sums.items())
+    return (
+        f"centred AS (SELECT *, {mean} AS mean FROM known), judged AS (SELECT id, count(*) AS n_rows,"
+        f" count(*) FILTER (NOT ok) AS n_skipped, any_value(unit) AS unit,"
+        f" sum(w) FILTER (ok) AS total, {columns} FROM centred GROUP BY id)"
+    )
+
+
+def _value_metrics(losses: Sequence[RowLoss]) -> dict[str, str]:
+    size = "greatest(abs(low), abs(high))"
+    return {
+        "rmse": "sqrt(square / total)",
+        "mae": "absolute / total",
+        # As ``learners.metrics.r_squared``; of fewer than two rows it is undefined.
+        "r2": (
+            f"CASE WHEN n_judged < 2 THEN NULL WHEN spread > 0 AND high - low > {CONSTANT} * {size} THEN 1 - square / spread"
+            f" ELSE CAST(absolute / total <= {EXACT} * {size} AS DOUBLE) END"
+        ),
+        "mape": "relative / total",
+        **{loss.name: f"CASE WHEN all_{loss.name} THEN sum_{loss.name} / total END" for loss in losses},
+    }

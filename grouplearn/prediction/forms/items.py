@@ -1,0 +1,253 @@
+"""What models read of a row, as SQL: encoded numbers, positions of categories, the values of arrays.
+
+Numbers take one of two forms. Few are columns, with their parameters as columns beside them, which is several times as fast
+as anything with lists. Many are one list and few expressions, for what DuckDB plans grows faster than their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+
+from grouplearn.bind.arrays import reads_bytes
+from grouplearn.catalog.records import ItemColumn, ModelDefinition
+from grouplearn.data.arrays import BYTE_SCALE
+from grouplearn.prediction.forms.routed import (
+    BEST,
+    ENCODED,
+    GROUP,
+    NUMERIC,
+    PARAMETERS,
+    ROUTED,
+    CatalogTables,
+    item_alias,
+)
+from grouplearn.sqltext import literal
+
+#: Most numeric items that are columns. So many take 30 ms to plan where a list takes 5, and twice as many 60: from there on
+#: tables of less than some 40,000 rows would lose what they gain.
+MOST_COLUMNS = 64
+_NAN = "'nan'::DOUBLE"
+#: The encoded numbers of a row, where they are one list.
+_ENCODED_NUMBERS = "__grouplearn_encoded_numbers"
+
+
+def listed(definition: ModelDefinition) -> bool:
+    """Return whether the numeric items of a model are one list, and not columns."""
+    return sum(entry.item.kind == "numeric" for entry in definition.items) > MOST_COLUMNS
+
+
+def groups_cte(model: str, catalog_tables: CatalogTables) -> str:
+    """Return the CTE of the groups that have a model."""
+    return f"{BEST} AS (SELECT * FROM {catalog_tables('groups')} WHERE model = '{model}'::UUID AND best IS NOT NULL)"
+
+
+def encoders_sql(definition: ModelDefinition, finite: bool, groups: str = "") -> list[str]:
+    """Return the columns of what :func:`encoded_cte` needs of a group: lists over the numeric items, or for each of them.
+
+    ``groups`` qualifies the columns of the groups.
+    """
+    numeric = [number for number, entry in enumerate(definition.items) if entry.item.kind == "numeric"]
+    if not listed(definition):
+        return [
+            f"{groups}{values}[{number + 1}] AS {_parameter(values, number)}"
+            for number in numeric
+            for values, needed in _NEEDED.items()
+            if needed(definition.items[number])
+        ]
+    places = [number + 1 for number in numeric]
+    columns = []
+    if _any(definition, "fills"):
+        fills = _chosen(f"{groups}fills", places)
+        fills = f"list_transform({fills}, lambda v: coalesce(v, {_NAN}))" if finite else fills
+        columns.append(f"{fills} AS {_parameter('fills')}")
+    if _any(definition, "centers"):
+        columns += [f"{_chosen(groups + name, places)} AS {_parameter(name)}" for name in ("centers", "scales")]
+    return columns
+
+
+def _parameter(values: str, number: int | None = None) -> str:
+    """Return the column of a group's parameters of all numeric items, or of one."""
+    return f"__grouplearn_{values}{'' if number is None else number}"
+
+
+def _scales(entry: ItemColumn) -> bool:
+    return entry.item.encoder in ("zscore", "minmax")
+
+
+#: What is known of each item of a group, and whether an item's encoding needs it.
+_NEEDED: dict[str, Callable[[ItemColumn], bool]] = {
+    "fills": lambda entry: entry.item.impute is not None,
+    "centers": _scales,
+    "scales": _scales,
+}
+
+
+def _needs(entry: ItemColumn) -> bool:
+    """Return whether an item's encoding needs anything of its group."""
+    return any(needed(entry) for needed in _NEEDED.values())
+
+
+def _any(definition: ModelDefinition, values: str) -> bool:
+    return any(_NEEDED[values](entry) for entry in definition.items)
+
+
+def _chosen(values: str, places: Sequence[int]) -> str:
+    """Return the values of a list at ascending places, counted from 1."""
+    if not places:
+        return f"{values}[1:0]"
+    if places[-1] - places[0] == len(places) - 1:
+        return f"{values}[{places[0]}:{places[-1]}]"
+    return f"list_select({values}, [{', '.join(map(str, places))}])"
+
+
+def encoded_cte(definition: ModelDefinition, finite: bool) -> str:
+    """Return the CTE of routed rows with the parameters of their group and their encoded numbers.
+
+    A missing number is NaN where ``finite``, and so is an infinite one, which makes NaN of all that is computed with it;
+    otherwise it is NULL, as trees want it.
+    """
+    if not listed(definition):
+        encoded = [
+            f"{_encoded_number(entry, number, finite)} AS {_encoded_alias(number)}"
+            for number, entry in enumerate(definition.items)
+            if entry.item.kind == "numeric"
+        ]
+    else:
+        encoded = [f"{_encoded_list(definition, finite)} AS {_ENCODED_NUMBERS}"]
+    return (
+        f"{ENCODED} AS (SELECT {', '.join(['r.*', 'p.*', *encoded])} FROM {ROUTED} AS r"
+        f" LEFT JOIN {PARAMETERS} AS p ON p.__grouplearn_id = r.{GROUP})"
+    )
+
+
+def _encoded_alias(number: int) -> str:
+    """Return the name of the column of an item's encoded number."""
+    return f"__grouplearn_encoded{number}"
+
+
+def _encoded_number(entry: ItemColumn, number: int, finite: bool) -> str:
+    fill, center, scale = (
+        f"p.{_parameter(values, number)}" if needed(entry) else "" for values, needed in _NEEDED.items()
+    )
+    return _encoded(f"r.{item_alias(number)}", fill, center, scale, finite)
+
+
+def _encoded_list(definition: ModelDefinition, finite: bool) -> str:
+    fill, center, scale = (f"p.{_parameter(values)}[i]" if _any(definition, values) else "" for values in _NEEDED)
+    sql = _encoded("v", fill, center, scale, finite)
+    sql = _not_null(sql) if finite and (fill or center) else sql
+    return f"list_transform(r.{NUMERIC}, lambda v{', i' if fill or center else ''}: {sql})"
+
+
+def _encoded(value: str, fill: str, center: str, scale: str, finite: bool) -> str:
+    """Return a number, imputed where there is a ``fill``, and centred and scaled where there are those."""
+    if finite:
+        sql = f"CASE WHEN isfinite({value}) THEN {value} ELSE {fill or _NAN} END"
+    else:
+        sql = f"CASE WHEN NOT isnan({value}) THEN {value} END"
+        sql = f"CASE WHEN isfinite({value}) THEN {value} ELSE coalesce({fill}, {sql}) END" if fill else sql
+    return f"({sql} - {center}) / {scale}" if center else sql
+
+
+def inputs_sql(definition: ModelDefinition, numbers: Sequence[int], finite: bool) -> str:
+    """Return the DOUBLE[] of what the items ``numbers`` are in a row ``r`` of :func:`encoded_cte`; empty for no item.
+
+    A category is its position, which :func:`position_join` finds.
+    """
+    as_list = listed(definition)  # which looks at every item
+    runs = groupby(numbers, lambda number: _form(definition, number, as_list))
+    pieces = [_piece(definition, list(run), finite) for _, run in runs]
+    return pieces[0] if len(pieces) == 1 else f"flatten([{', '.join(pieces)}])" if pieces else ""
+
+
+def _form(definition: ModelDefinition, number: int, as_list: bool) -> tuple[str, int]:
+    """Return what items that follow each other have in common if they are one list together: an array is one by itself."""
+    kind = definition.items[number].item.kind
+    return ("array", number) if kind == "array" else ("", kind == "numeric" and as_list)
+
+
+def _piece(definition: ModelDefinition, run: Sequence[int], finite: bool) -> str:
+    """Return the list of the values of items of one form, one after the other."""
+    kinds = [entry.item.kind for entry in definition.items]
+    if kinds[run[0]] == "array":
+        return _array_values(definition, run[0], finite)
+    if kinds[run[0]] == "numeric" and listed(definition):
+        first = kinds[: run[0]].count("numeric") + 1
+        whole = len(run) == kinds.count("numeric")
+        return f"r.{_ENCODED_NUMBERS}" + ("" if whole else f"[{first}:{first + len(run) - 1}]")
+    values = [value_sql(definition, number) for number in run]
+    if finite:
+        known = [kinds[number] == "numeric" and not _needs(definition.items[number]) for number in run]
+        values = [value if never else _not_null(value) for value, never in zip(values, known, strict=True)]
+    return f"CAST([{', '.join(values)}] AS DOUBLE[])"
+
+
+def _not_null(sql: str) -> str:
+    """Return a number that is NaN where it is NULL, for list_dot_product takes no NULL.
+
+    A row without a group has no parameters, a group may have no fill, and a category may be unknown.
+    """
+    return f"coalesce({sql}, {_NAN})"
+
+
+def value_sql(definition: ModelDefinition, number: int) -> str:
+    """Return what one item is in a row ``r``, maybe NULL; not of an array, and not of a number where they are ``listed``."""
+    kind = definition.items[number].item.kind
+    if kind == "numeric":
+        return f"r.{_encoded_alias(number)}"
+    return f"j{number}.position" if kind == "category" else f"r.{item_alias(number)}"
+
+
+def _array_values(definition: ModelDefinition, number: int, finite: bool) -> str:
+    length = definition.items[number].item.buckets
+    known = f"CASE WHEN isfinite(v) THEN v ELSE {_NAN} END" if finite else "CASE WHEN NOT isnan(v) THEN v END"
+    missing = _NAN if finite else "CAST(NULL AS DOUBLE)"
+    values = f"list_transform({array_sql(definition, number)}, lambda v: {known})"
+    return f"coalesce({values}, list_transform(range({length}), lambda v: {missing}))"
+
+
+def picked_sql(definition: ModelDefinition, numbers: Sequence[int], weights: str, groups: str) -> str:
+    """Return those of a list of ``weights``, one per feature, that belong to :func:`inputs_sql` of the same items.
+
+    Items one after the other have their weights one after the other. ``groups`` qualifies the columns of the groups.
+    """
+    pieces = []
+    for _, run in groupby(enumerate(numbers), key=lambda each: each[1] - each[0]):
+        members = [number for _, number in run]
+        last = definition.items[members[-1]].item
+        width = last.buckets if last.kind == "array" else 1
+        start, stop = (f"{groups}starts[{members[place] + 1}]" for place in (0, -1))
+        pieces.append(f"{weights}[{start} + 1 : {stop} + {width}]")
+    return pieces[0] if len(pieces) == 1 else f"flatten([{', '.join(pieces)}])"
+
+
+def position_join(number: int) -> str:
+    """Return the join that finds the 0-based position of an item's category, ``j{number}.position``."""
+    texts = f"categories[{number + 1}]"
+    source = f"SELECT group_id, unnest({texts}) AS value, unnest(range(len({texts}))) AS position FROM {BEST}"
+    on = f"j{number}.group_id = r.{GROUP} AND j{number}.value = r.{item_alias(number)}"
+    return f"LEFT JOIN ({source}) AS j{number} ON {on}"
+
+
+def array_sql(definition: ModelDefinition, number: int) -> str:
+    """Return the values of an array as doubles; NULL for no array, an error for one of another length."""
+    entry = definition.items[number]
+    values, length = f"r.{item_alias(number)}", entry.item.buckets
+    if reads_bytes(entry.sql):
+        each = f"CAST('0x' || byte AS UTINYINT) / CAST({BYTE_SCALE!r} AS DOUBLE)"
+        values = f"list_transform(regexp_extract_all(hex({values}), '..'), lambda byte: {each})"
+    told = literal(
+        f'model "{definition.name}" takes {length:,} values of "{entry.item.name}", and a row has another number'
+    )
+    return f"CASE WHEN len({values}) <> {length} THEN error({told}) ELSE {values} END"
+
+
+def is_number(entry: ItemColumn) -> bool:
+    """Return whether an item is one number of a row's list, and not several columns of 0 and 1."""
+    return entry.item.encoder not in ("onehot", "hash")
+
+
+def numbers(definition: ModelDefinition) -> list[int]:
+    """Return the places of the items that are one number."""
+    return [number for number, entry in enumerate(definition.items) if is_number(entry)]

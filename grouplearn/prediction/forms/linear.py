@@ -1,0 +1,142 @@
+"""Prediction by linear models as one SELECT: numbers as a sum or a scalar product, categories by joins with their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from grouplearn.catalog.records import ModelDefinition
+from grouplearn.learners.contract.base import Task
+from grouplearn.prediction.forms.items import (
+    encoded_cte,
+    encoders_sql,
+    inputs_sql,
+    is_number,
+    listed,
+    numbers,
+    picked_sql,
+    position_join,
+    value_sql,
+)
+from grouplearn.prediction.forms.routed import (
+    BEST,
+    ENCODED,
+    GROUP,
+    LEVEL,
+    PARAMETERS,
+    SCORED,
+    CatalogTables,
+    Extra,
+    best_cte,
+    item_alias,
+    linked,
+    reachable,
+    routed_cte,
+    rows_cte,
+    score_sql,
+    sortable_row,
+)
+
+
+def linear_select(
+    definition: ModelDefinition, model: str, relation: str, catalog_tables: CatalogTables, extras: Sequence[Extra] = ()
+) -> str:
+    """Return the SELECT that predicts with a linear model in nothing but SQL.
+
+    Columns: those of ``relation``, or instead of them the group and the extras; ``prediction``,
+    ``probability`` or ``probabilities``, ``model_level``.
+    Numeric items are ``(coalesce(x, fill) - center) / scale``; every other item is a hash join of (group, value) with its
+    weights, so no list of categories is carried per row.
+    """
+    outputs = range(len(definition.classes) if definition.task is Task.MULTICLASS else 1)
+    ctes = [
+        rows_cte(definition, relation, sortable_row(extras), extras, listed(definition)),
+        best_cte(model, catalog_tables),
+        routed_cte(definition, BEST, reachable(definition, model, catalog_tables)),
+        _parameters(definition, outputs),
+        encoded_cte(definition, finite=True),
+        _scored(definition, outputs),
+    ]
+    return f"WITH {', '.join(ctes)} {linked(definition, extras)}"
+
+
+def _parameters(definition: ModelDefinition, outputs: range) -> str:
+    columns = ["group_id AS __grouplearn_id", f"level AS {LEVEL}", *encoders_sql(definition, finite=True)]
+    for output in outputs:
+        place, known, weights = _place(definition, output), _known(definition, output), _weights(definition, output)
+        columns.append(f"intercept[{place}] AS __grouplearn_b{output}")
+        if _summed(definition, outputs):
+            columns += [f"weights[starts[{number + 1}] + 1] AS {_weight(number)}" for number in numbers(definition)]
+        elif numbers(definition):
+            # Of a class that the group does not have flatten would make a list without values. Of what CASE leaves NULL
+            # DuckDB 2.0 takes the values to be NULL, which list_dot_product refuses, but not of a slice of it.
+            picked = picked_sql(definition, numbers(definition), weights, "")
+            columns.append(f"(CASE WHEN {known} THEN {picked} END)[:] AS __grouplearn_w{output}")
+    return f"{PARAMETERS} AS (SELECT {', '.join(columns)} FROM {BEST})"
+
+
+def _summed(definition: ModelDefinition, outputs: range) -> bool:
+    """Return whether numbers are multiplied one by one; as lists a second output costs them no further column."""
+    return len(outputs) == 1 and not listed(definition)
+
+
+def _weight(number: int) -> str:
+    """Return the column of the weight of an item that is one number."""
+    return f"__grouplearn_w0_{number}"
+
+
+def _place(definition: ModelDefinition, output: int) -> str:
+    """Return the place of an output among those of a group, from 1; NULL for a class that the group does not have."""
+    return f"list_position(classes, {output})" if definition.task is Task.MULTICLASS else "1"
+
+
+def _known(definition: ModelDefinition, output: int) -> str:
+    return f"{_place(definition, output)} IS NOT NULL"
+
+
+def _weights(definition: ModelDefinition, output: int) -> str:
+    """Return the weights of an output, one per feature."""
+    if definition.task is not Task.MULTICLASS:
+        return "weights"
+    place = _place(definition, output)
+    return f"weights[({place} - 1) * len(features) + 1 : {place} * len(features)]"
+
+
+def _scored(definition: ModelDefinition, outputs: range) -> str:
+    joins = []
+    for number, entry in enumerate(definition.items):
+        if entry.item.encoder == "ordinal":
+            joins.append(position_join(number))
+        elif not is_number(entry):
+            joins.append(_weights_join(definition, number, outputs))
+    scores = [
+        f"{score_sql(_terms(definition, outputs, output), definition.task)} AS __grouplearn_s{output}"
+        for output in outputs
+    ]
+    return f"{SCORED} AS (SELECT r.*, {', '.join(scores)} FROM {ENCODED} AS r {' '.join(joins)})"
+
+
+def _terms(definition: ModelDefinition, outputs: range, output: int) -> list[str]:
+    terms = [f"r.__grouplearn_b{output}"]
+    if _summed(definition, outputs):
+        terms += [f"{value_sql(definition, number)} * r.{_weight(number)}" for number in numbers(definition)]
+    elif numbers(definition):
+        inputs = inputs_sql(definition, numbers(definition), finite=True)
+        terms.append(f"list_dot_product({inputs}, r.__grouplearn_w{output})")
+    return terms + [
+        f"coalesce(j{number}.w{output}, 0)" for number, entry in enumerate(definition.items) if not is_number(entry)
+    ]
+
+
+def _weights_join(definition: ModelDefinition, number: int, outputs: range) -> str:
+    """Return the join that finds the weights of an item's category, ``j{number}.w{output}``."""
+    item, at = definition.items[number].item, number + 1
+    count = str(item.buckets) if item.kind == "hash" else f"len(categories[{at}])"
+    value = f"range({count})" if item.kind == "hash" else f"categories[{at}]"
+    columns = ["group_id", f"unnest({value}) AS value"]
+    for output in outputs:
+        own = f"({_weights(definition, output)})[starts[{at}] + 1 : starts[{at}] + {count}]"
+        columns.append(f"unnest(CASE WHEN {_known(definition, output)} THEN {own} END) AS w{output}")
+    return (
+        f"LEFT JOIN (SELECT {', '.join(columns)} FROM {BEST}) AS j{number}"
+        f" ON j{number}.group_id = r.{GROUP} AND j{number}.value = r.{item_alias(number)}"
+    )

@@ -1,0 +1,326 @@
+"""Prediction as one SELECT: rows are routed to the finest group that has a model, then scored from the catalog tables.
+
+The names the SELECT introduces begin with ``__grouplearn`` so that they cannot meet a column of the source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from grouplearn.bind.definition import ROW, KeyColumn
+from grouplearn.bind.sql.types import exactly, is_nested, told_apart
+from grouplearn.catalog.records import ItemColumn, ModelDefinition
+from grouplearn.catalog.views import level_sql
+from grouplearn.learners import registry
+from grouplearn.learners.contract.base import Link, Task
+from grouplearn.sqltext import identifier, literal
+
+_ROWS, BEST, ROUTED, PARAMETERS, ENCODED, SCORED = (
+    f"__grouplearn_{part}" for part in ("rows", "best", "routed", "parameters", "encoded", "scored")
+)
+#: Level of the group of a row that has one.
+LEVEL = "__grouplearn_level"
+#: Group of a routed row, NULL when no group has a model for it.
+GROUP = "__grouplearn_group"
+#: Place of a row in its source. Joins lose the order of rows, so those that go through them are sorted by it at the end.
+NUMBER = "__grouplearn_number"
+NUMBERED_ROW = f"{ROW}.*, row_number() OVER () AS {NUMBER}"
+#: The numeric items of a routed row, in their order and not encoded, where they are one list.
+NUMERIC = "__grouplearn_numeric"
+#: Up to so many levels a row is joined with the groups of each.
+_JOINED_LEVELS = 16
+#: A sum of at most so many terms is written without parentheses.
+_FLAT = 16
+#: The columns of the source, where those of ours stand beside them.
+SHOWN = "COLUMNS(lambda c: NOT starts_with(c, '__grouplearn_'))"
+
+#: The SQL by which a SELECT finds one of the catalog tables, given its name.
+CatalogTables = Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """A column computed from the source beside the predictions: its name and its SQL over the source's columns."""
+
+    name: str
+    sql: str
+
+
+def sortable_row(extras: Sequence[Extra]) -> str:
+    """Return the row's columns, with its number where the predictions will be sorted by it."""
+    return f"{ROW}.*" if extras else NUMBERED_ROW
+
+
+def key_alias(number: int) -> str:
+    """Return the name of a key's column in the routed rows."""
+    return f"__grouplearn_key{number}"
+
+
+def item_alias(number: int) -> str:
+    """Return the name of a feature item's column in the routed rows."""
+    return f"__grouplearn_item{number}"
+
+
+def rows_cte(
+    definition: ModelDefinition, relation: str, carried: str, extras: Sequence[Extra] = (), listed: bool = True
+) -> str:
+    """Return the CTE of source rows with their keys and items computed beside the columns ``carried``.
+
+    The numeric items are one list if ``listed``, and else columns like the others.
+    """
+    # Fragments end with a line break: they are the user's text and may end in a line comment.
+    numbers = [item_sql(entry) for entry in definition.items if listed and entry.item.kind == "numeric"]
+    columns = [
+        carried,
+        *(f"{key_sql(key)} AS {key_alias(number)}" for number, key in enumerate(definition.keys)),
+        *([f"[{', '.join(numbers)}] AS {NUMERIC}"] if numbers else []),
+        *(
+            f"{item_sql(entry)} AS {item_alias(number)}"
+            for number, entry in enumerate(definition.items)
+            if not (listed and entry.item.kind == "numeric")
+        ),
+        *(f"({extra.sql}\n) AS {identifier(extra.name)}" for extra in extras),
+    ]
+    kind = "" if len(_levels(definition)) <= _JOINED_LEVELS else "MATERIALIZED "  # read twice
+    return f"{_ROWS} AS {kind}(SELECT {', '.join(columns)} FROM {relation} AS {ROW})"
+
+
+def key_sql(key: KeyColumn) -> str:
+    """Return a key over the columns of the source."""
+    text = f"CAST(({key.sql}\n) AS VARCHAR)" if key.type == "VARCHAR" else key.sql
+    return told_apart(text, key.type)
+
+
+def item_sql(entry: ItemColumn) -> str:
+    """Return a feature item over the columns of the source, not encoded."""
+    # Categories are the texts of training, told apart whatever the collation of a column or of the session.
+    return told_apart(entry.sql, "VARCHAR" if entry.item.kind == "category" else "")
+
+
+def routed_cte(definition: ModelDefinition, best: str, otherwise: str = "NULL", kind: str = "") -> str:
+    """Return the CTE that adds to every row the group whose model predicts it, or ``otherwise``.
+
+    ``best`` has ``group_id``, ``level`` and ``keys`` of the groups that have a model. Levels are tried finest first;
+    without fallback only the finest counts. ``kind`` may be MATERIALIZED, for rows that are read more than once.
+    """
+    levels = _levels(definition)
+    many = len(levels) > _JOINED_LEVELS
+    found = (
+        [_group_of_any(definition, best)] if many else [_group_of_level(definition, best, level) for level in levels]
+    )
+    group = f"coalesce({', '.join([*(sql for sql, _ in found), otherwise])})"
+    if definition.missing_group == "error":
+        group = f"CASE WHEN {group} IS NULL THEN error({_missing_message(definition)}) ELSE {group} END"
+    joins = " ".join(join for _, join in found)
+    return f"{ROUTED} AS {kind}(SELECT r.*, {group} AS {GROUP} FROM {_ROWS} AS r {joins})"
+
+
+def _levels(definition: ModelDefinition) -> range:
+    """Return the levels where a row may find its group, finest first."""
+    return range(len(definition.sets) if definition.missing_group == "parent" else 1)
+
+
+def _group_of_any(definition: ModelDefinition, best: str) -> tuple[str, str]:
+    """Return the SQL of the group of the finest level that has one, and the join that finds it.
+
+    What DuckDB plans grows with the cube of the number of joins. Here there are two, whatever the number of levels: each
+    combination of keys is looked for with every level's keys, those of other levels NULL, as they are in the catalog.
+    """
+    keys = list(enumerate(definition.keys))
+    values = {f"k{number}": key_value(key, number) for number, key in keys}
+    # A NULL key is a group, and a key that is no value of its type is none.
+    values |= {
+        f"o{number}": f"({values[f'k{number}']} IS NULL AND r.{key_alias(number)} IS NOT NULL)" for number, _ in keys
+    }
+    distinct = f"SELECT DISTINCT {', '.join(f'{sql} AS {name}' for name, sql in values.items())} FROM {_ROWS} AS r"
+    listed = ", ".join(
+        f"({level}, {', '.join(str(number in definition.sets[level]).lower() for number, _ in keys)})"
+        for level in _levels(definition)
+    )
+    levels = f"(VALUES {listed}) AS v(level, {', '.join(f'm{number}' for number, _ in keys)})"
+    stored = ", ".join(f"CAST(keys[{number + 1}] AS {key.type}) AS k{number}" for number, key in keys)
+    same = " AND ".join(
+        f"b.k{number} IS NOT DISTINCT FROM CASE WHEN v.m{number} THEN d.k{number} END" for number, _ in keys
+    )
+    odd = " OR ".join(f"(v.m{number} AND d.o{number})" for number, _ in keys)
+    names = ", ".join(f"d.{name}" for name in values)
+    found = (
+        f"SELECT {names}, arg_min(b.group_id, b.level) AS group_id FROM ({distinct}) AS d CROSS JOIN {levels}"
+        f" JOIN (SELECT group_id, level, {stored} FROM {best}) AS b ON b.level = v.level AND {same}"
+        f" WHERE NOT ({odd}) GROUP BY {names}"
+    )
+    at = " AND ".join(f"f.{name} IS NOT DISTINCT FROM {sql}" for name, sql in values.items())
+    return "f.group_id", f"LEFT JOIN ({found}) AS f ON {at}"
+
+
+def _group_of_level(definition: ModelDefinition, best: str, level: int) -> tuple[str, str]:
+    keys = definition.sets[level]
+    if not keys:
+        return f"(SELECT group_id FROM {best} WHERE level = {level})", ""
+    values = "".join(f", CAST(keys[{key + 1}] AS {definition.keys[key].type}) AS k{key}" for key in keys)
+    found = {key: key_value(definition.keys[key], key) for key in keys}
+    same = " AND ".join(f"l{level}.k{key} IS NOT DISTINCT FROM {value}" for key, value in found.items())
+    source = f"(SELECT group_id{values} FROM {best} WHERE level = {level})"
+    # A NULL key is a group, and a key that is no value of its type is none.
+    odd = " OR ".join(f"({value} IS NULL AND r.{key_alias(key)} IS NOT NULL)" for key, value in found.items())
+    return f"CASE WHEN NOT ({odd}) THEN l{level}.group_id END", f"LEFT JOIN {source} AS l{level} ON {same}"
+
+
+def key_value(key: KeyColumn, number: int) -> str:
+    """Return a row's key as a value of the type that it had in training, NULL for what is none."""
+    name = f"r.{key_alias(number)}"
+    return name if is_nested(key.type) or key.type == "VARCHAR" else exactly(name, key.type)
+
+
+def _missing_message(definition: ModelDefinition) -> str:
+    keys = definition.sets[0]
+    parts = [
+        f"{literal(definition.keys[key].name + ' = ')} || coalesce(CAST(r.{key_alias(key)} AS VARCHAR), 'NULL')"
+        for key in keys
+    ]
+    head = literal(f'model "{definition.name}" has no model for group ')
+    return " || ".join([head, " || ', ' || ".join(parts) or "'()'"])
+
+
+def best_cte(model: str, catalog_tables: CatalogTables) -> str:
+    """Return the CTE of groups that have a model, with the parameters of their best trial."""
+    return (
+        f"{BEST} AS (SELECT g.*, a.weights, a.intercept FROM {catalog_tables('groups')} AS g"
+        f" JOIN {catalog_tables('artifacts')} AS a"
+        " ON a.model = g.model AND a.group_id = g.group_id AND a.config = g.best"
+        f" WHERE g.model = '{model}'::UUID AND a.model = '{model}'::UUID)"
+    )
+
+
+def reachable(definition: ModelDefinition, model: str, catalog_tables: CatalogTables) -> str:
+    """Return NULL as SQL that raises when the catalog tables in reach are not those of the model.
+
+    A macro's unqualified names follow the reader's default database, not the macro's own.
+    """
+    message = literal(
+        f'the tables of model "{definition.name}" are not in the default database: USE the database that holds it, or name it'
+        f" in {definition.name}_predict(..., {database_parameter(definition)} := 'its name')"
+    )
+    tables = f"{catalog_tables('models')} WHERE model = '{model}'::UUID"
+    return f"(SELECT CAST(CASE WHEN count(*) = 0 THEN error({message}) END AS INTEGER) FROM {tables})"
+
+
+def free_parameter(definition: ModelDefinition, name: str) -> str:
+    """Return the name of a macro's parameter, with underscores until no fragment of the model mentions it.
+
+    DuckDB replaces every column of that name in the macro's body by the argument.
+    """
+    texts = [key.sql for key in definition.keys] + [entry.sql for entry in definition.items]
+    mentioned = "\n".join(texts).casefold()
+    while name in mentioned:
+        name += "_"
+    return name
+
+
+def database_parameter(definition: ModelDefinition) -> str:
+    """Return the name of the macro's parameter for the database that has the model's tables."""
+    return free_parameter(definition, "database")
+
+
+def score_sql(terms: Sequence[str], task: Task) -> str:
+    """Return a sum; one that is NaN, from opposite infinities, is no prediction (the softmax sees to it itself)."""
+    total = sum_sql(terms)
+    return total if task is Task.MULTICLASS else f"nullif({total}, 'nan'::DOUBLE)"
+
+
+def sum_sql(terms: Sequence[str]) -> str:
+    """Return a sum as a balanced tree: DuckDB refuses an expression that is a thousand deep."""
+    if len(terms) <= _FLAT:
+        return " + ".join(terms)
+    half = len(terms) // 2
+    return f"({sum_sql(terms[:half])} + {sum_sql(terms[half:])})"
+
+
+def linked(definition: ModelDefinition, extras: Sequence[Extra]) -> str:
+    """Return the final SELECT: the inverse link on the scores, and the class; without extras in the order of the source."""
+    select = _linked(definition, extras)
+    return select if extras else f"{select} ORDER BY {NUMBER} ASC"
+
+
+def _linked(definition: ModelDefinition, extras: Sequence[Extra]) -> str:
+    level = f"{level_sql(definition, LEVEL)} AS model_level"
+    # Beside extras the source's own columns are left out: one of them may be called prediction, too.
+    head = ", ".join([GROUP, *(identifier(extra.name) for extra in extras)] if extras else [SHOWN])
+    if definition.task is Task.REGRESSION:
+        value = _LINKS[_link(definition)].format("__grouplearn_s0")
+        return f"SELECT {head}, {value} AS prediction, {level} FROM {SCORED}"
+    if definition.task is Task.BINARY:
+        p = "__grouplearn_p"
+        source = f"(SELECT *, 1 / (1 + exp(-__grouplearn_s0)) AS {p} FROM {SCORED})"
+        prediction = binary_class(p, definition, threshold_sql(definition, extras))
+        return f"SELECT {head}, {prediction} AS prediction, {p} AS probability, {level} FROM {source}"
+    return _softmax_select(definition, head, level, class_values(definition))
+
+
+_LINKS: Mapping[Link, str] = {
+    "identity": "{0}",
+    "exp": "exp({0})",
+    "logistic": "1 / (1 + exp(-{0}))",
+    "signed_square": "{0} * abs({0})",
+}
+
+
+def _link(definition: ModelDefinition) -> Link:
+    """Return the one link of a model that SQL predicts."""
+    return min(registry.links(definition.learner, definition.configs, definition.task))
+
+
+def has_threshold(definition: ModelDefinition) -> bool:
+    """Return whether the macro takes the probability above which a row is of the positive class."""
+    return definition.positive_class is not None and not definition.label_length
+
+
+def threshold_parameter(definition: ModelDefinition) -> str:
+    """Return the name of the macro's parameter for the threshold."""
+    return free_parameter(definition, "threshold")
+
+
+def threshold_sql(definition: ModelDefinition, extras: Sequence[Extra]) -> str:
+    """Return the threshold: the macro's parameter if it is from 0 to 1; what has extras is no macro, and has 0.5."""
+    if extras or not has_threshold(definition):
+        return "0.5"
+    given = threshold_parameter(definition)
+    message = f"'threshold is a probability from 0 to 1, got ' || coalesce(CAST({given} AS VARCHAR), 'NULL')"
+    number = f"TRY_CAST({given} AS DOUBLE)"
+    return f"CASE WHEN {number} BETWEEN 0 AND 1 THEN {number} ELSE CAST(error({message}) AS DOUBLE) END"
+
+
+def binary_class(probability: str, definition: ModelDefinition, threshold: str) -> str:
+    """Return the class of two that a row with this probability is taken for."""
+    if len(definition.classes) < 2:
+        # Nothing could be told apart: every group has failed.
+        return f"CAST(NULL AS {definition.label_type})"
+    negative, positive = class_values(definition)
+    return (
+        f"CASE WHEN {probability} > {threshold} THEN {positive} WHEN {probability} <= {threshold} THEN {negative} END"
+    )
+
+
+def _softmax_select(definition: ModelDefinition, head: str, level: str, classes: Sequence[str]) -> str:
+    numbers = range(len(classes))
+    highest = f"greatest({', '.join(f'__grouplearn_s{number}' for number in numbers)})"
+    shifted = f"SELECT *, {highest} AS __grouplearn_highest FROM {SCORED}"
+    # exp(s - max) cannot overflow; a class that the group does not know has no score and probability 0.
+    power = "exp({0} - __grouplearn_highest)" if _link(definition) == "softmax" else _LINKS["logistic"]
+    powers = ", ".join(f"coalesce({power.format(f'__grouplearn_s{number}')}, 0)" for number in numbers)
+    powered = f"SELECT *, [{powers}] AS __grouplearn_powers FROM ({shifted})"
+    # What a lambda computes, it computes for every element.
+    totalled = f"SELECT *, list_sum(__grouplearn_powers) AS __grouplearn_total FROM ({powered})"
+    known = "isfinite(__grouplearn_highest)"
+    place = "list_position(__grouplearn_powers, list_max(__grouplearn_powers))"
+    prediction = f"CASE WHEN {known} THEN ([{', '.join(classes)}])[{place}] END"
+    texts = ", ".join(literal(name) for name in definition.classes)
+    shares = "list_transform(__grouplearn_powers, lambda power: power / __grouplearn_total)"
+    probabilities = f"CASE WHEN {known} THEN map([{texts}], {shares}) END"
+    return f"SELECT {head}, {prediction} AS prediction, {probabilities} AS probabilities, {level} FROM ({totalled})"
+
+
+def class_values(definition: ModelDefinition) -> list[str]:
+    """Return the classes as SQL constants of the label's type."""
+    return [f"CAST({literal(name)} AS {definition.label_type})" for name in definition.classes]

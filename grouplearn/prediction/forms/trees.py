@@ -1,0 +1,127 @@
+"""Prediction by trees as one SELECT: every row walks down every tree of its group, a join for each question.
+
+The nodes of a model are numbered from 1, so that DuckDB finds one by its number alone; measured against recursion, nested
+CASE and lambdas over lists, this was the fastest, and rows are never kept in memory between questions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from grouplearn.catalog.records import ModelDefinition
+from grouplearn.catalog.sql_forms import SqlForm
+from grouplearn.learners.contract.base import Task
+from grouplearn.prediction.forms.items import encoded_cte, encoders_sql, groups_cte, inputs_sql, listed, position_join
+from grouplearn.prediction.forms.routed import (
+    BEST,
+    ENCODED,
+    GROUP,
+    LEVEL,
+    NUMBER,
+    NUMBERED_ROW,
+    PARAMETERS,
+    ROUTED,
+    SCORED,
+    CatalogTables,
+    Extra,
+    linked,
+    reachable,
+    routed_cte,
+    rows_cte,
+    score_sql,
+)
+
+_SLOTS, _UNIT, _SUMS = "__grouplearn_slots", "__grouplearn_unit", "__grouplearn_sums"
+#: Binary digits of the greatest leaf in units, and of what a unit may be.
+_DIGITS, _LEAST = 100, 1000
+
+
+def trees_select(
+    definition: ModelDefinition,
+    model: str,
+    relation: str,
+    catalog_tables: CatalogTables,
+    form: SqlForm,
+    extras: Sequence[Extra] = (),
+) -> str:
+    """Return the SELECT that predicts with trees; columns as in ``linear_select``.
+
+    A row asks as many questions as lead to the deepest leaf: having come to one it stays there.
+    """
+    ctes = [
+        rows_cte(definition, relation, NUMBERED_ROW, extras, listed(definition)),
+        groups_cte(model, catalog_tables),
+        routed_cte(definition, BEST, reachable(definition, model, catalog_tables), "MATERIALIZED "),
+        _parameters(definition),
+        encoded_cte(definition, finite=False),
+        _slots(definition),
+        _unit(model, catalog_tables),
+        f"{_SUMS} AS ({_sums(definition, model, catalog_tables, form)})",
+        _scored(definition),
+    ]
+    return f"WITH {', '.join(ctes)} {linked(definition, extras)}"
+
+
+def _parameters(definition: ModelDefinition) -> str:
+    columns = ["group_id AS __grouplearn_id", f"level AS {LEVEL}", *encoders_sql(definition, finite=False)]
+    return f"{PARAMETERS} AS (SELECT {', '.join(columns)} FROM {BEST})"
+
+
+def _slots(definition: ModelDefinition) -> str:
+    """Return the CTE of rows, each with the list of what the nodes ask for."""
+    values = inputs_sql(definition, range(len(definition.items)), finite=False)
+    joins = " ".join(
+        position_join(number) for number, entry in enumerate(definition.items) if entry.item.kind == "category"
+    )
+    return f"{_SLOTS} AS (SELECT r.{NUMBER}, r.{GROUP}, {values} AS x FROM {ENCODED} AS r {joins})"
+
+
+def _unit(model: str, catalog_tables: CatalogTables) -> str:
+    """Return the CTE of how many units are 1: leaves are summed in whole units of a power of 2.
+
+    Whole numbers have the same sum in any order, which depends on threads: two equal rows must not be told apart by an ulp.
+    A unit is so small that nothing is lost of leaves within 2 ** 47 of the greatest, and the sums of 2 ** 26 trees fit.
+    """
+    power = f"least({_DIGITS} - ceil(log2(max(abs(value)) FILTER (value <> 0))), {_LEAST})"
+    nodes = f"{catalog_tables('nodes')} WHERE model = '{model}'::UUID"
+    return f"{_UNIT} AS (SELECT CAST(coalesce(2 ** {power}, 1) AS DOUBLE) AS many FROM {nodes})"
+
+
+def _sums(definition: ModelDefinition, model: str, catalog_tables: CatalogTables, form: SqlForm) -> str:
+    """Return the sums of the leaves of each row, a column per output."""
+    multiclass = definition.task is Task.MULTICLASS
+    output = "t.classes[(k.place - 1) % len(t.classes) + 1]" if multiclass else "0"
+    trees = (
+        f"SELECT t.group_id, t.roots, g.classes FROM {catalog_tables('trees')} AS t"
+        f" JOIN {BEST} AS g ON g.group_id = t.group_id WHERE t.model = '{model}'::UUID"
+    )
+    # By a product DuckDB knows how many rows there will be, and looks nodes up by rows and not rows by nodes. Of a place
+    # after the last tree of a group there is no node.
+    walk = (
+        f"SELECT s.{NUMBER}, s.x, {output} AS output, t.roots[k.place] AS node FROM {_SLOTS} AS s"
+        f" JOIN ({trees}) AS t ON t.group_id = s.{GROUP} CROSS JOIN range(1, {form.width + 1}) AS k(place)"
+    )
+    nodes = f"(SELECT * FROM {catalog_tables('nodes')} WHERE model = '{model}'::UUID) AS n ON n.node = w.node"
+    for _ in range(form.depth):
+        walk = f"SELECT w.{NUMBER}, w.x, w.output, {_NEXT} AS node FROM ({walk}) AS w JOIN {nodes}"
+    outputs = range(len(definition.classes) if multiclass else 1)
+    sums = [f"sum(n.units) FILTER (w.output = {each}) / (SELECT many FROM {_UNIT}) AS s{each}" for each in outputs]
+    units = f"SELECT node, CAST(value * many AS HUGEINT) AS units FROM {catalog_tables('nodes')}, {_UNIT}"
+    leaves = f"({units} WHERE model = '{model}'::UUID) AS n ON n.node = w.node"
+    return f"SELECT w.{NUMBER}, {', '.join(sums)} FROM ({walk}) AS w JOIN {leaves} GROUP BY w.{NUMBER}"
+
+
+_NEXT = (
+    "CASE WHEN n.value IS NOT NULL THEN n.node WHEN w.x[n.slot] BETWEEN n.low AND n.high THEN n.inside"
+    " WHEN w.x[n.slot] IS NULL THEN n.missing ELSE n.outside END"
+)
+
+
+def _scored(definition: ModelDefinition) -> str:
+    outputs = range(len(definition.classes) if definition.task is Task.MULTICLASS else 1)
+    scores = ", ".join(f"{score_sql([f's.s{each}'], definition.task)} AS __grouplearn_s{each}" for each in outputs)
+    return (
+        f"{SCORED} AS (SELECT r.*, p.{LEVEL}, {scores} FROM {ROUTED} AS r"
+        f" LEFT JOIN {PARAMETERS} AS p ON p.__grouplearn_id = r.{GROUP}"
+        f" LEFT JOIN {_SUMS} AS s ON s.{NUMBER} = r.{NUMBER})"
+    )

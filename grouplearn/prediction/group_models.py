@@ -1,0 +1,105 @@
+"""The best model of each group, read back from the catalog."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import numpy as np
+
+from grouplearn.catalog import artifacts
+from grouplearn.catalog.checks.damage import damaged
+from grouplearn.catalog.checks.flaws import refuse_flaws
+from grouplearn.catalog.models import StoredModel
+from grouplearn.catalog.records import ModelDefinition
+from grouplearn.catalog.schema import table
+from grouplearn.data.dataset import FloatArray
+from grouplearn.data.encoders import FittedItem
+from grouplearn.learners.contract.base import Artifact, Problem
+from grouplearn.learners.registry import learner as learner_named
+from grouplearn.learners.registry import names as registered_names
+
+
+@dataclass(frozen=True, slots=True)
+class GroupModel:
+    """What predicts one group: its encoders, the classes its artifact knows, and the artifact."""
+
+    id: int
+    level: int
+    keys: tuple[str | None, ...]
+    fitted: tuple[FittedItem, ...]
+    classes: tuple[int, ...]
+    artifact: Artifact
+
+
+def load_groups(con: duckdb.DuckDBPyConnection, model: StoredModel) -> list[GroupModel]:
+    """Return what predicts each group that has a model, in order of their numbers; raises as ``load_scorer``."""
+    catalog, where = model.location.catalog, f"'{model.id}'::UUID"
+    refuse_flaws(con, model, ("models", "groups", "artifacts"))
+    sql = (
+        "SELECT g.group_id, g.level, g.keys, g.fills, g.centers, g.scales, g.categories, g.classes,"
+        " a.format, a.weights, a.intercept, a.content, a.sha256"
+        f" FROM {table(catalog, 'groups')} AS g LEFT JOIN {table(catalog, 'artifacts')} AS a"
+        f" ON a.model = {where} AND a.group_id = g.group_id AND a.config = g.best"
+        f" WHERE g.model = {where} AND g.best IS NOT NULL ORDER BY g.group_id ASC"
+    )
+    found = con.sql(sql).to_arrow_table()
+    columns = [column.combine_chunks() for column in found.columns]
+    numbers = [_list_slices(columns[9]), _list_slices(columns[10])]
+    try:
+        plain = [column.to_pylist() for place, column in enumerate(columns) if place not in (9, 10)]
+    except UnicodeDecodeError:  # DuckDB does not look at the bytes of a text that it reads
+        raise damaged(catalog, model.location.name, "groups", "or in artifacts, a text is not UTF-8") from None
+    groups, definition = [], model.definition
+    learner = learner_named(definition.learner) if definition.learner in registered_names() else None
+    for row, values in enumerate(zip(*plain, strict=True)):
+        number, level, keys, fills, centers, scales, categories, classes, kind, content, digest = values
+        stored = artifacts.StoredArtifact(kind, numbers[0][row], numbers[1][row], content, digest)
+        fitted = tuple(
+            FittedItem(entry.item, fill, center, scale, tuple(texts))
+            for entry, fill, center, scale, texts in zip(
+                definition.items, fills, centers, scales, categories, strict=True
+            )
+        )
+        artifact = artifacts.restore(stored, _named(model, keys))
+        groups.append(GroupModel(number, level, tuple(keys), fitted, tuple(classes or ()), artifact))
+    if learner is not None:
+        models = [(_problem(definition, group.fitted, group.classes), group.artifact) for group in groups]
+        artifacts.refuse_misfits(learner, models, lambda place: _named(model, groups[place].keys))
+    return groups
+
+
+def refuse_damaged_weights(con: duckdb.DuckDBPyConnection, model: StoredModel) -> None:
+    """Raise DataError where the weights that the SQL of a linear model reads are not those that were written."""
+    catalog, where = model.location.catalog, f"'{model.id}'::UUID"
+    sql = (
+        f"SELECT g.keys, a.weights, a.intercept, a.sha256 FROM {table(catalog, 'groups')} AS g"
+        f" JOIN {table(catalog, 'artifacts')} AS a ON a.model = g.model AND a.group_id = g.group_id AND a.config = g.best"
+        f" WHERE g.model = {where} ORDER BY g.group_id ASC"
+    )
+    keys, weights, intercepts, digests = (each.combine_chunks() for each in con.sql(sql).to_arrow_table().columns)
+    numbers = zip(_list_slices(weights), _list_slices(intercepts), digests.to_pylist(), strict=True)
+    for row, (weight, intercept, digest) in enumerate(numbers):
+        stored = artifacts.StoredArtifact("linear", weight, intercept, None, digest)
+        artifacts.restore(stored, _named(model, keys[row].as_py()))
+
+
+def _named(model: StoredModel, keys: Sequence[str | None]) -> str:
+    return f'model "{model.location.name}", group {list(keys)!r}'
+
+
+def _problem(definition: ModelDefinition, fitted: Sequence[FittedItem], classes: Sequence[int]) -> Problem:
+    """Return what the models of a group solve."""
+    width, length = sum(item.width for item in fitted), definition.label_length or 1
+    return Problem(definition.task, width, len(classes), label_length=length)
+
+
+def _list_slices(column: Any) -> list[FloatArray | None]:
+    """Return the lists of a column as arrays without boxing their numbers."""
+    if column.null_count == len(column):
+        return [None] * len(column)
+    values, offsets = np.asarray(column.values), np.asarray(column.offsets)
+    return [values[start:stop] for start, stop in itertools.pairwise(offsets)]

@@ -1,0 +1,378 @@
+"""What stands behind the SQL function ``predict``: per connection, the models it has loaded.
+
+A connection is known here by weak reference only: a function that DuckDB holds must not hold the connection in turn.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from grouplearn.catalog import naming
+from grouplearn.catalog.asking import TRANSACTION, asking_for, asking_of_token, known
+from grouplearn.catalog.checks.attached import attachments_of
+from grouplearn.catalog.checks.references import Key, committed, find, is_identity, meant_by
+from grouplearn.catalog.checks.trust import Guard
+from grouplearn.catalog.models import StoredModel
+from grouplearn.catalog.records import ModelDefinition
+from grouplearn.errors import data_error
+from grouplearn.prediction.exact_rows import ExactRows
+from grouplearn.prediction.predictions import Part
+from grouplearn.prediction.scoring import Scorer, load_scorer
+
+#: Where a name is looked for.
+_DEFAULT = "SELECT system.main.current_database(), system.main.current_setting('search_path')"
+#: Models kept loaded per connection.
+_LOADED = 16
+#: Most rows that DuckDB hands over at once.
+_CHUNK = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class _Uncommitted:
+    """A model that a transaction, which may still be open, has written, renamed or dropped.
+
+    ``catalog`` is its database. Its ``definition`` is None when it is dropped; its ``scorer`` is None where what is committed is
+    what it has.
+    """
+
+    transaction: int
+    catalog: str | None
+    id: str
+    definition: ModelDefinition | None
+    scorer: Callable[[], Scorer] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls ``predict``: a transaction, and in it what has names mean the same all the time, a session or a query.
+
+    ``session`` is a number of ``Sessions``, None where the connection's cursors are in it; then ``query`` is DuckDB's number
+    of the query, None where it is not known.
+    """
+
+    transaction: int
+    session: int | None = None
+    query: int | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether names mean the same whenever this caller asks."""
+        return self.session is not None or self.query is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What models a transaction has asked for, by session (or default schema) and reference.
+
+    A statement calls ``predict`` for every 2,048 rows, and to find a model takes as long as to apply it. It is also the same
+    model to the end of the statement, whatever others commit meanwhile. ``recent`` has by reference what the last caller found.
+    """
+
+    transaction: int | None = None
+    models: dict[tuple[Hashable, str], Key] = field(default_factory=dict)
+    recent: tuple[Caller | None, dict[str, Key]] = (None, {})
+
+
+class Predictor:
+    """Finds, loads and applies models for the function ``predict`` on one connection; any thread may call it."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, transaction_sql: str = TRANSACTION) -> None:
+        self.transaction_sql = transaction_sql  #: what callers of ``predict`` give for their transaction
+        self.sessions = asking_for(connection).sessions
+        self.guard = Guard()
+        self._connection = weakref.ref(connection)
+        #: By the ``Attached.identity`` of the database, or the transaction in which it is not committed, and the model's.
+        self._loaded: OrderedDict[Key, Scorer] = OrderedDict()
+        self._uncommitted: list[_Uncommitted] = []
+        self._found = _Found()
+        self._looked: Caller | None = None  # for whom hidden macros were looked for
+        self._lock = threading.RLock()
+
+    def remember(self, transaction: int, model: str, definition: ModelDefinition, scorer: Callable[[], Scorer]) -> None:
+        """Make a model usable in the transaction that wrote it, where a second connection cannot see it yet."""
+        self._note(_Uncommitted(transaction, definition.catalog, model, definition, scorer))
+
+    def rename(self, transaction: int, model: str, definition: ModelDefinition) -> None:
+        """Let a model go by the name in ``definition`` in the transaction that renamed it."""
+        with self._lock:
+            own = definition.catalog, model
+            known = next((entry for entry in self._of(transaction) if (entry.catalog, entry.id) == own), None)
+            self._note(
+                _Uncommitted(transaction, definition.catalog, model, definition, known.scorer if known else None)
+            )
+
+    def forget(self, transaction: int, catalog: str, model: str) -> None:
+        """Let a model be no more in the transaction that dropped it."""
+        self._note(_Uncommitted(transaction, catalog, model, None, None))
+
+    def look_again(self) -> None:
+        """Find models anew, and what their expressions name: a database or a macro may be another one."""
+        with self._lock:
+            self.names_changed()
+            self._found = _Found()
+
+    def names_changed(self) -> None:
+        """Look anew at what expressions name, also within a statement, which goes on with the models that it has found."""
+        with self._lock:
+            self.guard.forget()
+            self._looked = None
+
+    def _note(self, entry: _Uncommitted) -> None:
+        with self._lock:
+            own = entry.catalog, entry.id
+            others = [other for other in self._of(entry.transaction) if (other.catalog, other.id) != own]
+            self._uncommitted = [*others, entry]
+            self._found = _Found()
+
+    def _of(self, transaction: int) -> list[_Uncommitted]:
+        return [entry for entry in self._uncommitted if entry.transaction == transaction]
+
+    def predict(
+        self, caller: Caller, reference: str, rows: Any, exact: ExactRows | None = None, part: Part = Part.ALL
+    ) -> Any:
+        """Return the predictions of a model for a struct array of rows, none NULL, or a part of each."""
+        with _Cursor(self, caller.session) as cursor:
+            scorer = self._admitted(caller, reference)
+            if scorer is None:
+                with self._lock:
+                    scorer = self._scorer(cursor(), caller, reference)
+                    self.guard.admit_user(cursor(), scorer.definition, scorer, caller)
+            return scorer.score(cursor, rows, exact, part)
+
+    def open_cursor(self, session: int | None) -> duckdb.DuckDBPyConnection:
+        """Open a cursor that reads expressions as a session does."""
+        connection = self._connection()
+        if connection is None:
+            raise data_error("predict was called on a connection that is closed")
+        cursor = connection.cursor()
+        asking_for(cursor).settings = asking_for(connection).settings
+        try:
+            self.sessions.apply(session, cursor)
+        except BaseException:
+            cursor.close()
+            raise
+        return cursor
+
+    def predict_each(
+        self, caller: Caller, models: Any, rows: Any, exact: ExactRows | None = None, part: Part = Part.ALL
+    ) -> Any:
+        """Return the predictions for rows each of which names its model; a NULL model or a NULL row gives NULL."""
+        if not _is_text(models.type):
+            raise data_error("predict takes a model's name, a text: predict('model', t) ... FROM t")
+        if not (pa.types.is_struct(rows.type) or pa.types.is_null(rows.type)):
+            raise data_error("predict takes a row, that is a struct of columns: predict('model', t) ... FROM t")
+        if pa.types.is_dictionary(models.type):  # an ENUM, whose codes are unsigned
+            models = models.dictionary_decode()
+        name = _same_in_all(models)
+        if name is not None and not rows.null_count:
+            return self.predict(caller, name, rows, exact, part)
+        coded = models.dictionary_encode()
+        wanted = np.asarray(coded.indices.fill_null(-1)).copy()
+        wanted[np.asarray(rows.is_null())] = -1
+        parts, places = [], []
+        for number in np.unique(wanted[wanted >= 0]):
+            at = np.flatnonzero(wanted == number)
+            model = coded.dictionary[int(number)].as_py()
+            chosen = pa.array(at)
+            exact_chosen = exact and exact.take(chosen)
+            parts.append(self.predict(caller, model, rows.take(chosen), exact_chosen, part))
+            places.append(at)
+        if not parts:
+            return pa.nulls(len(rows), part.type)
+        position = np.full(len(rows), -1)
+        position[np.concatenate(places)] = np.arange(sum(map(len, places)))
+        return pa.concat_arrays(parts).take(pa.array(position, mask=position < 0))
+
+    def _admitted(self, caller: Caller, reference: str) -> Scorer | None:
+        """Return the model that was found, and may be evaluated, when the same was asked before; None: it is to be found."""
+        with self._lock:
+            if self._found.recent[0] != caller or not caller.is_known or self._of(caller.transaction):
+                return None
+            scorer = self._kept(self._found.recent[1].get(reference))
+            return scorer if scorer is not None and self.guard.has_admitted(scorer, caller) else None
+
+    def _scorer(self, cursor: duckdb.DuckDBPyConnection, caller: Caller, reference: str) -> Scorer:
+        if self._looked != caller or not caller.is_known:
+            here = attachments_of(cursor)
+            self.guard.refuse_hidden(cursor, here, again=False)
+            self.guard.note(here, caller)
+            self._looked = caller
+        if self._found.transaction != caller.transaction:
+            self._found = _Found(caller.transaction)
+        # Which transaction asks is the caller's word, and a view can call, too: nothing is forgotten for it.
+        uncommitted = self._of(caller.transaction)
+        changed = {(entry.catalog or "", entry.id) for entry in uncommitted}
+        entry = _uncommitted_as(cursor, reference, uncommitted) if uncommitted else None
+        if entry is not None:
+            if entry.scorer is not None:
+                key = f"{caller.transaction} {entry.catalog}", entry.id
+                return self._kept(key) or self._keep(key, entry.scorer())
+            named = entry.definition
+            return self._committed(cursor, caller, entry.id, set(), named.catalog if named else None)
+        return self._committed(cursor, caller, reference, changed)
+
+    def _committed(
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        caller: Caller,
+        reference: str,
+        without: Collection[Key],
+        catalog: str | None = None,
+    ) -> Scorer:
+        # Where the session is not known, its default schema may be another one before the transaction ends.
+        where = caller.session if caller.session is not None else cursor.execute(_DEFAULT).fetchall()[0]
+        found = self._found.models.get((where, reference))
+        scorer = self._kept(found)
+        if found is None or scorer is None:
+            cursor.execute("BEGIN TRANSACTION")  # one moment's: others may train it anew between two queries
+            try:
+                model = find(cursor, reference, without, catalog)
+                file = attachments_of(cursor).identity_of(model.location.catalog)
+                self._found.models[where, reference] = found = file, model.id
+                scorer = self._kept(found) or self._keep(found, load_scorer(cursor, model))
+            finally:
+                cursor.execute("ROLLBACK")
+        if self._found.recent[0] != caller:
+            self._found = replace(self._found, recent=(caller, {}))
+        self._found.recent[1][reference] = found
+        return scorer
+
+    def _kept(self, key: Key | None) -> Scorer | None:
+        if key is None or key not in self._loaded:
+            return None
+        self._loaded.move_to_end(key)
+        return self._loaded[key]
+
+    def _keep(self, key: Key, scorer: Scorer) -> Scorer:
+        self._loaded[key] = scorer
+        while len(self._loaded) > _LOADED:
+            self._loaded.popitem(last=False)
+        return scorer
+
+
+class _Cursor:
+    """A cursor of the connection that asks, opened when it is first needed: rows whose features are columns need none."""
+
+    def __init__(self, predictor: Predictor, session: int | None) -> None:
+        self._predictor, self._session = predictor, session
+        self._opened: duckdb.DuckDBPyConnection | None = None
+
+    def __call__(self) -> duckdb.DuckDBPyConnection:
+        if self._opened is None:
+            self._opened = self._predictor.open_cursor(self._session)
+        return self._opened
+
+    def __enter__(self) -> _Cursor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._opened is not None:
+            self._opened.close()
+
+
+def _same_in_all(models: Any) -> str | None:
+    """Return the model that all rows name, None where it is not one."""
+    if not len(models) or models.null_count or not models[0].is_valid:
+        return None
+    first: str = models[0].as_py()
+    if len(models) <= _CHUNK and _repeated(first).slice(0, len(models)).equals(models):
+        return first
+    return first if pc.all(pc.equal(models, first)).as_py() else None
+
+
+@functools.lru_cache(maxsize=_LOADED)
+def _repeated(name: str) -> Any:
+    """Return a name as often as rows come at once: to compare with it takes a third of comparing with one value."""
+    return pa.repeat(pa.scalar(name, pa.string()), _CHUNK)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null)
+    return any(test(kind) for test in tests)
+
+
+def _uncommitted_as(
+    con: duckdb.DuckDBPyConnection, reference: str, uncommitted: Sequence[_Uncommitted]
+) -> _Uncommitted | None:
+    """Return the model of a transaction that a reference means; None where that is a committed one, or none."""
+    written = [(entry, entry.definition) for entry in reversed(uncommitted) if entry.definition is not None]
+    if found := next((entry for entry, own in written if is_identity(reference, own.catalog, entry.id)), None):
+        return found
+    here = attachments_of(con)
+    meant = meant_by(reference, here)
+    for rank, (place, name) in enumerate(meant):
+        for entry, own in written:
+            if naming.is_at(place, name, (own.catalog or here.database, own.schema, own.name)):
+                written_now = {(other.catalog or "", other.id) for other in uncommitted}
+                return None if committed(con, meant[:rank], written_now) else entry
+    return None
+
+
+def predictor_for(connection: duckdb.DuckDBPyConnection) -> Predictor:
+    """Return the connection's predictor, making it when there is none."""
+    asking = asking_for(connection)
+    if asking.predictor is None:
+        asking.predictor = Predictor(connection)
+    asking.predictor.guard.settings = asking.settings
+    return asking.predictor
+
+
+def share(connection: duckdb.DuckDBPyConnection, predictor: Predictor) -> None:
+    """Let what this connection trains be remembered by a predictor that others have, too."""
+    asking_for(connection).predictor = predictor
+
+
+def predictor_of_token(token: str) -> Predictor:
+    """Return the predictor that a connection's ``predict`` names; raises DataError when the connection is gone."""
+    connection = asking_of_token(token).connection()
+    if connection is None:
+        raise data_error("predict was called on a connection that is closed")
+    return predictor_for(connection)
+
+
+def _predictor(connection: duckdb.DuckDBPyConnection) -> Predictor | None:
+    """Return the predictor of a connection that may ask, None where it may not."""
+    return None if known(connection) is None else predictor_for(connection)
+
+
+def remember_stored(connection: duckdb.DuckDBPyConnection, model: StoredModel) -> None:
+    """As ``remember``, of a model that is read from the catalog as the transaction sees it."""
+    scorer = load_scorer(connection, model)
+    remember(connection, model.id, replace(model.definition, catalog=model.location.catalog), lambda: scorer)
+
+
+def remember(
+    connection: duckdb.DuckDBPyConnection, model: str, definition: ModelDefinition, scorer: Callable[[], Scorer]
+) -> None:
+    """Let ``predict`` use a model that the connection's current transaction wrote, until that transaction ends."""
+    if predictor := _predictor(connection):
+        predictor.remember(_transaction(connection, predictor), model, definition, scorer)
+
+
+def renamed(connection: duckdb.DuckDBPyConnection, model: str, definition: ModelDefinition) -> None:
+    """Let ``predict`` find a model under the name that the connection's current transaction gave it."""
+    if predictor := _predictor(connection):
+        predictor.rename(_transaction(connection, predictor), model, definition)
+
+
+def dropped(connection: duckdb.DuckDBPyConnection, catalog: str, model: str) -> None:
+    """Let ``predict`` find a model no more in the connection's current transaction, which dropped it."""
+    if predictor := _predictor(connection):
+        predictor.forget(_transaction(connection, predictor), catalog, model)
+
+
+def _transaction(connection: duckdb.DuckDBPyConnection, predictor: Predictor) -> int:
+    transaction: int = connection.execute(f"SELECT {predictor.transaction_sql}").fetchall()[0][0]
+    return transaction

@@ -1,0 +1,317 @@
+"""Prediction outside SQL: rows to groups exactly as the macro routes them, then kernels, or the learners' own ``score``."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import cached_property, partial
+from typing import Any
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import scipy.sparse
+
+from grouplearn.catalog.checks.unreadable import features, unreadable
+from grouplearn.catalog.models import StoredModel
+from grouplearn.catalog.records import ModelDefinition, RunOutcome
+from grouplearn.catalog.rows import rows as stored_rows
+from grouplearn.data.dataset import FloatArray, Item
+from grouplearn.data.encoders import encode
+from grouplearn.data.shard import Matrix
+from grouplearn.errors import data_error
+from grouplearn.learners.contract.base import Learner, Task
+from grouplearn.learners.registry import learner as learner_named
+from grouplearn.learners.registry import names as registered_names
+from grouplearn.prediction.compiled import CompiledModel
+from grouplearn.prediction.exact_rows import ExactRows
+from grouplearn.prediction.forms.routed import GROUP, NUMERIC, item_alias, routed_cte, rows_cte
+from grouplearn.prediction.group_models import GroupModel, load_groups
+from grouplearn.prediction.known_values import Codes
+from grouplearn.prediction.predictions import Part, Predictions
+from grouplearn.prediction.row_reader import INDEX, RowReader, array_values, bucket_numbers
+from grouplearn.prediction.vocabulary import Layout, Vocabulary
+
+#: Opens the connection that evaluates what no kernel reads.
+Cursor = Callable[[], duckdb.DuckDBPyConnection]
+#: Types of rows for which a model is kept ready.
+_READERS = 4
+_ELSEWHERE = (
+    "\n\nHint: predict() reads on a connection of its own, which knows no temporary tables and nothing that is not committed;"
+    " FROM <model>_predict(...) does"
+)
+
+
+class Scorer:
+    """A loaded model: the best trial of every group that has one. Several threads may score."""
+
+    def __init__(self, definition: ModelDefinition, groups: Iterable[GroupModel]) -> None:
+        self.definition = definition
+        self._groups = list(groups)
+        numbers, levels = [group.id for group in self._groups], [group.level for group in self._groups]
+        self._predictions = Predictions(definition, numbers, levels)
+        self._routes = pa.table(
+            {
+                "group_id": pa.array(range(len(self._groups)), pa.int32()),
+                "level": pa.array(levels, pa.int32()),
+                "keys": pa.array([group.keys for group in self._groups], pa.list_(pa.string())),
+            }
+        )
+        self._vocabulary: Vocabulary | None = None
+        self._compiled: CompiledModel | None = None
+        self._is_compiled = False
+        self._readers: tuple[RowReader, ...] = ()
+        self._lock = threading.Lock()
+
+    @property
+    def _learner(self) -> Learner:
+        """The learner, or the network that is registered now under the name."""
+        definition = self.definition
+        if definition.learner not in registered_names():
+            raise data_error(
+                f'model "{definition.name}" was trained with the network {definition.learner}, which is not registered in'
+                f" this process.\n\nHint: grouplearn.register('{definition.learner}', make_module=...) first"
+            )
+        return learner_named(definition.learner)
+
+    def score(self, cursor: Cursor, rows: Any, exact: ExactRows | None = None, part: Part = Part.ALL) -> Any:
+        """Return the predictions for the rows of a struct array without NULLs, in order, or a part of each.
+
+        ``exact`` are the rows again where Arrow changes their values. ``cursor`` opens what evaluates keys and items that are
+        no columns; it must not be in the middle of another query.
+        """
+        reader = self._reader(cursor, rows.type, exact=exact is not None)
+        found = None if reader is None else reader.read(rows, partial(self._evaluated, cursor, rows, exact))
+        if found is None:
+            group, columns = self._routed(cursor, rows, exact)
+            numeric, codes, dictionaries = self._encodable(columns)
+            outputs = self._scored_by_group(group, numeric, codes, lambda _: dictionaries)
+        elif self._compiled is None:
+            x, group = found
+            outputs = self._scored_by_group(group, *self._raw(x), self._own_dictionaries.__getitem__)
+        else:
+            x, group = found
+            outputs = self._compiled.predict(x, group)
+        return self._predictions.of(outputs, group, part)
+
+    def _reader(self, cursor: Cursor, kind: pa.StructType, *, exact: bool) -> RowReader | None:
+        """Return what reads such rows without a query that routes them; None where there is no such thing."""
+        for reader in self._readers:
+            if reader.reads(kind, exact=exact):
+                return reader
+        with self._lock:
+            if not self._is_compiled:
+                self._vocabulary = self._made_vocabulary(cursor())
+                if self._vocabulary is not None:
+                    self._compiled = CompiledModel.of(self.definition, self._groups, self._vocabulary.layout)
+                self._is_compiled = True
+            if self._vocabulary is None:
+                return None
+            made = RowReader(self._vocabulary, kind, exact=exact)
+            self._readers = (made, *self._readers[: _READERS - 1])
+            return made
+
+    def _made_vocabulary(self, cursor: duckdb.DuckDBPyConnection) -> Vocabulary | None:
+        levels, keys = [group.level for group in self._groups], [group.keys for group in self._groups]
+        return Vocabulary.of(self.definition, levels, keys, [group.fitted for group in self._groups], cursor)
+
+    def _evaluated(self, cursor: Cursor, rows: Any, exact: ExactRows | None, query: Callable[[str], str]) -> list[Any]:
+        """Return the columns of a query over the rows, which is made of the name that they have."""
+        return self._queried(cursor(), rows, exact, lambda source, _: query(source))
+
+    def _routed(self, cursor: Cursor, rows: Any, exact: ExactRows | None) -> tuple[Codes, list[Any]]:
+        """Return per row the place of its group (-1: none) and the columns of the items, where the numeric are one list."""
+        definition = self.definition
+        own = [item_alias(n) for n, entry in enumerate(definition.items) if entry.item.kind != "numeric"]
+        items = "".join(f", {name}" for name in ([NUMERIC] if len(own) < len(definition.items) else []) + own)
+
+        def query(source: str, routes: str) -> str:
+            ctes = [rows_cte(definition, source, INDEX), routed_cte(definition, routes)]
+            return f"WITH {', '.join(ctes)} SELECT {GROUP}{items} FROM __grouplearn_routed ORDER BY {INDEX} ASC"
+
+        group, *columns = self._queried(cursor(), rows, exact, query)
+        return np.asarray(group.fill_null(-1), dtype=np.int32), columns
+
+    def _queried(
+        self, cursor: duckdb.DuckDBPyConnection, rows: Any, exact: ExactRows | None, query: Callable[[str, str], str]
+    ) -> list[Any]:
+        """Return the columns of a query, which is made of the names of the rows, numbered, and of the routes."""
+        # With the fields' metadata, which is all that tells a GEOMETRY from a BLOB, and a VARIANT from a STRUCT. flatten()
+        # would look for NULL rows, and end the process at a column of type UNION.
+        fields = [rows.field(place) for place in range(rows.type.num_fields)]
+        batch = pa.Table.from_arrays(fields, schema=pa.schema(list(rows.type)))
+        numbered = batch.append_column(INDEX, pa.array(np.arange(batch.num_rows)))
+        # In the extension temporary tables are the session's, for all threads that predict.
+        call = uuid.uuid4().hex
+        tables = {
+            f"__grouplearn_batch_{call}": exact.beside(numbered) if exact else numbered,
+            f"__grouplearn_routes_{call}": self._routes,
+        }
+        batch_name, routes_name = tables
+        source = exact.source(batch_name) if exact else batch_name
+        model = self.definition.name
+        try:
+            for name, values in tables.items():
+                cursor.register(name, values)
+            found = cursor.sql(query(source, routes_name)).to_arrow_table()
+        except duckdb.BinderException as error:
+            why = str(error).splitlines()[0].removeprefix("Binder Error: ")
+            raise data_error(f'model "{model}" cannot read these rows: {why}') from None
+        except duckdb.CatalogException as error:
+            why = str(error).splitlines()[0].removeprefix("Catalog Error: ")
+            raise data_error(f'model "{model}" cannot read these rows: {why}{_ELSEWHERE}') from None
+        except duckdb.ConversionException as error:
+            why = str(error).splitlines()[0].removeprefix("Conversion Error: ")
+            why = unreadable(cursor, source, features(self.definition)) or why
+            raise data_error(f'model "{model}" cannot read these rows: {why}') from None
+        finally:
+            for name in tables:
+                with suppress(duckdb.Error):
+                    cursor.unregister(name)
+        return [column.combine_chunks() for column in found.columns]
+
+    def _scored_by_group(
+        self,
+        group: Codes,
+        numeric: FloatArray,
+        codes: npt.NDArray[np.int32],
+        dictionaries: Callable[[int], Sequence[Sequence[str]]],
+    ) -> FloatArray:
+        """Return the outputs (n, width) of the learner's own ``score`` for each group's rows, NaN: no prediction."""
+        outputs = np.full((len(group), self._predictions.width), np.nan)
+        for place, at in _runs(group):
+            if place >= 0:
+                outputs[at] = self._outputs(self._groups[place], numeric[at], codes[at], dictionaries(place))
+        return outputs
+
+    def _raw(self, x: FloatArray) -> tuple[FloatArray, npt.NDArray[np.int32]]:
+        """Return lines of numbers, not yet encoded, in the layout of ``Dataset``: a category is its place in its group's list."""
+        items = [entry.item for entry in self.definition.items]
+        starts = Layout.of(self.definition).starts
+        numeric, codes = _empty(items, len(x))
+        for item, start in zip(items, starts, strict=True):
+            if item.numbers:
+                numeric[:, item.column : item.column + item.numbers] = x[:, start : start + item.numbers]
+            else:
+                codes[:, item.column] = np.nan_to_num(x[:, start], nan=-1)
+        return numeric, codes
+
+    @cached_property
+    def _own_dictionaries(self) -> list[list[Sequence[str]]]:
+        """For each group the categories of each column of codes."""
+        found = [
+            {fitted.item.column: fitted.categories for fitted in group.fitted if not fitted.item.numbers}
+            for group in self._groups
+        ]
+        return [[own.get(column, ()) for column in range(max(own, default=-1) + 1)] for own in found]
+
+    def _encodable(self, columns: Sequence[Any]) -> tuple[FloatArray, npt.NDArray[np.int32], list[list[str]]]:
+        """Return the item columns in the layout of ``Dataset``: numeric, codes, dictionaries."""
+        items = [entry.item for entry in self.definition.items]
+        numbers = [item.column for item in items if item.kind == "numeric"]
+        others = [item for item in items if item.kind != "numeric"]
+        n_rows = len(columns[0]) if columns else 0
+        numeric, codes = _empty(items, n_rows)
+        dictionaries: list[list[str]] = [[] for _ in range(codes.shape[1])]
+        if numbers:
+            values = columns[0].flatten().cast(pa.float64()).fill_null(np.nan).to_numpy(zero_copy_only=False)
+            numeric[:, numbers] = values.reshape(n_rows, len(numbers))
+        for item, column in zip(others, columns[1:] if numbers else columns, strict=True):
+            if item.kind == "array":
+                numeric[:, item.column : item.column + item.buckets] = array_values(self.definition, item, column)
+            elif item.kind == "hash":
+                codes[:, item.column] = bucket_numbers(self.definition, item, column)
+            else:
+                coded = column.cast(pa.string()).dictionary_encode()
+                codes[:, item.column] = np.asarray(coded.indices.fill_null(-1))
+                dictionaries[item.column] = coded.dictionary.to_pylist()
+        return numeric, codes, dictionaries
+
+    def _outputs(
+        self,
+        group: GroupModel,
+        numeric: FloatArray,
+        codes: npt.NDArray[np.int32],
+        dictionaries: Sequence[Sequence[str]],
+    ) -> FloatArray:
+        """Return one column for regression, and one per class of the model for classification; NaN: no prediction."""
+        definition = self.definition
+        x = encode(group.fitted, numeric, codes, dictionaries) if group.fitted else np.zeros((len(numeric), 0))
+        usable = np.arange(x.shape[0]) if self._learner.handles_missing else _finite_rows(x)
+        outputs = np.full((x.shape[0], self._predictions.width), np.nan)
+        if not usable.size:
+            return outputs
+        # Features far out may overflow: an infinite value is a prediction, NaN is none.
+        with np.errstate(over="ignore", invalid="ignore"):
+            score = self._scored(group, x[usable])
+        if definition.label_length:
+            outputs[usable] = self._values(group, score)
+            return outputs
+        if definition.task is Task.BINARY:
+            score = np.column_stack([1 - score[:, 0], score[:, 0]])
+        if definition.task is Task.MULTICLASS:
+            known = score
+            score = np.zeros((usable.size, len(definition.classes)))
+            score[:, list(group.classes)] = known
+        outputs[usable] = score
+        return outputs
+
+    def _scored(self, group: GroupModel, x: Matrix) -> FloatArray:
+        try:
+            return self._learner.score(self.definition.task, group.artifact, x)
+        except ValueError as error:  # what a network of the user's raised
+            raise data_error(f'model "{self.definition.name}" cannot predict: {error}') from None
+
+    def _values(self, group: GroupModel, score: FloatArray) -> FloatArray:
+        """Return the value or the class, as a number, for each of the L values of a label: (n, L)."""
+        definition = self.definition
+        if definition.task is Task.REGRESSION:
+            return score
+        by_class = score.reshape(len(score), -1, definition.label_length)
+        chosen = by_class.argmax(axis=1) if definition.task is Task.MULTICLASS else by_class[:, 0] > 0.5
+        present = group.classes if definition.task is Task.MULTICLASS else (0, 1)
+        classes = np.array([float(definition.classes[number]) for number in present])
+        return np.where(np.isnan(by_class).any(axis=1), np.nan, classes[chosen.astype(np.intp)])
+
+
+def _empty(items: Sequence[Item], n_rows: int) -> tuple[FloatArray, npt.NDArray[np.int32]]:
+    """Return the numbers and the codes of items in the layout of ``Dataset``, all of them missing."""
+    n_numeric = max((item.column + item.numbers for item in items if item.numbers), default=0)
+    n_codes = 1 + max((item.column for item in items if not item.numbers), default=-1)
+    return np.full((n_rows, n_numeric), np.nan), np.full((n_rows, n_codes), -1, dtype=np.int32)
+
+
+def _runs(group: Codes) -> list[tuple[int, npt.NDArray[np.int64]]]:
+    """Return each group number with the rows it has."""
+    order = np.argsort(group, kind="stable")
+    numbers, first = np.unique(group[order], return_index=True)
+    return list(zip(numbers.tolist(), np.split(order, first[1:]), strict=True))
+
+
+def _finite_rows(x: Any) -> npt.NDArray[np.int64]:
+    if scipy.sparse.issparse(x):
+        bad = np.zeros(x.shape[0], dtype=bool)
+        bad[np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))[~np.isfinite(x.data)]] = True
+        return np.flatnonzero(~bad)
+    return np.flatnonzero(np.isfinite(x).all(axis=1))
+
+
+def load_scorer(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Scorer:
+    """Return the model ready to score; raises DataError when a stored artifact is damaged."""
+    return Scorer(model.definition, load_groups(con, model))
+
+
+def scorer_of(definition: ModelDefinition, outcome: RunOutcome) -> Scorer:
+    """Return a model that was just trained ready to score, without the catalog."""
+    groups = []
+    for entry in outcome.every_group(definition.metric):
+        best = next(
+            (trial for trial in stored_rows.kept_trials(definition, entry)[:1] if trial.config == entry.best), None
+        )
+        if best is not None and best.artifact is not None and entry.facts is not None:
+            group, facts = entry.group, entry.facts
+            groups.append(GroupModel(group.id, group.level, group.keys, facts.fitted, facts.classes, best.artifact))
+    return Scorer(definition, groups)

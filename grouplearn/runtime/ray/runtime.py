@@ -1,0 +1,186 @@
+"""The Ray runtime: a child process drives Ray, this one tells the schedule and keeps the results."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from grouplearn.data import shard
+from grouplearn.data.dataset import DatasetFiles
+from grouplearn.data.run_directory import RunDirectory
+from grouplearn.errors import Cancelled, TrainingError, not_installed
+from grouplearn.learners import registry
+from grouplearn.learners.contract.base import Interrupted
+from grouplearn.runtime.ray.coordinator import Coordinator
+from grouplearn.runtime.ray.network import network_code
+from grouplearn.runtime.ray.pipe import Begin, Broken, News, Orders, Stop
+from grouplearn.runtime.ray.rows import bare, place_for, shared_files
+from grouplearn.runtime.ray.settings import Cluster
+from grouplearn.runtime.ray.supervisor import CHILDREN, Child, ChildLost
+from grouplearn.schedule.messages import Operator
+from grouplearn.train.group_table import GroupTable
+from grouplearn.train.job import Job, Observer, UnitResult
+from grouplearn.train.rows.sources import dataset_bytes
+
+#: The run is given up when Ray died this often without a unit or a step done in between.
+DEATHS = 3
+#: Seconds of silence that mean nothing on a busy machine: the driver gives signs of life twice a second.
+LEAST_SILENCE = 3.0
+_STEPS = "steps-"
+
+
+class RayRuntime:
+    """Runs units on a Ray cluster, by default a private one of this machine's cores.
+
+    It is started by the first run, in a child process, and kept for the next until ``shutdown``.
+    """
+
+    name = "ray"
+
+    def __init__(self, cluster: Cluster | None = None) -> None:
+        self._cluster = cluster or Cluster()
+
+    def prepare(self, cancelled: Callable[[], bool]) -> None:
+        """Begin to start Ray; wait for a cluster that is somebody else's, and raise TrainingError when it does not answer."""
+        _check_installed()
+        child, fit = CHILDREN.take(self._cluster.address), False
+        try:
+            if self._cluster.address is not None:
+                child.connect(cancelled)
+            fit = True
+        except ChildLost as lost:
+            raise _died(lost, 1) from None
+        except (Interrupted, KeyboardInterrupt):
+            raise Cancelled("training was interrupted; nothing was stored") from None
+        finally:
+            CHILDREN.give_back(child, fit=fit)
+
+    def run(
+        self, job: Job, operator: Operator, workers: int, observer: Observer, cancelled: Callable[[], bool]
+    ) -> tuple[UnitResult, ...]:
+        """Run every unit and return the results in unit order.
+
+        A lost worker is replaced and its unit run again; so is a lost cluster. Raises Cancelled within 2 s of
+        ``cancelled()`` being true or of Ctrl-C, MissingDependency without Ray, TrainingError when it cannot go on.
+        """
+        registry.check_installed(job.trainer)
+        _check_installed()
+        try:
+            with _prepared(job) as sent:
+                return self._run(sent, Coordinator(operator, observer, time.time()), max(1, workers), cancelled)
+        except (Interrupted, KeyboardInterrupt):
+            raise Cancelled("training was interrupted; nothing was stored") from None
+
+    def shutdown(self) -> None:
+        """Stop Ray, unless another run of this process still uses it."""
+        CHILDREN.end_idle(self._cluster.address)
+
+    def _run(
+        self, sent: _Sent, foreman: Coordinator, workers: int, cancelled: Callable[[], bool]
+    ) -> tuple[UnitResult, ...]:
+        deaths = 0
+        while not foreman.finished:
+            ended = foreman.ended
+            try:
+                self._try(sent, foreman, workers, cancelled)
+            except ChildLost as lost:
+                foreman.catch_up()
+                deaths = 1 if foreman.ended > ended else deaths + 1
+                if deaths >= DEATHS:
+                    raise _died(lost, deaths) from None
+                foreman.cluster_lost(kept=self._cluster.address is None)
+        return foreman.results
+
+    def _try(self, sent: _Sent, foreman: Coordinator, workers: int, cancelled: Callable[[], bool]) -> None:
+        """Run on one child until the last unit is done; raises ChildLost."""
+        child, fit = CHILDREN.take(self._cluster.address), False
+        number = next(child.runs)
+        try:
+            child.connect(cancelled)
+            child.send(self._begin(sent, foreman, workers, number))
+            try:
+                child.revive()
+                _converse(child, number, foreman, self._cluster.worker_timeout, cancelled)
+                fit = True
+            except BaseException as error:
+                fit = not isinstance(error, ChildLost) and child.abort(number)
+                raise
+        finally:
+            CHILDREN.give_back(child, fit=fit)
+
+    def _begin(self, sent: _Sent, foreman: Coordinator, workers: int, number: int) -> Begin:
+        return Begin(
+            run=number,
+            job=replace(sent.job, groups=()),
+            groups=GroupTable.of(sent.job.groups),
+            rows=replace(sent.rows, directory=os.path.abspath(sent.rows.directory)),  # Ray's processes stand elsewhere
+            in_memory=sent.in_memory,
+            network=sent.network,
+            workers=workers,
+            first_worker=foreman.next_worker,
+            began=foreman.began,
+            scratch=os.path.abspath(sent.scratch),
+            cluster=self._cluster,
+            made=foreman.made,
+            block_rows=shard.BLOCK_ROWS,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A job as the child gets it: without its rows, which are in files, and its network as code."""
+
+    job: Job
+    rows: DatasetFiles
+    in_memory: bool
+    network: bytes | None
+    scratch: str
+
+
+@contextmanager
+def _prepared(job: Job) -> Iterator[_Sent]:
+    """Put a job's rows where other processes map them, with a directory for products; all is gone with the context."""
+    network, said = network_code(job.network, job.learner), bare(job)
+    with ExitStack() as stack:
+        if job.dataset.files is None:
+            shared = stack.enter_context(RunDirectory(place_for(dataset_bytes(job.dataset))))
+            passing = stack.enter_context(RunDirectory.beside(None))
+            yield _Sent(said, shared_files(job.dataset, shared), True, network, str(passing.path))
+        else:
+            beside = Path(job.dataset.files.directory)  # where machines that see the rows see products, too
+            for stale in beside.glob(f"{_STEPS}*"):  # of a process that died: the run is ours now
+                shutil.rmtree(stale, ignore_errors=True)
+            passing_path = stack.enter_context(tempfile.TemporaryDirectory(prefix=_STEPS, dir=beside))
+            yield _Sent(said, job.dataset.files, False, network, passing_path)
+
+
+def _converse(child: Child, number: int, foreman: Coordinator, timeout: float, cancelled: Callable[[], bool]) -> None:
+    """Take news and give orders until the last unit is done; raises ChildLost, also when the child is silent too long."""
+    while not foreman.finished:
+        if cancelled():
+            raise Interrupted
+        child.watch(max(timeout, LEAST_SILENCE))
+        match child.receive():
+            case News(run) as news if run == number:
+                orders = foreman.take(news)
+                child.send(Stop() if foreman.finished else Orders(orders))
+                foreman.catch_up()
+            case Broken(run, message, hint) if run == number:
+                raise TrainingError(message, hint=hint)
+
+
+def _check_installed() -> None:
+    if importlib.util.find_spec("ray") is None:
+        raise not_installed("executor = 'ray'", "the package ray", "ray")
+
+
+def _died(lost: ChildLost, times: int) -> TrainingError:
+    words = f": {lost}" if str(lost) else ""
+    return TrainingError(f"Ray died {times} times in a row{words}", hint="WITH (executor = 'local')")

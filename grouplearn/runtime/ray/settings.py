@@ -1,0 +1,31 @@
+"""Where the Ray runtime finds its workers, and how long it waits for them: what sessions may set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from grouplearn.bind.options import RunOptions
+from grouplearn.bind.resources import DEFAULT_TIMEOUT
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """``address``: None for a private cluster on this machine, ``'auto'`` for the one that runs here, else ``'host:port'``.
+
+    A worker that gives no sign of life for ``worker_timeout`` seconds is given up, and what it did runs elsewhere.
+    """
+
+    address: str | None = None
+    worker_timeout: float = DEFAULT_TIMEOUT
+
+    @classmethod
+    def of(cls, options: RunOptions) -> Cluster:
+        """Return what a statement says, or the settings where it says nothing."""
+        return cls(options.address, options.worker_timeout)
+
+    @classmethod
+    def by_settings(cls, settings: Mapping[str, Any]) -> Cluster:
+        """Return what the settings of a session say, by their names without prefix."""
+        return cls(**{name: settings[name] for name in ("address", "worker_timeout") if name in settings})

@@ -1,0 +1,213 @@
+"""What runs inside an actor of the Ray runtime: a bench, the rows it maps or fetches, the products it hands on."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import threadpoolctl
+
+from grouplearn.data import shard
+from grouplearn.data.plain import to_bytes
+from grouplearn.errors import TrainingError
+from grouplearn.learners.contract.base import Gang
+from grouplearn.runtime.ray.cluster import import_ray
+from grouplearn.runtime.ray.products import FETCH_SECONDS, Gone, Made, ProductStore
+from grouplearn.runtime.ray.rows import Rows
+from grouplearn.runtime.worker import Watch, Worker
+from grouplearn.schedule.messages import Instruction, Load, Release, Run, RunStep, Step, Unit
+from grouplearn.train.job import Job
+from grouplearn.train.rows.prepare import Outline
+from grouplearn.train.single_thread import import_learner
+from grouplearn.train.steps import Product, StepAnswer, product_bytes
+
+#: By unit number: epochs done (times configs) since they were last told of.
+Epochs = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSetup:
+    """A run, as its workers get to know it: the job, its network as code, its rows, where products go (None: the store).
+
+    It began at ``time.time()`` = ``began``; rows are cut into blocks of ``block_rows``.
+    """
+
+    job: Job
+    network: bytes | None
+    rows: Rows
+    shelf: ProductStore | None
+    began: float
+    block_rows: int
+
+    def taken_on(self) -> Job:
+        """Get this process ready, and return the job with its network; raises TrainingError where that needs what is not here."""
+        shard.BLOCK_ROWS = self.block_rows
+        try:
+            # Written by the user's process, which is as free to run code here as the user is.
+            network = None if self.network is None else pickle.loads(self.network)  # noqa: S301
+        except ImportError as error:
+            message = f"other processes cannot import what the network {self.job.learner} needs: {error}"
+            hint = (
+                "sys.path.insert(0, ...) with the directory of its modules, before TRAIN; or WITH (executor = 'local')"
+            )
+            raise TrainingError(message, hint=hint) from None
+        return replace(self.job, network=network)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a worker is: its machine, as Ray names it, and its process there."""
+
+    node: str
+    process: int
+
+
+@dataclass(frozen=True, slots=True)
+class Supplies:
+    """What a step needs besides its orders: the outline of its group, the products it takes, its gang."""
+
+    outline: Any
+    takes: tuple[Made, ...] = ()
+    gang: Gang | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A unit that ended: its result, as bytes that say all and run nothing."""
+
+    result: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A step that could not start, because products of other workers are gone or did not arrive in time."""
+
+    step: Step
+    makers: tuple[int, ...]
+
+
+Answer = Written | StepAnswer | Missing
+
+
+class RayWorker:
+    """The actor: it follows orders and counts the epochs it has not told of yet."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._epochs: Counter[int] = Counter()
+
+    def begin(self, errand: WorkerSetup, worker: int) -> Address:
+        """Get ready for a run as its worker number ``worker``."""
+        job = errand.taken_on()
+        import_learner(job.trainer)
+        self._threads = threadpoolctl.ThreadpoolController()
+        self._bench = Worker(*errand.rows.of(job))
+        self._worker, self._began, self._shelf = worker, errand.began, errand.shelf
+        self._outlines: dict[tuple[int, int], Outline] = {}
+        return Address(import_ray().get_runtime_context().get_node_id(), os.getpid())
+
+    def follow(self, orders: Sequence[Instruction], supplies: Supplies | None = None) -> Any:
+        """Follow orders, of which the last is a Run or RunStep; return its answer and the epochs not told of yet.
+
+        Where products lie in Ray's store, the product is a second value.
+        """
+        product: Product | None = None
+        with self._threads.limit(limits=1):
+            for order in orders:
+                match order:
+                    case Load(_, group, blocks):
+                        self._bench.load(group, blocks)
+                    case Release(_, group):
+                        self._bench.release(group)
+                    case Run(_, unit):
+                        answer: Answer = Written(to_bytes(self._bench.run(unit, self._watch(unit))))
+                    case RunStep(_, step) if supplies is not None:
+                        answer, product = self._step(step, supplies)
+        told = (answer, self.progress())
+        return told if self._shelf is not None or supplies is None or supplies.gang is not None else (told, product)
+
+    def conclude(self, step: Step, evaluations: tuple[Product, ...]) -> tuple[StepAnswer, Epochs]:
+        """Return the result of a unit that a gang trained, of which this worker is the first member."""
+        moved = sum(product_bytes(each) for each in evaluations[1:])
+        with self._threads.limit(limits=1):
+            answer = self._bench.conclude(step, evaluations, moved, self._watch(step.unit))
+        return answer, self.progress()
+
+    def _step(self, step: Step, supplies: Supplies) -> tuple[StepAnswer | Missing, Product | None]:
+        outline, watch = self._outline(step.unit, supplies), self._watch(step.unit)
+        if supplies.gang is not None:
+            return self._bench.join(step, outline, supplies.gang, watch), None
+        fetched = self._take(step, supplies.takes)
+        if isinstance(fetched, Missing):
+            return fetched, None
+        answer = self._bench.step(step, outline, *fetched, watch)
+        if answer.product is not None and self._shelf is not None:
+            self._shelf.put(step.id, answer.product)
+        return replace(answer, product=None), answer.product
+
+    def _outline(self, unit: Unit, supplies: Supplies) -> Outline:
+        key = (unit.group, unit.fold)
+        if key not in self._outlines:
+            self._outlines[key] = import_ray().get(supplies.outline, timeout=FETCH_SECONDS)
+        return self._outlines[key]
+
+    def _take(self, step: Step, takes: Sequence[Made]) -> tuple[list[Product], int] | Missing:
+        """Return the products, and the bytes of those that other workers made; or whose could not be fetched."""
+        products, gone = [], []
+        for made in takes:
+            try:
+                products.append(self._fetch(made))
+            except (Gone, import_ray().exceptions.RayError):
+                gone.append(made.worker)
+        if gone:
+            return Missing(step, tuple(gone))
+        others = [each for each, made in zip(products, takes, strict=True) if made.worker != self._worker]
+        return products, sum(product_bytes(product) for product in others)
+
+    def _fetch(self, made: Made) -> Product:
+        if self._shelf is not None:
+            return self._shelf.get(made.step)
+        product: Product = import_ray().get(made.product, timeout=FETCH_SECONDS)
+        return product
+
+    def _watch(self, unit: Unit) -> Watch:
+        def report(epochs: int) -> None:
+            with self._lock:
+                self._epochs[unit.id] += epochs
+
+        return Watch(self._worker, self._began, report, lambda: False)
+
+    def progress(self) -> Epochs:
+        """Return the epochs done since the last call; that it answers at all says that the worker lives."""
+        with self._lock:
+            epochs = tuple(self._epochs.items())
+            self._epochs.clear()
+        return epochs
+
+    def rest(self) -> None:
+        """Forget the job, so that nothing of it is held."""
+        del self._bench, self._outlines
+        gc.collect()  # maps of files that are gone take memory for as long as anything refers to them
+
+
+@dataclass
+class WorkerHandle:
+    """The driver's view of one actor; ``asked`` is when it was last asked how far it is (monotonic seconds)."""
+
+    actor: Any
+    asked: float = 0.0
+    address: Address | None = None
+    running: Unit | None = None
+    orders: list[Instruction] = field(default_factory=list)
+
+
+def new_actor(ray: Any, options: dict[str, Any]) -> Any:
+    """Return a new actor; where the cluster is our own it asks for no share of a core: how many there are is the user's
+    choice."""
+    return ray.remote(RayWorker).options(max_concurrency=2, max_restarts=0, **options).remote()

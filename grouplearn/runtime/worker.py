@@ -1,0 +1,331 @@
+"""What a worker is, in any runtime: it keeps the rows it was told to load, and runs units and steps on them."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from grouplearn.data.dataset import Dataset
+from grouplearn.data.shard import RowNumbers
+from grouplearn.learners.contract.base import Gang, Interrupted
+from grouplearn.schedule.messages import Blocks, Step, Unit
+from grouplearn.schedule.sharded.partition import cut_evenly
+from grouplearn.train.fit import Pack, Training, fit_together, kernels_hear
+from grouplearn.train.gather import train_gathered
+from grouplearn.train.job import GroupFacts, Job, StepRecord, UnitResult
+from grouplearn.train.results.checkpoints import Checkpointer, Timer
+from grouplearn.train.results.evaluation import evaluate
+from grouplearn.train.rows.chosen import count
+from grouplearn.train.rows.prepare import (
+    FINAL,
+    GroupFailed,
+    Outline,
+    Prepared,
+    encode_blocks,
+    outline,
+    prepare,
+    stays_stored,
+    stored_blocks,
+)
+from grouplearn.train.rows.sources import RowsAtHand, RowSource, dataset_bytes, row_bytes
+from grouplearn.train.steps import Product, StepAnswer, finish, goes_on, make
+from grouplearn.train.unit import (
+    failed_trials,
+    failed_unit,
+    group_of,
+    groups_of,
+    kept,
+    or_failed,
+    pack_of,
+    reason_of,
+    train_unit,
+)
+
+#: Steps of several workers at the same time.
+GANG_KINDS = ("boost", "descend")
+
+#: Least time between two reports of progress from one worker.
+REPORT_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """How a worker is followed: ``began`` is the ``time.time()`` of the run's beginning."""
+
+    worker: int
+    began: float
+    report: Callable[[int], None]
+    cancelled: Callable[[], bool]
+
+    def now(self) -> float:
+        """Return the seconds since the run began."""
+        return time.time() - self.began
+
+
+@dataclass
+class _Whole:
+    """A group that is loaded as a whole: the job that has its rows, and those prepared for the fold used last."""
+
+    job: Job
+    fold: int | None = None
+    prepared: Prepared | GroupFailed | None = None
+
+
+class Worker:
+    """One worker's state: the groups and runs of blocks that are loaded, and what was prepared of them."""
+
+    def __init__(self, job: Job, rows: RowSource | None = None) -> None:
+        self._job = job
+        self._rows: RowSource = RowsAtHand(job) if rows is None else rows
+        self._wholes: dict[int, _Whole] = {}
+        self._runs: dict[int, list[Blocks]] = defaultdict(list)
+        self._parts: dict[tuple[int, int, Blocks, Blocks], Prepared] = {}
+        self._together: dict[int, tuple[Pack, Training, int]] = {}
+        self._clocks: dict[int, Timer] = {}
+        self._loaded = 0
+
+    def load(self, group: int, blocks: Blocks | None = None) -> None:
+        """Make a group, or some of its blocks, one that is worked on; rows are prepared with the first use."""
+        if blocks is None:
+            self._wholes.pop(group, None)
+        else:
+            self._runs[group].append(blocks)
+
+    def release(self, group: int) -> None:
+        """Forget the rows of a group."""
+        self._wholes.pop(group, None)
+        self._runs.pop(group, None)
+        self._parts = {key: part for key, part in self._parts.items() if key[0] != group}
+        self._forget_pages([group])
+
+    def _forget_pages(self, groups: Sequence[int]) -> None:
+        """Rows that are kept in files must not stay in memory because they were looked at once."""
+        if self._job.dataset.files is not None:
+            ranges = [run for group in groups_of(self._job, groups) for run in group.ranges]
+            if ranges:
+                self._job.dataset.forget_pages(min(start for start, _ in ranges), max(stop for _, stop in ranges))
+
+    def run(self, unit: Unit, watch: Watch) -> UnitResult:
+        """Train one unit on a whole group. Raises Interrupted and nothing else."""
+        started, throttled = watch.now(), Throttle(watch.report)
+        try:
+            with kernels_hear(watch.cancelled):
+                result = self._run(unit, throttled.add, watch.cancelled)
+        except Interrupted:
+            raise
+        except Exception as error:
+            result = failed_unit(unit, reason_of(error))
+        self._forget_pages(unit.groups)
+        throttled.flush()
+        return replace(result, worker=watch.worker, started=started, ended=watch.now(), loaded=self._take_loaded())
+
+    def _run(self, unit: Unit, report: Callable[[int], None], cancelled: Callable[[], bool]) -> UnitResult:
+        if unit.stays_whole:
+            return train_gathered(self._job_of(unit.groups), unit, report, cancelled)
+        whole = self._whole(unit.group)
+        if whole.prepared is None or whole.fold != unit.fold:
+            whole.prepared = None  # frees one fold's rows before the next are made
+            whole.fold, whole.prepared = unit.fold, _prepared_or_failed(whole.job, unit)
+        if isinstance(whole.prepared, GroupFailed):
+            return failed_unit(unit, str(whole.prepared))
+        return train_unit(whole.job, unit, whole.prepared, report, cancelled)
+
+    def _whole(self, group: int) -> _Whole:
+        if group not in self._wholes:
+            self._wholes[group] = _Whole(self._job_of([group]))
+        return self._wholes[group]
+
+    def _job_of(self, groups: Sequence[int]) -> Job:
+        job, loaded = self._rows.job_of(groups)
+        self._loaded += loaded
+        return job
+
+    def step(
+        self, step: Step, decided: Outline | GroupFailed, takes: Sequence[Product], fetched: int, watch: Watch
+    ) -> StepAnswer:
+        """Run one step of a split group on the products it takes, ``fetched`` bytes of which came from other workers.
+
+        Raises Interrupted and nothing else.
+        """
+        started, throttled = watch.now(), Throttle(watch.report)
+        with kernels_hear(watch.cancelled):
+            answer = self._answer(step, decided, takes, throttled.add, watch.cancelled)
+        throttled.flush()
+        return replace(answer, record=self._record(step, watch, started, fetched))
+
+    def _answer(
+        self,
+        step: Step,
+        decided: Outline | GroupFailed,
+        takes: Sequence[Product],
+        report: Callable[[int], None],
+        cancelled: Callable[[], bool],
+    ) -> StepAnswer:
+        unit, unrecorded = step.unit, _unrecorded(step)
+        if isinstance(decided, GroupFailed):
+            return failed_step(step, failed_unit(unit, str(decided)))
+        try:
+            with np.errstate(all="ignore"):
+                part = self.part(step, decided)
+                if step.kind in GANG_KINDS:  # of one worker: larger ones are not a step of one bench
+                    return StepAnswer(step, unrecorded, result=train_unit(self._job, unit, part, report, cancelled))
+                pack, keeper = pack_of(self._job, unit, unit.configs, part, report, cancelled), self._keeper(unit)
+                if step.kind == "init":
+                    pack = kept(pack, keeper)
+                if step.kind == "finish":
+                    result = UnitResult(unit, finish(pack, unit, takes), decided.facts)
+                    return StepAnswer(step, unrecorded, result=result, more=False)
+                product = make(pack, step, takes)
+                if isinstance(product, Training) and step.kind != "init" and goes_on(pack, product):
+                    keeper.keep(lambda: product)
+                return StepAnswer(step, unrecorded, product, more=goes_on(pack, product))
+        except Interrupted:
+            raise
+        except Exception as error:
+            return _broken_step(step, error, decided.facts)
+
+    def _keeper(self, unit: Unit) -> Checkpointer:
+        """Return who keeps what the steps of a unit reach; each worker has a clock of its own for it."""
+        clock = self._clocks.setdefault(unit.id, Timer())
+        return Checkpointer.of(self._job.states, unit, unit.configs, clock=clock)
+
+    def join(self, step: Step, decided: Outline, gang: Gang, watch: Watch) -> StepAnswer:
+        """Train a unit as one member of a gang; the product is what the member's rows say of the finished models.
+
+        The first member holds all held-out rows' share of it and, until ``conclude``, the models. Raises Interrupted and
+        nothing else.
+        """
+        started, throttled = watch.now(), Throttle(watch.report)
+        unit = step.unit
+        try:
+            with np.errstate(all="ignore"), kernels_hear(watch.cancelled):
+                part = self.part(_with_own_blocks(step, decided), decided, Blocks(0, decided.n_blocks))
+                pack = pack_of(self._job, unit, unit.configs, part, throttled.add, watch.cancelled)
+                training = fit_together(pack, gang)
+                if step.rank:
+                    pack = replace(pack, prepared=replace(part, valid=None))
+                product = evaluate(pack, training, unit.fold == FINAL)
+            # Members have the same models, so each gives as many gradients as the first, which records them all.
+            self._together[unit.id] = (pack, training, gang.sent.n_bytes * gang.size)
+            answer = StepAnswer(step, _unrecorded(step), product, more=False)
+        except Interrupted:
+            raise
+        except Exception as error:
+            answer = _broken_step(step, error, decided.facts)
+        throttled.flush()
+        return replace(answer, record=self._record(step, watch, started, 0))
+
+    def conclude(self, step: Step, evaluations: Sequence[Product], fetched: int, watch: Watch) -> StepAnswer:
+        """Return the result of the unit that a gang trained, from what the members say of its models."""
+        started, unit = watch.now(), step.unit
+        pack, training, exchanged = self._together.pop(unit.id)
+        try:
+            with np.errstate(all="ignore"):
+                trials = finish(pack, unit, [training, *evaluations])
+            answer = StepAnswer(
+                step, _unrecorded(step), result=UnitResult(unit, trials, pack.prepared.facts), more=False
+            )
+        except Exception as error:
+            answer = _broken_step(step, error, pack.prepared.facts)
+        return replace(answer, record=self._record(step, watch, started, fetched + exchanged))
+
+    def part(self, step: Step, decided: Outline, held_out: Blocks | None = None) -> Prepared:
+        """Return the encoded blocks of a step, with their pieces of the held-out rows or the pieces ``held_out``."""
+        unit, wanted = step.unit, decided.clipped(step.blocks)
+        runs = [decided.clipped(run) for run in self._runs[unit.group]]
+        around = [run for run in runs if run.first <= wanted.first and wanted.last <= run.last]
+        run = around[0] if around and len(wanted) and held_out is None else wanted
+        pieces = run if held_out is None else held_out
+        key = (unit.group, unit.fold, run, pieces)
+        if key not in self._parts:
+            self._parts[key] = self._encoded(unit.group, decided, run, pieces)
+        part = self._parts[key]
+        return part.part(wanted) if held_out is None else part
+
+    def _encoded(self, group: int, decided: Outline, run: Blocks, pieces: Blocks) -> Prepared:
+        if not stays_stored(self._job, group_of(self._job, group)):
+            return encode_blocks(self._job, decided, run, pieces, self._counted_rows)
+        part = stored_blocks(self._job, decided, run, pieces)
+        n_rows = part.train.n_rows + (0 if part.valid is None else part.valid.n_rows)
+        self._loaded += n_rows * row_bytes(self._job.dataset)
+        return part
+
+    def _counted_rows(self, rows: RowNumbers) -> Dataset:
+        data = self._rows.take(rows)
+        self._loaded += dataset_bytes(data)
+        return data
+
+    def _take_loaded(self) -> int:
+        loaded, self._loaded = self._loaded, 0
+        return loaded
+
+    def _record(self, step: Step, watch: Watch, started: float, fetched: int) -> StepRecord:
+        return StepRecord(
+            step.id,
+            step.kind,
+            step.epoch,
+            step.blocks,
+            watch.worker,
+            started,
+            watch.now(),
+            fetched,
+            self._take_loaded(),
+        )
+
+
+def _with_own_blocks(step: Step, decided: Outline) -> Step:
+    """Return a member's step on its part of the blocks that there are: schedules count blocks by rows not all of which train."""
+    if decided.n_blocks < step.size:
+        blocks, workers = count(decided.n_blocks, "block"), count(step.size, "worker")
+        raise ValueError(f"{workers} cannot train one model together on {blocks} of training rows; hint: fewer workers")
+    return replace(step, blocks=cut_evenly(decided.n_blocks, step.size)[step.rank])
+
+
+def failed_step(step: Step, result: UnitResult, worker: int = 0, at: float = 0.0) -> StepAnswer:
+    """Return the answer of a step that broke, and with it its unit."""
+    record = replace(_unrecorded(step), worker=worker, started=at, ended=at)
+    return StepAnswer(step, record, result=result, more=False, failed=True)
+
+
+def _broken_step(step: Step, error: Exception, facts: GroupFacts) -> StepAnswer:
+    """Every config fails for what broke the pack: the other workers' sums are of all of them."""
+    return failed_step(step, UnitResult(step.unit, failed_trials(step.unit, reason_of(error, facts.features)), facts))
+
+
+def _unrecorded(step: Step) -> StepRecord:
+    return StepRecord(step.id, step.kind, step.epoch, step.blocks, 0, 0.0, 0.0)
+
+
+def _prepared_or_failed(job: Job, unit: Unit) -> Prepared | GroupFailed:
+    return or_failed(lambda: prepare(job, group_of(job, unit.group), unit.fold))
+
+
+def outline_or_failed(job: Job, unit: Unit) -> Outline | GroupFailed:
+    """Return what is decided about the whole group of a unit before it is split, or why it cannot be trained."""
+    return or_failed(lambda: outline(job, group_of(job, unit.group), unit.fold))
+
+
+class Throttle:
+    """Gathers counts and passes on their sum at most every ``REPORT_SECONDS``."""
+
+    def __init__(self, report: Callable[[int], None]) -> None:
+        self._report = report
+        self._count = 0
+        self._reported = time.monotonic()
+
+    def add(self, count: int) -> None:
+        """Count ``count`` more."""
+        self._count += count
+        if time.monotonic() - self._reported >= REPORT_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Pass on what was not passed on yet."""
+        if self._count:
+            self._report(self._count)
+        self._count = 0
+        self._reported = time.monotonic()

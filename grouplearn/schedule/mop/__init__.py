@@ -1,0 +1,1 @@
+"""Model hopper parallelism, and who decides where packs hop."""

@@ -1,0 +1,83 @@
+"""The course of a unit that hops: every shard once in an epoch, in an order that the scheduler picks or a log tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from grouplearn.schedule.invariants import require
+from grouplearn.schedule.messages import Blocks, Step, Unit
+from grouplearn.schedule.sharded.products import Products
+from grouplearn.schedule.sharded.unit_progress import Ready, Sequential
+
+#: The place and the blocks of every visit of an epoch, in order.
+Route = tuple[tuple[int, Blocks], ...]
+
+
+class Hopping(Sequential):
+    """One epoch is one visit to each shard, wherever a worker is free first (Nakandala, Zhang and Kumar 2020, 3.1).
+
+    Completeness is checked at the end of every epoch. The order of its shards is kept for every epoch, so that
+    training can go on from an older state after a loss.
+    """
+
+    def __init__(
+        self, unit: Unit, shards: Mapping[int, Blocks], epochs: int, products: Products, evaluate_epochs: bool = False
+    ) -> None:
+        super().__init__(unit, shards, epochs, products, evaluate_epochs)
+        self._orders: dict[int, list[int]] = {}
+        self._epoch = 0
+        self.left = set(shards)
+
+    def shard(self, place: int) -> Blocks:
+        """Return the blocks of the unit's group at a place."""
+        return self._shards[place]
+
+    def started(self, ready: Ready, step: Step) -> None:
+        """A task that this course returned begins as ``step``."""
+        if step.kind == "train":
+            require(ready.place in self.left, f"unit {self.unit.id} visits the shard of place {ready.place} twice")
+        super().started(ready, step)
+
+    def done(self, step: Step, worker: int, place: int, more: bool) -> list[Ready]:
+        """An expected step is done; return what may begin now."""
+        if step.kind == "train":
+            order = self._orders.setdefault(step.epoch, [])
+            order.append(place)
+            self.left.remove(place)
+            complete = len(order) < len(self._shards) or not self.left
+            require(complete, f"epoch {step.epoch} of unit {self.unit.id} is not complete")
+        return super().done(step, worker, place, more)
+
+    def _first_place(self) -> int:
+        return self.places[self.unit.id % len(self.places)]
+
+    def _visit_count(self, epoch: int) -> int:  # noqa: ARG002
+        return len(self._shards)
+
+    def _next_visit(self) -> Ready:
+        """Return a task for any place that is left: the scheduler says where."""
+        epoch, visit = self._now.epoch, self._now.visit
+        order = self._orders.setdefault(epoch, [])
+        if epoch != self._epoch or visit != len(order):  # a new epoch, or back to an older state
+            del order[visit:]
+            self._epoch, self.left = epoch, set(self._shards).difference(order)
+        return self._ready(self.places[0], "train", epoch)
+
+
+class Routed(Sequential):
+    """Epochs that go where ``route`` says, by epoch: a plan, or the log of an earlier run."""
+
+    def __init__(
+        self,
+        unit: Unit,
+        shards: Mapping[int, Blocks],
+        epochs: int,
+        products: Products,
+        route: Callable[[int], Route],
+        evaluate_epochs: bool = False,
+    ) -> None:
+        super().__init__(unit, shards, epochs, products, evaluate_epochs)
+        self._route_of = route
+
+    def _route(self, epoch: int) -> Route:
+        return self._route_of(epoch)

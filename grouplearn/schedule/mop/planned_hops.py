@@ -1,0 +1,89 @@
+"""Schedulers that follow a plan: at every shard units come in the order in which the plan has them."""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+
+from grouplearn.schedule.mop.open_shop import Visit
+from grouplearn.schedule.sharded.step_queues import MayBegin, StepQueues
+from grouplearn.schedule.sharded.unit_progress import Ready
+
+
+class PlannedHops(StepQueues):
+    """Repeats ``plan``, the visits of one epoch in order of their start, in every epoch.
+
+    At a place the next to come is the unit whose visit there is first by (epoch, position in the plan); a worker waits for it.
+    All units follow the same order, so the first visit of all that are left can always begin (no deadlock).
+    """
+
+    def __init__(self, plan: Sequence[Visit]) -> None:
+        super().__init__()
+        self._position = {visit: number for number, visit in enumerate(plan)}
+        self._places: defaultdict[int, list[int]] = defaultdict(list)
+        for unit, place in plan:
+            self._places[unit].append(place)
+        self._epoch = dict.fromkeys(plan, 0)  # the epoch of the next visit
+        self._heads: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        for visit in plan:
+            self._expect(visit)
+        self._closed: set[int] = set()
+        self._trains: dict[int, Ready] = {}
+
+    def push(self, ready: Ready) -> Iterable[int]:
+        """Let something wait; return the places whose workers may want it."""
+        unit = ready.course.unit.id
+        if ready.kind != "train" or (unit, ready.place) not in self._position:
+            return super().push(ready)
+        if self._epoch[unit, ready.place] != ready.epoch:
+            return self._back(ready)
+        self._trains[unit] = ready
+        return (ready.place,)
+
+    def take(self, worker: int, places: Sequence[int], may_begin: MayBegin) -> Ready | None:
+        """Return what a free worker that can work at ``places`` does next; None if there is nothing yet."""
+        urgent = super().take(worker, places, lambda ready: ready.urgent and may_begin(ready))
+        return urgent or self._planned(places, may_begin) or super().take(worker, places, may_begin)
+
+    def _planned(self, places: Sequence[int], may_begin: MayBegin) -> Ready | None:
+        heads = [head for place in places if (head := self._head(place)) is not None]
+        for epoch, _, unit, place in sorted(heads):
+            ready = self._trains.get(unit)
+            here = ready is not None and not ready.void and (ready.epoch, ready.place) == (epoch, place)
+            if ready is not None and here and may_begin(ready):
+                del self._trains[unit]
+                self._epoch[unit, place] += 1
+                self._expect((unit, place))
+                return ready
+        return None
+
+    def waiting(self, places: Iterable[int]) -> Collection[int]:
+        """Return those of ``places`` whose workers may have waited for a step to end."""
+        return [*places]
+
+    def close(self, unit: int) -> Collection[int]:
+        """The unit is over; return the places whose workers may have waited for it."""
+        self._closed.add(unit)
+        self._trains.pop(unit, None)
+        return self._places.get(unit, ())
+
+    def _head(self, place: int) -> tuple[int, int, int, int] | None:
+        heap = self._heads[place]
+        while heap and (heap[0][2] in self._closed or self._epoch[heap[0][2], place] != heap[0][0]):
+            heapq.heappop(heap)
+        return (*heap[0], place) if heap else None
+
+    def _expect(self, visit: Visit) -> None:
+        unit, place = visit
+        heapq.heappush(self._heads[place], (self._epoch[visit], self._position[visit], unit))
+
+    def _back(self, ready: Ready) -> Collection[int]:
+        """The unit goes on from an older state, or was lost on its way: what it has to do again is expected again."""
+        unit, epoch = ready.course.unit.id, ready.epoch
+        self._trains[unit] = ready
+        now = self._position[unit, ready.place]
+        for place in self._places[unit]:
+            self._epoch[unit, place] = epoch + (self._position[unit, place] < now)
+            self._expect((unit, place))
+        return self._places[unit]

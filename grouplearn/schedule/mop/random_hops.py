@@ -1,0 +1,132 @@
+"""The randomised scheduler: an idle worker takes any idle unit that has not been to its shard in this epoch."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import cast
+
+from grouplearn.schedule.mop.hopping import Hopping
+from grouplearn.schedule.sharded.step_queues import MayBegin, StepQueues
+from grouplearn.schedule.sharded.unit_progress import Ready
+
+#: Draws before all that is idle is looked at: in the middle of a run about every second one is right.
+_DRAWS = 8
+
+
+class _Bag:
+    """Units of one group that wait for any place, by number: to add, remove and draw one takes the same time for all sizes."""
+
+    def __init__(self) -> None:
+        self._ready: list[Ready] = []
+        self._at: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def __iter__(self) -> Iterator[Ready]:
+        return iter(self._ready)
+
+    def __getitem__(self, number: int) -> Ready:
+        return self._ready[number]
+
+    def add(self, ready: Ready) -> None:
+        self.remove(ready.course.unit.id)
+        self._at[ready.course.unit.id] = len(self._ready)
+        self._ready.append(ready)
+
+    def remove(self, unit: int) -> None:
+        number = self._at.pop(unit, None)
+        if number is None:
+            return
+        last = self._ready.pop()
+        if number < len(self._ready):
+            self._ready[number] = last
+            self._at[last.course.unit.id] = number
+
+
+class RandomHops(StepQueues):
+    """Algorithm 1 of Nakandala, Zhang and Kumar 2020 (5.3), with the availability of 5.5: a worker's places are all that it has.
+
+    Everything else stands in lines, and goes before. The schedule is never idle where it need not be, so with unit times T
+    its makespan is at most max_j Σ_i T_ij + (p - 1) max T.
+    """
+
+    def __init__(self, groups_at: Mapping[int, Sequence[int]], seed: int) -> None:
+        super().__init__()
+        self._groups_at, self._chance = groups_at, random.Random(seed)  # noqa: S311
+        self._bags: dict[int, _Bag] = {}
+        self._group_of: dict[int, int] = {}
+        self._hungry: dict[int, set[int]] = {}  # free workers that found nothing, by place
+        self._hungry_at: dict[int, Sequence[int]] = {}
+
+    def push(self, ready: Ready) -> Iterable[int]:
+        """Let something wait; return the places whose workers may want it."""
+        if not ready.anywhere:
+            return super().push(ready)
+        unit = ready.course.unit
+        self._bags.setdefault(unit.group, _Bag()).add(ready)
+        self._group_of[unit.id] = unit.group
+        # One worker is enough: what it takes, others cannot have.
+        wanting = self._hungry.keys() & _left(ready)
+        return (min(wanting),) if wanting else ()
+
+    def take(self, worker: int, places: Sequence[int], may_begin: MayBegin) -> Ready | None:
+        """Return what a free worker that can work at ``places`` does next; None if there is nothing."""
+        self.leave(worker)
+        found = super().take(worker, places, may_begin) or self._draw(places, may_begin)
+        if found is None:
+            self._hungry_at[worker] = places
+            for place in places:
+                self._hungry.setdefault(place, set()).add(worker)
+        return found
+
+    def leave(self, worker: int) -> None:
+        """The worker does something else, or is lost: it waits for nothing here."""
+        for place in self._hungry_at.pop(worker, ()):
+            self._hungry[place].discard(worker)
+            if not self._hungry[place]:
+                del self._hungry[place]
+
+    def waiting(self, places: Iterable[int]) -> Collection[int]:
+        """Return those of ``places`` whose workers may have waited for a step to end."""
+        places = [*places]
+        return [*super().waiting(places), *(place for place in places if place in self._hungry)]
+
+    def close(self, unit: int) -> Collection[int]:
+        """The unit is over: it waits for nothing."""
+        if unit in self._group_of:
+            self._bags[self._group_of.pop(unit)].remove(unit)
+        return ()
+
+    def _draw(self, places: Sequence[int], may_begin: MayBegin) -> Ready | None:
+        bags = [
+            (place, bag)
+            for place in places
+            for group in self._groups_at.get(place, ())
+            if (bag := self._bags.get(group))
+        ]
+        total = sum(len(bag) for _, bag in bags)
+        for _ in range(_DRAWS if total else 0):
+            number = self._chance.randrange(total)
+            for place, bag in bags:
+                if number < len(bag):
+                    if _eligible(bag[number], place, may_begin):
+                        return self._begin(bag[number], place)
+                    break
+                number -= len(bag)
+        every = [(ready, place) for place, bag in bags for ready in bag if _eligible(ready, place, may_begin)]
+        return self._begin(*self._chance.choice(every)) if every else None
+
+    def _begin(self, ready: Ready, place: int) -> Ready:
+        unit = ready.course.unit
+        self._bags[unit.group].remove(unit.id)
+        return ready.at(place, cast(Hopping, ready.course).shard(place))
+
+
+def _left(ready: Ready) -> set[int]:
+    return cast(Hopping, ready.course).left
+
+
+def _eligible(ready: Ready, place: int, may_begin: MayBegin) -> bool:
+    return not ready.void and place in _left(ready) and may_begin(ready)

@@ -1,0 +1,1 @@
+"""Operators whose groups are split among workers, step by step."""

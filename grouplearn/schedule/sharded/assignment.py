@@ -1,0 +1,52 @@
+"""What an operator gives its workers to do, and where the rows are."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from grouplearn.schedule.messages import Blocks, StepKind, Unit
+from grouplearn.schedule.sharded.products import Products
+from grouplearn.schedule.sharded.unit_progress import UnitProgress
+from grouplearn.schedule.task_parallel import Task
+from grouplearn.schedule.workload import Workload
+
+MakeCourse = Callable[[Unit, Mapping[int, Blocks], Products], UnitProgress]
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What there is to do: tasks that stay whole, by place; units of split groups, in order; where these groups' shards are.
+
+    ``course`` makes the course of a split unit; without it, a split unit is one step of kind ``gang`` on all the group's
+    workers at the same time. ``one_by_one``: a task or unit begins when the one before is over, in the order of groups.
+    ``replicas``: see Placement.
+    """
+
+    whole: Sequence[Sequence[Task]]
+    split: Sequence[Unit]
+    shards: Mapping[int, Mapping[int, Blocks]]
+    course: MakeCourse | None = None
+    gang: StepKind = "boost"
+    steal: bool = False
+    isolate_groups: bool = False
+    one_by_one: bool = False
+    replicas: int | None = None
+
+    @property
+    def groups_at(self) -> Mapping[int, Sequence[int]]:
+        """The split groups that have a shard at each place."""
+        groups: defaultdict[int, list[int]] = defaultdict(list)
+        for group, shards in self.shards.items():
+            for place in shards:
+                groups[place].append(group)
+        return groups
+
+    def pass_cost(self, workload: Workload) -> Mapping[int, float]:
+        """Return the estimated seconds of the longest step of an epoch, by split group."""
+        longest: dict[int, float] = {}
+        for unit in self.split:
+            shard = max(self.shards[unit.group].values(), key=len)
+            longest[unit.group] = max(longest.get(unit.group, 0.0), workload.cost(unit, "accumulate", shard))
+        return longest

@@ -1,0 +1,42 @@
+"""Data parallelism: every group is cut over all workers, and all workers train one pack at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from grouplearn.schedule.messages import Blocks, StepKind, Unit
+from grouplearn.schedule.sharded.assignment import Assignment
+from grouplearn.schedule.sharded.gap import make_course
+from grouplearn.schedule.sharded.partition import blocks_of, cut_evenly
+from grouplearn.schedule.sharded.sharded_operator import Placed
+from grouplearn.schedule.task_parallel import Task, tasks_by_group
+from grouplearn.schedule.workload import Workload
+
+
+class DataParallel(Placed):
+    """Groups one after the other, the packs of a group one after the other, each on all workers that have blocks of it.
+
+    Algebraic: all workers' sums are merged at the end of every epoch, which all wait for (the barrier of torch's
+    DistributedDataParallel). Sequential: the workers ``descend`` together, batch by batch; sampling: they ``boost``
+    together. A group of a single block, and groups that train side by side in one unit, cannot be cut: one worker runs
+    their units, the others wait.
+    """
+
+    name = "data_parallel"
+
+    def __init__(self, units: Iterable[Unit], workload: Workload) -> None:
+        tasks = tasks_by_group(units)
+        whole: list[Task] = []
+        shards: dict[int, dict[int, Blocks]] = {}
+        for group, task in tasks.items():
+            unit = task.units[0]
+            rows = workload.rows_of(unit) if workload.access == "algebraic" else workload.shared_rows_of(unit)
+            cuts = cut_evenly(blocks_of(rows, workload.block_rows), workload.workers)
+            if len(cuts) == 1 or unit.stays_whole:
+                whole.append(task)
+            else:
+                shards[group] = dict(enumerate(cuts))
+        split = [unit for group in shards for unit in tasks[group].units]
+        course = make_course(workload, eager=True) if workload.access == "algebraic" else None
+        gang: StepKind = "descend" if workload.access == "sequential" else "boost"
+        super().__init__(workload, Assignment([whole], split, shards, course, gang, one_by_one=True))

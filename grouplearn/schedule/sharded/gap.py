@@ -1,0 +1,97 @@
+"""Gradient accumulation parallelism: what fits stays whole, and only split groups communicate (Li and Kumar 2021, 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from grouplearn.schedule.messages import Blocks, Unit
+from grouplearn.schedule.sharded.assignment import Assignment, MakeCourse
+from grouplearn.schedule.sharded.partition import (
+    Item,
+    Placement,
+    constrained_wrap_around,
+    largest_first,
+    rows_in,
+    wrap_around,
+)
+from grouplearn.schedule.sharded.products import Products
+from grouplearn.schedule.sharded.sharded_operator import Placed
+from grouplearn.schedule.sharded.unit_progress import Algebraic, Sequential, UnitProgress
+from grouplearn.schedule.task_parallel import Task, tasks_by_group
+from grouplearn.schedule.workload import Workload
+
+
+class Gap(Placed):
+    """Partitions the groups among the workers by wrap-around and runs every unit where its rows are.
+
+    Algebraic: capacity n / p, sums travel lazily; where no cut saves time, groups stay whole. Sequential: with group isolation
+    the capacity is C* of equation 2, else n / p, and states hop. Sampling: constrained wrap-around, and a split group's
+    workers boost together. Groups that train side by side in one unit stay together. ``steal``: see WholeWork.
+    """
+
+    name = "gap"
+
+    def __init__(self, units: Iterable[Unit], workload: Workload, steal: bool = True) -> None:
+        units = tuple(units)
+        tasks = tasks_by_group(units)
+        placement = place(units, workload)
+        shards = placement.shards()
+        whole = [[tasks[item] for item, blocks in placed if blocks is None] for placed in placement.workers]
+        split = [unit for group in shards for unit in tasks[group].units]
+        course = None if workload.access == "sampling" else make_course(workload)
+        isolated = workload.access == "sequential" and workload.group_isolation
+        super().__init__(workload, Assignment(whole, split, shards, course, "boost", steal, isolated))
+
+
+def place(units: Iterable[Unit], workload: Workload) -> Placement:
+    """Return the worker of every group that has units, or of its blocks; groups of one unit are one item, of its first.
+
+    For sums, where the models are the same wherever the rows are, no group is cut if whole ones, largest first, are estimated
+    to be faster on the same workers: wrap-around cuts up to p - 1 groups also where they balance without.
+    """
+    units = tuple(units)
+    items = {unit.group: Item(unit.group, workload.rows_of(unit), not unit.stays_whole) for unit in units}
+    in_order = [items[group] for group in sorted(items)]
+    if workload.access == "sampling":
+        shared = [replace(items[unit.group], rows=workload.shared_rows_of(unit)) for unit in units]
+        return constrained_wrap_around(dict.fromkeys(shared), workload.workers, workload.block_rows)
+    relaxed = workload.access == "algebraic" or not workload.group_isolation
+    cut = wrap_around(in_order, workload.workers, workload.block_rows, relaxed)
+    if workload.access == "sequential" or not cut.shards():
+        return cut
+    tasks = tasks_by_group(units)
+    whole = largest_first(in_order, {group: task.cost for group, task in tasks.items()}, workload.workers)
+    return whole if _makespan(whole, tasks, workload) < _makespan(cut, tasks, workload) else cut
+
+
+def _makespan(placement: Placement, tasks: Mapping[int, Task], workload: Workload) -> float:
+    """Return the estimated seconds of the busiest worker: its units, its shares of split ones, and what steps cost.
+
+    Beside a shard, large whole units go by steps, too, so as not to keep it waiting.
+    """
+
+    def takes(unit: Unit, blocks: Blocks | None, beside: bool) -> float:
+        rows = workload.rows_of(unit)
+        here = rows_in(blocks, rows, workload.block_rows)
+        seconds = unit.cost * here / rows if rows else unit.cost
+        if blocks is not None or (beside and not unit.stays_whole and workload.blocks_of(unit) > 1):
+            seconds += workload.split_seconds + workload.split_row_seconds * here * len(unit.configs)
+        return seconds
+
+    def busy(placed: Sequence[tuple[int, Blocks | None]]) -> float:
+        beside = any(blocks is not None for _, blocks in placed)
+        return sum(takes(unit, blocks, beside) for item, blocks in placed for unit in tasks[item].units)
+
+    return max(map(busy, placement.workers))
+
+
+def make_course(workload: Workload, eager: bool = False) -> MakeCourse:
+    """Return what makes the course of a split unit by the workload's access pattern."""
+
+    def course(unit: Unit, shards: Mapping[int, Blocks], products: Products) -> UnitProgress:
+        if workload.access == "sequential":
+            return Sequential(unit, shards, workload.epochs, products, workload.evaluate_epochs)
+        return Algebraic(unit, shards, workload.epochs, products, eager)
+
+    return course

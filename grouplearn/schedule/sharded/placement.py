@@ -1,0 +1,138 @@
+"""Workers, the places of the partition that they hold, and the rows of split groups that they have loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from grouplearn.schedule.invariants import require
+from grouplearn.schedule.messages import Blocks, Instruction, Load, Release
+
+
+class Placement:
+    """Every place of the partition is held by one worker; what is to be done is said of places.
+
+    The first workers to join take the places in order. A lost worker's places go to the worker that holds fewest, or wait
+    for the next one that joins; one that joins later takes a place over from a worker that holds several.
+
+    With ``replicas`` r the rows of a place are at hand for the holders of the r - 1 places before it too (Nakandala, Zhang
+    and Kumar 2020, 5.5), and a worker for which there is no place has a replica of one. None: without either.
+    """
+
+    def __init__(self, places: int, replicas: int | None = None) -> None:
+        self._replicas = replicas
+        self._copies: dict[int, int] = {}
+        self._holder: list[int | None] = [None] * places
+        self._places: dict[int, list[int]] = {}
+        self._joined, self._awaited = 0, 0
+        self._orphans: list[int] = []
+        self._loaded: dict[int, dict[int, dict[Blocks, None]]] = {}
+
+    def __contains__(self, worker: int) -> bool:
+        return worker in self._places
+
+    @property
+    def workers(self) -> list[int]:
+        """Workers that are there, lowest first."""
+        return sorted(self._places)
+
+    @property
+    def complete(self) -> bool:
+        """Whether somebody holds every place, and nobody is on the way who would take one over."""
+        return self._joined >= len(self._holder) and not self._orphans and not self._awaited
+
+    def holder(self, place: int) -> int | None:
+        """Return the worker that holds a place; None while nobody does."""
+        return self._holder[place]
+
+    def places(self, worker: int) -> list[int]:
+        """Return the places that a worker holds."""
+        return self._places[worker]
+
+    def reach(self, worker: int) -> list[int]:
+        """Return the places at which a worker can work, its own first."""
+        own = self._places[worker]
+        if self._replicas is None:
+            return own
+        if not own:
+            return [self._copies[worker]] if worker in self._copies else []
+        others = ((place + step) % len(self._holder) for step in range(1, self._replicas) for place in own)
+        return [*dict.fromkeys((*own, *others))]
+
+    def near(self, place: int) -> list[int]:
+        """Return the workers that can work at a place."""
+        if self._replicas is None:
+            holder = self._holder[place]
+            return [] if holder is None else [holder]
+        count = min(self._replicas, len(self._holder))
+        holders = (self._holder[place - step] for step in range(count))
+        copies = (worker for worker, copy in self._copies.items() if copy == place)
+        return [*dict.fromkeys(worker for worker in (*holders, *copies) if worker is not None)]
+
+    def join(self, worker: int) -> None:
+        """A worker joins."""
+        require(worker not in self, f"worker {worker} joined twice")
+        self._places[worker] = []
+        self._joined += 1
+        self._awaited = max(0, self._awaited - 1)
+        fresh, all_joined = self._joined - 1, self._joined >= len(self._holder)
+        if self._orphans or all_joined:
+            free = [place for place in range(len(self._holder)) if self._holder[place] is None]
+            taken = free if all_joined else self._orphans
+        else:
+            taken = [self._holder.index(None, 0)] if fresh < len(self._holder) else []
+        self._orphans = []
+        for place in taken or self._spare():
+            self._give(place, worker)
+        if self._replicas is not None and not self._places[worker]:
+            self._copies[worker] = len(self._copies) % len(self._holder)
+
+    def lose(self, worker: int, replaced: bool = False) -> None:
+        """A worker is gone; others take its places. ``replaced``: another one will join for it."""
+        require(worker in self, f"worker {worker} was not there to be lost")
+        self._awaited += replaced
+        places = self._places.pop(worker)
+        self._copies.pop(worker, None)
+        for loaded in self._loaded.values():
+            loaded.pop(worker, None)
+        for place in places:
+            self._holder[place] = None
+            if self._places:
+                self._give(place, min(self._places, key=lambda each: (len(self._places[each]), each)))
+            else:
+                self._orphans.append(place)
+
+    def _spare(self) -> list[int]:
+        """Return a place of the worker that holds most, if that is more than one."""
+        richest = max(sorted(self._places), key=lambda each: len(self._places[each]))
+        return self._places[richest][-1:] if len(self._places[richest]) > 1 else []
+
+    def _give(self, place: int, worker: int) -> None:
+        old = self._holder[place]
+        if old is not None:
+            self._places[old].remove(place)
+        self._holder[place] = worker
+        self._copies.pop(worker, None)
+        self._places[worker].append(place)
+
+    def load(self, worker: int, group: int, blocks: Blocks) -> list[Instruction]:
+        """Return what makes a shard ready on a worker: nothing if it is."""
+        there = self._loaded.setdefault(group, {}).setdefault(worker, {})
+        if blocks in there:
+            return []
+        there[blocks] = None
+        return [Load(worker, group, blocks)]
+
+    def load_only(self, worker: int, group: int, blocks: Blocks) -> list[Instruction]:
+        """As ``load``; other blocks of the group are released."""
+        there = self._loaded.get(group, {}).get(worker, {})
+        stale = bool(there) and list(there) != [blocks]
+        return [*(self._release(group, [worker]) if stale else ()), *self.load(worker, group, blocks)]
+
+    def release(self, group: int) -> list[Instruction]:
+        """Return what frees the rows of a group everywhere."""
+        return self._release(group, sorted(self._loaded.get(group, {})))
+
+    def _release(self, group: int, workers: Iterable[int]) -> list[Instruction]:
+        for worker in workers:
+            del self._loaded[group][worker]
+        return [Release(worker, group) for worker in workers]

@@ -1,0 +1,70 @@
+"""What steps made and where it lies, until nobody needs it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from grouplearn.schedule.invariants import require
+from grouplearn.schedule.messages import Discard
+
+
+class Products:
+    """The products that exist: made by a step, kept while it is wanted or a running step has taken it, lost with a worker."""
+
+    def __init__(self) -> None:
+        self._maker: dict[int, int] = {}
+        self._taken: Counter[int] = Counter()
+        self._unwanted: set[int] = set()
+        self._discarded: list[int] = []
+
+    def __contains__(self, step: int) -> bool:
+        return step in self._maker and step not in self._unwanted
+
+    def made(self, step: int, worker: int) -> None:
+        """Note that ``step`` made its product on ``worker``."""
+        require(step not in self._maker, f"step {step} was done twice")
+        self._maker[step] = worker
+
+    def take(self, steps: Iterable[int]) -> None:
+        """A step that takes these products begins."""
+        for step in steps:
+            require(step in self, f"the product of step {step} does not exist")
+            self._taken[step] += 1
+
+    def give_back(self, steps: Iterable[int]) -> None:
+        """A step that took these products has ended."""
+        for step in steps:
+            self._taken[step] -= 1
+            if not self._taken[step]:
+                del self._taken[step]
+                if step in self._unwanted:
+                    self._discard(step)
+
+    def drop(self, step: int) -> None:
+        """Nobody will take this product any more; it may have been lost."""
+        if step in self:
+            self._unwanted.add(step)
+            if step not in self._taken:
+                self._discard(step)
+
+    def lose(self, worker: int) -> None:
+        """All products made by ``worker`` are gone."""
+        for step in [step for step, maker in self._maker.items() if maker == worker]:
+            del self._maker[step]
+            self._unwanted.discard(step)
+
+    def discarded(self) -> list[Discard]:
+        """Return what can be thrown away since the last call."""
+        steps, self._discarded = tuple(self._discarded), []
+        return [Discard(steps)] if steps else []
+
+    def _discard(self, step: int) -> None:
+        self._unwanted.discard(step)
+        if self._maker.pop(step, None) is not None:
+            self._discarded.append(step)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing exists."""
+        return not self._maker

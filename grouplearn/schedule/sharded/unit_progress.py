@@ -1,0 +1,282 @@
+"""The course of a unit whose group is split: which steps come next, from the first state to the unit's result."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from grouplearn.schedule.invariants import require
+from grouplearn.schedule.messages import Blocks, Step, StepKind, Unit
+from grouplearn.schedule.sharded.products import Products
+from grouplearn.schedule.sharded.sums import Pass
+from grouplearn.schedule.visiting import visits
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A step that may begin at a place; void once its course has taken another turn.
+
+    ``urgent``: others wait for what it makes. ``alone``: no other step of the unit may run beside it.
+    """
+
+    course: UnitProgress
+    turn: int
+    place: int
+    kind: StepKind
+    epoch: int
+    blocks: Blocks | None = None
+    urgent: bool = False
+    alone: bool = False
+
+    @property
+    def void(self) -> bool:
+        """Whether the course has taken another turn since."""
+        return self.turn != self.course.turn
+
+    @property
+    def anywhere(self) -> bool:
+        """Whether it may begin at any place that its course has left to visit."""
+        return self.kind == "train" and self.blocks is None
+
+    def at(self, place: int, blocks: Blocks) -> Ready:
+        """Return it as a task for one place."""
+        return replace(self, place=place, blocks=blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """A state: the step and the worker that made it, and how far training had got.
+
+    ``visit`` counts the shards visited in ``epoch``; ``over``: there is no further epoch.
+    """
+
+    step: int
+    worker: int
+    epoch: int
+    visit: int = 0
+    over: bool = False
+
+
+class UnitProgress(ABC):
+    """Events of one unit in, tasks that may begin out.
+
+    The newest state is kept, and with it the last one that another worker made: when a worker is lost with the newest
+    state, training goes on from there, or from the start. A step that has begun has what it takes.
+    """
+
+    def __init__(self, unit: Unit, shards: Mapping[int, Blocks], epochs: int, products: Products) -> None:
+        require(len(shards) > 0, f"the group of unit {unit.id} is on no worker")
+        self.unit, self.turn, self.over = unit, 0, False
+        self._shards, self._epochs, self._products = shards, epochs, products
+        self._state: _State | None = None
+        self._older: _State | None = None
+        self._pass: Pass | None = None
+        self._single: tuple[int, int] | None = None  # step and place of a step that nothing runs beside
+        self._last_place = next(iter(shards))
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The places that hold the group's rows."""
+        return tuple(self._shards)
+
+    def begin(self) -> list[Ready]:
+        """Return the first ready."""
+        return [self._ready(self._first_place(), "init", 0, urgent=True)]
+
+    def takes(self) -> tuple[int, ...]:
+        """Return the steps whose products a task takes if it begins now, the state first."""
+        if self._state is None:
+            return ()
+        if self._pass is None:
+            return (self._state.step,)
+        return (self._state.step, *(self._pass.unmerged if self._pass.complete else self._pass.offered()))
+
+    def started(self, ready: Ready, step: Step) -> None:
+        """A task that this course returned begins as ``step``."""
+        require(not ready.void and not self.over, f"step {step.id} of unit {self.unit.id} comes too late")
+        require(self._single is None, f"a step of unit {self.unit.id} runs that nothing may run beside")
+        if self._pass is not None and not self._pass.complete:
+            self._pass.started(step.id, ready.place, step.takes[1:])
+        else:
+            self._single = (step.id, ready.place)
+
+    def expects(self, step: int) -> bool:
+        """Whether the product of the running ``step`` is still wanted."""
+        single = self._single is not None and self._single[0] == step
+        return not self.over and (single or (self._pass is not None and self._pass.is_running(step)))
+
+    def done(self, step: Step, worker: int, place: int, more: bool) -> list[Ready]:
+        """An expected step is done; return what may begin now."""
+        self._last_place = place
+        if self._pass is not None and self._pass.is_running(step.id):
+            self._pass.done(step.id)
+            return self._conclude() if self._pass.complete else []
+        self._single = None
+        if step.kind == "finish":
+            self.end()
+            return []
+        self._advance(self._made(step, worker, more))
+        return self._go_on()
+
+    def lost(self, lost_step: int | None) -> list[Ready]:
+        """A worker is gone, and with it its products and ``lost_step`` of this unit; return all that may begin."""
+        if self._older is not None and self._older.step not in self._products:
+            self._older = None
+        if self._single is not None and self._single[0] != lost_step:
+            return []  # it runs on, with all it needs
+        self._single = None
+        self.turn += 1
+        if self._state is None:
+            return self.begin()
+        if self._state.step not in self._products:
+            self._leave_pass()
+            self._state, self._older = self._older, None
+            return self.begin() if self._state is None else self._go_on()
+        if self._pass is None:
+            return self._go_on()
+        self._pass.repair(lost_step)
+        return self._conclude() if self._pass.complete else self._visit_all(self._pass.todo)
+
+    def end(self) -> None:
+        """The unit is done or has failed: nothing of it is needed any more."""
+        self.over = True
+        self.turn += 1
+        self._leave_pass()
+        for state in (self._state, self._older):
+            if state is not None:
+                self._products.drop(state.step)
+
+    def _advance(self, state: _State) -> None:
+        """Go on to a new state; of the older ones keep the last that another worker made."""
+        self._leave_pass()
+        older = [each for each in (self._state, self._older) if each is not None]
+        kept = next((each for each in older if each.worker != state.worker and each.step in self._products), None)
+        for each in older:
+            if each is not kept:
+                self._products.drop(each.step)
+        self._state, self._older = state, kept
+
+    def _leave_pass(self) -> None:
+        if self._pass is not None:
+            self._pass.drop()
+            self._pass = None
+
+    def _spread(self, lazy: bool) -> list[Ready]:
+        """Begin a pass over all shards."""
+        self._pass = Pass(self._shards, lazy, self._products)
+        return self._visit_all(self.places)
+
+    def _visit_all(self, places: tuple[int, ...]) -> list[Ready]:
+        kind, epoch = self._pass_kind(), self._now.epoch
+        return [self._ready(place, kind, epoch, self._shards[place]) for place in places]
+
+    def _conclude(self) -> list[Ready]:
+        """All sums of a pass are made: whoever made the last merges them."""
+        return [self._ready(self._last_place, "finish" if self._now.over else "update", self._now.epoch, urgent=True)]
+
+    def _ready(
+        self, place: int, kind: StepKind, epoch: int, blocks: Blocks | None = None, urgent: bool = False
+    ) -> Ready:
+        return Ready(self, self.turn, place, kind, epoch, blocks, urgent, kind == "train")
+
+    @property
+    def _now(self) -> _State:
+        if self._state is None:
+            raise AssertionError("training has no state yet")
+        return self._state
+
+    def _made(self, step: Step, worker: int, more: bool) -> _State:
+        """Return the state that ``step`` made, and how far training has got with it."""
+        if step.kind == "init":
+            return _State(step.id, worker, 0)
+        return _State(step.id, worker, step.epoch + 1, over=not more or step.epoch + 1 == self._epochs)
+
+    @abstractmethod
+    def _first_place(self) -> int:
+        """Return where the first state is made."""
+
+    @abstractmethod
+    def _go_on(self) -> list[Ready]:
+        """Return what may begin once the newest state is made."""
+
+    @abstractmethod
+    def _pass_kind(self) -> StepKind:
+        """Return the kind of the steps of the pass that the newest state is in."""
+
+
+class Algebraic(UnitProgress):
+    """Sums over all shards, then one step of the solver, once per epoch; any number of workers at the same time.
+
+    ``eager``: every worker's sums are merged at once at the end of the epoch, as data-parallel systems do, instead of on
+    their way along the workers.
+    """
+
+    def __init__(
+        self, unit: Unit, shards: Mapping[int, Blocks], epochs: int, products: Products, eager: bool = False
+    ) -> None:
+        super().__init__(unit, shards, epochs, products)
+        self._eager = eager
+
+    def _first_place(self) -> int:
+        # Packs begin at different workers.
+        return self.places[self.unit.id % len(self.places)]
+
+    def _go_on(self) -> list[Ready]:
+        return self._spread(lazy=not self._now.over and not self._eager)
+
+    def _pass_kind(self) -> StepKind:
+        return "evaluate" if self._now.over else "accumulate"
+
+
+class Sequential(UnitProgress):
+    """One shard after the other, in the order of their blocks; one worker at a time, to which the state hops.
+
+    ``evaluate_epochs``: every epoch ends with the metrics' sums of all shards and an ``update``, which notes them in the
+    state and says whether there is ``more``; otherwise the last ``train`` of an epoch says so.
+    """
+
+    def __init__(
+        self,
+        unit: Unit,
+        shards: Mapping[int, Blocks],
+        epochs: int,
+        products: Products,
+        evaluate_epochs: bool = False,
+    ) -> None:
+        super().__init__(unit, shards, epochs, products)
+        self._visits = visits(shards)
+        self._evaluate_epochs = evaluate_epochs
+
+    def _first_place(self) -> int:
+        return self._route(0)[0][0]
+
+    def _go_on(self) -> list[Ready]:
+        state = self._now
+        if state.over or state.visit == self._visit_count(state.epoch):
+            return self._spread(lazy=False)
+        return [self._next_visit()]
+
+    def _route(self, epoch: int) -> tuple[tuple[int, Blocks], ...]:  # noqa: ARG002
+        """Return which place visits which blocks in an epoch, in order."""
+        return self._visits
+
+    def _visit_count(self, epoch: int) -> int:
+        return len(self._route(epoch))
+
+    def _next_visit(self) -> Ready:
+        place, blocks = self._route(self._now.epoch)[self._now.visit]
+        return self._ready(place, "train", self._now.epoch, blocks)
+
+    def _pass_kind(self) -> StepKind:
+        return "evaluate"
+
+    def _made(self, step: Step, worker: int, more: bool) -> _State:
+        if step.kind != "train":
+            return super()._made(step, worker, more)
+        visit = self._now.visit + 1
+        last = visit == self._visit_count(step.epoch)
+        final = last and (not more or step.epoch + 1 == self._epochs)
+        if final or not last or self._evaluate_epochs:
+            return _State(step.id, worker, step.epoch, visit, final)
+        return _State(step.id, worker, step.epoch + 1)

@@ -1,0 +1,201 @@
+"""Procedures of many groups at one barrier: one for each group or one for all, over one numbering of configurations."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from grouplearn.interrupting import look, watched
+from grouplearn.learners.contract.base import Config
+from grouplearn.search.group_normaliser import GroupNormaliser
+from grouplearn.search.procedure import WORST, Go, Judgment, Procedure
+from grouplearn.search.procedures import SearchPlan
+
+Key = tuple[int, int]
+
+#: Fewest groups that say something about the others.
+MOST_OF_AT_LEAST = 6
+
+
+@dataclass(frozen=True, slots=True)
+class NextRound:
+    """The next round: by group and configuration, the budget to reach and whose state a new trial continues.
+
+    ``keys`` are the trials that have a value at the barrier before it: those of the round and those that need no training.
+    Those ``waiting`` are not in it and may be in a later one.
+    """
+
+    goes: Mapping[Key, tuple[int, int | None]] = field(default_factory=dict)
+    waiting: frozenset[Key] = frozenset()
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """The trials of the round."""
+        return tuple(self.goes)
+
+
+@dataclass
+class _Seat:
+    """A procedure, the groups it decides for, and the number of the configuration of each of its trials.
+
+    What its rungs judged is ``unheard`` until some trial has a value: where none has, configurations are not to blame.
+    """
+
+    procedure: Procedure
+    groups: tuple[int, ...]
+    numbers: dict[int, int] = field(default_factory=dict)
+    going: tuple[Go, ...] = ()
+    unheard: list[Judgment] = field(default_factory=list)
+    heard: bool = False
+
+
+class GroupedSearch:
+    """Asks every procedure at every barrier; ``configs`` are all configurations so far.
+
+    Where groups decide for themselves (``plan.shared`` is False) and trials that lose stop for good, a configuration that
+    has lost at a rung in most groups, ``1 - 1/(2η)`` of at least six that judged it there, stops in the others too, unless it
+    leads there. With random decisions it would lose in ``1 - 1/η`` of them. A group that has no values judges nothing. Where
+    trials of a group are worth the same, its seed in ``seeds`` decides.
+    """
+
+    def __init__(
+        self,
+        plan: SearchPlan,
+        configs: Sequence[Config],
+        groups: Sequence[int],
+        alike: Callable[[Config, Config], bool],
+        seeds: Mapping[int, int] | None = None,
+    ) -> None:
+        self._plan = plan
+        self._configs: list[Config] = []
+        self._known: dict[Hashable, int] = {}
+        members = [tuple(groups)] if plan.shared else [(group,) for group in groups]
+        lots = {} if seeds is None or plan.shared else seeds
+        self._seats = [_Seat(plan.procedure(configs, alike, lots.get(each[0])), each) for each in members if each]
+        self._yardstick = GroupNormaliser()
+        self._dropped: set[Key] = set()
+        self._latest: dict[Key, float] = {}
+        self._judgments: Counter[tuple[int, int]] = Counter()  # of a configuration at a rung
+        self._losses: Counter[tuple[int, int]] = Counter()
+        self._added: dict[Key, tuple[int, int | None]] = {}
+        self._groups = tuple(groups)
+        for number, config in enumerate(configs):
+            self._number(number, config, None)
+
+    @property
+    def configs(self) -> tuple[Config, ...]:
+        """Every configuration that was tried or is about to be, by number."""
+        return tuple(self._configs)
+
+    def begin(self) -> NextRound:
+        """Return the first round."""
+        for seat in self._seats:
+            self._seat(seat, seat.procedure.begin())
+        return self._verdict()
+
+    def stop(self, number: int) -> None:
+        """Have a configuration stop in all groups."""
+        self._dropped |= {(group, number) for group in self._groups}
+
+    def add(self, config: Config, parent: int | None) -> None:
+        """Have all groups train a further configuration to its end, beside what the procedures say."""
+        number = self._number(-1 - len(self._configs), config, parent)
+        self._added |= {(group, number): (self._plan.budget, parent) for group in self._groups}
+
+    def on(self, values: Mapping[Key, float | None], failed_groups: frozenset[int]) -> NextRound:
+        """Take the values of a round's trials (None: it has no model) and return the next round."""
+        self._yardstick.see(values)
+        self._latest.update({key: value for key, value in values.items() if value is not None})
+        for seat in self._seats:
+            look()
+            if not seat.going:
+                continue
+            seat.groups = tuple(group for group in seat.groups if group not in failed_groups)
+            told = {go.trial: self._value(seat, seat.numbers[go.trial], values) for go in watched(seat.going)}
+            self._seat(seat, seat.procedure.on(told) if seat.groups else ())
+            if seat.groups:
+                self._hear(seat, any(value > WORST for value in told.values()))
+        if self._plan.prunes and not self._plan.shared:
+            self._drop_common_losers()
+        for seat in self._seats:
+            self._pass_over_the_dropped(seat)
+        return self._verdict()
+
+    def _pass_over_the_dropped(self, seat: _Seat) -> None:
+        """A round of trials none of which may train is over at once: they have no value."""
+        while seat.going and self._dropped.issuperset(self._keys(seat)):
+            self._seat(seat, seat.procedure.on({go.trial: WORST for go in seat.going}))
+
+    def _seat(self, seat: _Seat, goes: tuple[Go, ...]) -> None:
+        for go in watched(goes):
+            if go.trial not in seat.numbers:
+                parent = None if go.parent is None else seat.numbers[go.parent]
+                seat.numbers[go.trial] = self._number(go.trial, go.config, parent)
+        seat.going = goes
+
+    def _number(self, trial: int, config: Config, parent: int | None) -> int:
+        """Return the number of a configuration: equal ones are one, unless they continue another's state."""
+        values = tuple(sorted(config.items()))
+        key: Hashable = values if parent is None else (trial, parent, values)
+        if key not in self._known:
+            self._known[key] = len(self._configs)
+            self._configs.append(config)
+        return self._known[key]
+
+    def _value(self, seat: _Seat, number: int, values: Mapping[Key, float | None]) -> float:
+        keys = [(group, number) for group in seat.groups]
+        known = {key: None if key in self._dropped else values.get(key) for key in keys}
+        if self._plan.shared:
+            return self._yardstick.mean(known)
+        value = known[keys[0]] if keys else None
+        return WORST if value is None else value
+
+    def _keys(self, seat: _Seat) -> list[Key]:
+        return [(group, seat.numbers[go.trial]) for go in seat.going for group in seat.groups]
+
+    def _waiting(self, seat: _Seat) -> list[Key]:
+        return [(group, seat.numbers[trial]) for trial in seat.procedure.waiting for group in seat.groups]
+
+    def _verdict(self) -> NextRound:
+        goes: dict[Key, tuple[int, int | None]] = {}
+        for seat in self._seats:
+            for go in watched(seat.going):
+                parent = None if go.parent is None else seat.numbers[go.parent]
+                for group in seat.groups:
+                    goes.setdefault((group, seat.numbers[go.trial]), (go.budget, parent))
+        added, self._added = self._added, {}
+        goes = {key: go for key, go in {**goes, **added}.items() if key not in self._dropped}
+        waiting = frozenset(key for seat in self._seats for key in self._waiting(seat)) - self._dropped
+        return NextRound(goes, waiting - goes.keys())
+
+    def _hear(self, seat: _Seat, has_values: bool) -> None:
+        """Count what a seat's rungs said, if its group says anything about configurations."""
+        seat.heard |= has_values
+        seat.unheard += seat.procedure.judged
+        if not seat.heard:
+            return
+        for judgment in seat.unheard:
+            number = seat.numbers[judgment.trial]
+            if self._dropped.issuperset((group, number) for group in seat.groups):
+                continue  # it was stopped from outside, and lost to nothing
+            at = (number, judgment.rung)
+            self._judgments[at] += 1
+            self._losses[at] += not judgment.passed
+        seat.unheard.clear()
+
+    def _drop_common_losers(self) -> None:
+        """Stop what has lost in most groups in those where it goes on, or may, without leading."""
+        most = 1 - 1 / (2 * self._plan.factor)
+        losers = {
+            number
+            for (number, rung), judged in self._judgments.items()
+            if judged >= MOST_OF_AT_LEAST and self._losses[number, rung] >= most * judged
+        }
+        if not losers:
+            return
+        for seat in self._seats:
+            going = {*self._keys(seat), *self._waiting(seat)}
+            known = {key: self._latest[key] for key in going if key in self._latest}
+            best = max(known.values(), default=None)
+            self._dropped |= {key for key in going if key[1] in losers and (best is None or known.get(key) != best)}

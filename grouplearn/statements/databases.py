@@ -1,0 +1,287 @@
+"""The databases of the user's connection: where a model's name points, whether it can be written, transactions."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import duckdb
+
+from grouplearn import sqltext
+from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.catalog import models, naming
+from grouplearn.catalog.checks.attached import Attachments, attachments_of
+from grouplearn.catalog.checks.tables import SCHEMA
+from grouplearn.catalog.checks.trust import Guard
+from grouplearn.catalog.identities import Identity, identity_at, schemas_of
+from grouplearn.catalog.models import StoredModel
+from grouplearn.catalog.rows import recorded
+from grouplearn.catalog.schema import ensure_schema, seen_once
+from grouplearn.errors import Cancelled, ConflictError, NotSupportedHere, ReadOnlyError, Span, did_you_mean
+from grouplearn.parser.statements import QualifiedName
+
+_T = TypeVar("_T")
+#: Seconds for which a change that conflicts with those of others is tried again, and the longest pause between two times.
+_PATIENCE_SECONDS, _LONGEST_PAUSE = 5.0, 0.3
+#: Times that a ROLLBACK is tried which somebody interrupts.
+_ROLLBACKS = 100
+#: What ends a query of DuckDB's that is interrupted: RuntimeError is what it makes of Ctrl-C.
+_INTERRUPTS = (duckdb.InterruptException, KeyboardInterrupt, RuntimeError)
+
+
+def is_conflict(error: duckdb.Error) -> bool:
+    """Return whether DuckDB refused a change because another transaction has changed the same."""
+    text = str(error)
+    return text.startswith("TransactionContext Error") and ("conflict" in text or "duplicate key" in text)
+
+
+def _conflict(own: bool, span: Span, checker: SqlChecker) -> ConflictError:
+    if own:
+        message = "other connections keep changing the same model, so nothing was stored"
+        hint = "Run the statement again when they are done."
+    else:
+        message = "another connection has changed the same since this transaction began, so nothing was stored"
+        hint = "ROLLBACK, and run the statement again."
+    return ConflictError(message, text=checker.text, span=span, hint=hint)
+
+
+class Databases:
+    """What a DuckDB connection has attached, seen through plain SQL on it."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, guard: Guard) -> None:
+        self._connection, self._guard = connection, guard
+        self._in_statement = self._begun = False
+        self._known: Attachments | None = None
+        self._users: bool | None = None
+        self._made: set[str] = set()
+        #: Whether the statement has committed what it changes, in a transaction of ours.
+        self.has_stored = False
+
+    @contextmanager
+    def statement(self) -> Iterator[None]:
+        """Ask once in the body, which is one statement, what is attached, and whether the user has begun a transaction."""
+        self._in_statement = True
+        try:
+            yield
+        finally:
+            self._in_statement, self._known, self._users = False, None, None
+
+    def attachments(self) -> Attachments:
+        """Return what is attached, in ``statement`` what was when it began."""
+        found = self._known or attachments_of(self._connection)
+        self._known = found if self._in_statement else None
+        return found
+
+    def of(self, name: QualifiedName, checker: SqlChecker, *, gone: bool = False) -> tuple[str, str]:
+        """Return the database and schema a model name speaks of; with ``gone`` the schema may be there in models' rows only."""
+        catalog, schema = self._named(name, checker, gone)
+        here = self.attachments()
+        if catalog != here.database or schema not in ("main", here.schema):
+            self._guard.refuse_hidden_in(self._connection, catalog, schema)
+        return catalog, self._lost(catalog, schema, name) if gone else schema
+
+    def _lost(self, catalog: str, schema: str, name: QualifiedName) -> str:
+        """Return the schema, or that of the one model of that name whose own is nowhere, where the name says none."""
+        if len(name.parts) > 1 or identity_at(self._connection, catalog, schema, name.name) is not None:
+            return schema
+        there = {sqltext.folded(each) for each in self._schemas(catalog)}
+        lost = [each for each in schemas_of(self._connection, catalog, name.name) if sqltext.folded(each) not in there]
+        return lost[0] if len(lost) == 1 else schema
+
+    def _named(self, name: QualifiedName, checker: SqlChecker, gone: bool) -> tuple[str, str]:
+        here = self.attachments()
+        catalog, schema = here.database, here.schema
+        databases = {sqltext.folded(each.name): each for each in here.users}
+        qualifiers = list(name.parts[:-1])
+        if len(qualifiers) == 2:
+            catalog, schema = qualifiers[0].value, qualifiers[1].value
+        elif qualifiers and sqltext.folded(qualifiers[0].value) in databases:
+            catalog, schema = qualifiers[0].value, "main"
+        elif qualifiers:
+            schema = qualifiers[0].value
+        database = databases.get(sqltext.folded(catalog))
+        if database is not None and database.kind == "duckdb" and schema == "main":  # which cannot be dropped
+            return database.name, schema
+        places = {sqltext.folded(each): each for each in self._schemas(catalog)}
+        if not places or database is None:
+            message = f'there is no database "{catalog}" that can hold models'
+            span = qualifiers[0].span if qualifiers else name.span
+            raise checker.error(message, span, did_you_mean(catalog, [each.name for each in databases.values()]))
+        if sqltext.folded(schema) not in places:
+            if gone and identity_at(self._connection, catalog, schema, name.name) is not None:
+                return database.name, schema
+            known = [*places.values(), *(each.name for each in databases.values() if len(qualifiers) == 1)]
+            message = f'there is no schema "{schema}" in database "{catalog}"'
+            raise checker.error(message, qualifiers[-1].span, did_you_mean(schema, known))
+        return database.name, places[sqltext.folded(schema)]
+
+    def _schemas(self, catalog: str) -> list[str]:
+        query = "SELECT database_name, schema_name FROM duckdb_schemas() WHERE lower(database_name) = lower(?)"
+        own = sqltext.folded(catalog)
+        return [schema for name, schema in self.rows(query, [catalog]) if sqltext.folded(name) == own]
+
+    def file(self, catalog: str) -> str | None:
+        """Return the path of a database's file, None for one in memory."""
+        return next(each.path for each in self.attachments().attached if each.name == catalog)
+
+    def model(self, name: QualifiedName, checker: SqlChecker) -> StoredModel:
+        """Return the model that a name means (``catalog.naming``), or raise with the closest name."""
+        with self.transaction():  # one moment's: others may train it anew between two queries
+            for place in self.places(name):
+                model = models.load_definition(self._connection, *place, name.name)
+                if model is not None:
+                    return model
+        self.of(name, checker)  # raises where there is no such place
+        raise recorded.unknown_model(self._connection, checker, name.name, name.span)
+
+    def identity(self, name: QualifiedName, checker: SqlChecker) -> Identity:
+        """As ``model``, of one that may be damaged: nothing of it is read but where it is; ``of`` takes ``gone``."""
+        for place in self.places(name, gone=True):
+            found = identity_at(self._connection, *place, name.name)
+            if found is not None:
+                return found
+        found = identity_at(self._connection, *self.of(name, checker, gone=True), name.name)
+        if found is None:
+            raise recorded.unknown_model(self._connection, checker, name.name, name.span)
+        return found
+
+    def places(self, name: QualifiedName, *, gone: bool = False) -> Iterator[tuple[str, str]]:
+        """Yield where a model is looked for, once no macro hides a function there; ``gone`` as in ``of``."""
+        here = self.attachments()
+        for catalog, schema in naming.places([part.value for part in name.parts[:-1]], here):
+            usual = schema == "main" or (catalog == here.database and schema == here.schema)
+            if not (gone or usual or sqltext.folded(schema) in map(sqltext.folded, self._schemas(catalog))):
+                continue
+            if catalog != here.database or schema not in ("main", here.schema):
+                self._guard.refuse_hidden_in(self._connection, catalog, schema)
+            yield catalog, schema
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Run the body in the user's transaction if there is one, else in one of our own."""
+        if self.in_transaction():
+            with seen_once(self._connection):
+                yield
+            return
+        self._begun = True
+        try:  # an interrupted BEGIN may have begun it, and an interrupted COMMIT need not have ended it
+            self._connection.execute("BEGIN TRANSACTION")
+            with seen_once(self._connection, own=True):
+                yield
+            self._connection.execute("COMMIT")
+        except BaseException as error:
+            interrupted = self._rolled_back()
+            if interrupted is None or isinstance(error, (*_INTERRUPTS, Cancelled)):
+                raise
+            raise interrupted from error
+        finally:
+            self._begun = False
+
+    def _rolled_back(self) -> BaseException | None:
+        """Leave the transaction that we have begun, if we are in it; return what has interrupted that, tried again then."""
+        interrupted: BaseException | None = None
+        for _ in range(_ROLLBACKS):
+            try:
+                self._connection.execute("ROLLBACK")
+            except duckdb.TransactionException:  # there is none
+                break
+            except _INTERRUPTS as error:
+                interrupted = error
+            else:
+                break
+        return interrupted
+
+    def write(self, catalog: str, work: Callable[[], _T], span: Span, checker: SqlChecker) -> _T:
+        """Return what ``work`` returns, which changes the models of a database in a ``transaction``.
+
+        Where other connections change the same at the same time, it is done again on what they have left, tables included: of
+        the first ones to store a model in a database one makes the tables. What the user's transaction has begun cannot be
+        done again: that raises ConflictError.
+        """
+        own, ends = not self.in_transaction(), time.monotonic() + _PATIENCE_SECONDS
+        # Another connection may have attached another file since the statement began.
+        self._guard.refuse_hidden(self._connection, again=False)
+        if own and catalog not in self._made:
+            self._repeated(lambda: ensure_schema(self._connection, catalog), ends, span, checker)
+            self._made.add(catalog)
+        done = self._repeated(work, ends if own else 0.0, span, checker)
+        self.has_stored = own
+        return done
+
+    def _repeated(self, work: Callable[[], _T], ends: float, span: Span, checker: SqlChecker) -> _T:
+        for attempt in itertools.count():
+            try:
+                with self.transaction():
+                    return work()
+            except duckdb.Error as error:
+                if not is_conflict(error):
+                    raise
+                if time.monotonic() >= ends:
+                    raise _conflict(ends > 0, span, checker) from None
+            time.sleep(random.uniform(0.0, min(_LONGEST_PAUSE, 0.01 * 2**attempt)))  # noqa: S311
+        raise AssertionError
+
+    def in_transaction(self) -> bool:
+        """Return whether the user has begun a transaction, or we have."""
+        if self._begun:
+            return True
+        if self._users is not None:
+            return self._users
+        # Outside of one each statement has an id of its own (a BEGIN that fails would abort the user's).
+        first = self.attachments().transaction
+        users = self.rows("SELECT txid_current()") == [(first,)]
+        self._users = users if self._in_statement else None
+        return users
+
+    def rows(self, query: str, values: list[str] | None = None) -> list[tuple[Any, ...]]:
+        """Return all rows at once: DuckDB refuses some calls on a connection with a result half read."""
+        return self._connection.execute(query, values).fetchall()
+
+    def current_file(self) -> str | None:
+        """Return the path of the current database."""
+        return self.file(self.attachments().database)
+
+    def refuse_read_only(
+        self,
+        catalog: str,
+        span: Span,
+        checker: SqlChecker,
+        reason: str = "its models cannot be changed",
+        hint: str = "Open it without read_only.",
+    ) -> None:
+        """Raise ReadOnlyError where a database cannot be written."""
+        if any(each.read_only for each in self.attachments().attached if each.name == catalog):
+            message = f'database "{catalog}" is read-only: {reason}'
+            raise ReadOnlyError(message, text=checker.text, span=span, hint=hint)
+
+    def refuse_namesake(self, span: Span, checker: SqlChecker) -> None:
+        """Raise NotSupportedHere where a database is named as the schema of models: DuckDB could not tell which a view means."""
+        namesake = next((each.name for each in self.attachments().users if sqltext.folded(each.name) == SCHEMA), None)
+        if namesake is not None:
+            message = f'no model can be stored beside a database named "{namesake}", as the schema of models is'
+            hint = (
+                f"Rename the file, or DETACH it and ATTACH it AS another name, such as {sqltext.identifier('models')}."
+            )
+            raise NotSupportedHere(message, text=checker.text, span=span, hint=hint)
+
+    def refuse_read_only_transaction(self, catalog: str, span: Span, checker: SqlChecker) -> None:
+        """Raise where the user's transaction may not write to the database. DuckDB tells nobody but a statement that writes."""
+        if self._begun or not self.in_transaction():
+            return
+        try:
+            self._connection.execute(
+                f"EXPLAIN CREATE SCHEMA IF NOT EXISTS {sqltext.qualified(catalog, SCHEMA)}"
+            ).fetchall()
+        except duckdb.TransactionException as error:
+            message = f'this transaction cannot write to database "{catalog}", so nothing was trained: {error}'
+            hint = "ROLLBACK, and TRAIN outside of it or in one that is not READ ONLY."
+            raise ReadOnlyError(message, text=checker.text, span=span, hint=hint) from None
+
+    def refuse_change(self, catalog: str, span: Span, checker: SqlChecker) -> None:
+        """Raise where the models of a database cannot be changed, with their views."""
+        self.refuse_namesake(span, checker)
+        self.refuse_read_only(catalog, span, checker)

@@ -1,0 +1,374 @@
+"""RESUME MODEL, SHOW RUNS and DROP RUN: what becomes of durable runs that are not finished."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from grouplearn import sqltext
+from grouplearn.bind import compatibility as legality
+from grouplearn.bind.definition import ModelDefinition
+from grouplearn.bind.options import bind_resume_options, executor_again
+from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.catalog.identities import identity_at
+from grouplearn.catalog.views import best_sql
+from grouplearn.data import checksums
+from grouplearn.data.checksums import Damaged
+from grouplearn.data.memory import ran_out
+from grouplearn.data.own_files import NotOwn
+from grouplearn.data.run_directory import RunDirectory, durable_runs, remove_run, runs_of
+from grouplearn.errors import Cancelled, ModelExists, OutOfMemory, Span, TrainingError, did_you_mean
+from grouplearn.learners import registry
+from grouplearn.learners.contract.base import Learner
+from grouplearn.parser.statements import DropRun, ResumeModel
+from grouplearn.plan import calibration
+from grouplearn.plan.choose import Choice, threads
+from grouplearn.plan.physical import PhysicalPlan
+from grouplearn.prediction.prediction import predictor_for
+from grouplearn.runtime.ray.settings import Cluster
+from grouplearn.search.procedures import SearchPlan
+from grouplearn.statements import answers
+from grouplearn.statements.context import StatementContext
+from grouplearn.statements.workflow import durable, training
+from grouplearn.statements.workflow.durable import Manifest, Run, Unreadable
+from grouplearn.statements.workflow.finishing import finish, is_stored
+from grouplearn.statements.workflow.trial_control import IN_TRAINING, Journal, TrialControl
+from grouplearn.store import writer as store
+from grouplearn.store.copying import refuse_unsound
+from grouplearn.train.job import Job
+from grouplearn.train.results import ledger
+from grouplearn.train.results.ledger import Ledger
+from grouplearn.train.results.soundness import is_sound
+
+#: Estimated seconds of training from which a run is kept on disk without being asked to.
+DURABLE_SECONDS = 60.0
+_RUN_COLUMNS = {
+    "run": "VARCHAR",
+    "model": "VARCHAR",
+    "status": "VARCHAR",
+    "units_done": "BIGINT",
+    "units": "BIGINT",
+    "trained_seconds": "DOUBLE",
+    "began": "TIMESTAMP",
+    "bytes": "BIGINT",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """On how many workers, and where, a run goes on."""
+
+    workers: int
+    executor: str
+    cluster: Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """When a TRAIN began (a ``time.time()``), the identity of the model that stood there, and whether it is to stop."""
+
+    at: float
+    replaced: str | None
+    cancelled: Callable[[], bool]
+
+
+def is_durable(physical: PhysicalPlan, database: str | None, checker: SqlChecker, closed: str | None) -> bool:
+    """Whether the run is a directory beside its database; raise where that was asked for and cannot be.
+
+    ``closed``: why that directory may not be used.
+    """
+    asked = physical.bound.options.durable
+    options = physical.bound.statement.options
+    span = next((option.value.span for option in options if option.name.value.casefold() == "durable"), None)
+    if asked and database is None:
+        raise checker.error("a run of a database in memory cannot outlive it", span, "Open a file.")
+    if database is not None and closed is not None:
+        if asked:
+            checker.outside.refuse(runs_of(database), checker.text, span)
+        return False
+    long = physical.serial_seconds / max(1, physical.workers) >= DURABLE_SECONDS
+    return database is not None and (long if asked is None else asked)
+
+
+def kept(
+    physical: PhysicalPlan,
+    choice: Choice,
+    job: Job,
+    definition: ModelDefinition,
+    beginning: Beginning,
+    directory: RunDirectory,
+) -> Ledger | None:
+    """Make a run one that can be resumed, and return its ledger; None where it is not durable. Raises Cancelled."""
+    if not directory.durable:
+        return None
+
+    def go_on() -> None:
+        if beginning.cancelled():
+            raise Cancelled("training was interrupted; nothing was stored")
+
+    durable.keep(directory, _manifest(physical, choice, job, definition, beginning), go_on)
+    return Ledger(directory.path)
+
+
+def steering(learner: Learner, search: SearchPlan | None, ledger: Ledger | None) -> TrialControl:
+    """Return how to act on a model in training; what is wished for a durable search outlives the process."""
+    return TrialControl(learner, search, None if ledger is None or search is None else Journal(ledger.directory))
+
+
+def _manifest(
+    physical: PhysicalPlan, choice: Choice, job: Job, definition: ModelDefinition, beginning: Beginning
+) -> Manifest:
+    """Return what the run needs to go on without its statement."""
+    rows = job.dataset.files
+    if rows is None:
+        raise ValueError("the rows of a durable run are in files")
+    return Manifest(
+        definition=definition,
+        job=job,
+        rows=rows,
+        units=() if physical.bound.search else tuple(physical.units),
+        workload=physical.workload(threads(physical, choice)),
+        operator=choice.operator,
+        executor=choice.executor,
+        replaces=physical.bound.statement.replace,
+        replaced=beginning.replaced,
+        validated=physical.bound.holdout.kind != "none",
+        within=physical.bound.options.within,
+        began=beginning.at,
+        search=physical.bound.search,
+        sums=(),
+        stored=physical.stored,
+        outputs=physical.outputs,
+    )
+
+
+def looked_in(database: str | None, checker: SqlChecker, span: Span | None) -> str | None:
+    """Return a database's file, if it has one; raise where its runs may not be looked for, or somebody else may change them."""
+    if database is None:
+        return None
+    place = runs_of(database)
+    checker.outside.refuse(place, checker.text, span)
+    try:
+        durable_runs(place)
+    except NotOwn as error:
+        message = f"the runs of this database are not looked for: {error.strerror}\nDirectory: {place}"
+        hint = "Runs are in a directory that is yours, and that only you may write to (chmod 700)."
+        raise TrainingError(message, text=checker.text, span=span, hint=hint) from None
+    return database
+
+
+def find(statement: ResumeModel, database: str | None, schema: str, checker: SqlChecker) -> Run:
+    """Return the newest unfinished run of a model; raise where there is none, or a process works on it."""
+    name = statement.name
+    database = looked_in(database, checker, name.span)
+    found = durable.of_model(database, schema, name.name) if database else []
+    waiting = [run for run in found if not run.alive]
+    if waiting:
+        return waiting[-1]
+    if found:
+        raise checker.error(
+            f'the run of model "{name.name}" is still going on', name.span, "SHOW RUNS says how far it is."
+        )
+    others = sorted({run.manifest.definition.name for run in durable.runs(database)}) if database else []
+    listed = f"\nUnfinished runs: {', '.join(others)}" if others else "\nThere is no unfinished run."
+    lost = [f"{run.id} ({run.flaw})" for run in durable.unreadable(database)] if database else []
+    listed += f"\nRuns that cannot be resumed: {', '.join(lost)}" if lost else ""
+    hint = did_you_mean(name.name, others) or "A run is kept WITH (durable = true), or when it is estimated to be long."
+    raise checker.error(f'there is no unfinished run of a model "{name.name}"{listed}', name.span, hint)
+
+
+def resources(statement: ResumeModel, run: Run, settings: Mapping[str, Any], checker: SqlChecker) -> Resources:
+    """Return where the run goes on: as it began, unless the statement or a setting says something else."""
+    given = bind_resume_options(checker, statement.options, settings)
+    began, operator = run.manifest, run.manifest.operator
+    learner = began.job.learner
+    if learner not in registry.names():
+        hint = f"grouplearn.register('{learner}', ...) as before, and resume then."
+        raise checker.error(f"the run trains the network {learner}, which is not registered", statement.name.span, hint)
+    access = registry.learner(learner).access
+    workers = given.get("workers", began.workload.workers)
+    if legality.changes_models(operator, access) and workers != began.workload.workers:
+        message = f"models of {operator} depend on the number of workers, which was {began.workload.workers}"
+        raise checker.error(message, statement.name.span)
+    executor = executor_again(began.executor, given, settings)
+    refusal = legality.refusal(operator, access, executor)
+    if refusal:
+        raise checker.error(refusal, statement.name.span, legality.remedy(operator, access))
+    return Resources(workers, executor, Cluster.by_settings(settings))
+
+
+def resume(statement: ResumeModel, checker: SqlChecker, at: StatementContext, *, again: bool = False) -> str:
+    """Go on with the newest unfinished run of a model and store it; return a SELECT of each group's best trial.
+
+    With ``again`` units with failed trials are trained once more.
+    """
+    catalog, schema = at.databases.of(statement.name, checker)
+    at.databases.refuse_change(catalog, statement.name.span, checker)
+    run = find(statement, at.databases.file(catalog), schema, checker)
+    began, stored = run.manifest, replace(run.manifest.definition, catalog=catalog)
+    predictor_for(at.connection).guard.admit(at.connection, stored)  # its macro evaluates expressions without a look
+    if is_stored(at.connection, catalog, run.path):  # by a transaction that has not ended
+        return best_sql(at.connection, stored, run.identity, catalog, validated=began.validated)
+    where = resources(statement, run, at.settings, checker)
+    _refuse_newer(statement, run, stored, checker, at)
+    with _reopened(run, statement, checker) as directory:
+        ledger = Ledger(run.path, again=again, sound=partial(is_sound, _without_rows(began)))
+        job = _with_rows(run, statement, checker, ledger, at.cancelled)
+        workload = replace(began.workload, workers=where.workers)
+        scheduled = training.Scheduled(
+            began.operator, where.executor, began.units, workload, where.cluster, calibration.load(checker.outside)
+        )
+        acting = steering(job.trainer, began.search, ledger)
+        with IN_TRAINING.entered(at.place(catalog, schema, stored.name), acting), resumable(stored, ledger):
+            outcome = training.resume(began, job, scheduled, ledger, at.progress, at.cancelled, acting)
+        stored = stored if outcome.configs is None else replace(stored, configs=outcome.configs)
+
+        def store_it() -> None:
+            _refuse_newer(statement, run, stored, checker, at)
+            store.write(at.connection, stored, outcome, replace=True, identity=run.identity)
+            refuse_unsound(
+                at.connection, catalog, run.identity
+            )  # what a file of the run says need not be what a run makes
+
+        at.databases.write(catalog, store_it, statement.name.span, checker)
+        finish(directory, at.databases)
+    return best_sql(at.connection, stored, run.identity, catalog, validated=began.validated)
+
+
+def _without_rows(began: Manifest) -> Job:
+    """Return the job of a run by which its results are judged."""
+    return replace(began.job, network=registry.network(began.job.learner))
+
+
+def _refuse_newer(
+    statement: ResumeModel, run: Run, stored: ModelDefinition, checker: SqlChecker, at: StatementContext
+) -> None:
+    """Raise ModelExists where something stands there that the run was not to replace: it is newer than the run."""
+    place = (at.connection, stored.catalog or "", stored.schema, stored.name)
+    model = identity_at(*place)
+    expected = model is None or statement.replace or (run.manifest.replaces and model.id == run.manifest.replaced)
+    conflict = store.exists(*place, replace=expected)
+    if conflict is None:
+        return
+    hint, message = f"DROP RUN '{run.id}' gives up the run", conflict.message
+    if conflict.is_model:
+        message = f'model "{conflict.name}" is newer than its unfinished run, which began {_time(run.manifest.began)}'
+        written = checker.text[statement.name.span.start : statement.name.span.end]
+        hint = f"RESUME OR REPLACE MODEL {written} overwrites it; {hint}."
+    else:
+        hint = f"Rename that, or {hint}."
+    raise ModelExists(message, text=checker.text, span=statement.name.span, hint=hint)
+
+
+def _time(began: float) -> str:
+    return datetime.datetime.fromtimestamp(began).isoformat(" ", "seconds")
+
+
+def _utc(began: float) -> str:
+    return datetime.datetime.fromtimestamp(began, datetime.UTC).replace(tzinfo=None).isoformat(" ", "seconds")
+
+
+def _reopened(run: Run, statement: ResumeModel, checker: SqlChecker) -> RunDirectory:
+    try:
+        return RunDirectory.reopened(run.path)
+    except NotOwn as error:
+        message = f"run {run.id} cannot be held: {error.strerror}\nFile: {run.path / str(error.filename)}"
+        raise TrainingError(message, text=checker.text, span=statement.name.span, hint=f"DROP RUN '{run.id}'") from None
+    except (BlockingIOError, FileNotFoundError):  # taken, or finished, since it was found
+        message = f'somebody else has begun to resume the run of model "{statement.name.name}"'
+        raise checker.error(message, statement.name.span, "SHOW RUNS says how far it is.") from None
+
+
+def _with_rows(
+    run: Run, statement: ResumeModel, checker: SqlChecker, ledger: Ledger, cancelled: Callable[[], bool]
+) -> Job:
+    """Return the job of a run with its rows; raise TrainingError where these are not those that were written, and Cancelled."""
+
+    def go_on() -> None:
+        if cancelled():
+            raise Cancelled("")
+
+    try:
+        with resumable(run.manifest.definition, ledger):
+            checksums.check(run.path, run.manifest.sums, go_on)
+            return run.manifest.job_with_rows(run.path)
+    except Damaged as damage:
+        message = f"the rows of run {run.id} are damaged, so nothing was trained\nFile: {damage.path}: {damage.how}"
+        hint = f"DROP RUN '{run.id}', and TRAIN again."
+        raise TrainingError(message, text=checker.text, span=statement.name.span, hint=hint) from None
+
+
+@contextmanager
+def resumable(stored: ModelDefinition, ledger: Ledger | None) -> Iterator[None]:
+    """Where a run is interrupted or out of memory, say how to go on."""
+    name = stored.name if stored.name.isidentifier() else sqltext.identifier(stored.name)
+    try:
+        yield
+    except Cancelled:
+        if ledger is None:
+            raise
+        message = f"training was interrupted; {ledger.done} of its units are kept"
+        raise Cancelled(message, hint=f"RESUME MODEL {name} goes on from there.") from None
+    except (MemoryError, RuntimeError, OSError) as error:
+        if not ran_out(error):
+            raise
+        if ledger is None:
+            hint = "Train WITH (workers = 1), or with a memory_limit, which keeps rows in files."
+            raise OutOfMemory("the process ran out of memory; nothing was stored", hint=hint) from None
+        message = f"the process ran out of memory; {ledger.done} of the run's units are kept"
+        raise OutOfMemory(message, hint=f"RESUME MODEL {name} WITH (workers = 1) goes on with less.") from None
+
+
+def show(at: StatementContext, checker: SqlChecker) -> str:
+    """Return a SELECT of the durable runs of a database whose models are not committed."""
+    ((catalog,),) = at.databases.rows("SELECT system.main.current_database()")
+    database = looked_in(at.databases.file(catalog), checker, None)
+    if database is None:
+        return answers.typed(_RUN_COLUMNS, [])
+    rows = [_row(run, is_stored(at.connection, catalog, run.path)) for run in durable.runs(database)]
+    return answers.typed(_RUN_COLUMNS, [*map(_unreadable_row, durable.unreadable(database)), *rows])
+
+
+def _unreadable_row(run: Unreadable) -> tuple[Any, ...]:
+    return (run.id, None, run.flaw, None, None, None, _utc(run.began), run.n_bytes)
+
+
+def _row(run: Run, stored: bool) -> tuple[Any, ...]:
+    found, definition = ledger.read(run.path), run.manifest.definition
+    return (
+        run.id,
+        definition.name,
+        "running" if run.alive else "uncommitted" if stored else "unfinished",
+        sum(len(segment.results) for segment in found),
+        None if run.manifest.search else len(run.manifest.units),
+        max((segment.seconds for segment in found), default=0.0),
+        _utc(run.manifest.began),
+        run.n_bytes,
+    )
+
+
+def drop(statement: DropRun, database: str | None, checker: SqlChecker) -> str:
+    """Remove an unfinished run; raise where there is none of that id, or a process works on it."""
+    wanted = checker.constant(statement.run)
+    if wanted is None:
+        raise checker.error("the id of a run is NULL", statement.run.span, "SHOW RUNS lists them.")
+    database = looked_in(database, checker, statement.run.span)
+    found: list[Run | Unreadable] = [*durable.unreadable(database), *durable.runs(database)] if database else []
+    known = {run.id: run for run in found}
+    run = known.get(str(wanted))
+    if run is None:
+        if statement.if_exists:
+            return answers.notice(f"there is no run {wanted}; nothing was dropped")
+        listed = f"\nRuns: {', '.join(known)}" if known else "\nThere is no unfinished run."
+        raise checker.error(
+            f"unknown run '{wanted}'{listed}", statement.run.span, did_you_mean(str(wanted), list(known))
+        )
+    if run.alive:
+        raise checker.error(f"a process works on run '{run.id}'", statement.run.span, "Stop it first.")
+    remove_run(run.path)
+    what = f" of model {run.manifest.definition.name}" if isinstance(run, Run) else ""
+    return answers.notice(f"run {run.id}{what} is dropped")

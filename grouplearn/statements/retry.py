@@ -1,0 +1,247 @@
+"""RETRY FAILED MODEL: the failed trials of a stored model trained again, from its own statement on today's table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from grouplearn.bind import compatibility as legality
+from grouplearn.bind.bind import bind
+from grouplearn.bind.bound import BoundTrain
+from grouplearn.bind.options import bind_retry_options, executor_again
+from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.catalog import models
+from grouplearn.catalog.checks import search_path
+from grouplearn.catalog.checks.damage import damaged
+from grouplearn.catalog.checks.trust import other_name
+from grouplearn.catalog.models import StoredModel
+from grouplearn.catalog.records import RunOutcome
+from grouplearn.catalog.views import best_sql
+from grouplearn.data.dataset import Group
+from grouplearn.data.run_directory import RunDirectory
+from grouplearn.errors import Error, ParseError
+from grouplearn.extract.database_memory import database_within
+from grouplearn.extract.extract import Statistics, extract, statistics
+from grouplearn.extract.group_counts import GroupCount
+from grouplearn.learners import registry
+from grouplearn.parser.parse import parse
+from grouplearn.parser.statements import RetryFailed, TrainModel, sql_of
+from grouplearn.plan import calibration
+from grouplearn.plan.physical import PhysicalPlan, definition, plan
+from grouplearn.plan.retrying import changed, cut, numbered, only, rows_of
+from grouplearn.prediction.prediction import predictor_for
+from grouplearn.schedule.messages import Unit
+from grouplearn.statements import answers
+from grouplearn.statements.context import StatementContext
+from grouplearn.statements.workflow import planning, training
+from grouplearn.store import retrying as kept
+from grouplearn.store.retrying import FailedGroup, Record
+
+
+def retry(statement: RetryFailed, model: StoredModel, checker: SqlChecker, at: StatementContext) -> str:
+    """Train the failed trials of a model again and return a SELECT of their groups; all others stay as they are.
+
+    Groups that are not in the table any more stay as they were. Raise where the table is no longer what the model was
+    trained on: with other features or new classes, old and new trials would not speak of the same.
+    """
+    at.databases.refuse_change(model.location.catalog, statement.name.span, checker)
+    given = _given(statement, model, checker)
+    with at.databases.transaction():
+        failed = kept.failed_groups(at.connection, model)
+        record = kept.record(at.connection, model)
+    if not failed:
+        return answers.notice(f"model {model.location.name} has no failed trials; nothing was trained")
+    return _Retry(statement, given, model, checker, at, failed, record).run()
+
+
+def _given(statement: RetryFailed, model: StoredModel, checker: SqlChecker) -> dict[str, Any]:
+    learner = model.definition.learner
+    if learner not in registry.names():
+        hint = f"grouplearn.register('{learner}', ...) as before."
+        raise checker.error(
+            f"the model is of the network {learner}, which is not registered", statement.name.span, hint
+        )
+    return bind_retry_options(checker, registry.learner(learner), statement.options)
+
+
+@dataclass(frozen=True, slots=True)
+class _Retry:
+    statement: RetryFailed
+    given: Mapping[str, Any]
+    model: StoredModel
+    checker: SqlChecker
+    at: StatementContext
+    failed: tuple[FailedGroup, ...]
+    record: Record
+
+    def run(self) -> str:
+        began, at, location = time.time(), self.at, self.model.location
+        with RunDirectory.beside(at.databases.file(location.catalog), self.checker.outside.refusal) as directory:
+            with at.databases.transaction():
+                bound = self._bound()
+                limit = bound.options.memory_limit
+                with database_within(at.connection, limit, at.settings):
+                    everything = self._planned(bound)
+                    numbers = self._numbers(everything.stats)
+                    if not numbers:
+                        return answers.notice(
+                            "no group with failed trials is in the table any more; nothing was trained"
+                        )
+                    counted = [everything.stats.groups[number] for number in numbers]
+                    dataset, read = self._read(everything, counted, directory, limit)
+            wanted = {number: group.configs for number, group in numbers.items()}
+            part = replace(everything, units=cut(everything.units, wanted))
+            choice = planning.choose(part, at.cancelled)
+            settled = planning.settled(everything, choice)
+            with at.databases.transaction():
+                fitted = kept.fitted_on_all(at.connection, self.model)
+            groups = numbered(everything.stats.groups, read)
+            job = training.job_of(settled, dataset, groups, self._own_judge(), fitted or None)
+            part = replace(settled, units=cut(settled.units, wanted))
+            outcome = training.run(part, choice, job, at.progress, at.cancelled, began)
+        ids = {number: group.number for number, group in numbers.items()}
+        identity = self._stored(_renumbered(outcome, ids))
+        validated = bound.holdout.kind != "none"
+        stored = self.model.definition
+        return best_sql(
+            at.connection, stored, identity, location.catalog, validated=validated, groups=list(ids.values())
+        )
+
+    def _own_judge(self) -> SqlChecker:
+        """Return who judges the model's own statement."""
+        return SqlChecker(self.at.connection, self.model.definition.statement)
+
+    def _bound(self) -> BoundTrain:
+        """Return the model's statement bound against the table as it is now, with what RETRY says otherwise."""
+        definition, location = self.model.definition, self.model.location
+        train = self._statement()
+        guard = predictor_for(self.at.connection).guard
+        guard.admit(self.at.connection, definition)
+        guard.admit_statement(self.at.connection, definition, train.source.text, sql_of(train))
+        self._refuse_other_names(train)
+        settings = {**self.at.settings, "seed": definition.seed, "durable": False}
+        bound = bind(self._own_judge(), train, location.catalog, location.schema, settings)
+        if bound.search is not None:
+            message = f'the trials of model "{location.name}" were chosen in rounds, from how the others did'
+            raise self._refusal(message, "TRAIN OR REPLACE MODEL searches anew.")
+        if bound.refit:
+            message = (
+                f'the models of "{location.name}" are of all rows, and a trial alone has no say in which is the best'
+            )
+            raise self._refusal(message, "TRAIN OR REPLACE MODEL ... REFIT trains all of it.")
+        given = {**self.given, **self._as_before(bound)}
+        given = {**given, "executor": self._executor(bound, given.get("operator", bound.options.operator))}
+        return replace(bound, options=replace(bound.options, **given, durable=False, replay=None))
+
+    def _refuse_other_names(self, train: TrainModel) -> None:
+        """Raise where an unqualified name of the statement is another table, view, macro or type than when it was trained."""
+        definition = self.model.definition
+        found = other_name(self.at.connection, definition, train.source.text, sql_of(train))
+        if found is not None:
+            name, path = found
+            here = self.at.databases.attachments()
+            then, now = search_path.shown(path), search_path.shown(search_path.current(here))
+            message = f'"{name}" is not what it was when model "{definition.name}" was trained'
+            places = f"Names were looked for in {then}, and now in {now}"
+            raise self._refusal(f"{message}\n{places}", search_path.advice(path, here))
+
+    def _statement(self) -> TrainModel:
+        """Return the model's statement, which is one TRAIN."""
+        location, text = self.model.location, self.model.definition.statement
+        try:
+            found = list(parse(text))
+        except ParseError as error:
+            raise damaged(
+                location.catalog, location.name, "models", f"the statement is none: {error.message}"
+            ) from None
+        if len(found) != 1 or not isinstance(found[0], TrainModel):
+            raise damaged(location.catalog, location.name, "models", "the statement is not one TRAIN")
+        return found[0]
+
+    def _as_before(self, bound: BoundTrain) -> dict[str, Any]:
+        """Return the operator and workers on which the models of the operator depend, if they do."""
+        operator, access = self.record.operator, bound.learner.access
+        if not legality.changes_models(operator, access):
+            return {}
+        fixed = {"operator": operator, "workers": self.record.workers}
+        for option in self.statement.options:
+            name = option.name.value.casefold()
+            if name in fixed and self.given[name] != fixed[name]:
+                what = legality.depends_on(operator)
+                message = (
+                    f"the model was trained by operator {operator}, on {fixed['workers']} workers, and its models "
+                )
+                raise self.checker.error(f"{message}depend on {what}", option.value.span)
+        return fixed
+
+    def _executor(self, bound: BoundTrain, operator: str) -> str:
+        """Return where the trials train, which the stored statement does not decide; raise where they cannot."""
+        executor = executor_again(bound.options.executor, self.given, self.at.settings)
+        refusal = legality.refusal(operator, bound.learner.access, executor)
+        if refusal:
+            raise self._refusal(refusal, legality.remedy(operator, bound.learner.access))
+        return executor
+
+    def _planned(self, bound: BoundTrain) -> PhysicalPlan:
+        """Return the plan of the whole statement: a trial is trained in the same way as if all were trained anew."""
+        stored = self.model.definition
+        stats = statistics(self._own_judge(), bound)
+        known = replace(stats, classes=stored.classes) if set(stats.classes) <= set(stored.classes) else stats
+        physical = plan(bound, known, calibration.load(self.checker.outside))
+        now = definition(physical, stored.statement)
+        if (now.learner, now.metric) != (stored.learner, stored.metric):
+            where = self.model.location
+            raise damaged(where.catalog, where.name, "models", "the statement is of another learner or metric")
+        reason = changed(stored, now)
+        if reason is not None:
+            raise self._refusal(f"the table is not what it was: {reason}", "TRAIN OR REPLACE MODEL trains all of it.")
+        return physical
+
+    def _refusal(self, message: str, hint: str | None) -> Error:
+        return self.checker.error(message, self.statement.name.span, hint)
+
+    def _numbers(self, stats: Statistics) -> dict[int, FailedGroup]:
+        """Return the groups with failed trials by their numbers in the table as it is now."""
+        by_key = {(group.level, group.keys): group for group in self.failed}
+        found = ((number, by_key.get((group.level, group.keys))) for number, group in enumerate(stats.groups))
+        return {number: group for number, group in found if group is not None}
+
+    def _read(
+        self, physical: PhysicalPlan, groups: Sequence[GroupCount], directory: RunDirectory, limit: int | None
+    ) -> tuple[Any, tuple[Group, ...]]:
+        """Return the rows of these groups alone."""
+        checker, bound = self._own_judge(), only(physical.bound, groups)
+        stats = rows_of(checker, bound, physical.stats, groups)
+        return extract(self.at.connection, checker, bound, stats, directory, limit)
+
+    def _stored(self, outcome: RunOutcome) -> str:
+        """Put the results in place of the failed ones; raise where the model has become another meanwhile."""
+        databases, connection, location = self.at.databases, self.at.connection, self.model.location
+        shown = databases.in_transaction()
+
+        def store_it() -> str:
+            if models.load_by_id(connection, location.catalog, self.model.id) is None:
+                message = f'model "{location.name}" was trained anew or dropped meanwhile, so nothing was stored'
+                raise self._refusal(message, "RETRY FAILED MODEL once more.")
+            return kept.replace_failed(connection, self.model, self.failed, outcome, shown=shown)
+
+        return databases.write(location.catalog, store_it, self.statement.name.span, self.checker)
+
+
+def _renumbered(outcome: RunOutcome, numbers: Mapping[int, int]) -> RunOutcome:
+    """Return the outcome with the numbers that its groups have in the catalog."""
+
+    def group(each: Group) -> Group:
+        return replace(each, id=numbers[each.id])
+
+    def unit(each: Unit) -> Unit:
+        return replace(each, group=numbers[each.group], others=tuple(numbers[other] for other in each.others))
+
+    return replace(
+        outcome,
+        groups=tuple(replace(each, group=group(each.group)) for each in outcome.groups),
+        packs=tuple(replace(each, groups=tuple(map(group, each.groups))) for each in outcome.packs),
+        units=tuple(replace(each, unit=unit(each.unit)) for each in outcome.units),
+    )

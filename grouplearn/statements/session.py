@@ -1,0 +1,182 @@
+"""One of our statements in, a plain SELECT out whose rows are its result.
+
+What carries statements out is loaded with the first of them: to open a connection takes a fifth of a second at most.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from grouplearn.catalog.asking import Settings, asking_for, look_again
+from grouplearn.prediction import functions
+
+if TYPE_CHECKING:
+    from grouplearn.bind.sql.checker import SqlChecker
+    from grouplearn.catalog.checks.trust import Guard
+    from grouplearn.parser.clauses.binding import Parameters
+    from grouplearn.parser.statements import Nested, OurStatement, PlanFormat, Sql
+    from grouplearn.statements.context import StatementContext
+    from grouplearn.statements.databases import Databases
+    from grouplearn.train.job import Progress
+
+#: First words of DuckDB's statements that answer with rows, and of those that may change something: these are explained, not
+#: run, to see what is wrong with them.
+_QUERIES = ("FROM", "SELECT")
+_CHANGES = ("WITH", "CREATE", "INSERT", "COPY", "UPDATE", "DELETE", "MERGE")
+
+
+class Session:
+    """Carries out our statements on one DuckDB connection.
+
+    The database is touched only by SQL on that connection, so temporary tables, uncommitted rows, transactions and the
+    search path are the user's own.
+    """
+
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        progress: Progress | None = None,
+        settings: Settings | None = None,
+        interrupted: threading.Event | None = None,
+    ) -> None:
+        self._connection = connection
+        self._progress = progress
+        #: Shared between the cursors of one connection: some clients open a cursor per statement.
+        self._settings = Settings() if settings is None else settings
+        self._cancelled = interrupted or threading.Event()
+        #: How EXPLAIN TRAIN writes a plan where the statement does not say.
+        self.plan_format: PlanFormat = "text"
+        functions.register_all(connection)
+        asking_for(connection).settings = self._settings
+        #: Whether a durable run may have left its directory to a transaction of the user.
+        self._left = False
+
+    @cached_property
+    def _databases(self) -> Databases:
+        from grouplearn.statements.databases import Databases
+
+        return Databases(self._connection, self._guard)
+
+    @property
+    def _guard(self) -> Guard:
+        from grouplearn.prediction.prediction import predictor_for
+
+        return predictor_for(self._connection).guard
+
+    def answer(self, statement: OurStatement, text: str, parameters: Parameters = None) -> str:
+        """Carry out ``statement`` (parsed from ``text``) and return a SELECT whose rows are its result.
+
+        For a statement of DuckDB's with ours inside, that is the statement with queries in their places.
+        """
+        return _joined(self._carried_out(statement, text, parameters))
+
+    def answers(self, statement: Nested, text: str, parameters: Parameters = None) -> list[str]:
+        """Return ``answer``, and after it the queries that are in the places of ours."""
+        pieces = self._carried_out(statement, text, parameters)
+        return [_joined(pieces), *(piece for piece in pieces if isinstance(piece, str))]
+
+    def _carried_out(self, statement: OurStatement, text: str, parameters: Parameters) -> Sequence[str | Sql]:
+        from grouplearn.bind.sql.checker import SqlChecker
+        from grouplearn.data.memory import ran_out, rare_collections
+        from grouplearn.errors import OutOfMemory
+        from grouplearn.interrupting import heard
+        from grouplearn.parser.clauses.binding import bind_parameters
+        from grouplearn.parser.statements import Nested, SetOption, TrainModel
+        from grouplearn.statements.workflow.finishing import tidy
+
+        try:
+            with heard(self._cancelled.is_set), rare_collections(), self._databases.statement():
+                if not isinstance(statement, SetOption):
+                    here, again = self._databases.attachments(), not isinstance(statement, TrainModel)
+                    self._guard.refuse_hidden(self._connection, here, again=again)
+                tidy(self._connection)
+                if "getvariable" in text.casefold():
+                    self.expect_variables()
+                bound, checker = bind_parameters(statement, parameters), SqlChecker(self._connection, text)
+                if isinstance(bound, Nested):
+                    return self._pieces(bound, checker)
+                return [self._answer(bound, checker)]
+        except (MemoryError, RuntimeError, OSError) as error:
+            if not ran_out(error):
+                raise
+            hint = "SET threads and SET memory_limit leave more to others than DuckDB."
+            raise OutOfMemory("the process ran out of memory; nothing was stored", hint=hint) from None
+
+    def _answer(self, statement: Any, checker: SqlChecker) -> str:
+        from grouplearn.parser.statements import Nested
+        from grouplearn.statements.handlers import HANDLERS
+
+        if isinstance(statement, Nested):
+            return _joined(self._pieces(statement, checker))
+        return HANDLERS[type(statement)](statement, checker, self._workplace())
+
+    def _pieces(self, statement: Nested, checker: SqlChecker) -> list[str | Sql]:
+        """Return the statement with queries in the places of ours; DuckDB's errors have their places in the user's text."""
+        from grouplearn.parser.statements import Sql
+
+        pieces = [part if isinstance(part, Sql) else f"{self._answer(part, checker)}\n" for part in statement.parts]
+        begun = _joined(pieces).lstrip("( \n").upper()
+        if begun.startswith(_QUERIES):
+            checker.describe(*pieces)
+        elif begun.startswith(_CHANGES):
+            checker.rows("EXPLAIN", *pieces)
+        return pieces
+
+    def _workplace(self) -> StatementContext:
+        from grouplearn.statements.context import StatementContext
+
+        def leaves() -> None:
+            self._left = True
+
+        cancelled = self._cancelled.is_set
+        databases = self._databases
+        return StatementContext(
+            self._connection, databases, self._settings, self._progress, cancelled, self.plan_format, leaves
+        )
+
+    def settle(self) -> None:
+        """Remove what durable runs have left in a transaction that has been committed since."""
+        if self._left:
+            from grouplearn.statements.workflow.finishing import tidy
+
+            with self._connection.cursor() as other:
+                tidy(other)
+
+    def notice(self, text: str) -> None:
+        """Take note of SQL that has run on the connection and may have changed what names mean, temporary macros among them."""
+        functions.notice(self._connection, text)
+        look_again()
+
+    def expect_variables(self, text: str = "") -> None:
+        """Let ``predict`` know the variables of the connection, and those that SQL is about to set on it."""
+        functions.expect_variables(self._connection, text)
+
+    def listen(self) -> None:
+        """Begin to hear interrupts: those from here on are for the next statement, though it has not begun."""
+        self._cancelled.clear()
+        if "_databases" in self.__dict__:
+            self._databases.has_stored = False
+
+    def has_stored(self) -> bool:
+        """Return whether what the statement changes is committed, though it may be interrupted yet."""
+        return "_databases" in self.__dict__ and self._databases.has_stored
+
+    def interrupt(self) -> None:
+        """Ask a running TRAIN to stop; it raises Cancelled within 2 s. May be called from any thread."""
+        self._cancelled.set()
+
+    def close(self) -> None:
+        """Let go of what the session registered on the connection."""
+        with suppress(duckdb.Error):  # the connection may be closed already
+            self.settle()
+        functions.release(self._connection)
+
+
+def _joined(pieces: Sequence[str | Sql]) -> str:
+    return "\n".join(piece if isinstance(piece, str) else piece.text for piece in pieces)

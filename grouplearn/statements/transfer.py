@@ -1,0 +1,114 @@
+"""EXPORT MODEL and IMPORT MODEL, carried out on a connection."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.catalog.models import StoredModel
+from grouplearn.catalog.schema import Location
+from grouplearn.data.run_directory import size
+from grouplearn.errors import DataError, Error, MissingDependency, ModelExists, NotTrusted
+from grouplearn.exchange import exporting, native
+from grouplearn.exchange.directory import CannotExchange, located
+from grouplearn.exchange.onnx_graph import OnnxMissing
+from grouplearn.parser.statements import ExportModel, ImportModel, Sql
+from grouplearn.prediction import prediction
+from grouplearn.statements import answers
+from grouplearn.statements.context import StatementContext
+from grouplearn.store import copying
+from grouplearn.store import writer as store
+
+#: ``s3://bucket/m``, ``https://...``.
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+
+
+def export_model(statement: ExportModel, checker: SqlChecker, at: StatementContext) -> str:
+    """Write the directory and say how much it is."""
+    con, databases = at.connection, at.databases
+    model = databases.model(statement.name, checker)
+    kind, where = (statement.format.value, statement.format.span) if statement.format else ("native", None)
+    formats = exporting.formats_of(model)
+    if formats[kind] is not None:
+        message = f'model "{model.definition.name}" ({model.definition.learner}) has no {kind} form: {formats[kind]}'
+        possible = ", ".join(name for name, reason in formats.items() if reason is None)
+        raise checker.error(message, where, f"It can be exported as {possible}.")
+    if (
+        kind == "sql"
+    ):  # whoever runs it has expressions evaluated; another form is data, which is looked at before it is used
+        prediction.predictor_for(con).guard.admit(con, model.definition)
+    path = _path(checker, statement.directory)
+    checker.outside.refuse(path.parent, checker.text, statement.directory.span)  # made under another name there
+    try:
+        written = exporting.export(con, model, kind, path, overwrite=statement.overwrite)
+    except CannotExchange as error:
+        raise checker.error(str(error), statement.directory.span, error.hint) from None
+    except OnnxMissing as error:
+        raise MissingDependency(str(error), text=checker.text, span=where, hint=error.hint) from None
+    told = f"model {statement.name.name} is exported: {written.files} files, {size(written.size)}"
+    return answers.notice(f"{told}, in {path}")
+
+
+def import_model(statement: ImportModel, checker: SqlChecker, at: StatementContext) -> str:
+    """Store the model of a directory, with new names for itself and its objects."""
+    con, databases = at.connection, at.databases
+    catalog, schema = databases.of(statement.name, checker)
+    name = statement.name.name
+    conflict = store.exists(con, catalog, schema, name, replace=statement.replace)
+    if conflict is not None and conflict.is_model and statement.if_not_exists:
+        return answers.notice(f"model {name} exists already; nothing was imported")
+    if conflict is not None:
+        raise _exists(statement, conflict, checker)
+    databases.refuse_namesake(statement.name.span, checker)
+    databases.refuse_read_only(catalog, statement.name.span, checker, "a model cannot be stored in it")
+    path = _path(checker, statement.directory)
+    checker.outside.refuse(path, checker.text, statement.directory.span)
+    try:
+        rows = native.read(path)
+    except CannotExchange as error:
+        raise checker.error(str(error), statement.directory.span, error.hint) from None
+    seen_only_here = databases.in_transaction()
+
+    def store_it() -> StoredModel:
+        conflict = store.exists(con, catalog, schema, name, replace=statement.replace)
+        if conflict is not None:  # since the directory was read
+            raise _exists(statement, conflict, checker)
+        return copying.write_rows(con, Location(catalog, schema, name), rows, replace=statement.replace)
+
+    try:
+        model = databases.write(catalog, store_it, statement.name.span, checker)
+        if seen_only_here:
+            prediction.remember_stored(con, model)
+    except NotTrusted as error:
+        message, where = f'directory "{path}" cannot be imported: {error.message}', statement.directory.span
+        raise NotTrusted(message, text=checker.text, span=where, hint=error.hint) from None
+    except DataError as error:
+        raise checker.error(f'directory "{path}" cannot be imported: {error}', statement.directory.span) from None
+    count = rows["groups"].num_rows
+    return answers.notice(f"model {name} is imported: {count} group{'' if count == 1 else 's'}")
+
+
+def _exists(statement: ImportModel, conflict: store.Conflict, checker: SqlChecker) -> Error:
+    written = checker.text[statement.name.span.start : statement.name.span.end]
+    hint = f"Write IMPORT OR REPLACE MODEL {written} to replace it." if conflict.is_model else "Choose another name."
+    return ModelExists(conflict.message, text=checker.text, span=statement.name.span, hint=hint)
+
+
+def _path(checker: SqlChecker, directory: Sql) -> Path:
+    value = checker.constant(directory)
+    if not isinstance(value, str):
+        kind = checker.describe("SELECT (", directory, ")")[0].type
+        raise checker.error(f"a directory is a text, not a value of type {kind}", directory.span)
+    if not value.strip():
+        raise checker.error("the name of the directory is empty", directory.span)
+    if _ADDRESS.match(value):
+        message = f'a model is exchanged with a directory of this machine, and "{value}" is an address'
+        hint = "EXPORT to a directory and copy its files to where they should be; copy them from there before IMPORT."
+        raise checker.error(message, directory.span, hint)
+    if "\0" in value:
+        raise checker.error("a name of a directory cannot have the character 0", directory.span)
+    try:
+        return located(value)
+    except CannotExchange as error:
+        raise checker.error(str(error), directory.span, error.hint) from None

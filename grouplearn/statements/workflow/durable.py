@@ -1,0 +1,259 @@
+"""Durable runs: a TRAIN that is a directory beside its database until its models are in it.
+
+The directory has the rows (``*.npy``), the ledger of units done, and last the manifest: once that is there the run can be
+resumed by another process, without the statement's tables and on another number of workers. It holds no code, and goes when
+the models are stored.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from grouplearn.bind.definition import HyperparameterColumn, ItemColumn, KeyColumn, ModelDefinition
+from grouplearn.bind.options import EXECUTORS
+from grouplearn.catalog.checks.definition_checks import check_values
+from grouplearn.catalog.rows.rows import as_stored
+from grouplearn.data import checksums
+from grouplearn.data.checksums import Damaged, FileSums
+from grouplearn.data.dataset import ARRAYS, Dataset, DatasetFiles, Group
+from grouplearn.data.own_files import own_file
+from grouplearn.data.plain import NotPlain, from_bytes, to_bytes
+from grouplearn.data.run_directory import (
+    MANIFEST,
+    RunDirectory,
+    durable_runs,
+    identity_of,
+    is_locked,
+    remove_stale,
+    runs_of,
+)
+from grouplearn.errors import DataError, TrainingError
+from grouplearn.learners import registry
+from grouplearn.learners.contract.base import Task
+from grouplearn.learners.metrics.sums import every_metric
+from grouplearn.schedule.messages import Unit
+from grouplearn.schedule.operators import OPERATORS
+from grouplearn.schedule.workload import Hops, Workload
+from grouplearn.search.procedures import PROCEDURES, SearchPlan
+from grouplearn.search.space import Choices, Range
+from grouplearn.sqltext import folded
+from grouplearn.statements.workflow.durable_checks import could_be_said
+from grouplearn.train.job import Job
+from grouplearn.train.results import ledger
+
+#: What is written and read back; another version's runs are refused.
+FORMAT = 5
+#: The last second that a calendar knows in every time zone.
+_LATEST = 253_402_214_400
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a run needs to go on; ``job`` is without its rows, which are in files.
+
+    ``workload`` is for as many workers as the run began with. ``replaces`` and ``validated`` are what the statement said:
+    OR REPLACE, and whether rows are held out; ``within`` are the seconds that WITHIN gave. ``replaced`` is the identity of the
+    model that stood there then, which is the one that may be replaced. ``began`` is a ``time.time()``.
+    ``sums`` are the checksums of the files of rows. A search in rounds has its plan in ``search``, and no ``units``: they
+    follow from results; ``stored`` and ``outputs`` are what those are estimated by.
+    """
+
+    definition: ModelDefinition
+    job: Job
+    rows: DatasetFiles
+    units: tuple[Unit, ...]
+    workload: Workload
+    operator: str
+    executor: str
+    replaces: bool
+    replaced: str | None
+    validated: bool
+    within: float | None
+    began: float
+    search: SearchPlan | None
+    sums: tuple[FileSums, ...]
+    stored: int
+    outputs: int
+    format: int = FORMAT
+
+    def job_with_rows(self, directory: Path) -> Job:
+        """Return the job with its rows, which are in ``directory`` now.
+
+        Raises DataError when its network is not registered, and Damaged where the rows cannot be those of the job.
+        """
+        dataset = replace(self.rows, directory=str(directory)).open()
+        flaw = dataset.flaw(self.job.items)
+        if flaw is not None:
+            raise Damaged(directory, flaw)
+        return replace(self.job, dataset=dataset, network=registry.network(self.job.learner))
+
+
+_KINDS = (
+    *ledger.RESULT_KINDS, Dataset, DatasetFiles, FileSums, Group, HyperparameterColumn, ItemColumn, Job, KeyColumn, Manifest,
+    Choices, Hops, ModelDefinition, Range, SearchPlan, Task, Workload,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _OnDisk:
+    """A durable run as it is found on disk; ``alive``: a process works on it. ``n_bytes`` is what it takes."""
+
+    path: Path
+    alive: bool
+
+    @property
+    def id(self) -> str:
+        """What tells it from others: the first digits of its identity."""
+        return self.identity[:8]
+
+    @property
+    def identity(self) -> str:
+        """The identity of the model that it makes."""
+        return identity_of(self.path)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes on disk, but for files that are replaced at this moment."""
+        found = 0
+        with suppress(FileNotFoundError), os.scandir(self.path) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):
+                    found += entry.stat().st_size if entry.is_file(follow_symlinks=False) else 0
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Run(_OnDisk):
+    """A run that can be resumed."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable(_OnDisk):
+    """A run that cannot be resumed: its manifest is ``damaged``, or ``of another version`` of ours. It can be dropped."""
+
+    flaw: Literal["damaged", "of another version"]
+
+    @property
+    def began(self) -> float:
+        """About when it began, as a ``time.time()``."""
+        with suppress(OSError):
+            return min(max(0.0, (self.path / MANIFEST).stat().st_mtime), _LATEST)
+        return 0.0
+
+
+def keep(directory: RunDirectory, manifest: Manifest, go_on: Callable[[], None]) -> None:
+    """Make a run one that can be resumed: force its rows to the disk, and write the manifest; raises TrainingError.
+
+    ``go_on`` is called now and then, and ends it by raising.
+    """
+    try:
+        paths = [directory.path / f"{name}.npy" for name in ARRAYS]
+        for path in paths:
+            with own_file(path, "rb") as file:
+                os.fsync(file.fileno())
+        sums = checksums.measured(paths, go_on)
+    except OSError as error:
+        message = f"the run could not be kept on disk: {error.strerror}\nDirectory: {directory.path}"
+        raise TrainingError(message, hint="free disk space, or train WITH (durable = false)") from None
+    nothing = manifest.job.dataset.rows(0, 0)
+    job = replace(manifest.job, dataset=replace(nothing, files=None), network=None)  # a network is code
+    hint = "free disk space, or train WITH (durable = false)"
+    ledger.write(directory.path / MANIFEST, to_bytes(replace(manifest, job=job, sums=sums)), hint)
+    directory.keep()
+
+
+def runs(database: str) -> Iterator[Run]:
+    """Yield the durable runs of a database file that can be resumed, the oldest first.
+
+    What dead processes left of those without a manifest is removed.
+    """
+    found = [run for run in _every(database) if isinstance(run, Run)]
+    yield from sorted(found, key=lambda run: run.manifest.began)
+
+
+def unreadable(database: str) -> Iterator[Unreadable]:
+    """Yield the durable runs of a database file that cannot be resumed, the oldest first."""
+    yield from sorted((run for run in _every(database) if isinstance(run, Unreadable)), key=lambda run: run.began)
+
+
+def _every(database: str) -> Iterator[Run | Unreadable]:
+    remove_stale(runs_of(database))
+    for path in durable_runs(runs_of(database)):
+        try:
+            content = ledger.checked(path / MANIFEST)
+            manifest = None if content is None else from_bytes(content, _KINDS)
+        except OSError:
+            content = manifest = None
+        except NotPlain:
+            manifest = None
+        ours = isinstance(manifest, Manifest) and manifest.format == FORMAT
+        if isinstance(manifest, Manifest) and ours and _is_sound(manifest):
+            yield Run(path, is_locked(path), manifest)
+        elif path.exists():
+            flaw: Literal["damaged", "of another version"] = (
+                "damaged" if content is None or ours else "of another version"
+            )
+            yield Unreadable(path, is_locked(path), flaw)
+
+
+def _is_sound(manifest: Manifest) -> bool:
+    """Return whether numbers of a manifest lead nowhere else than to its groups, configurations and rows, and its words are
+    such as TRAIN writes."""
+    job, groups = manifest.job, len(manifest.job.groups)
+    units = (
+        all(0 <= unit.group < groups for unit in manifest.units)
+        and _all_below(groups, (unit.others for unit in manifest.units))
+        and _all_below(len(job.configs), (unit.configs for unit in manifest.units))
+    )
+    rows = len(manifest.workload.rows) == groups and 0 <= manifest.rows.start <= manifest.rows.stop
+    numbers = units and rows and _groups_are_sound(manifest) and 0 <= manifest.began <= _LATEST
+    return numbers and _has_known_words(manifest) and could_be_said(manifest)
+
+
+def _groups_are_sound(manifest: Manifest) -> bool:
+    """Return whether groups are numbered, of the model's levels and keys, and of rows that there are."""
+    groups, definition = manifest.job.groups, manifest.definition
+    levels, keys, n_rows = len(definition.sets), len(definition.keys), manifest.rows.stop - manifest.rows.start
+    return {each.id for each in groups} == set(range(len(groups))) and all(
+        0 <= each.level < levels
+        and len(each.keys) == keys
+        and all(0 <= start <= stop <= n_rows for start, stop in each.ranges)
+        for each in groups
+    )
+
+
+def _all_below(end: int, numbers: Iterable[tuple[int, ...]]) -> bool:
+    """Return whether there is no other number than those from 0 on; a tuple that is there often is looked at once."""
+    distinct = {id(each): each for each in numbers}
+    return all(0 <= number < end for each in distinct.values() for number in each)
+
+
+def _has_known_words(manifest: Manifest) -> bool:
+    """Return whether a manifest is of a model that could be stored, and its job is of that model."""
+    job, definition, search = manifest.job, manifest.definition, manifest.search
+    runs = manifest.operator in OPERATORS and manifest.executor in EXECUTORS
+    same = (job.learner, job.task, job.metric, job.items) == (
+        definition.learner, definition.task, definition.metric, tuple(each.item for each in definition.items),
+    )  # fmt: skip
+    measured = set(job.metrics) <= set(every_metric(definition.task))
+    if not (runs and same and measured and (search is None or search.method in PROCEDURES)):
+        return False
+    try:
+        check_values(definition.catalog or "", as_stored(definition))
+    except (DataError, ValueError):
+        return False
+    return True
+
+
+def of_model(database: str, schema: str, name: str) -> list[Run]:
+    """Return the runs that train a model, the oldest first."""
+    wanted = (folded(schema), folded(name))
+    definitions = ((run, run.manifest.definition) for run in runs(database))
+    return [run for run, each in definitions if (folded(each.schema), folded(each.name)) == wanted]

@@ -1,0 +1,201 @@
+"""The numbers of a run's manifest held against what its statement could have said: whoever wrote the file may have written any.
+
+A run is gone on with as the manifest says, without its statement. What TRAIN refuses would here be an epoch without end, or
+an error in the middle of the work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from grouplearn.bind import compatibility as legality
+from grouplearn.bind.arrays import label_length
+from grouplearn.bind.options import RUN_OPTIONS
+from grouplearn.bind.searching import may_run
+from grouplearn.data.dataset import ARRAYS
+from grouplearn.data.encoders import FittedItem
+from grouplearn.learners import registry
+from grouplearn.learners.contract.base import Config, Learner, ObjectiveLearner, Task
+from grouplearn.learners.contract.hyperparameter_values import are_declared
+from grouplearn.schedule.messages import Unit
+from grouplearn.search.procedures import PROCEDURES, SearchPlan
+from grouplearn.search.space import Choices, Dimension
+from grouplearn.train.job import Job
+
+if TYPE_CHECKING:
+    from grouplearn.statements.workflow.durable import Manifest
+
+#: Numbers of units and rows of a block, and most bytes: what the catalog and arrays take.
+_MOST, _MOST_BYTES = 2**31 - 1, 2**63 - 1
+#: The most folds that VALIDATE FOLDS takes.
+_MOST_FOLDS = 1000
+
+
+def could_be_said(manifest: Manifest) -> bool:
+    """Return whether the numbers of a manifest are such as TRAIN writes."""
+    job, search = manifest.job, manifest.search
+    return (
+        _job_could(job, manifest.definition.label_type)
+        and _configs_could(job)
+        and _units_could(manifest)
+        and _work_could(manifest)
+        and (search is None or (not manifest.units and _search_could(job, search)))
+        and sorted(each.name for each in manifest.sums) == sorted(f"{name}.npy" for name in ARRAYS)
+    )
+
+
+def _takes(**values: Any) -> bool:
+    """Return whether WITH takes these values of options."""
+    for name, value in values.items():
+        try:
+            RUN_OPTIONS[name].check(value)
+        except ValueError:
+            return False
+    return True
+
+
+def _job_could(job: Job, label_type: str) -> bool:
+    weights = job.class_weight if isinstance(job.class_weight, Mapping) else {}
+    classes = range(len(job.dataset.classes)) if job.task is not Task.REGRESSION else range(0)
+    untouched = not (job.starts or job.goals or job.carries or job.states) and (job.share, job.deadline) == (1.0, None)
+    return (
+        untouched
+        and _takes(seed=job.seed, epochs=job.epochs, min_rows=job.min_rows)
+        and (job.patience is None or _takes(early_stopping=job.patience))
+        and (job.folds == 0 or 2 <= job.folds <= _MOST_FOLDS)
+        and job.label_length == max(1, label_length(label_type))
+        and all(number in classes and 0 < weight < math.inf for number, weight in weights.items())
+        and _fitted_could(job)
+    )
+
+
+def _fitted_could(job: Job) -> bool:
+    """Return whether the items that are fitted on all rows are there, and no others."""
+    shared = {number: item for number, item in enumerate(job.items) if item.scope == "all"}
+    return {number: each.item for number, each in job.fitted.items()} == shared and all(
+        map(is_finite, job.fitted.values())
+    )
+
+
+def is_finite(fitted: FittedItem) -> bool:
+    """Return whether the numbers of a fitted item make numbers of numbers."""
+    return all(map(math.isfinite, (fitted.fill or 0.0, fitted.center, fitted.scale))) and fitted.scale != 0
+
+
+def _configs_could(job: Job) -> bool:
+    """Return whether each configuration is one that OVER and WITH take; of a network that is not registered nobody knows."""
+    if job.learner not in registry.names():
+        return True
+    learner, of_classes = registry.learner(job.learner), job.task is not Task.REGRESSION
+    known = {id(config): config for config in job.configs}.values()
+    fits = all(
+        _is_declared(learner, config)
+        and not (isinstance(learner, ObjectiveLearner) and learner.misplaced(config, of_classes))
+        for config in known
+    )
+    return fits and len(job.configs) > 0
+
+
+def _is_declared(learner: Learner, config: Config) -> bool:
+    declared = {each.name for each in learner.hyperparameters}
+    return (
+        set(config) == declared and are_declared(learner.hyperparameters, config) and learner.conflict(config) is None
+    )
+
+
+def _units_could(manifest: Manifest) -> bool:
+    """Return whether each unit has a number of its own, and together they train each trial once, and each of its folds."""
+    units, job = manifest.units, manifest.job
+    if not all(_unit_could(unit, job.folds) for unit in units) or len({unit.id for unit in units}) != len(units):
+        return False
+    trials = len(job.groups) * len(job.configs)
+    whole = _distinct(unit for unit in units if unit.fold < 0)
+    return manifest.search is not None or whole == trials
+
+
+def _distinct(units: Iterable[Unit]) -> int:
+    """Return how many trials units have, -1 where one is in two of them."""
+    trials = [(group, config) for unit in units for group in unit.groups for config in unit.configs]
+    return len(trials) if len(set(trials)) == len(trials) else -1
+
+
+def _unit_could(unit: Unit, folds: int) -> bool:
+    return (
+        0 <= unit.id <= _MOST
+        and -1 <= unit.fold < folds
+        and unit.folds in (0, folds)
+        and 0 <= unit.cost < math.inf
+        and len(unit.configs) > 0
+    )
+
+
+def _work_could(manifest: Manifest) -> bool:
+    """Return whether what a schedule is made from is of this work: sizes, workers, how units hop."""
+    work, job = manifest.workload, manifest.job
+    rows = tuple(group.n_rows for group in sorted(job.groups, key=lambda each: each.id))
+    seconds = (work.split_seconds, work.split_row_seconds, manifest.within or 0.0)
+    known = registry.learner(job.learner) if job.learner in registry.names() else None
+    fits = known is None or (
+        work.access == known.access.value
+        and legality.runtimes(manifest.operator, known.access) != ()
+        and may_run(manifest.search, known, manifest.operator)
+    )
+    return (
+        fits
+        and _takes(workers=work.workers, epochs=work.epochs, replicas=work.hops.replicas, seed=work.hops.seed)
+        and work.rows == rows
+        and work.training_rows in ((), rows)
+        and work.block_rows <= _MOST
+        and all(0 <= each < math.inf for each in seconds)
+        and (manifest.within is None or manifest.within > 0)
+        and all(0 <= each <= _MOST_BYTES for each in (manifest.stored, manifest.outputs))
+        and _visits_could(manifest)
+    )
+
+
+def _visits_could(manifest: Manifest) -> bool:
+    """Return whether the visits that a run repeats are of its units and their blocks."""
+    work = manifest.workload
+    blocks = {unit.id: work.blocks_of(unit) for unit in manifest.units}
+    return all(
+        number in blocks and 0 <= each.first <= each.last <= blocks[number]
+        for number, epochs in (work.hops.recorded or {}).items()
+        for visits in epochs.values()
+        for each in visits
+    )
+
+
+def _search_could(job: Job, search: SearchPlan) -> bool:
+    """Return whether a search is over what its learner has, with numbers that WITH takes."""
+    taken = _takes(
+        trials=search.trials, epochs=search.budget, seed=search.seed, reduction_factor=search.factor,
+        min_epochs=search.least, parallel_trials=search.slots, interval=search.interval,
+    )  # fmt: skip
+    if not taken or search.method not in PROCEDURES or search.least > search.budget:
+        return False
+    if job.learner not in registry.names():
+        return True
+    learner = registry.learner(job.learner)
+    unique = len(set(search.searched)) == len(search.searched) > 0
+    return unique and _is_declared(learner, search.base) and all(_spans(learner, each) for each in search.dimensions)
+
+
+def _spans(learner: Learner, dimension: Dimension) -> bool:
+    """Return whether all values of a dimension are ones that its hyperparameters take."""
+    if isinstance(dimension, Choices):
+        width = len(dimension.names)
+        points = all(
+            len(point) == width
+            and are_declared(learner.hyperparameters, dict(zip(dimension.names, point, strict=True)))
+            for point in dimension.points
+        )
+        return points and len(dimension.points) > 0
+    kinds = {each.name: each.kind for each in learner.hyperparameters}
+    kind = {"int": int, "float": float}.get(kinds.get(dimension.name, ""))
+    ends = (dimension.low, dimension.high)
+    if kind is None or dimension.integer != (kind is int) or not all(map(math.isfinite, ends)):
+        return False
+    within = all(are_declared(learner.hyperparameters, {dimension.name: kind(end)}) for end in ends)
+    return within and dimension.low <= dimension.high and (dimension.low > 0 or not dimension.log)

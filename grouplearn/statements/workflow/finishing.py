@@ -1,0 +1,59 @@
+"""When the directory of a durable run may go: once its model is committed, and not when it is stored.
+
+A TRAIN inside the user's transaction may be undone, and then the directory is all that is left of it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import duckdb
+
+from grouplearn.bind.sql.outside import Outside
+from grouplearn.catalog.schema import has_schema, table
+from grouplearn.data.own_files import NotOwn
+from grouplearn.data.run_directory import MANIFEST, RunDirectory, durable_runs, identity_of, runs_of
+from grouplearn.errors import Error
+from grouplearn.statements.databases import Databases
+
+
+def finish(directory: RunDirectory, databases: Databases) -> None:
+    """Remove the directory of a run whose model is stored, unless a transaction of the user must commit it first."""
+    if not (directory.durable and databases.in_transaction()):
+        directory.remove()
+
+
+def tidy(connection: duckdb.DuckDBPyConnection) -> None:
+    """Remove the directories of runs whose models are committed in one of the attached databases."""
+    outside = Outside(connection)
+    with suppress(duckdb.Error):  # in a transaction that an error aborted nothing can be asked
+        query = "SELECT database_name, path FROM system.main.duckdb_databases() WHERE path IS NOT NULL AND NOT readonly"
+        for catalog, file in connection.execute(query).fetchall():
+            runs = _finished(runs_of(file))
+            if runs and outside.refusal(runs_of(file)) is None:
+                _tidy(connection, catalog, runs)
+
+
+def _finished(parent: Path) -> list[Path]:
+    """Return the runs in ``parent`` that have begun to train; none where it is not a place of this user's alone."""
+    with suppress(NotOwn):
+        return [path for path in durable_runs(parent) if (path / MANIFEST).exists()]
+    return []
+
+
+def _tidy(connection: duckdb.DuckDBPyConnection, catalog: str, runs: list[Path]) -> None:
+    with connection.cursor() as other:  # which sees what is committed alone
+        committed = [path for path in runs if is_stored(other, catalog, path)]
+    for path in committed:
+        with suppress(OSError):  # somebody is about to do the same
+            RunDirectory.reopened(path).remove()
+
+
+def is_stored(connection: duckdb.DuckDBPyConnection, catalog: str, run: Path) -> bool:
+    """Return whether the connection sees the model of the run in ``run``."""
+    with suppress(Error):
+        if has_schema(connection, catalog):
+            query = f"SELECT 1 FROM {table(catalog, 'models')} WHERE model = ?::UUID"
+            return bool(connection.execute(query, [identity_of(run)]).fetchall())
+    return False

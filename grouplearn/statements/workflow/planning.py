@@ -1,0 +1,265 @@
+"""From a bound TRAIN to a choice: its physical plan, and every operator's schedule on the simulated runtime."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import duckdb
+
+from grouplearn.amounts import two_digits
+from grouplearn.bind import compatibility as legality
+from grouplearn.bind.bound import BoundTrain
+from grouplearn.bind.options import OPERATORS
+from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.catalog.rows.recorded import repeated_by
+from grouplearn.errors import Cancelled
+from grouplearn.extract.extract import fits_in_memory, statistics
+from grouplearn.interrupting import watched
+from grouplearn.learners.contract.base import Access
+from grouplearn.plan import calibration
+from grouplearn.plan import choose as choosing
+from grouplearn.plan.choose import Candidate, Choice
+from grouplearn.plan.cost import durations as cost
+from grouplearn.plan.explain.facts import unit_groups, unit_label
+from grouplearn.plan.explain.gantt import Bar
+from grouplearn.plan.hopping_packs import check_exact, planned_for
+from grouplearn.plan.miniature import Miniature, miniature
+from grouplearn.plan.physical import PhysicalPlan, plan
+from grouplearn.plan.replaying import repeated
+from grouplearn.runtime.simulated import Costs, Exchange, Timeline, simulate
+from grouplearn.schedule.messages import Blocks, Step
+from grouplearn.schedule.operators import operator
+from grouplearn.schedule.sharded.partition import rows_in
+
+#: Seconds of work of which no operator saves what it takes to plan another one.
+_NOTHING_TO_GAIN = 0.02
+
+
+def planned(connection: duckdb.DuckDBPyConnection, checker: SqlChecker, bound: BoundTrain) -> PhysicalPlan:
+    """Return the physical plan of a bound statement: a new one, or that of the run that it repeats."""
+    repeats = repeated_by(connection, checker, bound)
+    physical = plan(bound, statistics(checker, bound), calibration.load(checker.outside))
+    return check_exact(checker, physical) if repeats is None else repeated(checker, physical, repeats)
+
+
+def choose(physical: PhysicalPlan, cancelled: Callable[[], bool], *, every: bool = False) -> Choice:
+    """Run operators' schedules on the simulated runtime and choose among them; raises Cancelled.
+
+    Only those that may be chosen are run, or ``every`` one to be shown.
+    """
+    ray_installed = importlib.util.find_spec("ray") is not None
+    names = _operators(physical) if every else choosing.eligible(physical, ray_installed)
+
+    workers = physical.workers
+    while True:
+        candidates = _candidates(physical, names, workers, cancelled, every=every)
+        eligible = choosing.eligible(physical, ray_installed)
+        fewer = choosing.affordable(physical, [each for each in candidates if each.operator in eligible], workers)
+        if fewer == workers:
+            return _on_threads(physical, choosing.choose(physical, candidates, ray_installed, workers))
+        workers = fewer
+
+
+def _candidates(
+    physical: PhysicalPlan,
+    names: Sequence[str],
+    workers: int,
+    cancelled: Callable[[], bool],
+    *,
+    every: bool,
+) -> list[Candidate]:
+    """Return what is to be chosen from: group_task_parallel alone where no operator can be faster, or load rows less often,
+    and where so little is to be done that none can save anything.
+    """
+    first = "group_task_parallel"
+    small = miniature(physical, workers)
+
+    def candidate(name: str) -> Candidate:
+        its = small if name != "mop" else miniature(planned_for(physical, name, workers), workers)
+        return _candidate(its, name, workers, cancelled)
+
+    if every or first not in names or len(names) == 1:
+        return [candidate(name) for name in names]
+    whole = candidate(first)
+    loads = sum(small.load_seconds(group) for group in {unit.group for unit in small.physical.units})
+    least = (physical.serial_seconds + loads) / workers
+    gains_nothing = whole.makespan - least <= _NOTHING_TO_GAIN or two_digits(whole.makespan) <= two_digits(least)
+    if gains_nothing and choosing.fits(physical, whole):
+        return [whole]
+    return [whole if name == first else candidate(name) for name in names]
+
+
+def estimate(physical: PhysicalPlan, choice: Choice) -> float:
+    """Return the estimated seconds of the run: the simulated makespan, or all the work where one thread does it."""
+    if choosing.threads(physical, choice) == choice.workers:
+        return choice.chosen.makespan
+    found = physical.alike
+    loads = sum(
+        physical.load_seconds(groups[0]) * len(tasks.first) for tasks in found for groups in watched(tasks.groups)
+    )
+    return physical.serial_seconds + loads * choice.chosen.loads / max(1, choice.chosen.units)
+
+
+def _on_threads(physical: PhysicalPlan, choice: Choice) -> Choice:
+    """Say so where several workers are one thread."""
+    if choosing.threads(physical, choice) == choice.workers:
+        return choice
+    return replace(choice, why_workers=f"{choice.why_workers}; in process, one thread is as fast as several here")
+
+
+def settled(physical: PhysicalPlan, choice: Choice) -> PhysicalPlan:
+    """Return the plan with the packs that the chosen operator runs."""
+    return planned_for(physical, choice.operator, choice.simulated)
+
+
+def _operators(physical: PhysicalPlan) -> list[str]:
+    """Return the operators that run such learners anywhere."""
+    return [name for name in OPERATORS[1:] if legality.runtimes(name, physical.bound.learner.access)]
+
+
+def plan_ahead(physical: PhysicalPlan, name: str, workers: int, cancelled: Callable[[], bool]) -> None:
+    """Find an exact schedule, which is remembered; it takes seconds in a library that hears no interrupt.
+
+    Raises Cancelled; the thread that searches then ends by itself.
+    """
+    if name != "mop" or physical.bound.options.scheduler != "exact":
+        return
+    search = threading.Thread(target=operator, args=(name, physical.units, physical.workload(workers)), daemon=True)
+    search.start()
+    while search.is_alive():
+        search.join(timeout=0.1)
+        if cancelled():
+            raise Cancelled("planning was interrupted; nothing was stored")
+
+
+def _simulated(small: Miniature, name: str, workers: int, load_seconds: Callable[[int], float]) -> Timeline:
+    scheduled = operator(name, small.physical.units, small.physical.workload(workers))
+    return simulate(scheduled, workers, load_seconds, costs=costs_of(small))
+
+
+def costs_of(small: Miniature) -> Costs:
+    """Return what moving rows, states and sums takes: of one statement's packs, by the planner's coefficients."""
+    physical = small.physical
+    learner, machine, sizes = physical.bound.learner, physical.rates.machine, physical.stats.rows
+    width, outputs = physical.stored, physical.outputs
+
+    @functools.cache
+    def of_pack(numbers: tuple[int, ...]) -> tuple[int, int]:
+        configs = tuple(physical.bound.configs[number] for number in numbers)
+        return cost.state_bytes(learner, configs, width, outputs), cost.sums_bytes(learner, configs, width, outputs)
+
+    def share(group: int, blocks: Blocks) -> float:
+        rows = sizes[group]
+        return rows_in(blocks, rows, physical.block_rows) / rows if rows else 1.0
+
+    def exchange(step: Step) -> Exchange:
+        """Kingpin 3.2: every tree's histograms leaf by leaf, or every batch's gradients, go around once per worker."""
+        state, sums = of_pack(step.unit.configs)
+        configs = physical.configs_of(step.unit)
+        passes = max(cost.passes_of(config, physical.epochs) for config in configs)
+        if learner.access is Access.SAMPLING:
+            leaves = max(cost.leaves_of(config) for config in configs)
+            return Exchange(float(sums * passes * leaves), float(passes * leaves * len(configs)))
+        rows = sizes[step.unit.group]
+        batches = max(cost.steps_per_pass(learner, config, rows) for config in configs)
+        return Exchange(float(state * batches * passes), float(batches * passes * len(configs)))
+
+    def overhead(step: Step) -> float:
+        kept = sizes[step.unit.group] * len(step.unit.configs) if step.kind == "evaluate" else 0
+        rows_kept = kept if step.blocks is None else kept * share(step.unit.group, step.blocks)
+        return physical.step_seconds + physical.kept_row_seconds * rows_kept
+
+    row_bytes, in_blocks = physical.row_bytes, not fits_in_memory(physical.bound, physical.stats)
+
+    def rows_held(group: int) -> float:
+        """A worker holds a block of a group at a time where rows are in files and the learner wants sums; bins take less."""
+        rows = small.largest_of(group)
+        if in_blocks and learner.access is Access.ALGEBRAIC:
+            rows = min(rows, physical.block_rows)
+        elif in_blocks and learner.access is Access.SAMPLING:
+            return float(min(row_bytes * rows, cost.binned_bytes(physical.stored, row_bytes, rows)))
+        return float(row_bytes * rows)
+
+    return Costs(
+        share=share,
+        row_bytes=lambda group: float(row_bytes * sizes[group]),
+        most_rows_held=rows_held,
+        groups=small.tasks_of,
+        state_bytes=lambda unit: float(of_pack(unit.configs)[0]),
+        sums_bytes=lambda unit: float(of_pack(unit.configs)[1]),
+        exchange=exchange,
+        overhead=overhead,
+        bandwidth=machine.network,
+        latency=machine.latency,
+        exchange_latency=physical.round_seconds,
+    )
+
+
+def _candidate(small: Miniature, name: str, workers: int, cancelled: Callable[[], bool]) -> Candidate:
+    """Return what the planner chooses by; the one place that reads a simulated run."""
+    plan_ahead(small.physical, name, workers, cancelled)
+
+    def load(group: int) -> float:
+        # Called for every load of every simulated worker: the place to look up now and then.
+        if cancelled():
+            raise Cancelled("planning was interrupted; nothing was stored")
+        return small.load_seconds(group)
+
+    if small.epochs == small.physical.epochs:
+        timeline = _simulated(small, name, workers, load)
+        makespan, idle, sent = timeline.makespan, timeline.idle_share, timeline.network_bytes
+    else:
+        half = _simulated(small.shortened(small.epochs // 2), name, workers, load)
+        timeline = _simulated(small.shortened(small.epochs), name, workers, load)
+        makespan, idle, sent = _extrapolated(half, timeline, small)
+    return Candidate(
+        operator=name,
+        units=small.n_units,
+        loads=timeline.loads,
+        makespan=makespan,
+        idle=idle,
+        network_bytes=int(sent),
+        peak_bytes=int(max(timeline.peak_bytes, default=0)),
+        used=max(1, len({interval.worker for interval in timeline.intervals})),
+    )
+
+
+def _extrapolated(half: Timeline, timeline: Timeline, small: Miniature) -> tuple[float, float, float]:
+    """Return makespan, share of idle time and bytes sent of all epochs: what the second half took, the rest takes."""
+    further = (small.physical.epochs - small.epochs) / (small.epochs - small.epochs // 2)
+
+    def of_all(before: float, now: float) -> float:
+        return now + further * (now - before)
+
+    def busy(of: Timeline) -> float:
+        return (1 - of.idle_share) * of.makespan
+
+    makespan = of_all(half.makespan, timeline.makespan)
+    idle = 1 - of_all(busy(half), busy(timeline)) / makespan if makespan > 0 else 0.0
+    return makespan, max(0.0, idle), of_all(half.network_bytes, timeline.network_bytes)
+
+
+def schedule_of(physical: PhysicalPlan, choice: Choice) -> tuple[Bar, ...]:
+    """Return the simulated schedule of the chosen operator, for a chart."""
+    timeline = _simulated(
+        Miniature(physical, physical.epochs, len(physical.units)),
+        choice.operator,
+        choice.simulated,
+        physical.load_seconds,
+    )
+    return tuple(
+        Bar(
+            interval.worker,
+            interval.start,
+            interval.end,
+            interval.unit.group,
+            unit_label(physical, interval.unit),
+            interval.kind,
+            unit_groups(physical, interval.unit),
+        )
+        for interval in timeline.intervals
+    )

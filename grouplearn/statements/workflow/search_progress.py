@@ -1,0 +1,69 @@
+"""What those who watch a search are told: epochs as they are run, trials once they have ended."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, replace
+
+from grouplearn.schedule.messages import Unit
+from grouplearn.train.job import Progress, TrialResult, UnitResult
+from grouplearn.train.results.ledger import Ledger
+
+_Key = tuple[int, int]
+
+
+class Ends:
+    """Tells of each trial once, at the barrier after which it neither goes on nor waits."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._going: dict[_Key, UnitResult] = {}
+
+    def show(self, results: Iterable[UnitResult], going: Set[_Key], trials: Mapping[_Key, TrialResult]) -> None:
+        """Tell of the trials that ended: those of a round's results, and those that have waited until now."""
+        for result in results:
+            if result.unit.fold >= 0:
+                self._progress.unit_done(result)
+            else:
+                bare = replace(result, trials=())
+                self._going |= {(result.unit.group, config): bare for config in result.unit.configs}
+        ended: dict[int, list[_Key]] = defaultdict(list)
+        for key, result in self._going.items():
+            if key not in going:
+                ended[result.unit.id].append(key)
+        for keys in ended.values():
+            result = [self._going.pop(key) for key in keys][-1]
+            unit = replace(result.unit, configs=tuple(config for _, config in keys))
+            self._progress.unit_done(replace(result, unit=unit, trials=tuple(trials[key] for key in keys)))
+
+
+@dataclass(frozen=True, slots=True)
+class Epochs:
+    """Passes on epochs as they are run, and writes the ledger; trials end at barriers only. ``offset``: see ``later``."""
+
+    progress: Progress
+    offset: float
+    ledger: Ledger | None
+
+    def unit_done(self, result: UnitResult) -> None:
+        """Write the ledger."""
+        if self.ledger is not None:
+            self.ledger.add(later(result, self.offset))
+
+    def epochs_done(self, unit: Unit, epochs: int) -> None:
+        """Pass them on."""
+        if self.ledger is not None:
+            self.ledger.flush_when_due()
+        self.progress.epochs_done(unit, epochs)
+
+    def units_lost(self, units: tuple[Unit, ...]) -> None:
+        """Pass them on."""
+        self.progress.units_lost(units)
+
+
+def later(result: UnitResult, offset: float) -> UnitResult:
+    """Return the result of a unit of a round as one of the whole run: without what goes on, in the run's own time."""
+    steps = tuple(replace(step, started=step.started + offset, ended=step.ended + offset) for step in result.steps)
+    lost = tuple(replace(each, started=each.started + offset, ended=each.ended + offset) for each in result.lost)
+    return replace(result, started=result.started + offset, ended=result.ended + offset, steps=steps, lost=lost)

@@ -1,0 +1,378 @@
+"""A search in rounds: between two barriers an ordinary job, at a barrier the procedures decide who goes on.
+
+A round is a set of units, packs of trials that go on from equally many epochs, run by the operator and the runtime that were
+chosen. Results bring what trials go on from, so a trial's epochs count on from round to round.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from grouplearn.interrupting import look, watched
+from grouplearn.learners.contract.base import Artifact, Config
+from grouplearn.learners.metrics.sums import METRICS
+from grouplearn.plan import choose as choosing
+from grouplearn.plan.choose import Choice
+from grouplearn.plan.cost import durations as cost
+from grouplearn.plan.cost.coefficients import Rates
+from grouplearn.plan.physical import PhysicalPlan, pack_configs
+from grouplearn.runtime.choose import runtime
+from grouplearn.runtime.ray.settings import Cluster
+from grouplearn.schedule.messages import Unit
+from grouplearn.schedule.operators import most_workers, operator
+from grouplearn.schedule.workload import Workload
+from grouplearn.search.grouped_search import GroupedSearch, NextRound
+from grouplearn.search.procedures import SearchPlan
+from grouplearn.statements.workflow.search_progress import Ends, Epochs, later
+from grouplearn.statements.workflow.trial_control import Halt, Standing, TrialControl
+from grouplearn.train.job import NOT_BEGUN, Carried, GroupFacts, Job, Observer, Progress, TrialResult, UnitResult
+from grouplearn.train.results.ledger import Ledger, units_left
+from grouplearn.train.results.outcome import GroupOutcome, best_config, merge
+from grouplearn.train.rows.counted import with_training_rows
+from grouplearn.train.rows.sampled import group_seed, share_of
+from grouplearn.train.unit import group_of
+
+_Key = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search found: outcomes by group, the units of all rounds, every configuration that was tried."""
+
+    groups: tuple[GroupOutcome, ...]
+    units: tuple[UnitResult, ...]
+    configs: tuple[Config, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """What a search needs to make its rounds: the plan of the search, who runs them where, and what units are estimated by.
+
+    ``stored`` values are kept per row, a score has ``outputs``; estimates only order units, so they change no model.
+    """
+
+    plan: SearchPlan
+    operator: str
+    executor: str
+    workload: Workload
+    cluster: Cluster | None
+    stored: int
+    outputs: int
+    rates: Rates
+
+    def run(
+        self, job: Job, units: tuple[Unit, ...], observer: Observer, cancelled: Callable[[], bool]
+    ) -> tuple[UnitResult, ...]:
+        """Run the units of a round."""
+        scheduled = operator(self.operator, units, with_training_rows(self.workload, job))
+        workers = most_workers(self.operator, units, self.workload.workers)
+        return runtime(self.executor, self.cluster).run(job, scheduled, workers, observer, cancelled)
+
+
+def rounds(physical: PhysicalPlan, choice: Choice) -> Rounds:
+    """Return the rounds of a plan whose statement searches."""
+    if physical.bound.search is None:
+        raise ValueError("the statement does not search in rounds")
+    workload = physical.workload(choosing.threads(physical, choice))
+    return Rounds(
+        physical.bound.search,
+        choice.operator,
+        choice.executor,
+        workload,
+        Cluster.of(physical.bound.options),
+        physical.stored,
+        physical.outputs,
+        physical.rates,
+    )
+
+
+def search(
+    rounds: Rounds,
+    job: Job,
+    progress: Progress,
+    cancelled: Callable[[], bool],
+    steering: TrialControl | None = None,
+    ledger: Ledger | None = None,
+) -> Found:
+    """Train in rounds until every procedure is content or the job's deadline has passed; raises Cancelled.
+
+    At each barrier it hears what ``steering`` was told meanwhile. Procedures say the same for the same results, so with a
+    ``ledger`` a search that died is made again from its first round: what the ledger has is not trained again.
+    """
+    return _Search(rounds, job, progress, cancelled, steering, ledger).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A trial of the next round: it trains until it has had ``budget``, from what trial ``start`` carries."""
+
+    group: int
+    config: int
+    budget: int
+    start: Carried | None
+
+
+class _Search:
+    """The trials so far, and what the next round is made of."""
+
+    def __init__(
+        self,
+        rounds: Rounds,
+        job: Job,
+        progress: Progress,
+        cancelled: Callable[[], bool],
+        steering: TrialControl | None,
+        ledger: Ledger | None,
+    ) -> None:
+        self._rounds, self._plan, self._job, self._cancelled = rounds, rounds.plan, job, cancelled
+        self._progress, self._steering, self._ledger = progress, steering, ledger
+        self._known = {result.unit.id: result for result in ledger.results} if ledger else {}
+        self._greater = METRICS[job.metric].greater_is_better
+        seeds = {group.id: group_seed(job.seed, group) for group in job.groups}
+        self._jury = GroupedSearch(self._plan, job.configs, list(seeds), self._alike, seeds)
+        self._trials: dict[_Key, TrialResult] = {}
+        self._goals: dict[_Key, int] = {}
+        self._wanted: dict[_Key, int] = {}
+        self._facts: dict[int, GroupFacts] = {}
+        self._ends = Ends(progress)
+        self._units: list[UnitResult] = []
+        self._began = time.time() - (ledger.seconds if ledger else 0.0)
+        self._barriers = 0
+
+    def run(self) -> Found:
+        """Go from barrier to barrier."""
+        verdict = self._jury.begin()
+        self._report(verdict)
+        while verdict.goes and (self._was_here() or not self._job.expired()):
+            results = self._round(verdict)
+            self._take(results)
+            told = {key: self._value(key) for key in verdict.keys}
+            self._hear()
+            verdict = self._jury.on(told, frozenset(self._failed_groups()))
+            self._forget(verdict)
+            if self._ledger is not None and not self._was_here():
+                self._ledger.compact(self._needed)
+            self._report(verdict)
+            self._ends.show(results, verdict.goes.keys() | verdict.waiting, self._trials)
+        return self._found()
+
+    def _hear(self) -> None:
+        """Do what users wished for since the last barrier."""
+        self._barriers += 1
+        if self._steering is None:
+            return
+        for wish in self._steering.hear(self._barriers, passed=self._was_here()):
+            if isinstance(wish, Halt):
+                self._jury.stop(wish.trial)
+            else:
+                self._jury.add(wish.config, wish.parent)
+
+    def _was_here(self) -> bool:
+        """Whether a process before this one came further: it has trained units of the round that is next, or later ones."""
+        return max(self._known, default=-1) >= len(self._units)
+
+    def _report(self, verdict: NextRound) -> None:
+        if self._steering is None:
+            return
+        going = Counter(config for _, config in (*verdict.goes, *verdict.waiting))
+        epochs: Counter[int] = Counter()
+        for (_, config), trial in self._trials.items():
+            epochs[config] = max(epochs[config], trial.epochs)
+        configs = enumerate(self._jury.configs)
+        self._steering.report(tuple(Standing(n, config, going[n], epochs[n]) for n, config in configs))
+
+    def _alike(self, one: Config, other: Config) -> bool:
+        learner = self._job.trainer
+        return learner.pack_key(one) == learner.pack_key(other) and learner.conflict(other) is None
+
+    # --- a round ---------------------------------------------------------------------------------------------------
+
+    def _round(self, verdict: NextRound) -> tuple[UnitResult, ...]:
+        """Train what is wanted and not known yet."""
+        wanted = [
+            _Wanted(group, config, budget, self._carried(group, config, parent))
+            for (group, config), (budget, parent) in watched(verdict.goes.items())
+            if self._lacks(group, config, budget)
+        ]
+        self._wanted = {(each.group, each.config): each.budget for each in wanted}
+        if self._plan.resource == "epochs":
+            self._goals |= self._wanted
+            return self._trained(wanted, 0)
+        by_part: dict[int, list[_Wanted]] = defaultdict(list)
+        for each in wanted:
+            by_part[each.budget].append(each)
+        results: list[UnitResult] = []
+        for part in sorted(by_part):
+            results += self._trained(by_part[part], len(results), part / self._plan.budget)
+        return tuple(results)
+
+    def _trained(self, wanted: Sequence[_Wanted], before: int, share: float = 1.0) -> tuple[UnitResult, ...]:
+        """Train what is wanted, after ``before`` units of the round, on a share of the rows."""
+        if not wanted:
+            return ()
+        units, goals = self._packed(wanted, len(self._units) + before, share)
+        starts = {(each.group, each.config): each.start for each in wanted if each.start is not None}
+        job = replace(
+            self._job,
+            configs=self._jury.configs,
+            starts=starts,
+            goals=goals if self._plan.continues else {},
+            carries=self._plan.continues,
+            share=share,
+        )
+        return self._carried_out(job, units)
+
+    def _carried_out(self, job: Job, units: tuple[Unit, ...]) -> tuple[UnitResult, ...]:
+        """Run the units that the ledger does not have, and return the results of all, in the whole run's time."""
+        before = tuple(self._known[unit.id] for unit in units if unit.id in self._known)
+        left = units_left(units, before)
+        if not left:
+            return before
+        offset = time.time() - self._began
+        try:
+            results = self._rounds.run(job, left, Epochs(self._progress, offset, self._ledger), self._cancelled)
+        finally:
+            if self._ledger is not None:
+                self._ledger.flush()
+        every = (*before, *(later(result, offset) for result in results))
+        return tuple(sorted(every, key=lambda result: result.unit.id))
+
+    def _carried(self, group: int, config: int, parent: int | None) -> Carried | None:
+        own = self._trials.get((group, config))
+        source = own if own is not None or parent is None else self._trials.get((group, parent))
+        return source.carried if source is not None else None
+
+    def _lacks(self, group: int, config: int, budget: int) -> bool:
+        """Whether a trial is to be trained: it is new, or it has had fewer epochs and did not converge, or fewer rows.
+
+        One whose state is gone begins again from nothing, which makes the same model.
+        """
+        trial = self._trials.get((group, config))
+        if trial is None:
+            return True
+        reached = self._goals.get((group, config), 0)
+        if self._plan.resource == "rows":
+            return trial.status == "done" and self._share(group, reached) < self._share(group, budget)
+        return trial.usable and reached <= trial.epochs < budget
+
+    def _share(self, group: int, part: int) -> float:
+        """Return the part of a group's training rows that a budget stands for."""
+        return share_of(part / self._plan.budget, group_of(self._job, group).n_rows)
+
+    def _packed(self, wanted: Sequence[_Wanted], first: int, share: float) -> tuple[tuple[Unit, ...], dict[int, int]]:
+        """Return units, from number ``first``, of trials that go on from one budget to one other, and this by unit."""
+        together: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+        for each in wanted:
+            reached = each.start.epochs if each.start else 0
+            together[each.group, reached, each.budget].append(each.config)
+        units: list[Unit] = []
+        goals: dict[int, int] = {}
+        configs = self._jury.configs
+        for (group, reached, budget), unsorted in watched(sorted(together.items())):
+            numbers = sorted(unsorted)
+            chosen = [configs[number] for number in numbers]
+            for pack in pack_configs(self._job.trainer, chosen, len(self._job.groups)):
+                look()
+                members = tuple(numbers[place] for place in pack)
+                epochs = self._job.epochs if share < 1 else budget - reached
+                seconds = share * self._seconds(group, [configs[number] for number in members], epochs)
+                for fold in (*range(self._job.folds), -1):
+                    goals[first + len(units)] = budget
+                    units.append(Unit(first + len(units), group, members, fold, seconds))
+        return tuple(units), goals
+
+    def _seconds(self, group: int, configs: Sequence[Config], epochs: int) -> float:
+        rounds, learner = self._rounds, self._job.trainer
+        rows = rounds.workload.rows[group]
+        return cost.unit_seconds(learner, configs, rows, rounds.stored, max(1, epochs), rounds.outputs, 1, rounds.rates)
+
+    # --- at a barrier ----------------------------------------------------------------------------------------------
+
+    def _take(self, results: tuple[UnitResult, ...]) -> None:
+        """Note what a round brought; a trial that got no further keeps what it had."""
+        self._units += (replace(result, trials=()) for result in results)
+        outcomes, _ = merge(self._job, results, self._greater)
+        for outcome in outcomes:
+            known = self._facts.get(outcome.group.id)
+            if outcome.facts is not None and (known is None or known.n_train < outcome.facts.n_train):
+                self._facts[outcome.group.id] = outcome.facts
+            for trial in outcome.trials:
+                key = (outcome.group.id, trial.config)
+                before = self._trials.get(key)
+                seconds = trial.seconds + (before.seconds if before else 0.0)
+                further = before is None or trial.status == "failed" or self._is_further(trial, before)
+                if further and self._plan.resource == "rows":
+                    self._goals[key] = self._wanted[key]
+                kept = trial if further or before is None else before
+                self._trials[key] = replace(kept, seconds=seconds)
+
+    def _is_further(self, trial: TrialResult, before: TrialResult) -> bool:
+        return trial.status == "done" if self._plan.resource == "rows" else trial.epochs > before.epochs
+
+    def _forget(self, verdict: NextRound) -> None:
+        """Let go of the states that nobody will go on from."""
+        parents = {(group, parent) for (group, _), (_, parent) in verdict.goes.items()}
+        kept = verdict.goes.keys() | verdict.waiting | parents
+        for key, trial in self._trials.items():
+            if trial.carried is not None and key not in kept:
+                self._trials[key] = replace(trial, carried=None)
+
+    def _needed(self, result: UnitResult) -> UnitResult:
+        """Return what the ledger must keep of a result: models and states only of trials that have got no further since.
+
+        What is empty is still there: whether a trial has a model, and something to go on from, is what decisions rest on.
+        """
+        return replace(result, trials=tuple(self._still_needed(result.unit.group, trial) for trial in result.trials))
+
+    def _still_needed(self, group: int, trial: TrialResult) -> TrialResult:
+        latest = self._trials[group, trial.config]
+        further = latest.epochs > trial.epochs
+        artifact = Artifact("tensors") if further and trial.artifact is not None else trial.artifact
+        unused = trial.carried is not None and (further or latest.carried is None)
+        carried = replace(trial.carried, state=b"", curve=()) if unused and trial.carried else trial.carried
+        return replace(trial, artifact=artifact, carried=carried)
+
+    def _value(self, key: _Key) -> float | None:
+        """Return how well a trial does on the rows held out, greater is better; None without a model or a metric."""
+        trial, facts = self._trials.get(key), self._facts.get(key[0])
+        if trial is None or not trial.usable or facts is None:
+            return None
+        value = (trial.valid if facts.n_valid or self._job.folds else trial.train).get(self._job.metric)
+        if value is None or value != value:
+            return None
+        return value if self._greater else -value
+
+    def _failed_groups(self) -> Iterable[int]:
+        return (group.id for group in self._job.groups if group.id not in self._facts)
+
+    # --- the end ---------------------------------------------------------------------------------------------------
+
+    def _found(self) -> Found:
+        by_group: dict[int, list[TrialResult]] = defaultdict(list)
+        for key, trial in sorted(self._trials.items()):
+            by_group[key[0]].append(self._concluded(key, trial))
+        outcomes = []
+        for group in self._job.groups:
+            trials = tuple(by_group[group.id]) or self._not_begun()
+            whole = tuple(trial for trial in trials if trial.status == "done") if self._plan.resource == "rows" else ()
+            best = best_config(
+                whole or trials, self._job.metric, self._greater
+            )  # a model of few rows beats others by luck
+            outcomes.append(GroupOutcome(group, trials, self._facts.get(group.id), best))
+        return Found(tuple(outcomes), tuple(self._units), self._jury.configs)
+
+    def _not_begun(self) -> tuple[TrialResult, ...]:
+        return tuple(TrialResult(number, "stopped", NOT_BEGUN) for number in range(len(self._jury.configs)))
+
+    def _concluded(self, key: _Key, trial: TrialResult) -> TrialResult:
+        """Return a trial without what it would go on from; one that was to have more epochs or rows in the end has stopped."""
+        if self._plan.resource == "rows":
+            whole = self._share(key[0], self._goals[key]) == 1
+        else:
+            converged = trial.status == "done" and trial.epochs < self._goals[key]
+            whole = not self._plan.continues or converged or self._goals[key] >= self._plan.budget
+        status = trial.status if whole or trial.status == "failed" else "stopped"
+        return replace(trial, status=status, carried=None)

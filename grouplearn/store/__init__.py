@@ -1,0 +1,1 @@
+"""The only writer of schema grouplearn: models in, copied, replaced in part, and out."""

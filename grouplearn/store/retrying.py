@@ -1,0 +1,283 @@
+"""RETRY FAILED MODEL in the catalog: which trials of a model failed, and the rows of those that were trained again."""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from dataclasses import replace as changed
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from grouplearn.catalog.checks.flaws import refuse_flaws
+from grouplearn.catalog.models import StoredModel
+from grouplearn.catalog.records import RunOutcome
+from grouplearn.catalog.rows import rows
+from grouplearn.catalog.rows import units as unit_rows
+from grouplearn.catalog.schema import ensure_schema, table
+from grouplearn.catalog.sql_forms import LINEAR, Best, SqlForm, of_best
+from grouplearn.data.encoders import FittedItem
+from grouplearn.learners.contract.base import Artifact
+from grouplearn.prediction import prediction
+from grouplearn.prediction.group_models import load_groups
+from grouplearn.store import writer as store
+from grouplearn.train.job import GroupFacts, TrialResult
+from grouplearn.train.results.outcome import GroupOutcome, best_config
+
+_ENCODERS = ("features", "starts", "fills", "centers", "scales", "categories")
+_CHANGED = (
+    "the group's rows have changed since its other trials were trained, and encoded features would no longer mean the same "
+    "to them; hint: TRAIN OR REPLACE MODEL"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FailedGroup:
+    """A group with trials that failed: its number and key, the configs of those, and the trials that did not fail.
+
+    ``encoders`` are the columns of ``groups`` that say how its features are encoded, None where nothing was fitted.
+    """
+
+    number: int
+    level: int
+    keys: tuple[str | None, ...]
+    configs: frozenset[int]
+    others: tuple[TrialResult, ...]
+    encoders: tuple[Any, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """How a model was trained: the operator, the workers, how many of its trials have a model."""
+
+    operator: str
+    workers: int
+    done: int
+
+
+def record(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Record:
+    """Return how a model was trained."""
+    query = f"SELECT operator, workers FROM {_table(model, 'models')} WHERE model = '{model.id}'::UUID"
+    ((operator, workers),) = con.execute(query).fetchall()
+    query = f"SELECT count(*) FROM {_table(model, 'trials')} WHERE model = '{model.id}'::UUID AND status <> 'failed'"
+    ((done,),) = con.execute(query).fetchall()
+    return Record(operator, workers, done)
+
+
+def failed_groups(con: duckdb.DuckDBPyConnection, model: StoredModel) -> tuple[FailedGroup, ...]:
+    """Return the groups of a model that have failed trials, in order of their numbers."""
+    refuse_flaws(con, model, ("models", "groups", "trials"))
+    groups, trials, artifacts = (_table(model, name) for name in ("groups", "trials", "artifacts"))
+    own = f"model = '{model.id}'::UUID"
+    some = f"(SELECT group_id FROM {trials} WHERE {own} AND status = 'failed')"
+    by_group: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
+    query = (
+        f"SELECT t.group_id, t.config, t.status, t.epochs, t.train, t.valid, a.config IS NOT NULL FROM {trials} AS t"
+        f" LEFT JOIN (FROM {artifacts} WHERE {own}) AS a ON a.group_id = t.group_id AND a.config = t.config"
+        f" WHERE t.{own} AND t.group_id IN {some} ORDER BY t.config ASC"
+    )
+    for group, *trial in con.execute(query).fetchall():
+        by_group[group].append(tuple(trial))
+    query = (
+        f"SELECT group_id, level, keys, {', '.join(_ENCODERS)} FROM {groups}"
+        f" WHERE {own} AND group_id IN {some} ORDER BY group_id ASC"
+    )
+    return tuple(
+        FailedGroup(
+            number=number,
+            level=level,
+            keys=tuple(keys),
+            configs=frozenset(config for config, status, *_ in by_group[number] if status == "failed"),
+            others=tuple(_trial(model, *trial) for trial in by_group[number] if trial[1] != "failed"),
+            encoders=None if encoders[0] is None else tuple(encoders),
+        )
+        for number, level, keys, *encoders in con.execute(query).fetchall()
+    )
+
+
+def _trial(
+    model: StoredModel, config: int, status: Any, epochs: int, train: list[Any], valid: list[Any], kept: bool
+) -> TrialResult:
+    """Return what the choice of the best trial looks at; the artifact only says that there is one."""
+    names = model.definition.metrics
+    measured_train, measured_valid = (
+        {name: value for name, value in zip(names, values or (), strict=False) if value is not None}
+        for values in (train, valid)
+    )
+    artifact = Artifact("tensors") if kept else None
+    return TrialResult(config, status, epochs=epochs, train=measured_train, valid=measured_valid, artifact=artifact)
+
+
+def fitted_on_all(con: duckdb.DuckDBPyConnection, model: StoredModel) -> dict[int, FittedItem]:
+    """Return the items with ``scope := 'all'`` as they were fitted, by place; none where no group was encoded."""
+    wanted = {place: entry.item for place, entry in enumerate(model.definition.items) if entry.item.scope == "all"}
+    query = (
+        f"SELECT fills, centers, scales, categories FROM {_table(model, 'groups')}"
+        f" WHERE model = '{model.id}'::UUID AND features IS NOT NULL LIMIT 1"
+    )
+    found = con.execute(query).fetchall()
+    if not found:
+        return {}
+    fills, centers, scales, categories = found[0]
+    return {
+        place: FittedItem(item, fills[place], centers[place], scales[place], tuple(categories[place]))
+        for place, item in wanted.items()
+    }
+
+
+def replace_failed(
+    con: duckdb.DuckDBPyConnection,
+    model: StoredModel,
+    failed: Sequence[FailedGroup],
+    outcome: RunOutcome,
+    *,
+    shown: bool,
+) -> str:
+    """Put the results of failed trials in their place, and return the model's new identity.
+
+    ``outcome`` has the groups by the numbers that they have in the catalog. The rows of all other trials stay as they are.
+    The caller holds the transaction; with ``shown`` it is the user's own, in which ``predict`` is to know the model.
+    """
+    ensure_schema(con, model.location.catalog)
+    by_number = {group.number: group for group in failed}
+    metric = model.definition.metric, model.definition.greater_is_better
+    entries = [_Entry.of(by_number[entry.group.id], entry, *metric) for entry in outcome.every_group(metric[0])]
+    _delete(con, model, entries)
+    store.insert(con, model.location.catalog, model.id, _rows(con, model, entries, outcome))
+    _update_best(con, model, [entry for entry in entries if entry.before.others])
+    form = _predict_with(con, model)
+    identity = _renew(con, model, outcome.seconds, form)
+    if shown:
+        prediction.remember_stored(con, changed(model, id=identity))
+    return identity
+
+
+def _predict_with(con: duckdb.DuckDBPyConnection, model: StoredModel) -> SqlForm:
+    """Write anew what the model's macro reads of the best trials; return the form in which it predicts."""
+    if model.definition.linear:
+        return LINEAR.form
+    for name in ("trees", "nodes", "layers"):
+        con.execute(f"DELETE FROM {_table(model, name)} WHERE model = '{model.id}'::UUID")
+    best = [Best(group.id, group.fitted, group.artifact) for group in load_groups(con, model)]
+    predicts = of_best(model.definition, best)
+    store.insert(con, model.location.catalog, model.id, predicts.tables)
+    return predicts.form
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A group as it was, its trials that were trained again, and the group as a whole now."""
+
+    before: FailedGroup
+    again: tuple[TrialResult, ...]
+    whole: GroupOutcome
+
+    @classmethod
+    def of(cls, before: FailedGroup, entry: GroupOutcome, metric: str, greater_is_better: bool) -> _Entry:
+        again = entry.trials
+        if before.others and before.encoders is not None and entry.facts is not None and _other(before, entry.facts):
+            again = tuple(TrialResult(trial.config, "failed", _CHANGED, seconds=trial.seconds) for trial in again)
+        trials = tuple(sorted((*before.others, *again), key=lambda trial: trial.config))
+        best = best_config(trials, metric, greater_is_better)
+        return cls(before, again, GroupOutcome(entry.group, trials, entry.facts, best))
+
+    def only(self, trials: Iterable[TrialResult]) -> GroupOutcome:
+        """Return the group with some of its trials, its best one known."""
+        return changed(self.whole, trials=tuple(trials))
+
+
+def _other(before: FailedGroup, facts: GroupFacts) -> bool:
+    return bool(_plain(rows.encoder_columns(facts.fitted, facts.features)) != _plain(before.encoders))
+
+
+def _plain(value: Any) -> Any:
+    return [_plain(each) for each in value] if isinstance(value, tuple | list) else value
+
+
+def _delete(con: duckdb.DuckDBPyConnection, model: StoredModel, entries: Sequence[_Entry]) -> None:
+    """Remove what is written anew, and the models that KEEP BEST has no room for any more."""
+    again = [(entry.whole.group.id, trial.config) for entry in entries for trial in entry.again]
+    lost = [
+        (entry.whole.group.id, trial.config)
+        for entry in entries
+        for trial in entry.before.others
+        if trial.config not in _kept(model, entry)
+    ]
+    everything = [(entry.whole.group.id, None) for entry in entries]
+    for name, pairs in (("trials", again), ("curves", again), ("artifacts", again + lost)):
+        _delete_rows(con, model, name, pairs, "source.config = t.config")
+    _delete_rows(con, model, "errors", everything)
+    _delete_rows(con, model, "groups", [(entry.whole.group.id, None) for entry in entries if not entry.before.others])
+
+
+def _delete_rows(
+    con: duckdb.DuckDBPyConnection,
+    model: StoredModel,
+    name: str,
+    pairs: Sequence[tuple[int, int | None]],
+    also: str = "true",
+) -> None:
+    groups, configs = zip(*pairs, strict=True) if pairs else ((), ())
+    values = pa.table({"group_id": pa.array(groups, pa.int32()), "config": pa.array(configs, pa.int32())})
+    with store.registered(con, values) as source:
+        con.execute(
+            f"DELETE FROM {_table(model, name)} AS t USING {source} AS source"
+            f" WHERE t.model = '{model.id}'::UUID AND source.group_id = t.group_id AND {also}"
+        )
+
+
+def _kept(model: StoredModel, entry: _Entry) -> Collection[int]:
+    """Return the configs whose models are kept."""
+    return {trial.config for trial in rows.kept_trials(model.definition, entry.whole)}
+
+
+def _rows(
+    con: duckdb.DuckDBPyConnection, model: StoredModel, entries: Sequence[_Entry], outcome: RunOutcome
+) -> Iterable[tuple[str, Any]]:
+    def of(select: Callable[[_Entry], GroupOutcome | None]) -> RunOutcome:
+        groups = tuple(entry for entry in map(select, entries) if entry is not None)
+        return changed(outcome, groups=groups, packs=())
+
+    definition, again = model.definition, of(lambda entry: entry.only(entry.again))
+    query = f"SELECT coalesce(max(unit) + 1, 0) FROM {_table(model, 'units')} WHERE model = '{model.id}'::UUID"
+    ((first,),) = con.execute(query).fetchall()
+    later = tuple(changed(each, unit=changed(each.unit, id=first + place)) for place, each in enumerate(outcome.units))
+    yield "groups", rows.groups(of(lambda entry: None if entry.before.others else entry.whole))
+    yield "trials", rows.trials(definition, again)
+    yield "curves", rows.curves(again, definition.metric)
+    kept = of(lambda entry: entry.only(trial for trial in entry.again if trial.config in _kept(model, entry)))
+    for part in rows.parts_of(kept):
+        yield "artifacts", rows.artifacts(definition, part)
+    yield "units", unit_rows.units(changed(outcome, units=later))
+    yield "errors", rows.errors(of(lambda entry: entry.whole))
+
+
+def _update_best(con: duckdb.DuckDBPyConnection, model: StoredModel, entries: Sequence[_Entry]) -> None:
+    """Say which trial is best in groups that had other trials before."""
+    groups = pa.array([entry.whole.group.id for entry in entries], pa.int32())
+    best = pa.array([entry.whole.best for entry in entries], pa.int32())
+    with store.registered(con, pa.table({"group_id": groups, "best": best})) as source:
+        own = f"t.model = '{model.id}'::UUID AND source.group_id = t.group_id"
+        con.execute(f"UPDATE {_table(model, 'groups')} AS t SET best = source.best FROM {source} AS source WHERE {own}")
+        con.execute(
+            f"UPDATE {_table(model, 'trials')} AS t SET is_best = (t.config IS NOT DISTINCT FROM source.best)"
+            f" FROM {source} AS source WHERE {own}"
+        )
+
+
+def _renew(con: duckdb.DuckDBPyConnection, model: StoredModel, seconds: float, form: SqlForm) -> str:
+    """Give the model a new identity, so that nobody predicts with what was loaded of the old one."""
+    identity, own = str(uuid.uuid4()), f"model = '{model.id}'::UUID"
+    con.execute(
+        f"UPDATE {_table(model, 'models')} SET seconds = seconds + {float(seconds)!r},"
+        f" trained_at = (now() AT TIME ZONE 'UTC')::TIMESTAMP WHERE {own}"
+    )
+    store.renew(con, model, identity, form)
+    return identity
+
+
+def _table(model: StoredModel, name: str) -> str:
+    return table(model.location.catalog, name)

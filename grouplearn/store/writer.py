@@ -1,0 +1,376 @@
+"""The only writer of schema ``grouplearn``: models in, models out, inside the transaction that the caller holds."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from dataclasses import replace as changed
+from typing import Any, Literal
+
+import duckdb
+
+from grouplearn.catalog import views
+from grouplearn.catalog.checks.flaws import refuse_flaws
+from grouplearn.catalog.checks.fragments import query_of
+from grouplearn.catalog.checks.tables import SCHEMA
+from grouplearn.catalog.checks.trust import check
+from grouplearn.catalog.identities import Identity, identity_at
+from grouplearn.catalog.models import StoredModel, load_definition
+from grouplearn.catalog.records import ModelDefinition, RunOutcome
+from grouplearn.catalog.rows import rows
+from grouplearn.catalog.rows import units as unit_rows
+from grouplearn.catalog.schema import (
+    TABLES,
+    Location,
+    current_database,
+    ensure_schema,
+    has_schema,
+    in_own_transaction,
+    table,
+)
+from grouplearn.catalog.sql_forms import SqlForm, prediction_of
+from grouplearn.errors import ModelExists, data_error
+from grouplearn.prediction import prediction
+from grouplearn.prediction.forms.macro import macro_comment, macro_sql
+from grouplearn.prediction.scoring import scorer_of
+from grouplearn.sqltext import folded, identifier, literal
+from grouplearn.visible import visible_lines
+
+#: What lists database, schema, name and comment of all tables, and of all views.
+_LISTED: tuple[tuple[Literal["table", "view"], str], ...] = (
+    ("table", "SELECT database_name, schema_name, table_name, '' FROM system.main.duckdb_tables()"),
+    ("view", "SELECT database_name, schema_name, view_name, coalesce(comment, '') FROM system.main.duckdb_views()"),
+)
+#: Kind, name and definition of what there is in a schema.
+_Objects = list[tuple[Literal["table", "view", "macro"], str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """An object that stands where a model would go."""
+
+    kind: Literal["model", "table", "view", "macro", "function", "schema"]
+    name: str
+
+    @property
+    def is_model(self) -> bool:
+        """Whether OR REPLACE may replace it."""
+        return self.kind == "model"
+
+    @property
+    def message(self) -> str:
+        """What the user is told."""
+        if self.kind == "schema":
+            return f'schema "{self.name}" is for the tables that models are made of, and holds no model itself'
+        return f'{self.kind} "{self.name}" already exists'
+
+
+def exists(
+    con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str, *, replace: bool = False
+) -> Conflict | None:
+    """Return what stands where the model and its objects would go, or None; with ``replace`` the model itself may."""
+    model = identity_at(con, catalog, schema, name)
+    if model is not None and not replace:
+        return Conflict("model", model.location.name)
+    if folded(schema) == SCHEMA:
+        return Conflict("schema", schema)
+    return _in_the_way(name, model, _objects(con, catalog, schema, name))
+
+
+def seems_untouched(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str) -> bool:
+    """Return whether each table or view where one of a model's views belongs has the comment that ours have.
+
+    To read definitions, as ``exists`` does, has DuckDB write those of all views.
+    """
+    wanted = {folded(f"{name}{suffix}"): suffix for suffix in views.SUFFIXES}
+    found = [(wanted[folded(each)], comment) for _, each, comment in _tables_and_views(con, catalog, schema, wanted)]
+    return all(comment.startswith(views.COMMENTS[suffix]) for suffix, comment in found)
+
+
+def _in_the_way(name: str, model: Identity | None, objects: _Objects) -> Conflict | None:
+    """Return what stands where the model's objects would go and is not of ``model``, or a function that they would hide."""
+    if folded(name) == SCHEMA:  # its macro would hide the function that predicts
+        return Conflict("function", f"{SCHEMA}_predict")
+    for kind, found, sql in objects:
+        if (kind == "macro") != (folded(found) == folded(f"{name}_predict")):
+            continue
+        if model is None or model.id not in sql:
+            return Conflict(kind, found)
+    return None
+
+
+def _objects(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str) -> _Objects:
+    """Return kind, name and, but for tables, definition of what has the name of one of a model's objects in a schema."""
+    wanted = {folded(f"{name}{suffix}") for suffix in (*views.SUFFIXES, "_predict")}
+    found: _Objects = [(kind, each, "") for kind, each, _ in _tables_and_views(con, catalog, schema, wanted)]
+    where = f"lower(database_name) = lower({literal(catalog)}) AND lower(schema_name) = lower({literal(schema)})"
+    asked = []
+    if any(kind == "view" for kind, *_ in found):  # DuckDB would write the definition of every view there is
+        asked.append(f"SELECT 'view', view_name, coalesce(sql, '') FROM duckdb_views() WHERE {where}")
+    if not _lacks_macro(con, Location(catalog, schema, f"{name}_predict")):
+        asked.append(
+            "SELECT 'macro', function_name, coalesce(macro_definition, '') FROM duckdb_functions()"
+            f" WHERE {where} AND function_type LIKE '%macro'"
+        )
+    defined = con.execute(" UNION ALL ".join(asked)).fetchall() if asked else []
+    return [
+        *(row for row in found if row[0] == "table"),
+        *(row for row in defined if folded(row[1]) in wanted),
+    ]
+
+
+def _tables_and_views(
+    con: duckdb.DuckDBPyConnection, catalog: str, schema: str, names: Collection[str]
+) -> Iterator[tuple[Literal["table", "view"], str, str]]:
+    """Yield the kind, name and comment of the tables and views of a schema with one of these folded names."""
+    place = folded(catalog), folded(schema)
+    for kind, query in _LISTED:  # DuckDB takes longer to make a plan of conditions than to list what there is
+        for database, own, name, comment in con.execute(query).fetchall():
+            if folded(name) in names and (folded(database), folded(own)) == place:
+                yield kind, name, comment
+
+
+def _lacks_macro(con: duckdb.DuckDBPyConnection, macro: Location) -> bool:
+    """Whether DuckDB says that it could drop no such macro, which takes a hundredth of the time that listing them does.
+
+    That is asked on a cursor, for it is an error there and aborts a transaction, and a cursor does not see what the user's has
+    changed.
+    """
+    if not in_own_transaction(con) or getattr(con, "serves_predict", False):
+        return False
+    with con.cursor() as other:
+        try:
+            other.execute(f"EXPLAIN DROP MACRO {macro.sql()}").fetchall()
+        except duckdb.CatalogException as error:
+            return str(error).startswith(f"Catalog Error: Macro Function with name {macro.name} does not exist!")
+        except duckdb.Error:
+            return False
+    return False
+
+
+def write(
+    con: duckdb.DuckDBPyConnection,
+    definition: ModelDefinition,
+    outcome: RunOutcome,
+    *,
+    replace: bool,
+    identity: str | None = None,
+) -> str:
+    """Store a finished run and create the model's views and macro; return the model's identity, a new one if not given.
+
+    The caller holds the transaction. Raises ModelExists when something stands in the way.
+    """
+    catalog = definition.catalog or current_database(con)
+    model = _identity(identity)
+    before = identity_at(con, catalog, definition.schema, definition.name)
+    if before is not None and not replace:
+        raise ModelExists(Conflict("model", before.location.name).message)
+    objects = _objects(con, catalog, definition.schema, definition.name)
+    conflict = _in_the_way(definition.name, before, objects)
+    if conflict is not None:
+        raise ModelExists(conflict.message)
+    ensure_schema(con, catalog)
+    if before is not None:
+        _drop(con, before, objects)
+    predicts = prediction_of(definition, outcome)
+    insert(con, catalog, model, itertools.chain(_tables(definition, outcome), predicts.tables))
+    create_objects(con, Location(catalog, definition.schema, definition.name), definition, model, predicts.form)
+    prediction.remember(con, model, definition, lambda: scorer_of(definition, outcome))
+    return model
+
+
+def _identity(given: str | None) -> str:
+    """Return a new identity, or the one that is given, which may come from the name of a directory."""
+    try:
+        return str(uuid.UUID(given) if given else uuid.uuid4())
+    except ValueError:
+        raise data_error(f"{given!r} is not the identity of a run") from None
+
+
+def _tables(definition: ModelDefinition, outcome: RunOutcome) -> Iterator[tuple[str, Any]]:
+    yield "models", rows.models(definition, outcome)
+    yield "groups", rows.groups(outcome)
+    yield "configs", rows.configs(definition)
+    yield "trials", rows.trials(definition, outcome)
+    yield "curves", rows.curves(outcome, definition.metric)
+    for part in rows.parts_of(outcome):
+        yield "artifacts", rows.artifacts(definition, part)
+    yield "units", unit_rows.units(outcome)
+    yield "errors", rows.errors(outcome)
+
+
+def insert(con: duckdb.DuckDBPyConnection, catalog: str, model: str, tables: Iterable[tuple[str, Any]]) -> None:
+    """Insert the rows of a model into catalog tables: names, and Arrow tables of the other columns."""
+    with _registering(con) as register:
+        for name, values in tables:
+            if values.num_rows:
+                source = register(values)
+                target = table(catalog, name)
+                con.execute(f"INSERT INTO {target} BY NAME SELECT '{model}'::UUID AS model, * FROM {source}")
+
+
+@contextmanager
+def registered(con: duckdb.DuckDBPyConnection, values: Any) -> Iterator[str]:
+    """Make an Arrow table visible to the connection for a while, under a name that nothing else has."""
+    with _registering(con) as register:
+        yield register(values)
+
+
+@contextmanager
+def _registering(con: duckdb.DuckDBPyConnection) -> Iterator[Callable[[Any], str]]:
+    """Yield what makes an Arrow table visible, and the one before it no more: a name for each would take half as long again."""
+    name = f"__grouplearn_{uuid.uuid4().hex}"
+
+    def register(values: Any) -> str:
+        con.register(name, values)
+        return identifier(name)
+
+    try:
+        yield register
+    finally:
+        with suppress(duckdb.Error):  # in a transaction that an error aborted: that error is the one to tell
+            con.unregister(name)
+
+
+def _suffixes(definition: ModelDefinition) -> tuple[str, ...]:
+    return tuple(suffix for suffix in views.SUFFIXES if suffix != "_weights" or definition.linear)
+
+
+def view_query(con: duckdb.DuckDBPyConnection, model: StoredModel, suffix: str) -> str:
+    """Return the query of one of a model's views; raises DataError where its learner has none of that name."""
+    if suffix not in _suffixes(model.definition):
+        raise data_error(
+            f'model "{model.definition.name}" ({model.definition.learner}) has no {suffix.removeprefix("_")}'
+        )
+    refuse_flaws(con, model, ("models", "groups", "trials", "curves", "artifacts", "units"))
+    query = views.view_sql(model.definition, model.id, model.location.catalog, suffix)
+    return query_of(model.definition, con, query)
+
+
+def create_objects(
+    con: duckdb.DuckDBPyConnection, location: Location, definition: ModelDefinition, model: str, form: SqlForm
+) -> None:
+    """Create the views and the macro of a model whose rows are in the catalog."""
+    check(con, definition)
+    statements = []
+    for suffix in _suffixes(definition):
+        target = location.sql(suffix)
+        # Names of a view without a database are looked up in its own, whatever that is called later.
+        query = query_of(definition, con, views.view_sql(definition, model, None, suffix))
+        statements.append(f"CREATE VIEW {target} AS {query}")
+        statements.append(f"COMMENT ON VIEW {target} IS {_shown(views.comment(definition, suffix))}")
+    default = folded(location.catalog) == folded(current_database(con))
+    database = None if default else location.catalog
+    macro = location.sql("_predict")
+    head, query = macro_sql(definition, model, macro, form, database)
+    statements.append(head + query_of(definition, con, query))
+    statements.append(f"COMMENT ON MACRO TABLE {macro} IS {_shown(macro_comment(definition))}")
+    _run(con, statements)
+
+
+def _run(con: duckdb.DuckDBPyConnection, statements: Iterable[str]) -> None:
+    """Run statements as one text."""
+    con.execute("\n;\n".join(statements))
+
+
+def _shown(comment: str) -> str:
+    """Return a comment as a literal, which COMMENT ON takes and no expression: people read it."""
+    return literal(visible_lines(comment))
+
+
+def drop(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str) -> bool:
+    """Drop a model, its rows, its views and its macro; return False when there is no such model.
+
+    What its rows say is not read: one that is damaged goes like any other.
+    """
+    model = identity_at(con, catalog, schema, name)
+    if model is None:
+        return False
+    ensure_schema(con, catalog)
+    drop_identity(con, model)
+    return True
+
+
+def drop_identity(con: duckdb.DuckDBPyConnection, model: Identity) -> None:
+    """Drop a model, as ``drop`` does, in a database that has all tables."""
+    location = model.location
+    _drop(con, model, _objects(con, location.catalog, location.schema, location.name))
+
+
+def _drop(con: duckdb.DuckDBPyConnection, model: Identity, objects: _Objects) -> None:
+    _run(con, [*_drops(model, objects), *_deletes(model.location.catalog, model.id)])
+    prediction.dropped(con, model.location.catalog, model.id)
+
+
+def delete_rows(con: duckdb.DuckDBPyConnection, catalog: str, model: str) -> None:
+    """Delete the rows of a model that has no views and no macro yet."""
+    _run(con, _deletes(catalog, model))
+
+
+def _deletes(catalog: str, model: str) -> list[str]:
+    return [f"DELETE FROM {table(catalog, part)} WHERE model = '{model}'::UUID" for part in TABLES]
+
+
+def _drop_objects(con: duckdb.DuckDBPyConnection, model: StoredModel | Identity) -> None:
+    location = model.location
+    dropped = _drops(model, _objects(con, location.catalog, location.schema, location.name))
+    if dropped:
+        _run(con, dropped)
+
+
+def _drops(model: StoredModel | Identity, objects: _Objects) -> list[str]:
+    """Return what drops our objects: one of the same name that does not mention the model was made by the user."""
+    location = model.location
+    ours = {folded(f"{location.name}{suffix}"): location.sql(suffix) for suffix in (*views.SUFFIXES, "_predict")}
+    targets = ((kind, ours.get(folded(found)), sql) for kind, found, sql in objects)
+    return [
+        f"DROP {'VIEW' if kind == 'view' else 'MACRO TABLE'} {target}"
+        for kind, target, sql in targets
+        if target is not None and model.id in sql and kind in ("view", "macro")
+    ]
+
+
+def rename(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str, new_name: str) -> bool:
+    """Rename a model with its views and its macro; return False when there is no such model.
+
+    Raises ModelExists when something stands under the new name.
+    """
+    model = load_definition(con, catalog, schema, name)
+    if model is None:
+        return False
+    if folded(new_name) != folded(name):
+        conflict = exists(con, catalog, schema, new_name)
+        if conflict is not None:
+            raise ModelExists(conflict.message)
+    ensure_schema(con, catalog)
+    check(con, model.definition)
+    _drop_objects(con, model)
+    con.execute(
+        f"UPDATE {table(catalog, 'models')} SET model_name = {literal(new_name)} WHERE model = '{model.id}'::UUID"
+    )
+    place = Location(catalog, model.location.schema, new_name)
+    definition = changed(model.definition, name=new_name)
+    create_objects(con, place, definition, model.id, model.form)
+    prediction.renamed(con, model.id, changed(definition, catalog=catalog))
+    return True
+
+
+def renew(con: duckdb.DuckDBPyConnection, model: StoredModel, identity: str, form: SqlForm) -> None:
+    """Give a model another identity, with its rows, its views and its macro, which predicts in ``form``."""
+    _drop_objects(con, model)
+    for part in TABLES:
+        own = f"WHERE model = '{model.id}'::UUID"
+        con.execute(f"UPDATE {table(model.location.catalog, part)} SET model = '{identity}'::UUID {own}")
+    create_objects(con, model.location, model.definition, identity, form)
+
+
+def names(con: duckdb.DuckDBPyConnection, catalog: str | None = None) -> list[str]:
+    """Return the names of the models in a database (None: the default one), for suggestions."""
+    catalog = catalog or current_database(con)
+    if not has_schema(con, catalog):
+        return []
+    found = con.execute(f"SELECT model_name FROM {table(catalog, 'models')} ORDER BY model_name ASC").fetchall()
+    return [str(row[0]) for row in found]

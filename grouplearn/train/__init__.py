@@ -1,0 +1,1 @@
+"""One training unit from rows to results: the loop, its batches, steps of split groups."""

@@ -1,0 +1,70 @@
+"""All folds of small and large groups in one pass: a model needs moments only, and a fold's are merged from the other folds'."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.data.shard import FloatArray, Stack
+from grouplearn.learners.contract.base import Config, MomentsLearner, Problem, Solved
+from grouplearn.learners.linear import linear_model, moments
+from grouplearn.train.results.packed import mean_known
+from grouplearn.train.rows.prepare_stack import PreparedFolds
+
+
+def solve_folds(
+    learner: MomentsLearner, configs: Sequence[Config], prepared: PreparedFolds, wanted: Collection[str]
+) -> tuple[Solved, dict[str, FloatArray]]:
+    """Return the models of all rows, and the means over folds of the ``wanted`` metrics on the rows that a fold holds out.
+
+    The moments of the rows that train fold f are merged from those of the other folds, so every row is read once for
+    sums and once to be measured, whatever the number of folds and configs.
+    """
+    rows, n_folds = prepared.rows, prepared.n_folds
+    run = moments.at_a_time(prepared.problem.n_features, n_folds + 1)
+    parts, means = [], []
+    for first in range(0, rows.n_groups, run):
+        last = min(first + run, rows.n_groups)
+        fold = prepared.fold[rows.start[first] : rows.start[last]]
+        solved, mean = _solve_some(learner, configs, prepared.problem, rows.part(first, last), (fold, n_folds), wanted)
+        parts.append(solved)
+        means.append(mean)
+    return Solved.joined(parts), {name: np.concatenate([mean[name] for mean in means]) for name in means[0]}
+
+
+def _solve_some(
+    learner: MomentsLearner,
+    configs: Sequence[Config],
+    problem: Problem,
+    rows: Stack,
+    folds: tuple[npt.NDArray[np.int16], int],
+    wanted: Collection[str],
+) -> tuple[Solved, dict[str, FloatArray]]:
+    sums = moments.leave_one_out(moments.fold_moments(rows, *folds))
+    every = learner.solve_moments(problem, configs, sums)
+    final = _of_all_rows(every)
+    whole = {name: value[:, -1] for name, value in sums.items()}
+    final.loss[learner.unclear(configs, whole, rows)] = np.nan
+    known = np.isfinite(every.loss[:, :-1])
+    measured = linear_model.measure(learner, problem, rows, every, wanted, folds)
+    by_fold = [
+        {name: np.where(known[:, fold], each[:, fold], np.nan) for name, each in measured.items()}
+        for fold in range(folds[1])
+    ]
+    # A mean over some of the folds would be that of the easier ones.
+    sound = known.all(axis=1)
+    return final, {name: np.where(sound, mean, np.nan) for name, mean in mean_known(by_fold).items()}
+
+
+def _of_all_rows(every: Solved) -> Solved:
+    """Return the models of all rows, which stand after those of the folds."""
+    return Solved(
+        every.weights[:, -1],
+        every.intercept[:, -1],
+        every.loss[:, -1],
+        every.epochs[:, -1],
+        every.curve[:, :, -1],
+        every.converged[:, -1],
+    )

@@ -1,0 +1,254 @@
+"""Small groups side by side: one batched solve for all of them instead of one small solve each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.data.shard import FloatArray, Stack
+from grouplearn.learners.contract.base import (
+    Config,
+    Interrupted,
+    MomentsLearner,
+    Problem,
+    Solved,
+    StackLearner,
+)
+from grouplearn.learners.linear import linear_model
+from grouplearn.schedule.messages import Unit
+from grouplearn.train.folds import solve_folds
+from grouplearn.train.job import GroupFacts, Job, TrialResult, UnitResult
+from grouplearn.train.results.outcome import trial_with_folds
+from grouplearn.train.results.packed import Curves, Models, Packed
+from grouplearn.train.rows.prepare import FINAL, Prepared
+from grouplearn.train.rows.prepare_stack import PreparedFolds, PreparedStack, prepare_folds, prepare_stacks
+from grouplearn.train.unit import groups_of, train_unit
+
+
+def train_gathered(job: Job, unit: Unit, report: Callable[[int], None], cancelled: Callable[[], bool]) -> UnitResult:
+    """Train a unit of several groups: those of one shape in one stack, what cannot be stacked one by one.
+
+    Which groups stand together depends on the plan and the data alone, so the models are the same on any worker. Raises
+    Interrupted and nothing else.
+    """
+    began = time.perf_counter()
+    table = _Table(job, unit)
+    if unit.folds:
+        _train_folds(job, unit, table, report, cancelled)
+        return UnitResult(unit, (), pack=table.finished(time.perf_counter() - began))
+    prepared = prepare_stacks(job, groups_of(job, unit.groups), unit.fold)
+    table.fail(prepared.failed)
+    for stack in prepared.stacks:
+        solved = _solve(job, table.configs, stack, report, cancelled)
+        # What broke the stack, or in it, tells its own reason when it trains alone.
+        broken = stack.members if solved is None else table.add(stack, solved)
+        table.train_alone(dict.fromkeys(broken), report, cancelled)
+    table.train_alone(prepared.alone, report, cancelled)
+    return UnitResult(unit, (), pack=table.finished(time.perf_counter() - began))
+
+
+def _train_folds(
+    job: Job, unit: Unit, table: _Table, report: Callable[[int], None], cancelled: Callable[[], bool]
+) -> None:
+    """Train every fold and the models that are kept; groups with anything unusual fold by fold."""
+    learner = cast(MomentsLearner, job.trainer)
+    prepared, others = prepare_folds(job, groups_of(job, unit.groups))
+    if cancelled():
+        raise Interrupted
+    try:
+        if prepared is not None:
+            with np.errstate(all="ignore"):
+                solved, valid = solve_folds(learner, table.configs, prepared, job.measured)
+            others = (*others, *table.add_folded(prepared, solved, valid))
+            report((1 + unit.folds) * solved.epochs.size)
+    except Interrupted:  # raised inside a thread that does not look up
+        raise
+    except Exception:
+        others = tuple(range(len(unit.groups)))
+    for place in others:
+        table.train_folds_alone(place, report, cancelled)
+
+
+def _solve(
+    job: Job,
+    configs: Sequence[Config],
+    stack: PreparedStack,
+    report: Callable[[int], None],
+    cancelled: Callable[[], bool],
+) -> Solved | None:
+    learner = cast(StackLearner, job.trainer)  # the plan puts no other one's groups side by side
+    if not learner.gathers(stack.problem, configs):
+        return None
+    try:
+        with np.errstate(all="ignore"):
+            return learner.solve(stack.problem, configs, stack.train, report, cancelled)
+    except Interrupted:
+        raise
+    except Exception:
+        return None
+
+
+def _models(members: npt.NDArray[np.intp], problem: Problem, solved: Solved) -> Models:
+    """Return the models of a stack as they are kept; see ``Learner.as_multiclass``."""
+    weights, intercept = solved.weights, solved.intercept
+    if problem.among_more:
+        weights, intercept = (np.concatenate([np.zeros_like(each), each], axis=2) for each in (weights, intercept))
+    return Models(members, weights, intercept)
+
+
+@dataclass
+class _Table:
+    """The unit's results as they come in: arrays over its groups and configs, models stack by stack."""
+
+    job: Job
+    unit: Unit
+    reasons: dict[tuple[int, int], str] = field(default_factory=dict)
+    notes: dict[tuple[int, int], str] = field(default_factory=dict)
+    models: list[Models] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        shape = len(self.unit.groups), len(self.unit.configs)
+        names = self.job.measured
+        self.configs = tuple(self.job.configs[number] for number in self.unit.configs)
+        self.facts: list[GroupFacts | None] = [None] * shape[0]
+        self.epochs = np.zeros(shape, dtype=np.int32)
+        self.converged = np.zeros(shape, dtype=np.bool_)
+        self.train = {name: np.full(shape, np.nan) for name in names} if self.unit.fold == FINAL else {}
+        self.valid = {name: np.full(shape, np.nan) for name in names}
+        self.lengths = np.zeros(shape, dtype=np.int32)
+        self.curves: list[tuple[npt.NDArray[np.intp], FloatArray]] = []
+
+    def fail(self, failed: dict[int, str]) -> None:
+        """Note groups that cannot be trained."""
+        self.reasons |= {(place, config): why for place, why in failed.items() for config in range(len(self.configs))}
+
+    def add(self, stack: PreparedStack, solved: Solved) -> list[int]:
+        """Take the models of a stack and measure them; return the places of groups some of whose models diverged."""
+        finite = np.isfinite(solved.loss) & np.isfinite(solved.weights).all(axis=(2, 3))
+        sound = np.asarray(finite.all(axis=1))
+        broken = [place for place, is_sound in zip(stack.members, sound.tolist(), strict=True) if not is_sound]
+        if broken:
+            stack, solved = stack.take(sound), solved.take(sound)
+        if not stack.members:
+            return broken
+        members = np.array(stack.members)
+        self.epochs[members] = self.lengths[members] = solved.epochs
+        self.converged[members] = solved.converged
+        for place, group_facts in zip(stack.members, stack.facts, strict=True):
+            self.facts[place] = group_facts
+        if self.train:
+            self._measure(self.train, stack, replace(stack.train, weight=stack.row_weight), solved)
+        if stack.valid is not None:
+            self._measure(self.valid, stack, stack.valid, solved)
+        self._draw(members, solved)
+        if self.unit.fold == FINAL:
+            self.models.append(_models(members, stack.problem, solved))
+        return broken
+
+    def _draw(self, members: npt.NDArray[np.intp], solved: Solved) -> None:
+        """Keep the curves, which end at the objective of the finished model."""
+        curve = np.ascontiguousarray(solved.curve.transpose(1, 2, 0))
+        np.put_along_axis(curve, (solved.epochs - 1)[:, :, None], solved.loss[:, :, None], axis=2)
+        self.curves.append((members, curve))
+
+    def _losses(self) -> FloatArray:
+        """Return all curves, one trial after the other."""
+        losses = np.empty(self.lengths.sum())
+        first = (np.cumsum(self.lengths) - self.lengths.ravel()).reshape(self.lengths.shape)
+        for members, curve in self.curves:
+            epoch = np.arange(curve.shape[2])
+            reached = epoch < self.lengths[members][:, :, None]
+            losses[(first[members][:, :, None] + epoch)[reached]] = curve[reached]
+        return losses
+
+    def add_folded(self, prepared: PreparedFolds, solved: Solved, valid: dict[str, FloatArray]) -> list[int]:
+        """Take the models of all rows and the folds' mean metrics; return the places of groups that diverged."""
+        rows = prepared.rows
+        stack = PreparedStack(prepared.members, prepared.problem, rows, rows.weight, None, prepared.facts)
+        broken = self.add(stack, solved)
+        for name, values in valid.items():
+            self.valid[name][np.array(prepared.members)] = values
+        return broken
+
+    def train_folds_alone(self, place: int, report: Callable[[int], None], cancelled: Callable[[], bool]) -> None:
+        """Train the folds of one group one after the other."""
+        unit = replace(self.unit.of(self.unit.groups[place]), folds=0)
+        results = [
+            train_unit(self.job, replace(unit, fold=fold), None, report, cancelled)
+            for fold in (*range(self.unit.folds), FINAL)
+        ]
+        self.facts[place] = results[-1].facts
+        by_config = zip(*(result.trials for result in results), strict=True)
+        self._take(place, [trial_with_folds(trials[-1], trials[:-1]) for trials in by_config])
+        self._keep_alone(place, results[-1].trials)
+
+    def _measure(self, into: dict[str, FloatArray], prepared: PreparedStack, rows: Stack, solved: Solved) -> None:
+        problem = prepared.problem
+        found = linear_model.measure(self.job.trainer, problem, rows, solved, self.job.measured)
+        for name, values in found.items():
+            into[name][np.array(prepared.members)] = values
+
+    def train_alone(
+        self,
+        places: Mapping[int, Prepared | None],
+        report: Callable[[int], None],
+        cancelled: Callable[[], bool],
+    ) -> None:
+        """Train groups one after the other, on the rows that are prepared already if they are."""
+        for place, prepared in places.items():
+            result = train_unit(self.job, self.unit.of(self.unit.groups[place]), prepared, report, cancelled)
+            self.facts[place] = result.facts
+            self._take(place, result.trials)
+            self._keep_alone(place, result.trials)
+
+    def _take(self, place: int, trials: Sequence[TrialResult]) -> None:
+        """Take what became of every config of a group that trained alone."""
+        self.lengths[place] = [len(trial.curve) for trial in trials]
+        curves = np.full((1, len(trials), self.lengths[place].max()), np.nan)
+        for config, trial in enumerate(trials):
+            if trial.status == "failed":
+                self.reasons[place, config] = trial.reason or "failed"
+            elif trial.reason is not None:
+                self.notes[place, config] = trial.reason
+            self.epochs[place, config] = trial.epochs
+            self.converged[place, config] = bool(trial.converged)
+            curves[0, config, : len(trial.curve)] = [point.train_loss for point in trial.curve]
+            for into, values in ((self.train, trial.train), (self.valid, trial.valid)):
+                for name in into:
+                    into[name][place, config] = values.get(name, np.nan)
+        self.curves.append((np.array([place]), curves))
+
+    def _keep_alone(self, place: int, trials: Sequence[TrialResult]) -> None:
+        found = [trial.artifact for trial in trials]
+        some = next((artifact for artifact in found if artifact is not None), None)
+        if some is None:
+            return
+        weights, intercept = (
+            np.stack(
+                [np.full_like(some.tensors[name], np.nan) if each is None else each.tensors[name] for each in found]
+            )
+            for name in ("weights", "intercept")
+        )
+        self.models.append(Models(np.array([place]), weights[None], intercept[None]))
+
+    def finished(self, seconds: float) -> Packed:
+        """Return the results, the time shared equally: everything took place at once."""
+        return Packed(
+            groups=self.unit.groups,
+            configs=self.unit.configs,
+            facts=tuple(self.facts),
+            reasons=self.reasons,
+            notes=self.notes,
+            epochs=self.epochs,
+            converged=self.converged,
+            seconds=seconds / max(1, self.epochs.size),
+            train=self.train,
+            valid=self.valid,
+            curves=Curves(self.lengths, self._losses()),
+            models=tuple(self.models),
+        )

@@ -1,0 +1,278 @@
+"""What a runtime executes and what comes back: plain values that any process can receive."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol, cast
+
+import numpy as np
+
+from grouplearn.data.dataset import Dataset, Group, Item
+from grouplearn.data.encoders import FittedItem
+from grouplearn.learners import registry
+from grouplearn.learners.contract.base import Artifact, Config, Learner, Task
+from grouplearn.learners.metrics.sums import metrics_for
+from grouplearn.learners.neural.network import Network
+from grouplearn.schedule.messages import Blocks, Operator, StepKind, Unit
+
+if TYPE_CHECKING:
+    from grouplearn.train.results.packed import Packed
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """One epoch of one trial: the training objective and the validation metric (NaN when there is none)."""
+
+    epoch: int
+    train_loss: float
+    valid_metric: float
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What a trial has reached at a barrier and goes on from: epochs, its state alone (``State.to_bytes``), its curve."""
+
+    epochs: int
+    state: bytes
+    curve: tuple[CurvePoint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Everything a worker needs to train any unit of one TRAIN: it never sees the database.
+
+    ``fitted`` holds the items with ``scope = 'all'``, fitted before the run. ``folds`` is 0 without VALIDATE FOLDS.
+    Unless it ``holds_out`` rows, all of them train.
+    ``null_label``: what a row without a label does: ``skip`` (it is left out), or ``error`` (its group fails).
+    ``class_weight``: None, ``'balanced'``, or weights by class number. ``network`` is the registered network that the
+    statement was bound with, None for a built-in learner; ``label_length`` that of labels that are arrays.
+
+    A round of a search: trials (group, config) in ``starts`` go on from there, a unit in ``goals`` trains until its configs
+    have had that many epochs, and with ``carries`` results bring what trials go on from; or trials train on the ``share`` of
+    their training rows. From ``deadline`` (seconds as
+    ``time.time`` counts them) on no epoch begins: trials stop with what they have reached. ``states`` is the directory that
+    keeps how far units have come, None for nowhere. ``metrics`` are those of every trial, where they are not the usual ones.
+    """
+
+    learner: str
+    task: Task
+    configs: tuple[Config, ...]
+    items: tuple[Item, ...]
+    groups: tuple[Group, ...]
+    dataset: Dataset
+    metric: str
+    seed: int = 0
+    epochs: int = 1
+    patience: int | None = None
+    folds: int = 0
+    holds_out: bool = True
+    min_rows: int = 1
+    null_label: Literal["skip", "error"] = "skip"
+    class_weight: Literal["balanced"] | Mapping[int, float] | None = None
+    fitted: Mapping[int, FittedItem] = field(default_factory=dict)
+    starts: Mapping[tuple[int, int], Carried] = field(default_factory=dict)
+    goals: Mapping[int, int] = field(default_factory=dict)
+    carries: bool = False
+    share: float = 1.0
+    deadline: float | None = None
+    network: Network | None = None
+    label_length: int = 1
+    states: str | None = None
+    metrics: tuple[str, ...] = ()
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """The metrics of every trial."""
+        return self.metrics or metrics_for(self.task, self.label_length > 1, self.metric)
+
+    @property
+    def trainer(self) -> Learner:
+        """The learner itself: another process may not have registered the network."""
+        return registry.learner(self.learner) if self.network is None else cast(Learner, self.network)
+
+    def expired(self) -> bool:
+        """Whether the time is up."""
+        return self.deadline is not None and time.time() >= self.deadline
+
+
+#: Why a trial that was stopped has no model, or none that was compared with others.
+NOT_BEGUN = "the time that WITHIN gives was up before its first epoch ended"
+NOT_VALIDATED = "the time that WITHIN gives was up before it was validated on any fold"
+
+
+@dataclass(frozen=True, slots=True)
+class TrialResult:
+    """The outcome of one config in a unit; metrics by name (``train`` is empty in a fold's unit).
+
+    ``stopped``: it was to have more epochs or folds; it has a model unless it had no epoch at all, and then a ``reason``.
+    ``converged``: it ended because nothing was left to gain; None where a learner has no such end.
+    """
+
+    config: int
+    status: Literal["done", "stopped", "failed"]
+    reason: str | None = None
+    epochs: int = 0
+    seconds: float = 0.0
+    train: Mapping[str, float] = field(default_factory=dict)
+    valid: Mapping[str, float] = field(default_factory=dict)
+    curve: tuple[CurvePoint, ...] = ()
+    artifact: Artifact | None = None
+    importance: tuple[float, ...] | None = None
+    carried: Carried | None = None
+    converged: bool | None = None
+
+    @property
+    def usable(self) -> bool:
+        """Whether there is a model."""
+        return self.status == "done" or (self.status == "stopped" and self.artifact is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """What a unit learned about its group: fitted items, names of feature columns, classes present, rows used, skipped."""
+
+    fitted: tuple[FittedItem, ...]
+    features: tuple[str, ...]
+    classes: tuple[int, ...]
+    n_train: int
+    n_valid: int
+    n_skipped: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """A step as it ran: times are seconds since the run began, ``fetched`` the bytes of products of other workers that it
+    took, ``loaded`` the bytes of rows that its worker loaded for it."""
+
+    step: int
+    kind: StepKind
+    epoch: int
+    blocks: Blocks | None
+    worker: int
+    started: float
+    ended: float
+    fetched: int = 0
+    loaded: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LostWork:
+    """A unit, or a step of one, whose worker was lost with it: it ran from ``started`` and was given up at ``ended``."""
+
+    worker: int
+    started: float
+    ended: float
+    epoch: int | None = None
+    blocks: Blocks | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UnitResult:
+    """A finished unit: times are seconds since the run began. ``facts`` is None when the group could not be prepared.
+
+    A unit of several groups has its results in ``pack`` and no trials of its own. One of a
+    split group has the record of its ``steps`` in the order in which they ended; ``worker`` is that of the last. ``loaded``
+    are the bytes of rows that workers loaded for the unit (rows that stay loaded count for the first one). ``lost`` is what
+    was begun for it and had to be run again.
+    """
+
+    unit: Unit
+    trials: tuple[TrialResult, ...]
+    facts: GroupFacts | None = None
+    worker: int = 0
+    started: float = 0.0
+    ended: float = 0.0
+    pack: Packed | None = None
+    steps: tuple[StepRecord, ...] = ()
+    loaded: int = 0
+    lost: tuple[LostWork, ...] = ()
+
+    @property
+    def fetched(self) -> int:
+        """Bytes of states and sums that workers took from each other."""
+        return sum(step.fetched for step in self.steps)
+
+    @property
+    def busy(self) -> float:
+        """Seconds that workers were busy with it."""
+        if not self.steps:
+            return self.ended - self.started
+        return sum(step.ended - step.started for step in self.steps)
+
+    @property
+    def failed(self) -> int:
+        """Number of trials without a model."""
+        if self.pack is not None:
+            return len(self.pack.reasons)
+        return sum(trial.status == "failed" for trial in self.trials)
+
+    def best(self, metric: str, greater_is_better: bool) -> float:
+        """Return the best validation metric of the unit's trials, NaN when there is none."""
+        known = self.pack.valid.get(metric, np.empty(0)) if self.pack else [
+            trial.valid.get(metric, math.nan) for trial in self.trials
+        ]  # fmt: skip
+        values = np.asarray(known, dtype=np.float64)
+        values = values[~np.isnan(values)]
+        return float(values.max() if greater_is_better else values.min()) if values.size else math.nan
+
+
+class Observer(Protocol):
+    """Watches a run; called from the thread that called ``Runtime.run``."""
+
+    def unit_done(self, result: UnitResult) -> None:
+        """A unit ended."""
+        ...
+
+    def epochs_done(self, unit: Unit, epochs: int) -> None:
+        """``epochs`` more epochs of a unit (times its configs) were run."""
+        ...
+
+    def units_lost(self, units: tuple[Unit, ...]) -> None:
+        """Workers were lost while they ran ``units``, or steps of them, which are run again."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """What a progress display can say before the first unit: ``epochs`` is the most epochs summed over trials.
+
+    ``seconds`` is the estimated makespan; a display corrects it by the first units, 0 when there is no estimate.
+    """
+
+    model: str
+    groups: int
+    trials: int
+    epochs: int
+    metric: str
+    greater_is_better: bool
+    operator: str
+    executor: str
+    workers: int
+    seconds: float = 0.0
+
+
+class Progress(Observer, Protocol):
+    """An observer with a beginning and an end, as frontends show it."""
+
+    def started(self, summary: RunSummary) -> None:
+        """Training is about to start."""
+        ...
+
+    def ended(self) -> None:
+        """Training is over, well or not."""
+        ...
+
+
+class Runtime(Protocol):
+    """Executes an operator's instructions on workers."""
+
+    name: str
+
+    def run(
+        self, job: Job, operator: Operator, workers: int, observer: Observer, cancelled: Callable[[], bool]
+    ) -> tuple[UnitResult, ...]:
+        """Run every unit and return the results in unit order; raises Cancelled within 2 s of ``cancelled()`` being true."""
+        ...

@@ -1,0 +1,223 @@
+"""The end of a unit: every metric of the finished models from sums over blocks, and the trials made of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from grouplearn.data.shard import FloatArray, Matrix
+from grouplearn.learners.contract.base import Access, Artifact, Diverged, Task
+from grouplearn.learners.metrics import sums as metrics
+from grouplearn.learners.metrics.sums import MetricSums
+from grouplearn.train.block_sums import BlockSums
+from grouplearn.train.fit import (
+    Fit,
+    Pack,
+    Scores,
+    Training,
+    diverged,
+    judge_blocks,
+    measure,
+    pack_scores,
+    settle,
+    waited_values,
+)
+from grouplearn.train.job import NOT_BEGUN, TrialResult
+from grouplearn.train.trial_states import extract_trial
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Metric sums of some blocks: of the candidates on training and on held-out rows, and of what curves wait for."""
+
+    train: BlockSums[MetricSums] = field(default_factory=BlockSums)
+    valid: BlockSums[MetricSums] = field(default_factory=BlockSums)
+    waiting: BlockSums[MetricSums] = field(default_factory=BlockSums)
+
+    def merged(self, other: Evaluation) -> Evaluation:
+        """Return the sums of the blocks of both."""
+        return Evaluation(
+            self.train.merged(other.train, metrics.merge),
+            self.valid.merged(other.valid, metrics.merge),
+            self.waiting.merged(other.waiting, metrics.merge),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A model that may be the one of a config: the frozen best so far, or the present one."""
+
+    index: int
+    frozen: bool
+
+
+def evaluate(pack: Pack, training: Training, keep_model: bool) -> Evaluation:
+    """Return the metric sums of the pack's blocks; training rows count only for the model that is kept."""
+    scores = _candidate_scores(pack, training)
+    if scores is None:
+        return Evaluation()
+    prepared = pack.prepared
+    nothing: BlockSums[MetricSums] = BlockSums()
+    return Evaluation(
+        measure(pack, prepared.judged, scores) if keep_model else nothing,
+        measure(pack, prepared.valid, scores) if prepared.valid is not None else nothing,
+        judge_blocks(pack, training) if _by_artifact(pack) else nothing,
+    )
+
+
+def conclude(
+    pack: Pack, numbers: Sequence[int], training: Training, evaluation: Evaluation, keep_model: bool, seconds: float
+) -> tuple[TrialResult, ...]:
+    """Return the trials of a trained pack: models, metrics on training and held-out rows, an equal share of the time."""
+    settled = settle(pack, training, _waited(pack, training, evaluation))
+    places = _places(pack, training, settled)
+    train, valid = (_finished(pack, sums) for sums in (evaluation.train, evaluation.valid))
+    models = [_model(pack, settled, index) for index in range(len(numbers))]
+    alike, trials = _first_alike(models), []
+    for index, (number, fit) in enumerate(zip(numbers, settled.fits, strict=True)):
+        model, place = models[index], places.get(alike[index])
+        measured, after = ({} if place is None else _column(finished, place) for finished in (train, valid))
+        converged = bool(training.state.done[index]) if pack.learner.access is Access.ALGEBRAIC else None
+        trial = TrialResult(
+            number, "done", None, fit.epochs, seconds / len(numbers), measured, after, converged=converged
+        )
+        trial = _trial(pack, fit, model, trial, keep_model)
+        trials.append(_as_far_as_it_came(pack, settled, index, trial))
+    return tuple(trials)
+
+
+def _as_far_as_it_came(pack: Pack, training: Training, index: int, trial: TrialResult) -> TrialResult:
+    """Return a trial that was to have more epochs as stopped; what it goes on from, where that is wanted."""
+    if trial.status == "failed":
+        return trial
+    if not training.state.done[index] and training.epochs < pack.prepared.problem.epochs:
+        if not trial.epochs:
+            return TrialResult(trial.config, "stopped", NOT_BEGUN, seconds=trial.seconds)
+        trial = replace(trial, status="stopped")
+    return replace(trial, carried=extract_trial(training, index)) if pack.carries else trial
+
+
+def _by_artifact(pack: Pack) -> bool:
+    """Whether models are scored one by one: with early stopping the configs' models are of different epochs."""
+    return pack.patience is not None and pack.judges and pack.learner.access is not Access.SAMPLING
+
+
+def _candidates(training: Training) -> list[_Candidate]:
+    """Until its last point is judged, a config's model may be the present one or the one frozen before."""
+    found = []
+    for index, fit in enumerate(training.fits):
+        if fit.artifact is not None:
+            found.append(_Candidate(index, frozen=True))
+        if (fit.artifact is None or index in training.waiting) and not fit.diverged:
+            found.append(_Candidate(index, frozen=False))
+    return found
+
+
+def _candidate_scores(pack: Pack, training: Training) -> Scores | None:
+    """Return the function from rows to the candidates' predictions, or to those of all configs; None without any."""
+    if not _by_artifact(pack):
+        alive = not all(fit.diverged for fit in training.fits)
+        return pack_scores(pack, training.state, range(len(pack.configs))) if alive else None
+    problem, models = pack.prepared.problem, []
+    for candidate in _candidates(training):
+        frozen = training.fits[candidate.index].artifact if candidate.frozen else None
+        present = frozen or pack.learner.finalize(problem, pack.configs, training.state, candidate.index)
+        models.append(present)
+
+    def scores(x: Matrix) -> FloatArray:
+        return np.stack([pack.learner.score(problem.task, model, x) for model in models], axis=1)
+
+    return scores if models else None
+
+
+def _waited(pack: Pack, training: Training, evaluation: Evaluation) -> list[float]:
+    if _by_artifact(pack):
+        return waited_values(pack, training, evaluation.waiting)
+    finished = _finished(pack, evaluation.valid, pack.metric)
+    return [_column(finished, index).get(pack.metric, np.nan) for index in training.waiting]
+
+
+def _places(pack: Pack, training: Training, settled: Training) -> dict[int, int]:
+    """Return where the model of each config stands among those that were evaluated."""
+    if not _by_artifact(pack):
+        return {index: index for index in range(len(pack.configs))}
+    at = {candidate: place for place, candidate in enumerate(_candidates(training))}
+    places = {}
+    for index, (before, after) in enumerate(zip(training.fits, settled.fits, strict=True)):
+        still_frozen = after.artifact is not None and after.artifact is before.artifact
+        place = at.get(_Candidate(index, still_frozen))
+        if place is not None:
+            places[index] = place
+    return places
+
+
+def _finished(pack: Pack, sums: BlockSums[MetricSums], *only: str) -> dict[str, FloatArray]:
+    if not sums.subtrees:
+        return {}
+    total = sums.total(pack.prepared.n_blocks, metrics.merge)
+    return {} if total is None else metrics.finish(total, *(only or pack.metrics))
+
+
+def _column(finished: dict[str, FloatArray], place: int) -> dict[str, float]:
+    return {name: float(values[place]) for name, values in finished.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """The model of one config, or why there is none."""
+
+    artifact: Artifact | None
+    reason: str | None = None
+
+
+def _model(pack: Pack, training: Training, index: int) -> _Model:
+    fit = training.fits[index]
+    if fit.diverged:
+        return _Model(None, diverged(pack.learner))
+    if fit.artifact is not None:
+        return _Model(fit.artifact)
+    try:
+        artifact = pack.learner.finalize(pack.prepared.problem, pack.configs, training.state, index)
+    except Diverged as error:
+        return _Model(None, str(error))
+    if not all(np.isfinite(tensor).all() for tensor in artifact.tensors.values()):
+        return _Model(None, diverged(pack.learner))
+    return _Model(artifact)
+
+
+def _first_alike(models: Sequence[_Model]) -> list[int]:
+    """Return the first config whose model has the same bits: the last bits of scores depend on where a model stands."""
+    first: dict[object, int] = {}
+    return [first.setdefault(_bits(model.artifact) or index, index) for index, model in enumerate(models)]
+
+
+def _bits(artifact: Artifact | None) -> tuple[object, ...]:
+    if artifact is None:
+        return ()
+    return (artifact.text, *((name, value.tobytes()) for name, value in sorted(artifact.tensors.items())))
+
+
+def _trial(pack: Pack, fit: Fit, model: _Model, measured: TrialResult, keep_model: bool) -> TrialResult:
+    """Complete the trial of one config; of a fold only its validation metrics are kept."""
+    beyond = [name for found in (measured.train, measured.valid) for name, value in found.items() if math.isinf(value)]
+    if model.artifact is not None and beyond and pack.prepared.problem.task is Task.REGRESSION:
+        model = _Model(
+            None, f"the squares of the label or of its predictions overflow ({beyond[0]}); scale the label down"
+        )
+    if model.artifact is None:
+        measured = replace(measured, status="failed", reason=model.reason, converged=None, train={}, valid={})
+    if not keep_model:
+        return measured
+    if model.artifact is None:
+        return replace(measured, curve=tuple(fit.curve))
+    problem = pack.prepared.problem
+    importance = pack.learner.importance(model.artifact, problem.n_features)
+    return replace(
+        measured,
+        curve=tuple(fit.curve),
+        artifact=pack.learner.as_multiclass(model.artifact) if problem.among_more else model.artifact,
+        importance=None if importance is None else tuple(importance.tolist()),
+    )

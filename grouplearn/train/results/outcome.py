@@ -1,0 +1,176 @@
+"""From unit results to one outcome per group: folds merged, the best trial chosen."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.data.dataset import Group
+from grouplearn.interrupting import watched
+from grouplearn.learners.metrics.sums import first_best
+from grouplearn.train.job import NOT_VALIDATED, GroupFacts, Job, TrialResult, UnitResult
+from grouplearn.train.results.packed import Packed, beside, mean_known
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOutcome:
+    """A group's trials, one per config, folds merged; ``best`` is the number of the best config, None when all failed."""
+
+    group: Group
+    trials: tuple[TrialResult, ...]
+    facts: GroupFacts | None
+    best: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PackedOutcome:
+    """The outcomes of groups that trained side by side: ``best`` (G,) is the place of the best config, -1 for none."""
+
+    groups: tuple[Group, ...]
+    pack: Packed
+    best: npt.NDArray[np.intp]
+
+    def outcomes(self, metric: str) -> Iterator[GroupOutcome]:
+        """Yield the groups' outcomes one by one; ``metric`` is the one that curves show."""
+        rows = zip(self.groups, self.pack.trials(metric), self.pack.facts, self.best.tolist(), strict=True)
+        for group, trials, facts, best in rows:
+            yield GroupOutcome(group, trials, facts, self.pack.configs[best] if best >= 0 else None)
+
+
+def merge(
+    job: Job, results: Iterable[UnitResult], greater_is_better: bool
+) -> tuple[tuple[GroupOutcome, ...], tuple[PackedOutcome, ...]]:
+    """Return the outcome of every group of ``job``, in its order, trials in order of their config number.
+
+    First the groups that trained alone, then those that trained side by side. Under VALIDATE FOLDS a trial is the final fit
+    on all rows, its validation metrics the means over folds (NaN and failed folds left out); it failed if the final fit
+    failed or every fold did.
+    """
+    by_group: dict[int, list[UnitResult]] = defaultdict(list)
+    by_groups: dict[tuple[int, ...], dict[int, list[Packed]]] = defaultdict(lambda: defaultdict(list))
+    for result in watched(sorted(results, key=lambda each: each.unit.id)):
+        if result.pack is None:
+            by_group[result.unit.group].append(result)
+        else:
+            by_groups[result.unit.groups][result.unit.fold].append(result.pack)
+    alone = tuple(
+        _outcome(job, group, by_group[group.id], greater_is_better)
+        for group in watched(job.groups)
+        if group.id in by_group
+    )
+    group_of = {group.id: group for group in watched(job.groups)}
+    packs = []
+    for numbers, by_fold in watched(by_groups.items()):
+        pack = with_folds(*(beside(by_fold[fold]) for fold in sorted(by_fold)))
+        groups = tuple(group_of[number] for number in numbers)
+        packs.append(PackedOutcome(groups, pack, best_places(pack, job.metric, greater_is_better)))
+    return alone, tuple(packs)
+
+
+def with_folds(final: Packed, *folds: Packed) -> Packed:
+    """Return the final fits with the means of the folds' validation metrics, as ``trial_with_folds`` has them."""
+    if not folds:
+        return final
+    done = np.array([fold.done() for fold in folds])
+    reasons, notes = dict(final.reasons), dict(final.notes)
+    for group, config in np.argwhere(~done.all(axis=0)).tolist():
+        place, failed = (group, config), ~done[:, group, config]
+        first = folds[int(failed.argmax())].reasons[place]
+        if failed.all():
+            reasons.setdefault(place, f"all {len(folds)} folds failed; the first: {first}")
+        elif place not in reasons:
+            notes[place] = _some_failed(int(failed.sum()), len(folds), first)
+    seconds = final.seconds + sum(fold.seconds for fold in folds)
+    means = mean_known([fold.valid for fold in folds])
+    means = {name: np.where(done.all(axis=0), values, np.nan) for name, values in means.items()}
+    return replace(final, valid=means, reasons=reasons, notes=notes, seconds=seconds)
+
+
+def _some_failed(failed: int, folds: int, first: str | None) -> str:
+    return f"not validated: {failed} of {folds} folds failed; the first: {first}"
+
+
+def best_places(pack: Packed, metric: str, greater_is_better: bool) -> npt.NDArray[np.intp]:
+    """Return the place of the best config of every group, by the rules of ``best_config``; -1 where none is done."""
+    done = pack.done()
+    best = np.where(done.any(axis=1), done.argmax(axis=1), -1)
+    undecided = np.ones(len(best), dtype=bool)
+    for metrics in (pack.valid, pack.train):
+        if metric not in metrics:
+            continue
+        values = np.where(done, metrics[metric], np.nan)
+        known = ~np.isnan(values).all(axis=1) & undecided
+        best[known] = first_best(values[known], greater_is_better)
+        undecided &= ~known
+    return best
+
+
+def _outcome(job: Job, group: Group, results: Sequence[UnitResult], greater_is_better: bool) -> GroupOutcome:
+    final: dict[int, TrialResult] = {}
+    folds: dict[int, list[TrialResult]] = defaultdict(list)
+    facts = None
+    for result in sorted(results, key=lambda each: (each.unit.fold, each.unit.id)):
+        for trial in result.trials:
+            if result.unit.fold < 0:
+                final[trial.config] = trial
+            else:
+                folds[trial.config].append(trial)
+        if result.unit.fold < 0 and facts is None:
+            facts = result.facts
+    trials = tuple(trial_with_folds(final[config], folds[config]) for config in sorted(final))
+    return GroupOutcome(group, trials, facts, best_config(trials, job.metric, greater_is_better))
+
+
+def trial_with_folds(final: TrialResult, folds: Sequence[TrialResult]) -> TrialResult:
+    """Return the final fit of a trial with the means of its folds' validation metrics.
+
+    A mean over some of the folds would be that of the easier ones: where one failed there is none, and the reason says so.
+    """
+    if not folds:
+        return final
+    seconds = final.seconds + sum(fold.seconds for fold in folds)
+    done = [fold for fold in folds if fold.status == "done" or (fold.status == "stopped" and fold.epochs)]
+    if not final.usable or (not done and final.status == "stopped"):
+        return replace(final, seconds=seconds)
+    if not done and any(fold.status == "stopped" for fold in folds):
+        return replace(final, status="stopped", reason=NOT_VALIDATED, seconds=seconds)
+    if not done:
+        reason = f"all {len(folds)} folds failed; the first: {folds[0].reason}"
+        return TrialResult(final.config, "failed", reason, seconds=seconds)
+    failed = [fold for fold in folds if fold.status == "failed"]
+    if failed:
+        reason = _some_failed(len(failed), len(folds), failed[0].reason)
+        return replace(final, valid={}, reason=reason, seconds=seconds)
+    names = dict.fromkeys(name for fold in done for name in fold.valid)
+    means = {name: _mean([fold.valid.get(name, math.nan) for fold in done]) for name in names}
+    return replace(final, valid=means, seconds=seconds)
+
+
+def _mean(values: Sequence[float]) -> float:
+    known = [value for value in values if not math.isnan(value)]
+    return math.fsum(known) / len(known) if known else math.nan
+
+
+def best_config(trials: Sequence[TrialResult], metric: str, greater_is_better: bool) -> int | None:
+    """Return the config with the best validation metric, or training metric where no trial has a validation metric.
+
+    Ties, as ``first_best`` has them, go to trials that are done, then to the lowest config number. NaN never beats a number;
+    where every metric is NaN (R² of a constant label, say) the first trial that has a model is taken. None when no trial has
+    one.
+    """
+    done = sorted((trial for trial in trials if trial.usable), key=lambda trial: (trial.status != "done", trial.config))
+    for metrics in ({trial.config: trial.valid for trial in done}, {trial.config: trial.train for trial in done}):
+        values = _known(metrics, metric)
+        if values:
+            return list(values)[int(first_best(np.array(list(values.values())), greater_is_better))]
+    return done[0].config if done else None
+
+
+def _known(metrics: Mapping[int, Mapping[str, float]], name: str) -> dict[int, float]:
+    values = {config: each.get(name, math.nan) for config, each in metrics.items()}
+    return {config: value for config, value in values.items() if not math.isnan(value)}

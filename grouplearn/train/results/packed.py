@@ -1,0 +1,226 @@
+"""The results of many small groups as arrays: what a unit of several groups gives back instead of one object per trial."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.data.shard import FloatArray
+from grouplearn.learners.contract.base import Artifact
+from grouplearn.schedule.messages import Unit
+from grouplearn.train.job import CurvePoint, GroupFacts, TrialResult
+
+IntArray = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """Linear models of some groups of a pack: ``members`` (g,) are their places, ``weights`` (g, C, k, d), ``intercept``."""
+
+    members: npt.NDArray[np.intp]
+    weights: FloatArray
+    intercept: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """The objective after each epoch of every trial: ``lengths`` (G, C), and ``losses`` one trial after the other."""
+
+    lengths: IntArray
+    losses: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Trials of G groups x C configs. Arrays are (G, C); ``reasons`` has the trials that failed, by their place.
+
+    ``train`` and ``valid`` are metrics by name, NaN where there is none; the validation metric of a curve is known for its
+    last epoch alone. ``seconds`` is each trial's equal share. ``facts`` (G) is None for a group that was not prepared.
+    ``notes`` are what is to be said of trials that did not fail.
+    """
+
+    groups: tuple[int, ...]
+    configs: tuple[int, ...]
+    facts: tuple[GroupFacts | None, ...]
+    reasons: Mapping[tuple[int, int], str]
+    epochs: IntArray
+    converged: npt.NDArray[np.bool_]
+    seconds: float
+    train: Mapping[str, FloatArray]
+    valid: Mapping[str, FloatArray]
+    curves: Curves
+    models: tuple[Models, ...]
+    notes: Mapping[tuple[int, int], str] = field(default_factory=dict)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Groups and configs."""
+        return len(self.groups), len(self.configs)
+
+    def done(self) -> npt.NDArray[np.bool_]:
+        """Return which trials have a model, (G, C)."""
+        done = np.ones(self.shape, dtype=bool)
+        for place in self.reasons:
+            done[place] = False
+        return done
+
+    def trials(self, metric: str) -> Iterator[tuple[TrialResult, ...]]:
+        """Yield the trials of one group after the other as objects; ``metric`` is the one that curves show."""
+        models = {int(group): (each, place) for each in self.models for place, group in enumerate(each.members)}
+        ends = np.cumsum(self.curves.lengths.ravel()).reshape(self.shape)
+        for group in range(len(self.groups)):
+            yield tuple(self._trial(group, place, models.get(group), int(ends[group, place]), metric)
+                        for place in range(len(self.configs)))  # fmt: skip
+
+    def _trial(self, group: int, place: int, model: tuple[Models, int] | None, end: int, metric: str) -> TrialResult:
+        losses = self.curves.losses[end - int(self.curves.lengths[group, place]) : end].tolist()
+        last = float(self.valid[metric][group, place]) if metric in self.valid else np.nan
+        curve = tuple(
+            CurvePoint(epoch, loss, last if epoch == len(losses) else np.nan) for epoch, loss in enumerate(losses, 1)
+        )
+        number, reason = self.configs[place], self.reasons.get((group, place))
+        if reason is not None:
+            return TrialResult(number, "failed", reason, seconds=self.seconds, curve=curve)
+        trial = TrialResult(
+            config=number,
+            status="done",
+            reason=self.notes.get((group, place)),
+            epochs=int(self.epochs[group, place]),
+            converged=bool(self.converged[group, place]),
+            seconds=self.seconds,
+            train=_known(self.train, group, place),
+            valid=_known(self.valid, group, place),
+            curve=curve,
+        )
+        if model is None:  # a fold's
+            return trial
+        found, at = model
+        weights, intercept = found.weights[at, place], found.intercept[at, place]
+        artifact = Artifact("tensors", {"weights": weights, "intercept": intercept})
+        return replace(trial, artifact=artifact, importance=tuple(np.abs(weights).sum(axis=0).tolist()))
+
+
+def _known(metrics: Mapping[str, FloatArray], group: int, place: int) -> dict[str, float]:
+    """Return the metrics of one trial; none where there were no rows to measure on."""
+    values = {name: float(each[group, place]) for name, each in metrics.items()}
+    return {} if all(math.isnan(value) for value in values.values()) else values
+
+
+def failed_pack(unit: Unit, reason: str, seconds: float) -> Packed:
+    """Return the results of a unit none of whose trials has a model, all for one reason."""
+    shape = len(unit.groups), len(unit.configs)
+    return Packed(
+        groups=unit.groups,
+        configs=unit.configs,
+        facts=(None,) * shape[0],
+        reasons=dict.fromkeys(np.ndindex(shape), reason),
+        epochs=np.zeros(shape, dtype=np.int32),
+        converged=np.zeros(shape, dtype=np.bool_),
+        seconds=seconds / max(1, shape[0] * shape[1]),
+        train={},
+        valid={},
+        curves=Curves(np.zeros(shape, dtype=np.int32), np.empty(0)),
+        models=(),
+    )
+
+
+def mean_known(measured: Sequence[Mapping[str, FloatArray]]) -> dict[str, FloatArray]:
+    """Return the mean of every metric over the folds that have one."""
+    names = dict.fromkeys(name for each in measured for name in each)
+    means = {}
+    for name in names:
+        values = np.stack([each[name] for each in measured if name in each])
+        known = ~np.isnan(values)
+        total, count = np.where(known, values, 0.0).sum(axis=0), known.sum(axis=0)
+        means[name] = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    return means
+
+
+def beside(parts: Sequence[Packed]) -> Packed:
+    """Return the packs of the same groups as one, configs in order of their number."""
+    if len(parts) == 1:
+        return parts[0]
+    numbers = [number for part in parts for number in part.configs]
+    order = np.argsort(numbers, kind="stable")
+    place_of = {int(old): new for new, old in enumerate(order)}
+    starts = np.cumsum([0, *(len(part.configs) for part in parts)])
+
+    def placed(texts: Sequence[Mapping[tuple[int, int], str]]) -> dict[tuple[int, int], str]:
+        return {
+            (group, place_of[int(start) + place]): text
+            for start, each in zip(starts, texts, strict=False)
+            for (group, place), text in each.items()
+        }
+
+    return Packed(
+        groups=parts[0].groups,
+        configs=tuple(numbers[int(old)] for old in order),
+        facts=parts[0].facts,
+        reasons=placed([part.reasons for part in parts]),
+        notes=placed([part.notes for part in parts]),
+        epochs=np.concatenate([part.epochs for part in parts], axis=1)[:, order],
+        converged=np.concatenate([part.converged for part in parts], axis=1)[:, order],
+        seconds=float(np.mean([part.seconds for part in parts])),
+        train=_joined([part.train for part in parts], order),
+        valid=_joined([part.valid for part in parts], order),
+        curves=_curves_beside(parts, order),
+        models=_models_beside(parts, order),
+    )
+
+
+def _joined(parts: Sequence[Mapping[str, FloatArray]], order: npt.NDArray[np.intp]) -> dict[str, FloatArray]:
+    return {
+        name: np.concatenate([part[name] for part in parts], axis=1)[:, order]
+        for name in parts[0]
+        if all(name in part for part in parts)
+    }
+
+
+def _curves_beside(parts: Sequence[Packed], order: npt.NDArray[np.intp]) -> Curves:
+    lengths = np.concatenate([part.curves.lengths for part in parts], axis=1)
+    pieces: list[list[FloatArray]] = [[] for _ in parts[0].groups]
+    for part in parts:
+        cuts = np.split(part.curves.losses, np.cumsum(part.curves.lengths.ravel())[:-1])
+        for group in range(len(part.groups)):
+            pieces[group] += cuts[group * len(part.configs) : (group + 1) * len(part.configs)]
+    return Curves(lengths[:, order], np.concatenate([row[int(old)] for row in pieces for old in order]))
+
+
+def _models_beside(parts: Sequence[Packed], order: npt.NDArray[np.intp]) -> tuple[Models, ...]:
+    """Stacks that are the same in every part stay together; after one had to train group by group, all groups stand alone."""
+    if any(len(part.models) != len(parts[0].models) for part in parts):
+        parts = [replace(part, models=_one_by_one(part)) for part in parts]
+    columns = [{tuple(each.members.tolist()): each for each in part.models} for part in parts]
+    found = []
+    for members in dict.fromkeys(members for column in columns for members in column):
+        known = next(column[members] for column in columns if members in column)
+        alike = [
+            column.get(members) or _missing(known, len(part.configs))
+            for column, part in zip(columns, parts, strict=True)
+        ]
+        weights, intercept = (
+            np.concatenate(each, axis=1)[:, order]
+            for each in zip(*((a.weights, a.intercept) for a in alike), strict=True)
+        )
+        found.append(Models(known.members, weights, intercept))
+    return tuple(found)
+
+
+def _one_by_one(part: Packed) -> tuple[Models, ...]:
+    return tuple(
+        Models(each.members[at : at + 1], each.weights[at : at + 1], each.intercept[at : at + 1])
+        for each in part.models
+        for at in range(len(each.members))
+    )
+
+
+def _missing(known: Models, n_configs: int) -> Models:
+    """Return the models of configs all of which failed."""
+    groups, _, *shape = known.weights.shape
+    return Models(
+        known.members, np.full((groups, n_configs, *shape), np.nan), np.full((groups, n_configs, shape[0]), np.nan)
+    )

@@ -1,0 +1,310 @@
+"""Which rows of a group train and which are held out, with the cuts of their blocks, and the encoders fitted on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.data import encoders, shard
+from grouplearn.data.arrays import block_rows
+from grouplearn.data.dataset import Dataset, FloatArray, Group, has_label
+from grouplearn.data.encoders import FittedItem
+from grouplearn.data.shard import Matrix, RowNumbers
+from grouplearn.kernels.algebra import finite_rows
+from grouplearn.learners.contract.base import Learner, StackLearner, Task
+from grouplearn.train.job import Job
+from grouplearn.train.rows.sampled import group_seed, sample, share_of
+
+BoolArray = npt.NDArray[np.bool_]
+
+#: The fold number of the model that is kept.
+FINAL = -1
+#: The largest dense design matrix, counted as doubles whatever it is of, made for a learner that does not take sparse rows.
+DENSE_BYTES = 1 << 30
+
+
+class GroupFailed(Exception):
+    """A group cannot be trained; the message tells the user why."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenRows:
+    """A group's rows that train and that are held out, each with the cuts of its blocks, and the fitted encoders.
+
+    ``n_skipped`` rows are neither: they have no label, or weight 0.
+    """
+
+    learner: Learner
+    train: Rows
+    valid: Rows
+    fitted: tuple[FittedItem, ...]
+    dense_columns: int
+    n_skipped: int
+
+    @classmethod
+    def of(cls, job: Job, group: Group, fold: int) -> ChosenRows:
+        """Choose the rows, cut them into blocks and fit the encoders; raises GroupFailed.
+
+        A part of the training rows has the encoders of all of them, so that all trials of a group have the same features.
+        """
+        learner = job.trainer
+        train, valid = _usable_rows(job, group, fold)
+        fitted = _fit(job, train)
+        dense_columns = max(_dense_columns(fitted, part.size, learner) for part in (train, valid))
+        if learns_sparse(learner, fitted, group.n_rows):
+            dense_columns = 0
+        whole, held_out = (Rows(job.dataset, rows, (0, int(rows.size))) for rows in (train, valid))
+        skipped = group.n_rows - int(train.size + valid.size)
+        chosen = cls(learner, whole, held_out, fitted, dense_columns, skipped)
+        share = share_of(job.share, group.n_rows)
+        return (chosen if share == 1 else chosen._sampled(job, group, share))._cut(block_rows(job.items))
+
+    def _sampled(self, job: Job, group: Group, share: float) -> ChosenRows:
+        """Return part of the training rows, of those that the learner can handle: no class may be lost."""
+        rows, data = self.train, self.train.dataset
+        numbers = range(data.numeric.shape[1])
+        if not all(np.isfinite(data.column("numeric", number, rows.numbers)).all() for number in numbers):
+            rows = self.scanned(rows)
+        classes = None if job.task is Task.REGRESSION else rows.y
+        drawn = sample(rows.numbers, classes, share, group_seed(job.seed, group))
+        return replace(self, train=replace(rows, numbers=drawn))
+
+    def _cut(self, size: int) -> ChosenRows:
+        """Cut the training rows into blocks, the held-out rows into as many pieces."""
+        train, valid = int(self.train.numbers.size), int(self.valid.numbers.size)
+        cuts = (*range(0, train, size), train)
+        pieces = tuple(piece * valid // (len(cuts) - 1) for piece in range(len(cuts)))
+        return replace(self, train=replace(self.train, cuts=cuts), valid=replace(self.valid, cuts=pieces))
+
+    def encoded(self, rows: Rows) -> tuple[Rows, Matrix]:
+        """Return the rows with their features, all at once, without those that the learner cannot handle."""
+        x = self._encode(rows.numbers, rows.dataset)
+        if self.learner.handles_missing or (kept := _complete(x)).all():
+            return rows, x
+        return rows.only(kept), x[kept]
+
+    def scanned(self, rows: Rows) -> Rows:
+        """Return the rows that ``encoded`` keeps, without their features, encoding few at a time."""
+        if self.learner.handles_missing or not rows.numbers.size:
+            return rows
+        runs = rows.runs(block_rows([each.item for each in self.fitted]))
+        return rows.only(np.concatenate([_complete(self._encode(run, rows.dataset)) for run in runs]))
+
+    def _encode(self, numbers: RowNumbers, data: Dataset) -> Matrix:
+        return encode_rows(self.fitted, data, numbers, self.dense_columns)
+
+
+def encode_rows(fitted: Sequence[FittedItem], data: Dataset, numbers: RowNumbers, dense_columns: int) -> Matrix:
+    """Return the design matrix of rows by number, and let go of the pages that they were read from."""
+    rows = adjoining(numbers)
+    numeric, codes = data.numeric[rows], data.codes[rows]
+    if data.files is not None and isinstance(
+        rows, slice
+    ):  # a view of pages that are let go of, and it may be the result
+        numeric = numeric.copy()
+    x = encoders.encode(fitted, numeric, codes, data.dictionaries, dense_columns)
+    forget(data, numbers)
+    return x
+
+
+def adjoining(numbers: RowNumbers) -> RowNumbers | slice:
+    """Return ascending row numbers as a slice if none between them is left out."""
+    if numbers.size and int(numbers[-1]) - int(numbers[0]) == numbers.size - 1:
+        return slice(int(numbers[0]), int(numbers[-1]) + 1)
+    return numbers
+
+
+def forget(data: Dataset, numbers: RowNumbers) -> None:
+    """Let go of the pages of ascending row numbers, if rows are kept in files."""
+    if data.files is not None and numbers.size:
+        data.forget_pages(int(numbers[0]), int(numbers[-1]) + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Dataset rows by ascending number, and where their blocks begin and end; ``n_skipped`` were left out."""
+
+    dataset: Dataset
+    numbers: RowNumbers
+    cuts: tuple[int, ...]
+    n_skipped: int = 0
+
+    @property
+    def y(self) -> FloatArray:
+        """Labels as in the dataset."""
+        return self.dataset.y[self.numbers]
+
+    @property
+    def weight(self) -> FloatArray:
+        """Weights without class weights."""
+        return self.dataset.weight[self.numbers]
+
+    def runs(self, rows: int = shard.SUMMED_ROWS) -> Iterator[RowNumbers]:
+        """Yield the numbers of at most so many rows at a time."""
+        for start in range(0, self.numbers.size, rows):
+            yield self.numbers[start : start + rows]
+
+    def labelled(self) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Yield labels and weights a run at a time."""
+        for run in self.runs():
+            yield self.dataset.y[run], self.dataset.weight[run]
+            forget(self.dataset, run)
+
+    def only(self, kept: BoolArray) -> Rows:
+        """Return the rows that are kept; the others count as skipped."""
+        if kept.all():
+            return self
+        before = np.concatenate([[0], np.cumsum(kept)])
+        cuts = tuple(before[list(self.cuts)].tolist())
+        skipped = self.n_skipped + int((~kept).sum())
+        return Rows(self.dataset, self.numbers[kept], cuts, skipped)
+
+
+def _usable_rows(job: Job, group: Group, fold: int) -> tuple[RowNumbers, RowNumbers]:
+    """Return the dataset rows with a positive weight that train and that are held out, after the checks of all rows."""
+    n_rows, data = group.n_rows, job.dataset
+    if n_rows == 0:
+        raise GroupFailed("the group has no rows")
+    if n_rows < job.min_rows:
+        raise GroupFailed(f"the group has {count(n_rows, 'row')}, fewer than min_rows = {job.min_rows}")
+    found, faults, total = _Found.room_for(n_rows), np.zeros(4, dtype=np.int64), 0.0
+    for rows in _runs(group.ranges):
+        label, weight = data.y[rows], data.weight[rows]
+        known = has_label(label)
+        odd = known & ~_by_row(np.isfinite(label))
+        faults += [(~known).sum(), odd.sum(), (known & ~np.isfinite(weight)).sum(), (known & (weight < 0)).sum()]
+        counts = known & (weight > 0)
+        found.add(rows, counts, _held_out(job, data.split[rows], fold))
+        with np.errstate(over="ignore"):
+            total += float(weight[counts].sum())
+        forget(data, rows)
+    _refuse_faults(job, faults, n_rows)
+    train, valid = found.train[: found.n_train], found.valid[: found.n_valid]
+    if np.isinf(total):
+        raise GroupFailed("the sum of the weights overflows; scale the weights down")
+    if not train.size + valid.size:
+        raise GroupFailed(f"the weight is 0 in each of the {count(n_rows - int(faults[0]), 'row')}")
+    if not train.size:
+        raise GroupFailed(f"no row is left to train on: VALIDATE holds out all {count(valid.size, 'row')}")
+    return train, valid
+
+
+def _by_row(values: npt.NDArray[np.bool_]) -> BoolArray:
+    """Return which rows have True in each value of their label."""
+    return values if values.ndim == 1 else np.asarray(values.all(axis=1))
+
+
+@dataclass(slots=True)
+class _Found:
+    """Row numbers as they are found; what is never written of an array takes no memory."""
+
+    train: RowNumbers
+    valid: RowNumbers
+    n_train: int = 0
+    n_valid: int = 0
+
+    @classmethod
+    def room_for(cls, rows: int) -> _Found:
+        return cls(np.empty(rows, dtype=np.int64), np.empty(rows, dtype=np.int64))
+
+    def add(self, rows: RowNumbers, used: BoolArray, held_out: BoolArray) -> None:
+        train, valid = rows[used & ~held_out], rows[used & held_out]
+        self.train[self.n_train : self.n_train + train.size] = train
+        self.valid[self.n_valid : self.n_valid + valid.size] = valid
+        self.n_train, self.n_valid = self.n_train + train.size, self.n_valid + valid.size
+
+
+def _runs(ranges: Sequence[tuple[int, int]]) -> Iterator[RowNumbers]:
+    """Yield the row numbers of runs of rows, about ``SUMMED_ROWS`` at a time."""
+    waiting: list[RowNumbers] = []
+    for start, stop in ranges:
+        for low in range(start, stop, shard.SUMMED_ROWS):
+            waiting.append(np.arange(low, min(low + shard.SUMMED_ROWS, stop), dtype=np.int64))
+            if sum(each.size for each in waiting) >= shard.SUMMED_ROWS:
+                yield np.concatenate(waiting)
+                waiting = []
+    if waiting:
+        yield np.concatenate(waiting)
+
+
+def _refuse_faults(job: Job, faults: npt.NDArray[np.int64], n_rows: int) -> None:
+    """Raise GroupFailed for rows without a label, with one that is not finite, and with a weight that is none."""
+    unlabelled, odd, broken, negative = faults.tolist()
+    if unlabelled == n_rows:
+        raise GroupFailed(f"the label is NULL in each of the {count(n_rows, 'row')}")
+    if job.null_label == "error":
+        _refuse("the label is NULL", unlabelled, n_rows, "ON NULL LABEL SKIP leaves such rows out")
+    elif n_rows - unlabelled < job.min_rows:
+        labelled = count(n_rows - unlabelled, "row")
+        raise GroupFailed(f"the group has {labelled} with a label, fewer than min_rows = {job.min_rows}")
+    _refuse("the label is NaN or infinite", odd, n_rows, "filter such rows in WHERE")
+    _refuse("the weight is NULL, NaN or infinite", broken, n_rows, "a weight is a number >= 0")
+    _refuse("the weight is negative", negative, n_rows, "a weight is a number >= 0")
+
+
+def _refuse(what: str, faults: int, n_rows: int, hint: str) -> None:
+    if faults:
+        raise GroupFailed(f"{what} in {faults} of {count(n_rows, 'row')}; hint: {hint}")
+
+
+def _held_out(job: Job, split: npt.NDArray[np.int16], fold: int) -> BoolArray:
+    if job.folds > 0:
+        held_out: BoolArray = split == fold if fold != FINAL else np.zeros(split.shape, dtype=np.bool_)
+        return held_out
+    return np.asarray((split == 1) & job.holds_out)
+
+
+def _fit(job: Job, rows: RowNumbers) -> tuple[FittedItem, ...]:
+    """Return the encoders fitted on those rows that the learner will see: it may leave out what lacks a value."""
+    learns_all = job.trainer.handles_missing or all(map(encoders.needs_no_fit, job.items))
+    if not learns_all and not (kept := encoders.complete(job.items, job.dataset, rows)).all():
+        rows = rows[kept]
+    fitted = []
+    for number, item in enumerate(job.items):
+        if item.scope == "all" and number in job.fitted:
+            fitted.append(job.fitted[number])
+        elif encoders.needs_no_fit(item):
+            fitted.append(encoders.fit(item, np.empty(0), ()))
+        elif item.kind == "numeric":
+            fitted.append(encoders.fit(item, job.dataset.column("numeric", item.column, rows), ()))
+        else:
+            dictionary = job.dataset.dictionaries[item.column]
+            fitted.append(encoders.fit(item, job.dataset.column("codes", item.column, rows), dictionary))
+    return tuple(fitted)
+
+
+def learns_sparse(learner: Learner, fitted: Sequence[FittedItem], n_rows: int) -> bool:
+    """Whether a learner of either form of rows sooner learns a group of so many rows from CSR, all of its folds alike."""
+    both = learner.handles_sparse and isinstance(learner, StackLearner)
+    return both and encoders.is_mostly_zero([each.item for each in fitted], sum(each.width for each in fitted), n_rows)
+
+
+def _dense_columns(fitted: Sequence[FittedItem], n_rows: int, learner: Learner) -> int:
+    width = sum(each.width for each in fitted)
+    arrays = sum(each.width for each in fitted if each.item.kind == "array")
+    if width <= encoders.DENSE_COLUMNS or (learner.handles_sparse and not arrays):
+        return encoders.DENSE_COLUMNS
+    if 8 * (width - arrays) * n_rows > DENSE_BYTES:
+        raise GroupFailed(
+            f"{learner.name} takes dense features only, and {n_rows} rows x {width} columns exceed "
+            f"{DENSE_BYTES >> 30} GiB; hint: use hash(x, buckets) or ordinal(x) for the widest categories"
+        )
+    return width
+
+
+def _complete(x: Matrix) -> BoolArray:
+    """Return which rows have no NaN and no infinity."""
+    if isinstance(x, np.ndarray):
+        return finite_rows(x)
+    complete = np.ones(x.shape[0], dtype=np.bool_)
+    broken = np.flatnonzero(~np.isfinite(x.data))
+    complete[np.searchsorted(x.indptr, broken, side="right") - 1] = False
+    return complete
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun: 1 row, 2 rows."""
+    return f"{number} {noun}" + ("" if number == 1 else "s")

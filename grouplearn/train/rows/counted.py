@@ -1,0 +1,41 @@
+"""How many rows of a group train: what a gang can share out, which may be far fewer than the group has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from grouplearn.data import shard
+from grouplearn.data.dataset import Group, has_label
+from grouplearn.interrupting import watched
+from grouplearn.schedule.workload import Workload
+from grouplearn.train.job import Job
+from grouplearn.train.rows.sampled import share_of
+
+
+def with_training_rows(workload: Workload, job: Job) -> Workload:
+    """Return the workload with the rows that train, of groups of several blocks; sums need to know of all rows alone."""
+    if workload.access == "algebraic" or workload.workers < 2:
+        return workload
+    rows = list(workload.rows)
+    for group in watched(job.groups):
+        if group.n_rows > workload.block_rows:
+            rows[group.id] = _training_rows(job, group)
+    return replace(workload, training_rows=tuple(rows))
+
+
+def _training_rows(job: Job, group: Group) -> int:
+    """Return the rows with a label and a weight that are not held out, in the fold that has fewest."""
+    data, kinds = job.dataset, max(2, job.folds)
+    counts = np.zeros(kinds, dtype=np.int64)
+    for first, last in group.ranges:
+        for start in range(first, last, shard.SUMMED_ROWS):
+            stop = min(last, start + shard.SUMMED_ROWS)
+            used = has_label(data.y[start:stop]) & (data.weight[start:stop] > 0)
+            split = data.split[start:stop][used]
+            counts += np.bincount(split, minlength=kinds)[:kinds]
+            if data.files is not None:
+                data.forget_pages(start, stop)
+    held_out = counts.max() if job.folds else counts[1] * job.holds_out
+    return int((counts.sum() - held_out) * share_of(job.share, group.n_rows))

@@ -1,0 +1,332 @@
+"""From dataset rows to what a learner sees: training and validation shards of one group, encoders fitted, rows checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from grouplearn.data import encoders, shard
+from grouplearn.data.dataset import Dataset, FloatArray, Group
+from grouplearn.data.shard import Matrix, RowNumbers, Shard, StoredShard, Totals
+from grouplearn.learners.contract.base import Access, Learner, Problem, Task
+from grouplearn.schedule.messages import Blocks
+from grouplearn.train.job import GroupFacts, Job
+from grouplearn.train.rows.chosen import FINAL, ChosenRows, GroupFailed, Rows, count, encode_rows, forget
+from grouplearn.train.rows.sampled import group_seed
+
+__all__ = [
+    "FINAL",
+    "GroupFailed",
+    "Outline",
+    "Prepared",
+    "encode_blocks",
+    "group_seed",
+    "outline",
+    "prepare",
+    "stays_stored",
+    "stored_blocks",
+]
+
+
+_NONE: FloatArray = np.empty(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A group, or some of its blocks, (under one fold) ready to train.
+
+    ``judged`` are the training rows weighted without class weights: as metrics are. ``valid`` has the held-out rows, cut
+    into as many pieces as there are blocks; it is None when the group has none.
+    """
+
+    train: Shard | StoredShard
+    valid: Shard | StoredShard | None
+    judged: Shard | StoredShard
+    problem: Problem
+    facts: GroupFacts
+    n_blocks: int = 1
+
+    @property
+    def row_weight(self) -> FloatArray:
+        """The training rows' weights without class weights."""
+        return self.judged.labels()[1]
+
+    def part(self, blocks: Blocks) -> Prepared:
+        """Return these blocks, all of which must be here."""
+        if (blocks.first, blocks.last) == (self.train.first, self.train.first + self.train.n_blocks):
+            return self
+        train = self.train.part(blocks.first, blocks.last)
+        judged = train if self.judged is self.train else self.judged.part(blocks.first, blocks.last)
+        valid = None if self.valid is None else self.valid.part(blocks.first, blocks.last)
+        return replace(self, train=train, valid=valid, judged=judged)
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """What is decided about a group (under one fold) before it is split: workers encode its blocks by it, each alone.
+
+    ``train_rows`` and ``valid_rows`` are the dataset rows that are used, in order; block b has the training rows
+    ``train_cuts[b]`` to ``train_cuts[b + 1]`` of them and the held-out rows between those of ``valid_cuts``.
+    ``class_factors`` are the class weights by position in ``classes``; ``unseen`` are the classes that only held-out rows have.
+    """
+
+    train_rows: RowNumbers
+    valid_rows: RowNumbers
+    train_cuts: tuple[int, ...]
+    valid_cuts: tuple[int, ...]
+    classes: FloatArray
+    unseen: FloatArray
+    class_factors: FloatArray | None
+    dense_columns: int
+    totals: Totals
+    problem: Problem
+    facts: GroupFacts
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks of the group."""
+        return len(self.train_cuts) - 1
+
+    def clipped(self, blocks: Blocks | None) -> Blocks:
+        """Return those of ``blocks`` that the group has (a schedule may count blocks by rows that are not all used)."""
+        if blocks is None:
+            return Blocks(0, 0)
+        return Blocks(min(blocks.first, self.n_blocks), min(blocks.last, self.n_blocks))
+
+
+def prepare(job: Job, group: Group, fold: int = FINAL) -> Prepared:
+    """Return ``group`` ready to train, or raise GroupFailed with a reason a user understands.
+
+    Which rows train: without folds those with split 0, and split 1 validates; with folds, fold k holds out the rows with
+    split k, and ``FINAL`` trains on every row. Encoders with scope 'group' are fitted on the training rows alone.
+
+    The usable training rows are cut into blocks of ``BLOCK_ROWS``, the held-out rows into as many pieces. Rows with
+    weight 0 and (unless ``null_label`` says otherwise) without a label are as if not there. Left out then (so that blocks
+    may be shorter): rows with a missing or infinite feature value where the learner cannot handle one. All of them count in
+    ``n_skipped``. Validation rows of a class that the training rows do not have are numbered after those that they have: no
+    model predicts them, and metrics count them as wrong.
+    """
+    if not stays_stored(job, group):
+        return _prepared(job, group, ChosenRows.of(job, group, fold))
+    decided = outline(job, group, fold)
+    everything = Blocks(0, decided.n_blocks)
+    return stored_blocks(job, decided, everything, everything)
+
+
+def stays_stored(job: Job, group: Group) -> bool:
+    """Whether the group's rows are read and encoded a block at a time in every pass: they are kept in files, are more than
+    one block, and the learner wants sums of blocks, or bins them."""
+    passes = job.trainer.access is not Access.SEQUENTIAL
+    return passes and job.dataset.files is not None and group.n_rows > shard.BLOCK_ROWS
+
+
+def outline(job: Job, group: Group, fold: int = FINAL) -> Outline:
+    """Return what ``prepare`` decides about the whole group, without keeping its encoded rows; raises GroupFailed.
+
+    Rows are encoded, a block at a time, only to see which of them have missing features.
+    """
+    chosen = ChosenRows.of(job, group, fold)
+    train = chosen.scanned(chosen.train)
+    decided = _Decided.of(job, train)
+    valid = chosen.scanned(chosen.valid)
+    unseen = _unseen(decided.classes, valid)
+    facts = decided.facts(chosen, train, valid)
+
+    def labelled() -> Iterator[tuple[FloatArray, FloatArray]]:
+        for y, weight in train.labelled():
+            yield _numbered(y, decided.classes), decided.weighted(y, weight)
+
+    return Outline(
+        train_rows=train.numbers,
+        valid_rows=valid.numbers,
+        train_cuts=train.cuts,
+        valid_cuts=valid.cuts,
+        classes=decided.classes,
+        unseen=unseen,
+        class_factors=decided.class_factors,
+        dense_columns=chosen.dense_columns,
+        totals=Totals.of_runs(labelled),
+        problem=replace(problem_of(job, group, chosen.learner, facts), n_unseen=unseen.size),
+        facts=facts,
+    )
+
+
+def encode_blocks(
+    job: Job, outline: Outline, blocks: Blocks, held_out: Blocks, take: Callable[[RowNumbers], Dataset]
+) -> Prepared:
+    """Return blocks of a group with the bits that they have in the whole group, and the pieces ``held_out`` of held-out rows.
+
+    ``take`` returns dataset rows by number.
+    """
+    judged = _encoded_run(job, outline, outline.train_rows, outline.train_cuts, blocks, take)
+    valid = _encoded_run(job, outline, outline.valid_rows, outline.valid_cuts, held_out, take)
+    judged = replace(judged, whole=outline.totals)
+    factors, train = outline.class_factors, judged
+    if factors is not None:
+        train = replace(judged, weight=_class_weighted(judged.labels(), factors)[1])
+    return _parted(outline, train, valid, judged)
+
+
+def stored_blocks(job: Job, outline: Outline, blocks: Blocks, held_out: Blocks) -> Prepared:
+    """Return what ``encode_blocks`` returns, of rows that stay in files until they are read."""
+    data, fitted, columns = job.dataset, outline.facts.fitted, outline.dense_columns
+
+    def encode(numbers: RowNumbers) -> Matrix:
+        return encode_rows(fitted, data, numbers, columns)
+
+    def label(numbers: RowNumbers) -> tuple[FloatArray, FloatArray]:
+        y, weight = _numbered(data.y[numbers], outline.classes, outline.unseen), data.weight[numbers]
+        forget(data, numbers)
+        return y, weight
+
+    def stored(rows: RowNumbers, cuts: tuple[int, ...], wanted: Blocks) -> StoredShard:
+        bounds = cuts[wanted.first : wanted.last + 1]
+        own_cuts = tuple(bound - bounds[0] for bound in bounds)
+        return StoredShard(rows[bounds[0] : bounds[-1]], encode, label, own_cuts, wanted.first, outline.totals)
+
+    judged = stored(outline.train_rows, outline.train_cuts, blocks)
+    factors, train = outline.class_factors, judged
+    if factors is not None:
+        train = replace(judged, label=lambda numbers: _class_weighted(label(numbers), factors))
+    return _parted(outline, train, stored(outline.valid_rows, outline.valid_cuts, held_out), judged)
+
+
+def _class_weighted(labels: tuple[FloatArray, FloatArray], class_factors: FloatArray) -> tuple[FloatArray, FloatArray]:
+    y, weight = labels
+    return y, weight * class_factors[y.astype(np.intp)]
+
+
+def _parted(
+    outline: Outline, train: Shard | StoredShard, valid: Shard | StoredShard, judged: Shard | StoredShard
+) -> Prepared:
+    held_out = valid if outline.valid_rows.size else None
+    return Prepared(train, held_out, judged, outline.problem, outline.facts, outline.n_blocks)
+
+
+def _encoded_run(
+    job: Job,
+    outline: Outline,
+    rows: RowNumbers,
+    cuts: tuple[int, ...],
+    blocks: Blocks,
+    take: Callable[[RowNumbers], Dataset],
+) -> Shard:
+    bounds = cuts[blocks.first : blocks.last + 1]
+    data = take(rows[bounds[0] : bounds[-1]])
+    dictionaries = job.dataset.dictionaries
+    x = encoders.encode(outline.facts.fitted, data.numeric, data.codes, dictionaries, outline.dense_columns)
+    own_cuts = tuple(bound - bounds[0] for bound in bounds)
+    return Shard(x, _numbered(data.y, outline.classes, outline.unseen), data.weight, own_cuts, blocks.first)
+
+
+def _prepared(job: Job, group: Group, chosen: ChosenRows) -> Prepared:
+    train, train_x = chosen.encoded(chosen.train)
+    decided = _Decided.of(job, train)
+    valid, valid_x = chosen.encoded(chosen.valid)
+    unseen = _unseen(decided.classes, valid)
+    facts = decided.facts(chosen, train, valid)
+    y, weight = train.y, train.weight
+    judged = Shard(train_x, _numbered(y, decided.classes), weight, train.cuts)
+    rows = judged if decided.class_factors is None else replace(judged, weight=decided.weighted(y, weight))
+    holdout = Shard(valid_x, _numbered(valid.y, decided.classes, unseen), valid.weight, valid.cuts)
+    problem = replace(problem_of(job, group, chosen.learner, facts), n_unseen=unseen.size)
+    return Prepared(rows, holdout if valid.numbers.size else None, judged, problem, facts, rows.n_blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """What the training rows of the whole group decide: the classes and their weights."""
+
+    classes: FloatArray
+    class_factors: FloatArray | None
+
+    @classmethod
+    def of(cls, job: Job, train: Rows) -> _Decided:
+        if not train.numbers.size:
+            raise GroupFailed(
+                f"each of the {train.n_skipped} training rows has a missing or infinite feature value; "
+                "hint: impute(...) the features, or filter such rows in WHERE"
+            )
+        classes = _classes(job, train)
+        return cls(classes, _class_weights(job, classes, train))
+
+    def weighted(self, y: FloatArray, weight: FloatArray) -> FloatArray:
+        """Return the weights of rows with labels ``y`` times those of their classes."""
+        if self.class_factors is None:
+            return weight
+        factors: FloatArray = self.class_factors[np.searchsorted(self.classes, y)]
+        return weight * factors
+
+    def facts(self, chosen: ChosenRows, train: Rows, valid: Rows) -> GroupFacts:
+        return GroupFacts(
+            fitted=chosen.fitted,
+            features=tuple(name for each in chosen.fitted for name in each.features),
+            classes=tuple(int(each) for each in self.classes),
+            n_train=int(train.numbers.size),
+            n_valid=int(valid.numbers.size),
+            n_skipped=chosen.n_skipped + train.n_skipped + valid.n_skipped,
+        )
+
+
+def _numbered(y: FloatArray, classes: FloatArray, unseen: FloatArray = _NONE) -> FloatArray:
+    """Return the labels: values, or the position of the class in ``classes``, and after these in ``unseen``."""
+    if not classes.size:
+        return y
+    place = np.searchsorted(classes, y).astype(np.float64)
+    if unseen.size:
+        other = ~np.isin(y, classes)
+        place[other] = classes.size + np.searchsorted(unseen, y[other])
+    return place
+
+
+def _unseen(classes: FloatArray, valid: Rows) -> FloatArray:
+    """Return the class numbers, ascending, that only held-out rows have."""
+    if not classes.size:
+        return _NONE
+    labels = [np.unique(labels) for labels, _ in valid.labelled()]
+    return np.setdiff1d(np.concatenate([_NONE, *labels]), classes)
+
+
+def _classes(job: Job, train: Rows) -> FloatArray:
+    """Return the class numbers in the training rows, ascending; none for regression."""
+    if job.task is Task.REGRESSION:
+        return np.empty(0)
+    classes = np.unique(np.concatenate([np.unique(labels) for labels, _ in train.labelled()]))
+    if classes.size == 1:
+        name = job.dataset.classes[int(classes[0])]
+        raise GroupFailed(f"the label is {name} in all of the group's {count(train.numbers.size, 'training row')}")
+    return classes
+
+
+def _class_weights(job: Job, classes: FloatArray, train: Rows) -> FloatArray | None:
+    """Return the factor of each class; 'balanced' is Σw / (k · Σw of the class), as in scikit-learn."""
+    if job.class_weight is None or not classes.size:
+        return None
+    if job.class_weight == "balanced":
+        totals = np.zeros(classes.size)
+        for labels, weight in train.labelled():
+            totals += np.bincount(np.searchsorted(classes, labels), weights=weight, minlength=classes.size)
+        balanced: FloatArray = totals.sum() / (classes.size * totals)
+        return balanced
+    return np.array([job.class_weight.get(int(each), 1.0) for each in classes])
+
+
+def problem_of(job: Job, group: Group, learner: Learner, facts: GroupFacts) -> Problem:
+    """Return what a pack is to learn on a prepared group."""
+    starts = np.cumsum([0, *(each.width for each in facts.fitted)])
+    ordinal = [each.item.encoder == "ordinal" for each in facts.fitted]
+    n_classes = len(facts.classes)
+    among_more = job.task is Task.MULTICLASS and n_classes == 2
+    return Problem(
+        task=Task.BINARY if among_more else job.task,
+        n_features=len(facts.features),
+        n_classes=n_classes,
+        seed=group_seed(job.seed, group),
+        epochs=1 if learner.default_epochs is None else job.epochs,
+        label_length=job.label_length,
+        categorical=tuple(int(start) for start, is_ordinal in zip(starts, ordinal, strict=False) if is_ordinal),
+        among_more=among_more,
+        items=tuple((each.item.name, each.width) for each in facts.fitted),
+    )

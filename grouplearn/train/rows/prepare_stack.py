@@ -1,0 +1,277 @@
+"""From dataset rows to stacks: many small groups prepared at once, in array operations over all their rows."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.data import encoders
+from grouplearn.data.dataset import Dataset, FloatArray, Group
+from grouplearn.data.encoders import FittedItem
+from grouplearn.data.shard import Stack, starts
+from grouplearn.kernels.algebra import finite_rows
+from grouplearn.learners.contract.base import Problem, Task
+from grouplearn.train.job import GroupFacts, Job
+from grouplearn.train.rows.chosen import learns_sparse
+from grouplearn.train.rows.prepare import FINAL, GroupFailed, Prepared, prepare, problem_of
+from grouplearn.train.rows.sources import pick
+from grouplearn.train.unit import or_failed
+
+BoolArray = npt.NDArray[np.bool_]
+IntArray = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedStack:
+    """Groups of one shape ready to train side by side; ``members`` are their places in the unit.
+
+    ``train`` is weighted with class weights, ``row_weight`` (n,) without: what metrics are weighted by. A group without
+    held-out rows has none in ``valid``.
+    """
+
+    members: tuple[int, ...]
+    problem: Problem
+    train: Stack
+    row_weight: FloatArray
+    valid: Stack | None
+    facts: tuple[GroupFacts, ...]
+
+    def take(self, chosen: BoolArray) -> PreparedStack:
+        """Return the chosen groups (G,)."""
+        kept = chosen.tolist()
+        return PreparedStack(
+            members=tuple(itertools.compress(self.members, kept)),
+            problem=self.problem,
+            train=self.train.take(chosen),
+            row_weight=self.row_weight[np.repeat(chosen, self.train.sizes)],
+            valid=None if self.valid is None else self.valid.take(chosen),
+            facts=tuple(itertools.compress(self.facts, kept)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedFolds:
+    """Groups of one shape and all their rows: ``fold`` (n,) is the one that holds a row out, of ``n_folds``."""
+
+    members: tuple[int, ...]
+    problem: Problem
+    rows: Stack
+    fold: npt.NDArray[np.int16]
+    n_folds: int
+    facts: tuple[GroupFacts, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """What became of the groups of a unit: stacks, groups that must train alone, and groups that cannot be trained."""
+
+    stacks: tuple[PreparedStack, ...]
+    alone: dict[int, Prepared]
+    failed: dict[int, str]
+
+
+def prepare_stacks(job: Job, groups: Sequence[Group], fold: int = FINAL) -> Preparation:
+    """Return ``groups`` prepared under ``fold``, by the rules of ``prepare``, as few stacks as their shapes allow."""
+    if not _is_quick(job):
+        return _one_by_one(job, groups, range(len(groups)), fold)
+    rows = _Rows.of_groups(job, groups, fold)
+    unusual = rows.unusual(job) | rows.learn_sparse(job)
+    slow = _one_by_one(job, groups, np.flatnonzero(unusual).tolist(), fold)
+    if unusual.all():
+        return slow
+    return Preparation((rows.stacked(job, ~unusual), *slow.stacks), slow.alone, slow.failed)
+
+
+def prepare_folds(job: Job, groups: Sequence[Group]) -> tuple[PreparedFolds | None, tuple[int, ...]]:
+    """Return the groups ready to train all folds in one pass, and the places of those that need a closer look."""
+    if not _is_quick(job):
+        return None, tuple(range(len(groups)))
+    rows = _Rows.of_groups(job, groups, FINAL)
+    unusual = rows.unusual(job) | rows.lacks_a_fold(job)
+    others = tuple(np.flatnonzero(unusual).tolist())
+    return (None if unusual.all() else rows.folded(job, ~unusual)), others
+
+
+def nothing_is_fitted(job: Job) -> bool:
+    """Whether no feature depends on which of a group's rows train: encoders are fitted on all groups, or not at all."""
+    return all(number in job.fitted or encoders.needs_no_fit(item) for number, item in enumerate(job.items))
+
+
+def _is_quick(job: Job) -> bool:
+    """Whether the common case is worth its array operations: nothing to fit or to weigh by class, a dense design."""
+    width = sum(
+        job.fitted[number].width if number in job.fitted else max(1, item.buckets)
+        for number, item in enumerate(job.items)
+        if number in job.fitted or encoders.needs_no_fit(item)
+    )
+    return nothing_is_fitted(job) and job.class_weight is None and width <= encoders.DENSE_COLUMNS
+
+
+def _one_by_one(job: Job, groups: Sequence[Group], places: Sequence[int], fold: int) -> Preparation:
+    failed: dict[int, str] = {}
+    alone: dict[int, Prepared] = {}
+    alike: dict[tuple[int, int, bool], list[tuple[int, Prepared]]] = defaultdict(list)
+    for place in places:
+        group = groups[place]
+        prepared = or_failed(functools.partial(prepare, job, group, fold))
+        if isinstance(prepared, GroupFailed):
+            failed[place] = str(prepared)
+        elif not isinstance(prepared.train.read().x, np.ndarray):
+            alone[place] = prepared
+        else:
+            problem = prepared.problem
+            alike[problem.n_features, problem.n_classes, prepared.valid is None].append((place, prepared))
+    return Preparation(tuple(_stack_of(members) for members in alike.values()), alone, failed)
+
+
+def _stack_of(members: Sequence[tuple[int, Prepared]]) -> PreparedStack:
+    every = [prepared for _, prepared in members]
+    train = Stack.of([prepared.train.read() for prepared in every])
+    weighed = [prepared.judged.read() for prepared in every]
+    held_out = [prepared.valid.read() for prepared in every if prepared.valid is not None]
+    return PreparedStack(
+        members=tuple(place for place, _ in members),
+        problem=replace(every[0].problem, n_unseen=max(prepared.problem.n_unseen for prepared in every)),
+        train=train,
+        row_weight=train.weight if _same_weights(every) else Stack.of(weighed).weight,
+        valid=Stack.of(held_out) if held_out else None,
+        facts=tuple(prepared.facts for prepared in every),
+    )
+
+
+def _same_weights(every: Sequence[Prepared]) -> bool:
+    return all(prepared.judged is prepared.train for prepared in every)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows of several groups, one group after the other: ``data`` has them (N), ``of`` (N,) is the group's place.
+
+    ``sizes`` (G,) are all rows of each group, ``held_out`` (N,) says which of them do not train.
+    """
+
+    groups: Sequence[Group]
+    sizes: IntArray
+    data: Dataset
+    of: IntArray
+    held_out: BoolArray
+
+    @classmethod
+    def of_groups(cls, job: Job, groups: Sequence[Group], fold: int) -> _Rows:
+        ranges = [group.ranges for group in groups]
+        runs = list(itertools.chain.from_iterable(ranges))
+        first, last = np.array(runs, dtype=np.int64).reshape(-1, 2).T
+        lengths = last - first
+        adjoining = bool(runs) and bool((first[1:] == last[:-1]).all())
+        data = pick(job.dataset, slice(int(first[0]), int(last[-1])) if adjoining else _numbers(first, lengths))
+        group_of_run = np.repeat(np.arange(len(groups)), [len(each) for each in ranges])
+        sizes = np.bincount(group_of_run, lengths, len(groups)).astype(np.intp)
+        held_out = (data.split == fold) & (fold != FINAL) if job.folds else (data.split == 1) & job.holds_out
+        return cls(groups, sizes, data, np.repeat(np.arange(len(groups)), sizes), np.asarray(held_out))
+
+    def unusual(self, job: Job) -> BoolArray:
+        """Return which groups need a closer look (G,): few rows, odd labels, weights or features, a class missing."""
+        n_groups, train, y, weight = len(self.groups), ~self.held_out, self.data.y, self.data.weight
+        odd = ~np.isfinite(y) | ~(weight > 0) | (weight == np.inf)
+        odd |= ~finite_rows(self.data.numeric)
+        unusual: BoolArray = (self.sizes < max(1, job.min_rows)) | (self.sizes == self._held_out_sizes())
+        unusual[self.of[odd]] = True
+        if job.task is Task.REGRESSION:
+            return unusual
+        n_classes = len(self.data.classes)
+        if n_classes < 2:
+            return np.ones(n_groups, dtype=np.bool_)
+        known = np.where(np.isfinite(y), y, 0).astype(np.intp)[train]
+        counts = np.bincount(self.of[train] * n_classes + known, minlength=n_groups * n_classes)
+        unusual |= (counts.reshape(n_groups, n_classes) == 0).any(axis=1)
+        return unusual
+
+    def learn_sparse(self, job: Job) -> BoolArray:
+        """Return which groups (G,) are learned from without the zeros of their categories."""
+        fitted, learner = _fitted(job), job.trainer
+        sizes, place = np.unique(self.sizes, return_inverse=True)
+        return np.array([learns_sparse(learner, fitted, size) for size in sizes.tolist()], np.bool_)[place]
+
+    def stacked(self, job: Job, chosen: BoolArray) -> PreparedStack:
+        """Return the chosen groups as one stack; nothing in them is out of the ordinary."""
+        fitted = _fitted(job)
+        members = np.flatnonzero(chosen)
+        facts = self._facts(job, fitted, members)
+        rows = self._rows(fitted, chosen)
+        held_out = self._of_chosen(self.held_out, chosen)
+        train, valid = rows.where(~held_out), rows.where(held_out)
+        return PreparedStack(
+            members=tuple(members.tolist()),
+            problem=self._problem(job, members, facts),
+            train=train,
+            row_weight=train.weight,
+            valid=valid if valid.y.size else None,
+            facts=facts,
+        )
+
+    def folded(self, job: Job, chosen: BoolArray) -> PreparedFolds:
+        """Return the chosen groups with all their rows and the folds of these."""
+        fitted, members = _fitted(job), np.flatnonzero(chosen)
+        facts = self._facts(job, fitted, members)
+        return PreparedFolds(
+            members=tuple(members.tolist()),
+            problem=self._problem(job, members, facts),
+            rows=self._rows(fitted, chosen),
+            fold=self._of_chosen(self.data.split, chosen),
+            n_folds=job.folds,
+            facts=facts,
+        )
+
+    def lacks_a_fold(self, job: Job) -> BoolArray:
+        """Return which groups (G,) have no row in some fold, or all of them in one."""
+        n_groups = len(self.groups)
+        flat = self.of * job.folds + self.data.split
+        counts = np.bincount(flat, minlength=n_groups * job.folds).reshape(n_groups, job.folds)
+        lacks: BoolArray = (counts == 0).any(axis=1)
+        return lacks
+
+    def _rows(self, fitted: tuple[FittedItem, ...], chosen: BoolArray) -> Stack:
+        """Return all rows of the chosen groups."""
+        data, width = self.data, sum(each.width for each in fitted)
+        x = np.asarray(encoders.encode(fitted, data.numeric, data.codes, data.dictionaries, width))
+        return Stack(x, data.y, data.weight, starts(self.sizes)).take(chosen)
+
+    def _held_out_sizes(self) -> IntArray:
+        return np.bincount(self.of[self.held_out], minlength=len(self.groups))
+
+    def _of_chosen(self, values: npt.NDArray[Any], chosen: BoolArray) -> npt.NDArray[Any]:
+        """Return what there is one of per row, of the chosen groups' rows."""
+        return values if chosen.all() else values[chosen[self.of]]
+
+    def _problem(self, job: Job, members: IntArray, facts: Sequence[GroupFacts]) -> Problem:
+        return problem_of(job, self.groups[int(members[0])], job.trainer, facts[0])
+
+    def _facts(self, job: Job, fitted: tuple[FittedItem, ...], members: IntArray) -> tuple[GroupFacts, ...]:
+        held_out = self._held_out_sizes()
+        features = tuple(name for each in fitted for name in each.features)
+        classes = () if job.task is Task.REGRESSION else tuple(range(len(job.dataset.classes)))
+        # Many small groups have the same number of rows.
+        of_sizes = functools.cache(functools.partial(GroupFacts, fitted, features, classes, n_skipped=0))
+        sizes = zip((self.sizes - held_out)[members].tolist(), held_out[members].tolist(), strict=True)
+        return tuple(itertools.starmap(of_sizes, sizes))
+
+
+def _fitted(job: Job) -> tuple[FittedItem, ...]:
+    """Return the items, none of which learns anything from a group's rows."""
+    return tuple(
+        job.fitted[number] if number in job.fitted else encoders.fit(item, np.empty(0), ())
+        for number, item in enumerate(job.items)
+    )
+
+
+def _numbers(first: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the numbers of runs of rows, ``lengths`` from ``first`` on."""
+    before = np.cumsum(lengths) - lengths
+    return np.repeat(first - before, lengths) + np.arange(lengths.sum())

@@ -1,0 +1,83 @@
+"""Where a worker's rows come from, and how many bytes of them it loads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+
+from grouplearn.data.dataset import Dataset
+from grouplearn.data.shard import RowNumbers
+from grouplearn.train.job import Job
+from grouplearn.train.rows.chosen import forget
+from grouplearn.train.unit import groups_of
+
+
+class RowSource(Protocol):
+    """Gives a worker the rows of a job that it needs; nothing waits without a limit."""
+
+    def job_of(self, groups: Sequence[int]) -> tuple[Job, int]:
+        """Return the job with (at least) the rows of these groups, and the bytes of these rows."""
+        ...
+
+    def take(self, rows: RowNumbers) -> Dataset:
+        """Return rows by their numbers in the job's dataset, in the order given."""
+        ...
+
+
+class RowsAtHand:
+    """The rows of a job that lies in this process."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._row_bytes = row_bytes(job.dataset)
+
+    def job_of(self, groups: Sequence[int]) -> tuple[Job, int]:
+        """Return the job as it is, and the bytes of the rows of these groups."""
+        rows = sum([stop - start for group in groups_of(self._job, groups) for start, stop in group.ranges])
+        return self._job, rows * self._row_bytes
+
+    def take(self, rows: RowNumbers) -> Dataset:
+        """Return a copy of these rows."""
+        taken = pick(self._job.dataset, rows)
+        forget(self._job.dataset, rows)
+        return taken
+
+
+def pick(dataset: Dataset, rows: RowNumbers | slice) -> Dataset:
+    """Return some rows of a dataset: a copy by numbers, a view of a slice."""
+    return replace(
+        dataset,
+        files=None,
+        numeric=dataset.numeric[rows],
+        codes=dataset.codes[rows],
+        y=dataset.y[rows],
+        weight=dataset.weight[rows],
+        split=dataset.split[rows],
+    )
+
+
+def joined(parts: Sequence[Dataset]) -> Dataset:
+    """Return the rows of all parts, in order; a single part is returned as it is."""
+    if len(parts) == 1:
+        return parts[0]
+    return replace(
+        parts[0],
+        numeric=np.concatenate([part.numeric for part in parts]),
+        codes=np.concatenate([part.codes for part in parts]),
+        y=np.concatenate([part.y for part in parts]),
+        weight=np.concatenate([part.weight for part in parts]),
+        split=np.concatenate([part.split for part in parts]),
+    )
+
+
+def dataset_bytes(data: Dataset) -> int:
+    """Return the bytes of a dataset's rows."""
+    return sum(int(array.nbytes) for array in (data.numeric, data.codes, data.y, data.weight, data.split))
+
+
+def row_bytes(data: Dataset) -> int:
+    """Return the bytes of one row."""
+    return dataset_bytes(data) // max(1, data.n_rows)

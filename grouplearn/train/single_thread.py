@@ -1,0 +1,89 @@
+"""A unit computes on one thread: the limits that keep numerical libraries to it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import threadpoolctl
+
+from grouplearn.errors import MissingDependency
+from grouplearn.learners import registry
+from grouplearn.learners.contract.base import Learner
+
+
+def import_learner(learner: Learner) -> None:
+    """Load what the learner computes with; raises MissingDependency with the install command.
+
+    To be done before threads are limited: only loaded libraries can be.
+    """
+    if learner.requires is None:
+        return
+    registry.check_installed(learner)
+    try:
+        learner.requires.load()
+    except (ImportError, OSError) as error:
+        message = f"USING {learner.name} needs the package {learner.requires.package}, which does not load: {error}"
+        raise MissingDependency(message, hint=learner.requires.install_hint) from None
+
+
+class _Libraries:
+    """The libraries that have threads of their own: to look for them takes milliseconds, and imports alone load more."""
+
+    def __init__(self) -> None:
+        self._modules = 0
+        self._found = threadpoolctl.ThreadpoolController()
+
+    def limited(self, kind: str) -> Any:
+        """Return a context in which they are kept to one thread; ``kind`` is ``"blas"`` or ``"openmp"``."""
+        if self._modules != (now := len(sys.modules)):
+            self._modules, self._found = now, threadpoolctl.ThreadpoolController()
+        return self._found.limit(limits=1, user_api=kind)
+
+
+_LIBRARIES = _Libraries()
+
+
+class _BlasLimit:
+    """The process's limit of BLAS threads, shared by runs that overlap: the first sets it, the last restores it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._limits: Any = None
+
+    def enter(self) -> None:
+        with self._lock:
+            self._users += 1
+            if self._limits is None:
+                self._limits = _LIBRARIES.limited("blas")
+
+    def leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users and self._limits is not None:
+                self._limits.restore_original_limits()
+                self._limits = None
+
+
+_BLAS_LIMIT = _BlasLimit()
+
+
+@contextmanager
+def blas_on_one_thread() -> Iterator[None]:
+    """Keep BLAS to one thread per caller, in the whole process."""
+    _BLAS_LIMIT.enter()
+    try:
+        yield
+    finally:
+        _BLAS_LIMIT.leave()
+
+
+@contextmanager
+def openmp_on_one_thread() -> Iterator[None]:
+    """Keep OpenMP regions that the calling thread enters to one thread; every worker thread needs its own limit."""
+    with _LIBRARIES.limited("openmp"):
+        yield

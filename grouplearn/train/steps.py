@@ -1,0 +1,160 @@
+"""Steps of units whose group is split between workers: what each makes of what others made, and the log of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+from grouplearn.learners.contract.base import Access, Tensors
+from grouplearn.learners.metrics import sums as metrics
+from grouplearn.learners.metrics.sums import MetricSums
+from grouplearn.schedule.messages import Step, StepDone, Unit
+from grouplearn.train.block_sums import BlockSums
+from grouplearn.train.fit import (
+    EpochSums,
+    Pack,
+    Training,
+    accumulate,
+    begin,
+    has_more,
+    judge_blocks,
+    merge_sums,
+    settle,
+    update,
+    visit,
+    waited_values,
+)
+from grouplearn.train.job import StepRecord, TrialResult, UnitResult
+from grouplearn.train.results.evaluation import Evaluation, conclude, evaluate
+from grouplearn.train.rows.prepare import FINAL
+
+#: What a step makes for others to take.
+Product = Training | EpochSums | Evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class StepAnswer:
+    """A step that ended: its product, or the unit's result if it was the last or broke; ``record`` is of how it ran."""
+
+    step: Step
+    record: StepRecord
+    product: Product | None = None
+    result: UnitResult | None = None
+    more: bool = True
+    failed: bool = False
+
+    @property
+    def event(self) -> StepDone:
+        """What the schedule is told."""
+        return StepDone(self.record.worker, self.step, self.more, self.failed)
+
+
+def make(pack: Pack, step: Step, takes: Sequence[Product]) -> Product:
+    """Return what a step makes of the products it takes on the pack's blocks; ``finish`` and gangs are not made here."""
+    if step.kind == "init":
+        return begin(pack)
+    training, others = cast(Training, takes[0]), takes[1:]
+    match step.kind:
+        case "accumulate":
+            before = _sum_up(pack, cast(Sequence[EpochSums], others)) if others else None
+            return accumulate(pack, training, before)
+        case "update" if pack.learner.access is Access.SEQUENTIAL:
+            return settle(pack, training, waited_values(pack, training, _judged(cast(Sequence[EpochSums], others))))
+        case "update":
+            return update(pack, training, _sum_up(pack, cast(Sequence[EpochSums], others)))
+        case "train":
+            return visit(pack, training)
+        case "evaluate" if pack.learner.access is Access.SEQUENTIAL and has_more(pack, training):
+            return EpochSums(metric=judge_blocks(pack, training))  # after an epoch, for early stopping
+        case "evaluate":
+            own = evaluate(pack, training, step.unit.fold == FINAL)
+            return merge_evaluations([own, *cast(Sequence[Evaluation], others)])
+    raise ValueError(f"a step of kind {step.kind} makes no product")
+
+
+def finish(pack: Pack, unit: Unit, takes: Sequence[Product]) -> tuple[TrialResult, ...]:
+    """Return the trials of a unit from its last state and the sums of its evaluation."""
+    evaluation = merge_evaluations(cast(Sequence[Evaluation], takes[1:]))
+    return conclude(pack, unit.configs, cast(Training, takes[0]), evaluation, unit.fold == FINAL, 0.0)
+
+
+def merge_evaluations(evaluations: Iterable[Evaluation]) -> Evaluation:
+    """Return the sums of the blocks of all."""
+    merged = Evaluation()
+    for evaluation in evaluations:
+        merged = merged.merged(evaluation)
+    return merged
+
+
+def goes_on(pack: Pack, product: Product) -> bool:
+    """Return whether the unit needs a further epoch after a step that made ``product``."""
+    return has_more(pack, product) if isinstance(product, Training) else True
+
+
+def product_bytes(product: Product) -> int:
+    """Return the bytes of the tensors of a product: what moves when another worker takes it."""
+    match product:
+        case Training():
+            states = [state for state in (product.state, product.ended) if state is not None]
+            frozen = [fit.artifact for fit in product.fits if fit.artifact is not None]
+            held = [each.tensors for each in states] + [dict(each.tensors) for each in frozen]
+            return sum(_tensor_bytes(each) for each in held) + _metric_bytes(product.judged)
+        case EpochSums():
+            sums = [subtree.sums for subtree in product.learner.subtrees if subtree.sums is not None]
+            return sum(_tensor_bytes(each) for each in sums) + _metric_bytes(product.metric)
+        case Evaluation():
+            return sum(_metric_bytes(each) for each in (product.train, product.valid, product.waiting))
+
+
+def _sum_up(pack: Pack, parts: Sequence[EpochSums]) -> EpochSums:
+    total = EpochSums()
+    for part in parts:
+        total = merge_sums(pack, total, part)
+    return total
+
+
+def _judged(parts: Sequence[EpochSums]) -> BlockSums[MetricSums]:
+    total: BlockSums[MetricSums] = BlockSums()
+    for part in parts:
+        total = total.merged(part.metric, metrics.merge)
+    return total
+
+
+def _metric_bytes(sums: BlockSums[MetricSums]) -> int:
+    return sum(subtree.sums.nbytes for subtree in sums.subtrees if subtree.sums is not None)
+
+
+def _tensor_bytes(tensors: Tensors) -> int:
+    return sum(int(tensor.nbytes) for tensor in tensors.values())
+
+
+class StepLog:
+    """The records of steps by unit, and the results of split units made complete by them."""
+
+    def __init__(self) -> None:
+        self._records: dict[int, list[StepRecord]] = defaultdict(list)
+        self._closed: set[int] = set()
+
+    def add(self, answer: StepAnswer) -> UnitResult | None:
+        """Note a step that ended; return the unit's result if this step was the first to make one."""
+        unit = answer.step.unit
+        self._records[unit.id].append(answer.record)
+        if answer.result is None or unit.id in self._closed:
+            return None
+        self._closed.add(unit.id)
+        return self._complete(answer.result, answer.record)
+
+    def _complete(self, result: UnitResult, last: StepRecord) -> UnitResult:
+        records = tuple(self._records[result.unit.id])
+        seconds = sum(record.ended - record.started for record in records) / max(1, len(result.trials))
+        return replace(
+            result,
+            trials=tuple(replace(trial, seconds=seconds) for trial in result.trials),
+            worker=last.worker,
+            started=min(record.started for record in records),
+            ended=last.ended,
+            steps=records,
+            loaded=sum(record.loaded for record in records),
+        )

@@ -1,0 +1,40 @@
+"""One config's training taken out of its pack, and put into another: how a trial goes on in a later round.
+
+A state is cut by its config axis. A tensor with as many rows as there are configs belongs to them; one with a single row is
+the same for all. A config continues bit for bit where the learner's arithmetic does not depend on the rest of the pack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from grouplearn.learners.contract.base import State
+from grouplearn.train.fit import Fit, Training
+from grouplearn.train.job import Carried
+
+
+def extract_trial(training: Training, index: int) -> Carried:
+    """Return what config ``index`` of a pack needs to go on; the training is between two epochs."""
+    state, n_configs = training.state, len(training.state.done)
+    tensors = {}
+    for name, tensor in state.tensors.items():
+        if len(tensor) not in (1, n_configs):
+            raise ValueError(f"the state's {name} has {len(tensor)} rows for {n_configs} configs: it cannot be cut")
+        tensors[name] = tensor[index : index + 1] if len(tensor) == n_configs else tensor
+    alone = State(tensors, state.done[index : index + 1])
+    return Carried(training.epochs, alone.to_bytes(), tuple(training.fits[index].curve))
+
+
+def combine_trials(carried: Sequence[Carried]) -> Training:
+    """Return the training of a pack from its configs', all of which have had equally many epochs."""
+    states = [State.from_bytes(each.state) for each in carried]
+    epochs = {each.epochs for each in carried}
+    if len(epochs) > 1:
+        raise ValueError(f"a pack continues from one epoch, not from {sorted(epochs)}")
+    names = states[0].tensors
+    tensors = {name: np.concatenate([state.tensors[name] for state in states]) for name in names}
+    state = State(tensors, np.concatenate([state.done for state in states]))
+    fits = tuple(Fit(each.epochs, list(each.curve)) for each in carried)
+    return Training(state, fits, carried[0].epochs)

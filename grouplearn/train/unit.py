@@ -1,0 +1,180 @@
+"""A training unit from rows to results: the one function that every runtime calls, so that models are the same everywhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+
+from grouplearn.data.dataset import Group
+from grouplearn.data.memory import ran_out
+from grouplearn.learners.contract.base import Diverged, Interrupted
+from grouplearn.schedule.messages import Unit
+from grouplearn.train.fit import Pack, Training, fit_pack, kernels_hear
+from grouplearn.train.job import NOT_BEGUN, Job, TrialResult, UnitResult
+from grouplearn.train.results.checkpoints import Checkpointer
+from grouplearn.train.results.evaluation import conclude, evaluate
+from grouplearn.train.results.packed import failed_pack
+from grouplearn.train.rows.prepare import FINAL, GroupFailed, Prepared, prepare
+from grouplearn.train.trial_states import combine_trials
+
+Made = TypeVar("Made")
+
+#: A reason is a line in a table: longer texts of libraries are cut.
+_REASON_LENGTH = 500
+
+
+def train_unit(
+    job: Job,
+    unit: Unit,
+    prepared: Prepared | None,
+    report: Callable[[int], None],
+    cancelled: Callable[[], bool],
+) -> UnitResult:
+    """Train the configs of ``unit`` on one thread and return their results; a failing config is a failed trial.
+
+    ``prepared`` is the unit's group under its fold, prepared here when None. ``report(n)`` is told of every n further
+    epochs (times configs). Raises Interrupted soon after ``cancelled()`` became true, and nothing else. The caller limits
+    the numerical libraries to one thread.
+    """
+    started = time.perf_counter()
+    if job.expired():
+        return UnitResult(unit, tuple(TrialResult(config, "stopped", NOT_BEGUN) for config in unit.configs))
+    try:
+        # Divergence is told by the numbers, not by warnings.
+        with np.errstate(all="ignore"), kernels_hear(cancelled):
+            prepared = prepare(job, group_of(job, unit.group), unit.fold) if prepared is None else prepared
+            trials = _train(job, unit, unit.configs, prepared, report, cancelled)
+    except Interrupted:
+        raise
+    except GroupFailed as error:
+        return failed_unit(unit, str(error), time.perf_counter() - started)
+    except Exception as error:
+        return failed_unit(unit, reason_of(error), time.perf_counter() - started)
+    return UnitResult(unit, trials, prepared.facts)
+
+
+def failed_unit(unit: Unit, reason: str, seconds: float = 0.0) -> UnitResult:
+    """Return the result of a unit all of whose trials failed for one reason."""
+    if unit.stays_whole:
+        return UnitResult(unit, (), pack=failed_pack(unit, reason, seconds))
+    return UnitResult(unit, failed_trials(unit, reason, seconds))
+
+
+def failed_trials(unit: Unit, reason: str, seconds: float = 0.0) -> tuple[TrialResult, ...]:
+    """Return a unit's trials, all failed for one reason."""
+    share = seconds / max(1, len(unit.configs))
+    return tuple(TrialResult(config, "failed", reason, seconds=share) for config in unit.configs)
+
+
+def group_of(job: Job, number: int) -> Group:
+    """Return the group with id ``number``."""
+    if number < len(job.groups) and job.groups[number].id == number:
+        return job.groups[number]
+    return next(group for group in job.groups if group.id == number)
+
+
+def groups_of(job: Job, numbers: Sequence[int]) -> list[Group]:
+    """Return the groups with these ids."""
+    found = [job.groups[number] for number in numbers if number < len(job.groups)]
+    return found if [group.id for group in found] == [*numbers] else [group_of(job, number) for number in numbers]
+
+
+def reason_of(error: Exception, features: Sequence[str] = ()) -> str:
+    """Return an exception as a reason that a user understands; ``features`` are the names of the feature columns."""
+    message = error.about(features) if isinstance(error, Diverged) else str(error)
+    text = " ".join(message.split())[:_REASON_LENGTH]
+    if ran_out(error):
+        return "out of memory; hint: fewer feature columns (hash, ordinal), or fewer workers at a time"
+    if isinstance(error, Diverged | ValueError):
+        return text or type(error).__name__
+    if isinstance(error, ArithmeticError):
+        return f"numerical failure: {text or type(error).__name__}"
+    return f"{type(error).__name__}: {text}"
+
+
+def or_failed(made: Callable[[], Made]) -> Made | GroupFailed:
+    """Return what ``made`` makes of a group, or why it cannot be made, as a user understands it; raises Interrupted."""
+    try:
+        with np.errstate(all="ignore"):
+            return made()
+    except GroupFailed as error:
+        return error
+    except Interrupted:
+        raise
+    except Exception as error:
+        return GroupFailed(reason_of(error))
+
+
+def _train(
+    job: Job,
+    unit: Unit,
+    numbers: tuple[int, ...],
+    prepared: Prepared,
+    report: Callable[[int], None],
+    cancelled: Callable[[], bool],
+) -> tuple[TrialResult, ...]:
+    """Train the configs ``numbers`` as one pack; if the pack breaks, one by one, so that one config fails alone."""
+    pack = kept(pack_of(job, unit, numbers, prepared, report, cancelled), Checkpointer.of(job.states, unit, numbers))
+    started = time.perf_counter()
+    try:
+        return _finish(pack, numbers, fit_pack(pack), unit.fold == FINAL, started)
+    except Interrupted:
+        raise
+    except Exception as error:
+        if len(numbers) == 1:
+            seconds = time.perf_counter() - started
+            reason = reason_of(error, prepared.facts.features)
+            return (TrialResult(numbers[0], "failed", reason, seconds=seconds),)
+        alone = (_train(job, unit, (number,), prepared, report, cancelled) for number in numbers)
+        return tuple(trial for trials in alone for trial in trials)
+
+
+def kept(pack: Pack, keeper: Checkpointer) -> Pack:
+    """Return the pack as one that goes on from what its keeper knows, and is kept."""
+    reached = keeper.read()
+    if reached is not None and not pack.learner.resumes(pack.prepared.problem, pack.configs, reached.state):
+        reached = None
+    return replace(pack, start=pack.start if reached is None else reached, keep=keeper.keep)
+
+
+def pack_of(
+    job: Job,
+    unit: Unit,
+    numbers: Sequence[int],
+    prepared: Prepared,
+    report: Callable[[int], None],
+    cancelled: Callable[[], bool],
+) -> Pack:
+    """Return the configs ``numbers`` of a unit as a pack on ``prepared`` rows."""
+    configs = tuple(job.configs[number] for number in numbers)
+    if unit.id in job.goals:
+        prepared = replace(prepared, problem=replace(prepared.problem, epochs=job.goals[unit.id]))
+    carried = [job.starts[unit.group, number] for number in numbers if (unit.group, number) in job.starts]
+    start = combine_trials(carried) if carried else None
+    if start is not None and not job.trainer.resumes(prepared.problem, configs, start.state):
+        raise ValueError("what was kept of these trials is not what they train: DROP RUN, and TRAIN again")
+    return Pack(
+        job.trainer,
+        configs,
+        prepared,
+        job.metric,
+        job.patience,
+        report,
+        cancelled,
+        start,
+        job.carries,
+        job.expired,
+        metrics=job.measured,
+    )
+
+
+def _finish(
+    pack: Pack, numbers: Sequence[int], training: Training, keep_model: bool, started: float
+) -> tuple[TrialResult, ...]:
+    evaluation = evaluate(pack, training, keep_model)
+    seconds = time.perf_counter() - started
+    return conclude(pack, numbers, training, evaluation, keep_model, seconds)

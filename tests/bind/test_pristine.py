@@ -1,0 +1,27 @@
+"""What DuckDB itself has is asked by any number of threads, and what one of them makes no other sees."""
+
+import threading
+
+from grouplearn.bind.sql.pristine import pristine
+from grouplearn.catalog.checks import tables
+
+
+def test_threads_that_ask_at_the_same_time() -> None:
+    found: list[object] = []
+    together = threading.Barrier(4)
+
+    def ask() -> None:
+        together.wait()
+        try:
+            found.append(sorted(tables._ours.__wrapped__(3).tables))
+        except BaseException as error:
+            found.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [sorted(tables._ours(3).tables)] * 4
+    with pristine() as con:
+        assert con.execute("SELECT count(*) FROM duckdb_tables()").fetchall() == [(0,)]

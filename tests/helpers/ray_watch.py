@@ -1,0 +1,44 @@
+"""What Ray runs for this process, as the system shows it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from grouplearn.runtime.ray.processes import of_session
+from grouplearn.runtime.ray.supervisor import CHILDREN
+
+
+def ray_processes() -> dict[int, bytes]:
+    """Return the command lines of the processes of all children, these included."""
+    found = {}
+    for session in CHILDREN.sessions:
+        for process in of_session(session):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                found[process] = Path(f"/proc/{process}/cmdline").read_bytes()
+    return found
+
+
+def workers_below() -> list[int]:
+    """Return the processes of our actors."""
+    return [process for process, command in ray_processes().items() if b"ray::RayWorker" in command]
+
+
+def process_named(name: str) -> int:
+    """Return the process of Ray that has ``name`` as its program: raylet, gcs_server."""
+    (found,) = [
+        process for process, command in ray_processes().items() if command.split(b"\0")[0].endswith(f"/{name}".encode())
+    ]
+    return found
+
+
+def eventually(true: Callable[[], bool], seconds: float = 10.0) -> bool:
+    """Return whether something becomes true within a time."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True

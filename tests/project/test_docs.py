@@ -1,0 +1,136 @@
+"""Runs the pages of docs/: every block of statements, each compared with what the page says it prints.
+
+A block of code may be followed by a block without a language: what it prints, with ``...`` for any text.
+``GROUPLEARN_COMPLETE=1 pytest tests/project/test_docs.py`` writes what was seen into the pages (but for blocks with ``...``);
+read the diff before you believe it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from helpers.pages import DOCS, Block, blocks, without_trailing_space
+
+import grouplearn
+from grouplearn.catalog.asking import PREDICTION
+from grouplearn.frontends.shell.console import Console, Failed
+from grouplearn.parser.lexer.keywords import ENCODERS
+from grouplearn.schedule.operators import OPERATORS
+
+COMPLETE = os.environ.get("GROUPLEARN_COMPLETE") == "1"
+
+
+def check(page: str, kind: str, run: Callable[[str], str]) -> list[Block]:
+    """Run the blocks of a page in order and compare what each prints with what the page says, if it says anything."""
+    found = blocks(page, kind)
+    seen = [without_trailing_space(run(block.code)) for block in found]
+    if COMPLETE:
+        complete(page, found, seen)
+        return found
+    for block, text in zip(found, seen, strict=True):
+        if block.printed is not None:
+            pattern = ".*".join(re.escape(part) for part in block.printed.split("..."))
+            assert re.fullmatch(pattern, text, re.DOTALL), (
+                f"{page}:\n{block.code}\nprints\n{text}\nnot\n{block.printed}"
+            )
+    return found
+
+
+def complete(page: str, found: list[Block], seen: list[str]) -> None:
+    path = DOCS / page
+    text = path.read_text(encoding="utf-8")
+    for block, printed in zip(found, seen, strict=True):
+        if block.printed is not None and "..." not in block.printed:
+            opening = f"```{block.kind}\n{block.code}```\n\n```\n"
+            assert opening in text
+            text = text.replace(opening + block.printed, opening + printed)
+    path.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def shell() -> Iterator[Console]:
+    console = Console(lambda path, read_only: grouplearn.connect(path, read_only=read_only, progress=None))
+    yield console
+    console.close()
+
+
+def test_the_shells_page(capsys: pytest.CaptureFixture[str]) -> None:
+    with shell() as console:
+
+        def run(code: str) -> str:
+            with suppress(Failed):
+                console.run(code)
+            printed = capsys.readouterr()
+            return printed.out + printed.err
+
+        done = check("shell.md", "sql", run)
+    assert sum(block.printed is not None for block in done) >= 8
+
+
+@pytest.mark.parametrize("page", ["python.md", "guide.md"])
+def test_pages_in_python(page: str, capsys: pytest.CaptureFixture[str]) -> None:
+    scope: dict[str, object] = {}
+
+    def run(code: str) -> str:
+        exec(compile(code, page, "exec"), scope)
+        return capsys.readouterr().out
+
+    try:
+        assert len(check(page, "python", run)) >= 3
+    finally:
+        scope["con"].close()  # type: ignore[attr-defined]
+        with suppress(grouplearn.ProgrammingError):
+            grouplearn.unregister("pixels")
+
+
+def test_the_reference_is_what_grammar_and_learners_say() -> None:
+    made = runpy.run_path(str(DOCS / "generate.py"))["reference"]()
+    path = DOCS / "reference.md"
+    if COMPLETE:
+        path.write_text(made, encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == made, "run python docs/generate.py"
+
+
+def test_every_statement_of_the_grammar_is_in_the_reference() -> None:
+    grammar = (DOCS.parent / "sql" / "grammar.ebnf").read_text(encoding="utf-8")
+    text = (DOCS / "reference.md").read_text(encoding="utf-8")
+    rules = re.findall(r"^(\w+) +=", grammar, re.MULTILINE)
+    assert len(rules) >= 20
+    assert [rule for rule in rules if not re.search(rf"^{rule} +=", text, re.MULTILINE)] == []
+
+
+def test_every_operator_and_encoder_is_in_the_reference() -> None:
+    text = (DOCS / "reference.md").read_text(encoding="utf-8")
+    assert [name for name in OPERATORS if f"| `{name}` |" not in text] == []
+    assert [name for name in ENCODERS if f"| `{name}(x" not in text] == []
+
+
+def test_every_field_of_a_prediction_is_in_the_reference() -> None:
+    text = (DOCS / "reference.md").read_text(encoding="utf-8")
+    with grouplearn.connect(progress=None) as con:
+        fields = con.execute(
+            f"SELECT column_name, column_type FROM (DESCRIBE SELECT unnest(NULL::{PREDICTION}))"
+        ).fetchall()
+    assert len(fields) == 7
+    assert [name for name, kind in fields if f"| `{name}` | {kind} |" not in text] == []
+
+
+def test_the_statements_of_the_reference_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with grouplearn.connect(progress=None) as con:
+        statements = blocks("reference.md", "sql")
+        for block in statements:
+            con.execute(block.code)
+    assert len(statements) >= 10
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.glob("*.md")), ids=lambda path: path.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
+        assert target.startswith("http") or (path.parent / target).exists(), target

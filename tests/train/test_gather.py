@@ -1,0 +1,231 @@
+"""Groups trained side by side are the groups trained alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from helpers.runtime_jobs import Watcher, job
+
+from grouplearn.data.dataset import Dataset, Group, Item
+from grouplearn.errors import Cancelled
+from grouplearn.learners.contract.base import Task
+from grouplearn.learners.linear.logistic_regression import LogisticRegression
+from grouplearn.runtime.local import LocalRuntime
+from grouplearn.schedule.messages import Unit
+from grouplearn.schedule.task_parallel import GroupTaskParallel
+from grouplearn.train.gather import train_gathered
+from grouplearn.train.job import Job, UnitResult
+from grouplearn.train.results.outcome import merge
+from grouplearn.train.rows.prepare_stack import PreparedStack, prepare_stacks
+from grouplearn.train.rows.sources import dataset_bytes
+from grouplearn.train.unit import train_unit
+
+SIZES = (40, 29, 23, 64, 31, 2, 17)
+#: Trained to the last digits, so that the weights of flat objectives can be compared, too.
+GRID = tuple(
+    {**penalties, "tolerance": 1e-13} for penalties in ({"l2": 1.0}, {"l1": 0.5, "l2": 0.0}, {"l1": 0.1, "l2": 0.1})
+)
+
+
+def small_groups(task: Task = Task.BINARY) -> Job:
+    random = np.random.default_rng(3)
+    n = sum(SIZES)
+    x = random.normal(size=(n, 3)) * [1.0, 100.0, 0.01] + [0.0, 500.0, 0.0]
+    score = x @ [1.0, 0.02, 30.0] + random.normal(size=n)
+    y = (score > 10).astype(float) if task is Task.BINARY else np.digitize(score, [9.0, 11.0]).astype(float)
+    ends = np.cumsum(SIZES).tolist()
+    groups = tuple(
+        Group(g, 0, (str(g),), ((end - size, end),)) for g, (size, end) in enumerate(zip(SIZES, ends, strict=True))
+    )
+    split = np.zeros(n, dtype=np.int16)
+    split[::7] = 1
+    dataset = Dataset(
+        x,
+        np.empty((n, 0), dtype=np.int32),
+        y,
+        random.uniform(0.5, 2, n),
+        split,
+        (),
+        ("a", "b", "c")[: 2 + (task is not Task.BINARY)],
+    )
+    items = tuple(Item(f"x{column}", "numeric", column) for column in range(3))
+    return replace(
+        job(groups=1),
+        task=task,
+        configs=GRID,
+        items=items,
+        groups=groups,
+        dataset=dataset,
+        metric="log_loss",
+        epochs=200,
+    )
+
+
+UNIT = Unit(0, 0, (0, 1, 2), others=tuple(range(1, len(SIZES))))
+
+
+def gathered(a_job: Job, unit: Unit = UNIT) -> dict[int, UnitResult]:
+    pack = train_gathered(a_job, unit, lambda _: None, lambda: False).pack
+    assert pack is not None
+    rows = zip(pack.groups, pack.trials("log_loss"), pack.facts, strict=True)
+    return {group: UnitResult(unit.of(group), trials, facts) for group, trials, facts in rows}
+
+
+def alone(a_job: Job, group: int, unit: Unit = UNIT) -> UnitResult:
+    return train_unit(a_job, unit.of(group), None, lambda _: None, lambda: False)
+
+
+PROBE = np.random.default_rng(1).normal(size=(50, 6)) * [1.0, 100.0, 0.01, 1, 1, 1] + [0.0, 500.0, 0.0, 0, 0, 0]
+
+
+def assert_same(together: UnitResult, single: UnitResult) -> None:
+    assert together.unit == single.unit
+    assert together.facts == single.facts
+    for ours, theirs in zip(together.trials, single.trials, strict=True):
+        assert (ours.config, ours.status, ours.reason) == (theirs.config, theirs.status, theirs.reason)
+        if theirs.artifact is None:
+            continue
+        task = Task.BINARY if len(theirs.artifact.tensors["intercept"]) == 1 else Task.MULTICLASS
+        x = PROBE[:, : theirs.artifact.tensors["weights"].shape[1]]
+        scores = [LogisticRegression().score(task, artifact, x) for artifact in (ours.artifact, theirs.artifact)]
+        np.testing.assert_allclose(*scores, atol=1e-3)
+        # Near its minimum the objective is flat: known to 1e-10, it leaves a single metric some 1e-6 of play, and more on
+        # rows that it was not trained on.
+        for part, play in (("train", 1e-6), ("valid", 1e-3)):
+            assert getattr(ours, part) == pytest.approx(getattr(theirs, part), rel=play, abs=2e-6, nan_ok=True)
+        assert ours.curve[-1].train_loss == pytest.approx(theirs.curve[-1].train_loss, rel=1e-7)
+        assert ours.curve[-1].valid_metric == pytest.approx(ours.valid.get("log_loss", np.nan), nan_ok=True)
+
+
+@pytest.mark.parametrize("task", [Task.BINARY, Task.MULTICLASS])
+def test_side_by_side_is_alone(task: Task) -> None:
+    a_job = small_groups(task)
+    results = gathered(a_job)
+    assert list(results) == list(range(len(SIZES)))
+    for group, together in results.items():
+        assert_same(together, alone(a_job, group))
+
+
+def test_a_fold_is_a_unit_of_its_own() -> None:
+    a_job = replace(small_groups(), folds=2)
+    a_job = replace(a_job, dataset=replace(a_job.dataset, split=(np.arange(sum(SIZES)) % 2).astype(np.int16)))
+    unit = replace(UNIT, fold=1)
+    for group, together in gathered(a_job, unit).items():
+        single = alone(a_job, group, unit)
+        assert [trial.valid for trial in together.trials] == [
+            pytest.approx(trial.valid, rel=1e-6, abs=1e-9, nan_ok=True) for trial in single.trials
+        ]
+
+
+def test_a_bad_group_fails_alone_with_its_own_reason() -> None:
+    a_job = small_groups()
+    y = a_job.dataset.y.copy()
+    y[:40] = 1.0
+    y[45] = np.inf
+    a_job = replace(a_job, dataset=replace(a_job.dataset, y=y))
+    results = gathered(a_job)
+    assert {trial.reason for trial in results[0].trials} == {"the label is b in all of the group's 34 training rows"}
+    assert "NaN or infinite" in (results[1].trials[0].reason or "")
+    assert {trial.status for trial in results[3].trials} == {"done"}
+
+
+def test_a_group_that_breaks_the_stack_leaves_the_others_untouched() -> None:
+    a_job = small_groups()
+    numeric = a_job.dataset.numeric.copy()
+    numeric[1, 0] = 1e300
+    a_job = replace(a_job, dataset=replace(a_job.dataset, numeric=numeric))
+    results = gathered(a_job)
+    for group, together in results.items():
+        assert_same(together, alone(a_job, group))
+    assert results[0].trials[0].status == "failed"
+    assert results[3].trials[0].status == "done"
+
+
+def test_a_run_tells_of_every_group_and_can_be_cancelled() -> None:
+    a_job, watcher = small_groups(), Watcher()
+    (result,) = LocalRuntime().run(a_job, GroupTaskParallel([UNIT]), 1, watcher, lambda: False)
+    assert result.pack is not None
+    assert result.pack.groups == tuple(range(len(SIZES)))
+    assert watcher.epochs == result.pack.epochs.sum()
+    assert result.loaded == dataset_bytes(a_job.dataset)
+    with pytest.raises(Cancelled):
+        LocalRuntime().run(a_job, GroupTaskParallel([UNIT]), 1, watcher, lambda: True)
+
+
+def test_groups_of_another_shape_train_in_a_stack_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One-hot items have one column per category of the group, so widths differ between groups."""
+    a_job = small_groups()
+    codes = (np.arange(sum(SIZES)) % 3).astype(np.int32)[:, None]
+    codes[: SIZES[0]] = 0
+    dataset = replace(a_job.dataset, codes=codes, dictionaries=(("p", "q", "r"),))
+    a_job = replace(a_job, dataset=dataset, items=(*a_job.items, Item("kind", "category", 0, "onehot")))
+    stacks = prepare_stacks(a_job, a_job.groups).stacks
+    assert {stack.problem.n_features for stack in stacks} == {4, 5, 6}
+    for group, together in gathered(a_job).items():
+        assert_same(together, alone(a_job, group))
+
+
+def test_the_quick_way_to_a_stack_gives_what_the_thorough_way_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups of clean numbers are prepared together; one with a hole, a zero weight or a class missing is not."""
+    a_job = small_groups()
+    numeric, weight = a_job.dataset.numeric.copy(), a_job.dataset.weight.copy()
+    numeric[3, 1], weight[45] = np.nan, 0.0
+    a_job = replace(a_job, dataset=replace(a_job.dataset, numeric=numeric, weight=weight))
+    quick = prepare_stacks(a_job, a_job.groups)
+    monkeypatch.setattr("grouplearn.train.rows.prepare_stack._is_quick", lambda job: False)
+    thorough = prepare_stacks(a_job, a_job.groups)
+    assert quick.failed == thorough.failed
+    assert len(quick.stacks) == 2
+    for group in range(len(SIZES)):
+        ours, theirs = one_group(quick.stacks, group), one_group(thorough.stacks, group)
+        assert ours is not None or group in quick.failed
+        assert repr(ours) == repr(theirs)
+
+
+def one_group(stacks: tuple[PreparedStack, ...], group: int) -> object:
+    for stack in stacks:
+        if group in stack.members:
+            at = stack.members.index(group)
+            parts = [part for part in (stack.train, stack.valid) if part is not None]
+            cuts = [slice(*part.start[at : at + 2]) for part in parts]
+            rows = [(part.x[cut], part.y[cut]) for part, cut in zip(parts, cuts, strict=True)]
+            return stack.facts[at], [(x.tolist(), y.tolist()) for x, y in rows if y.size]
+    return None
+
+
+def test_configs_of_several_packs_stand_in_one_outcome() -> None:
+    """Configs that cannot share a state are units of their own; their outcome is one, configs in order."""
+    a_job = small_groups()
+    whole = train_gathered(a_job, UNIT, lambda _: None, lambda: False)
+    halves = [
+        train_gathered(a_job, replace(UNIT, id=number, configs=configs), lambda _: None, lambda: False)
+        for number, configs in enumerate([(0, 2), (1,)])
+    ]
+    _, (together,) = merge(a_job, [whole], greater_is_better=False)
+    _, (joined,) = merge(a_job, halves, greater_is_better=False)
+    assert joined.pack.configs == (0, 1, 2)
+    np.testing.assert_array_equal(joined.best, together.best)
+    for ours, theirs in zip(joined.pack.trials("log_loss"), together.pack.trials("log_loss"), strict=True):
+        for one, other in zip(ours, theirs, strict=True):
+            assert (one.config, one.status) == (other.config, other.status)
+            assert one.valid == pytest.approx(other.valid, rel=1e-6, abs=1e-7, nan_ok=True)
+            if other.artifact is not None:
+                weights = (trial.artifact.tensors["weights"] for trial in (one, other))
+                np.testing.assert_allclose(*weights, rtol=1e-4, atol=1e-6)
+
+
+def test_folds_of_small_groups_are_averaged() -> None:
+    a_job = replace(small_groups(), folds=2)
+    a_job = replace(a_job, dataset=replace(a_job.dataset, split=(np.arange(sum(SIZES)) % 2).astype(np.int16)))
+    units = [replace(UNIT, id=number, fold=fold) for number, fold in enumerate((0, 1, -1))]
+    results = [train_gathered(a_job, unit, lambda _: None, lambda: False) for unit in units]
+    _, (packed,) = merge(a_job, results, greater_is_better=False)
+    singles = [alone(a_job, group, unit) for unit in units for group in unit.groups]
+    alone_outcomes, _ = merge(a_job, singles, greater_is_better=False)
+    for ours, theirs in zip(packed.outcomes("log_loss"), alone_outcomes, strict=True):
+        assert (ours.group, ours.facts) == (theirs.group, theirs.facts)
+        for one, other in zip(ours.trials, theirs.trials, strict=True):
+            assert (one.status, one.reason) == (other.status, other.reason)
+            assert one.valid == pytest.approx(other.valid, rel=1e-5, abs=1e-7, nan_ok=True)

@@ -1,0 +1,217 @@
+"""From rows to shards: which rows train, what is fitted on them, and reasons why a group cannot be trained."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse
+from helpers.runtime_jobs import dataset, job, one_group
+
+import grouplearn
+from grouplearn.data.dataset import Group, Item
+from grouplearn.data.encoders import FittedItem
+from grouplearn.learners import registry
+from grouplearn.learners.contract.base import Task
+from grouplearn.train.job import Job
+from grouplearn.train.rows.prepare import GroupFailed, Prepared, group_seed, prepare
+
+NAN, INF = np.nan, np.inf
+
+
+def ready(a_job: Job, fold: int = -1) -> Prepared:
+    return prepare(a_job, a_job.groups[0], fold)
+
+
+def reason(a_job: Job, fold: int = -1) -> str:
+    with pytest.raises(GroupFailed) as failure:
+        ready(a_job, fold)
+    return str(failure.value)
+
+
+def test_encoders_are_fitted_on_training_rows_alone() -> None:
+    data = dataset([[1.0], [3.0], [100.0]], [0.0, 1.0, 2.0], split=[0, 0, 1])
+    prepared = ready(one_group(data, items=(Item("x", "numeric", 0, "zscore"),)))
+    assert prepared.train.x.tolist() == [[-1.0], [1.0]]
+    assert prepared.valid is not None
+    assert prepared.valid.x.tolist() == [[98.0]]
+    assert (prepared.facts.n_train, prepared.facts.n_valid) == (2, 1)
+
+
+def test_items_fitted_on_all_rows_are_taken_as_they_are() -> None:
+    item = Item("x", "numeric", 0, "zscore", scope="all")
+    data = dataset([[1.0], [3.0]], [0.0, 1.0])
+    prepared = ready(one_group(data, items=(item,), fitted={0: FittedItem(item, None, 10.0, 2.0)}))
+    assert prepared.train.x.tolist() == [[-4.5], [-3.5]]
+
+
+def test_a_fold_holds_out_its_rows_and_the_final_fit_none() -> None:
+    data = dataset(np.arange(6.0)[:, None], np.arange(6.0), split=[0, 1, 2, 0, 1, 2])
+    a_job = one_group(data, folds=3)
+    fold, final = ready(a_job, 1), ready(a_job)
+    assert fold.valid is not None
+    assert (fold.train.y.tolist(), fold.valid.y.tolist()) == ([0, 2, 3, 5], [1, 4])
+    assert (final.train.n_rows, final.valid) == (6, None)
+
+
+def test_runs_of_rows_are_put_together_in_order() -> None:
+    a_job = one_group(dataset(np.arange(6.0)[:, None], np.arange(6.0)), groups=(Group(0, 0, (), ((4, 6), (0, 2))),))
+    assert ready(a_job).train.y.tolist() == [4, 5, 0, 1]
+
+
+def test_rows_with_missing_features_are_skipped_unless_the_learner_handles_them() -> None:
+    x = [[1.0, 2.0], [NAN, 2.0], [INF, 2.0], [1.0, 3.0], [NAN, 1.0]]
+    a_job = one_group(dataset(x, np.arange(5.0), split=[0, 0, 0, 0, 1]))
+    skipping, handling = ready(a_job), ready(replace(a_job, learner="gbdt"))
+    assert skipping.train.y.tolist() == [0, 3]
+    assert (skipping.valid, skipping.facts.n_skipped) == (None, 3)
+    assert (handling.train.n_rows, handling.facts.n_valid, handling.facts.n_skipped) == (4, 1, 0)
+
+
+def test_missing_values_in_sparse_rows_are_found_in_their_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grouplearn.train.rows.prepare.encoders.DENSE_COLUMNS", 1)
+    data = dataset([[0.0, 1.0], [0.0, NAN], [0.0, 0.0], [INF, 5.0], [7.0, 0.0]], np.arange(5.0))
+    train = ready(one_group(data)).train
+    assert scipy.sparse.issparse(train.x)
+    assert train.y.tolist() == [0, 2, 4]
+    assert train.x.toarray().tolist() == [[0, 1], [0, 0], [7, 0]]
+
+
+def test_classes_of_the_group_are_renumbered() -> None:
+    data = dataset(np.arange(6.0)[:, None], [1, 3, 1, 3, 0, 3], split=[0, 0, 0, 0, 1, 1], classes=("a", "b", "c", "d"))
+    prepared = ready(one_group(data, Task.MULTICLASS))
+    assert prepared.facts.classes == (1, 3)
+    assert (prepared.problem.task, prepared.problem.n_classes, prepared.problem.n_outputs) == (Task.BINARY, 2, 1)
+    assert prepared.train.y.tolist() == [0, 1, 0, 1]
+    assert prepared.valid is not None
+    assert prepared.valid.y.tolist() == [2, 1], "a class that no training row has comes after those that are learned"
+    assert (prepared.problem.n_unseen, prepared.facts.n_skipped) == (1, 0)
+
+
+def test_balanced_class_weights_are_those_of_scikit_learn() -> None:
+    from sklearn.utils.class_weight import compute_sample_weight
+
+    label, weight = np.array([0, 0, 0, 1, 1, 0]), np.array([1.0, 2.0, 1.0, 1.0, 3.0, 4.0])
+    data = dataset(np.arange(6.0)[:, None], label, classes=("f", "t"))
+    prepared = ready(one_group(data, Task.BINARY, class_weight="balanced"))
+    assert prepared.train.weight == pytest.approx(compute_sample_weight("balanced", label))
+    weighted = ready(one_group(replace(data, weight=weight), Task.BINARY, class_weight="balanced"))
+    totals = [weighted.train.weight[label == each].sum() for each in (0, 1)]
+    assert totals == pytest.approx([weight.sum() / 2] * 2)
+    assert weighted.row_weight.tolist() == weight.tolist()
+
+
+def test_class_weights_by_number() -> None:
+    data = dataset(np.arange(3.0)[:, None], [0, 2, 2], classes=("a", "b", "c"))
+    prepared = ready(one_group(data, Task.MULTICLASS, class_weight={2: 5.0}))
+    assert prepared.train.weight.tolist() == [1, 5, 5]
+
+
+def test_rows_of_weight_zero_are_as_if_not_there() -> None:
+    data = dataset([[1.0], [3.0], [50.0]], [0.0, 1.0, 9.0], weight=[1, 1, 0])
+    prepared = ready(one_group(data, items=(Item("x", "numeric", 0, "zscore"),)))
+    assert prepared.train.x.tolist() == [[-1.0], [1.0]]
+
+
+def test_wide_features_are_made_dense_for_a_learner_of_dense_ones_up_to_a_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wide = Item("hash(tail)", "hash", 0, "hash", buckets=600)
+    data = dataset(np.zeros((2, 0)), [0.0, 1.0], codes=[[5], [599]], dictionaries=((),))
+    monkeypatch.setattr(registry.LEARNERS["mlp"], "handles_sparse", False)
+    a_job = one_group(data, learner="mlp", items=(wide,))
+    assert np.argwhere(ready(a_job).train.x).tolist() == [[0, 5], [1, 599]]
+    monkeypatch.setattr("grouplearn.train.rows.chosen.DENSE_BYTES", 1000)
+    assert reason(a_job).startswith("mlp takes dense features only, and 2 rows x 600 columns exceed")
+
+
+def test_facts_and_problem_name_the_columns() -> None:
+    items = (
+        Item("x", "numeric", 0),
+        Item("origin", "category", 0, "onehot"),
+        Item("size", "category", 1, "ordinal"),
+    )
+    data = dataset(
+        [[1.0], [2.0]], [0.0, 1.0], codes=[[0, 1], [1, 0]], dictionaries=(("EWR", "JFK", "LGA"), ("big", "small"))
+    )
+    prepared = ready(one_group(data, items=items))
+    assert prepared.facts.features == ("x", "origin=EWR", "origin=JFK", "size")
+    assert prepared.problem.categorical == (3,)
+    assert prepared.problem.n_features == 4
+
+
+def test_seeds_depend_on_the_group_not_on_its_number() -> None:
+    group = Group(5, 0, ("UA", None), ((0, 1),))
+    assert group_seed(1, group) == group_seed(1, replace(group, id=9, ranges=((7, 9),)))
+    others = [
+        group_seed(2, group),
+        group_seed(1, replace(group, level=1)),
+        group_seed(1, replace(group, keys=("UA", "NULL"))),
+    ]
+    assert len({group_seed(1, group), *others}) == 4
+    assert 0 <= group_seed(1, group) < 2**31
+
+
+def test_reasons_name_what_is_wrong_with_the_group() -> None:
+    x, label = np.ones((4, 1)), [0.0, 1.0, 0.0, 1.0]
+    where = "hint: filter such rows in WHERE"
+    number = "hint: a weight is a number >= 0"
+    binary = {"classes": ("false", "true")}
+    assert reason(one_group(dataset(np.ones((0, 1)), []))) == "the group has no rows"
+    assert reason(one_group(dataset(x, label), min_rows=9)) == "the group has 4 rows, fewer than min_rows = 9"
+    unlabelled = one_group(dataset(x, [0, NAN, NAN, 1]), null_label="error")
+    assert reason(unlabelled) == "the label is NULL in 2 of 4 rows; hint: ON NULL LABEL SKIP leaves such rows out"
+    assert reason(one_group(dataset(x, [NAN] * 4))) == "the label is NULL in each of the 4 rows"
+    few = one_group(dataset(x, [0, NAN, NAN, 1]), min_rows=3)
+    assert reason(few) == "the group has 2 rows with a label, fewer than min_rows = 3"
+    assert reason(one_group(dataset(x, [0, 1, -INF, NAN]))) == f"the label is NaN or infinite in 1 of 4 rows; {where}"
+    nan_weight = one_group(dataset(x, label, weight=[1, NAN, 1, 1]))
+    assert reason(nan_weight) == f"the weight is NULL, NaN or infinite in 1 of 4 rows; {number}"
+    assert (
+        reason(one_group(dataset(x, label, weight=[1, -2, 1, 1]))) == f"the weight is negative in 1 of 4 rows; {number}"
+    )
+    assert reason(one_group(dataset(x, label, weight=np.zeros(4)))) == "the weight is 0 in each of the 4 rows"
+    too_much = one_group(dataset(x, label, weight=np.full(4, 1e308)))
+    assert reason(too_much) == "the sum of the weights overflows; scale the weights down"
+    assert reason(one_group(dataset(x, label, split=np.ones(4)))) == (
+        "no row is left to train on: VALIDATE holds out all 4 rows"
+    )
+    assert reason(one_group(dataset(x, np.zeros(4), **binary), Task.BINARY)) == (
+        "the label is false in all of the group's 4 training rows"
+    )
+    one_class_left = dataset([[1.0], [NAN], [1.0], [NAN]], label, **binary)
+    assert reason(one_group(one_class_left, Task.BINARY)) == "the label is false in all of the group's 2 training rows"
+    assert reason(one_group(dataset(x * NAN, label))) == (
+        "each of the 4 training rows has a missing or infinite feature value; "
+        "hint: impute(...) the features, or filter such rows in WHERE"
+    )
+
+
+def test_a_fold_can_fail_where_the_whole_does_not() -> None:
+    data = dataset(np.ones((3, 1)), [0, 0, 1], split=[0, 0, 1], classes=("false", "true"))
+    a_job = one_group(data, Task.BINARY, folds=2)
+    assert ready(a_job).train.n_rows == 3
+    assert reason(a_job, 1) == "the label is false in all of the group's 2 training rows"
+
+
+def test_one_epoch_for_learners_without_epochs() -> None:
+    assert ready(one_group(dataset([[1.0], [2.0]], [0.0, 1.0]), epochs=50)).problem.epochs == 1
+    assert ready(job(epochs=7)).problem.epochs == 7
+
+
+@pytest.mark.parametrize(("learner", "options"), [("random_forest", "num_iterations = 5"), ("mlp", "epochs = 2")])
+def test_the_type_of_a_key_changes_no_model(learner: str, options: str) -> None:
+    """1, 1.0 and 1.00 are one key: its seed is one, whatever the type of the column."""
+    with grouplearn.connect(progress=False) as con:
+        con.execute(
+            "CREATE TABLE t AS SELECT i % 3 * 10 AS g, hash(i) % 100 / 100 AS x, hash(i + 1) % 100 / 100 AS y"
+            " FROM range(300) AS r(i)"
+        )
+        found = []
+        for kind in ("INTEGER", "DOUBLE", "FLOAT", "DECIMAL(9, 3)", "HUGEINT"):
+            con.execute(
+                f"TRAIN OR REPLACE MODEL m USING {learner} PREDICT y FEATURES (x) FROM (SELECT * REPLACE (g::{kind} AS g) FROM t)"
+                f" GROUP BY g VALIDATE SAMPLE 20% WITH ({options})"
+            )
+            found.append(con.execute("SELECT group_id, sha256 FROM grouplearn.artifacts ORDER BY ALL").fetchall())
+        assert len(found[0]) == 3
+        assert found == [found[0]] * 5

@@ -1,0 +1,195 @@
+"""Rows kept in files: trained a block at a time with the same models, and their pages are given back."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import runtime_jobs
+
+from grouplearn.data import dataset, shard
+from grouplearn.data.dataset import ARRAYS, Dataset, DatasetFiles, Group, Item
+from grouplearn.data.run_directory import RunDirectory
+from grouplearn.data.shard import StoredShard
+from grouplearn.learners.contract.base import Task
+from grouplearn.learners.trees.lightgbm import data as gbdt_data
+from grouplearn.runtime.local import LocalRuntime
+from grouplearn.schedule.messages import Unit
+from grouplearn.schedule.operators import operator
+from grouplearn.schedule.workload import Workload
+from grouplearn.train import fit
+from grouplearn.train.job import Job, UnitResult
+from grouplearn.train.rows.prepare import FINAL, prepare
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+
+BLOCK, COLUMNS, SIZES = 1024, 32, (40 * 1024 + 300, 700, 500)
+BLOCK_BYTES = 8 * BLOCK * COLUMNS
+
+
+def in_memory(task: Task) -> Job:
+    rng = np.random.default_rng(5)
+    n_rows = sum(SIZES)
+    x = rng.normal(size=(n_rows, COLUMNS))
+    x[rng.integers(n_rows, size=40), 3] = np.nan
+    y = x[:, 0] - x[:, 1] + rng.normal(size=n_rows)
+    classes: tuple[str, ...] = ()
+    if task is Task.BINARY:
+        y, classes = np.asarray(y > 0, dtype=np.float64), ("false", "true")
+    starts = np.cumsum([0, *SIZES])
+    split = np.concatenate([np.arange(size) < size // 10 for size in SIZES])
+    weight = rng.integers(0, 4, size=n_rows).astype(float)
+    data = runtime_jobs.dataset(x, y, split=split, weight=weight, classes=classes)
+    groups = tuple(Group(g, 0, (str(g),), ((int(starts[g]), int(starts[g + 1])),)) for g in range(len(SIZES)))
+    items = tuple(Item(f"x{c}", "numeric", c, "zscore" if c == 5 else "none") for c in range(COLUMNS))
+    job = runtime_jobs.one_group(data, task, items=items, epochs=4, configs=({"l2": 0.1}, {"l2": 5.0}))
+    balanced = "balanced" if task is Task.BINARY else None
+    return replace(job, groups=(*groups, Group(3, 1, (None,), ((0, n_rows),))), class_weight=balanced)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[RunDirectory]:
+    with RunDirectory(tmp_path / "runs") as made:
+        yield made
+
+
+def stored(job: Job, directory: RunDirectory) -> Job:
+    data: Dataset = job.dataset
+    for name in ARRAYS:
+        array = getattr(data, name)
+        directory.array(name, array.shape, array.dtype)[...] = array
+    directory.forget_pages()
+    files = DatasetFiles(str(directory.path), 0, data.n_rows, data.dictionaries, data.classes)
+    return replace(job, dataset=files.open())
+
+
+def resident_bytes(file: str = "numeric.npy") -> int:
+    """Return how much of a mapped file is in this process's memory."""
+    name, found = "", 0
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if re.match(r"[0-9a-f]+-", line):
+            name = line.split("/")[-1]
+        elif line.startswith("Rss:") and name == file:
+            found += 1024 * int(line.split()[1])
+    return found
+
+
+def run(job: Job, name: str, workers: int) -> tuple[UnitResult, ...]:
+    units = [Unit(number, group.id, (0, 1), FINAL, 1.0) for number, group in enumerate(job.groups)]
+    rows = tuple(group.n_rows for group in job.groups)
+    workload = Workload(job.trainer.access.value, rows, workers, job.epochs, BLOCK, False)
+    return LocalRuntime().run(job, operator(name, units, workload), workers, runtime_jobs.Watcher(), lambda: False)
+
+
+def models(results: Sequence[UnitResult]) -> list[Any]:
+    return [
+        (
+            trial.config,
+            trial.reason,
+            trial.train,
+            trial.valid,
+            {k: v.tobytes() for k, v in trial.artifact.tensors.items()},
+        )
+        for result in results
+        for trial in result.trials
+        if trial.artifact is not None
+    ]
+
+
+@pytest.mark.parametrize("task", [Task.REGRESSION, Task.BINARY])
+@pytest.mark.parametrize(("name", "workers"), [("group_task_parallel", 1), ("gap", 2)])
+def test_a_block_at_a_time_is_in_memory_and_models_are_the_same(
+    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, task: Task, name: str, workers: int
+) -> None:
+    monkeypatch.setattr(shard, "BLOCK_ROWS", BLOCK)
+    monkeypatch.setattr(shard, "SUMMED_ROWS", 2 * BLOCK)
+    # One worker prepares a group, reading whole columns of rows, while the other is looked at.
+    monkeypatch.setattr(dataset, "_COLUMN_ROWS", BLOCK)
+    job = in_memory(task)
+    expected = models(run(job, name, workers))
+    assert len(expected) == 2 * len(job.groups)
+    files = stored(job, directory)
+    assert isinstance(prepare(files, job.groups[0]).train, StoredShard)
+    most, pass_over = [0], fit._learner_sums
+
+    def spied(*given: Any) -> Any:
+        sums = pass_over(*given)
+        most.append(resident_bytes())
+        return sums
+
+    monkeypatch.setattr(fit, "_learner_sums", spied)
+    assert models(run(files, name, workers)) == expected
+    # Of 40 blocks: what the workers look at, and pages that the kernel mapped around them.
+    assert max(most) < 6 * BLOCK_BYTES
+    assert resident_bytes() == 0
+
+
+#: Few rows place the bins, so that there is something to leave in files.
+TREES: dict[str, Any] = {"bin_construct_sample_cnt": 3000, "num_iterations": 6, "min_data_in_leaf": 5}
+OTHERS: dict[str, dict[str, Any]] = {
+    "other bins": {"max_bin": 31},
+    "bagging": {"bagging_fraction": 0.5, "bagging_freq": 1},
+    "linear": {"linear_tree": True},
+}
+
+
+def of_trees(task: Task, other: str, metric: str, wide: bool) -> Job:
+    """Return a job with categories, a column of nearly all zeros, and one that is missing often."""
+    job, rng = in_memory(task), np.random.default_rng(6)
+    data = job.dataset
+    data.numeric[:, 7] *= rng.random(data.n_rows) < 0.02
+    data.numeric[rng.random(data.n_rows) < 0.3, 8] = np.nan
+    levels = 600 if wide else 40
+    codes = rng.integers(-1, levels, size=(data.n_rows, 1), dtype=np.int32)
+    dictionary = tuple(f"c{each:03}" for each in range(levels))
+    items = (*job.items, Item("c", "category", 0, "onehot" if wide else "ordinal"))
+    configs = (TREES, TREES | OTHERS[other])
+    found = replace(data, codes=codes, dictionaries=(dictionary,))
+    return replace(
+        job, learner="gbdt", dataset=found, items=items, configs=configs, metric=metric, epochs=1, patience=2
+    )
+
+
+@pytest.mark.parametrize(
+    ("task", "metric", "other", "wide"),
+    [
+        (Task.REGRESSION, "rmse", "other bins", False),
+        (Task.REGRESSION, "r2", "bagging", True),
+        (Task.BINARY, "auc", "linear", False),
+    ],
+)
+def test_trees_are_those_of_rows_in_memory(
+    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, task: Task, metric: str, other: str, wide: bool
+) -> None:
+    monkeypatch.setattr(shard, "BLOCK_ROWS", BLOCK)
+    monkeypatch.setattr(shard, "SUMMED_ROWS", 2 * BLOCK)
+    job = of_trees(task, other, metric, wide)
+    expected = runtime_jobs.models(run(job, "group_task_parallel", 1))
+    assert [status for _, status, *_ in expected] == ["done"] * 2 * len(job.groups)
+    files, most, call = stored(job, directory), [0], gbdt_data.call
+
+    def spied(name: str, *given: Any) -> None:
+        call(name, *given)
+        if name.startswith("LGBM_DatasetPushRows"):
+            most.append(resident_bytes())
+
+    monkeypatch.setattr(gbdt_data, "call", spied)
+    assert runtime_jobs.models(run(files, "group_task_parallel", 1)) == expected
+    # The largest group and that of all rows have 41 and 42 blocks, of which some pieces are held out.
+    assert len(most) > 80
+    assert max(most) < 6 * BLOCK_BYTES
+    assert resident_bytes() == 0
+
+
+def test_a_column_is_read_and_forgotten(directory: RunDirectory) -> None:
+    job = in_memory(Task.REGRESSION)
+    data = stored(job, directory).dataset
+    for rows in (slice(None), np.arange(3, job.dataset.n_rows, 7)):
+        np.testing.assert_array_equal(data.column("numeric", 4, rows), job.dataset.numeric[rows, 4])
+    assert resident_bytes() == 0
