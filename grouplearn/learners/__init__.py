@@ -1,1 +1,1 @@
-"""The maths, one module per family."""
+"""The maths: a room for each family, what they have in common, and the registry that names them all."""

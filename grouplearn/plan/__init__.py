@@ -1,1 +1,1 @@
-"""A statement to a physical plan: bind, features, statistics, partition, cost, choose, explain."""
+"""Bound statement and statistics to a physical plan: packs, units, what they cost, the choice of an operator, EXPLAIN."""

@@ -1,1 +1,1 @@
-"""Executes instructions: local, ray, simulated."""
+"""Executes the instructions of a schedule: in this process, on Ray, or on a virtual clock."""

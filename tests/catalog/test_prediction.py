@@ -513,8 +513,9 @@ def test_function_from_several_threads_and_cursors(con):
 
 CLEAN_EXIT = """
 import duckdb
-from grouplearn.catalog import functions, store
-from grouplearn.catalog import prediction as predicting
+from grouplearn.prediction import functions
+from grouplearn.prediction import prediction as predicting
+from grouplearn.store import writer as store
 import sys; sys.path.insert(0, sys.argv[1])
 from handmade import *
 con = duckdb.connect()

@@ -261,10 +261,10 @@ def test_products_and_rows_go_through_the_store_where_workers_see_no_files(
     def blind(*where: Any) -> list[str]:
         arguments = command(*where)
         code = (
-            "import sys; from grouplearn.runtime import ray_child, ray_cluster, ray_rows\n"
-            "ray_cluster.Connection.sees = lambda *_: False\n"
-            "ray_rows.CHUNK_BYTES = 2000\n"
-            "ray_child.main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])"
+            "import sys; from grouplearn.runtime.ray import child, cluster, rows\n"
+            "cluster.Connection.sees = lambda *_: False\n"
+            "rows.CHUNK_BYTES = 2000\n"
+            "child.main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])"
         )
         return [arguments[0], "-P", "-c", code, *arguments[4:]]
 

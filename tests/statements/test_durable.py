@@ -143,7 +143,7 @@ def test_a_process_that_was_killed(path: Path) -> None:
     statement = TRAIN.format(learner="gbdt", search="", options="num_iterations = 1000, workers = 1")
     models = undisturbed(path, statement)
     code = (
-        "import grouplearn, sys; from grouplearn.runtime import ledger; ledger.FLUSH_SECONDS = 0.0\n"
+        "import grouplearn, sys; from grouplearn.train.results import ledger; ledger.FLUSH_SECONDS = 0.0\n"
         "grouplearn.connect(sys.argv[1], progress=False).execute(sys.argv[2])"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(path), statement])

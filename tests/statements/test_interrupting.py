@@ -30,7 +30,7 @@ STATEMENTS = {
     | {"sql_forms"},
     "TRAIN MODEL m USING mlp PREDICT y FEATURES (x) FROM t GROUP BY k WITH (epochs = 1)": PLANNING | READING | LOADING,
     "EXPLAIN TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM t GROUP BY k": (PLANNING - {"extract"})
-    | {"explain"},
+    | {"facts"},
 }
 
 

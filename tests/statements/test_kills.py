@@ -49,8 +49,8 @@ TABLE = "SELECT * EXCLUDE (seconds) FROM m ORDER BY ALL"
 PROCESS = """
 import os, sys, time
 import grouplearn, lightgbm
-from grouplearn.runtime import ledger, states
-states.SAVE_SECONDS = 0.2
+from grouplearn.train.results import checkpoints, ledger
+checkpoints.SAVE_SECONDS = 0.2
 add, log = ledger.Ledger.add, os.open(sys.argv[3], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 def noted(self, result):
     add(self, result)
