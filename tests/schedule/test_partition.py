@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from grouplearn.schedule.messages import Blocks
 from grouplearn.schedule.sharded.partition import (
     Item,
-    Placed,
-    Placement,
+    Partition,
+    PlacedItem,
     blocks_of,
     constrained_wrap_around,
     cut_evenly,
@@ -29,12 +29,12 @@ def items_of(rows: list[int], splittable: bool = True) -> list[Item]:
     return [Item(100 + number, each, splittable) for number, each in enumerate(rows)]
 
 
-def loads(placement: Placement, items: list[Item]) -> list[int]:
+def loads(placement: Partition, items: list[Item]) -> list[int]:
     rows = {item.id: item.rows for item in items}
     return [sum(rows_in(blocks, rows[item], BLOCK) for item, blocks in placed) for placed in placement.workers]
 
 
-def every_block_once(placement: Placement, items: list[Item]) -> None:
+def every_block_once(placement: Partition, items: list[Item]) -> None:
     seen: Counter[tuple[int, int]] = Counter()
     whole: Counter[int] = Counter()
     rows = {item.id: item for item in items}
@@ -122,9 +122,9 @@ def test_figure_5_of_the_paper() -> None:
     # Groups of 5, 2, 1 and 1 (in blocks of one row) on 3 workers: C* = 3, and round(5 / 3) = 2.
     placement = constrained_wrap_around([Item(0, 5), Item(1, 2), Item(2, 1), Item(3, 1)], 3, 1)
     assert placement.workers == (
-        (Placed(0, Blocks(0, 2)), Placed(2, None)),
-        (Placed(0, Blocks(2, 5)),),
-        (Placed(1, None), Placed(3, None)),
+        (PlacedItem(0, Blocks(0, 2)), PlacedItem(2, None)),
+        (PlacedItem(0, Blocks(2, 5)),),
+        (PlacedItem(1, None), PlacedItem(3, None)),
     )
 
 
@@ -135,8 +135,8 @@ def test_halves_are_rounded_up() -> None:
 def test_cuts_at_block_boundaries_by_hand() -> None:
     # C* = 50 / 2; the cut at 25 is nearer to 20 than to 30 only by the tie, which goes down.
     placement = wrap_around([Item(0, 35), Item(1, 15)], 2, 10, relaxed=True)
-    assert placement.workers == ((Placed(0, Blocks(0, 2)),), (Placed(0, Blocks(2, 4)), Placed(1, None)))
-    assert wrap_around([Item(0, 35), Item(1, 15)], 2, 10).workers == ((Placed(0, None),), (Placed(1, None),))
+    assert placement.workers == ((PlacedItem(0, Blocks(0, 2)),), (PlacedItem(0, Blocks(2, 4)), PlacedItem(1, None)))
+    assert wrap_around([Item(0, 35), Item(1, 15)], 2, 10).workers == ((PlacedItem(0, None),), (PlacedItem(1, None),))
 
 
 def test_even_cuts() -> None:

@@ -13,9 +13,9 @@ from grouplearn.schedule.mop.planned_hops import PlannedHops
 from grouplearn.schedule.mop.random_hops import RandomHops
 from grouplearn.schedule.sharded.assignment import Assignment, MakeCourse
 from grouplearn.schedule.sharded.gap import place
-from grouplearn.schedule.sharded.partition import Placement
+from grouplearn.schedule.sharded.partition import Partition
 from grouplearn.schedule.sharded.products import Products
-from grouplearn.schedule.sharded.sharded_operator import Placed
+from grouplearn.schedule.sharded.sharded_operator import ShardedOperator
 from grouplearn.schedule.sharded.step_queues import StepQueues
 from grouplearn.schedule.sharded.unit_progress import Sequential, UnitProgress
 from grouplearn.schedule.task_parallel import Task, tasks_by_group
@@ -25,7 +25,7 @@ from grouplearn.schedule.workload import Workload
 Shards = Mapping[int, Mapping[int, Blocks]]
 
 
-class Mop(Placed):
+class Mop(ShardedOperator):
     """Partitions the groups as gap does; the packs of a split group hop from shard to shard, each at one of them at a time.
 
     Promises, checked at every transition (3.1): (1) completeness: in an epoch a pack is trained on every shard once;
@@ -60,7 +60,7 @@ def hopping_shards(units: Iterable[Unit], workload: Workload) -> Shards:
     return place(units, replace(workload, group_isolation=False)).shards()
 
 
-def _hopped_before(placement: Placement, tasks: Mapping[int, Task], workload: Workload) -> Shards:
+def _hopped_before(placement: Partition, tasks: Mapping[int, Task], workload: Workload) -> Shards:
     """Return the whole groups whose units repeat visits: each as a single shard where it is."""
     recorded = workload.hops.recorded or {}
     return {

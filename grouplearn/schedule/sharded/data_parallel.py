@@ -8,12 +8,12 @@ from grouplearn.schedule.messages import Blocks, StepKind, Unit
 from grouplearn.schedule.sharded.assignment import Assignment
 from grouplearn.schedule.sharded.gap import make_course
 from grouplearn.schedule.sharded.partition import blocks_of, cut_evenly
-from grouplearn.schedule.sharded.sharded_operator import Placed
+from grouplearn.schedule.sharded.sharded_operator import ShardedOperator
 from grouplearn.schedule.task_parallel import Task, tasks_by_group
 from grouplearn.schedule.workload import Workload
 
 
-class DataParallel(Placed):
+class DataParallel(ShardedOperator):
     """Groups one after the other, the packs of a group one after the other, each on all workers that have blocks of it.
 
     Algebraic: all workers' sums are merged at the end of every epoch, which all wait for (the barrier of torch's

@@ -9,20 +9,20 @@ from grouplearn.schedule.messages import Blocks, Unit
 from grouplearn.schedule.sharded.assignment import Assignment, MakeCourse
 from grouplearn.schedule.sharded.partition import (
     Item,
-    Placement,
+    Partition,
     constrained_wrap_around,
     largest_first,
     rows_in,
     wrap_around,
 )
 from grouplearn.schedule.sharded.products import Products
-from grouplearn.schedule.sharded.sharded_operator import Placed
+from grouplearn.schedule.sharded.sharded_operator import ShardedOperator
 from grouplearn.schedule.sharded.unit_progress import Algebraic, Sequential, UnitProgress
 from grouplearn.schedule.task_parallel import Task, tasks_by_group
 from grouplearn.schedule.workload import Workload
 
 
-class Gap(Placed):
+class Gap(ShardedOperator):
     """Partitions the groups among the workers by wrap-around and runs every unit where its rows are.
 
     Algebraic: capacity n / p, sums travel lazily; where no cut saves time, groups stay whole. Sequential: with group isolation
@@ -44,7 +44,7 @@ class Gap(Placed):
         super().__init__(workload, Assignment(whole, split, shards, course, "boost", steal, isolated))
 
 
-def place(units: Iterable[Unit], workload: Workload) -> Placement:
+def place(units: Iterable[Unit], workload: Workload) -> Partition:
     """Return the worker of every group that has units, or of its blocks; groups of one unit are one item, of its first.
 
     For sums, where the models are the same wherever the rows are, no group is cut if whole ones, largest first, are estimated
@@ -65,7 +65,7 @@ def place(units: Iterable[Unit], workload: Workload) -> Placement:
     return whole if _makespan(whole, tasks, workload) < _makespan(cut, tasks, workload) else cut
 
 
-def _makespan(placement: Placement, tasks: Mapping[int, Task], workload: Workload) -> float:
+def _makespan(placement: Partition, tasks: Mapping[int, Task], workload: Workload) -> float:
     """Return the estimated seconds of the busiest worker: its units, its shares of split ones, and what steps cost.
 
     Beside a shard, large whole units go by steps, too, so as not to keep it waiting.

@@ -19,7 +19,7 @@ class Item:
     splittable: bool = True
 
 
-class Placed(NamedTuple):
+class PlacedItem(NamedTuple):
     """An item, or those of its blocks, on a worker; ``blocks`` is None for a whole item."""
 
     item: int
@@ -27,10 +27,10 @@ class Placed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class Partition:
     """What each worker holds, in order, and the rows ``capacity`` that each was meant to hold at most."""
 
-    workers: tuple[tuple[Placed, ...], ...]
+    workers: tuple[tuple[PlacedItem, ...], ...]
     capacity: float
 
     def shards(self) -> dict[int, dict[int, Blocks]]:
@@ -54,7 +54,7 @@ def cut_evenly(blocks: int, shards: int) -> tuple[Blocks, ...]:
     return tuple(Blocks(blocks * each // shards, blocks * (each + 1) // shards) for each in range(shards))
 
 
-def wrap_around(items: Sequence[Item], workers: int, block_rows: int, relaxed: bool = False) -> Placement:
+def wrap_around(items: Sequence[Item], workers: int, block_rows: int, relaxed: bool = False) -> Partition:
     """Fill one worker after the other up to C* rows; what does not fit goes on to the next worker (Algorithm 1).
 
     C* = max(n / p, max n_i) (equation 2), so that no item is on two workers for longer than one pass over it takes; with
@@ -66,7 +66,7 @@ def wrap_around(items: Sequence[Item], workers: int, block_rows: int, relaxed: b
     total = sum(item.rows for item in items)
     # In units of 1/p row, so that k C* is exact.
     capacity = total if relaxed else max(total, workers * max((item.rows for item in items), default=0))
-    placed: list[list[Placed]] = [[] for _ in range(workers)]
+    placed: list[list[PlacedItem]] = [[] for _ in range(workers)]
     worker = end = 0
     for item in items:
         start, end = end, end + item.rows
@@ -78,10 +78,10 @@ def wrap_around(items: Sequence[Item], workers: int, block_rows: int, relaxed: b
             begun, worker = cut, worker + 1
         if begun < blocks or not blocks:
             placed[worker].append(_piece(item, begun, blocks, blocks))
-    return Placement(tuple(map(tuple, placed)), capacity / workers)
+    return Partition(tuple(map(tuple, placed)), capacity / workers)
 
 
-def constrained_wrap_around(items: Iterable[Item], workers: int, block_rows: int) -> Placement:
+def constrained_wrap_around(items: Iterable[Item], workers: int, block_rows: int) -> Partition:
     """Cut item i into max(1, round(n_i p / n)) equal shards, largest item first, each to the emptiest worker (Algorithm 2).
 
     Shards of one item go to different workers. An item of fewer blocks than that has a shard for each of its blocks.
@@ -91,7 +91,7 @@ def constrained_wrap_around(items: Iterable[Item], workers: int, block_rows: int
     by_size = sorted(items, key=lambda item: (-item.rows, item.id))
     total = sum(item.rows for item in by_size)
     emptiest = [(0, worker) for worker in range(workers)]
-    placed: list[list[Placed]] = [[] for _ in range(workers)]
+    placed: list[list[PlacedItem]] = [[] for _ in range(workers)]
     for item in by_size:
         blocks = blocks_of(item.rows, block_rows)
         shards = cut_evenly(blocks, shard_count(item.rows, total, workers) if item.splittable else 1)
@@ -99,10 +99,10 @@ def constrained_wrap_around(items: Iterable[Item], workers: int, block_rows: int
         for (filled, worker), shard in zip(takers, shards, strict=True):
             placed[worker].append(_piece(item, shard.first, shard.last, blocks))
             heapq.heappush(emptiest, (filled + rows_in(shard, item.rows, block_rows), worker))
-    return Placement(tuple(map(tuple, placed)), total / workers)
+    return Partition(tuple(map(tuple, placed)), total / workers)
 
 
-def largest_first(items: Iterable[Item], seconds: Mapping[int, float], workers: int) -> Placement:
+def largest_first(items: Iterable[Item], seconds: Mapping[int, float], workers: int) -> Partition:
     """Put whole items, the one of most ``seconds`` first, each on the worker that has least to do (LPT, Graham 1969).
 
     Raises ValueError for fewer than one worker.
@@ -110,12 +110,12 @@ def largest_first(items: Iterable[Item], seconds: Mapping[int, float], workers: 
     _check(workers)
     by_cost = sorted(items, key=lambda item: (-seconds[item.id], item.id))
     least = [(0.0, worker) for worker in range(workers)]
-    placed: list[list[Placed]] = [[] for _ in range(workers)]
+    placed: list[list[PlacedItem]] = [[] for _ in range(workers)]
     for item in by_cost:
         busy, worker = heapq.heappop(least)
-        placed[worker].append(Placed(item.id, None))
+        placed[worker].append(PlacedItem(item.id, None))
         heapq.heappush(least, (busy + seconds[item.id], worker))
-    return Placement(tuple(map(tuple, placed)), sum(item.rows for item in by_cost) / workers)
+    return Partition(tuple(map(tuple, placed)), sum(item.rows for item in by_cost) / workers)
 
 
 def shard_count(rows: int, total: int, workers: int) -> int:
@@ -133,8 +133,8 @@ def _check(workers: int) -> None:
         raise ValueError(f"rows need at least one worker, not {workers}")
 
 
-def _piece(item: Item, first: int, last: int, blocks: int) -> Placed:
-    return Placed(item.id, None if (first, last) == (0, blocks) else Blocks(first, last))
+def _piece(item: Item, first: int, last: int, blocks: int) -> PlacedItem:
+    return PlacedItem(item.id, None if (first, last) == (0, blocks) else Blocks(first, last))
 
 
 def _nearest_cut(wanted: int, scale: int, item: Item, block_rows: int) -> int:

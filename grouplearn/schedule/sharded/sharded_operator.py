@@ -47,7 +47,7 @@ def _desk(unit: Unit) -> int:
     return -1 - unit.id
 
 
-class Placed:
+class ShardedOperator:
     """Runs whole units and split units on the workers that hold their rows.
 
     Promises, checked at every transition (kingpin 4.2): (1) a row is placed on one worker; (2) a worker does one thing at a
