@@ -27,10 +27,10 @@ if "GROUPLEARN_EXPLORE" not in os.environ and importlib.util.find_spec("hypothes
 
 #: The files that take longest: where two run at a time, none of them is to begin when the others have ended.
 LONGEST = (
-    "single_precision", "ray_faults", "ray", "ray_steps", "slt", "steps", "rules", "trust", "durable_inside",
-    "mutants", "flights", "classes", "networks", "durable", "durable_searches", "kills", "faults", "interrupting",
-    "poisoned", "stock_shell", "plain_python", "damaged", "prediction", "end_to_end", "searching", "model", "typed",
-    "mlp", "gang_members", "outside", "gbdt", "resources",
+    "ray_faults", "ray", "ray_steps", "slt", "steps", "rules", "trust", "durable_inside", "mutants", "flights", "classes",
+    "networks", "durable", "durable_searches", "kills", "faults", "interrupting", "poisoned", "stock_shell", "plain_python",
+    "damaged", "prediction", "end_to_end", "searching", "model", "typed", "mlp", "gang_members", "outside", "gbdt",
+    "resources",
 )  # fmt: skip
 
 
