@@ -65,7 +65,12 @@ def test_an_honest_state_is_gone_on_from_and_no_other(kind: str) -> None:
     assert learner.resumes(problem, configs, again)
     begun = learner.init(problem, configs)
     for name in begun.tensors.keys() | (state.tensors.keys() & {"solver", "class_loss", "class_done"}):
-        for change in (lambda each: each[..., :0], lambda each: each.astype(np.float16), lambda each: each[None]):
+        for change in (
+            lambda each: each[..., :0],
+            lambda each: each.astype(np.float16),
+            lambda each: each[None],
+            lambda each: np.zeros((), each.dtype),
+        ):
             assert not learner.resumes(problem, configs, with_tensor(again, name, change)), name
         if name in begun.tensors:
             lacking = {each: tensor for each, tensor in again.tensors.items() if each != name}

@@ -67,7 +67,7 @@ def init(problem: Problem, configs: Sequence[Config]) -> State:
 def has_solver(problem: Problem, configs: Sequence[Config], state: State) -> bool:
     """Return whether what the solver keeps of each config, if it has begun, can be what it keeps."""
     solver = state.tensors.get("solver")
-    return solver is None or (len(solver) == len(configs) and _form(problem, configs).are_sound(solver))
+    return solver is None or (solver.shape[:1] == (len(configs),) and _form(problem, configs).are_sound(solver))
 
 
 def accumulate(family: Family, problem: Problem, configs: Sequence[Config], state: State, block: Shard) -> Tensors:

@@ -132,10 +132,12 @@ class Mlp:
         """Return whether the tensors are those of such networks, after steps and rows that can be counted."""
         begun = self.init(problem, configs)
         # Trials that come together bring a mean and a scale of labels each, which are those of their group.
-        labels = {name: begun.tensors.pop(name) for name in ("label_mean", "label_scale")}
-        own = State({name: state.tensors.get(name, tensor[:0])[:1] for name, tensor in labels.items()}, state.done)
-        counted = has_tensors_of(own, State(labels, state.done)) and has_tensors_of(state, begun)
-        return counted and all((state.tensors[name] >= 0).all() for name in ("step", "visited"))
+        for name in ("label_mean", "label_scale"):
+            expected, found = begun.tensors.pop(name), state.tensors.get(name)
+            if found is None or found.ndim != 1 or not found.size or found.dtype != expected.dtype:
+                return False
+        counts = ("step", "visited")
+        return has_tensors_of(state, begun) and all((state.tensors[name] >= 0).all() for name in counts)
 
     def train(self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, epoch: int) -> State:
         """Return the state after one pass; a config whose loss is not finite is done with loss NaN.
