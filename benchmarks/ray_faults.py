@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from grouplearn.data.dataset import Dataset, Group, Item
-from grouplearn.learners.contract.base import Task
+from grouplearn.learners.contract.problem import Task
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.runtime.ray.processes import of_session
 from grouplearn.runtime.ray.runtime import RayRuntime

@@ -11,7 +11,8 @@ import duckdb
 from grouplearn.bind import options
 from grouplearn.bind.compatibility import RULES
 from grouplearn.learners import registry
-from grouplearn.learners.contract.base import Hyperparameter, Learner
+from grouplearn.learners.contract.config import Hyperparameter
+from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.metrics import sums as metrics
 from grouplearn.statements import answers
 

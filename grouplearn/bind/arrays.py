@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import SqlChecker
-from grouplearn.learners.contract.base import Task
+from grouplearn.learners.contract.problem import Task
 from grouplearn.parser.statements import Sql
 
 if TYPE_CHECKING:

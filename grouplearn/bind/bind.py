@@ -24,7 +24,9 @@ from grouplearn.bind.sql.rowwise import refuse_aggregates, refuse_places, refuse
 from grouplearn.bind.sql.volatile import Volatility
 from grouplearn.errors import did_you_mean
 from grouplearn.learners import registry
-from grouplearn.learners.contract.base import ArrayLabelLearner, Learner, Task
+from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.problem import Task
+from grouplearn.learners.contract.ways import ArrayLabelLearner
 from grouplearn.learners.metrics.sums import METRICS, every_metric
 from grouplearn.parser.statements import (
     Name,

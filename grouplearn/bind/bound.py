@@ -10,7 +10,8 @@ from grouplearn.bind.definition import HyperparameterColumn, KeyColumn
 from grouplearn.bind.features import BoundItem
 from grouplearn.bind.options import RunOptions
 from grouplearn.bind.sql.checker import Column
-from grouplearn.learners.contract.base import Config, Learner
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.learner import Learner
 from grouplearn.parser.statements import Sql, TrainModel
 from grouplearn.search.procedures import SearchPlan
 

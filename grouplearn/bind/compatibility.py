@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from grouplearn.learners.contract.base import Access
+from grouplearn.learners.contract.problem import Access
 
 RUNTIMES = ("local", "ray")
 

@@ -7,7 +7,8 @@ from typing import Literal
 
 from grouplearn.bind.arrays import label_length
 from grouplearn.data.dataset import Item
-from grouplearn.learners.contract.base import Config, Task
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.problem import Task
 
 #: The name of the source's row wherever an expression is replayed; stored SQL may say ``__grouplearn_row.x``.
 ROW = "__grouplearn_row"

@@ -17,7 +17,7 @@ from grouplearn.bind.sql.checker import Column, SqlChecker
 from grouplearn.bind.sql.expressions import Replay, first_column, star
 from grouplearn.data.dataset import Item
 from grouplearn.errors import BindError, Span, did_you_mean
-from grouplearn.learners.contract.base import Learner
+from grouplearn.learners.contract.learner import Learner
 from grouplearn.parser.lexer.keywords import ENCODERS
 from grouplearn.parser.statements import Feature, Sql
 

@@ -11,7 +11,9 @@ from grouplearn.bind.features import BoundItem
 from grouplearn.bind.searching import place_of, searched
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.errors import Error, Span, did_you_mean
-from grouplearn.learners.contract.base import Config, Learner, ObjectiveLearner, Task, UncalibratedLearner
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.learner import Learner, ObjectiveLearner, UncalibratedLearner
+from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.metrics.sums import METRICS
 from grouplearn.parser.statements import TrainModel
 from grouplearn.search.procedures import SearchPlan

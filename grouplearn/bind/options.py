@@ -16,8 +16,10 @@ from grouplearn.bind.memory_limit import check_size
 from grouplearn.bind.resources import DEFAULT_TIMEOUT, check_address, check_timeout
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.errors import BindError, WrongValue, did_you_mean
-from grouplearn.learners.contract.base import Config, Learner, RefusesParameters, Task, Value
+from grouplearn.learners.contract.config import Config, Value
 from grouplearn.learners.contract.hyperparameter_values import resolve
+from grouplearn.learners.contract.learner import Learner, RefusesParameters
+from grouplearn.learners.contract.problem import Task
 from grouplearn.parser.statements import Name, Option, Sql
 from grouplearn.schedule import operators
 from grouplearn.schedule.workload import SCHEDULERS, Scheduler

@@ -12,7 +12,9 @@ from grouplearn.bind.options import RunOptions, check_parameter, defaults, resol
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.errors import Span
 from grouplearn.interrupting import watched
-from grouplearn.learners.contract.base import Access, Config, Learner
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.problem import Access
 from grouplearn.parser.statements import (
     Between,
     InList,

@@ -13,7 +13,9 @@ import safetensors.numpy
 
 from grouplearn.data.tensors import NotTensors, named_tensors
 from grouplearn.errors import DataError, data_error
-from grouplearn.learners.contract.base import Artifact, ChecksTogether, Learner, Problem
+from grouplearn.learners.contract.learner import ChecksTogether, Learner
+from grouplearn.learners.contract.problem import Problem
+from grouplearn.learners.contract.state import Artifact
 
 FloatArray = npt.NDArray[np.float64]
 #: Models that are looked at together, where a learner does.

@@ -25,7 +25,8 @@ from grouplearn.catalog.schema import (
 from grouplearn.catalog.sql_forms import SqlForm, stored_form
 from grouplearn.data.dataset import Item
 from grouplearn.learners import registry
-from grouplearn.learners.contract.base import Config, Task, Value
+from grouplearn.learners.contract.config import Config, Value
+from grouplearn.learners.contract.problem import Task
 from grouplearn.search.space import MAX_CONFIGS
 from grouplearn.sqltext import identifier, literal
 

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.learners import registry
-from grouplearn.learners.contract.base import Config, Learner, ObjectiveLearner, Task, UncalibratedLearner
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.learner import Learner, ObjectiveLearner, UncalibratedLearner
+from grouplearn.learners.contract.problem import Task
 from grouplearn.sqltext import literal
 
 #: How much worse: what is said for certain is not said of what a few more rows could turn.

@@ -17,7 +17,8 @@ from grouplearn.catalog.schema import first_row, table, version_of
 from grouplearn.data.encoders import FittedItem
 from grouplearn.interrupting import watched
 from grouplearn.learners import registry
-from grouplearn.learners.contract.base import Artifact, Task
+from grouplearn.learners.contract.problem import Task
+from grouplearn.learners.contract.state import Artifact
 from grouplearn.learners.neural.mlp_model import Networks
 from grouplearn.learners.trees.nodes import (
     LEAF,

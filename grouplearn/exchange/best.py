@@ -13,7 +13,7 @@ from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.schema import table
 from grouplearn.catalog.views import level_names
 from grouplearn.exchange.directory import CannotExchange
-from grouplearn.learners.contract.base import Config
+from grouplearn.learners.contract.config import Config
 from grouplearn.prediction.group_models import GroupModel, load_groups
 
 INDEX = "index.json"

@@ -16,7 +16,8 @@ from grouplearn.exchange.directory import CannotExchange
 from grouplearn.exchange.onnx_graph import ML_OPSET, OPSET, Graph, encoded, onnx
 from grouplearn.exchange.onnx_trees import tree_scores
 from grouplearn.learners import registry
-from grouplearn.learners.contract.base import FloatArray, Link, Task
+from grouplearn.learners.contract.problem import Link, Task
+from grouplearn.learners.contract.state import FloatArray
 from grouplearn.learners.neural.mlp_model import Networks
 from grouplearn.learners.trees.lightgbm import objectives as gbdt_objectives
 

@@ -7,7 +7,9 @@ from types import MappingProxyType
 from typing import cast
 
 from grouplearn.errors import MissingDependency, data_error
-from grouplearn.learners.contract.base import Config, Learner, Link, ObjectiveLearner, Task
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.learner import Learner, ObjectiveLearner
+from grouplearn.learners.contract.problem import Link, Task
 from grouplearn.learners.linear.linear_regression import LinearRegression
 from grouplearn.learners.linear.linear_svm import LinearSvm
 from grouplearn.learners.linear.logistic_regression import LogisticRegression

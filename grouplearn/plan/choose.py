@@ -11,7 +11,7 @@ from grouplearn.bind import compatibility as legality
 from grouplearn.bind import memory_limit as memory
 from grouplearn.bind import searching
 from grouplearn.interrupting import watched
-from grouplearn.learners.contract.base import Access
+from grouplearn.learners.contract.problem import Access
 from grouplearn.plan.physical import RAY_REPAYS_SECONDS, RAY_REPAYS_WITHIN, PhysicalPlan
 from grouplearn.schedule.operators import OPERATORS
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.extract.group_counts import GroupCount
-from grouplearn.learners.contract.base import Access
+from grouplearn.learners.contract.problem import Access
 from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.plan.units import Alike

@@ -20,15 +20,10 @@ from grouplearn.data.shard import BLOCK_ROWS
 from grouplearn.extract.extract import Statistics
 from grouplearn.extract.unused import Unused
 from grouplearn.interrupting import apart, watched
-from grouplearn.learners.contract.base import (
-    Access,
-    Config,
-    Learner,
-    MomentsLearner,
-    Problem,
-    StackLearner,
-    Task,
-)
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.problem import Access, Problem, Task
+from grouplearn.learners.contract.ways import MomentsLearner, StackLearner
 from grouplearn.learners.metrics.sums import METRICS, default_metric, metrics_for
 from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.cost.coefficients import Rates

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from grouplearn.bind.bound import BoundTrain
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.errors import Span
-from grouplearn.learners.contract.base import Config
+from grouplearn.learners.contract.config import Config
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.workload import Visits

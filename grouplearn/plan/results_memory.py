@@ -5,7 +5,7 @@ from __future__ import annotations
 from grouplearn.amounts import amount_of_bytes, counted
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.extract.group_counts import GROUP_BYTES, limit_of
-from grouplearn.learners.contract.base import Access
+from grouplearn.learners.contract.problem import Access
 from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.physical import PhysicalPlan
 

@@ -14,7 +14,7 @@ from grouplearn.data.encoders import FittedItem
 from grouplearn.kernels.scoring import Encoders, LinearModels, Link, linked
 from grouplearn.kernels.trees import Forests
 from grouplearn.learners import registry
-from grouplearn.learners.contract.base import Task
+from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.trees.nodes import FeatureColumns
 from grouplearn.learners.trees.scoring import GroupTrees, compile_forests
 from grouplearn.prediction.group_models import GroupModel

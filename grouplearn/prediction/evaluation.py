@@ -16,7 +16,8 @@ from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import table
 from grouplearn.catalog.sql_forms import SqlForm
 from grouplearn.catalog.views import key_columns, level_sql, select_list
-from grouplearn.learners.contract.base import Config, Task
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.metrics.deviances import RowLoss, loss_sql, row_losses
 from grouplearn.learners.metrics.sums import CONSTANT, EXACT, every_metric
 from grouplearn.prediction.class_metrics import class_metrics, judged_classes

@@ -18,7 +18,8 @@ from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import table
 from grouplearn.data.dataset import FloatArray
 from grouplearn.data.encoders import FittedItem
-from grouplearn.learners.contract.base import Artifact, Problem
+from grouplearn.learners.contract.problem import Problem
+from grouplearn.learners.contract.state import Artifact
 from grouplearn.learners.registry import learner as learner_named
 from grouplearn.learners.registry import names as registered_names
 

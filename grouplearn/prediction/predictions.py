@@ -15,7 +15,7 @@ from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.views import level_names
 from grouplearn.data.dataset import FloatArray
 from grouplearn.errors import data_error
-from grouplearn.learners.contract.base import Task
+from grouplearn.learners.contract.problem import Task
 from grouplearn.prediction.known_values import Codes
 
 #: What ``predict`` returns, as Arrow: ``asking.PREDICTION``.

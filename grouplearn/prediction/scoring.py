@@ -23,7 +23,8 @@ from grouplearn.data.dataset import FloatArray, Item
 from grouplearn.data.encoders import encode
 from grouplearn.data.shard import Matrix
 from grouplearn.errors import data_error
-from grouplearn.learners.contract.base import Learner, Task
+from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.registry import learner as learner_named
 from grouplearn.learners.registry import names as registered_names
 from grouplearn.prediction.compiled import CompiledModel

@@ -17,7 +17,10 @@ import numpy as np
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.errors import Cancelled, OperationalError
 from grouplearn.learners import registry
-from grouplearn.learners.contract.base import Config, Interrupted, Learner, Task
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.control import Interrupted
+from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.neural.network import Network
 from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.cost.coefficients import DEFAULTS, UNKNOWN, Coefficients, Machine

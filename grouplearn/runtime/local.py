@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from grouplearn.errors import Cancelled, TrainingError
-from grouplearn.learners.contract.base import Interrupted
+from grouplearn.learners.contract.control import Interrupted
 from grouplearn.runtime.worker import Watch, Worker, outline_or_failed
 from grouplearn.schedule.messages import (
     Discard,

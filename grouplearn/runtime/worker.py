@@ -11,7 +11,7 @@ import numpy as np
 
 from grouplearn.data.dataset import Dataset
 from grouplearn.data.shard import RowNumbers
-from grouplearn.learners.contract.base import Gang, Interrupted
+from grouplearn.learners.contract.control import Gang, Interrupted
 from grouplearn.schedule.messages import Blocks, Step, Unit
 from grouplearn.schedule.sharded.partition import cut_evenly
 from grouplearn.train.fit import Pack, Training, fit_together, kernels_hear

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from grouplearn.interrupting import look, watched
-from grouplearn.learners.contract.base import Config
+from grouplearn.learners.contract.config import Config
 from grouplearn.search.group_normaliser import GroupNormaliser
 from grouplearn.search.procedure import WORST, Go, Judgment, Procedure
 from grouplearn.search.procedures import SearchPlan

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from grouplearn.learners.contract.base import Config
+from grouplearn.learners.contract.config import Config
 from grouplearn.search.procedure import Go, Judgment, ranked
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from grouplearn.interrupting import look
-from grouplearn.learners.contract.base import Config
+from grouplearn.learners.contract.config import Config
 from grouplearn.search.procedure import Go, WithoutRungs, ranked
 from grouplearn.search.space import Choices, Dimension, Range, drawn
 

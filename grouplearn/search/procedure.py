@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from grouplearn.learners.contract.base import Config
+from grouplearn.learners.contract.config import Config
 
 #: What a trial without a model (failed, stopped by the user) is worth.
 WORST = -math.inf

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from grouplearn.learners.contract.base import Config
+from grouplearn.learners.contract.config import Config
 from grouplearn.search import asha, hyperband, space
 from grouplearn.search.asha import Asha
 from grouplearn.search.hyperband import Hyperband

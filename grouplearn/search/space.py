@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from grouplearn.learners.contract.base import Config, Value
+from grouplearn.learners.contract.config import Config, Value
 
 
 @dataclass(frozen=True, slots=True)

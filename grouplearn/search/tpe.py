@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grouplearn.errors import not_installed
-from grouplearn.learners.contract.base import Config
+from grouplearn.learners.contract.config import Config
 from grouplearn.search.procedure import WORST, Go, WithoutRungs
 from grouplearn.search.space import Choices, Dimension
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from grouplearn import sqltext
-from grouplearn.learners.contract.base import Hyperparameter
+from grouplearn.learners.contract.config import Hyperparameter
 from grouplearn.visible import visible
 
 

@@ -23,7 +23,7 @@ from grouplearn.data.own_files import NotOwn
 from grouplearn.data.run_directory import RunDirectory, durable_runs, remove_run, runs_of
 from grouplearn.errors import Cancelled, ModelExists, OutOfMemory, Span, TrainingError, did_you_mean
 from grouplearn.learners import registry
-from grouplearn.learners.contract.base import Learner
+from grouplearn.learners.contract.learner import Learner
 from grouplearn.parser.statements import DropRun, ResumeModel
 from grouplearn.plan import calibration
 from grouplearn.plan.choose import Choice, threads

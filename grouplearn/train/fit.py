@@ -18,21 +18,12 @@ import numpy as np
 from grouplearn.data import shard
 from grouplearn.data.shard import FloatArray, Matrix, Shard, StoredShard
 from grouplearn.kernels.library import asking
-from grouplearn.learners.contract.base import (
-    Access,
-    AlgebraicLearner,
-    Artifact,
-    Config,
-    DataParallelLearner,
-    Gang,
-    Interrupted,
-    Learner,
-    SamplingLearner,
-    SequentialLearner,
-    State,
-    Stop,
-    Tensors,
-)
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.control import Gang, Interrupted, Stop
+from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.problem import Access
+from grouplearn.learners.contract.state import Artifact, State, Tensors
+from grouplearn.learners.contract.ways import AlgebraicLearner, DataParallelLearner, SamplingLearner, SequentialLearner
 from grouplearn.learners.metrics import sums as metrics
 from grouplearn.learners.metrics.deviances import row_losses, with_losses
 from grouplearn.learners.metrics.sums import MetricSums

@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray, Stack
-from grouplearn.learners.contract.base import Config, MomentsLearner, Problem, Solved
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.problem import Problem
+from grouplearn.learners.contract.ways import MomentsLearner, Solved
 from grouplearn.learners.linear import linear_model, moments
 from grouplearn.train.results.packed import mean_known
 from grouplearn.train.rows.prepare_stack import PreparedFolds

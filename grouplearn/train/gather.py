@@ -11,14 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray, Stack
-from grouplearn.learners.contract.base import (
-    Config,
-    Interrupted,
-    MomentsLearner,
-    Problem,
-    Solved,
-    StackLearner,
-)
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.control import Interrupted
+from grouplearn.learners.contract.problem import Problem
+from grouplearn.learners.contract.ways import MomentsLearner, Solved, StackLearner
 from grouplearn.learners.linear import linear_model
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.folds import solve_folds

@@ -13,7 +13,10 @@ import numpy as np
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.encoders import FittedItem
 from grouplearn.learners import registry
-from grouplearn.learners.contract.base import Artifact, Config, Learner, Task
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.problem import Task
+from grouplearn.learners.contract.state import Artifact
 from grouplearn.learners.metrics.sums import metrics_for
 from grouplearn.learners.neural.network import Network
 from grouplearn.schedule.messages import Blocks, Operator, StepKind, Unit

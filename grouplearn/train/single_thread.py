@@ -12,7 +12,7 @@ import threadpoolctl
 
 from grouplearn.errors import MissingDependency
 from grouplearn.learners import registry
-from grouplearn.learners.contract.base import Learner
+from grouplearn.learners.contract.learner import Learner
 
 
 def import_learner(learner: Learner) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from grouplearn.learners.contract.base import Access, Tensors
+from grouplearn.learners.contract.problem import Access
+from grouplearn.learners.contract.state import Tensors
 from grouplearn.learners.metrics import sums as metrics
 from grouplearn.learners.metrics.sums import MetricSums
 from grouplearn.schedule.messages import Step, StepDone, Unit

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from grouplearn.learners.contract.base import State
+from grouplearn.learners.contract.state import State
 from grouplearn.train.fit import Fit, Training
 from grouplearn.train.job import Carried
 

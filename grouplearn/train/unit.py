@@ -11,7 +11,7 @@ import numpy as np
 
 from grouplearn.data.dataset import Group
 from grouplearn.data.memory import ran_out
-from grouplearn.learners.contract.base import Diverged, Interrupted
+from grouplearn.learners.contract.control import Diverged, Interrupted
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.fit import Pack, Training, fit_pack, kernels_hear
 from grouplearn.train.job import NOT_BEGUN, Job, TrialResult, UnitResult

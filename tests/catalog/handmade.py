@@ -16,7 +16,8 @@ from grouplearn.catalog.records import (
 )
 from grouplearn.data.dataset import Group, Item
 from grouplearn.data.encoders import FittedItem
-from grouplearn.learners.contract.base import Artifact, Task
+from grouplearn.learners.contract.problem import Task
+from grouplearn.learners.contract.state import Artifact
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.job import CurvePoint, GroupFacts, TrialResult, UnitResult
 

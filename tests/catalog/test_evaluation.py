@@ -9,7 +9,7 @@ from pandas.testing import assert_frame_equal
 import grouplearn
 from grouplearn.catalog.models import load_definition
 from grouplearn.catalog.records import ModelDefinition
-from grouplearn.learners.contract.base import Task
+from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.metrics.sums import every_metric
 from grouplearn.prediction.evaluation import evaluate_sql
 from grouplearn.store import writer as store

@@ -34,7 +34,8 @@ from grouplearn.catalog.records import (
 from grouplearn.data.dataset import Group, Item
 from grouplearn.data.encoders import FittedItem
 from grouplearn.errors import DataError
-from grouplearn.learners.contract.base import Artifact, Task
+from grouplearn.learners.contract.problem import Task
+from grouplearn.learners.contract.state import Artifact
 from grouplearn.prediction import functions, scoring
 from grouplearn.prediction import prediction as predicting
 from grouplearn.prediction.scoring import load_scorer, scorer_of

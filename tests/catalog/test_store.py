@@ -13,7 +13,8 @@ from grouplearn.catalog.records import HyperparameterColumn, KeyColumn, ModelDef
 from grouplearn.catalog.views import best_sql
 from grouplearn.data.dataset import Group
 from grouplearn.errors import DataError, ModelExists, NotSupportedHere
-from grouplearn.learners.contract.base import Artifact, Task
+from grouplearn.learners.contract.problem import Task
+from grouplearn.learners.contract.state import Artifact
 from grouplearn.schedule.messages import Blocks
 from grouplearn.store import writer as store
 from grouplearn.train.job import LostWork

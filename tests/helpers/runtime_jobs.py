@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from grouplearn.data.dataset import Dataset, Group, Item
-from grouplearn.learners.contract.base import Config, Task
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.problem import Task
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.job import Job, UnitResult
 

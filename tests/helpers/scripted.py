@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Generator, Sequence
 from typing import Literal
 
-from grouplearn.learners.contract.base import Access
+from grouplearn.learners.contract.problem import Access
 from grouplearn.schedule.messages import (
     Blocks,
     Discard,

@@ -188,7 +188,7 @@ def descended() -> Callable[[], object]:
 def forest() -> Callable[[], object]:
     from test_trees import boosted, compiled, rows  # of the same folder
 
-    from grouplearn.learners.contract.base import Task
+    from grouplearn.learners.contract.problem import Task
 
     forests, _ = compiled([boosted(1, "regression", 50)], Task.REGRESSION)
     x = np.tile(rows(1)[0], (100, 1))

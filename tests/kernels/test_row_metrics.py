@@ -5,7 +5,7 @@ import pytest
 from builds import in_every_build
 
 from grouplearn.kernels import metrics as kernel
-from grouplearn.learners.contract.base import Task
+from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.linear import linear_model
 from grouplearn.learners.metrics import sums as metrics
 

@@ -8,7 +8,7 @@ import pytest
 
 from grouplearn.kernels.scoring import linked
 from grouplearn.kernels.trees import ASKS_RANGES, IN_ORDER, Forests
-from grouplearn.learners.contract.base import Task
+from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.trees.nodes import FeatureColumns
 from grouplearn.learners.trees.scoring import GroupTrees, compile_forests
 

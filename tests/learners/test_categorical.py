@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse
 
 from grouplearn.data.shard import Shard
-from grouplearn.learners.contract.base import Problem, Task
+from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.linear import categorical
 from grouplearn.learners.linear.linear_regression import LinearRegression
 

@@ -12,17 +12,12 @@ import grouplearn
 from grouplearn.data.shard import Shard
 from grouplearn.learners import registry
 from grouplearn.learners.contract import hyperparameter_values
-from grouplearn.learners.contract.base import (
-    AlgebraicLearner,
-    Config,
-    Learner,
-    Problem,
-    SamplingLearner,
-    SequentialLearner,
-    State,
-    Stop,
-    Task,
-)
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.control import Stop
+from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.state import State
+from grouplearn.learners.contract.ways import AlgebraicLearner, SamplingLearner, SequentialLearner
 
 GRIDS: dict[str, Sequence[dict[str, Any]]] = {
     "linear_regression": [{"l1": 0.0, "l2": 0.0}, {"l1": 0.0, "l2": 3.0}, {"l1": 2.0, "l2": 0.5}],

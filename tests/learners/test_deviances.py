@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import sklearn.metrics as sk
 
-from grouplearn.learners.contract.base import Task
+from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.metrics.deviances import RowLoss, loss_sql, row_losses, with_losses
 from grouplearn.learners.metrics.sums import finish, measure, merge
 

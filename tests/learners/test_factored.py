@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from grouplearn.data.shard import Shard, Stack
-from grouplearn.learners.contract.base import Problem, Task
+from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.linear import moments
 from grouplearn.learners.linear.linear_regression import LinearRegression
 

@@ -15,7 +15,8 @@ from helpers.hearing import heard
 from helpers.listening import beyond_loopback, listening
 
 from grouplearn.data.shard import Shard
-from grouplearn.learners.contract.base import Problem, Stop, Task
+from grouplearn.learners.contract.control import Stop
+from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.trees.gbdt import Gbdt
 
 pytestmark = pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="looks at sockets in /proc")
@@ -24,7 +25,8 @@ LIGHTGBM = """
 import sys
 import numpy as np
 from grouplearn.data.shard import Shard
-from grouplearn.learners.contract.base import Gang, Problem, Stop, Task
+from grouplearn.learners.contract.control import Gang, Stop
+from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.trees.gbdt import Gbdt
 rank, size, directory = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 rng = np.random.default_rng(0)
@@ -41,7 +43,8 @@ MLP = """
 import hashlib, sys
 import numpy as np
 from grouplearn.data.shard import Shard, Totals
-from grouplearn.learners.contract.base import Gang, Problem, Task
+from grouplearn.learners.contract.control import Gang
+from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.neural.mlp import Mlp
 rank, size, directory = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 rng = np.random.default_rng(0)
@@ -61,7 +64,7 @@ print(hashlib.sha256(state.to_bytes()).hexdigest(), state.tensors["parameters"][
 TORCH = """
 import sys
 import torch
-from grouplearn.learners.contract.base import Gang
+from grouplearn.learners.contract.control import Gang
 from grouplearn.learners.neural.network_parallel import joined
 rank, size, directory = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 print("ready", flush=True)

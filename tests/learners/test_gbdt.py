@@ -9,7 +9,10 @@ import pytest
 import scipy.sparse
 
 from grouplearn.data.shard import Shard
-from grouplearn.learners.contract.base import Diverged, Interrupted, Problem, SamplingLearner, State, Stop, Task
+from grouplearn.learners.contract.control import Diverged, Interrupted, Stop
+from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.state import State
+from grouplearn.learners.contract.ways import SamplingLearner
 from grouplearn.learners.metrics import sums as metrics
 from grouplearn.learners.trees.gbdt import Gbdt, conflict
 from grouplearn.learners.trees.lightgbm.library import Booster

@@ -8,7 +8,9 @@ import pytest
 from scipy.special import expit
 
 from grouplearn.data.shard import Shard
-from grouplearn.learners.contract.base import Diverged, Gang, Problem, State, Stop, Task
+from grouplearn.learners.contract.control import Diverged, Gang, Stop
+from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.state import State
 from grouplearn.learners.metrics import sums as metrics
 from grouplearn.learners.metrics.deviances import row_losses, with_losses
 from grouplearn.learners.trees.gbdt import Gbdt

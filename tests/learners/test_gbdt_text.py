@@ -11,7 +11,8 @@ import lightgbm
 import numpy as np
 import pytest
 
-from grouplearn.learners.contract.base import Artifact, Problem, Task
+from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.state import Artifact
 from grouplearn.learners.trees.gbdt import Gbdt
 from grouplearn.learners.trees.lightgbm import text as gbdt_text
 

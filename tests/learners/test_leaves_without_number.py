@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import grouplearn
-from grouplearn.learners.contract.base import Diverged, Problem, State, Task
+from grouplearn.learners.contract.control import Diverged
+from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.state import State
 from grouplearn.learners.trees.gbdt import Gbdt
 
 

@@ -8,7 +8,10 @@ import scipy.sparse
 import sklearn.linear_model as sk
 
 from grouplearn.data.shard import Shard
-from grouplearn.learners.contract.base import AlgebraicLearner, Diverged, Problem, State, Task
+from grouplearn.learners.contract.control import Diverged
+from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.state import State
+from grouplearn.learners.contract.ways import AlgebraicLearner
 from grouplearn.learners.linear import linear_regression, moments
 from grouplearn.learners.linear.linear_regression import LinearRegression
 

@@ -12,7 +12,10 @@ from sklearn.svm import LinearSVC
 
 import grouplearn
 from grouplearn.data.shard import Shard, Stack
-from grouplearn.learners.contract.base import AlgebraicLearner, Problem, StackLearner, State, Task, UncalibratedLearner
+from grouplearn.learners.contract.learner import UncalibratedLearner
+from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.state import State
+from grouplearn.learners.contract.ways import AlgebraicLearner, StackLearner
 from grouplearn.learners.linear.linear_svm import LinearSvm
 
 LEARNER = LinearSvm()

@@ -10,7 +10,10 @@ import scipy.special
 import sklearn.linear_model as sk
 
 from grouplearn.data.shard import Shard
-from grouplearn.learners.contract.base import AlgebraicLearner, Diverged, Problem, State, Task
+from grouplearn.learners.contract.control import Diverged
+from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.state import State
+from grouplearn.learners.contract.ways import AlgebraicLearner
 from grouplearn.learners.linear.logistic_regression import LogisticRegression
 
 LEARNER = LogisticRegression()

@@ -9,7 +9,7 @@ import sklearn.metrics as sk
 from grouplearn.data import spilled
 from grouplearn.data.dataset import mapped_file
 from grouplearn.kernels import metrics as kernel
-from grouplearn.learners.contract.base import Task
+from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.metrics import sums as metrics
 from grouplearn.learners.metrics.sums import (
     METRICS,

@@ -13,7 +13,9 @@ from threadpoolctl import threadpool_limits
 
 from grouplearn.data.shard import Shard
 from grouplearn.kernels.networks import dropout_key, visiting_order
-from grouplearn.learners.contract.base import Problem, SequentialLearner, State, Task
+from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.state import State
+from grouplearn.learners.contract.ways import SequentialLearner
 from grouplearn.learners.neural.mlp import Mlp
 from grouplearn.learners.neural.mlp_rows import shape_of
 
@@ -263,7 +265,7 @@ def test_the_artifact_alone_predicts_what_torch_predicts(task):
 def test_it_needs_no_torch():
     code = (
         "import sys, numpy as np; sys.modules['torch'] = None;"
-        "from grouplearn.learners.neural.mlp import Mlp; from grouplearn.learners.contract.base import Problem, Task;"
+        "from grouplearn.learners.neural.mlp import Mlp; from grouplearn.learners.contract.problem import Problem, Task;"
         "from grouplearn.data.shard import Shard;"
         "mlp, x, problem = Mlp(), np.linspace(-1, 1, 40).reshape(20, 2), Problem(Task.REGRESSION, 2);"
         "state = mlp.init(problem, [{}]);"

@@ -13,7 +13,8 @@ from torch import nn
 from grouplearn.data import shard as shards
 from grouplearn.data.shard import Shard
 from grouplearn.kernels.networks import visiting_order
-from grouplearn.learners.contract.base import Artifact, Problem, State, Task
+from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.state import Artifact, State
 from grouplearn.learners.neural.declared import declared
 from grouplearn.learners.neural.network import Network
 

@@ -9,7 +9,9 @@ import sklearn.linear_model as sk
 from scipy.special import xlogy
 
 from grouplearn.data.shard import Shard, Stack
-from grouplearn.learners.contract.base import AlgebraicLearner, Problem, State, Task
+from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.state import State
+from grouplearn.learners.contract.ways import AlgebraicLearner
 from grouplearn.learners.linear.poisson_regression import PoissonRegression
 
 LEARNER = PoissonRegression()

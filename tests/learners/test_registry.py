@@ -11,7 +11,8 @@ import pytest
 from grouplearn.errors import MissingDependency
 from grouplearn.learners import registry
 from grouplearn.learners.contract import hyperparameter_values
-from grouplearn.learners.contract.base import Hyperparameter, Learner
+from grouplearn.learners.contract.config import Hyperparameter
+from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.requirement import Requirement
 from grouplearn.learners.trees.gbdt import Gbdt
 

@@ -10,7 +10,10 @@ import pytest
 
 from grouplearn.data.shard import Shard
 from grouplearn.learners import registry
-from grouplearn.learners.contract.base import AlgebraicLearner, Config, Problem, SequentialLearner, State, Task
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.state import State
+from grouplearn.learners.contract.ways import AlgebraicLearner, SequentialLearner
 
 ROWS, COLUMNS = 300, 4
 KINDS: dict[str, tuple[str, Task, int, Config]] = {

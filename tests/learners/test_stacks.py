@@ -10,7 +10,9 @@ import scipy.special
 import sklearn.linear_model as sk
 
 from grouplearn.data.shard import Shard, Stack
-from grouplearn.learners.contract.base import Interrupted, MomentsLearner, Problem, Solved, StackLearner, Task
+from grouplearn.learners.contract.control import Interrupted
+from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.ways import MomentsLearner, Solved, StackLearner
 from grouplearn.learners.linear import moments
 from grouplearn.learners.linear.linear_regression import LinearRegression
 from grouplearn.learners.linear.logistic_regression import LogisticRegression

@@ -10,7 +10,7 @@ from helpers.plans import candidate, planned
 from grouplearn.bind import compatibility as legality
 from grouplearn.bind import memory_limit as memory
 from grouplearn.bind.options import RUN_OPTIONS
-from grouplearn.learners.contract.base import Access
+from grouplearn.learners.contract.problem import Access
 from grouplearn.plan.choose import affordable, choose, threads
 from grouplearn.plan.physical import PhysicalPlan
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from grouplearn.data.shard import Shard
 from grouplearn.learners import registry
-from grouplearn.learners.contract.base import AlgebraicLearner, Problem, Task
+from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.ways import AlgebraicLearner
 from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.cost.coefficients import DEFAULTS, Coefficients, Machine, Rates
 

@@ -11,7 +11,7 @@ from helpers.runtime_jobs import Watcher, dataset
 from sklearn.datasets import load_digits
 
 from grouplearn.data.dataset import Group, Item
-from grouplearn.learners.contract.base import Task
+from grouplearn.learners.contract.problem import Task
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.schedule.messages import Operator, Unit
 from grouplearn.schedule.mop.hopper import Mop

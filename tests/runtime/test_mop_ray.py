@@ -14,7 +14,7 @@ from test_mop_runs import a_job, run, serial, units_of, workload
 from test_steps import small_blocks
 
 from grouplearn.catalog.rows.recorded import visits
-from grouplearn.learners.contract.base import Task
+from grouplearn.learners.contract.problem import Task
 from grouplearn.runtime.choose import runtime
 from grouplearn.runtime.ray.runtime import RayRuntime
 from grouplearn.schedule.messages import Unit

@@ -11,7 +11,7 @@ from helpers.runtime_jobs import Watcher, models
 from test_steps import BLOCK, n_blocks, small_blocks, split_job
 
 from grouplearn.learners import registry
-from grouplearn.learners.contract.base import Access, Task
+from grouplearn.learners.contract.problem import Access, Task
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.schedule.messages import Blocks, Unit
 from grouplearn.schedule.mop.hopper import Mop

@@ -25,7 +25,7 @@ from test_steps import small_blocks
 
 from grouplearn.data.run_directory import PID_FILE
 from grouplearn.errors import TrainingError
-from grouplearn.learners.contract.base import Task
+from grouplearn.learners.contract.problem import Task
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.runtime.ray import rows as ray_rows
 from grouplearn.runtime.ray import supervisor as ray_supervisor

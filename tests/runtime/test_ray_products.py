@@ -7,7 +7,7 @@ import pytest
 
 from grouplearn.data.dataset import mapped_file
 from grouplearn.data.spilled import ByRow
-from grouplearn.learners.contract.base import Task
+from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.metrics import sums as metrics
 from grouplearn.runtime.ray.products import MAPPED_BYTES, Gone, ProductStore
 

@@ -19,7 +19,7 @@ from helpers.scripted import Scripted, runs
 from test_steps import BLOCK, CASES, OWN, assert_same, n_blocks, plan, small_blocks, split_job, whole
 
 from grouplearn.data.dataset import ARRAYS
-from grouplearn.learners.contract.base import Task
+from grouplearn.learners.contract.problem import Task
 from grouplearn.runtime.choose import runtime
 from grouplearn.runtime.ray import rows as ray_rows
 from grouplearn.runtime.ray.rows import Rows, bare, cut_rows, stored

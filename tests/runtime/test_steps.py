@@ -14,7 +14,7 @@ from torch import nn
 
 from grouplearn.data.dataset import Group, Item
 from grouplearn.errors import TrainingError
-from grouplearn.learners.contract.base import Problem, Task
+from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.neural.declared import declared
 from grouplearn.learners.neural.network import Network
 from grouplearn.runtime.local import LocalRuntime

@@ -16,7 +16,7 @@ from test_steps import BLOCK, small_blocks
 
 import grouplearn
 from grouplearn.data.dataset import Group, Item
-from grouplearn.learners.contract.base import Task
+from grouplearn.learners.contract.problem import Task
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.runtime.simulated import Costs, Exchange, Timeline, simulate
 from grouplearn.schedule.messages import Blocks, Operator, Step, Unit

@@ -10,7 +10,7 @@ from helpers.runtime_jobs import Watcher, job
 
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.errors import Cancelled
-from grouplearn.learners.contract.base import Task
+from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.linear.logistic_regression import LogisticRegression
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.schedule.messages import Unit

@@ -5,7 +5,7 @@ import math
 import pytest
 from helpers.runtime_jobs import job
 
-from grouplearn.learners.contract.base import Artifact
+from grouplearn.learners.contract.state import Artifact
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.job import GroupFacts, TrialResult, UnitResult
 from grouplearn.train.results.outcome import GroupOutcome, best_config, merge

@@ -11,7 +11,7 @@ import grouplearn
 from grouplearn.data.dataset import Group, Item
 from grouplearn.data.encoders import FittedItem
 from grouplearn.learners import registry
-from grouplearn.learners.contract.base import Task
+from grouplearn.learners.contract.problem import Task
 from grouplearn.train.job import Job
 from grouplearn.train.rows.prepare import GroupFailed, Prepared, group_seed, prepare
 

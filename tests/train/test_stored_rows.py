@@ -17,7 +17,7 @@ from grouplearn.data import dataset, shard
 from grouplearn.data.dataset import ARRAYS, Dataset, DatasetFiles, Group, Item
 from grouplearn.data.run_directory import RunDirectory
 from grouplearn.data.shard import StoredShard
-from grouplearn.learners.contract.base import Task
+from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.trees.lightgbm import data as gbdt_data
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.schedule.messages import Unit

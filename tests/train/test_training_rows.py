@@ -9,7 +9,7 @@ import pytest
 from test_steps import BLOCK, CASES, small_blocks, split_job
 
 from grouplearn.data.shard import Shard, StoredShard
-from grouplearn.learners.contract.base import Task
+from grouplearn.learners.contract.problem import Task
 from grouplearn.runtime.worker import Worker, _with_own_blocks, outline_or_failed
 from grouplearn.schedule.messages import Blocks, Operator, RunStep, Step, Unit, WorkerReady
 from grouplearn.schedule.sharded.data_parallel import DataParallel

@@ -10,7 +10,7 @@ import pytest
 from helpers.runtime_jobs import Watcher, job, models, units
 
 from grouplearn.learners import registry
-from grouplearn.learners.contract.base import State
+from grouplearn.learners.contract.state import State
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.task_parallel import GroupTaskParallel

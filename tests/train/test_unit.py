@@ -16,18 +16,11 @@ from sklearn.metrics import log_loss
 
 from grouplearn.data.dataset import Group
 from grouplearn.learners import registry
-from grouplearn.learners.contract.base import (
-    Access,
-    Artifact,
-    Config,
-    Diverged,
-    Hyperparameter,
-    Interrupted,
-    Problem,
-    State,
-    Task,
-)
+from grouplearn.learners.contract.config import Config, Hyperparameter
+from grouplearn.learners.contract.control import Diverged, Interrupted
+from grouplearn.learners.contract.problem import Access, Problem, Task
 from grouplearn.learners.contract.requirement import Requirement
+from grouplearn.learners.contract.state import Artifact, State
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.job import Job, UnitResult
 from grouplearn.train.rows.prepare import prepare

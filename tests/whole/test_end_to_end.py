@@ -12,7 +12,7 @@ import pytest
 import grouplearn
 from grouplearn.catalog.schema import SINCE, VERSION
 from grouplearn.learners import registry
-from grouplearn.learners.contract.base import Task
+from grouplearn.learners.contract.problem import Task
 
 
 @pytest.fixture

@@ -22,7 +22,8 @@ from grouplearn.data.shard import Shard
 from grouplearn.extract.extract import extract, statistics
 from grouplearn.frontends.shell.flights import load_flights
 from grouplearn.kernels.networks import visiting_order
-from grouplearn.learners.contract.base import Config, Problem, Task
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.neural.mlp import Mlp
 from grouplearn.learners.neural.mlp_rows import shape_of
 from grouplearn.learners.registry import learner

@@ -15,7 +15,7 @@ from grouplearn.bind.features import MAX_BUCKETS, MAX_CLASSES, MAX_ITEMS
 from grouplearn.catalog.checks.damage import damaged, shown
 from grouplearn.errors import DataError
 from grouplearn.learners import registry
-from grouplearn.learners.contract.base import Task
+from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.metrics.sums import every_metric
 
 _TEXTS = (

@@ -18,7 +18,7 @@ from grouplearn.catalog.checks.trust import check
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import table
 from grouplearn.kernels.networks import ACTIVATIONS
-from grouplearn.learners.contract.base import Task
+from grouplearn.learners.contract.problem import Task
 from grouplearn.sqltext import literal
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from grouplearn.bind.definition import ROW
 from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import Column
 from grouplearn.catalog.records import ModelDefinition
-from grouplearn.learners.contract.base import Task
+from grouplearn.learners.contract.problem import Task
 from grouplearn.sqltext import folded
 
 _BEFORE, _AFTER = "CAST((\n", "\n) AS DOUBLE)"

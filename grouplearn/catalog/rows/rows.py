@@ -19,7 +19,7 @@ from grouplearn.catalog.rows import packed as packed_rows
 from grouplearn.data.dataset import Group
 from grouplearn.data.encoders import FittedItem
 from grouplearn.interrupting import look, pieces, watched
-from grouplearn.learners.contract.base import Artifact
+from grouplearn.learners.contract.state import Artifact
 from grouplearn.train.job import CurvePoint, GroupFacts, TrialResult
 
 _TEXTS = pa.list_(pa.string())

@@ -9,7 +9,8 @@ from typing import Any
 from grouplearn.bind.options import WITH_OPTIONS
 from grouplearn.errors import ProgrammingError, did_you_mean
 from grouplearn.learners import registry
-from grouplearn.learners.contract.base import Problem, Task, Value
+from grouplearn.learners.contract.config import Value
+from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.neural.declared import declared
 from grouplearn.learners.neural.network import Network
 

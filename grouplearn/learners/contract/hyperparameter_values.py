@@ -14,7 +14,7 @@ import numpy as np
 
 from grouplearn import sqltext
 from grouplearn.errors import WrongValue, did_you_mean
-from grouplearn.learners.contract.base import Config, Hyperparameter, Value
+from grouplearn.learners.contract.config import Config, Hyperparameter, Value
 
 #: The largest integer that a database holds of a hyperparameter.
 _MOST = 2**63 - 1

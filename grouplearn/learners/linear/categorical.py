@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray
 from grouplearn.kernels import least_squares
-from grouplearn.learners.contract.base import Tensors
+from grouplearn.learners.contract.state import Tensors
 from grouplearn.learners.linear import moments, sparse_moments
 
 #: The share of the columns that a run must have.

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray, Matrix, Stack
 from grouplearn.kernels import least_squares
-from grouplearn.learners.contract.base import Tensors
+from grouplearn.learners.contract.state import Tensors
 
 #: Columns up to which a block is looked at.
 _MOST_COLUMNS = 128

@@ -17,7 +17,11 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray, Shard, Stack
 from grouplearn.kernels import generalised_linear as kernel
-from grouplearn.learners.contract.base import Config, Interrupted, Problem, Solved, State, Tensors
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.control import Interrupted
+from grouplearn.learners.contract.problem import Problem
+from grouplearn.learners.contract.state import State, Tensors
+from grouplearn.learners.contract.ways import Solved
 from grouplearn.learners.linear import linear_model, moments
 
 #: Up to this many parameters per config the solver has second derivatives; of more, a diagonal and some steps.

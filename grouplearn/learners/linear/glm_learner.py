@@ -6,21 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
-from grouplearn.learners.contract.base import (
-    Access,
-    Artifact,
-    Config,
-    Conflict,
-    Hyperparameter,
-    Problem,
-    Solved,
-    State,
-    Task,
-    Tensors,
-    Value,
-    has_tensors_of,
-)
+from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter, Value
+from grouplearn.learners.contract.problem import Access, Problem, Task
 from grouplearn.learners.contract.requirement import Requirement
+from grouplearn.learners.contract.state import Artifact, State, Tensors, has_tensors_of
+from grouplearn.learners.contract.ways import Solved
 from grouplearn.learners.linear import glm, linear_model
 
 
@@ -101,7 +91,7 @@ class GlmLearner:
         report: Callable[[int], None],
         cancelled: Callable[[], bool],
     ) -> Solved:
-        """Return the models of every config on every group of a stack; see ``base.StackLearner``."""
+        """Return the models of every config on every group of a stack; see ``ways.StackLearner``."""
         self.check_labels(stack.y, stack.weight)
         return glm.solve(self.family, problem, configs, stack, report, cancelled)
 

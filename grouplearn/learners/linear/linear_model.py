@@ -10,17 +10,11 @@ import numpy.typing as npt
 from grouplearn.data.shard import FloatArray, Matrix, Stack
 from grouplearn.kernels import algebra
 from grouplearn.kernels import metrics as kernel
-from grouplearn.learners.contract.base import (
-    Artifact,
-    Config,
-    Hyperparameter,
-    Learner,
-    Problem,
-    Solved,
-    State,
-    Task,
-    shape_flaw,
-)
+from grouplearn.learners.contract.config import Config, Hyperparameter
+from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.state import Artifact, State, shape_flaw
+from grouplearn.learners.contract.ways import Solved
 from grouplearn.learners.metrics.deviances import RowLoss, loss_sums, row_losses
 
 L1 = Hyperparameter(

@@ -10,22 +10,12 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
 from grouplearn.kernels import least_squares
-from grouplearn.learners.contract.base import (
-    Access,
-    Artifact,
-    Config,
-    Conflict,
-    Hyperparameter,
-    Interrupted,
-    Problem,
-    Solved,
-    State,
-    Task,
-    Tensors,
-    Value,
-    has_tensors_of,
-)
+from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter, Value
+from grouplearn.learners.contract.control import Interrupted
+from grouplearn.learners.contract.problem import Access, Problem, Task
 from grouplearn.learners.contract.requirement import Requirement
+from grouplearn.learners.contract.state import Artifact, State, Tensors, has_tensors_of
+from grouplearn.learners.contract.ways import Solved
 from grouplearn.learners.linear import categorical, factored, linear_model, moments, sparse_moments
 
 L2 = Hyperparameter(
@@ -141,7 +131,7 @@ class LinearRegression:
         report: Callable[[int], None],
         cancelled: Callable[[], bool],
     ) -> Solved:
-        """Return the models of every config on every group of a stack; see ``base.StackLearner``."""
+        """Return the models of every config on every group of a stack; see ``ways.StackLearner``."""
         parts, run = [], moments.at_a_time(problem.n_features)
         for first in range(0, stack.n_groups, run):
             if cancelled():
@@ -160,7 +150,7 @@ class LinearRegression:
         return factored.unclear(sums, stack)
 
     def solve_moments(self, problem: Problem, configs: Sequence[Config], sums: Tensors) -> Solved:
-        """Return the models from moments with any leading axes; see ``base.MomentsLearner``."""
+        """Return the models from moments with any leading axes; see ``ways.MomentsLearner``."""
         del problem
         shape = (*sums["total"].shape, len(configs))
         flat = {name: value.reshape(-1, *value.shape[len(shape) - 1 :]) for name, value in sums.items()}

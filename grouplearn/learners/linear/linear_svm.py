@@ -9,7 +9,10 @@ import numpy as np
 
 from grouplearn.data.shard import FloatArray, Shard, Stack
 from grouplearn.kernels.generalised_linear import Loss
-from grouplearn.learners.contract.base import Config, Problem, Solved, State, Task, Tensors, has_tensors_of
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.state import State, Tensors, has_tensors_of
+from grouplearn.learners.contract.ways import Solved
 from grouplearn.learners.linear import glm, one_against_rest
 from grouplearn.learners.linear.glm_learner import GlmLearner
 
@@ -98,5 +101,5 @@ class LinearSvm(GlmLearner):
         report: Callable[[int], None],
         cancelled: Callable[[], bool],
     ) -> Solved:
-        """Return the models of every config on every group of a stack; see ``base.StackLearner``."""
+        """Return the models of every config on every group of a stack; see ``ways.StackLearner``."""
         return one_against_rest.solve(self.family, problem, configs, stack, report, cancelled)

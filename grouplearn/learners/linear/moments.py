@@ -12,7 +12,8 @@ import scipy.sparse
 
 from grouplearn.data.shard import FloatArray, Matrix, Stack
 from grouplearn.kernels import moments as kernels
-from grouplearn.learners.contract.base import Diverged, Tensors
+from grouplearn.learners.contract.control import Diverged
+from grouplearn.learners.contract.state import Tensors
 
 #: A column whose weighted variance is below this share of its squared mean is constant up to rounding.
 _CONSTANT = 1e-24

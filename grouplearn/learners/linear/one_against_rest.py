@@ -12,7 +12,10 @@ from dataclasses import replace
 import numpy as np
 
 from grouplearn.data.shard import FloatArray, Shard, Stack
-from grouplearn.learners.contract.base import Config, Problem, Solved, State, Task, Tensors, has_tensors_of
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.state import State, Tensors, has_tensors_of
+from grouplearn.learners.contract.ways import Solved
 from grouplearn.learners.linear import glm
 
 

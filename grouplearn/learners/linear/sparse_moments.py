@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse
 
 from grouplearn.data.shard import FloatArray
-from grouplearn.learners.contract.base import Tensors
+from grouplearn.learners.contract.state import Tensors
 from grouplearn.learners.linear import moments
 
 #: The products P (d, d) in compressed rows: values, columns, and where each row begins.

@@ -19,7 +19,8 @@ import numpy as np
 
 from grouplearn.data.shard import FloatArray
 from grouplearn.kernels.algebra import exponential, logarithm
-from grouplearn.learners.contract.base import Config, Tensors
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.state import Tensors
 from grouplearn.learners.metrics.sums import METRICS, MetricSums
 
 _EPSILON = float(np.finfo(np.float64).eps)

@@ -13,7 +13,8 @@ import numpy.typing as npt
 from grouplearn.data.shard import FloatArray
 from grouplearn.data.spilled import ByRow
 from grouplearn.kernels.metrics import Classes, class_sums, error_sums
-from grouplearn.learners.contract.base import Task, Tensors
+from grouplearn.learners.contract.problem import Task
+from grouplearn.learners.contract.state import Tensors
 from grouplearn.learners.metrics import ranking
 
 _CLASSIFICATION = frozenset({Task.BINARY, Task.MULTICLASS})

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from grouplearn.learners.contract.base import Hyperparameter
+from grouplearn.learners.contract.config import Hyperparameter
 from grouplearn.learners.contract.hyperparameter_values import resolve
 from grouplearn.learners.neural.mlp import Mlp
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.learners.contract.base import Gang
+from grouplearn.learners.contract.control import Gang
 
 #: How often a member looks whether another one listens yet.
 _POLL_SECONDS = 0.002

@@ -13,22 +13,11 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import Matrix, Shard, Totals
 from grouplearn.kernels import networks
-from grouplearn.learners.contract.base import (
-    Access,
-    Artifact,
-    Config,
-    Conflict,
-    Diverged,
-    FloatArray,
-    Gang,
-    Hyperparameter,
-    Problem,
-    State,
-    Task,
-    Value,
-    has_tensors_of,
-)
+from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter, Value
+from grouplearn.learners.contract.control import Diverged, Gang
+from grouplearn.learners.contract.problem import Access, Problem, Task
 from grouplearn.learners.contract.requirement import Requirement
+from grouplearn.learners.contract.state import Artifact, FloatArray, State, has_tensors_of
 from grouplearn.learners.neural import mlp_model, mlp_parallel
 from grouplearn.learners.neural.gang_sockets import joined
 from grouplearn.learners.neural.mlp_model import Networks, as_multiclass

@@ -11,7 +11,8 @@ from grouplearn.data.shard import FeatureArray, Matrix
 from grouplearn.kernels import networks
 from grouplearn.kernels.library import features
 from grouplearn.kernels.networks import ACTIVATIONS
-from grouplearn.learners.contract.base import Artifact, FloatArray, Problem, Task, shape_flaw
+from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.state import Artifact, FloatArray, shape_flaw
 
 #: Rows that are predicted together where they must be made dense first.
 _DENSE_ROWS = 4096

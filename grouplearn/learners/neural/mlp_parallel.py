@@ -15,7 +15,10 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import Shard
 from grouplearn.kernels import networks
-from grouplearn.learners.contract.base import Config, FloatArray, Gang, Problem
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.control import Gang
+from grouplearn.learners.contract.problem import Problem
+from grouplearn.learners.contract.state import FloatArray
 from grouplearn.learners.neural.gang_sockets import gathered
 from grouplearn.learners.neural.mlp_rows import descent_of, rows_of, scaling_of, shape_of
 

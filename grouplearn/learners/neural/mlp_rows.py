@@ -10,7 +10,9 @@ from grouplearn.data.shard import Shard, Totals
 from grouplearn.kernels import networks
 from grouplearn.kernels.library import features
 from grouplearn.kernels.networks import Descent, Rows, Shape
-from grouplearn.learners.contract.base import Config, FloatArray, Problem, Task
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.state import FloatArray
 
 
 def shape_of(problem: Problem, config: Config) -> Shape:

@@ -11,23 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import Matrix, Shard
-from grouplearn.learners.contract.base import (
-    Access,
-    Artifact,
-    Config,
-    Conflict,
-    Diverged,
-    FloatArray,
-    Gang,
-    Hyperparameter,
-    Problem,
-    State,
-    Task,
-    Value,
-    has_tensors_of,
-    of_both_classes,
-)
+from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter, Value
+from grouplearn.learners.contract.control import Diverged, Gang
+from grouplearn.learners.contract.problem import Access, Problem, Task
 from grouplearn.learners.contract.requirement import Requirement
+from grouplearn.learners.contract.state import Artifact, FloatArray, State, has_tensors_of, of_both_classes
 from grouplearn.learners.neural import network_artifact, network_parallel
 from grouplearn.learners.neural.network_module import Recipe, built, load_tensors, module_tensors, predicted
 from grouplearn.learners.neural.network_training import Trainee

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.learners.contract.base import Artifact, Config, Hyperparameter, Problem, Task
+from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.hyperparameter_values import are_declared
+from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.state import Artifact
 from grouplearn.learners.neural.network_module import Recipe, torch_on_one_thread
 
 #: The tensor of an artifact that says, as JSON text, how its module is made again.

@@ -13,7 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray, Matrix
-from grouplearn.learners.contract.base import Config, Interrupted, Problem, Task, Value
+from grouplearn.learners.contract.config import Config, Value
+from grouplearn.learners.contract.control import Interrupted
+from grouplearn.learners.contract.problem import Problem, Task
 
 #: Rows scored at a time: the activations of a convolutional network take many times the memory of its input.
 _SCORED_ROWS = 256

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import Shard, Totals
 from grouplearn.kernels.networks import visiting_order
-from grouplearn.learners.contract.base import Config, Problem, Task
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.neural.network_module import (
     Recipe,
     as_array,

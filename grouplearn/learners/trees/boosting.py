@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from grouplearn.data.shard import FloatArray, Shard, StoredShard
-from grouplearn.learners.contract.base import Config, Diverged, Gang, Interrupted, Problem, Stop, Task
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.control import Diverged, Gang, Interrupted, Stop
+from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.metrics import sums as metrics
 from grouplearn.learners.metrics.deviances import row_losses, with_losses
 from grouplearn.learners.trees.lightgbm.data import DataSet

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from grouplearn.learners.contract.base import Gang
+from grouplearn.learners.contract.control import Gang
 from grouplearn.learners.neural.gang_sockets import connected, exchange
 from grouplearn.learners.trees.lightgbm.library import call
 

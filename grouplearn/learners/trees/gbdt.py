@@ -12,25 +12,11 @@ from typing import ClassVar
 import numpy as np
 
 from grouplearn.data.shard import Matrix, Shard, StoredShard
-from grouplearn.learners.contract.base import (
-    Access,
-    Artifact,
-    Boosted,
-    Config,
-    Conflict,
-    Diverged,
-    FloatArray,
-    Gang,
-    Hyperparameter,
-    Link,
-    Problem,
-    State,
-    Stop,
-    Task,
-    Value,
-    of_both_classes,
-)
+from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter, Value
+from grouplearn.learners.contract.control import Boosted, Diverged, Gang, Stop
+from grouplearn.learners.contract.problem import Access, Link, Problem, Task
 from grouplearn.learners.contract.requirement import Requirement
+from grouplearn.learners.contract.state import Artifact, FloatArray, State, of_both_classes
 from grouplearn.learners.metrics.sums import default_metric
 from grouplearn.learners.neural.gang_sockets import NoGang
 from grouplearn.learners.trees.boosting import Binned, BoostingControl, boost_family, shares_of_one

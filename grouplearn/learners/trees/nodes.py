@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.learners.contract.base import FloatArray
+from grouplearn.learners.contract.state import FloatArray
 from grouplearn.learners.trees.lightgbm.objectives import in_text
 
 IntArray = npt.NDArray[np.int64]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
-from grouplearn.learners.contract.base import Config, Hyperparameter, Value
+from grouplearn.learners.contract.config import Config, Hyperparameter, Value
 from grouplearn.learners.trees.gbdt import Gbdt
 from grouplearn.learners.trees.lightgbm.parameters import HYPERPARAMETERS, complete
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.learners.contract.base import State
+from grouplearn.learners.contract.state import State
 from grouplearn.learners.trees.lightgbm.library import Booster
 
 

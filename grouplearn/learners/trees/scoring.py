@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from grouplearn.kernels.scoring import Link
 from grouplearn.kernels.trees import ASKS_RANGES, BITS, IN_ORDER, IN_RANGE, MISSING_IS_YES, MOST, NODE, Forests
-from grouplearn.learners.contract.base import Task
+from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.trees.lightgbm.objectives import in_text
 from grouplearn.learners.trees.nodes import FeatureColumns, IntArray, Nodes, nodes_of, parse_forests
 

@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
-from grouplearn.learners.contract.base import Access, Config, Learner
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.problem import Access
 from grouplearn.plan.cost.coefficients import Coefficients, Rates
 
 VALUE_BYTES, SINGLE_BYTES = 8, 4

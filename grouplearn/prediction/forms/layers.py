@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from grouplearn.catalog.records import ItemColumn, ModelDefinition
-from grouplearn.learners.contract.base import Task
+from grouplearn.learners.contract.problem import Task
 from grouplearn.prediction.forms.items import (
     encoded_cte,
     encoders_sql,

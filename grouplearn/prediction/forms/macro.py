@@ -8,7 +8,7 @@ from grouplearn.bind.definition import ROW
 from grouplearn.catalog.checks.tables import SCHEMA
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.sql_forms import SqlForm
-from grouplearn.learners.contract.base import Task
+from grouplearn.learners.contract.problem import Task
 from grouplearn.prediction.forms.layers import layers_select
 from grouplearn.prediction.forms.linear import linear_select
 from grouplearn.prediction.forms.routed import (

@@ -13,7 +13,7 @@ from grouplearn.bind.sql.types import exactly, is_nested, told_apart
 from grouplearn.catalog.records import ItemColumn, ModelDefinition
 from grouplearn.catalog.views import level_sql
 from grouplearn.learners import registry
-from grouplearn.learners.contract.base import Link, Task
+from grouplearn.learners.contract.problem import Link, Task
 from grouplearn.sqltext import identifier, literal
 
 _ROWS, BEST, ROUTED, PARAMETERS, ENCODED, SCORED = (

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.sql_forms import SqlForm
-from grouplearn.learners.contract.base import Task
+from grouplearn.learners.contract.problem import Task
 from grouplearn.prediction.forms.items import encoded_cte, encoders_sql, groups_cte, inputs_sql, listed, position_join
 from grouplearn.prediction.forms.routed import (
     BEST,

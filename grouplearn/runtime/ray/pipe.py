@@ -14,7 +14,7 @@ from typing import Any
 
 from grouplearn.data.dataset import Dataset, DatasetFiles
 from grouplearn.data.plain import NotPlain, from_bytes, to_bytes
-from grouplearn.learners.contract.base import Task
+from grouplearn.learners.contract.problem import Task
 from grouplearn.runtime.ray.settings import Cluster
 from grouplearn.schedule.messages import Discard, Finish, Instruction, Load, Release, Run, RunStep, Step
 from grouplearn.train.group_table import GroupTable

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from grouplearn.errors import TrainingError
-from grouplearn.learners.contract.base import Gang
+from grouplearn.learners.contract.control import Gang
 from grouplearn.runtime.ray.cluster import Connection
 from grouplearn.runtime.ray.gang import GANG_SECONDS, Gangs, Members
 from grouplearn.runtime.ray.pipe import Absent, Begin, Happened, Joined, Lost, News, StepEnded, UnitEnded

@@ -17,7 +17,7 @@ from grouplearn.data.dataset import DatasetFiles
 from grouplearn.data.run_directory import RunDirectory
 from grouplearn.errors import Cancelled, TrainingError, not_installed
 from grouplearn.learners import registry
-from grouplearn.learners.contract.base import Interrupted
+from grouplearn.learners.contract.control import Interrupted
 from grouplearn.runtime.ray.coordinator import Coordinator
 from grouplearn.runtime.ray.network import network_code
 from grouplearn.runtime.ray.pipe import Begin, Broken, News, Orders, Stop

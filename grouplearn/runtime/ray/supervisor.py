@@ -21,7 +21,7 @@ from typing import Any
 from grouplearn.data.held_directories import HeldDirectories
 from grouplearn.data.own_files import own_directory
 from grouplearn.errors import TrainingError
-from grouplearn.learners.contract.base import Interrupted
+from grouplearn.learners.contract.control import Interrupted
 from grouplearn.runtime.ray.network import handed_over
 from grouplearn.runtime.ray.pipe import PULSE, Connected, Idle, Pipe, PipeClosed, Stop
 from grouplearn.runtime.ray.processes import end_leftovers, end_session

@@ -16,7 +16,7 @@ import threadpoolctl
 from grouplearn.data import shard
 from grouplearn.data.plain import to_bytes
 from grouplearn.errors import TrainingError
-from grouplearn.learners.contract.base import Gang
+from grouplearn.learners.contract.control import Gang
 from grouplearn.runtime.ray.cluster import import_ray
 from grouplearn.runtime.ray.products import FETCH_SECONDS, Gone, Made, ProductStore
 from grouplearn.runtime.ray.rows import Rows

@@ -34,7 +34,7 @@ from grouplearn.data.run_directory import (
 )
 from grouplearn.errors import DataError, TrainingError
 from grouplearn.learners import registry
-from grouplearn.learners.contract.base import Task
+from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.metrics.sums import every_metric
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.operators import OPERATORS

@@ -17,8 +17,10 @@ from grouplearn.bind.searching import may_run
 from grouplearn.data.dataset import ARRAYS
 from grouplearn.data.encoders import FittedItem
 from grouplearn.learners import registry
-from grouplearn.learners.contract.base import Config, Learner, ObjectiveLearner, Task
+from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.hyperparameter_values import are_declared
+from grouplearn.learners.contract.learner import Learner, ObjectiveLearner
+from grouplearn.learners.contract.problem import Task
 from grouplearn.schedule.messages import Unit
 from grouplearn.search.procedures import PROCEDURES, SearchPlan
 from grouplearn.search.space import Choices, Dimension

@@ -19,7 +19,7 @@ from grouplearn.catalog.rows.recorded import repeated_by
 from grouplearn.errors import Cancelled
 from grouplearn.extract.extract import fits_in_memory, statistics
 from grouplearn.interrupting import watched
-from grouplearn.learners.contract.base import Access
+from grouplearn.learners.contract.problem import Access
 from grouplearn.plan import calibration
 from grouplearn.plan import choose as choosing
 from grouplearn.plan.choose import Candidate, Choice

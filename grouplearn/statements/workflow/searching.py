@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from grouplearn.interrupting import look, watched
-from grouplearn.learners.contract.base import Artifact, Config
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.state import Artifact
 from grouplearn.learners.metrics.sums import METRICS
 from grouplearn.plan import choose as choosing
 from grouplearn.plan.choose import Choice

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from grouplearn.data.plain import NotPlain, from_bytes, to_bytes
-from grouplearn.learners.contract.base import Config, Learner
+from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.hyperparameter_values import are_declared
+from grouplearn.learners.contract.learner import Learner
 from grouplearn.search.procedures import SearchPlan
 from grouplearn.train.results import ledger
 

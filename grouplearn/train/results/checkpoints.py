@@ -16,7 +16,7 @@ from pathlib import Path
 from grouplearn.data.plain import NotPlain, from_bytes, to_bytes
 from grouplearn.data.tensors import NotTensors
 from grouplearn.errors import TrainingError
-from grouplearn.learners.contract.base import Artifact, State
+from grouplearn.learners.contract.state import Artifact, State
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.fit import Fit, Training
 from grouplearn.train.job import CurvePoint

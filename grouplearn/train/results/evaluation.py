@@ -9,7 +9,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from grouplearn.data.shard import FloatArray, Matrix
-from grouplearn.learners.contract.base import Access, Artifact, Diverged, Task
+from grouplearn.learners.contract.control import Diverged
+from grouplearn.learners.contract.problem import Access, Task
+from grouplearn.learners.contract.state import Artifact
 from grouplearn.learners.metrics import sums as metrics
 from grouplearn.learners.metrics.sums import MetricSums
 from grouplearn.train.block_sums import BlockSums

@@ -24,7 +24,7 @@ from grouplearn.data.own_files import own_file, write_whole
 from grouplearn.data.plain import NotPlain, from_bytes, to_bytes
 from grouplearn.errors import TrainingError
 from grouplearn.interrupting import watched
-from grouplearn.learners.contract.base import Artifact
+from grouplearn.learners.contract.state import Artifact
 from grouplearn.schedule.messages import Blocks, Unit
 from grouplearn.train.job import Carried, CurvePoint, GroupFacts, LostWork, StepRecord, TrialResult, UnitResult
 from grouplearn.train.results.packed import Curves, Models, Packed

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray
-from grouplearn.learners.contract.base import Artifact
+from grouplearn.learners.contract.state import Artifact
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.job import CurvePoint, GroupFacts, TrialResult
 

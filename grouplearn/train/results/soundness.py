@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grouplearn.learners.contract.base import Artifact, Problem, Task
+from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.state import Artifact
 from grouplearn.schedule.messages import Blocks
 from grouplearn.train.job import GroupFacts, Job, UnitResult
 

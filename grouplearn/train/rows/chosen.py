@@ -14,7 +14,9 @@ from grouplearn.data.dataset import Dataset, FloatArray, Group, has_label
 from grouplearn.data.encoders import FittedItem
 from grouplearn.data.shard import Matrix, RowNumbers
 from grouplearn.kernels.algebra import finite_rows
-from grouplearn.learners.contract.base import Learner, StackLearner, Task
+from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.problem import Task
+from grouplearn.learners.contract.ways import StackLearner
 from grouplearn.train.job import Job
 from grouplearn.train.rows.sampled import group_seed, sample, share_of
 

@@ -10,7 +10,8 @@ import numpy as np
 from grouplearn.data import encoders, shard
 from grouplearn.data.dataset import Dataset, FloatArray, Group
 from grouplearn.data.shard import Matrix, RowNumbers, Shard, StoredShard, Totals
-from grouplearn.learners.contract.base import Access, Learner, Problem, Task
+from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.problem import Access, Problem, Task
 from grouplearn.schedule.messages import Blocks
 from grouplearn.train.job import GroupFacts, Job
 from grouplearn.train.rows.chosen import FINAL, ChosenRows, GroupFailed, Rows, count, encode_rows, forget

@@ -17,7 +17,7 @@ from grouplearn.data.dataset import Dataset, FloatArray, Group
 from grouplearn.data.encoders import FittedItem
 from grouplearn.data.shard import Stack, starts
 from grouplearn.kernels.algebra import finite_rows
-from grouplearn.learners.contract.base import Problem, Task
+from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.train.job import GroupFacts, Job
 from grouplearn.train.rows.chosen import learns_sparse
 from grouplearn.train.rows.prepare import FINAL, GroupFailed, Prepared, prepare, problem_of

@@ -8,7 +8,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from grouplearn.learners.contract.base import Config, Problem, Task
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.trees.lightgbm import objectives as gbdt_objectives
 from grouplearn.learners.trees.lightgbm.parameters import BY_FEATURE, DEFAULTS, SEEDS
 from grouplearn.sqltext import folded

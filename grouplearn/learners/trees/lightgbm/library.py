@@ -19,7 +19,7 @@ import numpy.typing as npt
 import scipy.sparse
 
 from grouplearn.data.shard import Matrix
-from grouplearn.learners.contract.base import FloatArray
+from grouplearn.learners.contract.state import FloatArray
 
 if TYPE_CHECKING:
     from grouplearn.learners.trees.lightgbm.data import DataSet

@@ -11,7 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray
-from grouplearn.learners.contract.base import Config, Diverged, Link, Problem, Task
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.control import Diverged
+from grouplearn.learners.contract.problem import Link, Problem, Task
 
 #: The objective of a label when the statement names none.
 _OF_TASK: Mapping[Task, str] = {Task.REGRESSION: "regression", Task.BINARY: "binary", Task.MULTICLASS: "multiclass"}

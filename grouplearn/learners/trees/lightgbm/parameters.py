@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from grouplearn.learners.contract.base import Config, Conflict, Hyperparameter, Value
+from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter, Value
 from grouplearn.learners.trees.lightgbm.objectives import OBJECTIVES, REFUSED, of_config
 
 _DOCS = "LightGBM parameters"

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from grouplearn.learners.contract.base import Problem, Task
+from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.trees.lightgbm.objectives import written
 
 IntArray = npt.NDArray[np.int64]

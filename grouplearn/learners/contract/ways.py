@@ -1,0 +1,188 @@
+"""How learners train, by how they read rows: sums over rows, passes row by row, boosting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.data.shard import Shard, Stack, StoredShard
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.control import Boosted, Gang, Stop
+from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.problem import Problem
+from grouplearn.learners.contract.state import FloatArray, State, Tensors
+
+
+@runtime_checkable
+class AlgebraicLearner(Learner, Protocol):
+    """Learns from sums over rows: an epoch is ``step(state, merge(accumulate(block) for each block))``."""
+
+    def gathers(self, problem: Problem, configs: Sequence[Config]) -> bool:
+        """Whether small groups may train together, as a ``StackLearner`` does."""
+        ...
+
+    def accumulate(self, problem: Problem, configs: Sequence[Config], state: State, block: Shard) -> Tensors:
+        """Return the sums of one block that the next step needs."""
+        ...
+
+    def merge(self, left: Tensors, right: Tensors) -> Tensors:
+        """Return the sums of both."""
+        ...
+
+    def step(self, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors) -> State:
+        """Return the state after one epoch; ``losses(state)`` then holds the objective per config."""
+        ...
+
+    def losses(self, state: State) -> FloatArray:
+        """Return the training objective per config at the current accepted parameters (NaN before the first step)."""
+        ...
+
+
+@runtime_checkable
+class StackLearner(AlgebraicLearner, Protocol):
+    """Trains every config on every group of a stack in one call, instead of epoch by epoch."""
+
+    def solve(
+        self,
+        problem: Problem,
+        configs: Sequence[Config],
+        stack: Stack,
+        report: Callable[[int], None],
+        cancelled: Callable[[], bool],
+    ) -> Solved:
+        """Return the models of ``configs`` for each group of ``stack``.
+
+        ``problem`` is that of one group; all have equal (n_features, n_classes). A model does not
+        depend on the other groups beyond rounding. ``report(n)`` is told of n further epochs, a model's epoch
+        counting one. Raises Interrupted soon after ``cancelled()`` became true, and ValueError for labels that the
+        learner cannot take.
+        """
+        ...
+
+
+@runtime_checkable
+class MomentsLearner(StackLearner, Protocol):
+    """Needs nothing but moments of rows: folds cost no further pass."""
+
+    def unclear(self, configs: Sequence[Config], sums: Tensors, stack: Stack) -> npt.NDArray[np.bool_]:
+        """Return which groups of a stack (G,) are to train alone: their ``sums`` do not say what their rows do."""
+        ...
+
+    def solve_moments(self, problem: Problem, configs: Sequence[Config], sums: Tensors) -> Solved:
+        """Return the models from moments whose leading axes, any number, are in the result's place of G.
+
+        For G groups with F folds: one ``moments.stack_moments`` of the folds' rows, reshaped to (G, F, ...), gives
+        ``moments.leave_one_out`` (G, F + 1, ...), and ``weights`` are then (G, F + 1, C, k, d): of every fold's training
+        rows, and last of all rows. Moments that are not finite or have no rows give NaN.
+        """
+        ...
+
+
+@runtime_checkable
+class SequentialLearner(Learner, Protocol):
+    """Learns row by row (SGD)."""
+
+    def train(self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, epoch: int) -> State:
+        """Return the state after one pass over the shard; the visiting order depends on (seed, epoch) alone."""
+        ...
+
+    def losses(self, state: State) -> FloatArray:
+        """Return the mean training objective of the last epoch per config."""
+        ...
+
+
+@runtime_checkable
+class ArrayLabelLearner(SequentialLearner, Protocol):
+    """Predicts arrays, too: ``y`` of a shard is then (n, L), and a score is (n, n_configs, K·L), classes outermost."""
+
+    def predicts_arrays(self) -> bool:
+        """Return whether labels may be arrays."""
+        ...
+
+
+@runtime_checkable
+class DataParallelLearner(SequentialLearner, Protocol):
+    """Learns row by row, and in a gang whose members have different rows: each batch is spread over all of them."""
+
+    def joined(self, gang: Gang) -> AbstractContextManager[Gang]:
+        """Return the connection to the other members, and the gang that descends within it."""
+        ...
+
+    def descend(
+        self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, epoch: int, gang: Gang
+    ) -> State:
+        """Return the state after one pass of the gang over all its rows, the same for every member."""
+        ...
+
+
+@runtime_checkable
+class SamplingLearner(Learner, Protocol):
+    """Learns by boosting on (sampled) statistics."""
+
+    def boost(
+        self,
+        problem: Problem,
+        configs: Sequence[Config],
+        state: State,
+        shard: Shard | StoredShard,
+        valid: Shard | StoredShard | None,
+        stop: Stop,
+        gang: Gang | None = None,
+    ) -> tuple[State, Boosted]:
+        """Run all rounds of every config; one round is one epoch of the curve. ``state`` is new, or one that was kept.
+
+        In a gang ``shard`` is this member's rows, ``valid`` all held-out rows; every member returns the same models.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Solved:
+    """The finished models of a stack: G groups, each with the same C configs.
+
+    ``weights`` (G, C, k, d) and ``intercept`` (G, C, k); ``loss`` (G, C) is the objective there, NaN where a model
+    diverged; ``epochs`` (G, C) counts the passes over the rows that each took; ``curve`` (passes, G, C) is the objective
+    after each of them, NaN once a model was finished. ``converged`` (G, C): it ended because nothing was left to gain.
+    """
+
+    weights: FloatArray
+    intercept: FloatArray
+    loss: FloatArray
+    epochs: npt.NDArray[np.int64]
+    curve: FloatArray
+    converged: npt.NDArray[np.bool_]
+
+    def take(self, groups: npt.NDArray[Any]) -> Solved:
+        """Return the results of some groups, chosen or in that order."""
+        return Solved(
+            self.weights[groups],
+            self.intercept[groups],
+            self.loss[groups],
+            self.epochs[groups],
+            self.curve[:, groups],
+            self.converged[groups],
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Solved]) -> Solved:
+        """Return the results of several stacks as those of one."""
+        if len(parts) == 1:
+            return parts[0]
+        passes = max(len(part.curve) for part in parts)
+        curves = [
+            np.concatenate([part.curve, np.full((passes - len(part.curve), *part.loss.shape), np.nan)])
+            for part in parts
+        ]
+        return cls(
+            np.concatenate([part.weights for part in parts]),
+            np.concatenate([part.intercept for part in parts]),
+            np.concatenate([part.loss for part in parts]),
+            np.concatenate([part.epochs for part in parts]),
+            np.concatenate(curves, axis=1),
+            np.concatenate([part.converged for part in parts]),
+        )
