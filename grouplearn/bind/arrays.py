@@ -72,7 +72,9 @@ def measured_lengths(checker: SqlChecker, bound: BoundTrain) -> tuple[tuple[int,
         kind, name = item.array, f'feature "{item.stored.item.name}"'
         lengths.append(1 if kind is None else _length(checker, bound, kind, item.source, name))
     target = bound.target
-    return tuple(lengths), _length(checker, bound, target.array, target.extract, "the label") if target.array else 0
+    return tuple(lengths), _length(
+        checker, bound, target.array, target.extract, "the label"
+    ) if target and target.array else 0
 
 
 def _length(checker: SqlChecker, bound: BoundTrain, kind: ArrayType, expression: Sql, what: str) -> int:
@@ -126,15 +128,14 @@ def label_length(type_name: str) -> int:
 
 
 def names_classes(
-    checker: SqlChecker, kind: ArrayType, expression: Sql, tasks: frozenset[Task], task: Task | None
+    checker: SqlChecker, kind: ArrayType, expression: Sql, tasks: frozenset[Task], classified: bool | None
 ) -> bool:
     """Return whether an array label is of classes: bytes and booleans are, other whole numbers where the learner does
     nothing else or ``task = 'classification'`` says so.
     """
-    only_classes = Task.REGRESSION not in tasks
     by_type = kind.is_bytes or kind.element == "BOOLEAN"
-    classes = task is not Task.REGRESSION if task is not None else only_classes or by_type
-    classes = classes and Task.BINARY in tasks
+    classes = classified if classified is not None else by_type or not any(task.has_values for task in tasks)
+    classes = classes and any(task.has_classes for task in tasks)
     if classes and not kind.is_whole:
         message = f"classes are whole numbers, and the label is an array of {kind.element}"
         raise checker.error(message, expression.span, "Cast it, e.g. mask::UTINYINT[].")

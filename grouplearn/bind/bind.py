@@ -12,7 +12,7 @@ from grouplearn.bind import arrays
 from grouplearn.bind.bound import BoundKey, BoundTarget, BoundTrain, Holdout
 from grouplearn.bind.definition import HyperparameterColumn, KeyColumn
 from grouplearn.bind.features import BoundItem, FeatureBinder
-from grouplearn.bind.objectives import Bound, implied_task
+from grouplearn.bind.objectives import Bound, implies_classes
 from grouplearn.bind.options import RunOptions, bind_options, has_rounds
 from grouplearn.bind.refit import refits
 from grouplearn.bind.searching import SearchBinder, bind_within, searched
@@ -25,7 +25,7 @@ from grouplearn.bind.sql.volatile import Volatility
 from grouplearn.errors import did_you_mean
 from grouplearn.learners import registry
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.contract.problem import Task
+from grouplearn.learners.contract.problem import TASKS, Task
 from grouplearn.learners.contract.ways import ArrayLabelLearner
 from grouplearn.learners.metrics.sums import METRICS, every_metric
 from grouplearn.parser.statements import (
@@ -92,7 +92,7 @@ class _Binder:
     def bind(self, catalog: str, schema: str) -> BoundTrain:
         statement = self._statement
         options, fixed = bind_options(self._checker, self._learner, statement.options, self._settings)
-        self._implied = implied_task(self._learner, fixed)
+        self._implied = implies_classes(self._learner, fixed)
         options = replace(options, within=bind_within(self._checker, statement.within))
         read_ahead(self._checker, self._source, self._expressions(options))
         self._refuse_query_sample()
@@ -103,26 +103,27 @@ class _Binder:
         self._folded = frozenset(sqltext.folded(column.name) for column in columns)
         self._replay = Replay(self._checker, self._source, columns)
         target = self._target(options)
+        label = [target.extract] if target else []
         keys = self._keys(target)
         self._having()
         holdout_given = self._given_holdout()
-        volatility.refuse(
-            [target.extract, *(key.extract for key in keys), *([options.weight] if options.weight else [])]
-        )
+        volatility.refuse([*label, *(key.extract for key in keys), *([options.weight] if options.weight else [])])
         if isinstance(statement.validation, ValidateWhere):
             hint = "VALIDATE SAMPLE 20% draws rows at random, the same ones for one seed."
             volatility.refuse([statement.validation.predicate], hint)
         items = self._items(columns, target, keys, options)
         volatility.refuse([item.source for item in items])
         weighted = [options.weight] if options.weight else []
-        self._refuse_unstorable(
-            [target.extract, *weighted, *(key.extract for key in keys), *(item.source for item in items)]
-        )
-        typed = [(target.type, target.extract), *((key.stored.type, key.extract) for key in keys)]
+        self._refuse_unstorable([*label, *weighted, *(key.extract for key in keys), *(item.source for item in items)])
+        typed = [
+            *([(target.type, target.extract)] if target else []),
+            *((key.stored.type, key.extract) for key in keys),
+        ]
         self._refuse_long_types([*typed, *((item.stored.type, item.source) for item in items)])
         configs, search = SearchBinder(self._checker, self._learner, options).bind(statement, fixed)
         chosen = Bound(self._checker, statement, self._learner, configs, search)
-        chosen.check_label(target)
+        if target:
+            chosen.check_label(target)
         chosen.check_features(items)
         chosen.check_operator(options.operator)
         holdout = holdout_given or self._default_holdout(2 if search else len(configs), options)
@@ -154,7 +155,7 @@ class _Binder:
             search=search,
             hyperparameters=self._hyperparameter_columns(fixed),
             holdout=holdout,
-            metric=chosen.metric(self._metric(target), target.classification),
+            metric=chosen.metric(self._metric(target), bool(target and target.classification)),
             keep_best=1 if refit else self._keep(),
             refit=refit,
             options=options,
@@ -198,7 +199,10 @@ class _Binder:
 
     # --- the label -------------------------------------------------------------------------------------------------
 
-    def _target(self, options: RunOptions) -> BoundTarget:
+    def _target(self, options: RunOptions) -> BoundTarget | None:
+        if not any(task.has_label for task in self._learner.tasks):
+            self._refuse_label()
+            return None
         if self._statement.target is None:
             message = f"{self._learner.name} needs a label, and the statement has no PREDICT clause"
             raise self._checker.error(message, self._statement.learner.span, "Add PREDICT <expression> [AS name].")
@@ -212,26 +216,27 @@ class _Binder:
         name, stored = alias.value if alias else column.name, self._replay.stored(expression)
         array = arrays.array_type(column.type)
         if array and isinstance(self._learner, ArrayLabelLearner) and self._learner.predicts_arrays():
-            classes = arrays.names_classes(self._checker, array, expression, self._learner.tasks, options.task)
+            classes = arrays.names_classes(
+                self._checker, array, expression, self._learner.tasks, self._classified(options)
+            )
             return BoundTarget(name, expression, stored, column.type, classes, array)
         classification = self._is_classification(column, expression, options)
         return BoundTarget(name, expression, stored, column.type, classification)
 
     def _is_classification(self, column: Column, expression: Sql, options: RunOptions) -> bool:
-        tasks = self._learner.tasks
-        classifies, regresses = Task.BINARY in tasks, Task.REGRESSION in tasks
+        classifies = any(task.has_classes for task in self._learner.tasks)
+        regresses = any(task.has_values for task in self._learner.tasks)
         if types.is_classless(column.type):
             message = f"a label of type {column.type} cannot be predicted"
             raise self._checker.error(message, expression.span, types.advice(column.type))
-        wants_regression = options.task is Task.REGRESSION
-        if options.task is not None:
-            if (wants_regression and not regresses) or (not wants_regression and not classifies):
-                kind = "regression" if wants_regression else "classification"
-                raise self._checker.error(f"{self._learner.name} does no {kind}", self._statement.learner.span)
-            classification = not wants_regression
+        classified = self._classified(options)
+        if classified is not None:
+            if not (classifies if classified else regresses):
+                raise self._checker.error(f"{self._learner.name} does no {options.task}", self._statement.learner.span)
+            classification = classified
         elif self._implied is not None and not types.is_class_label(column.type):
             # Of fractions there may be as many as rows: that they are classes is for the statement to say.
-            classification = self._implied is not Task.REGRESSION and not types.has_fractions(column.type)
+            classification = self._implied and not types.has_fractions(column.type)
         else:
             classification = classifies and (not regresses or types.is_class_label(column.type))
         if not classification and types.kind(column.type) != "numeric":
@@ -244,9 +249,25 @@ class _Binder:
             raise self._checker.error(message, expression.span, hint)
         return classification
 
+    @staticmethod
+    def _classified(options: RunOptions) -> bool | None:
+        """Return whether WITH says that the label is of classes; None where it does not say."""
+        return None if options.task is None else any(task.has_classes for task in TASKS[options.task])
+
+    def _refuse_label(self) -> None:
+        """Raise for what is said of a label to a learner that has none."""
+        statement, told = self._statement, f"{self._learner.name} has no label: it learns from the features alone"
+        if statement.target is not None:
+            raise self._checker.error(told, statement.target.expression.span, "Leave PREDICT out.")
+        if statement.null_label is not None:
+            raise self._checker.error(told, statement.learner.span, "Leave ON NULL LABEL out.")
+        for option in statement.options:
+            if option.name.value.casefold() in ("task", "class_weight", "positive_class"):
+                raise self._checker.error(told, option.name.span, f"Leave {option.name.value} out.")
+
     # --- groups ----------------------------------------------------------------------------------------------------
 
-    def _keys(self, target: BoundTarget) -> tuple[BoundKey, ...]:
+    def _keys(self, target: BoundTarget | None) -> tuple[BoundKey, ...]:
         group_by = self._statement.group_by
         if group_by is None:
             return ()
@@ -263,7 +284,7 @@ class _Binder:
                 raise self._checker.error(message, fragment.span, members.get(unreadable, "Cast it, e.g. x::VARCHAR."))
             alias = group_by.aliases[position] if position < len(group_by.aliases) else None
             stored = self._replay.stored(fragment)
-            if sqltext.folded(stored.strip()) == sqltext.folded(target.stored.strip()):
+            if target and sqltext.folded(stored.strip()) == sqltext.folded(target.stored.strip()):
                 message = (
                     f'"{fragment.text.strip()}" is both the label and a GROUP BY key: each group would have one label'
                 )
@@ -319,8 +340,10 @@ class _Binder:
         compares = configs > 1 or options.early_stopping is not None
         return Holdout("sample", share=DEFAULT_HOLDOUT) if compares else Holdout("none")
 
-    def _refuse_idle_options(self, target: BoundTarget) -> None:
+    def _refuse_idle_options(self, target: BoundTarget | None) -> None:
         """Raise for an option that this statement could only ignore."""
+        if target is None:
+            return
         weighable = target.classification and target.array is None
         kind = "a number" if target.array is None else "an array"
         reasons = {
@@ -349,15 +372,17 @@ class _Binder:
     # --- features --------------------------------------------------------------------------------------------------
 
     def _items(
-        self, columns: tuple[Column, ...], target: BoundTarget, keys: tuple[BoundKey, ...], options: RunOptions
+        self, columns: tuple[Column, ...], target: BoundTarget | None, keys: tuple[BoundKey, ...], options: RunOptions
     ) -> tuple[BoundItem, ...]:
-        taken = [target.extract, *(key.extract for key in keys)]
+        taken = [*([target.extract] if target else []), *(key.extract for key in keys)]
         if isinstance(self._statement.validation, ValidateWhere):
             taken.append(self._statement.validation.predicate)
         if options.weight:
             taken.append(options.weight)
         used = frozenset().union(*(columns_used(self._checker, fragment, self._folded) for fragment in taken))
-        binder = FeatureBinder(self._checker, self._source, self._replay, self._learner, target.extract, used)
+        binder = FeatureBinder(
+            self._checker, self._source, self._replay, self._learner, target.extract if target else None, used
+        )
         if self._statement.features is not None:
             return binder.bind(self._statement.features)
         kept = tuple(column for column in columns if sqltext.folded(column.name) not in used)
@@ -366,12 +391,13 @@ class _Binder:
             raise self._checker.error("no column is left to be a feature", self._statement.source.span, hint)
         return binder.bind_columns(kept, self._statement.source.span)
 
-    def _per_row(self, target: BoundTarget, items: tuple[BoundItem, ...], options: RunOptions) -> list[Sql]:
+    def _per_row(self, target: BoundTarget | None, items: tuple[BoundItem, ...], options: RunOptions) -> list[Sql]:
         """Return every expression that needs a value for each row."""
         validation = self._statement.validation
         split = [validation.predicate] if isinstance(validation, ValidateWhere) else []
         weight = [options.weight] if options.weight else []
-        return [target.extract, *(item.extract for item in items), *split, *weight]
+        label = [target.extract] if target else []
+        return [*label, *(item.extract for item in items), *split, *weight]
 
     def _check_weight(self, options: RunOptions) -> None:
         if options.weight is None:
@@ -390,18 +416,18 @@ class _Binder:
 
     # --- the rest --------------------------------------------------------------------------------------------------
 
-    def _metric(self, target: BoundTarget) -> str | None:
+    def _metric(self, target: BoundTarget | None) -> str | None:
         chosen = self._statement.metric
         if chosen is None:
             return None
-        tasks = (Task.BINARY, Task.MULTICLASS) if target.classification else (Task.REGRESSION,)
-        known = (name for task in tasks for name in every_metric(task, arrays=target.array is not None))
+        kind = self._learner.name if target is None else "classification" if target.classification else "regression"
+        tasks, arrays = TASKS.get(kind, self._learner.tasks), bool(target and target.array)
+        known = (name for task in Task if task in tasks for name in every_metric(task, arrays=arrays))
         allowed = tuple(dict.fromkeys(known))
         name = chosen.value.casefold()
         if name in allowed:
             return name
-        kind = "classification" if target.classification else "regression"
-        kind += " of arrays" if target.array else ""
+        kind += " of arrays" if arrays else ""
         verb = f"metric {name} is not for {kind}" if name in METRICS else f'unknown metric "{chosen.value}"'
         raise self._checker.error(
             f"{verb}\nMetrics of {kind}: {', '.join(allowed)}", chosen.span, did_you_mean(name, allowed)

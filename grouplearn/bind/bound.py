@@ -59,7 +59,7 @@ class BoundTrain:
     """Everything that is known before the first row: the extract, the label, the configurations, how to run.
 
     Where a procedure searches, ``configs`` are those it begins with. ``columns`` are those of FROM.
-    ``weight_sql`` is the weight of a row over the columns of a source, None for 1.
+    ``target`` is None for learners without a label, ``weight_sql`` the weight of a row over the columns of a source, None for 1.
     ``refit``: the best configuration of each group trains again, on all rows.
     """
 
@@ -70,7 +70,7 @@ class BoundTrain:
     learner: Learner
     source: tuple[str | Sql, ...]
     columns: tuple[Column, ...]
-    target: BoundTarget
+    target: BoundTarget | None
     weight_sql: str | None
     keys: tuple[BoundKey, ...]
     sets: tuple[tuple[int, ...], ...]

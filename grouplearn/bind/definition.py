@@ -7,6 +7,8 @@ from typing import Literal
 
 from grouplearn.bind.arrays import label_length
 from grouplearn.data.dataset import Item
+from grouplearn.learners.answers.answer import Answer
+from grouplearn.learners.answers.answers import answer_of
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.problem import Task
 
@@ -51,8 +53,9 @@ class ModelDefinition:
     """A bound TRAIN statement, complete enough to predict without it.
 
     ``keys`` and ``sets`` are the GROUP BY (``sets`` finest first; ``((),)`` without GROUP BY). ``classes`` are label values
-    as text, in class order, castable to ``label_type``; empty for regression. ``weight_sql`` is
-    the weight of a row over the source's columns, None for 1.
+    as text, in class order, castable to ``label_type``; empty for other labels. Of a learner without a label
+    ``target_name``, ``target_sql`` and ``label_type`` are None. ``weight_sql`` is the weight of a row over the source's
+    columns, None for 1.
     ``catalog`` is the database's name at training time (None: the current one); it is not stored. ``search_path`` is where
     the statement's unqualified names were looked for; None is not known.
     """
@@ -64,9 +67,9 @@ class ModelDefinition:
     task: Task
     linear: bool
     statement: str
-    target_name: str
-    target_sql: str
-    label_type: str
+    target_name: str | None
+    target_sql: str | None
+    label_type: str | None
     classes: tuple[str, ...]
     keys: tuple[KeyColumn, ...]
     sets: tuple[tuple[int, ...], ...]
@@ -87,9 +90,19 @@ class ModelDefinition:
     @property
     def label_length(self) -> int:
         """Values of a label that is an array, as its type says; 0 for a single value."""
-        return label_length(self.label_type)
+        return label_length(self.label_type or "")
+
+    @property
+    def described(self) -> str:
+        """What was learned, for a person: the learner, and the label if it has one."""
+        return self.learner if self.target_name is None else f"{self.learner} of {self.target_name}"
+
+    @property
+    def answer(self) -> Answer:
+        """The form of its predictions."""
+        return answer_of(self.task, self.classes, self.label_type or "", self.label_length)
 
     @property
     def positive_class(self) -> str | None:
         """The class of two that ``probability`` speaks of, as text: the second one; None for other labels."""
-        return self.classes[1] if self.task is Task.BINARY and len(self.classes) == 2 else None
+        return self.classes[1] if not self.task.scores_classes and len(self.classes) == 2 else None

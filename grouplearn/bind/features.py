@@ -83,7 +83,8 @@ class _Scalar:
 class FeatureBinder:
     """Binds FEATURES items against the columns of the source.
 
-    Columns that are ``used`` otherwise (folded names) are none of those that a star stands for; ``label`` is no feature.
+    Columns that are ``used`` otherwise (folded names) are none of those that a star stands for; ``label``, if there is one, is
+    no feature.
     """
 
     def __init__(
@@ -92,10 +93,10 @@ class FeatureBinder:
         source: Sequence[str | Sql],
         replay: Replay,
         learner: Learner,
-        label: Sql,
+        label: Sql | None,
         used: frozenset[str],
     ) -> None:
-        self._label, self._used = replay.meaning(label), used
+        self._label, self._used = replay.meaning(label) if label else None, used
         self._learner = learner
         self._checker = checker
         self._source = tuple(source)
@@ -158,7 +159,7 @@ class FeatureBinder:
             if several:
                 message = "this item changes the columns that it stands for"
             raise self._checker.error(message, argument.span, hint)
-        if self._replay.meaning(argument) == self._label:
+        if self._label is not None and self._replay.meaning(argument) == self._label:
             hint = "A model would learn to copy it. Leave it out; FEATURES (*) does so by itself."
             raise self._checker.error("this feature is the label", argument.span, hint)
         name = feature.alias.value if feature.alias and len(feature.arguments) == 1 else _name(argument.text.strip())

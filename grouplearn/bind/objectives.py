@@ -13,7 +13,6 @@ from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.errors import Error, Span, did_you_mean
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner, ObjectiveLearner, UncalibratedLearner
-from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.metrics.sums import METRICS
 from grouplearn.parser.statements import TrainModel
 from grouplearn.search.procedures import SearchPlan
@@ -25,10 +24,9 @@ _ORDERED = ("numeric", "array")
 _DIVIDING = ("data_parallel", "switching")
 
 
-def implied_task(learner: Learner, fixed: Config) -> Task | None:
-    """Return the task that an objective given in WITH is of."""
-    classifies = learner.classifies(fixed) if isinstance(learner, ObjectiveLearner) else None
-    return None if classifies is None else Task.MULTICLASS if classifies else Task.REGRESSION
+def implies_classes(learner: Learner, fixed: Config) -> bool | None:
+    """Return whether an objective given in WITH is of classes; None where it does not say."""
+    return learner.classifies(fixed) if isinstance(learner, ObjectiveLearner) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 from grouplearn import sqltext
 from grouplearn.bind import compatibility as legality
@@ -19,7 +19,7 @@ from grouplearn.errors import BindError, WrongValue, did_you_mean
 from grouplearn.learners.contract.config import Config, Value
 from grouplearn.learners.contract.hyperparameter_values import resolve
 from grouplearn.learners.contract.learner import Learner, RefusesParameters
-from grouplearn.learners.contract.problem import Task
+from grouplearn.learners.contract.problem import TASKS
 from grouplearn.parser.statements import Name, Option, Sql
 from grouplearn.schedule import operators
 from grouplearn.schedule.workload import SCHEDULERS, Scheduler
@@ -53,7 +53,7 @@ class RunOptions:
     search_scope: str = "group"
     within: float | None = None
     min_rows: int = 2
-    task: Task | None = None
+    task: Literal["classification", "regression"] | None = None
     class_weight: Any = None
     positive_class: str | None = None
     weight: Sql | None = None
@@ -124,11 +124,6 @@ def _model_name(value: Any) -> str:
     return value
 
 
-def _task(value: Any) -> Task | None:
-    name = _one_of("classification", "regression")(value)
-    return Task.REGRESSION if name == "regression" else Task.MULTICLASS
-
-
 def _class(value: Any) -> str:
     if value is None:
         raise ValueError("must be a class of the label, got NULL")
@@ -166,7 +161,7 @@ RUN_OPTIONS: Mapping[str, RunOption] = {
     "interval": RunOption("PBT: epochs after which losers go on from copies of winners", _whole(1)),
     "search_scope": RunOption("whether each group decides about its trials, or all together", _one_of(*SCOPES)),
     "min_rows": RunOption("fewest training rows of a group, 2 unless said; smaller groups fail", _whole(1)),
-    "task": RunOption("classification or regression, where the learner does both", _task),
+    "task": RunOption("classification or regression, where the learner does both", _one_of(*TASKS)),
     "class_weight": RunOption("'balanced' or weights by class", _class_weight),
     "positive_class": RunOption(
         "of two classes the one that probability is of, and f1, precision and recall; the greater one unless said",

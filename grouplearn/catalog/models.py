@@ -238,7 +238,7 @@ def describe_sql(model: StoredModel) -> str:
         ("model", literal(str(model.location))),
         ("learner", literal(definition.learner)),
         ("task", literal(definition.task.value)),
-        ("target", literal(_as_written(definition.target_sql, definition.target_name))),
+        ("target", literal(_as_written(definition))),
         *([("classes", literal(_listed(definition.classes)))] if definition.classes else []),
         *([("positive class", literal(definition.positive_class))] if definition.positive_class else []),
         *([("weight", literal(definition.weight_sql))] if definition.weight_sql else []),
@@ -264,8 +264,11 @@ def describe_sql(model: StoredModel) -> str:
     return f"SELECT property, value FROM (VALUES {lines}) AS t(place, property, value) ORDER BY place ASC"
 
 
-def _as_written(sql: str, name: str) -> str:
-    """Return ``sql AS name``, or the name alone where it is the column's own."""
+def _as_written(definition: ModelDefinition) -> str | None:
+    """Return ``sql AS name``, or the name alone where it is the column's own; None without a label."""
+    sql, name = definition.target_sql, definition.target_name
+    if sql is None or name is None:
+        return None
     return name if sql in (name, identifier(name)) else f"{sql} AS {name}"
 
 

@@ -30,7 +30,12 @@ from grouplearn.plan.explain.gantt import Bar
 
 Value = float | None
 #: Metrics of groups from which that of all their rows follows, and what is averaged for it.
-_MERGES = {"log_loss": "value", "accuracy": "value", "mae": "value", "rmse": "value * value"}
+_MERGES = {
+    **dict.fromkeys(
+        ("log_loss", "accuracy", "mae", "silhouette", "mean_squared_distance", "reconstruction_error"), "value"
+    ),
+    "rmse": "value * value",
+}
 _FIRST_LOSS = "nullif(first_value(p.train_loss) OVER (PARTITION BY p.group_id ORDER BY p.epoch ASC), 0)"
 #: Points of curves, or bars, that are read: no picture shows more, and a small file may have any number of equal rows.
 _MOST_DRAWN = 1_000_000
@@ -234,7 +239,7 @@ class Overview:
         """Return the features with the largest shares in the best trials of the finest groups, largest first."""
         definition = self.stored.definition
         signed = "NULL::DOUBLE"
-        if definition.linear and definition.task.value != "multiclass":
+        if definition.linear and not definition.task.scores_classes:
             signed = "unnest(a.weights)"
         rows = self._rows(
             f"WITH parts AS (SELECT t.group_id, unnest(g.features) AS feature, unnest({importances(definition)}) AS size,"

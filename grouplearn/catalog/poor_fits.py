@@ -14,7 +14,7 @@ from grouplearn.catalog.records import ModelDefinition
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner, ObjectiveLearner, UncalibratedLearner
-from grouplearn.learners.contract.problem import Task
+from grouplearn.learners.metrics.sums import default_metric
 from grouplearn.sqltext import literal
 
 #: How much worse: what is said for certain is not said of what a few more rows could turn.
@@ -40,7 +40,7 @@ def _worse(definition: ModelDefinition, learner: Learner | None, config: Config)
     """Return when the metric of a config's loss is far worse than that of a constant; None where it is not known."""
     if learner is not None and (learner.log_link or isinstance(learner, UncalibratedLearner)):
         return None
-    judge = "log_loss" if definition.task is not Task.REGRESSION else "rmse"
+    judge = default_metric(definition.task)
     if isinstance(learner, ObjectiveLearner):
         judge = learner.judged_by(config, definition.task) or ""
     at = {name: f"train[{place}]" for place, name in enumerate(definition.metrics, start=1)}

@@ -23,11 +23,12 @@ from grouplearn.errors import NotSupportedHere, OtherVersion
 from grouplearn.sqltext import folded, identifier, qualified
 
 #: The version of the tables that this code reads and writes; a database has its own in ``grouplearn.schema_version``.
-VERSION = 4
+VERSION = 5
 #: The oldest version that is read as it is, and brought up to ``VERSION`` when a model is written.
 OLDEST = 1
 TABLES = (
     "models", "groups", "configs", "trials", "curves", "artifacts", "units", "errors", "trees", "nodes", "layers",
+    "factors",
 )  # fmt: skip
 #: The version that brought a column, of those that the first had not; older tables and exports are read as if it were NULL.
 SINCE = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import duckdb
 import numpy as np
@@ -17,7 +17,7 @@ from grouplearn.catalog.schema import first_row, table, version_of
 from grouplearn.data.encoders import FittedItem
 from grouplearn.interrupting import watched
 from grouplearn.learners import registry
-from grouplearn.learners.contract.problem import Task
+from grouplearn.learners.contract.learner import VectorLearner
 from grouplearn.learners.contract.state import Artifact
 from grouplearn.learners.neural.mlp_model import Networks
 from grouplearn.learners.trees.nodes import (
@@ -40,6 +40,8 @@ MOST_DEPTH = 64
 MOST_WEIGHTS, MOST_WEIGHTS_IN_ALL = 20_000, 5_000_000
 #: The version of the catalog that brought their tables.
 _SINCE = 2
+#: Most encoded features of a row that SQL makes a list of.
+MOST_FEATURES = 4_096
 #: Most layers of a network: the macro has a step for each.
 MOST_LAYERS = 8
 
@@ -47,9 +49,10 @@ MOST_LAYERS = 8
 @dataclass(frozen=True, slots=True)
 class SqlForm:
     """How a model's macro predicts: with ``linear`` weights, by ``trees`` (``depth`` questions and ``width`` trees at most),
-    through the ``layers`` of networks (``depth`` of them at most), or with the ``function`` predict because of ``reason``."""
+    through the ``layers`` of networks (``depth`` of them at most), by ``vectors``, or with the ``function`` predict because of
+    ``reason``."""
 
-    kind: Literal["linear", "trees", "layers", "function"]
+    kind: Literal["linear", "trees", "layers", "vectors", "function"]
     depth: int = 0
     width: int = 0
     reason: str = ""
@@ -62,7 +65,12 @@ class SqlForm:
     @property
     def tables(self) -> tuple[str, ...]:
         """The catalog tables that the macro reads."""
-        of_kind = {"linear": ("artifacts",), "trees": ("trees", "nodes"), "layers": ("layers",)}
+        of_kind = {
+            "linear": ("artifacts",),
+            "trees": ("trees", "nodes"),
+            "layers": ("layers",),
+            "vectors": ("factors",),
+        }
         return ("groups", *of_kind[self.kind]) if self.kind in of_kind else ()
 
 
@@ -103,11 +111,13 @@ def of_best(definition: ModelDefinition, best: Sequence[Best]) -> Prediction:
     reason = _always_function(definition)
     if reason:
         return _function(reason)
+    if definition.answer.views:
+        return _vectors(definition, best)
     return _trees(definition, best) if registry.grows_trees(definition.learner) else _layers(best)
 
 
 def _always_function(definition: ModelDefinition) -> str:
-    if not (registry.grows_trees(definition.learner) or definition.learner == "mlp"):
+    if not (registry.grows_trees(definition.learner) or definition.learner == "mlp" or definition.answer.views):
         return f"SQL has no form of {definition.learner}"
     if definition.label_length:
         return "it predicts arrays"
@@ -160,7 +170,7 @@ def _trees(definition: ModelDefinition, best: Sequence[Best]) -> Prediction:
     depth = max((int(forest.nodes.depth.max()) for forest in forests), default=0)
     if depth > MOST_DEPTH:
         return _function(f"its trees ask {depth} questions in a row, and SQL takes {MOST_DEPTH}")
-    several = definition.task is Task.MULTICLASS
+    several = definition.task.scores_classes
     roots = _roots(forests, several=several)
     form = SqlForm("trees", depth, max(map(len, roots.column("roots")), default=0))
     nodes = [forest.nodes for forest in forests]
@@ -255,6 +265,24 @@ def _nodes(forests: Sequence[Nodes]) -> Any:
     )
 
 
+def _vectors(definition: ModelDefinition, best: Sequence[Best]) -> Prediction:
+    """Return the vectors of all models; SQL makes a list of a row's features, and compares it with each of them."""
+    learner = cast(VectorLearner, registry.learner(definition.learner))
+    rows = [
+        {"group_id": each.group, "part": part, "place": place, "vector": vector.tolist(), "value": value}
+        for each in best
+        for part, place, vector, value in learner.vectors(each.artifact)
+    ]
+    small = pa.int32()
+    fields = [("group_id", small), ("part", pa.string()), ("place", small), ("vector", pa.list_(pa.float64()))]
+    factors = pa.Table.from_pylist(rows, pa.schema([*fields, ("value", pa.float64())]))
+    width = max((sum(item.width for item in each.fitted) for each in best), default=0)
+    form = SqlForm("vectors")
+    if width > MOST_FEATURES:
+        form = SqlForm("function", reason=f"a row has {width:,} encoded features, and SQL takes {MOST_FEATURES:,}")
+    return Prediction(form, (("factors", factors),))
+
+
 def _layers(best: Sequence[Best]) -> Prediction:
     networks = [(each.group, Networks.of(each.artifact)) for each in best]
     sizes = [sum(weights[0].size for weights in network.weights) for _, network in networks]
@@ -316,8 +344,17 @@ def stored_form(con: duckdb.DuckDBPyConnection, catalog: str, model: str, defini
         return SqlForm("function", reason="it was trained by an earlier version")
     where = f"WHERE model = '{model}'::UUID"
     reason = _always_function(definition)
-    if not reason and first_row(con, f"SELECT 1 FROM {table(catalog, 'groups')} {where} AND best IS NOT NULL") is None:
+    if (
+        not reason
+        and not definition.answer.views
+        and first_row(con, f"SELECT 1 FROM {table(catalog, 'groups')} {where} AND best IS NOT NULL") is None
+    ):
         return SqlForm("trees") if registry.grows_trees(definition.learner) else SqlForm("layers", 1)
+    if not reason and definition.answer.views:
+        widest = first_row(con, f"SELECT max(len(features)) FROM {table(catalog, 'groups')} {where}")
+        if widest and (widest[0] or 0) <= MOST_FEATURES:
+            return SqlForm("vectors")
+        reason = f"a row has more encoded features than the {MOST_FEATURES:,} that SQL takes"
     bounded = partial(_bounded, con, catalog, where, definition.name)
     trees = bounded("trees", {"depth": (0, MOST_DEPTH), "len(roots)": (1, MOST_NODES)})
     if trees:

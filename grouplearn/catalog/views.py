@@ -11,10 +11,14 @@ from grouplearn.catalog.poor_fits import poor_fits
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import first_row, table
 from grouplearn.learners import registry
+from grouplearn.learners.answers.answers import answer_of
+from grouplearn.learners.contract.problem import Task
 from grouplearn.sqltext import folded, identifier, literal
 
 #: Suffixes of the views of a model; the model table itself has none.
-SUFFIXES = ("", "_weights", "_curves", "_importance", "_schedule")
+COMMON = ("", "_weights", "_curves", "_importance", "_schedule")
+#: And those that only models with some answers have.
+SUFFIXES = (*COMMON, "_centroids", "_components", "_variance")
 
 _OPEN_ENDED = "status = 'done' AND NOT converged"
 COMMENTS = {
@@ -22,6 +26,9 @@ COMMENTS = {
     "_weights": "Weights of the linear model, on the encoded features; the intercept is feature (intercept).",
     "_curves": "One row per trial and epoch.",
     "_importance": "Importance of every feature column in every trial.",
+    "_centroids": "Centroids of the clusters of each group's best trial, on the encoded features.",
+    "_components": "Principal components of each group's best trial: the weight of each encoded feature in each component.",
+    "_variance": "The variance along each principal component of each group's best trial, and its share of all.",
     "_schedule": "The schedule as it ran: one row per unit and group, or per step of a unit whose group was split.",
 }
 
@@ -227,7 +234,7 @@ def _weights(definition: ModelDefinition, model: str, catalog: str | None) -> Vi
     weights = f"a.weights[(o.output - 1) * {width} + 1 : o.output * {width}]"
     columns = [
         *trial_columns(definition),
-        *([("class", of_class)] if definition.task.value == "multiclass" else []),
+        *([("class", of_class)] if definition.task.scores_classes else []),
         ("feature", "unnest(list_append(g.features, '(intercept)'))"),
         ("weight", f"unnest(list_append({weights}, a.intercept[o.output]))"),
     ]
@@ -293,10 +300,53 @@ def _artifacts(catalog: str | None) -> str:
     )
 
 
+def suffixes(definition: ModelDefinition) -> tuple[str, ...]:
+    """Return the suffixes of the views that a model has."""
+    common = tuple(suffix for suffix in COMMON if suffix != "_weights" or definition.linear)
+    return (*common, *definition.answer.views)
+
+
+def suffixes_of(tasks: Iterable[Task]) -> tuple[str, ...]:
+    """Return the suffixes that models of these tasks may have."""
+    own = (suffix for task in tasks for suffix in answer_of(task, (), "", 0).views)
+    return (*COMMON, *dict.fromkeys(own))
+
+
+def _vectors(definition: ModelDefinition, model: str, catalog: str | None, part: str, *also: tuple[str, str]) -> View:
+    """Return the view of a part (f) of each group's best trial, beside the mean of its rows (o) if it has one."""
+    factors = table(catalog, "factors")
+    rows = (
+        f"{joined(catalog)} JOIN {factors} AS f ON f.model = g.model AND f.group_id = g.group_id"
+        f" LEFT JOIN {factors} AS o ON o.model = g.model AND o.group_id = g.group_id AND o.part = 'mean'"
+        f" WHERE {where(model, 'f')} AND t.config = g.best AND f.part = {literal(part)}"
+    )
+    return [*trial_columns(definition), *also], f"{rows} ORDER BY g.level ASC, g.group_id ASC, f.place ASC"
+
+
+def _centroids(definition: ModelDefinition, model: str, catalog: str | None) -> View:
+    of_feature = (("feature", "unnest(g.features)"), ("value", "unnest(f.vector)"))
+    return _vectors(definition, model, catalog, "centroid", ("cluster", "f.place"), ("n_rows", "f.value"), *of_feature)
+
+
+def _components(definition: ModelDefinition, model: str, catalog: str | None) -> View:
+    of_feature = (("feature", "unnest(g.features)"), ("weight", "unnest(f.vector)"))
+    return _vectors(definition, model, catalog, "component", ("component", "f.place"), *of_feature)
+
+
+def _variance(definition: ModelDefinition, model: str, catalog: str | None) -> View:
+    share = "f.value / nullif(o.value, 0)"
+    so_far = f"sum({share}) OVER (PARTITION BY f.group_id ORDER BY f.place ASC)"
+    measured = (("variance", "f.value"), ("share", share), ("cumulative_share", so_far))
+    return _vectors(definition, model, catalog, "component", ("component", "f.place"), *measured)
+
+
 _MAKERS: dict[str, Callable[[ModelDefinition, str, str | None], View]] = {
     "": _trials,
     "_weights": _weights,
     "_curves": _curves,
     "_importance": _importance,
     "_schedule": _schedule,
+    "_centroids": _centroids,
+    "_components": _components,
+    "_variance": _variance,
 }

@@ -16,7 +16,9 @@ from grouplearn.exchange.directory import CannotExchange
 from grouplearn.exchange.onnx_graph import ML_OPSET, OPSET, Graph, encoded, onnx
 from grouplearn.exchange.onnx_trees import tree_scores
 from grouplearn.learners import registry
-from grouplearn.learners.contract.problem import Link, Task
+from grouplearn.learners.answers.classes import SeveralClasses, TwoClasses
+from grouplearn.learners.answers.number import Number
+from grouplearn.learners.contract.problem import Link
 from grouplearn.learners.contract.state import FloatArray
 from grouplearn.learners.neural.mlp_model import Networks
 from grouplearn.learners.trees.lightgbm import objectives as gbdt_objectives
@@ -48,7 +50,7 @@ def _content(definition: ModelDefinition, best: Best) -> bytes:
     scores = _scores(graph, definition, best, x)
     # A row with a missing feature has no prediction, whatever an operator makes of NaN.
     bad = None if handles_missing else graph.add("IsNaN", graph.add("ReduceSum", x, graph.constant(np.array([1]))))
-    _LINKS[definition.task](graph, definition, best, scores, bad)
+    _HEADS[type(definition.answer)](graph, definition, best, scores, bad)
     return graph.content(definition.name, f"{definition.learner}, group {list(best.group.keys)}")
 
 
@@ -57,7 +59,7 @@ def _scores(graph: Graph, definition: ModelDefinition, best: Best, x: str) -> st
     if definition.linear:
         return _affine(graph, x, artifact.tensors["weights"], artifact.tensors["intercept"])
     if registry.grows_trees(definition.learner):
-        outputs = len(best.group.classes) if definition.task is Task.MULTICLASS else 1
+        outputs = len(best.group.classes) if definition.task.scores_classes else 1
         return tree_scores(graph, artifact.text, x, outputs)
     network = Networks.of(artifact)
     for place, (weights, bias) in enumerate(zip(network.weights, network.biases, strict=True)):
@@ -142,4 +144,4 @@ def _every_class(graph: Graph, p: str, definition: ModelDefinition, best: Best) 
     return graph.add("MatMul", p, graph.constant(spread))
 
 
-_LINKS = {Task.REGRESSION: _value, Task.BINARY: _binary, Task.MULTICLASS: _multiclass}
+_HEADS = {Number: _value, TwoClasses: _binary, SeveralClasses: _multiclass}

@@ -39,7 +39,7 @@ def with_plain_expressions(con: duckdb.DuckDBPyConnection, definition: ModelDefi
     known = dict(zip((each.text for each in types), _plain(con, types, "SELECT CAST(NULL AS {}\n)"), strict=True))
     return replace(
         definition,
-        label_type=known[definition.label_type],
+        label_type=None if definition.label_type is None else known[definition.label_type],
         keys=tuple(replace(key, sql=next(texts), type=known[key.type]) for key in definition.keys),
         items=tuple(
             replace(entry, sql=next(texts), type=None if entry.type is None else known[entry.type])

@@ -33,6 +33,7 @@ _READ = {
     "trees": ("*", "true"),
     "nodes": ("*", "true"),
     "layers": ("*", "true"),
+    "factors": ("*", "true"),
 }
 
 

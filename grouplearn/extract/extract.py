@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from grouplearn.bind import arrays
-from grouplearn.bind.bound import BoundKey, BoundTrain
+from grouplearn.bind.bound import BoundKey, BoundTarget, BoundTrain
 from grouplearn.bind.features import AUTO_ONEHOT_LIMIT, MAX_CLASSES, all_fit_float
 from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import SqlChecker
@@ -64,7 +64,9 @@ def statistics(checker: SqlChecker, bound: BoundTrain) -> Statistics:
     """Count the groups, list the classes and check the limits that depend on values."""
     groups = group_counts(checker, bound)
     lengths, label_length = arrays.measured_lengths(checker, bound)
-    classes = _positive_last(checker, bound, _classes(checker, bound)) if bound.target.classification else ()
+    target = bound.target
+    classified = target is not None and target.classification
+    classes = _positive_last(checker, bound, _classes(checker, bound, target)) if target and classified else ()
     n_rows, categories = _category_counts(checker, bound, groups)
     return Statistics(groups, classes, categories, n_rows, lengths, label_length)
 
@@ -100,12 +102,12 @@ def _positive_last(checker: SqlChecker, bound: BoundTrain, classes: tuple[str, .
     return (*(each for each in classes if each != chosen), chosen)
 
 
-def _classes(checker: SqlChecker, bound: BoundTrain) -> tuple[str, ...]:
-    finite = "AND isfinite(t)" if types.is_floating(bound.target.type) else ""
-    before, after = arrays.each_class(bound.target.array) if bound.target.array else _told_apart(bound.target.type)
+def _classes(checker: SqlChecker, bound: BoundTrain, target: BoundTarget) -> tuple[str, ...]:
+    finite = "AND isfinite(t)" if types.is_floating(target.type) else ""
+    before, after = arrays.each_class(target.array) if target.array else _told_apart(target.type)
     rows = checker.rows(
-        f"SELECT {'t'.join(types.as_text(bound.target.type))} FROM (SELECT DISTINCT {before}",
-        bound.target.extract,
+        f"SELECT {'t'.join(types.as_text(target.type))} FROM (SELECT DISTINCT {before}",
+        target.extract,
         f"{after} AS t",
         *bound.source,
         f") WHERE t IS NOT NULL {finite} ORDER BY t ASC LIMIT {MAX_CLASSES + 1}",
@@ -113,7 +115,7 @@ def _classes(checker: SqlChecker, bound: BoundTrain) -> tuple[str, ...]:
     if len(rows) > MAX_CLASSES:
         message = f"the label has more than {MAX_CLASSES:,} distinct values, which is too many classes"
         hint = "Use WITH (task = 'regression') or linear_regression, or predict an expression such as y > 15."
-        raise checker.error(message, bound.target.extract.span, hint)
+        raise checker.error(message, target.extract.span, hint)
     return tuple(row[0] for row in rows)
 
 
@@ -211,7 +213,7 @@ def _layout(bound: BoundTrain, stats: Statistics) -> Layout:
         n_keys=len(bound.keys),
         items=tuple(item.stored.item for item in arrays.sized(bound.items, stats.lengths)),
         label_length=stats.label_length,
-        classes=stats.classes if bound.target.classification else None,
+        classes=stats.classes if bound.target and bound.target.classification else None,
         weighted=bound.options.weight is not None,
         marked=bound.holdout.kind == "where",
         drawn=bound.holdout.drawn,
@@ -220,14 +222,10 @@ def _layout(bound: BoundTrain, stats: Statistics) -> Layout:
 
 
 def _extract_query(bound: BoundTrain, in_order: bool) -> list[str | Sql]:
-    before, after = types.as_text(bound.target.type) if bound.target.classification else ("CAST((", ") AS DOUBLE)")
-    if bound.target.array:
-        before, after = arrays.reading(bound.target.array)
-    target = (before, bound.target.extract, after)
     columns: list[tuple[str, tuple[str | Sql, ...]]] = [
         *((f"k{number}", _key_text(key)) for number, key in enumerate(bound.keys)),
         *((f"x{number}", (item.extract,)) for number, item in enumerate(bound.items)),
-        ("y", target),
+        ("y", _label(bound.target)),
     ]
     if bound.options.weight:
         columns.append(("w", ("CAST((", bound.options.weight, ") AS DOUBLE)")))
@@ -258,6 +256,16 @@ def _extract_query(bound: BoundTrain, in_order: bool) -> list[str | Sql]:
         # Rows of one group and one hash are put in order by SortedRows: only keys and a number are compared here.
         pieces.append(f"ORDER BY {keys}h ASC")
     return pieces
+
+
+def _label(target: BoundTarget | None) -> tuple[str | Sql, ...]:
+    if target is None:
+        return ("CAST(0 AS DOUBLE)",)
+    if target.array:
+        before, after = arrays.reading(target.array)
+    else:
+        before, after = types.as_text(target.type) if target.classification else ("CAST((", ") AS DOUBLE)")
+    return before, target.extract, after
 
 
 def _key_text(key: BoundKey) -> tuple[str | Sql, ...]:

@@ -24,7 +24,10 @@ class Unused:
 def unused(checker: SqlChecker, bound: BoundTrain) -> Unused:
     """Count them in one query."""
     skips = (bound.statement.null_label or "skip") == "skip"
-    floating, weighted = types.is_floating(bound.target.type), bound.options.weight is not None
+    floating, weighted = (
+        bound.target is not None and types.is_floating(bound.target.type),
+        bound.options.weight is not None,
+    )
     missing = [f"x{n} IS NULL{_infinite(n, item)}" for n, item in enumerate(bound.items) if _must_be_there(bound, item)]
     reasons = (
         ("without a label", skips, "y IS NULL"),
@@ -35,7 +38,7 @@ def unused(checker: SqlChecker, bound: BoundTrain) -> Unused:
     )
     cases = " ".join(f"WHEN {condition} THEN {number}" for number, (_, _, condition) in enumerate(reasons))
     before = f"SELECT reason, count(*) FROM (SELECT CASE {cases} END AS reason FROM (SELECT ("
-    pieces: list[str | Sql] = [before, bound.target.extract, ") AS y"]
+    pieces: list[str | Sql] = [before, bound.target.extract if bound.target else "0", ") AS y"]
     for number, item in enumerate(bound.items):
         pieces += [", (", item.extract, f") AS x{number}"]
     if bound.options.weight:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from grouplearn.bind import arrays
-from grouplearn.bind.bound import BoundTrain
+from grouplearn.bind.bound import BoundTarget, BoundTrain
 from grouplearn.bind.definition import ModelDefinition
 from grouplearn.bind.features import all_fit_float
 from grouplearn.data.arrays import block_rows
@@ -20,6 +20,7 @@ from grouplearn.data.shard import BLOCK_ROWS
 from grouplearn.extract.extract import Statistics
 from grouplearn.extract.unused import Unused
 from grouplearn.interrupting import apart, watched
+from grouplearn.learners.contract import problem
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import Access, Problem, Task
@@ -101,7 +102,7 @@ class PhysicalPlan:
     def kept_row_seconds(self) -> float:
         """Estimated time per row and config to keep, between steps of a unit, the scores that AUC is computed from."""
         in_memory = self.bound.options.executor != "ray"
-        if in_memory or self.task is Task.REGRESSION or self.stats.label_length > 1:
+        if in_memory or not self.task.has_classes or self.stats.label_length > 1:
             return 0.0
         return cost.VALUE_BYTES * self.outputs / self.rates.machine.disk
 
@@ -141,8 +142,7 @@ class PhysicalPlan:
     @property
     def outputs(self) -> int:
         """Width of a score."""
-        classes = len(self.stats.classes) if self.task is Task.MULTICLASS else 1
-        return classes * max(1, self.stats.label_length)
+        return self.task.n_scores(len(self.stats.classes)) * max(1, self.stats.label_length)
 
     @property
     def serial_seconds(self) -> float:
@@ -184,17 +184,17 @@ def repacked(physical: PhysicalPlan, packs: tuple[tuple[int, ...], ...]) -> Phys
 
 
 def task_of(bound: BoundTrain, stats: Statistics) -> Task:
-    """Two classes (or fewer) are binary, more are multiclass, anything else is regression."""
-    if not bound.target.classification:
-        return Task.REGRESSION
-    return Task.BINARY if len(stats.classes) <= 2 else Task.MULTICLASS
+    """Return what is learned, which depends on how many classes the label has."""
+    return problem.task_of(
+        bound.learner.tasks, len(stats.classes) if bound.target and bound.target.classification else None
+    )
 
 
 def _most_packed(bound: BoundTrain, stats: Statistics, task: Task, width: int) -> int:
     """Return the most configs of a pack: as many as a given memory limit has room for, whatever the machine has."""
     if bound.options.memory_limit is None or not bound.configs:
         return MAX_PACK
-    outputs = len(stats.classes) if task is Task.MULTICLASS else 1
+    outputs = task.n_scores(len(stats.classes))
     largest = max(
         cost.state_bytes(bound.learner, (config,), width, outputs)
         + cost.sums_bytes(bound.learner, (config,), width, outputs)
@@ -227,8 +227,7 @@ def solves(bound: BoundTrain, task: Task, width: int) -> bool:
     if looks_at_epochs(bound) or not isinstance(bound.learner, StackLearner):
         return False
     # A group may have two classes of a label with more: it trains as it would alone. The others tell when they train.
-    fewest = Task.BINARY if task is Task.MULTICLASS else task
-    return width <= DENSE_COLUMNS and bound.learner.gathers(Problem(fewest, width), bound.configs)
+    return width <= DENSE_COLUMNS and bound.learner.gathers(Problem(task.within_group, width), bound.configs)
 
 
 def looks_at_epochs(bound: BoundTrain) -> bool:
@@ -294,7 +293,7 @@ def _units(
     gathered: tuple[tuple[int, ...], ...],
     rates: Rates,
 ) -> Units:
-    outputs = len(stats.classes) if task is Task.MULTICLASS else 1
+    outputs = task.n_scores(len(stats.classes))
     together = bound.holdout.folds if folds_in_one_pass(bound, width) else 0
     folds = (-1,) if together else (*range(bound.holdout.folds), -1)
     stored, solved = _stored(bound, width), solves(bound, task, width)
@@ -317,16 +316,16 @@ def _units(
     return Units(gathered, packs, folds, together, stacked, n_rows, seconds)
 
 
-def _label_type(bound: BoundTrain, stats: Statistics) -> str:
+def _label_type(target: BoundTarget, stats: Statistics) -> str:
     """Return the type of predictions."""
-    if bound.target.array:
-        return arrays.label_type(bound.target, stats.label_length)
-    return bound.target.type if bound.target.classification else "DOUBLE"
+    if target.array:
+        return arrays.label_type(target, stats.label_length)
+    return target.type if target.classification else "DOUBLE"
 
 
 def definition(physical: PhysicalPlan, statement: str) -> ModelDefinition:
     """Return what the catalog keeps of the statement."""
-    bound = physical.bound
+    bound, target = physical.bound, physical.bound.target
     return ModelDefinition(
         catalog=bound.catalog,
         schema=bound.schema,
@@ -335,9 +334,9 @@ def definition(physical: PhysicalPlan, statement: str) -> ModelDefinition:
         task=physical.task,
         linear=bound.learner.linear,
         statement=statement,
-        target_name=bound.target.name,
-        target_sql=bound.target.stored,
-        label_type=_label_type(bound, physical.stats),
+        target_name=target.name if target else None,
+        target_sql=target.stored if target else None,
+        label_type=_label_type(target, physical.stats) if target else None,
         classes=physical.stats.classes,
         keys=tuple(key.stored for key in bound.keys),
         sets=bound.sets,
@@ -346,7 +345,7 @@ def definition(physical: PhysicalPlan, statement: str) -> ModelDefinition:
         configs=bound.configs,
         metric=physical.metric,
         greater_is_better=METRICS[physical.metric].greater_is_better,
-        metrics=metrics_for(physical.task, bound.target.array is not None, physical.metric),
+        metrics=metrics_for(physical.task, bool(target and target.array), physical.metric),
         missing_group=bound.statement.missing_group or "parent",
         seed=bound.options.seed,
         keep_best=bound.keep_best,

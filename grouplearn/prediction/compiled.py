@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,12 +14,20 @@ from grouplearn.data.encoders import FittedItem
 from grouplearn.kernels.scoring import Encoders, LinearModels, Link, linked
 from grouplearn.kernels.trees import Forests
 from grouplearn.learners import registry
-from grouplearn.learners.contract.problem import Task
+from grouplearn.learners.contract import problem
 from grouplearn.learners.trees.nodes import FeatureColumns
 from grouplearn.learners.trees.scoring import GroupTrees, compile_forests
 from grouplearn.prediction.group_models import GroupModel
 from grouplearn.prediction.known_values import Codes
 from grouplearn.prediction.vocabulary import Layout
+
+#: How a kernel says what becomes of the score of a linear model: of two classes it returns both probabilities.
+_LINKS: Mapping[problem.Link, Link] = {
+    "identity": Link.VALUE,
+    "exp": Link.EXPONENTIAL,
+    "logistic": Link.SIGMOID,
+    "softmax": Link.SOFTMAX,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +66,7 @@ def _encoders(definition: ModelDefinition, fitted: Sequence[tuple[FittedItem, ..
 def _linear(
     definition: ModelDefinition, groups: Sequence[GroupModel], layout: Layout
 ) -> tuple[LinearModels, Link] | None:
-    several = definition.task is Task.MULTICLASS
-    n_outputs = len(definition.classes) if several else 1
+    several, n_outputs = definition.task.scores_classes, definition.answer.n_scores
     weights = np.zeros((len(groups), n_outputs, layout.n_numbers))
     intercepts = np.full((len(groups), n_outputs), -np.inf if several else 0.0)
     starts = np.zeros((len(groups), n_outputs, layout.width - layout.n_numbers), dtype=np.int64)
@@ -85,9 +92,8 @@ def _linear(
         weights[place, np.array(outputs)[:, None], columns] = own[:, features]
         flat.append(own.ravel())
         base += own.size
-    link = Link.EXPONENTIAL if registry.learner(definition.learner).log_link else Link.VALUE
-    link = {Task.BINARY: Link.SIGMOID, Task.MULTICLASS: Link.SOFTMAX}.get(definition.task, link)
-    return LinearModels(weights, intercepts, starts, np.concatenate(flat)), link
+    (link,) = registry.links(definition.learner, definition.configs, definition.task)
+    return LinearModels(weights, intercepts, starts, np.concatenate(flat)), _LINKS[link]
 
 
 def _forests(definition: ModelDefinition, groups: Sequence[GroupModel], layout: Layout) -> tuple[Forests, Link] | None:

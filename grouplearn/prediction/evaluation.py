@@ -7,7 +7,8 @@ rows have the weight that they had in training.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 from grouplearn.bind.sql.types import as_text, as_text_of, told_apart
@@ -16,8 +17,12 @@ from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import table
 from grouplearn.catalog.sql_forms import SqlForm
 from grouplearn.catalog.views import key_columns, level_sql, select_list
+from grouplearn.learners.answers.answer import Answer
+from grouplearn.learners.answers.classes import SeveralClasses, TwoClasses
+from grouplearn.learners.answers.clusters import Clusters
+from grouplearn.learners.answers.number import Number
+from grouplearn.learners.answers.projection import Projection
 from grouplearn.learners.contract.config import Config
-from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.metrics.deviances import RowLoss, loss_sql, row_losses
 from grouplearn.learners.metrics.sums import CONSTANT, EXACT, every_metric
 from grouplearn.prediction.class_metrics import class_metrics, judged_classes
@@ -39,16 +44,15 @@ def evaluate_sql(model: StoredModel, source: str, where: str | None = None, *, w
     and enter no metric. ``weighted``: rows have the model's weight, whose sum is then a column ``weight``.
     """
     definition, catalog = model.definition, model.location.catalog
-    regression = definition.task is Task.REGRESSION
-    target = Extra(_TARGET, f"CAST(({definition.target_sql}\n) AS DOUBLE)" if regression else _label(definition))
+    judge = _JUDGES[type(definition.answer)]
+    target = Extra(_TARGET, judge.label(definition))
     weight = Extra(_WEIGHT, f"CAST(({definition.weight_sql}\n) AS DOUBLE)" if weighted else "1.0::DOUBLE")
     rows = source_rows(source, where)
     form = _FUNCTION if _is_slow(model) else model.form
     # The copy of a database has models of the same identities.
     known = f"{identifier(catalog)}.{model.id}" if form.kind == "function" else model.id
     predicted = predict_select(definition, known, rows, partial(table, catalog), form, (target, weight))
-    losses = row_losses(definition.metrics, _config(definition)) if regression else ()
-    measured = _value_metrics(losses) if regression else class_metrics(definition)
+    measured = judge.metrics(definition)
     others = (name for name in every_metric(definition.task) if name not in definition.metrics)
     chosen = [name for name in (*definition.metrics, *others) if name in measured]
     columns = [
@@ -60,10 +64,10 @@ def evaluate_sql(model: StoredModel, source: str, where: str | None = None, *, w
         *((name, f"m.{name}") for name in chosen),
     ]
     groups = f"(SELECT * FROM {table(catalog, 'groups')} WHERE model = '{model.id}'::UUID)"
-    judged = _judged_values(losses) if regression else judged_classes(definition)
+    judged = judge.sums(definition)
     metrics = ", ".join(f"{measured[name]} AS {name}" for name in chosen)
     return (
-        f"WITH predicted AS ({predicted}), {_known(definition, groups, weighted)}, {judged},"
+        f"WITH predicted AS ({predicted}), {_known(judge.rows(definition, groups), weighted)}, {judged},"
         f" measured AS (SELECT id, n_rows, n_skipped, total * unit AS weight, {metrics} FROM judged)"
         f" SELECT {select_list(columns)} FROM measured AS m LEFT JOIN {groups} AS g ON g.group_id = m.id"
         " ORDER BY g.level ASC NULLS LAST, m.id ASC NULLS LAST"
@@ -88,17 +92,16 @@ def source_rows(source: str, where: str | None) -> str:
 
 def _label(definition: ModelDefinition) -> str:
     """Return the label as the classes are named; a value that the label's type does not have stays the text that it is."""
-    known = definition.target_sql.join(as_text_of(definition.label_type))
+    known = (definition.target_sql or "").join(as_text_of(definition.label_type or ""))
     return told_apart(f"coalesce({known}, CAST(({definition.target_sql}\n) AS VARCHAR))", "VARCHAR")
 
 
-def _known(definition: ModelDefinition, groups: str, weighted: bool) -> str:
-    """Return the CTE ``known``: group, label ``y``, weight ``w``, what is needed of the prediction, whether all of it is there.
+def _known(rows: str, weighted: bool) -> str:
+    """Return the CTE ``known``: group ``id``, weight ``w``, what is judged, and whether all of it is there, ``ok``.
 
     Weights are in units of their group, ``unit``: a power of two near the greatest, so that products of sums of any weights
     are finite and have the digits that they would have.
     """
-    rows = _rows(definition, groups)
     if not weighted:
         return f"known AS (SELECT *, 1.0::DOUBLE AS unit FROM ({rows}))"
     unit = "2.0::DOUBLE ** floor(log2(max(w) FILTER (ok) OVER (PARTITION BY id)))"
@@ -107,29 +110,48 @@ def _known(definition: ModelDefinition, groups: str, weighted: bool) -> str:
     )
 
 
-def _rows(definition: ModelDefinition, groups: str) -> str:
-    """Return the SELECT of what ``_known`` says, with weights as they are given."""
-    weight = f"{_WEIGHT} AS w"
-    weighs = f"coalesce({_WEIGHT} > 0 AND isfinite({_WEIGHT}), false)"
-    if definition.task is Task.REGRESSION:
-        ok = f"coalesce(isfinite({_TARGET}), false) AND prediction IS NOT NULL AND {weighs}"
-        return f"SELECT {GROUP} AS id, {_TARGET} AS y, prediction AS p, {weight}, {ok} AS ok FROM predicted"
-    # The class as text is how classes are named everywhere in the catalog.
-    if definition.task is Task.BINARY:
-        shares = ["1 - probability AS p0", "probability AS p1"]
-        known = "probability"
-    else:
+_WEIGHED = f"coalesce({_WEIGHT} > 0 AND isfinite({_WEIGHT}), false)"
+
+
+def _value_rows(definition: ModelDefinition, groups: str) -> str:
+    """Return the SELECT of what ``_known`` says, with weights as they are given; ``p`` is the predicted number."""
+    del definition, groups
+    ok = f"coalesce(isfinite({_TARGET}), false) AND prediction IS NOT NULL AND {_WEIGHED}"
+    return f"SELECT {GROUP} AS id, {_TARGET} AS y, prediction AS p, {_WEIGHT} AS w, {ok} AS ok FROM predicted"
+
+
+def _class_rows(definition: ModelDefinition, groups: str) -> str:
+    """Return the SELECT of what ``judged_classes`` says: the class as text is how classes are named in the catalog."""
+    if definition.task.scores_classes:
         shares = [f"probabilities[{literal(name)}] AS p{n}" for n, name in enumerate(definition.classes)]
         known = "probabilities"
+    else:
+        shares = ["1 - probability AS p0", "probability AS p1"]
+        known = "probability"
     classes = ", ".join(literal(name) for name in definition.classes)
     number = f"list_position(CAST([{classes}] AS VARCHAR[]), {_TARGET}) - 1"
-    predicted = told_apart("prediction".join(as_text(definition.label_type)), "VARCHAR")
+    predicted = told_apart("prediction".join(as_text(definition.label_type or "")), "VARCHAR")
     guess = f"list_position(CAST([{classes}] AS VARCHAR[]), {predicted}) - 1"
     return (
         f"SELECT {GROUP} AS id, g.classes, {_TARGET} AS label, coalesce({number}, -1) AS y, {guess} AS guess,"
-        f" {', '.join(shares)}, {weight}, {_TARGET} IS NOT NULL AND {known} IS NOT NULL AND {weighs} AS ok"
+        f" {', '.join(shares)}, {_WEIGHT} AS w, {_TARGET} IS NOT NULL AND {known} IS NOT NULL AND {_WEIGHED} AS ok"
         f" FROM predicted LEFT JOIN {groups} AS g ON g.group_id = {GROUP}"
     )
+
+
+def _cluster_rows(definition: ModelDefinition, groups: str) -> str:
+    """Return the SELECT of the distances to the nearest centroid and to the second nearest, ``d`` and ``e``."""
+    del definition, groups
+    ok = f"distance IS NOT NULL AND {_WEIGHED}"
+    return f"SELECT {GROUP} AS id, distance AS d, second AS e, {_WEIGHT} AS w, {ok} AS ok FROM predicted"
+
+
+def _projected_rows(definition: ModelDefinition, groups: str) -> str:
+    """Return the SELECT of the squared residual ``r``, and of the squared length ``p`` of the projection."""
+    del definition, groups
+    ok = f"residual IS NOT NULL AND {_WEIGHED}"
+    length = "list_dot_product(projection, projection)"
+    return f"SELECT {GROUP} AS id, residual ** 2 AS r, {length} AS p, {_WEIGHT} AS w, {ok} AS ok FROM predicted"
 
 
 def _config(definition: ModelDefinition) -> Config:
@@ -137,8 +159,13 @@ def _config(definition: ModelDefinition) -> Config:
     return definition.configs[0] if definition.configs else {}
 
 
-def _judged_values(losses: Sequence[RowLoss]) -> str:
+def _losses(definition: ModelDefinition) -> tuple[RowLoss, ...]:
+    return row_losses(definition.metrics, _config(definition))
+
+
+def _value_sums(definition: ModelDefinition) -> str:
     """Return the CTE ``judged``: the sums of each group."""
+    losses = _losses(definition)
     mean = "sum(w * y) FILTER (ok) OVER (PARTITION BY id) / sum(w) FILTER (ok) OVER (PARTITION BY id)"
     sums = {
         "square": "sum(w * (p - y) ** 2)",
@@ -160,7 +187,8 @@ def _judged_values(losses: Sequence[RowLoss]) -> str:
     )
 
 
-def _value_metrics(losses: Sequence[RowLoss]) -> dict[str, str]:
+def _value_metrics(definition: ModelDefinition) -> dict[str, str]:
+    losses = _losses(definition)
     size = "greatest(abs(low), abs(high))"
     return {
         "rmse": "sqrt(square / total)",
@@ -173,3 +201,69 @@ def _value_metrics(losses: Sequence[RowLoss]) -> dict[str, str]:
         "mape": "relative / total",
         **{loss.name: f"CASE WHEN all_{loss.name} THEN sum_{loss.name} / total END" for loss in losses},
     }
+
+
+def _summed(**sums: str) -> str:
+    columns = "".join(f", {sql} FILTER (ok) AS {name}" for name, sql in sums.items())
+    return (
+        "judged AS (SELECT id, count(*) AS n_rows, count(*) FILTER (NOT ok) AS n_skipped, any_value(unit) AS unit,"
+        f" sum(w) FILTER (ok) AS total{columns} FROM known GROUP BY id)"
+    )
+
+
+def _cluster_sums(definition: ModelDefinition) -> str:
+    del definition
+    # As ``learners.metrics.distances.silhouette``.
+    width = "CASE WHEN e IS NULL THEN 0 WHEN e > 0 THEN (e - d) / e ELSE 0 END"
+    return _summed(square="sum(w * d ** 2)", width=f"sum(w * {width})")
+
+
+def _cluster_metrics(definition: ModelDefinition) -> dict[str, str]:
+    del definition
+    return {
+        "inertia": "square * unit",
+        "mean_squared_distance": "square / total",
+        "silhouette": "width / total",
+    }
+
+
+def _projected_sums(definition: ModelDefinition) -> str:
+    del definition
+    return _summed(residual="sum(w * r)", explained="sum(w * p)")
+
+
+def _projected_metrics(definition: ModelDefinition) -> dict[str, str]:
+    del definition
+    return {
+        "explained_variance": "explained / nullif(explained + residual, 0)",
+        "reconstruction_error": "residual / total",
+    }
+
+
+def _number_label(definition: ModelDefinition) -> str:
+    return f"CAST(({definition.target_sql}\n) AS DOUBLE)"
+
+
+def _no_label(definition: ModelDefinition) -> str:
+    del definition
+    return "NULL"
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """How an answer is measured, in SQL: the label of a row, what is judged of it, sums over rows, metrics of these."""
+
+    label: Callable[[ModelDefinition], str]
+    rows: Callable[[ModelDefinition, str], str]
+    sums: Callable[[ModelDefinition], str]
+    metrics: Callable[[ModelDefinition], dict[str, str]]
+
+
+_CLASSES = _Judge(_label, _class_rows, judged_classes, class_metrics)
+_JUDGES: Mapping[type[Answer], _Judge] = {
+    Number: _Judge(_number_label, _value_rows, _value_sums, _value_metrics),
+    TwoClasses: _CLASSES,
+    SeveralClasses: _CLASSES,
+    Clusters: _Judge(_no_label, _cluster_rows, _cluster_sums, _cluster_metrics),
+    Projection: _Judge(_no_label, _projected_rows, _projected_sums, _projected_metrics),
+}

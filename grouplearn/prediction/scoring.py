@@ -24,7 +24,6 @@ from grouplearn.data.encoders import encode
 from grouplearn.data.shard import Matrix
 from grouplearn.errors import data_error
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.registry import learner as learner_named
 from grouplearn.learners.registry import names as registered_names
 from grouplearn.prediction.compiled import CompiledModel
@@ -182,10 +181,14 @@ class Scorer:
         dictionaries: Callable[[int], Sequence[Sequence[str]]],
     ) -> FloatArray:
         """Return the outputs (n, width) of the learner's own ``score`` for each group's rows, NaN: no prediction."""
-        outputs = np.full((len(group), self._predictions.width), np.nan)
+        outputs = np.full((len(group), self._predictions.answer.width), np.nan)
         for place, at in _runs(group):
-            if place >= 0:
-                outputs[at] = self._outputs(self._groups[place], numeric[at], codes[at], dictionaries(place))
+            if place < 0:
+                continue
+            own = self._outputs(self._groups[place], numeric[at], codes[at], dictionaries(place))
+            if (wider := own.shape[1] - outputs.shape[1]) > 0:
+                outputs = np.pad(outputs, ((0, 0), (0, wider)), constant_values=np.nan)
+            outputs[at, : own.shape[1]] = own
         return outputs
 
     def _raw(self, x: FloatArray) -> tuple[FloatArray, npt.NDArray[np.int32]]:
@@ -238,25 +241,15 @@ class Scorer:
         codes: npt.NDArray[np.int32],
         dictionaries: Sequence[Sequence[str]],
     ) -> FloatArray:
-        """Return one column for regression, and one per class of the model for classification; NaN: no prediction."""
-        definition = self.definition
+        """Return the outputs (n, width) of the model's answer; NaN: no prediction."""
         x = encode(group.fitted, numeric, codes, dictionaries) if group.fitted else np.zeros((len(numeric), 0))
         usable = np.arange(x.shape[0]) if self._learner.handles_missing else _finite_rows(x)
-        outputs = np.full((x.shape[0], self._predictions.width), np.nan)
         if not usable.size:
-            return outputs
+            return np.full((x.shape[0], self._predictions.answer.width), np.nan)
         # Features far out may overflow: an infinite value is a prediction, NaN is none.
         with np.errstate(over="ignore", invalid="ignore"):
-            score = self._scored(group, x[usable])
-        if definition.label_length:
-            outputs[usable] = self._values(group, score)
-            return outputs
-        if definition.task is Task.BINARY:
-            score = np.column_stack([1 - score[:, 0], score[:, 0]])
-        if definition.task is Task.MULTICLASS:
-            known = score
-            score = np.zeros((usable.size, len(definition.classes)))
-            score[:, list(group.classes)] = known
+            score = self._predictions.answer.outputs(self._scored(group, x[usable]), group.classes)
+        outputs = np.full((x.shape[0], score.shape[1]), np.nan)
         outputs[usable] = score
         return outputs
 
@@ -265,17 +258,6 @@ class Scorer:
             return self._learner.score(self.definition.task, group.artifact, x)
         except ValueError as error:  # what a network of the user's raised
             raise data_error(f'model "{self.definition.name}" cannot predict: {error}') from None
-
-    def _values(self, group: GroupModel, score: FloatArray) -> FloatArray:
-        """Return the value or the class, as a number, for each of the L values of a label: (n, L)."""
-        definition = self.definition
-        if definition.task is Task.REGRESSION:
-            return score
-        by_class = score.reshape(len(score), -1, definition.label_length)
-        chosen = by_class.argmax(axis=1) if definition.task is Task.MULTICLASS else by_class[:, 0] > 0.5
-        present = group.classes if definition.task is Task.MULTICLASS else (0, 1)
-        classes = np.array([float(definition.classes[number]) for number in present])
-        return np.where(np.isnan(by_class).any(axis=1), np.nan, classes[chosen.astype(np.intp)])
 
 
 def _empty(items: Sequence[Item], n_rows: int) -> tuple[FloatArray, npt.NDArray[np.int32]]:

@@ -20,7 +20,8 @@ from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.contract.problem import Task
+from grouplearn.learners.contract.problem import simplest
+from grouplearn.learners.metrics.sums import default_metric
 from grouplearn.learners.neural.network import Network
 from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.cost.coefficients import DEFAULTS, UNKNOWN, Coefficients, Machine
@@ -142,12 +143,12 @@ def _job(learner: Learner, rows: int, width: int, configs: int, epochs: int) -> 
     rng = np.random.default_rng(7)
     x = rng.normal(size=(rows, width))
     score = x @ rng.normal(size=width) + rng.normal(size=rows)
-    task = Task.BINARY if Task.BINARY in learner.tasks else Task.REGRESSION
+    task = simplest(learner.tasks)
     empty = np.empty((rows, 0), dtype=np.int32)
     # Not negative, for learners of counts and rates.
-    label = (score > 0).astype(float) if task is Task.BINARY else np.exp(score / np.sqrt(1 + width))
+    label = (score > 0).astype(float) if task.has_classes else np.exp(score / np.sqrt(1 + width))
     split = (np.arange(rows) % 10 == 0).astype(np.int16)  # configurations that compete hold out 10% of a group
-    dataset = Dataset(x, empty, label, np.ones(rows), split, (), ("false", "true") if task is Task.BINARY else ())
+    dataset = Dataset(x, empty, label, np.ones(rows), split, (), ("false", "true") if task.has_classes else ())
     return Job(
         learner=learner.name,
         task=task,
@@ -155,7 +156,7 @@ def _job(learner: Learner, rows: int, width: int, configs: int, epochs: int) -> 
         items=tuple(Item(f"x{column}", "numeric", column) for column in range(width)),
         groups=(Group(0, 0, (), ((0, rows),)),),
         dataset=dataset,
-        metric="log_loss" if task is Task.BINARY else "rmse",
+        metric=default_metric(task),
         epochs=epochs,
     )
 

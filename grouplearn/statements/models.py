@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from grouplearn.bind.bind import bind_learner
 from grouplearn.bind.definition import ROW
 from grouplearn.bind.sql.checker import Column, SqlChecker
-from grouplearn.catalog import models
+from grouplearn.catalog import models, views
 from grouplearn.catalog.checks.flaws import refuse_flaws
 from grouplearn.catalog.checks.fragments import one_query
 from grouplearn.catalog.checks.unreadable import doubtful, unreadable
@@ -120,10 +120,13 @@ def _is_there(name: QualifiedName, checker: SqlChecker, at: StatementContext) ->
 
 def rename(statement: RenameModel, checker: SqlChecker, at: StatementContext) -> str:
     """Give a model another name."""
-    location = at.databases.model(statement.name, checker).location
+    model = at.databases.model(statement.name, checker)
+    location = model.location
     at.databases.refuse_change(location.catalog, statement.name.span, checker)
     new_name = statement.new_name.value
-    conflict = store.exists(at.connection, location.catalog, location.schema, new_name)
+    conflict = store.exists(
+        at.connection, location.catalog, location.schema, new_name, suffixes=views.suffixes(model.definition)
+    )
     if conflict is not None and new_name.casefold() != location.name.casefold():
         raise ModelExists(conflict.message, text=checker.text, span=statement.new_name.span)
 
@@ -180,7 +183,7 @@ def _read_twice(model: StoredModel, columns: Sequence[Column]) -> str | None:
         return None
     read = model.definition
     texts = [
-        read.target_sql,
+        read.target_sql or "",
         read.weight_sql or "",
         *(key.sql for key in read.keys),
         *(entry.sql for entry in read.items),

@@ -11,12 +11,12 @@ from grouplearn import sqltext
 from grouplearn.bind.bind import bind
 from grouplearn.bind.definition import ModelDefinition
 from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.catalog import views
 from grouplearn.catalog.checks import search_path
 from grouplearn.catalog.checks.trust import trained_here
 from grouplearn.catalog.identities import Identity, identity_at
 from grouplearn.catalog.records import RunOutcome
 from grouplearn.catalog.schema import table
-from grouplearn.catalog.views import best_sql
 from grouplearn.data.dataset import Dataset, Group
 from grouplearn.data.run_directory import RunDirectory, runs_of
 from grouplearn.errors import ModelExists
@@ -24,6 +24,7 @@ from grouplearn.extract.database_memory import database_within
 from grouplearn.extract.extract import extract, refuse_nothing
 from grouplearn.extract.unused import unused
 from grouplearn.interrupting import heard
+from grouplearn.learners import registry
 from grouplearn.parser.render import render
 from grouplearn.parser.statements import ExplainTrain, ResumeModel, RetryFailed, TrainModel
 from grouplearn.plan import calibration
@@ -86,7 +87,7 @@ def train(statement: TrainModel, checker: SqlChecker, at: StatementContext) -> s
         calibration.note_run(trained.physical, trained.choice, trained.seconds, checker.outside)
     bound = trained.physical.bound
     validated = bound.holdout.kind != "none"
-    return best_sql(at.connection, trained.definition, trained.model, bound.catalog, validated=validated)
+    return views.best_sql(at.connection, trained.definition, trained.model, bound.catalog, validated=validated)
 
 
 class _Training:
@@ -189,9 +190,11 @@ class _Training:
         """Return whether the model exists and IF NOT EXISTS was given; raise when it may not be written."""
         statement = self._statement
         place = self._at.connection, catalog, schema, statement.name.name
-        conflict = store.exists(*place)
+        learner = statement.learner.value.casefold()
+        suffixes = views.suffixes_of(registry.learner(learner).tasks) if learner in registry.names() else views.COMMON
+        conflict = store.exists(*place, suffixes=suffixes)
         if conflict is not None and conflict.is_model and statement.replace:
-            conflict = None if store.seems_untouched(*place) else store.exists(*place, replace=True)
+            conflict = None if store.seems_untouched(*place) else store.exists(*place, replace=True, suffixes=suffixes)
         if conflict is None:
             return False
         if conflict.is_model and statement.if_not_exists:

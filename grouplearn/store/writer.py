@@ -69,15 +69,24 @@ class Conflict:
 
 
 def exists(
-    con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str, *, replace: bool = False
+    con: duckdb.DuckDBPyConnection,
+    catalog: str,
+    schema: str,
+    name: str,
+    *,
+    replace: bool = False,
+    suffixes: Collection[str] = views.COMMON,
 ) -> Conflict | None:
-    """Return what stands where the model and its objects would go, or None; with ``replace`` the model itself may."""
+    """Return what stands where the model and its objects would go, or None; with ``replace`` the model itself may.
+
+    ``suffixes`` are those of the views that it will have.
+    """
     model = identity_at(con, catalog, schema, name)
     if model is not None and not replace:
         return Conflict("model", model.location.name)
     if folded(schema) == SCHEMA:
         return Conflict("schema", schema)
-    return _in_the_way(name, model, _objects(con, catalog, schema, name))
+    return _in_the_way(name, model, _objects(con, catalog, schema, name), suffixes)
 
 
 def seems_untouched(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str) -> bool:
@@ -90,12 +99,13 @@ def seems_untouched(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, n
     return all(comment.startswith(views.COMMENTS[suffix]) for suffix, comment in found)
 
 
-def _in_the_way(name: str, model: Identity | None, objects: _Objects) -> Conflict | None:
+def _in_the_way(name: str, model: Identity | None, objects: _Objects, suffixes: Collection[str]) -> Conflict | None:
     """Return what stands where the model's objects would go and is not of ``model``, or a function that they would hide."""
+    free = {folded(f"{name}{suffix}") for suffix in views.SUFFIXES if suffix not in suffixes}
     if folded(name) == SCHEMA:  # its macro would hide the function that predicts
         return Conflict("function", f"{SCHEMA}_predict")
     for kind, found, sql in objects:
-        if (kind == "macro") != (folded(found) == folded(f"{name}_predict")):
+        if (kind == "macro") != (folded(found) == folded(f"{name}_predict")) or folded(found) in free:
             continue
         if model is None or model.id not in sql:
             return Conflict(kind, found)
@@ -169,7 +179,7 @@ def write(
     if before is not None and not replace:
         raise ModelExists(Conflict("model", before.location.name).message)
     objects = _objects(con, catalog, definition.schema, definition.name)
-    conflict = _in_the_way(definition.name, before, objects)
+    conflict = _in_the_way(definition.name, before, objects, views.suffixes(definition))
     if conflict is not None:
         raise ModelExists(conflict.message)
     ensure_schema(con, catalog)
@@ -235,13 +245,9 @@ def _registering(con: duckdb.DuckDBPyConnection) -> Iterator[Callable[[Any], str
             con.unregister(name)
 
 
-def _suffixes(definition: ModelDefinition) -> tuple[str, ...]:
-    return tuple(suffix for suffix in views.SUFFIXES if suffix != "_weights" or definition.linear)
-
-
 def view_query(con: duckdb.DuckDBPyConnection, model: StoredModel, suffix: str) -> str:
     """Return the query of one of a model's views; raises DataError where its learner has none of that name."""
-    if suffix not in _suffixes(model.definition):
+    if suffix not in views.suffixes(model.definition):
         raise data_error(
             f'model "{model.definition.name}" ({model.definition.learner}) has no {suffix.removeprefix("_")}'
         )
@@ -256,7 +262,7 @@ def create_objects(
     """Create the views and the macro of a model whose rows are in the catalog."""
     check(con, definition)
     statements = []
-    for suffix in _suffixes(definition):
+    for suffix in views.suffixes(definition):
         target = location.sql(suffix)
         # Names of a view without a database are looked up in its own, whatever that is called later.
         query = query_of(definition, con, views.view_sql(definition, model, None, suffix))
@@ -342,7 +348,7 @@ def rename(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str,
     if model is None:
         return False
     if folded(new_name) != folded(name):
-        conflict = exists(con, catalog, schema, new_name)
+        conflict = exists(con, catalog, schema, new_name, suffixes=views.suffixes(model.definition))
         if conflict is not None:
             raise ModelExists(conflict.message)
     ensure_schema(con, catalog)

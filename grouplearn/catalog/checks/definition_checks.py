@@ -118,8 +118,7 @@ class _Checks:
         length = label_length(kind) if len(kind) < _LONGEST_TYPE or not kind.endswith("]") else _LONGEST_ARRAY + 1
         self._need(length <= _LONGEST_ARRAY, f"label_type is {shown(kind)}, and an array has {_LONGEST_ARRAY:,} values")
         self._need(len(set(classes)) == len(classes), "two classes are the same")
-        fits = {Task.REGRESSION: not classes, Task.BINARY: len(classes) <= 2, Task.MULTICLASS: len(classes) > 1}[task]
-        self._need(fits, f"there are {len(classes)} classes, and task is {task.value}")
+        self._need(task.allows(len(classes)), f"there are {len(classes)} classes, and task is {task.value}")
         if length:
             self._need(all(map(_is_number, classes)), "classes of an array are no numbers")
 

@@ -18,7 +18,6 @@ from grouplearn.catalog.checks.trust import check
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import table
 from grouplearn.kernels.networks import ACTIVATIONS
-from grouplearn.learners.contract.problem import Task
 from grouplearn.sqltext import literal
 
 if TYPE_CHECKING:
@@ -66,9 +65,10 @@ def _fits(text: str, kind: str) -> str:
 
 
 def _models(definition: ModelDefinition) -> Flaws:
-    if not definition.classes or definition.label_type == "VARCHAR" or definition.label_length:
+    kind = definition.label_type
+    if kind is None or kind == "VARCHAR" or not definition.classes or definition.label_length:
         return {}
-    others = f"len(list_filter(classes, lambda text: NOT ({_fits('text', definition.label_type)})))"
+    others = f"len(list_filter(classes, lambda text: NOT ({_fits('text', kind)})))"
     return {"a class is not of the label's type": _every(f"{others} = 0")}
 
 
@@ -106,10 +106,10 @@ def _groups(definition: ModelDefinition) -> Flaws:
             f"features IS NULL OR ({_columns_fit(definition)})"
         ),
     }
-    if definition.task is Task.BINARY and n_classes != 2:
+    if not definition.task.has_classes:
+        flaws["a group has classes, and the label has none"] = _every("classes IS NULL OR len(classes) = 0")
+    elif n_classes < 2:
         flaws["a group has a model, and the label has not two classes"] = _every("best IS NULL")
-    elif definition.task is Task.REGRESSION:
-        flaws["a group has classes, and the label is a number"] = _every("classes IS NULL OR len(classes) = 0")
     else:
         inside = f"list_min(classes) >= 0 AND list_max(classes) < {n_classes}"
         flaws["the classes of a group are not those of the model"] = _every(
@@ -206,7 +206,16 @@ def _layers(_: ModelDefinition) -> Flaws:
     }
 
 
+def _factors(_: ModelDefinition) -> Flaws:
+    parts = "part IN ('centroid', 'component', 'mean')"
+    return {
+        "two rows are the same vector": _once("group_id", "part", "place"),
+        "a vector is of no part that there is": _every(f"{parts} AND place >= 0 AND (part = 'mean') = (place = 0)"),
+        "a vector has a number that is NULL": _every("list_count(vector) = len(vector)"),
+    }
+
+
 _OF: Mapping[str, Callable[[ModelDefinition], Flaws]] = {
     "models": _models, "groups": _groups, "configs": _configs, "trials": _trials, "curves": _curves, "artifacts": _artifacts,
-    "units": _units, "errors": _errors, "trees": _trees, "nodes": _nodes, "layers": _layers,
+    "units": _units, "errors": _errors, "trees": _trees, "nodes": _nodes, "layers": _layers, "factors": _factors,
 }  # fmt: skip

@@ -353,7 +353,8 @@ def _classes(node: Any) -> Iterator[str]:
 
 
 def _fragments(definition: ModelDefinition) -> Iterator[Fragment]:
-    yield Fragment("the label", definition.target_sql)
+    if definition.target_sql is not None:
+        yield Fragment("the label", definition.target_sql)
     if definition.weight_sql is not None:
         yield Fragment("the weight", definition.weight_sql)
     for key in definition.keys:
@@ -363,7 +364,8 @@ def _fragments(definition: ModelDefinition) -> Iterator[Fragment]:
 
 
 def _types(definition: ModelDefinition) -> Iterator[Fragment]:
-    yield Fragment("the type of the label", definition.label_type)
+    if definition.label_type is not None:
+        yield Fragment("the type of the label", definition.label_type)
     for key in definition.keys:
         yield Fragment(f'the type of key "{key.name}"', key.type)
     for entry in definition.items:

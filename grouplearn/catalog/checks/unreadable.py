@@ -10,7 +10,6 @@ from grouplearn.bind.definition import ROW
 from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import Column
 from grouplearn.catalog.records import ModelDefinition
-from grouplearn.learners.contract.problem import Task
 from grouplearn.sqltext import folded
 
 _BEFORE, _AFTER = "CAST((\n", "\n) AS DOUBLE)"
@@ -57,7 +56,8 @@ def doubtful(
     As a rule there is none, and the rows are not read for it.
     """
     texts = [folded(column.name) for column in columns if types.kind(column.type) != "numeric"]
-    label = {"the label": definition.target_sql} if definition.task is Task.REGRESSION else {}
+    target = definition.target_sql
+    label = {"the label": target} if target is not None and definition.task.has_values else {}
     numbers = {
         name: sql
         for name, sql in {**features(definition), **label}.items()

@@ -229,7 +229,7 @@ def _page(cells: Cells, stored: StoredModel) -> str:
     body = "\n".join(_row(cells, row, "".join(column[row] for column in shown)) for row in range(len(cells.rows)))
     count = f"{len(cells.rows):,} row{'' if len(cells.rows) == 1 else 's'}"
     note = f"the first {count}" if cells.has_more else count
-    about = f"{text(definition.name)}: {text(definition.learner)} of {text(definition.target_name)}; {note}"
+    about = f"{text(definition.name)}: {text(definition.described)}; {note}"
     about += _legend(cells.curves.values(), definition.metric) + _left_out(cells, order)
     return (
         f'<div class="grouplearn-table"><style>{STYLE}</style>{cells.failed}<div class="scroll"><table><thead><tr>'

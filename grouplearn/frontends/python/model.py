@@ -135,7 +135,7 @@ class Model:
         definition = self._stored.definition
         facts = self.overview().facts
         trials = f"{facts.groups:,} groups, {facts.trials:,} trials, {facts.failed:,} failed"
-        return visible(f"<grouplearn.Model {self.name}: {definition.learner} of {definition.target_name}, {trials}>")
+        return visible(f"<grouplearn.Model {self.name}: {definition.described}, {trials}>")
 
     def _repr_html_(self) -> str:
         from grouplearn.frontends.notebook.model_table import rendered

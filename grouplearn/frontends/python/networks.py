@@ -10,14 +10,9 @@ from grouplearn.bind.options import WITH_OPTIONS
 from grouplearn.errors import ProgrammingError, did_you_mean
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Value
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import TASKS, Problem, Task
 from grouplearn.learners.neural.declared import declared
 from grouplearn.learners.neural.network import Network
-
-_TASKS: Mapping[str, frozenset[Task]] = {
-    "regression": frozenset({Task.REGRESSION}),
-    "classification": frozenset({Task.BINARY, Task.MULTICLASS}),
-}
 
 
 def register(
@@ -72,8 +67,8 @@ def _check_name(name: Any) -> None:
 
 def _tasks(tasks: str | Iterable[str]) -> frozenset[Task]:
     given = [tasks] if isinstance(tasks, str) else list(tasks)
-    unknown = [each for each in given if each not in _TASKS]
+    unknown = [each for each in given if each not in TASKS]
     if unknown or not given:
-        hint = did_you_mean(str(unknown[0]), _TASKS) if unknown else None
-        raise ValueError(f"tasks are {' and '.join(_TASKS)}, got {given!r}" + (f". {hint}" if hint else ""))
-    return frozenset().union(*(_TASKS[each] for each in given))
+        hint = did_you_mean(str(unknown[0]), TASKS) if unknown else None
+        raise ValueError(f"tasks are {' and '.join(TASKS)}, got {given!r}" + (f". {hint}" if hint else ""))
+    return frozenset().union(*(TASKS[each] for each in given))

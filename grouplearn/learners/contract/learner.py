@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from grouplearn.data.shard import Matrix
 from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter, Value
@@ -118,6 +118,24 @@ class UncalibratedLearner(Learner, Protocol):
 
     def uncalibrated_metric(self) -> str:
         """Return the metric that is optimised unless the user says so: one that takes nothing from the probabilities' size."""
+        ...
+
+
+class Vector(NamedTuple):
+    """A vector over the encoded features: what it is a part of, its place there, and a number that belongs to it."""
+
+    part: str
+    place: int
+    values: FloatArray
+    value: float
+
+
+@runtime_checkable
+class VectorLearner(Learner, Protocol):
+    """Its models are vectors over the encoded features, which SQL compares rows with."""
+
+    def vectors(self, artifact: Artifact) -> Sequence[Vector]:
+        """Return the vectors of a model."""
         ...
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,11 +28,70 @@ class Access(enum.Enum):
 
 
 class Task(enum.Enum):
-    """What is predicted. The label of a shard is the value itself, or the class number 0..n_classes-1."""
+    """What is learned, and what is said of a row. The label of a shard is the value itself, or the class number
+    0..n_classes-1; where there is no label it is 0.
+    """
 
-    REGRESSION = "regression"
     BINARY = "binary"
     MULTICLASS = "multiclass"
+    REGRESSION = "regression"
+    CLUSTERING = "clustering"
+    PROJECTION = "projection"
+
+    @property
+    def has_label(self) -> bool:
+        """Whether rows have a label to learn from."""
+        return self in (Task.BINARY, Task.MULTICLASS, Task.REGRESSION)
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether the label names classes."""
+        return self in (Task.BINARY, Task.MULTICLASS)
+
+    @property
+    def has_values(self) -> bool:
+        """Whether the label is a number."""
+        return self is Task.REGRESSION
+
+    @property
+    def scores_classes(self) -> bool:
+        """Whether a score is one number for each class."""
+        return self is Task.MULTICLASS
+
+    @property
+    def within_group(self) -> Task:
+        """What a group learns that has the fewest classes it can have, two."""
+        return Task.BINARY if self is Task.MULTICLASS else self
+
+    def allows(self, n_classes: int) -> bool:
+        """Return whether a model may have so many classes."""
+        return {Task.BINARY: n_classes <= 2, Task.MULTICLASS: n_classes > 1}.get(self, n_classes == 0)
+
+    def n_scores(self, n_classes: int) -> int:
+        """Return the width of the score of a single value."""
+        return n_classes if self.scores_classes else 1
+
+
+#: What WITH (task = ...) says.
+TASKS: Mapping[str, frozenset[Task]] = {
+    "classification": frozenset({Task.BINARY, Task.MULTICLASS}),
+    "regression": frozenset({Task.REGRESSION}),
+}
+
+
+def task_of(tasks: frozenset[Task], n_classes: int | None) -> Task:
+    """Return which of its tasks a learner has with a label of so many classes, None for a number or where there is none.
+
+    Of one class or none nothing can be told apart: that is a task of two, all of whose groups fail.
+    """
+    if n_classes is not None:
+        return Task.BINARY if n_classes <= 2 else Task.MULTICLASS
+    return next((task for task in tasks if not task.has_label), Task.REGRESSION)
+
+
+def simplest(tasks: frozenset[Task]) -> Task:
+    """Return the task of a learner that is the least work to try it by."""
+    return next(task for task in Task if task in tasks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,4 +121,4 @@ class Problem:
     @property
     def n_outputs(self) -> int:
         """Width of a score."""
-        return (self.n_classes if self.task is Task.MULTICLASS else 1) * self.label_length
+        return self.task.n_scores(self.n_classes) * self.label_length

@@ -15,10 +15,12 @@ from grouplearn.data.spilled import ByRow
 from grouplearn.kernels.metrics import Classes, class_sums, error_sums
 from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.contract.state import Tensors
-from grouplearn.learners.metrics import ranking
+from grouplearn.learners.metrics import distances, ranking
 
 _CLASSIFICATION = frozenset({Task.BINARY, Task.MULTICLASS})
 _REGRESSION = frozenset({Task.REGRESSION})
+_CLUSTERING, _PROJECTION = frozenset({Task.CLUSTERING}), frozenset({Task.PROJECTION})
+_DISTANCES = "sum of weighted squared distances"
 #: Probabilities are clipped to [eps, 1 − eps] before their logarithm, as scikit-learn does for float64.
 _EPSILON = float(np.finfo(np.float64).eps)
 #: Metrics that differ by no more of the better one's size are tied.
@@ -158,6 +160,36 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
             _row_loss(
                 "cross_entropy", "mean of -(y·log ŷ + (1 - y)·log(1 - ŷ)), ŷ as for log_loss; of labels from 0 to 1"
             ),
+            Metric(
+                "silhouette",
+                _CLUSTERING,
+                True,
+                "sum of weighted widths",
+                "mean of 1 - a/b, a the distance to the nearest centroid, b to the second nearest; 0 of one cluster (the "
+                "simplified silhouette: of centroids in place of all pairs of rows)",
+            ),
+            Metric("inertia", _CLUSTERING, False, _DISTANCES, "sum of squared distances to the nearest centroid"),
+            Metric(
+                "mean_squared_distance",
+                _CLUSTERING,
+                False,
+                _DISTANCES,
+                "mean of squared distances to the nearest centroid",
+            ),
+            Metric(
+                "explained_variance",
+                _PROJECTION,
+                True,
+                "sums of weighted squared lengths of projections and of residuals",
+                "share of the squared distances from the mean of the training rows that projections keep",
+            ),
+            Metric(
+                "reconstruction_error",
+                _PROJECTION,
+                False,
+                "sum of weighted squared residuals",
+                "mean of squared residuals",
+            ),
         )
     }
 )
@@ -177,8 +209,8 @@ def every_metric(task: Task, arrays: bool = False) -> tuple[str, ...]:
 
 
 def default_metric(task: Task) -> str:
-    """Return what is optimised unless the user or the learner says so: rmse, or log_loss for classes."""
-    return "rmse" if task is Task.REGRESSION else "log_loss"
+    """Return what is optimised unless the user or the learner says so: log_loss for classes, else the first of the task."""
+    return next(each.name for each in METRICS.values() if task in each.tasks)
 
 
 def first_best(values: FloatArray, greater_is_better: bool) -> npt.NDArray[np.intp]:
@@ -200,7 +232,7 @@ class MetricSums:
     ``square``, ``relative`` (c,).
     Classification: ``weight`` (scalar), ``loss``, ``correct``, ``brier`` (c,), ``actual`` (K,), ``predicted``, ``hit`` (c, K),
     and ``by_row`` for exact areas ``scores`` (c, k, n), ``labels``, ``weights`` (n,). ``binary``: a score is one number. The
-    last ``n_unseen`` of the K classes are those that training had no row of.
+    last ``n_unseen`` of the K classes are those that training had no row of. Without a label: see ``distances``.
     """
 
     tensors: Tensors
@@ -229,6 +261,10 @@ def measure(
     """
     if y.ndim == 2:
         return _measure_arrays(task, n_classes, scores, y, weight, n_unseen)
+    if task is Task.CLUSTERING:
+        return MetricSums(distances.cluster_sums(scores, weight))
+    if task is Task.PROJECTION:
+        return MetricSums(distances.projection_sums(scores, weight))
     if task is Task.REGRESSION:
         return _measure_values(scores[:, :, 0], y, weight)
     return _measure_classes(n_classes, scores, y, weight, n_unseen)
@@ -251,6 +287,8 @@ def merge(a: MetricSums, b: MetricSums) -> MetricSums:
     if "loss" in left:
         by_row = {name: values.followed_by(b.by_row[name]) for name, values in a.by_row.items()}
         return MetricSums(merged, by_row, a.binary, a.n_unseen)
+    if "label_mean" not in left:
+        return MetricSums(merged)
     total = merged["weight"]
     share = np.divide(right["weight"], total, out=np.zeros(()), where=total > 0)
     shift = right["label_mean"] - left["label_mean"]
@@ -279,7 +317,7 @@ def finish(sums: MetricSums, *only: str) -> dict[str, FloatArray]:
 
     ``only`` names those that are wanted: an area needs a sort.
     """
-    finished = _finish_classes(sums) if "loss" in sums.tensors else _finish_values(sums.tensors)
+    finished = next(finish for name, finish in _FINISH.items() if name in sums.tensors)(sums)
     return {name: compute() for name, compute in finished.items() if not only or name in only}
 
 
@@ -302,7 +340,8 @@ def _measure_values(predictions: FloatArray, y: FloatArray, weight: FloatArray) 
     )
 
 
-def _finish_values(tensors: Tensors) -> dict[str, Callable[[], FloatArray]]:
+def _finish_values(sums: MetricSums) -> dict[str, Callable[[], FloatArray]]:
+    tensors = sums.tensors
     return {
         "rmse": lambda: np.sqrt(_ratio(tensors["square"], tensors["weight"])),
         "mae": lambda: _ratio(tensors["absolute"], tensors["weight"]),
@@ -382,3 +421,12 @@ def _of_classes(
 
 def _ratio(numerator: FloatArray, weight: FloatArray) -> FloatArray:
     return numerator / weight if weight > 0 else np.full(numerator.shape, np.nan)
+
+
+#: How sums become metrics, by a sum that they have and no others.
+_FINISH: Mapping[str, Callable[[MetricSums], dict[str, Callable[[], FloatArray]]]] = {
+    "loss": _finish_classes,
+    "label_mean": _finish_values,
+    "clustered": lambda sums: distances.finish_clusters(sums.tensors),
+    "projected": lambda sums: distances.finish_projection(sums.tensors),
+}

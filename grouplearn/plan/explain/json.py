@@ -45,7 +45,7 @@ def _facts(physical: PhysicalPlan) -> dict[str, Any]:
         "learner": bound.learner.name,
         "access": bound.learner.access.words,
         "task": physical.task.value,
-        "label": bound.target.name,
+        "label": bound.target and bound.target.name,
         "classes": list(physical.stats.classes),
         "metric": physical.metric,
         "holdout": bound.holdout.kind,

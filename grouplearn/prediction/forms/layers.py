@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from grouplearn.catalog.records import ItemColumn, ModelDefinition
-from grouplearn.learners.contract.problem import Task
 from grouplearn.prediction.forms.items import (
     encoded_cte,
     encoders_sql,
@@ -99,11 +98,11 @@ def _scored(definition: ModelDefinition, depth: int) -> str:
         if layer < depth:
             source = f"SELECT *, {_activated(layer)} AS {_own(f'a{layer}')} FROM ({source})"
     source = f"SELECT *, {_last(depth)} AS {_own('z')} FROM ({source})"
-    if definition.task is Task.MULTICLASS:
+    if definition.task.scores_classes:
         outputs = [f"{_own('z')}[list_position({_own('classes')}, {each})]" for each in range(len(definition.classes))]
     else:
         outputs = [f"{_own('z')}[1]"]
-    scores = [f"{score_sql([sql], definition.task)} AS {_own(f's{each}')}" for each, sql in enumerate(outputs)]
+    scores = [f"{score_sql([sql], definition)} AS {_own(f's{each}')}" for each, sql in enumerate(outputs)]
     return f"{SCORED} AS (SELECT *, {', '.join(scores)} FROM ({source}))"
 
 

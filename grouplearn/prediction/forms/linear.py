@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from grouplearn.catalog.records import ModelDefinition
-from grouplearn.learners.contract.problem import Task
 from grouplearn.prediction.forms.items import (
     encoded_cte,
     encoders_sql,
@@ -47,7 +46,7 @@ def linear_select(
     Numeric items are ``(coalesce(x, fill) - center) / scale``; every other item is a hash join of (group, value) with its
     weights, so no list of categories is carried per row.
     """
-    outputs = range(len(definition.classes) if definition.task is Task.MULTICLASS else 1)
+    outputs = range(definition.answer.n_scores)
     ctes = [
         rows_cte(definition, relation, sortable_row(extras), extras, listed(definition)),
         best_cte(model, catalog_tables),
@@ -86,7 +85,7 @@ def _weight(number: int) -> str:
 
 def _place(definition: ModelDefinition, output: int) -> str:
     """Return the place of an output among those of a group, from 1; NULL for a class that the group does not have."""
-    return f"list_position(classes, {output})" if definition.task is Task.MULTICLASS else "1"
+    return f"list_position(classes, {output})" if definition.task.scores_classes else "1"
 
 
 def _known(definition: ModelDefinition, output: int) -> str:
@@ -95,7 +94,7 @@ def _known(definition: ModelDefinition, output: int) -> str:
 
 def _weights(definition: ModelDefinition, output: int) -> str:
     """Return the weights of an output, one per feature."""
-    if definition.task is not Task.MULTICLASS:
+    if not definition.task.scores_classes:
         return "weights"
     place = _place(definition, output)
     return f"weights[({place} - 1) * len(features) + 1 : {place} * len(features)]"
@@ -109,8 +108,7 @@ def _scored(definition: ModelDefinition, outputs: range) -> str:
         elif not is_number(entry):
             joins.append(_weights_join(definition, number, outputs))
     scores = [
-        f"{score_sql(_terms(definition, outputs, output), definition.task)} AS __grouplearn_s{output}"
-        for output in outputs
+        f"{score_sql(_terms(definition, outputs, output), definition)} AS __grouplearn_s{output}" for output in outputs
     ]
     return f"{SCORED} AS (SELECT r.*, {', '.join(scores)} FROM {ENCODED} AS r {' '.join(joins)})"
 

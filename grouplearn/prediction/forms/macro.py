@@ -8,7 +8,6 @@ from grouplearn.bind.definition import ROW
 from grouplearn.catalog.checks.tables import SCHEMA
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.sql_forms import SqlForm
-from grouplearn.learners.contract.problem import Task
 from grouplearn.prediction.forms.layers import layers_select
 from grouplearn.prediction.forms.linear import linear_select
 from grouplearn.prediction.forms.routed import (
@@ -16,14 +15,13 @@ from grouplearn.prediction.forms.routed import (
     SHOWN,
     CatalogTables,
     Extra,
-    binary_class,
     database_parameter,
     free_parameter,
-    has_threshold,
     threshold_parameter,
     threshold_sql,
 )
 from grouplearn.prediction.forms.trees import trees_select
+from grouplearn.prediction.forms.vectors import vectors_select
 from grouplearn.sqltext import identifier, literal, qualified
 
 
@@ -34,19 +32,10 @@ def function_select(definition: ModelDefinition, model: str, relation: str, extr
     """
     columns = ", ".join([f"{ROW}.*", *(f"({extra.sql}\n) AS {identifier(extra.name)}" for extra in extras)])
     inner = f"SELECT {columns}, predict({literal(model)}, {ROW}) AS __grouplearn_p FROM {relation} AS {ROW}"
-    answer = "__grouplearn_p."
-    kind = "DOUBLE" if definition.task is Task.REGRESSION else definition.label_type
-    if definition.label_length:
-        value = f"CAST({answer}predicted AS {definition.label_type})"
-        return f"SELECT {SHOWN}, {value} AS prediction, {answer}model_level AS model_level FROM ({inner})"
-    value = f"{answer}value" if definition.task is Task.REGRESSION else f"CAST({answer}prediction AS {kind})"
-    if has_threshold(definition):
-        value = binary_class(f"{answer}probability", definition, threshold_sql(definition, extras))
-    group = f"{answer}group_id AS {GROUP}"
-    head = [group, *(identifier(extra.name) for extra in extras)] if extras else [SHOWN]
-    shown = {Task.REGRESSION: [], Task.BINARY: ["probability"], Task.MULTICLASS: ["probabilities"]}[definition.task]
-    columns = ", ".join([*head, f"{value} AS prediction", *(f"{answer}{name} AS {name}" for name in shown)])
-    return f"SELECT {columns}, {answer}model_level AS model_level FROM ({inner})"
+    predicted = "__grouplearn_p"
+    answer = definition.answer.columns(predicted, threshold_sql(definition, extras), judged=bool(extras))
+    head = [f"{predicted}.group_id AS {GROUP}", *(identifier(extra.name) for extra in extras)] if extras else [SHOWN]
+    return f"SELECT {', '.join([*head, *answer])}, {predicted}.model_level AS model_level FROM ({inner})"
 
 
 def predict_select(
@@ -63,6 +52,8 @@ def predict_select(
             return linear_select(definition, model, relation, catalog_tables, extras)
         case "trees":
             return trees_select(definition, model, relation, catalog_tables, form, extras)
+        case "vectors":
+            return vectors_select(definition, model, relation, catalog_tables, extras)
         case "layers":
             return layers_select(definition, model, relation, catalog_tables, form.depth, extras)
     return function_select(definition, model, relation, extras)
@@ -100,16 +91,17 @@ def _has_models(database: str) -> str:
 
 def threshold_default(definition: ModelDefinition) -> list[str]:
     """Return the macro's parameter for the threshold, with its default, if it has one."""
-    return [f"{threshold_parameter(definition)} := 0.5"] if has_threshold(definition) else []
+    return [f"{threshold_parameter(definition)} := 0.5"] if definition.answer.has_threshold else []
 
 
 def macro_comment(definition: ModelDefinition) -> str:
     """Return what the macro's comment says."""
-    text = "Rows with prediction and model_level, by the best trial of each group"
-    if has_threshold(definition):
+    text = f"Rows with {' and '.join(definition.answer.shown)} and model_level, by the best trial of each group"
+    if definition.answer.has_threshold:
         of = f"{definition.target_name} = {definition.positive_class}"
         text += f"; probability is that of {of}, which is predicted above threshold"
-    return f"{text}. Where the rows have a column of the name prediction, that of the model is prediction_1."
+    first = definition.answer.shown[0]
+    return f"{text}. Where the rows have a column of the name {first}, that of the model is {first}_1."
 
 
 def macro_parameter(definition: ModelDefinition) -> str:

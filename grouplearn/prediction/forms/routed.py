@@ -5,7 +5,7 @@ The names the SELECT introduces begin with ``__grouplearn`` so that they cannot 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from grouplearn.bind.definition import ROW, KeyColumn
@@ -13,7 +13,8 @@ from grouplearn.bind.sql.types import exactly, is_nested, told_apart
 from grouplearn.catalog.records import ItemColumn, ModelDefinition
 from grouplearn.catalog.views import level_sql
 from grouplearn.learners import registry
-from grouplearn.learners.contract.problem import Link, Task
+from grouplearn.learners.answers.answer import Scored
+from grouplearn.learners.contract.problem import Link
 from grouplearn.sqltext import identifier, literal
 
 _ROWS, BEST, ROUTED, PARAMETERS, ENCODED, SCORED = (
@@ -223,10 +224,10 @@ def database_parameter(definition: ModelDefinition) -> str:
     return free_parameter(definition, "database")
 
 
-def score_sql(terms: Sequence[str], task: Task) -> str:
+def score_sql(terms: Sequence[str], definition: ModelDefinition) -> str:
     """Return a sum; one that is NaN, from opposite infinities, is no prediction (the softmax sees to it itself)."""
     total = sum_sql(terms)
-    return total if task is Task.MULTICLASS else f"nullif({total}, 'nan'::DOUBLE)"
+    return total if definition.task.scores_classes else f"nullif({total}, 'nan'::DOUBLE)"
 
 
 def sum_sql(terms: Sequence[str]) -> str:
@@ -244,36 +245,15 @@ def linked(definition: ModelDefinition, extras: Sequence[Extra]) -> str:
 
 
 def _linked(definition: ModelDefinition, extras: Sequence[Extra]) -> str:
-    level = f"{level_sql(definition, LEVEL)} AS model_level"
     # Beside extras the source's own columns are left out: one of them may be called prediction, too.
     head = ", ".join([GROUP, *(identifier(extra.name) for extra in extras)] if extras else [SHOWN])
-    if definition.task is Task.REGRESSION:
-        value = _LINKS[_link(definition)].format("__grouplearn_s0")
-        return f"SELECT {head}, {value} AS prediction, {level} FROM {SCORED}"
-    if definition.task is Task.BINARY:
-        p = "__grouplearn_p"
-        source = f"(SELECT *, 1 / (1 + exp(-__grouplearn_s0)) AS {p} FROM {SCORED})"
-        prediction = binary_class(p, definition, threshold_sql(definition, extras))
-        return f"SELECT {head}, {prediction} AS prediction, {p} AS probability, {level} FROM {source}"
-    return _softmax_select(definition, head, level, class_values(definition))
-
-
-_LINKS: Mapping[Link, str] = {
-    "identity": "{0}",
-    "exp": "exp({0})",
-    "logistic": "1 / (1 + exp(-{0}))",
-    "signed_square": "{0} * abs({0})",
-}
+    level, threshold = level_sql(definition, LEVEL), threshold_sql(definition, extras)
+    return definition.answer.select(Scored(SCORED, head, level, _link(definition), threshold, judged=bool(extras)))
 
 
 def _link(definition: ModelDefinition) -> Link:
     """Return the one link of a model that SQL predicts."""
     return min(registry.links(definition.learner, definition.configs, definition.task))
-
-
-def has_threshold(definition: ModelDefinition) -> bool:
-    """Return whether the macro takes the probability above which a row is of the positive class."""
-    return definition.positive_class is not None and not definition.label_length
 
 
 def threshold_parameter(definition: ModelDefinition) -> str:
@@ -283,44 +263,9 @@ def threshold_parameter(definition: ModelDefinition) -> str:
 
 def threshold_sql(definition: ModelDefinition, extras: Sequence[Extra]) -> str:
     """Return the threshold: the macro's parameter if it is from 0 to 1; what has extras is no macro, and has 0.5."""
-    if extras or not has_threshold(definition):
+    if extras or not definition.answer.has_threshold:
         return "0.5"
     given = threshold_parameter(definition)
     message = f"'threshold is a probability from 0 to 1, got ' || coalesce(CAST({given} AS VARCHAR), 'NULL')"
     number = f"TRY_CAST({given} AS DOUBLE)"
     return f"CASE WHEN {number} BETWEEN 0 AND 1 THEN {number} ELSE CAST(error({message}) AS DOUBLE) END"
-
-
-def binary_class(probability: str, definition: ModelDefinition, threshold: str) -> str:
-    """Return the class of two that a row with this probability is taken for."""
-    if len(definition.classes) < 2:
-        # Nothing could be told apart: every group has failed.
-        return f"CAST(NULL AS {definition.label_type})"
-    negative, positive = class_values(definition)
-    return (
-        f"CASE WHEN {probability} > {threshold} THEN {positive} WHEN {probability} <= {threshold} THEN {negative} END"
-    )
-
-
-def _softmax_select(definition: ModelDefinition, head: str, level: str, classes: Sequence[str]) -> str:
-    numbers = range(len(classes))
-    highest = f"greatest({', '.join(f'__grouplearn_s{number}' for number in numbers)})"
-    shifted = f"SELECT *, {highest} AS __grouplearn_highest FROM {SCORED}"
-    # exp(s - max) cannot overflow; a class that the group does not know has no score and probability 0.
-    power = "exp({0} - __grouplearn_highest)" if _link(definition) == "softmax" else _LINKS["logistic"]
-    powers = ", ".join(f"coalesce({power.format(f'__grouplearn_s{number}')}, 0)" for number in numbers)
-    powered = f"SELECT *, [{powers}] AS __grouplearn_powers FROM ({shifted})"
-    # What a lambda computes, it computes for every element.
-    totalled = f"SELECT *, list_sum(__grouplearn_powers) AS __grouplearn_total FROM ({powered})"
-    known = "isfinite(__grouplearn_highest)"
-    place = "list_position(__grouplearn_powers, list_max(__grouplearn_powers))"
-    prediction = f"CASE WHEN {known} THEN ([{', '.join(classes)}])[{place}] END"
-    texts = ", ".join(literal(name) for name in definition.classes)
-    shares = "list_transform(__grouplearn_powers, lambda power: power / __grouplearn_total)"
-    probabilities = f"CASE WHEN {known} THEN map([{texts}], {shares}) END"
-    return f"SELECT {head}, {prediction} AS prediction, {probabilities} AS probabilities, {level} FROM ({totalled})"
-
-
-def class_values(definition: ModelDefinition) -> list[str]:
-    """Return the classes as SQL constants of the label's type."""
-    return [f"CAST({literal(name)} AS {definition.label_type})" for name in definition.classes]

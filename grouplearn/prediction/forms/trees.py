@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.sql_forms import SqlForm
-from grouplearn.learners.contract.problem import Task
 from grouplearn.prediction.forms.items import encoded_cte, encoders_sql, groups_cte, inputs_sql, listed, position_join
 from grouplearn.prediction.forms.routed import (
     BEST,
@@ -89,7 +88,7 @@ def _unit(model: str, catalog_tables: CatalogTables) -> str:
 
 def _sums(definition: ModelDefinition, model: str, catalog_tables: CatalogTables, form: SqlForm) -> str:
     """Return the sums of the leaves of each row, a column per output."""
-    multiclass = definition.task is Task.MULTICLASS
+    multiclass = definition.task.scores_classes
     output = "t.classes[(k.place - 1) % len(t.classes) + 1]" if multiclass else "0"
     trees = (
         f"SELECT t.group_id, t.roots, g.classes FROM {catalog_tables('trees')} AS t"
@@ -118,8 +117,8 @@ _NEXT = (
 
 
 def _scored(definition: ModelDefinition) -> str:
-    outputs = range(len(definition.classes) if definition.task is Task.MULTICLASS else 1)
-    scores = ", ".join(f"{score_sql([f's.s{each}'], definition.task)} AS __grouplearn_s{each}" for each in outputs)
+    outputs = range(definition.answer.n_scores)
+    scores = ", ".join(f"{score_sql([f's.s{each}'], definition)} AS __grouplearn_s{each}" for each in outputs)
     return (
         f"{SCORED} AS (SELECT r.*, p.{LEVEL}, {scores} FROM {ROUTED} AS r"
         f" LEFT JOIN {PARAMETERS} AS p ON p.__grouplearn_id = r.{GROUP}"

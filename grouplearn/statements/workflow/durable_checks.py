@@ -20,7 +20,6 @@ from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.hyperparameter_values import are_declared
 from grouplearn.learners.contract.learner import Learner, ObjectiveLearner
-from grouplearn.learners.contract.problem import Task
 from grouplearn.schedule.messages import Unit
 from grouplearn.search.procedures import PROCEDURES, SearchPlan
 from grouplearn.search.space import Choices, Dimension
@@ -58,16 +57,16 @@ def _takes(**values: Any) -> bool:
     return True
 
 
-def _job_could(job: Job, label_type: str) -> bool:
+def _job_could(job: Job, label_type: str | None) -> bool:
     weights = job.class_weight if isinstance(job.class_weight, Mapping) else {}
-    classes = range(len(job.dataset.classes)) if job.task is not Task.REGRESSION else range(0)
+    classes = range(len(job.dataset.classes)) if job.task.has_classes else range(0)
     untouched = not (job.starts or job.goals or job.carries or job.states) and (job.share, job.deadline) == (1.0, None)
     return (
         untouched
         and _takes(seed=job.seed, epochs=job.epochs, min_rows=job.min_rows)
         and (job.patience is None or _takes(early_stopping=job.patience))
         and (job.folds == 0 or 2 <= job.folds <= _MOST_FOLDS)
-        and job.label_length == max(1, label_length(label_type))
+        and job.label_length == max(1, label_length(label_type or ""))
         and all(number in classes and 0 < weight < math.inf for number, weight in weights.items())
         and _fitted_could(job)
     )
@@ -90,7 +89,7 @@ def _configs_could(job: Job) -> bool:
     """Return whether each configuration is one that OVER and WITH take; of a network that is not registered nobody knows."""
     if job.learner not in registry.names():
         return True
-    learner, of_classes = registry.learner(job.learner), job.task is not Task.REGRESSION
+    learner, of_classes = registry.learner(job.learner), job.task.has_classes
     known = {id(config): config for config in job.configs}.values()
     fits = all(
         _is_declared(learner, config)

@@ -10,7 +10,7 @@ import numpy as np
 
 from grouplearn.data.shard import FloatArray, Matrix
 from grouplearn.learners.contract.control import Diverged
-from grouplearn.learners.contract.problem import Access, Task
+from grouplearn.learners.contract.problem import Access
 from grouplearn.learners.contract.state import Artifact
 from grouplearn.learners.metrics import sums as metrics
 from grouplearn.learners.metrics.sums import MetricSums
@@ -205,10 +205,11 @@ def _bits(artifact: Artifact | None) -> tuple[object, ...]:
 def _trial(pack: Pack, fit: Fit, model: _Model, measured: TrialResult, keep_model: bool) -> TrialResult:
     """Complete the trial of one config; of a fold only its validation metrics are kept."""
     beyond = [name for found in (measured.train, measured.valid) for name, value in found.items() if math.isinf(value)]
-    if model.artifact is not None and beyond and pack.prepared.problem.task is Task.REGRESSION:
-        model = _Model(
-            None, f"the squares of the label or of its predictions overflow ({beyond[0]}); scale the label down"
-        )
+    task = pack.prepared.problem.task
+    if model.artifact is not None and beyond and not task.has_classes:
+        what = "of the label or of its predictions overflow" if task.has_label else "of distances overflow"
+        scaled = "the label down" if task.has_label else "the features, with zscore for example"
+        model = _Model(None, f"the squares {what} ({beyond[0]}); scale {scaled}")
     if model.artifact is None:
         measured = replace(measured, status="failed", reason=model.reason, converged=None, train={}, valid={})
     if not keep_model:

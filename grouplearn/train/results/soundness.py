@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.state import Artifact
 from grouplearn.schedule.messages import Blocks
 from grouplearn.train.job import GroupFacts, Job, UnitResult
@@ -76,5 +76,5 @@ def _fits(job: Job, facts: GroupFacts | None, artifact: Artifact) -> bool:
         return False
     n_classes = len(facts.classes)
     problem = Problem(job.task, len(facts.features), n_classes, label_length=job.label_length)
-    of_classes = job.task is not Task.MULTICLASS or n_classes > 1
+    of_classes = not job.task.scores_classes or n_classes > 1
     return of_classes and job.trainer.flaw(problem, artifact) is None

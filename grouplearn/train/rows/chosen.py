@@ -15,7 +15,6 @@ from grouplearn.data.encoders import FittedItem
 from grouplearn.data.shard import Matrix, RowNumbers
 from grouplearn.kernels.algebra import finite_rows
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.contract.ways import StackLearner
 from grouplearn.train.job import Job
 from grouplearn.train.rows.sampled import group_seed, sample, share_of
@@ -70,7 +69,7 @@ class ChosenRows:
         numbers = range(data.numeric.shape[1])
         if not all(np.isfinite(data.column("numeric", number, rows.numbers)).all() for number in numbers):
             rows = self.scanned(rows)
-        classes = None if job.task is Task.REGRESSION else rows.y
+        classes = rows.y if job.task.has_classes else None
         drawn = sample(rows.numbers, classes, share, group_seed(job.seed, group))
         return replace(self, train=replace(rows, numbers=drawn))
 

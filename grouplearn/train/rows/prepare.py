@@ -11,7 +11,7 @@ from grouplearn.data import encoders, shard
 from grouplearn.data.dataset import Dataset, FloatArray, Group
 from grouplearn.data.shard import Matrix, RowNumbers, Shard, StoredShard, Totals
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.contract.problem import Access, Problem, Task
+from grouplearn.learners.contract.problem import Access, Problem
 from grouplearn.schedule.messages import Blocks
 from grouplearn.train.job import GroupFacts, Job
 from grouplearn.train.rows.chosen import FINAL, ChosenRows, GroupFailed, Rows, count, encode_rows, forget
@@ -292,7 +292,7 @@ def _unseen(classes: FloatArray, valid: Rows) -> FloatArray:
 
 def _classes(job: Job, train: Rows) -> FloatArray:
     """Return the class numbers in the training rows, ascending; none for regression."""
-    if job.task is Task.REGRESSION:
+    if not job.task.has_classes:
         return np.empty(0)
     classes = np.unique(np.concatenate([np.unique(labels) for labels, _ in train.labelled()]))
     if classes.size == 1:
@@ -319,9 +319,9 @@ def problem_of(job: Job, group: Group, learner: Learner, facts: GroupFacts) -> P
     starts = np.cumsum([0, *(each.width for each in facts.fitted)])
     ordinal = [each.item.encoder == "ordinal" for each in facts.fitted]
     n_classes = len(facts.classes)
-    among_more = job.task is Task.MULTICLASS and n_classes == 2
+    among_more = job.task.scores_classes and n_classes == 2
     return Problem(
-        task=Task.BINARY if among_more else job.task,
+        task=job.task.within_group if among_more else job.task,
         n_features=len(facts.features),
         n_classes=n_classes,
         seed=group_seed(job.seed, group),

@@ -17,7 +17,7 @@ from grouplearn.data.dataset import Dataset, FloatArray, Group
 from grouplearn.data.encoders import FittedItem
 from grouplearn.data.shard import Stack, starts
 from grouplearn.kernels.algebra import finite_rows
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.train.job import GroupFacts, Job
 from grouplearn.train.rows.chosen import learns_sparse
 from grouplearn.train.rows.prepare import FINAL, GroupFailed, Prepared, prepare, problem_of
@@ -183,7 +183,7 @@ class _Rows:
         odd |= ~finite_rows(self.data.numeric)
         unusual: BoolArray = (self.sizes < max(1, job.min_rows)) | (self.sizes == self._held_out_sizes())
         unusual[self.of[odd]] = True
-        if job.task is Task.REGRESSION:
+        if not job.task.has_classes:
             return unusual
         n_classes = len(self.data.classes)
         if n_classes < 2:
@@ -256,7 +256,7 @@ class _Rows:
     def _facts(self, job: Job, fitted: tuple[FittedItem, ...], members: IntArray) -> tuple[GroupFacts, ...]:
         held_out = self._held_out_sizes()
         features = tuple(name for each in fitted for name in each.features)
-        classes = () if job.task is Task.REGRESSION else tuple(range(len(job.dataset.classes)))
+        classes = tuple(range(len(job.dataset.classes))) if job.task.has_classes else ()
         # Many small groups have the same number of rows.
         of_sizes = functools.cache(functools.partial(GroupFacts, fitted, features, classes, n_skipped=0))
         sizes = zip((self.sizes - held_out)[members].tolist(), held_out[members].tolist(), strict=True)

@@ -1,0 +1,48 @@
+"""An array: ``prediction`` is a list of as many numbers, or classes that are numbers, as the label has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from grouplearn.learners.answers.answer import Answer, BoolArray, Scored, list_array
+from grouplearn.learners.answers.classes import SeveralClasses, TwoClasses
+from grouplearn.learners.contract.state import FloatArray
+
+
+class Array(Answer):
+    """Values of what ``each`` of them is; SQL has no form of it, ``predict`` has."""
+
+    def __init__(self, each: Answer, label_type: str, length: int) -> None:
+        self._each, self._type, self._length = each, label_type, length
+
+    @property
+    def width(self) -> int:
+        """The values of an array."""
+        return self._length
+
+    def select(self, scored: Scored) -> str:
+        """Raise NotImplementedError: models of arrays predict by the function."""
+        raise NotImplementedError(scored.relation)
+
+    def columns(self, predicted: str, threshold: str, *, judged: bool = False) -> Sequence[str]:
+        """Return the field ``predicted`` as an array of the label's type."""
+        del threshold, judged
+        return (f"CAST({predicted}.predicted AS {self._type}) AS prediction",)
+
+    def outputs(self, score: FloatArray, classes: Sequence[int]) -> FloatArray:
+        """Return the value or the class, as a number, for each of the L values of a label: (n, L)."""
+        each = self._each
+        if not isinstance(each, TwoClasses | SeveralClasses):
+            return score
+        by_class = score.reshape(len(score), -1, self._length)
+        several = isinstance(each, SeveralClasses)
+        chosen = by_class.argmax(axis=1) if several else by_class[:, 0] > 0.5
+        numbers = np.array([float(each.classes[number]) for number in (classes if several else (0, 1))])
+        return np.where(np.isnan(by_class).any(axis=1), np.nan, numbers[chosen.astype(np.intp)])
+
+    def fields(self, outputs: FloatArray, missing: BoolArray) -> Mapping[str, pa.Array]:
+        """Return the values as ``predicted``."""
+        return {"predicted": list_array(outputs, np.full(len(outputs), self._length), missing)}

@@ -1,0 +1,172 @@
+"""One of two classes, with its ``probability``, or one of more, with ``probabilities``."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from grouplearn.learners.answers.answer import Answer, BoolArray, Scored
+from grouplearn.learners.answers.number import LINKS
+from grouplearn.learners.contract.state import FloatArray
+from grouplearn.sqltext import literal
+
+
+class Classes(Answer):
+    """A class of a label: ``classes`` are their texts, castable to ``label_type``."""
+
+    def __init__(self, classes: Sequence[str], label_type: str) -> None:
+        self.classes, self.label_type = tuple(classes), label_type
+        self._texts = pa.array(self.classes, pa.string())
+        self._repeated = pa.array([], pa.string())
+
+    def values(self) -> list[str]:
+        """Return the classes as SQL constants of the label's type."""
+        return [f"CAST({literal(name)} AS {self.label_type})" for name in self.classes]
+
+    def value(self) -> int | None:
+        """Raise ValueError: a class is no number."""
+        raise ValueError("is a classifier: predict() has its prediction and probabilities")
+
+    def fields(self, outputs: FloatArray, missing: BoolArray) -> Mapping[str, pa.Array]:
+        """Return the class and the probability of each."""
+        number = self.chosen(np.where(missing[:, None], 0, outputs))
+        return {
+            "prediction": self._texts.take(pa.array(number, mask=missing)),
+            "probabilities": _maps(self._keys(len(outputs)), outputs, missing),
+        }
+
+    @abstractmethod
+    def chosen(self, outputs: FloatArray) -> Any:
+        """Return the number of the class that is predicted, of probabilities (n, classes)."""
+
+    def _keys(self, n_rows: int) -> Any:
+        """Return the classes, over and over again for at least so many rows: chunks have the same numbers of rows."""
+        repeated = self._repeated
+        if len(repeated) < n_rows * len(self.classes):
+            repeated = self._texts.take(pa.array(np.tile(np.arange(len(self.classes)), n_rows)))
+            self._repeated = repeated  # another thread's, maybe shorter, may be there by now
+        return repeated
+
+
+class TwoClasses(Classes):
+    """The second of two classes where its probability, the logistic function of the score, is above the threshold.
+
+    Of a label with one class there are still two probabilities, and no group has a model.
+    """
+
+    width = 2
+
+    @property
+    def has_threshold(self) -> bool:
+        """Whether there are two classes."""
+        return len(self.classes) == 2
+
+    def select(self, scored: Scored) -> str:
+        """Return the class and the probability of the second one."""
+        p = "__grouplearn_p"
+        source = f"(SELECT *, 1 / (1 + exp(-__grouplearn_s0)) AS {p} FROM {scored.relation})"
+        prediction = self._class_of(p, scored.threshold)
+        columns = f"{scored.head}, {prediction} AS prediction, {p} AS probability, {scored.level} AS model_level"
+        return f"SELECT {columns} FROM {source}"
+
+    def columns(self, predicted: str, threshold: str, *, judged: bool = False) -> Sequence[str]:
+        """Return the class by the threshold, and the field ``probability``."""
+        del judged
+        p = f"{predicted}.probability"
+        value = (
+            self._class_of(p, threshold) if self.has_threshold else f"CAST({predicted}.prediction AS {self.label_type})"
+        )
+        return f"{value} AS prediction", f"{p} AS probability"
+
+    def _class_of(self, probability: str, threshold: str) -> str:
+        """Return the class that a row with this probability is taken for."""
+        if not self.has_threshold:  # nothing could be told apart: every group has failed
+            return f"CAST(NULL AS {self.label_type})"
+        negative, positive = self.values()
+        return f"CASE WHEN {probability} > {threshold} THEN {positive} WHEN {probability} <= {threshold} THEN {negative} END"
+
+    def outputs(self, score: FloatArray, classes: Sequence[int]) -> FloatArray:
+        """Return the probabilities of both."""
+        del classes
+        return np.column_stack([1 - score[:, 0], score[:, 0]])
+
+    def chosen(self, outputs: FloatArray) -> Any:
+        """Return 1 where the second class has more than one half."""
+        return (outputs[:, 1] > 0.5).astype(np.int64)
+
+    def fields(self, outputs: FloatArray, missing: BoolArray) -> Mapping[str, pa.Array]:
+        """Return the class, the probability of the second one, and of each."""
+        probability = pa.array(np.ascontiguousarray(outputs[:, 1]), mask=missing)
+        return {**super().fields(outputs, missing), "probability": probability}
+
+    def probability(self) -> int | None:
+        """Return the place of the second class."""
+        return 1
+
+
+class SeveralClasses(Classes):
+    """The class of the highest score; probabilities are the softmax of scores, or shares of their logistic functions.
+
+    A group that has not all classes has a score, and a probability above 0, for those that it has.
+    """
+
+    def __init__(self, classes: Sequence[str], label_type: str) -> None:
+        super().__init__(classes, label_type)
+        self.n_scores = len(self.classes)
+
+    @property
+    def width(self) -> int:
+        """A probability for each class."""
+        return len(self.classes)
+
+    def select(self, scored: Scored) -> str:
+        """Return the class and a map from each class to its probability."""
+        numbers = range(len(self.classes))
+        highest = f"greatest({', '.join(f'__grouplearn_s{number}' for number in numbers)})"
+        shifted = f"SELECT *, {highest} AS __grouplearn_highest FROM {scored.relation}"
+        # exp(s - max) cannot overflow; a class that the group does not know has no score and probability 0.
+        power = "exp({0} - __grouplearn_highest)" if scored.link == "softmax" else LINKS["logistic"]
+        powers = ", ".join(f"coalesce({power.format(f'__grouplearn_s{number}')}, 0)" for number in numbers)
+        powered = f"SELECT *, [{powers}] AS __grouplearn_powers FROM ({shifted})"
+        # What a lambda computes, it computes for every element.
+        totalled = f"SELECT *, list_sum(__grouplearn_powers) AS __grouplearn_total FROM ({powered})"
+        known = "isfinite(__grouplearn_highest)"
+        place = "list_position(__grouplearn_powers, list_max(__grouplearn_powers))"
+        prediction = f"CASE WHEN {known} THEN ([{', '.join(self.values())}])[{place}] END"
+        texts = ", ".join(literal(name) for name in self.classes)
+        shares = "list_transform(__grouplearn_powers, lambda power: power / __grouplearn_total)"
+        probabilities = f"CASE WHEN {known} THEN map([{texts}], {shares}) END"
+        return (
+            f"SELECT {scored.head}, {prediction} AS prediction, {probabilities} AS probabilities,"
+            f" {scored.level} AS model_level FROM ({totalled})"
+        )
+
+    def columns(self, predicted: str, threshold: str, *, judged: bool = False) -> Sequence[str]:
+        """Return the class, and the field ``probabilities``."""
+        del threshold, judged
+        value = f"CAST({predicted}.prediction AS {self.label_type})"
+        return f"{value} AS prediction", f"{predicted}.probabilities AS probabilities"
+
+    def outputs(self, score: FloatArray, classes: Sequence[int]) -> FloatArray:
+        """Return the probability of each class, 0 of those that the group has not."""
+        every = np.zeros((len(score), len(self.classes)))
+        every[:, list(classes)] = score
+        return every
+
+    def chosen(self, outputs: FloatArray) -> Any:
+        """Return the first of the most probable ones."""
+        return np.argmax(outputs, axis=1)
+
+
+def _maps(keys: Any, outputs: FloatArray, missing: BoolArray) -> Any:
+    """Return a map class -> probability per row, NULL where nothing is predicted; ``keys`` are the classes again and again."""
+    lengths = np.where(missing, 0, outputs.shape[1])
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
+    values = pa.array(outputs[~missing].ravel())
+    maps = pa.MapArray.from_arrays(offsets, keys.slice(0, len(values)), values)
+    return pc.if_else(pa.array(~missing), maps, None) if missing.any() else maps

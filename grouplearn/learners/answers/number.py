@@ -1,0 +1,50 @@
+"""A number: ``prediction DOUBLE``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from grouplearn.learners.answers.answer import Answer, BoolArray, Scored
+from grouplearn.learners.contract.problem import Link
+from grouplearn.learners.contract.state import FloatArray
+
+#: What becomes of a score, in SQL.
+LINKS: Mapping[Link, str] = {
+    "identity": "{0}",
+    "exp": "exp({0})",
+    "logistic": "1 / (1 + exp(-{0}))",
+    "signed_square": "{0} * abs({0})",
+}
+
+
+class Number(Answer):
+    """The value of the link at the score."""
+
+    width = 1
+
+    def select(self, scored: Scored) -> str:
+        """Return the number as ``prediction``."""
+        value = LINKS[scored.link].format("__grouplearn_s0")
+        return f"SELECT {scored.head}, {value} AS prediction, {scored.level} AS model_level FROM {scored.relation}"
+
+    def columns(self, predicted: str, threshold: str, *, judged: bool = False) -> Sequence[str]:
+        """Return the field ``value`` as ``prediction``."""
+        del threshold, judged
+        return (f"{predicted}.value AS prediction",)
+
+    def outputs(self, score: FloatArray, classes: Sequence[int]) -> FloatArray:
+        """Return the scores of a learner, which are the numbers."""
+        del classes
+        return score
+
+    def fields(self, outputs: FloatArray, missing: BoolArray) -> Mapping[str, pa.Array]:
+        """Return the number, and it as text."""
+        value = pa.array(np.ascontiguousarray(outputs[:, 0]), mask=missing)
+        return {"value": value, "prediction": value.cast(pa.string())}
+
+    def value(self) -> int | None:
+        """Return the place of the number."""
+        return 0

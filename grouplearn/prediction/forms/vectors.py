@@ -1,0 +1,139 @@
+"""Prediction by vectors as one SELECT: distances to centroids, coordinates along components."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+
+from grouplearn.catalog.records import ItemColumn, ModelDefinition
+from grouplearn.learners.answers.answer import Answer
+from grouplearn.learners.answers.clusters import DISTANCES, Clusters
+from grouplearn.learners.answers.projection import COORDINATES, RESIDUAL, Projection
+from grouplearn.prediction.forms.items import (
+    encoded_cte,
+    encoders_sql,
+    groups_cte,
+    inputs_sql,
+    is_number,
+    listed,
+    position_join,
+)
+from grouplearn.prediction.forms.routed import (
+    BEST,
+    ENCODED,
+    LEVEL,
+    PARAMETERS,
+    SCORED,
+    CatalogTables,
+    Extra,
+    item_alias,
+    linked,
+    reachable,
+    routed_cte,
+    rows_cte,
+    sortable_row,
+)
+from grouplearn.sqltext import literal
+
+_VECTORS = "__grouplearn_vectors"
+_ROW, _CENTROIDS, _MEAN, _COMPONENTS, _LOADINGS, _CENTRED = (
+    f"__grouplearn_{name}" for name in ("x", "centroids", "mean", "components", "loadings", "centred")
+)
+
+
+def vectors_select(
+    definition: ModelDefinition, model: str, relation: str, catalog_tables: CatalogTables, extras: Sequence[Extra] = ()
+) -> str:
+    """Return the SELECT that predicts with the vectors of the catalog's table ``factors``.
+
+    A row is the list of its encoded features, which is compared with each vector of its group.
+    """
+    ctes = [
+        rows_cte(definition, relation, sortable_row(extras), extras, listed(definition)),
+        groups_cte(model, catalog_tables),
+        routed_cte(definition, BEST, reachable(definition, model, catalog_tables)),
+        f"{_VECTORS} AS (SELECT * FROM {catalog_tables('factors')} WHERE model = '{model}'::UUID)",
+        _parameters(definition),
+        encoded_cte(definition, finite=True),
+        f"{SCORED} AS ({_SCORES[type(definition.answer)](_rows(definition))})",
+    ]
+    return f"WITH {', '.join(ctes)} {linked(definition, extras)}"
+
+
+def _parameters(definition: ModelDefinition) -> str:
+    columns = [
+        "g.group_id AS __grouplearn_id",
+        f"g.level AS {LEVEL}",
+        *(f"{sql} AS {name}" for name, sql in _GIVEN[type(definition.answer)].items()),
+        *(
+            f"len(g.categories[{number + 1}]) AS {_count(number)}"
+            for number, entry in enumerate(definition.items)
+            if entry.item.encoder == "onehot"
+        ),
+        *encoders_sql(definition, finite=True, groups="g."),
+    ]
+    parts = [f"list(vector ORDER BY place ASC) FILTER (part = {literal(part)}) AS {part}" for part in _PARTS]
+    vectors = f"SELECT group_id, {', '.join(parts)} FROM {_VECTORS} GROUP BY group_id"
+    source = f"{BEST} AS g LEFT JOIN ({vectors}) AS v ON v.group_id = g.group_id"
+    return f"{PARAMETERS} AS (SELECT {', '.join(columns)} FROM {source})"
+
+
+def _count(number: int) -> str:
+    """Return the column of how many categories an item has."""
+    return f"__grouplearn_count{number}"
+
+
+#: The parts that vectors are of.
+_PARTS = ("centroid", "component", "mean")
+#: What the SQL of an answer reads of a group's vectors; of each feature the loadings are what it adds to each component.
+_GIVEN: Mapping[type[Answer], Mapping[str, str]] = {
+    Clusters: {_CENTROIDS: "v.centroid"},
+    Projection: {
+        _COMPONENTS: "v.component",
+        _MEAN: "v.mean[1]",
+        _LOADINGS: "list_transform(v.mean[1], lambda m, i: list_transform(v.component, lambda c: c[i]))",
+    },
+}
+
+
+def _rows(definition: ModelDefinition) -> str:
+    """Return rows with what their group has, and the list of their features."""
+    joins = [position_join(number) for number, entry in enumerate(definition.items) if entry.item.kind == "category"]
+    pieces = list(_pieces(definition))
+    vector = pieces[0] if len(pieces) == 1 else f"flatten([{', '.join(pieces)}])"
+    return f"SELECT r.*, {vector} AS {_ROW} FROM {ENCODED} AS r {' '.join(joins)}"
+
+
+def _pieces(definition: ModelDefinition) -> Iterator[str]:
+    """Yield the lists that a row's features are made of: of numbers that follow each other, and of each category."""
+    for numeric, run in groupby(enumerate(definition.items), key=lambda each: is_number(each[1])):
+        members = [number for number, _ in run]
+        if numeric:
+            yield inputs_sql(definition, members, finite=True)
+        else:
+            yield from (_indicators(definition.items[number], number) for number in members)
+
+
+def _indicators(entry: ItemColumn, number: int) -> str:
+    """Return the 0s and the 1 of a category; without a 1 where it is none of the group's."""
+    if entry.item.kind == "hash":
+        count, place = str(entry.item.buckets), f"r.{item_alias(number)}"
+    else:
+        count, place = f"r.{_count(number)}", f"j{number}.position"
+    return f"list_transform(range({count}), lambda i: CAST(coalesce(i = {place}, false) AS DOUBLE))"
+
+
+def _distances(rows: str) -> str:
+    return f"SELECT *, list_transform({_CENTROIDS}, lambda c: list_distance({_ROW}, c)) AS {DISTANCES} FROM ({rows})"
+
+
+def _coordinates(rows: str) -> str:
+    """Return rows with their coordinates; the residual is measured, for a difference of squares would lose its digits."""
+    centred = f"SELECT *, list_transform({_ROW}, lambda v, i: v - {_MEAN}[i]) AS {_CENTRED} FROM ({rows})"
+    along = f"list_transform({_COMPONENTS}, lambda c: list_dot_product({_CENTRED}, c))"
+    placed = f"SELECT *, {along} AS {COORDINATES} FROM ({centred})"
+    point = f"list_transform({_LOADINGS}, lambda l: list_dot_product({COORDINATES}, l))"
+    return f"SELECT *, list_distance({_CENTRED}, {point}) AS {RESIDUAL} FROM ({placed})"
+
+
+_SCORES = {Clusters: _distances, Projection: _coordinates}
