@@ -325,7 +325,15 @@ def _vectors(definition: ModelDefinition, model: str, catalog: str | None, part:
 
 def _centroids(definition: ModelDefinition, model: str, catalog: str | None) -> View:
     of_feature = (("feature", "unnest(g.features)"), ("value", "unnest(f.vector)"))
-    return _vectors(definition, model, catalog, "centroid", ("cluster", "f.place"), ("n_rows", "f.value"), *of_feature)
+    return _vectors(
+        definition,
+        model,
+        catalog,
+        "centroid",
+        ("cluster", "f.place"),
+        ("n_rows", "CAST(f.value AS BIGINT)"),
+        *of_feature,
+    )
 
 
 def _components(definition: ModelDefinition, model: str, catalog: str | None) -> View:

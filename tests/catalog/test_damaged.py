@@ -65,7 +65,11 @@ TOLD = {
     "groups twice": (("groups", "group_id", "0"), "EVALUATE MODEL line ON t", "two rows are the same group"),
     "nodes twice": (("nodes", "node", "1"), "EVALUATE MODEL trees ON t", "two rows are the same node"),
     "starts": (("groups", "starts", "list_reverse(starts)"), "EVALUATE MODEL line ON t", "not those of its encoders"),
-    "task": (("models", "task", "'x'"), "DESCRIBE MODEL net", "task is 'x', and it is one of regression, binary, multiclass"),
+    "task": (
+        ("models", "task", "'x'"),
+        "DESCRIBE MODEL net",
+        "task is 'x', and it is one of binary, multiclass, regression, clustering, projection",
+    ),
     "buckets": (
         ("models", "items", "list_transform(items, lambda i: struct_update(i, buckets := 2000000000))"),
         "DESCRIBE MODEL line",
@@ -122,7 +126,7 @@ TOLD = {
     "classes of numbers": (
         ("groups", "classes", "[0]"),
         "EXPORT MODEL line TO '{to}' (FORMAT onnx)",
-        "a group has classes, and the label is a number",
+        "a group has classes, and the label has none",
     ),
     "rows": (("groups", "n_rows", "9223372036854775807"), "EVALUATE MODEL line ON t", "or more than there can be"),
     "rows that nobody counted": (("groups", "n_rows", "NULL"), "EVALUATE MODEL line ON t", "how many rows a group has"),

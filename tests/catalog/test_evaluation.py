@@ -9,7 +9,7 @@ from pandas.testing import assert_frame_equal
 import grouplearn
 from grouplearn.catalog.models import load_definition
 from grouplearn.catalog.records import ModelDefinition
-from grouplearn.learners.contract.problem import Task
+from grouplearn.learners.contract.problem import LABELLED, Task
 from grouplearn.learners.metrics.sums import every_metric
 from grouplearn.prediction.evaluation import evaluate_sql
 from grouplearn.store import writer as store
@@ -120,7 +120,7 @@ def test_source_may_be_a_query_with_a_condition(con):
 
 def test_degenerate_groups_have_null_metrics(con):
     con.execute("CREATE TABLE one AS FROM t WHERE i = 3")
-    for task in Task:
+    for task in LABELLED:
         model = definition(task, name=task.value)
         con.execute("BEGIN")
         store.write(con, model, rollup_outcome(model), replace=False)

@@ -15,9 +15,10 @@ from grouplearn.learners.contract import hyperparameter_values
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Stop
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import LABELLED, Problem, Task
 from grouplearn.learners.contract.state import State
 from grouplearn.learners.contract.ways import AlgebraicLearner, SamplingLearner, SequentialLearner
+from grouplearn.learners.metrics.sums import default_metric, finish, measure
 
 GRIDS: dict[str, Sequence[dict[str, Any]]] = {
     "linear_regression": [{"l1": 0.0, "l2": 0.0}, {"l1": 0.0, "l2": 3.0}, {"l1": 2.0, "l2": 0.5}],
@@ -43,6 +44,8 @@ GRIDS: dict[str, Sequence[dict[str, Any]]] = {
         {"hidden_layers": (6,), "learning_rate": 0.01},
         {"hidden_layers": (6,), "l2": 2.0},
     ],
+    "kmeans": [{"k": 3}, {"k": 5, "n_init": 1}, {"k": 1, "tolerance": 0.0}],
+    "pca": [{"n_components": 2}, {"n_components": 3}, {"n_components": None}],
     "own_network": [{"width": 6}, {"width": 6, "learning_rate": 0.01}, {"width": 6, "l2": 2.0}],
 }
 PAIRS = [
@@ -51,7 +54,7 @@ PAIRS = [
         for name in registry.names()
         for task in sorted(registry.learner(name).tasks, key=lambda task: task.value)
     ),
-    *(("own_network", task) for task in Task),
+    *(("own_network", task) for task in sorted(LABELLED, key=lambda task: task.value)),
 ]
 
 
@@ -83,8 +86,8 @@ def data(task: Task) -> tuple[Problem, Shard]:
         Task.REGRESSION: np.exp(0.3 * scores[:, 0]) * 10,  # positive, for counts and rates
         Task.BINARY: (scores[:, 0] > 0).astype(float),
         Task.MULTICLASS: scores.argmax(axis=1).astype(float),
-    }[task]
-    n_classes = {Task.REGRESSION: 0, Task.BINARY: 2, Task.MULTICLASS: 3}[task]
+    }.get(task, np.zeros(300))
+    n_classes = {Task.BINARY: 2, Task.MULTICLASS: 3}.get(task, 0)
     problem = Problem(task, n_features=4, n_classes=n_classes, seed=11, epochs=4)
     return problem, Shard(x, y, random.uniform(0.5, 2.0, size=300))
 
@@ -161,10 +164,13 @@ def test_a_finished_model_scores_as_its_state_does(name: str, task: Task) -> Non
     configs = configs_of(learner)
     state = trained(learner, problem, configs, rows)
     live = scores(learner, problem, configs, state, rows)
-    assert live.shape == (rows.n_rows, len(configs), problem.n_outputs)
+    assert live.shape[:2] == (rows.n_rows, len(configs))
+    assert live.shape[2] == problem.n_outputs or not task.has_label
     for number in range(len(configs)):
         artifact = learner.finalize(problem, configs, state, number)
-        np.testing.assert_allclose(learner.score(task, artifact, rows.x), live[:, number], rtol=1e-9, atol=1e-9)
+        finished = learner.score(task, artifact, rows.x)
+        np.testing.assert_allclose(finished, live[:, number, : finished.shape[1]], rtol=1e-9, atol=1e-9)
+        assert np.isnan(live[:, number, finished.shape[1] :]).all()
 
 
 @pytest.mark.parametrize(("name", "task"), PAIRS)
@@ -173,7 +179,10 @@ def test_it_learns_something(name: str, task: Task) -> None:
     configs = configs_of(learner)[1:2]
     problem = replace(problem, epochs=30)
     found = scores(learner, problem, configs, trained(learner, problem, configs, rows), rows)[:, 0]
-    if task is Task.REGRESSION:
+    if not task.has_label:
+        sums = measure(task, 0, found[:, None], rows.y, rows.weight)
+        assert finish(sums)[default_metric(task)][0] > 0.2
+    elif task is Task.REGRESSION:
         assert np.corrcoef(found[:, 0], rows.y)[0, 1] > 0.3
     else:
         chosen = found.argmax(axis=1) if task is Task.MULTICLASS else (found[:, 0] > 0.5)
@@ -198,9 +207,11 @@ def test_a_group_without_a_category_has_a_model_of_a_constant_or_says_why_not(na
         con.execute(
             "CREATE TABLE t AS SELECT i % 2 AS g, if(g = 1, 'k' || i % 3, NULL) AS k, i // 2 AS y FROM range(40) AS r(i)"
         )
-        con.execute(f"TRAIN MODEL m USING {name} PREDICT {label} AS label FEATURES (onehot(k)) FROM t GROUP BY g")
+        predict = f"PREDICT {label} AS label" if learner.tasks & LABELLED else ""
+        con.execute(f"TRAIN MODEL m USING {name} {predict} FEATURES (onehot(k)) FROM t GROUP BY g")
         found = con.execute("SELECT g, status, error FROM m ORDER BY g").fetchall()
-        missing = con.execute("SELECT DISTINCT g, prediction IS NULL FROM m_predict(t) ORDER BY g").fetchall()
+        shown = con.sql("FROM m_predict(t)").columns[3]
+        missing = con.execute(f"SELECT DISTINCT g, {shown} IS NULL FROM m_predict(t) ORDER BY g").fetchall()
     constant = learner.linear or name == "own_network"
     told = "done" if constant else "failed", None if constant else "there are no features"
     assert found == [(0, *told), (1, "done", None)]

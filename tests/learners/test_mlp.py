@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from grouplearn.data.shard import Shard
 from grouplearn.kernels.networks import dropout_key, visiting_order
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import LABELLED, Problem, Task
 from grouplearn.learners.contract.state import State
 from grouplearn.learners.contract.ways import SequentialLearner
 from grouplearn.learners.neural.mlp import Mlp
@@ -174,7 +174,7 @@ VARIANTS = {
 }
 
 
-@pytest.mark.parametrize("task", Task)
+@pytest.mark.parametrize("task", sorted(LABELLED, key=str))
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_config_of_a_pack_equals_a_plain_torch_loop(task, variant):
     problem, shard, configs = problem_of(task), shard_of(task), VARIANTS[variant]
@@ -188,7 +188,7 @@ def test_every_config_of_a_pack_equals_a_plain_torch_loop(task, variant):
         assert MLP.losses(state)[index] == pytest.approx(loss, rel=1e-5)
 
 
-@pytest.mark.parametrize("task", Task)
+@pytest.mark.parametrize("task", sorted(LABELLED, key=str))
 @pytest.mark.parametrize(("activation", "hidden"), [("relu", ()), ("tanh", (9,)), ("gelu", (17, 1, 11))])
 def test_a_pack_of_n_gives_the_bits_of_n_packs_of_one(task, activation, hidden):
     problem, shard = problem_of(task), shard_of(task, n=45)
@@ -242,7 +242,7 @@ def test_training_leaves_the_given_state_alone():
     assert state.to_bytes() == before
 
 
-@pytest.mark.parametrize("task", Task)
+@pytest.mark.parametrize("task", sorted(LABELLED, key=str))
 def test_the_artifact_alone_predicts_what_torch_predicts(task):
     problem, shard, configs = problem_of(task), shard_of(task), [config(activation="gelu", hidden_layers=(8, 4))]
     state = train(problem, configs, shard)
@@ -297,7 +297,7 @@ def test_done_configs_stay_as_they_are():
     assert not np.array_equal(after.tensors["parameters"][1], state.tensors["parameters"][1])
 
 
-@pytest.mark.parametrize("task", Task)
+@pytest.mark.parametrize("task", sorted(LABELLED, key=str))
 @pytest.mark.parametrize("n", [1, 2])
 def test_tiny_groups_train(task, n):
     problem, shard = problem_of(task), shard_of(task, n=n)
@@ -330,7 +330,7 @@ def small_blocks(monkeypatch):
 
 
 @pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("task", Task)
+@pytest.mark.parametrize("task", sorted(LABELLED, key=str))
 @pytest.mark.parametrize("variant", ["adam", "dropout", "penalties"])
 def test_blocks_visited_in_several_calls_give_the_bits_of_one_call(task, variant):
     problem, shard, configs = problem_of(task), shard_of(task), VARIANTS[variant]
@@ -344,7 +344,7 @@ def test_blocks_visited_in_several_calls_give_the_bits_of_one_call(task, variant
 
 
 @pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("task", Task)
+@pytest.mark.parametrize("task", sorted(LABELLED, key=str))
 def test_batches_stay_inside_a_block_and_blocks_are_shuffled_each_in_its_way(task):
     problem, shard, one = problem_of(task), shard_of(task), config(learning_rate=0.01, batch_size=10)
     expected, loss = plain_torch(problem, one, shard)

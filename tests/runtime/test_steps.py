@@ -14,7 +14,7 @@ from torch import nn
 
 from grouplearn.data.dataset import Group, Item
 from grouplearn.errors import TrainingError
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import LABELLED, Problem, Task
 from grouplearn.learners.neural.declared import declared
 from grouplearn.learners.neural.network import Network
 from grouplearn.runtime.local import LocalRuntime
@@ -89,7 +89,7 @@ def own_network(problem: Problem, config: Any) -> Any:
 
 
 METRICS = {Task.REGRESSION: "rmse", Task.MULTICLASS: "log_loss"}
-OWN = Network("own", own_network, None, declared("own", {"width": 5}), frozenset(Task), "of a test")
+OWN = Network("own", own_network, None, declared("own", {"width": 5}), LABELLED, "of a test")
 
 
 def pictures_job(task: Task, **options: Any) -> Job:

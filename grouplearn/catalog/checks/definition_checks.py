@@ -19,9 +19,10 @@ from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.metrics.sums import every_metric
 
 _TEXTS = (
-    "schema_name", "model_name", "learner", "task", "statement", "target_name", "target_sql", "label_type", "metric",
-    "missing_group",
+    "schema_name", "model_name", "learner", "task", "statement", "metric", "missing_group",
 )  # fmt: skip
+#: What is said of the label, and is NULL without one.
+_LABEL = ("target_name", "target_sql", "label_type")
 _CHOICES: Mapping[str, tuple[str | None, ...]] = {
     "task": tuple(task.value for task in Task),
     "missing_group": ("parent", "null", "error"),
@@ -100,6 +101,11 @@ class _Checks:
             self._need(
                 self._row[name] in allowed, f"{name} is {shown(self._row[name])}, and it is one of {_of(allowed)}"
             )
+        has_label = Task(self._row["task"]).has_label
+        for name in _LABEL:
+            value = self._row[name]
+            fits = isinstance(value, str) if has_label else value is None
+            self._need(fits, f"{name} is {shown(value)}, and task is {self._row['task']}")
         learner, linear = self._row["learner"], self._row["linear"]
         possible = learner in registry.LEARNERS and registry.learner(learner).linear
         fits = isinstance(linear, bool) and (possible or not linear)
@@ -113,7 +119,7 @@ class _Checks:
     def classes(self) -> None:
         """Look at the label: its classes, and its length where it is an array."""
         task, classes = Task(self._row["task"]), self._texts("classes")
-        kind = self._row["label_type"]
+        kind = self._row["label_type"] or ""
         # A number of thousands of digits is not even read.
         length = label_length(kind) if len(kind) < _LONGEST_TYPE or not kind.endswith("]") else _LONGEST_ARRAY + 1
         self._need(length <= _LONGEST_ARRAY, f"label_type is {shown(kind)}, and an array has {_LONGEST_ARRAY:,} values")

@@ -72,6 +72,8 @@ class Task(enum.Enum):
         return n_classes if self.scores_classes else 1
 
 
+#: The tasks with a label.
+LABELLED = frozenset(task for task in Task if task.has_label)
 #: What WITH (task = ...) says.
 TASKS: Mapping[str, frozenset[Task]] = {
     "classification": frozenset({Task.BINARY, Task.MULTICLASS}),

@@ -15,7 +15,7 @@ from grouplearn.data.shard import Matrix, Shard, Totals
 from grouplearn.kernels import networks
 from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter, Value
 from grouplearn.learners.contract.control import Diverged, Gang
-from grouplearn.learners.contract.problem import Access, Problem, Task
+from grouplearn.learners.contract.problem import LABELLED, Access, Problem, Task
 from grouplearn.learners.contract.requirement import Requirement
 from grouplearn.learners.contract.state import Artifact, FloatArray, State, has_tensors_of
 from grouplearn.learners.neural import mlp_model, mlp_parallel
@@ -53,7 +53,7 @@ class Mlp:
     name: ClassVar[str] = "mlp"
     summary: ClassVar[str] = "Multilayer perceptron (small neural network) by minibatch Adam or SGD"
     access: ClassVar[Access] = Access.SEQUENTIAL
-    tasks: ClassVar[frozenset[Task]] = frozenset(Task)
+    tasks: ClassVar[frozenset[Task]] = LABELLED
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (
         Hyperparameter(
             "hidden_layers", "ints", (32,), "units of each hidden layer; [] for none", _SKLEARN, low=1, nullable=True

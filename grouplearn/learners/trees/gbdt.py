@@ -14,7 +14,7 @@ import numpy as np
 from grouplearn.data.shard import Matrix, Shard, StoredShard
 from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter, Value
 from grouplearn.learners.contract.control import Boosted, Diverged, Gang, Stop
-from grouplearn.learners.contract.problem import Access, Link, Problem, Task
+from grouplearn.learners.contract.problem import LABELLED, Access, Link, Problem, Task
 from grouplearn.learners.contract.requirement import Requirement
 from grouplearn.learners.contract.state import Artifact, FloatArray, State, of_both_classes
 from grouplearn.learners.metrics.sums import default_metric
@@ -55,7 +55,7 @@ class Gbdt:
     name: ClassVar[str] = "gbdt"
     summary: ClassVar[str] = "Gradient boosted decision trees (LightGBM)"
     access: ClassVar[Access] = Access.SAMPLING
-    tasks: ClassVar[frozenset[Task]] = frozenset(Task)
+    tasks: ClassVar[frozenset[Task]] = LABELLED
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = HYPERPARAMETERS
     default_epochs: ClassVar[int | None] = None
     linear: ClassVar[bool] = False

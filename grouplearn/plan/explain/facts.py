@@ -247,7 +247,7 @@ def _levels(bound: BoundTrain) -> str:
 def _label(physical: PhysicalPlan) -> str:
     target, classes = physical.bound.target, physical.stats.classes
     if target is None:
-        return f"none, {physical.task.value}"
+        return physical.task.value
     name = f"{physical.task.value} of {on_one_line(target.name, _TEXT)}"
     if not target.classification:
         return name
