@@ -352,6 +352,16 @@ def test_a_cluster_without_rows_takes_the_farthest_row() -> None:
     assert found.rows[0].tolist() == [2, 1, 1]
 
 
+def test_of_rows_equally_far_the_first_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clustering, "SAMPLED_ROWS", 1)
+    x, plan = np.zeros((100, 1)), Plan(1, (Config(2),), 2)
+    x[[3, 5, 70], 0] = 10.0, -10.0, -10.0
+    found = solved(plan, x, np.ones(100), block=4)
+    np.testing.assert_array_equal(found.rows, [[99, 1]])
+    assert found.centroids[0, 1, 0] == 10
+    same(found, by_blocks(plan, x, np.ones(100), 5, 4, 3))
+
+
 def test_what_ends_a_start() -> None:
     x, weight = blobs(500, 2, 1)
     for tolerance, limit, phase in (
