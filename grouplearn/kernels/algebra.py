@@ -1,9 +1,10 @@
-"""Products and functions of arrays, in double precision: ``source/algebra.cpp``, ``functions.cpp``."""
+"""Products, eigenvectors and functions of arrays, in double precision: ``source/algebra.cpp``, ``eigen.cpp``,
+``functions.cpp``."""
 
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +37,32 @@ def product(a: npt.ArrayLike, b: npt.ArrayLike) -> FloatArray:
     ):
         raise MemoryError
     return result
+
+
+class Eigen(NamedTuple):
+    """Per matrix (..., d, d) its eigenvalues ``values`` (..., d), the largest first, their ``directions`` as rows (..., d, d),
+    and how many values are more than rounding, ``rank`` (...); the others are 0."""
+
+    values: FloatArray
+    directions: FloatArray
+    rank: npt.NDArray[np.int64]
+
+
+def eigen(matrices: npt.ArrayLike) -> Eigen:
+    """Return the eigenvalues and directions of symmetric matrices (..., d, d) that are positive semidefinite but for rounding.
+
+    Directions are orthonormal, those of values that are 0 included. The entry of a direction that is largest in size is
+    positive, of entries alike (to 1e-9) the first. Of a matrix whose diagonal is not finite all are NaN, and the rank is 0.
+    Values below max(d, 64)·2⁻⁵² of the largest are rounding. Pivoted Cholesky and one-sided Jacobi (Veselić & Hari 1989).
+    """
+    given = _doubles(matrices)
+    *leading, d = given.shape[:-1]
+    if given.shape[-1:] != (d,):
+        raise ValueError(f"matrices of shape {given.shape} are not square")
+    found = Eigen(np.empty((*leading, d)), np.empty(given.shape), np.empty(leading, np.int64))
+    call = function("eigen_directions", _POINTER, *[_NUMBER] * 2, *[_POINTER] * 3)
+    call(address(given), found.rank.size, d, *map(address, found))
+    return found
 
 
 def exponential(x: npt.ArrayLike) -> FloatArray:

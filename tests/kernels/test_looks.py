@@ -11,7 +11,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from grouplearn.kernels import algebra, compiling, digests, least_squares, library, metrics, moments, networks, scoring
+from grouplearn.kernels import (
+    algebra,
+    clustering,
+    compiling,
+    digests,
+    least_squares,
+    library,
+    metrics,
+    moments,
+    networks,
+    scoring,
+)
 from grouplearn.kernels import generalised_linear as glm
 from grouplearn.kernels.columns import NumberReader
 from grouplearn.kernels.library import asking
@@ -245,6 +256,37 @@ def predicted() -> Callable[[], object]:
     return run
 
 
+def clustered(call: str) -> Callable[[], object]:
+    wide = call in ("step", "finish")
+    n, d, configs = (3_000, 256, [256] * 8) if wide else (20_000, 30, [8, 20])
+    plan = clustering.Plan(d, tuple(clustering.Config(k, seed) for seed, k in enumerate(configs)), 5)
+    x, weight = numbers(n, d), np.ones(n)
+    if call == "solve":
+        return lambda: clustering.solve(
+            *(plan, x, weight, np.array([0, n]), np.zeros(1, np.uint64)),
+            block_rows=n,
+            report=lambda _: None,
+            cancelled=lambda: False,
+        )
+    if call == "survey":
+        many = numbers(200_000, 16)
+        return lambda: clustering.Plan(16, (clustering.Config(2),), 5).survey(many, np.ones(200_000), 0, 1)
+    survey = plan.survey(x, weight, 0, 1)
+    if call == "begin":
+        return lambda: plan.begin(survey, 1)
+    state: clustering.Tensors = {**plan.begin(survey, 1)} if not wide else begun_wide(plan, numbers(2_048, d))
+    if call == "finish":
+        return lambda: plan.finish(state)
+    sums = plan.sums(state, x, weight, 0)
+    return (lambda: plan.step(state, sums)) if call == "step" else lambda: plan.sums(state, x, weight, 0)
+
+
+def begun_wide(plan: clustering.Plan, centroids: np.ndarray) -> clustering.Tensors:
+    whole = {name: np.zeros(plan.n_models, np.int64) for name in ("passes", "phase")}
+    model = {"centroids": centroids, "clusters": np.ones((plan.n_centroids, 2)), "inertia": np.zeros(plan.n_models)}
+    return {**model, **whole, "origin": np.zeros(plan.d), "scale": np.ones(1)}
+
+
 CALLS = {
     "moments": Call("row_moments", of_rows, 20),
     "merged": Call("merged_moments", merged, 1),
@@ -298,6 +340,14 @@ CALLS = {
     "texts": Call("number_texts fill_slots", numbered, 5),
     "digests": Call("number_digests", digested, 10),
     "scores": Call("encode_numbers score_linear link_scores", predicted, 4),
+    "survey": Call("survey_rows sample_rows", lambda: clustered("survey"), 3),
+    "seeds": Call("start_clustering", lambda: clustered("begin"), 10),
+    "pass of k-means": Call("sum_clusters", lambda: clustered("sums"), 10),
+    "step of k-means": Call("step_clusters", lambda: clustered("step"), 1),
+    "end of k-means": Call("finish_clusters", lambda: clustered("finish"), 1),
+    "k-means": Call("solve_clusters", lambda: clustered("solve"), 20),
+    "clusters": Call("assign_clusters", lambda: lambda: clustering.assign(numbers(50_000, 30), numbers(20, 30)), 10),
+    "eigenvalues": Call("eigen_directions", lambda: lambda: algebra.eigen(np.eye(150) + 0.5), 5),
     "product": Call("products", lambda: lambda: algebra.product(numbers(20_000, 100), numbers(100, 12)), 10),
     "finite": Call("finite_rows", lambda: lambda: algebra.finite_rows(numbers(200_000, 12)), 1),
     "sigmoid": Call("sigmoid", lambda: lambda: algebra.sigmoid(numbers(600_000)), 2),

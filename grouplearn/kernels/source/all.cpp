@@ -1,7 +1,9 @@
 // One translation unit per processor: what is small is inlined everywhere.
 #include "algebra.cpp"
+#include "clustering.cpp"
 #include "columns.cpp"
 #include "digests.cpp"
+#include "eigen.cpp"
 #include "functions.cpp"
 #include "generalised_linear.cpp"
 #include "generalised_linear_epochs.cpp"

@@ -11,16 +11,17 @@ class Numbers {
   public:
     explicit Numbers(int64_t count, bool zeros = true) {
         size_t bytes = ((size_t)(count > 0 ? count : 1) * sizeof(double) + 63) / 64 * 64;
-        start = (double *)aligned_alloc(64, bytes);
-        if (!start) abort();
-        if (zeros) memset(start, 0, bytes);
+        memory = (double *)aligned_alloc(64, bytes);
+        if (!memory) abort();
+        if (zeros) memset(memory, 0, bytes);
     }
-    ~Numbers() { free(start); }
+    ~Numbers() { free(memory); }
     Numbers(const Numbers &) = delete;
-    operator double *() { return start; }
+    operator double *() { return memory; }
+    const double *start() const { return memory; }
 
   private:
-    double *start;
+    double *memory;
 };
 
 /// The least multiple of 8 that is no less: the length of a column in lanes, padded with zeros.

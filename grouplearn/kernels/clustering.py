@@ -1,0 +1,348 @@
+"""k-means of groups of rows (``source/clustering.cpp``): of many groups in one call, or of one group pass by pass.
+
+Every k of a grid trains in the same passes. What decides a model is the group's rows in their order, its seed, and the config:
+neither other groups, nor other configs, nor how blocks of rows are shared out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.kernels.library import WATCH, address, asking, features, function, single_or_double, watching
+
+FloatArray: TypeAlias = npt.NDArray[np.float64]
+Counts: TypeAlias = npt.NDArray[np.int64]
+Tensors: TypeAlias = Mapping[str, npt.NDArray[Any]]
+
+#: Of a group's rows, so many are a sample that seeds are drawn from, at most; fewer, but not that few, where these take more than
+#: so many bytes.
+SAMPLED_ROWS, SAMPLED_FEWEST, SAMPLED_BYTES = 8_192, 256, 4 << 20
+#: What becomes of a model: ``CONVERGED``, ``ENDED`` at the most passes, or ``FAILED`` where its sums are not finite.
+MOVING, LAST_LOOK, CONVERGED, ENDED, FAILED = range(5)
+
+#: Arrays of a ``State`` (and of what is ``Found``) and of ``Sums``, in the order of ``source/clustering_passes.hpp``.
+_STATE = ("centroids", "clusters", "inertia", "passes", "phase")
+_SUMS = ("clusters", "inertia", "far", "spread")
+_POINTER, _COUNT, _SEED = ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint64
+
+
+class Stopped(Exception):
+    """The caller asked a kernel to stop."""
+
+
+class Config(NamedTuple):
+    """One point of a grid: ``k`` clusters, the best of ``n_init`` starts that depend on ``seed``.
+
+    A start ends when no centroid moves, or when the sum of squares of their moves is at most ``tolerance`` times the mean
+    variance of the features.
+    """
+
+    k: int
+    seed: int = 0
+    n_init: int = 1
+    tolerance: float = 1e-4
+
+
+class Clusters(NamedTuple):
+    """Models of G groups, clusters numbered by their weight, the heaviest first, then by their centroids.
+
+    Along the axis K are the clusters of all configs, as ``Plan.clusters`` cuts it: ``centroids`` (G, K, d), NaN of one without
+    rows; ``weight`` and ``rows`` (G, K). Per config (G, C): ``inertia`` Σ w·‖x − c‖², NaN where a model ``FAILED``; ``passes``
+    over the rows of the start that was best, and what became of it (``phase``).
+    """
+
+    centroids: FloatArray
+    weight: FloatArray
+    rows: FloatArray
+    inertia: FloatArray
+    passes: Counts
+    phase: Counts
+
+
+class _Plan(ctypes.Structure):
+    """``Plan`` of ``source/clustering_passes.hpp``."""
+
+    _fields_ = (
+        *((name, _COUNT) for name in ("d", "models", "configs", "chains", "limit")),
+        *((name, _POINTER) for name in ("first", "chain", "tolerance", "start")),
+        *((name, _POINTER) for name in ("chain_seed", "chain_restart", "chain_trials", "chain_length")),
+    )
+
+
+class _Pointers(ctypes.Structure):
+    """Arrays of a ``State``, ``Sums`` or ``Found``."""
+
+    _fields_ = tuple((f"array_{number}", _POINTER) for number in range(5))
+
+
+def trials(k: int) -> int:
+    """Return how many rows greedy k-means++ tries for each seed, as scikit-learn does: 2 + ⌊log k⌋."""
+    return 2 + int(math.log(k))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be trained on rows of ``d`` features: every start of every config is a model.
+
+    Starts of configs with the same seed and number of ``trials`` are beginnings of one chain of seeds. Which other configs
+    there are thus changes none.
+    """
+
+    d: int
+    configs: tuple[Config, ...]
+    limit: int
+    _arrays: dict[str, npt.NDArray[Any]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        chains: dict[tuple[int, int, int], int] = {}
+        models = [(config, restart) for config in self.configs for restart in range(config.n_init)]
+        chain = [chains.setdefault((config.seed, restart, trials(config.k)), len(chains)) for config, restart in models]
+        length = [0] * len(chains)
+        for (config, _), number in zip(models, chain, strict=True):
+            length[number] = max(length[number], config.k)
+        seeds, restarts, tried = zip(*chains, strict=True) if chains else ((), (), ())
+        arrays = {
+            "first": _running([config.k for config, _ in models]),
+            "chain": np.array(chain, np.int64),
+            "tolerance": np.array([config.tolerance for config, _ in models], np.float64),
+            "start": _running([config.n_init for config in self.configs]),
+            "chain_seed": np.array(seeds, np.uint64),
+            "chain_restart": np.array(restarts, np.int64),
+            "chain_trials": np.array(tried, np.int64),
+            "chain_length": np.array(length, np.int64),
+        }
+        object.__setattr__(self, "_arrays", arrays)
+
+    @property
+    def clusters(self) -> Counts:
+        """Where the clusters of each config begin among those of all, (C + 1,)."""
+        return _running([config.k for config in self.configs])
+
+    @property
+    def starts(self) -> Counts:
+        """Where the models of each config begin among those of all, (C + 1,)."""
+        return self._arrays["start"].copy()
+
+    @property
+    def n_models(self) -> int:
+        """Number of starts of all configs."""
+        return len(self._arrays["chain"])
+
+    @property
+    def n_centroids(self) -> int:
+        """Number of centroids of all models."""
+        return int(self._arrays["first"][-1])
+
+    @property
+    def sampled(self) -> int:
+        """How many rows seeds are drawn from, at most; a matter of their width alone, so that configs do not depend on others."""
+        return min(SAMPLED_ROWS, max(SAMPLED_FEWEST, SAMPLED_BYTES // (8 * (self.d + 2))))
+
+    def c_plan(self) -> Any:
+        """Return the plan as the kernels read it, as long as this one lives."""
+        numbers = (self.d, self.n_models, len(self.configs), len(self._arrays["chain_seed"]), self.limit)
+        return ctypes.byref(_Plan(*numbers, *(address(each) for each in self._arrays.values())))
+
+    # Pass by pass
+
+    def survey(self, x: npt.NDArray[Any], weight: FloatArray, first_row: int, seed: int) -> Tensors:
+        """Return what ``begin`` needs of a block of rows x (n, d), the first of which has this number in its group.
+
+        ``low`` and ``high`` (d,) of the rows with weight, and a sample of them: ``values`` (m, d), ``weights`` and ``draw``
+        (m,). A row draws by (seed, its number); those that draw least are the sample, so that the sample of a group is that
+        of its blocks' samples, and of at most ``sampled`` rows it is all of them.
+        """
+        rows, weight = features(x), np.ascontiguousarray(weight, np.float64)
+        low, high = np.empty(self.d), np.empty(self.d)
+        kinds = (*[_POINTER] * 2, _COUNT, _POINTER, _COUNT, *[_POINTER] * 2)
+        given = (*single_or_double(rows), self.d, address(weight), len(weight))
+        function("survey_rows", *kinds, returns=_COUNT)(*given, address(low), address(high))
+        chosen, draw = np.empty(len(weight), np.int64), np.empty(len(weight))
+        count = function("sample_rows", _POINTER, _COUNT, _COUNT, _SEED, _COUNT, *[_POINTER] * 2, returns=_COUNT)(
+            address(weight), len(weight), first_row, seed, self.sampled, address(chosen), address(draw)
+        )
+        chosen = chosen[:count]
+        values = rows[chosen].astype(np.float64)
+        return {"low": low, "high": high, "values": values, "weights": weight[chosen], "draw": draw[:count]}
+
+    def merge_surveys(self, left: Tensors, right: Tensors) -> Tensors:
+        """Return the survey of the rows of both, those of ``left`` before the others."""
+        sampled = {name: np.concatenate([left[name], right[name]]) for name in ("values", "weights", "draw")}
+        if len(sampled["draw"]) > self.sampled:
+            kept = np.sort(np.argsort(sampled["draw"], kind="stable")[: self.sampled])
+            sampled = {name: each[kept] for name, each in sampled.items()}
+        return {
+            "low": np.minimum(left["low"], right["low"]),
+            "high": np.maximum(left["high"], right["high"]),
+            **sampled,
+        }
+
+    def begin(self, survey: Tensors, seed: int) -> Tensors:
+        """Return the models of a group before their first pass.
+
+        ``origin`` (d,) and ``scale``: a row x is measured as (x − origin)·scale. ``centroids`` (n_centroids, d) are so
+        measured, too; ``clusters`` (n_centroids, 2) will be the weight and number of their rows, and per model there are
+        ``inertia``, ``passes`` and ``phase``. Without rows, or where their distances overflow, every model has ``FAILED``.
+        """
+        state = {
+            "centroids": np.full((self.n_centroids, self.d), np.nan),
+            "clusters": np.zeros((self.n_centroids, 2)),
+            "inertia": np.full(self.n_models, np.nan),
+            "passes": np.zeros(self.n_models, np.int64),
+            "phase": np.zeros(self.n_models, np.int64),
+        }
+        names = ("values", "weights", "low", "high")
+        values, weights, low, high = (np.ascontiguousarray(survey[name], np.float64) for name in names)
+        origin, scale = np.zeros(self.d), np.zeros(1)
+        kinds = (*[_POINTER] * 3, _COUNT, *[_POINTER] * 2, _SEED, *[_POINTER] * 3)
+        function("start_clustering", *kinds)(
+            *(self.c_plan(), address(values), address(weights), len(weights), address(low), address(high), seed),
+            *(address(origin), address(scale), _pointers(state, _STATE)),
+        )
+        return {**state, "origin": origin, "scale": scale}
+
+    def sums(self, state: Tensors, x: npt.NDArray[Any], weight: FloatArray, first_row: int) -> Tensors:
+        """Return what ``step`` needs of a block of rows x (n, d), the first of which has this number in its group.
+
+        ``clusters`` (n_centroids, d + 2): Σw·x, Σw and the number of the rows that are nearest, of all models that train;
+        ``inertia`` (models,), ``far`` (models, 4 + d) the row farthest from its centroid, and ``spread`` Σw·‖x‖². Of centroids
+        at one distance the first is nearest.
+        """
+        found = {
+            "clusters": np.empty((self.n_centroids, self.d + 2)),
+            "inertia": np.empty(self.n_models),
+            "far": np.empty((self.n_models, 4 + self.d)),
+            "spread": np.empty(1),
+        }
+        rows, weight = features(x), np.ascontiguousarray(weight, np.float64)
+        state = {name: np.ascontiguousarray(each) for name, each in state.items()}
+        kinds = (*[_POINTER] * 5, *[_COUNT] * 2, _POINTER, ctypes.c_double, _POINTER)
+        function("sum_clusters", *kinds)(
+            *(
+                self.c_plan(),
+                _pointers(state, _STATE),
+                *single_or_double(rows),
+                address(weight),
+                len(weight),
+                first_row,
+            ),
+            *(address(state["origin"]), float(state["scale"][0]), _pointers(found, _SUMS)),
+        )
+        return found
+
+    def step(self, state: Tensors, sums: Tensors) -> Tensors:
+        """Return the models after a pass: centroids at the means of their rows.
+
+        Of the clusters without rows the first takes the row farthest from its centroid, which leaves its own cluster. A model
+        that has come to rest is looked at once more, so that what is known of it (``clusters``, ``inertia``) is of its
+        centroids.
+        """
+        after = {name: np.array(each, order="C") for name, each in state.items()}
+        used = {name: np.array(each, np.float64, order="C") for name, each in sums.items()}
+        function("step_clusters", *[_POINTER] * 3)(self.c_plan(), _pointers(after, _STATE), _pointers(used, _SUMS))
+        return after
+
+    def finish(self, state: Tensors) -> Clusters:
+        """Return the finished models of one group: of each config the start with the least inertia."""
+        found = self._found(1)
+        state = {name: np.ascontiguousarray(each) for name, each in state.items()}
+        function("finish_clusters", _POINTER, _POINTER, _POINTER, ctypes.c_double, _POINTER)(
+            *(
+                self.c_plan(),
+                _pointers(state, _STATE),
+                address(state["origin"]),
+                float(state["scale"][0]),
+                _pointers(found, _STATE),
+            )
+        )
+        return _as_clusters(found)
+
+    def _found(self, groups: int) -> dict[str, npt.NDArray[Any]]:
+        clusters, shape = int(self.clusters[-1]), (groups, len(self.configs))
+        return {
+            "centroids": np.empty((groups, clusters, self.d)),
+            "clusters": np.empty((groups, clusters, 2)),
+            "inertia": np.empty(shape),
+            "passes": np.empty(shape, np.int64),
+            "phase": np.empty(shape, np.int64),
+        }
+
+
+def merged(left: Tensors, right: Tensors) -> Tensors:
+    """Return the sums of the rows of both; of rows at one distance the first stays the farthest."""
+    later = right["far"][:, :1] > left["far"][:, :1]
+    sums = {name: left[name] + right[name] for name in ("clusters", "inertia", "spread")}
+    return {**sums, "far": np.where(later, right["far"], left["far"])}
+
+
+def solve(
+    plan: Plan,
+    x: npt.NDArray[Any],
+    weight: FloatArray,
+    start: Counts,
+    seeds: npt.NDArray[np.uint64],
+    *,
+    block_rows: int,
+    report: Callable[[int], None],
+    cancelled: Callable[[], bool],
+) -> Clusters:
+    """Return the models of every config for the groups whose rows are ``start[g]`` to ``start[g + 1]`` of x (n, d).
+
+    The bits are those of ``survey`` to ``finish`` over blocks of ``block_rows``, merged as ``train.block_sums`` has it. x is
+    float32 or float64 and finite, ``seeds`` (G,). ``report`` hears of every finished group. Raises Stopped soon after
+    ``cancelled()`` became true.
+    """
+    groups, found = len(start) - 1, plan._found(len(start) - 1)
+    rows, weight = features(x), np.ascontiguousarray(weight, np.float64)
+    start, seeds = np.ascontiguousarray(start, np.int64), np.ascontiguousarray(seeds, np.uint64)
+
+    def look() -> None:
+        if cancelled():
+            raise Stopped
+
+    kinds = (*[_POINTER] * 6, *[_COUNT] * 3, _POINTER, WATCH)
+    call = function("solve_clusters", *kinds, returns=ctypes.c_int)
+    with watching(report, cancelled) as watch, asking(look):
+        stopped = call(
+            *(plan.c_plan(), *single_or_double(rows), address(weight), address(start), address(seeds)),
+            *(groups, block_rows, plan.sampled, _pointers(found, _STATE), watch),
+        )
+    if stopped:
+        raise Stopped
+    return _as_clusters(found)
+
+
+def assign(x: npt.NDArray[Any], centroids: FloatArray) -> tuple[npt.NDArray[np.int32], FloatArray]:
+    """Return for rows x (n, d) the nearest of centroids (k, d), the first of those at one distance, and how far it is.
+
+    That is -1 and NaN of a row that is not finite. A centroid that is NaN is nearest to no row.
+    """
+    rows, points = features(x), np.ascontiguousarray(centroids, np.float64)
+    if rows.shape[1] != points.shape[1]:
+        raise ValueError(f"rows have {rows.shape[1]} features where centroids have {points.shape[1]}")
+    cluster, distance = np.empty(len(rows), np.int32), np.empty(len(rows))
+    kinds = (*[_POINTER] * 2, *[_COUNT] * 2, _POINTER, _COUNT, *[_POINTER] * 2)
+    function("assign_clusters", *kinds)(
+        *(*single_or_double(rows), *rows.shape, address(points), len(points), address(cluster), address(distance))
+    )
+    return cluster, distance
+
+
+def _running(sizes: Sequence[int]) -> Counts:
+    return np.concatenate([[0], np.cumsum(np.array(sizes, np.int64))]).astype(np.int64)
+
+
+def _pointers(arrays: Tensors, names: Sequence[str]) -> Any:
+    return ctypes.byref(_Pointers(*(address(arrays[name]) for name in names)))
+
+
+def _as_clusters(found: Mapping[str, npt.NDArray[Any]]) -> Clusters:
+    weight, rows = np.moveaxis(found["clusters"], -1, 0).copy()
+    return Clusters(found["centroids"], weight, rows, found["inertia"], found["passes"], found["phase"])

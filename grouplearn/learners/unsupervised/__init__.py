@@ -1,0 +1,1 @@
+"""Learners without a label: the maths of clusters and of principal components."""
