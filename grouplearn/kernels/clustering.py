@@ -174,15 +174,7 @@ class Plan:
 
     def merge_surveys(self, left: Tensors, right: Tensors) -> Tensors:
         """Return the survey of the rows of both, those of ``left`` before the others."""
-        sampled = {name: np.concatenate([left[name], right[name]]) for name in ("values", "weights", "draw")}
-        if len(sampled["draw"]) > self.sampled:
-            kept = np.sort(np.argsort(sampled["draw"], kind="stable")[: self.sampled])
-            sampled = {name: each[kept] for name, each in sampled.items()}
-        return {
-            "low": np.minimum(left["low"], right["low"]),
-            "high": np.maximum(left["high"], right["high"]),
-            **sampled,
-        }
+        return merged_surveys(left, right, self.sampled)
 
     def begin(self, survey: Tensors, seed: int) -> Tensors:
         """Return the models of a group before their first pass.
@@ -273,6 +265,15 @@ class Plan:
             "passes": np.empty(shape, np.int64),
             "phase": np.empty(shape, np.int64),
         }
+
+
+def merged_surveys(left: Tensors, right: Tensors, most: int) -> Tensors:
+    """Return the survey of the rows of both, those of ``left`` before the others, with a sample of at most so many."""
+    sampled = {name: np.concatenate([left[name], right[name]]) for name in ("values", "weights", "draw")}
+    if len(sampled["draw"]) > most:
+        kept = np.sort(np.argsort(sampled["draw"], kind="stable")[:most])
+        sampled = {name: each[kept] for name, each in sampled.items()}
+    return {"low": np.minimum(left["low"], right["low"]), "high": np.maximum(left["high"], right["high"]), **sampled}
 
 
 def merged(left: Tensors, right: Tensors) -> Tensors:

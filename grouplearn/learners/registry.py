@@ -18,6 +18,8 @@ from grouplearn.learners.neural.mlp import Mlp
 from grouplearn.learners.neural.network import Network
 from grouplearn.learners.trees.gbdt import Gbdt
 from grouplearn.learners.trees.random_forest import RandomForest
+from grouplearn.learners.unsupervised.kmeans import KMeans
+from grouplearn.learners.unsupervised.pca import Pca
 
 LEARNERS: Mapping[str, Callable[[], Learner]] = MappingProxyType(
     {
@@ -28,6 +30,8 @@ LEARNERS: Mapping[str, Callable[[], Learner]] = MappingProxyType(
         Gbdt.name: Gbdt,
         RandomForest.name: RandomForest,
         Mlp.name: Mlp,
+        KMeans.name: KMeans,
+        Pca.name: Pca,
     }
 )
 
@@ -59,7 +63,7 @@ def links(name: str, configs: Sequence[Config], task: Task) -> frozenset[Link]:
         return frozenset(known.link(config, task) for config in configs)
     of_numbers: Link = "exp" if known.log_link else "identity"
     of_task: Mapping[Task, Link] = {Task.REGRESSION: of_numbers, Task.BINARY: "logistic", Task.MULTICLASS: "softmax"}
-    return frozenset({of_task[task]})
+    return frozenset({of_task.get(task, "identity")})
 
 
 def learner(name: str) -> Learner:
