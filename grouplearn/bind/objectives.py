@@ -15,13 +15,12 @@ from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner, ObjectiveLearner, UncalibratedLearner
 from grouplearn.learners.metrics.sums import METRICS
 from grouplearn.parser.statements import TrainModel
+from grouplearn.schedule.operators import OPERATORS
 from grouplearn.search.procedures import SearchPlan
 from grouplearn.sqltext import folded
 
 #: Features of which more is not also later in an order.
 _ORDERED = ("numeric", "array")
-#: Operators that divide the rows of groups in any case.
-_DIVIDING = ("data_parallel", "switching")
 
 
 def implies_classes(learner: Learner, fixed: Config) -> bool | None:
@@ -75,7 +74,7 @@ class Bound:
 
     def check_operator(self, operator: str) -> None:
         """Raise for an operator that divides the rows of every group among workers where a hyperparameter needs them whole."""
-        if operator not in _DIVIDING or not isinstance(self.learner, ObjectiveLearner):
+        if operator == "auto" or not OPERATORS[operator].divides or not isinstance(self.learner, ObjectiveLearner):
             return
         for reason in filter(None, map(self.learner.only_undivided, self.configs)):
             message = f"{reason} needs all rows of a group in one place, and operator '{operator}' divides them"

@@ -321,7 +321,7 @@ def _refuse_epochs(checker: SqlChecker, learner: Learner, options: tuple[Option,
 
 def _refuse_illegal(checker: SqlChecker, learner: Learner, options: tuple[Option, ...], run: Mapping[str, Any]) -> None:
     """Raise for an operator that does not run this learner on the executor that is asked for."""
-    message = legality.refusal(run.get("operator", "auto"), learner.access, run.get("executor", "auto"))
+    message = legality.refusal(run.get("operator", "auto"), learner, run.get("executor", "auto"))
     if message is None:
         return
     spans = {option.name.value.casefold(): option.value.span for option in options}

@@ -23,7 +23,7 @@ from grouplearn.interrupting import apart, watched
 from grouplearn.learners.contract import problem
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.contract.problem import Access, Problem, Task
+from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.ways import MomentsLearner, StackLearner
 from grouplearn.learners.metrics.sums import METRICS, default_metric, metrics_for
 from grouplearn.plan.cost import durations as cost
@@ -75,7 +75,7 @@ class PhysicalPlan:
         """Return what operators need to know of the work."""
         options = self.bound.options
         return Workload(
-            access=self.bound.learner.access.value,
+            access=self.bound.learner.access.name,
             rows=self.stats.rows,
             workers=workers,
             epochs=self.epochs if self.bound.learner.default_epochs is not None else 1,
@@ -96,7 +96,7 @@ class PhysicalPlan:
     def round_seconds(self) -> float:
         """Estimated time of a round in which the workers of a gang wait for each other: of a leaf, or of a batch."""
         machine = self.rates.machine
-        return machine.descend if self.bound.learner.access is Access.SEQUENTIAL else machine.exchange
+        return machine.descend if self.bound.learner.access.gang_waits == "batch" else machine.exchange
 
     @property
     def kept_row_seconds(self) -> float:
@@ -208,11 +208,11 @@ def pack_configs(
 ) -> tuple[tuple[int, ...], ...]:
     """Return configs that may share a state, in order, at most ``most`` together.
 
-    One pass over the rows serves a whole pack. Sampling learners gain only the binning from it, as they train the configs
-    one after the other: where groups are few, their packs are cut into about ``WANTED_UNITS`` units for workers to share.
+    One pass over the rows serves a whole pack. Learners that train configs one after the other
+    gain little from it: where groups are few, their packs are cut into about ``WANTED_UNITS`` units for workers to share.
     Before: 12 configs that differ in l1. After: ``((0, 1, ..., 11),)``.
     """
-    cut = math.ceil(n_groups * len(configs) / WANTED_UNITS) if learner.access is Access.SAMPLING else MAX_PACK
+    cut = math.ceil(n_groups * len(configs) / WANTED_UNITS) if learner.access.one_by_one else MAX_PACK
     most = min(most, max(1, cut))
     by_key: dict[object, list[int]] = {}
     for number, config in enumerate(configs):

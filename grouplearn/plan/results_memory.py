@@ -5,7 +5,6 @@ from __future__ import annotations
 from grouplearn.amounts import amount_of_bytes, counted
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.extract.group_counts import GROUP_BYTES, limit_of
-from grouplearn.learners.contract.problem import Access
 from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.physical import PhysicalPlan
 
@@ -33,7 +32,7 @@ def _model_bytes(physical: PhysicalPlan) -> int:
     if learner.linear:
         return cost.VALUE_BYTES * physical.outputs * (physical.width + 1)
     size = cost.state_bytes(learner, configs, physical.stored, physical.outputs) // max(1, len(configs))
-    return int(_BOOSTED_TIMES * size) if learner.access is Access.SAMPLING else size
+    return int(_BOOSTED_TIMES * size) if learner.access.one_by_one else size
 
 
 def refuse_excess(checker: SqlChecker, physical: PhysicalPlan) -> None:

@@ -243,4 +243,4 @@ def test_no_model_depends_on_a_correction(learner: str, factor: float) -> None:
     ours, theirs = ([replace(unit, cost=0.0) for unit in each.units] for each in (before, after))
     assert ours == theirs
     chosen = planning.choose(after, lambda: False)
-    assert not legality.changes_models(chosen.operator, after.bound.learner.access)
+    assert not legality.changes_models(chosen.operator, after.bound.learner)

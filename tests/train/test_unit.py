@@ -16,9 +16,10 @@ from sklearn.metrics import log_loss
 
 from grouplearn.data.dataset import Group
 from grouplearn.learners import registry
+from grouplearn.learners.contract.access import SUMS, AccessPattern
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.control import Diverged, Interrupted
-from grouplearn.learners.contract.problem import Access, Problem, Task
+from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.requirement import Requirement
 from grouplearn.learners.contract.state import Artifact, State
 from grouplearn.schedule.messages import Unit
@@ -34,12 +35,13 @@ class Descent:
 
     name: ClassVar[str] = "descent"
     summary: ClassVar[str] = "a learner for tests"
-    access: ClassVar[Access] = Access.ALGEBRAIC
+    access: ClassVar[AccessPattern] = SUMS
     tasks: ClassVar[frozenset[Task]] = frozenset({Task.REGRESSION})
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (RATE,)
     default_epochs: ClassVar[int | None] = 10
     linear: ClassVar[bool] = True
     handles_missing: ClassVar[bool] = False
+    in_gangs: ClassVar[bool] = False
     handles_sparse: ClassVar[bool] = False
     requires: ClassVar[Requirement | None] = None
 

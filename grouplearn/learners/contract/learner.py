@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from grouplearn.data.shard import Matrix
+from grouplearn.learners.contract.access import AccessPattern
 from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter, Value
-from grouplearn.learners.contract.problem import Access, Link, Problem, Task
+from grouplearn.learners.contract.problem import Link, Problem, Task
 from grouplearn.learners.contract.requirement import Requirement
 from grouplearn.learners.contract.state import Artifact, FloatArray, State
 
@@ -18,7 +19,7 @@ class Learner(Protocol):
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    access: ClassVar[Access]
+    access: ClassVar[AccessPattern]
     tasks: ClassVar[frozenset[Task]]
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]]
     #: Most epochs unless the user says ``WITH (epochs = n)``; None when it does not apply (the option is rejected).
@@ -31,6 +32,8 @@ class Learner(Protocol):
     handles_missing: ClassVar[bool]
     #: Sparse X (scipy CSR) is accepted.
     handles_sparse: ClassVar[bool]
+    #: Several workers that have different rows can train one model of it; sums need no such thing.
+    in_gangs: ClassVar[bool]
     #: The package to load before training; None for learners that need nothing but what grouplearn needs.
     requires: ClassVar[Requirement | None]
 

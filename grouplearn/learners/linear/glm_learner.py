@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
+from grouplearn.learners.contract.access import SUMS, AccessPattern
 from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter, Value
-from grouplearn.learners.contract.problem import Access, Problem, Task
+from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.requirement import Requirement
 from grouplearn.learners.contract.state import Artifact, State, Tensors, has_tensors_of
 from grouplearn.learners.contract.ways import Solved
@@ -26,7 +27,7 @@ class GlmLearner:
     tasks: ClassVar[frozenset[Task]]
     log_link: ClassVar[bool]
     family: ClassVar[glm.Family]
-    access: ClassVar[Access] = Access.ALGEBRAIC
+    access: ClassVar[AccessPattern] = SUMS
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (
         linear_model.LEARNING_RATE,
         linear_model.L1,
@@ -39,6 +40,7 @@ class GlmLearner:
     linear: ClassVar[bool] = True
     handles_missing: ClassVar[bool] = False
     handles_sparse: ClassVar[bool] = True
+    in_gangs: ClassVar[bool] = False
     requires: ClassVar[Requirement | None] = None
 
     def check_labels(self, y: FloatArray, weight: FloatArray) -> None:

@@ -10,9 +10,10 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
 from grouplearn.kernels import least_squares
+from grouplearn.learners.contract.access import SUMS, AccessPattern
 from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter, Value
 from grouplearn.learners.contract.control import Interrupted
-from grouplearn.learners.contract.problem import Access, Problem, Task
+from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.requirement import Requirement
 from grouplearn.learners.contract.state import Artifact, State, Tensors, has_tensors_of
 from grouplearn.learners.contract.ways import Solved
@@ -51,7 +52,7 @@ class LinearRegression:
 
     name: ClassVar[str] = "linear_regression"
     summary: ClassVar[str] = "least squares, ridge, lasso and elastic net from one pass"
-    access: ClassVar[Access] = Access.ALGEBRAIC
+    access: ClassVar[AccessPattern] = SUMS
     tasks: ClassVar[frozenset[Task]] = frozenset({Task.REGRESSION})
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (
         linear_model.L1,
@@ -64,6 +65,7 @@ class LinearRegression:
     log_link: ClassVar[bool] = False
     handles_missing: ClassVar[bool] = False
     handles_sparse: ClassVar[bool] = True
+    in_gangs: ClassVar[bool] = False
     requires: ClassVar[Requirement | None] = None
 
     def pack_key(self, config: Config) -> tuple[Value, ...]:

@@ -13,9 +13,10 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import Matrix, Shard, Totals
 from grouplearn.kernels import networks
+from grouplearn.learners.contract.access import PASSES, AccessPattern
 from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter, Value
 from grouplearn.learners.contract.control import Diverged, Gang
-from grouplearn.learners.contract.problem import LABELLED, Access, Problem, Task
+from grouplearn.learners.contract.problem import LABELLED, Problem, Task
 from grouplearn.learners.contract.requirement import Requirement
 from grouplearn.learners.contract.state import Artifact, FloatArray, State, has_tensors_of
 from grouplearn.learners.neural import mlp_model, mlp_parallel
@@ -52,7 +53,7 @@ class Mlp:
 
     name: ClassVar[str] = "mlp"
     summary: ClassVar[str] = "Multilayer perceptron (small neural network) by minibatch Adam or SGD"
-    access: ClassVar[Access] = Access.SEQUENTIAL
+    access: ClassVar[AccessPattern] = PASSES
     tasks: ClassVar[frozenset[Task]] = LABELLED
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (
         Hyperparameter(
@@ -76,6 +77,7 @@ class Mlp:
     log_link: ClassVar[bool] = False
     handles_missing: ClassVar[bool] = False
     handles_sparse: ClassVar[bool] = False
+    in_gangs: ClassVar[bool] = True
     requires: ClassVar[Requirement | None] = None
 
     def pack_key(self, config: Config) -> tuple[Value, ...]:

@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import Matrix, Shard
+from grouplearn.learners.contract.access import PASSES, AccessPattern
 from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter, Value
 from grouplearn.learners.contract.control import Diverged, Gang
-from grouplearn.learners.contract.problem import Access, Problem, Task
+from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.requirement import Requirement
 from grouplearn.learners.contract.state import Artifact, FloatArray, State, has_tensors_of, of_both_classes
 from grouplearn.learners.neural import network_artifact, network_parallel
@@ -47,12 +48,13 @@ class Network:
     tasks: frozenset[Task]
     summary: str
 
-    access: ClassVar[Access] = Access.SEQUENTIAL
+    access: ClassVar[AccessPattern] = PASSES
     default_epochs: ClassVar[int | None] = 10
     linear: ClassVar[bool] = False
     log_link: ClassVar[bool] = False
     handles_missing: ClassVar[bool] = False
     handles_sparse: ClassVar[bool] = False
+    in_gangs: ClassVar[bool] = True
     requires: ClassVar[Requirement | None] = Requirement("torch", "grouplearn[networks]")
 
     def predicts_arrays(self) -> bool:

@@ -12,9 +12,10 @@ from typing import ClassVar
 import numpy as np
 
 from grouplearn.data.shard import Matrix, Shard, StoredShard
+from grouplearn.learners.contract.access import BOOSTING, AccessPattern
 from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter, Value
 from grouplearn.learners.contract.control import Boosted, Diverged, Gang, Stop
-from grouplearn.learners.contract.problem import LABELLED, Access, Link, Problem, Task
+from grouplearn.learners.contract.problem import LABELLED, Link, Problem, Task
 from grouplearn.learners.contract.requirement import Requirement
 from grouplearn.learners.contract.state import Artifact, FloatArray, State, of_both_classes
 from grouplearn.learners.metrics.sums import default_metric
@@ -54,7 +55,7 @@ class Gbdt:
 
     name: ClassVar[str] = "gbdt"
     summary: ClassVar[str] = "Gradient boosted decision trees (LightGBM)"
-    access: ClassVar[Access] = Access.SAMPLING
+    access: ClassVar[AccessPattern] = BOOSTING
     tasks: ClassVar[frozenset[Task]] = LABELLED
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = HYPERPARAMETERS
     default_epochs: ClassVar[int | None] = None
@@ -62,6 +63,7 @@ class Gbdt:
     log_link: ClassVar[bool] = False
     handles_missing: ClassVar[bool] = True
     handles_sparse: ClassVar[bool] = True
+    in_gangs: ClassVar[bool] = True
     requires: ClassVar[Requirement | None] = Requirement("lightgbm", "grouplearn[gbdt]", library)
 
     def pack_key(self, config: Config) -> tuple[Value, ...]:

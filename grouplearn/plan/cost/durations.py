@@ -8,7 +8,6 @@ from itertools import pairwise
 
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.contract.problem import Access
 from grouplearn.plan.cost.coefficients import Coefficients, Rates
 
 VALUE_BYTES, SINGLE_BYTES = 8, 4
@@ -77,7 +76,7 @@ def updates_per_pass(learner: Learner, config: Config, n_rows: int, width: int) 
     Kingpin has 1 for sampling learners, too. Here an update of theirs is the search of one leaf for a split by one
     feature, ``leaves * d`` per tree: on small groups that takes longer than the rows.
     """
-    if learner.access is not Access.SAMPLING:
+    if not learner.access.in_one_go:
         return steps_per_pass(learner, config, n_rows)
     leaves = min(leaves_of(config), n_rows // max(1, _whole(config, "min_data_in_leaf", 1)))
     return max(1, leaves) * width
@@ -85,7 +84,7 @@ def updates_per_pass(learner: Learner, config: Config, n_rows: int, width: int) 
 
 def steps_per_pass(learner: Learner, config: Config, n_rows: int) -> int:
     """Return how often a pass changes the model: once, for sequential learners with every batch."""
-    if learner.access is not Access.SEQUENTIAL:
+    if not learner.access.visits:
         return 1
     return max(1, math.ceil(n_rows / max(1, _whole(config, "batch_size", _BATCH))))
 
@@ -130,7 +129,7 @@ def sums_bytes(learner: Learner, configs: Sequence[Config], width: int, outputs:
     """
     if learner.name == "linear_regression":
         return VALUE_BYTES * (width * width + 2 * width + 4)
-    if learner.access is Access.SAMPLING:
+    if learner.access.in_one_go:
         return len(configs) * width * _BINS * _BIN_BYTES * outputs
     bends = _SECOND_DERIVATIVES.get(learner.name)
     values = outputs * (width + 1) + 1 + (bends(width, outputs) if bends else 0)

@@ -139,8 +139,8 @@ def _work_could(manifest: Manifest) -> bool:
     seconds = (work.split_seconds, work.split_row_seconds, manifest.within or 0.0)
     known = registry.learner(job.learner) if job.learner in registry.names() else None
     fits = known is None or (
-        work.access == known.access.value
-        and legality.runtimes(manifest.operator, known.access) != ()
+        work.access == known.access.name
+        and legality.runtimes(manifest.operator, known) != ()
         and may_run(manifest.search, known, manifest.operator)
     )
     return (
