@@ -18,7 +18,7 @@ from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.errors import BindError, WrongValue, did_you_mean
 from grouplearn.learners.contract.config import Config, Value
 from grouplearn.learners.contract.hyperparameter_values import resolve
-from grouplearn.learners.contract.learner import Learner, RefusesParameters
+from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import TASKS
 from grouplearn.parser.statements import Name, Option, Sql
 from grouplearn.schedule import operators
@@ -363,7 +363,7 @@ def check_parameter(checker: SqlChecker, learner: Learner, name: Name, also: tup
     parameters = [parameter.name for parameter in learner.hyperparameters]
     if name.value.casefold() in parameters:
         return
-    reason = learner.why_refused(name.value.casefold()) if isinstance(learner, RefusesParameters) else None
+    reason = learner.why_refused(name.value.casefold())
     if reason:
         raise checker.error(f"{learner.name} takes no {name.value}: {reason}", name.span)
     what = "option" if also else "hyperparameter"

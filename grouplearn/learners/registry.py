@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import cast
 
 from grouplearn.errors import MissingDependency, data_error
 from grouplearn.learners.contract.config import Config
-from grouplearn.learners.contract.learner import Learner, ObjectiveLearner
+from grouplearn.learners.contract.learner import Form, Learner
 from grouplearn.learners.contract.problem import Link, Task
 from grouplearn.learners.linear.linear_regression import LinearRegression
 from grouplearn.learners.linear.linear_svm import LinearSvm
@@ -41,30 +40,30 @@ def names() -> tuple[str, ...]:
     return (*LEARNERS, *_networks)
 
 
+def form(name: str) -> Form:
+    """Return the form of a learner's models, "own" where nobody knows the learner."""
+    return learner(name).form if name in names() else "own"
+
+
 def grows_trees(name: str) -> bool:
     """Return whether a learner's models are LightGBM's."""
-    return name in LEARNERS and isinstance(LEARNERS[name](), Gbdt)
+    return form(name) == "trees"
 
 
 def has_linear_leaves(name: str, configs: Sequence[Config]) -> bool:
     """Return whether a learner's models may be trees whose leaves are linear models."""
-    known = LEARNERS[name]() if name in LEARNERS else None
-    return isinstance(known, Gbdt) and any(map(known.linear_leaves, configs))
+    return name in names() and any(map(learner(name).linear_leaves, configs))
 
 
 def links(name: str, configs: Sequence[Config], task: Task) -> frozenset[Link]:
-    """Return what scores of a built-in learner with these configs go through to be predictions."""
-    known = LEARNERS[name]()
-    if isinstance(known, ObjectiveLearner):
-        return frozenset(known.link(config, task) for config in configs)
-    of_numbers: Link = "exp" if known.log_link else "identity"
-    of_task: Mapping[Task, Link] = {Task.REGRESSION: of_numbers, Task.BINARY: "logistic", Task.MULTICLASS: "softmax"}
-    return frozenset({of_task[task]})
+    """Return what scores of a learner with these configs go through to be predictions."""
+    known = learner(name)
+    return frozenset(known.link(config, task) for config in configs)
 
 
 def learner(name: str) -> Learner:
     """Return the learner of that name; KeyError when there is none."""
-    return cast(Learner, _networks[name]) if name in _networks else LEARNERS[name]()
+    return _networks[name] if name in _networks else LEARNERS[name]()
 
 
 def network(name: str) -> Network | None:

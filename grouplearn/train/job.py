@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
@@ -94,7 +94,7 @@ class Job:
     @property
     def trainer(self) -> Learner:
         """The learner itself: another process may not have registered the network."""
-        return registry.learner(self.learner) if self.network is None else cast(Learner, self.network)
+        return registry.learner(self.learner) if self.network is None else self.network
 
     def expired(self) -> bool:
         """Whether the time is up."""

@@ -157,15 +157,11 @@ def costs_of(small: Miniature) -> Costs:
 
     def exchange(step: Step) -> Exchange:
         """Kingpin 3.2: every tree's histograms leaf by leaf, or every batch's gradients, go around once per worker."""
-        state, sums = of_pack(step.unit.configs)
-        configs = physical.configs_of(step.unit)
-        passes = max(cost.passes_of(config, physical.epochs) for config in configs)
-        if learner.access.gang_waits == "leaf":
-            leaves = max(cost.leaves_of(config) for config in configs)
-            return Exchange(float(sums * passes * leaves), float(passes * leaves * len(configs)))
-        rows = sizes[step.unit.group]
-        batches = max(cost.steps_per_pass(learner, config, rows) for config in configs)
-        return Exchange(float(state * batches * passes), float(batches * passes * len(configs)))
+        configs, rows, own = physical.configs_of(step.unit), sizes[step.unit.group], learner.cost
+        passes = max(own.passes(config, physical.epochs) for config in configs)
+        rounds = passes * max(own.rounds(config, rows) for config in configs)
+        values = own.exchanged_values(configs, width, outputs)
+        return Exchange(float(cost.VALUE_BYTES * values * rounds), float(rounds * len(configs)))
 
     def overhead(step: Step) -> float:
         kept = sizes[step.unit.group] * len(step.unit.configs) if step.kind == "evaluate" else 0

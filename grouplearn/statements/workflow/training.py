@@ -21,12 +21,13 @@ from grouplearn.errors import did_you_mean
 from grouplearn.extract.extract import Statistics
 from grouplearn.interrupting import apart, watched
 from grouplearn.learners import registry
+from grouplearn.learners.contract.cost import Coefficients
 from grouplearn.learners.metrics.sums import METRICS
 from grouplearn.learners.neural.network import Network
 from grouplearn.plan import calibration
 from grouplearn.plan import choose as choosing
 from grouplearn.plan.choose import Choice
-from grouplearn.plan.cost.coefficients import DEFAULTS, UNITS, UNKNOWN, Coefficients, Machine, Rates
+from grouplearn.plan.cost.coefficients import UNITS, Machine, Rates, default
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.runtime.calibrate import measure_learner, measure_machine
 from grouplearn.runtime.choose import get_ready, runtime
@@ -326,8 +327,7 @@ def calibrate(learner: str | None, cancelled: Callable[[], bool]) -> list[tuple[
         calibration.store_machine(machine)
         rows += _coefficient_rows("machine", Machine(), machine, skipped=("exchange", "ray_unit", "ray_start"))
     for name, coefficients in measured.items():
-        default = DEFAULTS.get(name, UNKNOWN)
-        rows += _coefficient_rows(name, default, coefficients, skipped=("typical_epochs", "correction"))
+        rows += _coefficient_rows(name, default(name), coefficients, skipped=("typical_epochs", "correction"))
     return rows
 
 
