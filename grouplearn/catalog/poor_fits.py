@@ -38,10 +38,7 @@ def poor_fits(definition: ModelDefinition) -> list[tuple[str, str]]:
 
 def _worse(definition: ModelDefinition, learner: Learner | None, config: Config) -> str | None:
     """Return when the metric of a config's loss is far worse than that of a constant; None where it is not known."""
-    if learner is None:
-        judge = default_metric(definition.task)
-    else:
-        judge = learner.judged_by(config, definition.task) or ""
+    judge = default_metric(definition.task) if learner is None else learner.judged_by(config, definition.task)
     at = {name: f"train[{place}]" for place, name in enumerate(definition.metrics, start=1)}
     if judge == "log_loss" and judge in at:
         return f"{at[judge]} > {_FAR} * ln({len(definition.classes)})"
