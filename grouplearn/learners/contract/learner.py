@@ -44,6 +44,8 @@ class Learner(Protocol):
     handles_missing: ClassVar[bool] = False
     #: Sparse X (scipy CSR) is accepted.
     handles_sparse: ClassVar[bool] = False
+    #: Labels may be arrays: ``y`` of a shard is then (n, L), and a score is (n, n_configs, K·L), classes outermost.
+    predicts_arrays: ClassVar[bool] = False
     #: Small groups may train together in one call, as a ``StackLearner`` does; all folds of a group, too, from their moments.
     stacks: ClassVar[bool] = False
     has_moments: ClassVar[bool] = False

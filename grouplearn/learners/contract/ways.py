@@ -100,15 +100,6 @@ class SequentialLearner(Learner, Protocol):
 
 
 @runtime_checkable
-class ArrayLabelLearner(SequentialLearner, Protocol):
-    """Predicts arrays, too: ``y`` of a shard is then (n, L), and a score is (n, n_configs, K·L), classes outermost."""
-
-    def predicts_arrays(self) -> bool:
-        """Return whether labels may be arrays."""
-        ...
-
-
-@runtime_checkable
 class DataParallelLearner(SequentialLearner, Protocol):
     """Learns row by row, and in a gang whose members have different rows: each batch is spread over all of them."""
 

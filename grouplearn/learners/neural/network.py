@@ -51,12 +51,9 @@ class Network(DataParallelLearner):
     summary: str  # type: ignore[misc]
 
     default_epochs: ClassVar[int | None] = 10
+    predicts_arrays: ClassVar[bool] = True
     cost: ClassVar[Cost] = NETWORK
     requires: ClassVar[Requirement | None] = Requirement("torch", "grouplearn[networks]")
-
-    def predicts_arrays(self) -> bool:
-        """Return True: the module sees how many values a label has."""
-        return True
 
     def pack_key(self, config: Config) -> tuple[Value, ...]:
         """Return a key of this config alone: modules may differ in everything."""
