@@ -187,8 +187,8 @@ def resources(statement: ResumeModel, run: Run, settings: Mapping[str, Any], che
     began, operator = run.manifest, run.manifest.operator
     name = began.job.learner
     if name not in registry.names():
-        hint = f"grouplearn.register('{name}', ...) as before, and resume then."
-        raise checker.error(f"the run trains the network {name}, which is not registered", statement.name.span, hint)
+        hint = f"{registry.how_to_register(name)} as before, and resume then."
+        raise checker.error(f"the run trains the learner {name}, which is not registered", statement.name.span, hint)
     learner = registry.learner(name)
     workers = given.get("workers", began.workload.workers)
     if legality.changes_models(operator, learner) and workers != began.workload.workers:
@@ -241,7 +241,7 @@ def resume(statement: ResumeModel, checker: SqlChecker, at: StatementContext, *,
 
 def _without_rows(began: Manifest) -> Job:
     """Return the job of a run by which its results are judged."""
-    return replace(began.job, network=registry.network(began.job.learner))
+    return replace(began.job, own=registry.other(began.job.learner))
 
 
 def _refuse_newer(

@@ -59,9 +59,9 @@ def retry(statement: RetryFailed, model: StoredModel, checker: SqlChecker, at: S
 def _given(statement: RetryFailed, model: StoredModel, checker: SqlChecker) -> dict[str, Any]:
     learner = model.definition.learner
     if learner not in registry.names():
-        hint = f"grouplearn.register('{learner}', ...) as before."
+        hint = f"{registry.how_to_register(learner)} as before."
         raise checker.error(
-            f"the model is of the network {learner}, which is not registered", statement.name.span, hint
+            f"the model is of the learner {learner}, which is not registered", statement.name.span, hint
         )
     return bind_retry_options(checker, registry.learner(learner), statement.options)
 

@@ -29,12 +29,16 @@ class Rule:
     words: frozenset[str] = frozenset()
 
 
-PATTERNS = [value for value in vars(access).values() if isinstance(value, access.AccessPattern)]
 RULES = (
     Rule(
-        "an access pattern", frozenset({"Access", "AccessPattern", "AccessName"}), frozenset(p.name for p in PATTERNS)
+        "an access pattern",
+        frozenset({"Access", "AccessPattern", "AccessName"}),
+        frozenset(p.name for p in access.PATTERNS),
     ),
-    Rule("an access pattern", frozenset(name for name, value in vars(access).items() if value in PATTERNS)),
+    Rule(
+        "an access pattern",
+        frozenset(name for name, value in vars(access).items() if value in (*access.PATTERNS, access.PATTERNS)),
+    ),
     Rule(
         "a learner",
         frozenset(type(make()).__name__ for make in registry.LEARNERS.values()),

@@ -46,3 +46,4 @@ PASSES = AccessPattern(
 BOOSTING = AccessPattern(
     "sampling", "all rows at once", threaded_from=0.0, held="bins", one_by_one=True, in_one_go=True
 )
+PATTERNS = (SUMS, PASSES, BOOSTING)

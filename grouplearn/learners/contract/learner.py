@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -166,6 +166,13 @@ class Learner(Protocol):
         """Return whether the leaves of its trees are linear models."""
         del config
         return False
+
+    def functions(self) -> tuple[Callable[..., Any], ...]:
+        """Return functions of the user's own that it is made of, which go to other processes as they are.
+
+        Without any its class is imported there, by the module and the name that it has here.
+        """
+        return ()
 
     def why_refused(self, name: str) -> str | None:
         """Return why there is no hyperparameter of that name, or what it is called here; None for a name it never heard of."""

@@ -142,6 +142,10 @@ class Network(DataParallelLearner):
         """Return how the model was made from something else than such a group; its module is made from what it says."""
         return network_artifact.flaw(self._recipe, self.hyperparameters, problem, artifact)
 
+    def functions(self) -> tuple[Callable[..., Any], ...]:
+        """Return what makes the module, and the loss."""
+        return (self.make_module,) if self.loss is None else (self.make_module, self.loss)
+
     @property
     def _recipe(self) -> Recipe:
         return Recipe(self.name, self.make_module, self.loss)

@@ -23,7 +23,6 @@ from grouplearn.interrupting import apart, watched
 from grouplearn.learners import registry
 from grouplearn.learners.contract.cost import Coefficients
 from grouplearn.learners.metrics.sums import METRICS
-from grouplearn.learners.neural.network import Network
 from grouplearn.plan import calibration
 from grouplearn.plan import choose as choosing
 from grouplearn.plan.choose import Choice
@@ -74,7 +73,7 @@ def job_of(
         min_rows=bound.options.min_rows,
         null_label=bound.statement.null_label or "skip",
         class_weight=_class_weights(bound, physical.stats, checker),
-        network=bound.learner if isinstance(bound.learner, Network) else None,
+        own=None if bound.learner.name in registry.LEARNERS else bound.learner,
         label_length=max(1, physical.stats.label_length),
         fitted=fit_on_all_rows(items, dataset, bound.holdout.folds, bound.learner.handles_missing)
         if fitted is None
@@ -206,7 +205,7 @@ def _run_units(
     schedule = apart(lambda: operator(scheduled.operator, units, workload), len(units))
     workers = most_workers(scheduled.operator, units, scheduled.workload.workers)
     try:
-        small = job.network is None and sum(unit.cost for unit in units) <= _SMALL_SECONDS
+        small = job.own is None and sum(unit.cost for unit in units) <= _SMALL_SECONDS
         there = runtime(scheduled.executor, scheduled.cluster, here=small)
         results = there.run(job, schedule, workers, observer, cancelled)
     finally:
