@@ -9,11 +9,12 @@ from pathlib import Path
 import duckdb
 
 from grouplearn.bind import options
-from grouplearn.bind.compatibility import RULES
 from grouplearn.learners import registry
+from grouplearn.learners.contract.access import PATTERNS
 from grouplearn.learners.contract.config import Hyperparameter
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.metrics import sums as metrics
+from grouplearn.schedule.operators import OPERATORS
 from grouplearn.statements import answers
 
 DOCS = Path(__file__).parent
@@ -82,10 +83,12 @@ def hyperparameter_row(parameter: Hyperparameter) -> tuple[str, ...]:
 def limits_table() -> str:
     """Return what operators do not run."""
     rows = []
-    for rule in RULES:
-        access = " or ".join(sorted(each.words for each in rule.access))
-        where = f"only with `executor = '{' or '.join(rule.runtimes)}'`" if rule.runtimes else "not"
-        rows.append((f"`{rule.operator}`", f"learners on {access}", where, rule.reason))
+    for name, declared in sorted(OPERATORS.items()):
+        limits = [runs for runs in dict.fromkeys(map(declared.how, PATTERNS)) if runs.reason]
+        for runs in limits:
+            access = " or ".join(sorted(each.words for each in PATTERNS if declared.how(each) == runs))
+            where = f"only with `executor = '{' or '.join(runs.runtimes)}'`" if runs.runtimes else "not"
+            rows.append((f"`{name}`", f"learners on {access}", where, runs.reason))
     return table(("operator", "of", "runs", "because"), rows)
 
 

@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     )
     from grouplearn.frontends.notebook.magics import load_ipython_extension, unload_ipython_extension
     from grouplearn.frontends.python.dbapi import Connection, connect
+    from grouplearn.frontends.python.learners import register_learner, unregister
     from grouplearn.frontends.python.model import Model, model
-    from grouplearn.frontends.python.networks import register, unregister
+    from grouplearn.frontends.python.networks import register
     from grouplearn.frontends.python.pep249 import (
         BINARY,
         DATETIME,
@@ -103,6 +104,7 @@ __all__ = [
     "model",
     "paramstyle",
     "register",
+    "register_learner",
     "threadsafety",
     "unload_ipython_extension",
     "unregister",
@@ -116,7 +118,8 @@ _HOME = {
     "Model": "grouplearn.frontends.python.model",
     "model": "grouplearn.frontends.python.model",
     "register": "grouplearn.frontends.python.networks",
-    "unregister": "grouplearn.frontends.python.networks",
+    "register_learner": "grouplearn.frontends.python.learners",
+    "unregister": "grouplearn.frontends.python.learners",
     "BINARY": "grouplearn.frontends.python.pep249",
     "Binary": "grouplearn.frontends.python.pep249",
     "DATETIME": "grouplearn.frontends.python.pep249",

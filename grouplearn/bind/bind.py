@@ -26,7 +26,6 @@ from grouplearn.errors import did_you_mean
 from grouplearn.learners import registry
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import TASKS, Task
-from grouplearn.learners.contract.ways import ArrayLabelLearner
 from grouplearn.learners.metrics.sums import METRICS, every_metric
 from grouplearn.parser.statements import (
     Name,
@@ -215,7 +214,7 @@ class _Binder:
         column = described[0]
         name, stored = alias.value if alias else column.name, self._replay.stored(expression)
         array = arrays.array_type(column.type)
-        if array and isinstance(self._learner, ArrayLabelLearner) and self._learner.predicts_arrays():
+        if array and self._learner.predicts_arrays:
             classes = arrays.names_classes(
                 self._checker, array, expression, self._learner.tasks, self._classified(options)
             )

@@ -191,7 +191,7 @@ class FeatureBinder:
             self._add_category("onehot", scalar, options, feature.span, automatic=True)
         elif encoder in (None, "zscore", "minmax", "impute") and kind == "numeric":
             self._add_numeric(encoder, scalar, options, feature.span)
-        elif encoder is None and not self._learner.linear and (array := array_type(scalar.type)):
+        elif encoder is None and self._learner.form != "linear" and (array := array_type(scalar.type)):
             self._add_array(scalar, array, feature.span)
         else:
             raise self._unsupported(encoder, scalar)

@@ -12,21 +12,20 @@ from grouplearn.bind.searching import place_of, searched
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.errors import Error, Span, did_you_mean
 from grouplearn.learners.contract.config import Config
-from grouplearn.learners.contract.learner import Learner, ObjectiveLearner, UncalibratedLearner
+from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.metrics.sums import METRICS
 from grouplearn.parser.statements import TrainModel
+from grouplearn.schedule.operators import OPERATORS
 from grouplearn.search.procedures import SearchPlan
 from grouplearn.sqltext import folded
 
 #: Features of which more is not also later in an order.
 _ORDERED = ("numeric", "array")
-#: Operators that divide the rows of groups in any case.
-_DIVIDING = ("data_parallel", "switching")
 
 
 def implies_classes(learner: Learner, fixed: Config) -> bool | None:
     """Return whether an objective given in WITH is of classes; None where it does not say."""
-    return learner.classifies(fixed) if isinstance(learner, ObjectiveLearner) else None
+    return learner.classifies(fixed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +41,6 @@ class Bound:
     def check_label(self, target: BoundTarget) -> None:
         """Raise for an objective that is of classes where the label is a number, or of numbers where it has classes; and for
         what goes with no objective of such a label."""
-        if not isinstance(self.learner, ObjectiveLearner):
-            return
         for config in self.configs:
             misplaced = self.learner.misplaced(config, target.classification)
             if misplaced:
@@ -75,7 +72,7 @@ class Bound:
 
     def check_operator(self, operator: str) -> None:
         """Raise for an operator that divides the rows of every group among workers where a hyperparameter needs them whole."""
-        if operator not in _DIVIDING or not isinstance(self.learner, ObjectiveLearner):
+        if operator == "auto" or not OPERATORS[operator].divides:
             return
         for reason in filter(None, map(self.learner.only_undivided, self.configs)):
             message = f"{reason} needs all rows of a group in one place, and operator '{operator}' divides them"
@@ -95,10 +92,10 @@ class Bound:
 
         Raises for a metric that measures configs by different parameters.
         """
-        if chosen is None and not classification and isinstance(self.learner, ObjectiveLearner):
+        if chosen is None and not classification:
             every = {self.learner.default_metric(config) for config in self.configs}
             chosen = every.pop() if len(every) == 1 and "objective" not in self._open() else None
-        if chosen is None and classification and isinstance(self.learner, UncalibratedLearner):
+        if chosen is None and classification:
             chosen = self.learner.uncalibrated_metric()
         parameter = METRICS[chosen].parameter if chosen else None
         if parameter is None or chosen is None:

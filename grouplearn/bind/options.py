@@ -18,7 +18,7 @@ from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.errors import BindError, WrongValue, did_you_mean
 from grouplearn.learners.contract.config import Config, Value
 from grouplearn.learners.contract.hyperparameter_values import resolve
-from grouplearn.learners.contract.learner import Learner, RefusesParameters
+from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import TASKS
 from grouplearn.parser.statements import Name, Option, Sql
 from grouplearn.schedule import operators
@@ -321,7 +321,7 @@ def _refuse_epochs(checker: SqlChecker, learner: Learner, options: tuple[Option,
 
 def _refuse_illegal(checker: SqlChecker, learner: Learner, options: tuple[Option, ...], run: Mapping[str, Any]) -> None:
     """Raise for an operator that does not run this learner on the executor that is asked for."""
-    message = legality.refusal(run.get("operator", "auto"), learner.access, run.get("executor", "auto"))
+    message = legality.refusal(run.get("operator", "auto"), learner, run.get("executor", "auto"))
     if message is None:
         return
     spans = {option.name.value.casefold(): option.value.span for option in options}
@@ -363,7 +363,7 @@ def check_parameter(checker: SqlChecker, learner: Learner, name: Name, also: tup
     parameters = [parameter.name for parameter in learner.hyperparameters]
     if name.value.casefold() in parameters:
         return
-    reason = learner.why_refused(name.value.casefold()) if isinstance(learner, RefusesParameters) else None
+    reason = learner.why_refused(name.value.casefold())
     if reason:
         raise checker.error(f"{learner.name} takes no {name.value}: {reason}", name.span)
     what = "option" if also else "hyperparameter"

@@ -14,7 +14,6 @@ from grouplearn.errors import Span
 from grouplearn.interrupting import watched
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.contract.problem import Access
 from grouplearn.parser.statements import (
     Between,
     InList,
@@ -26,6 +25,7 @@ from grouplearn.parser.statements import (
     ValidateNone,
     Within,
 )
+from grouplearn.schedule.operators import WHOLE
 from grouplearn.search import procedures, space
 from grouplearn.search.hyperband import brackets
 from grouplearn.search.tpe import check_installed
@@ -41,16 +41,14 @@ _TAKERS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-#: Operators whose order of visits to a group's blocks does not depend on what else is in a round.
-_STEADY = ("group_task_parallel", "model_task_parallel")
-#: Why others do not run a search that continues networks from round to round.
+#: Why operators that divide units do not run a search that continues networks from round to round.
 ORDER_CHANGES = "the order in which it visits the blocks of a group would change from round to round of a search"
 
 
 def may_run(search: procedures.SearchPlan | None, learner: Learner, operator: str) -> bool:
     """Whether an operator may run a statement's search: trials that are continued see the rows as in one long run."""
-    steady = search is None or not search.continues or learner.access is not Access.SEQUENTIAL
-    return steady or operator in _STEADY
+    steady = search is None or not search.continues or not learner.access.visits
+    return steady or operator in WHOLE
 
 
 class SearchBinder:
@@ -100,7 +98,7 @@ class SearchBinder:
         self._check_procedure(statement, search)
         epochs = options.epochs or self._learner.default_epochs or 1
         resource: Literal["epochs", "rows"] = "epochs"
-        if method in ("hyperband", "asha") and self._learner.access is Access.ALGEBRAIC:
+        if method in ("hyperband", "asha") and self._learner.access.converges:
             self._refuse_min_epochs(statement, method)
             resource, epochs = "rows", procedures.parts(options.reduction_factor)
         if options.min_epochs > epochs:
@@ -161,24 +159,24 @@ class SearchBinder:
 
     def _refuse_operator(self, statement: TrainModel, search: Search) -> None:
         operator = self._options.operator
-        if operator in ("auto", *_STEADY) or self._learner.access is not Access.SEQUENTIAL:
+        if operator in ("auto", *WHOLE) or not self._learner.access.visits:
             return
         place = next((each.value.span for each in statement.options if each.name.value.casefold() == "operator"), None)
         message = (
             f"operator {operator} does not run OVER {search.method.upper()} with {self._learner.name}: {ORDER_CHANGES}"
         )
-        raise self._checker.error(message, place or search.span, f"Use operator = {' or '.join(map(repr, _STEADY))}.")
+        raise self._checker.error(message, place or search.span, f"Use operator = {' or '.join(map(repr, WHOLE))}.")
 
     def _refuse_without_barriers(self, method: str, span: Span) -> None:
         learner = self._learner
         others = "Use OVER TPE, OVER RANDOM or OVER GRID, which train every trial to its end."
-        if learner.access is Access.SAMPLING:
+        if learner.access.in_one_go:
             message = f"{method} stops trials between epochs, and {learner.name} boosts each trial in one go"
             raise self._checker.error(message, span, others)
         if learner.default_epochs is None:
             message = f"{method} stops trials between epochs, and {learner.name} has none: it is solved in one pass"
             raise self._checker.error(message, span, others)
-        if method == "PBT" and learner.access is not Access.SEQUENTIAL:
+        if method == "PBT" and not learner.access.retunes:
             message = (
                 f"PBT changes hyperparameters in the middle of training, and {learner.name} minimises one objective"
             )

@@ -13,7 +13,7 @@ import safetensors.numpy
 
 from grouplearn.data.tensors import NotTensors, named_tensors
 from grouplearn.errors import DataError, data_error
-from grouplearn.learners.contract.learner import ChecksTogether, Learner
+from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.state import Artifact
 
@@ -73,7 +73,7 @@ def refuse_misfits(learner: Learner, models: Sequence[tuple[Problem, Artifact]],
     """
     for start in range(0, len(models), _TOGETHER):
         some = models[start : start + _TOGETHER]
-        if isinstance(learner, ChecksTogether) and learner.no_flaw(some):
+        if learner.no_flaw(some):
             continue
         for place, (problem, artifact) in enumerate(some, start):
             flaw = learner.flaw(problem, artifact)

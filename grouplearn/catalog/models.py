@@ -109,7 +109,7 @@ def _load(con: duckdb.DuckDBPyConnection, catalog: str, where: str) -> StoredMod
     form = stored_form(con, catalog, row[0], definition)
     if not definition.configs:
         raise damaged(catalog, definition.name, "configs", "there are none")
-    if form.kind != "function" and definition.learner not in registry.LEARNERS:
+    if form.kind != "function" and registry.form(definition.learner) == "own":
         message = f"the learner is {shown(definition.learner)}, whose models are not predicted by SQL"
         raise damaged(catalog, definition.name, "models", message)
     model = StoredModel(row[0], Location(catalog, row[1], row[2]), definition, form)

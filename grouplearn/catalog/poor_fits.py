@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
-from grouplearn.learners.contract.learner import Learner, ObjectiveLearner, UncalibratedLearner
+from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.metrics.sums import default_metric
 from grouplearn.sqltext import literal
 
@@ -38,11 +38,7 @@ def poor_fits(definition: ModelDefinition) -> list[tuple[str, str]]:
 
 def _worse(definition: ModelDefinition, learner: Learner | None, config: Config) -> str | None:
     """Return when the metric of a config's loss is far worse than that of a constant; None where it is not known."""
-    if learner is not None and (learner.log_link or isinstance(learner, UncalibratedLearner)):
-        return None
-    judge = default_metric(definition.task)
-    if isinstance(learner, ObjectiveLearner):
-        judge = learner.judged_by(config, definition.task) or ""
+    judge = default_metric(definition.task) if learner is None else learner.judged_by(config, definition.task)
     at = {name: f"train[{place}]" for place, name in enumerate(definition.metrics, start=1)}
     if judge == "log_loss" and judge in at:
         return f"{at[judge]} > {_FAR} * ln({len(definition.classes)})"
@@ -50,7 +46,7 @@ def _worse(definition: ModelDefinition, learner: Learner | None, config: Config)
         return f"{at[judge]} > {_FAR} * ln(2)"
     if judge == "mape" and judge in at:
         return f"{at[judge]} > {_FAR}"
-    if "r2" not in at:
+    if not judge or "r2" not in at:
         return None
     if judge == "rmse":
         return f"{at['r2']} < {1 - _FAR}"

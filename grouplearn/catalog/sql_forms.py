@@ -117,7 +117,7 @@ def of_best(definition: ModelDefinition, best: Sequence[Best]) -> Prediction:
 
 
 def _always_function(definition: ModelDefinition) -> str:
-    if not (registry.grows_trees(definition.learner) or definition.learner == "mlp" or definition.answer.views):
+    if registry.form(definition.learner) not in ("trees", "layers", "vectors"):
         return f"SQL has no form of {definition.learner}"
     if definition.label_length:
         return "it predicts arrays"

@@ -29,7 +29,7 @@ def formats_of(model: StoredModel) -> dict[str, str | None]:
     """Return every format with the reason why the model has none of that kind, None for one that it has."""
     definition = model.definition
     trees = registry.grows_trees(definition.learner)
-    own = not (definition.linear or trees or definition.learner == "mlp")
+    own = not definition.linear and registry.form(definition.learner) == "own"
     return {
         "native": None,
         "onnx": "only its module, which is Python, knows what its tensors mean" if own else _no_graph(model),

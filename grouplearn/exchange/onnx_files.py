@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import duckdb
@@ -11,13 +11,17 @@ import numpy.typing as npt
 
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.records import ModelDefinition
+from grouplearn.exchange import onnx_vectors
 from grouplearn.exchange.best import Best, best_of, index
 from grouplearn.exchange.directory import CannotExchange
 from grouplearn.exchange.onnx_graph import ML_OPSET, OPSET, Graph, encoded, onnx
 from grouplearn.exchange.onnx_trees import tree_scores
 from grouplearn.learners import registry
+from grouplearn.learners.answers.answer import Answer
 from grouplearn.learners.answers.classes import SeveralClasses, TwoClasses
+from grouplearn.learners.answers.clusters import Clusters
 from grouplearn.learners.answers.number import Number
+from grouplearn.learners.answers.projection import Projection
 from grouplearn.learners.contract.problem import Link
 from grouplearn.learners.contract.state import FloatArray
 from grouplearn.learners.neural.mlp_model import Networks
@@ -27,8 +31,9 @@ from grouplearn.learners.trees.lightgbm import objectives as gbdt_objectives
 _HOW = (
     "An input (rows, 1) per entry of inputs, the value of its sql: numeric DOUBLE, NaN for NULL; category STRING, a text"
     " that is no category for NULL; hash INT64, the bucket, -1 for NULL; array DOUBLE (rows, length). Where nothing can be"
-    " predicted, numbers are NaN and a class is the empty text. Outputs are prediction and, of classes, probability or"
-    " probabilities; one whose name an input has is written with _ after it."
+    " predicted, numbers are NaN, a class is the empty text and a cluster 0. Outputs are prediction and, of classes,"
+    " probability or probabilities; cluster and distance; or projection and residual; one whose"
+    " name an input has is written with _ after it."
 )
 
 
@@ -47,10 +52,13 @@ def _content(definition: ModelDefinition, best: Best) -> bytes:
         raise CannotExchange(f"group {list(best.group.keys)} has no feature, and ONNX needs an input")
     handles_missing = registry.grows_trees(definition.learner)
     x = encoded(graph, best.group.fitted, finite=not handles_missing)
-    scores = _scores(graph, definition, best, x)
     # A row with a missing feature has no prediction, whatever an operator makes of NaN.
     bad = None if handles_missing else graph.add("IsNaN", graph.add("ReduceSum", x, graph.constant(np.array([1]))))
-    _HEADS[type(definition.answer)](graph, definition, best, scores, bad)
+    vectors = _VECTORS.get(type(definition.answer))
+    if vectors is not None and bad is not None:
+        vectors(graph, best, x, bad)
+    else:
+        _HEADS[type(definition.answer)](graph, definition, best, _scores(graph, definition, best, x), bad)
     return graph.content(definition.name, f"{definition.learner}, group {list(best.group.keys)}")
 
 
@@ -145,3 +153,7 @@ def _every_class(graph: Graph, p: str, definition: ModelDefinition, best: Best) 
 
 
 _HEADS = {Number: _value, TwoClasses: _binary, SeveralClasses: _multiclass}
+_VECTORS: Mapping[type[Answer], Callable[[Graph, Best, str, str], None]] = {
+    Clusters: onnx_vectors.clusters,
+    Projection: onnx_vectors.projection,
+}

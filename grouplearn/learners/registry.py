@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import cast
 
 from grouplearn.errors import MissingDependency, data_error
+from grouplearn.learners import third_party
 from grouplearn.learners.contract.config import Config
-from grouplearn.learners.contract.learner import Learner, ObjectiveLearner
+from grouplearn.learners.contract.learner import Form, Learner
 from grouplearn.learners.contract.problem import Link, Task
 from grouplearn.learners.linear.linear_regression import LinearRegression
 from grouplearn.learners.linear.linear_svm import LinearSvm
 from grouplearn.learners.linear.logistic_regression import LogisticRegression
 from grouplearn.learners.linear.poisson_regression import PoissonRegression
 from grouplearn.learners.neural.mlp import Mlp
-from grouplearn.learners.neural.network import Network
 from grouplearn.learners.trees.gbdt import Gbdt
 from grouplearn.learners.trees.random_forest import RandomForest
 from grouplearn.learners.unsupervised.kmeans import KMeans
@@ -36,63 +36,88 @@ LEARNERS: Mapping[str, Callable[[], Learner]] = MappingProxyType(
 )
 
 
-#: The networks that this process registered. The mapping is replaced, never changed: who has read it keeps what it was.
-_networks: Mapping[str, Network] = MappingProxyType({})
+#: Learners of users, networks among them, and of installed packages. The mappings are replaced, never changed: who has read
+#: one keeps what it was. Packages are looked at when somebody first asks for more than the built-in learners: None until then.
+_own: Mapping[str, Learner] = MappingProxyType({})
+_installed: Mapping[str, Learner] | None = None
+_looking = threading.RLock()
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all learners: the built-in ones, and the networks registered in this process."""
-    return (*LEARNERS, *_networks)
+    """Return the names of all learners: the built-in ones, those of installed packages, those registered in this process."""
+    return (*LEARNERS, *_others())
+
+
+def _others() -> Mapping[str, Learner]:
+    """Return the learners that are not built in; one registered in this process comes before one that is installed."""
+    global _installed
+    with _looking:
+        if _installed is None:
+            _installed = MappingProxyType({})  # what a package asks for while it is loaded
+            found: dict[str, Learner] = {}
+            for each in third_party.installed():
+                if each.name in LEARNERS or each.name in found:
+                    third_party.warn_taken(each)
+                else:
+                    found[each.name] = each
+            _installed = MappingProxyType(found)
+    return {**_installed, **_own}
+
+
+def form(name: str) -> Form:
+    """Return the form of a learner's models, "own" where nobody knows the learner."""
+    return learner(name).form if name in names() else "own"
 
 
 def grows_trees(name: str) -> bool:
     """Return whether a learner's models are LightGBM's."""
-    return name in LEARNERS and isinstance(LEARNERS[name](), Gbdt)
+    return form(name) == "trees"
 
 
 def has_linear_leaves(name: str, configs: Sequence[Config]) -> bool:
     """Return whether a learner's models may be trees whose leaves are linear models."""
-    known = LEARNERS[name]() if name in LEARNERS else None
-    return isinstance(known, Gbdt) and any(map(known.linear_leaves, configs))
+    return name in names() and any(map(learner(name).linear_leaves, configs))
 
 
 def links(name: str, configs: Sequence[Config], task: Task) -> frozenset[Link]:
-    """Return what scores of a built-in learner with these configs go through to be predictions."""
-    known = LEARNERS[name]()
-    if isinstance(known, ObjectiveLearner):
-        return frozenset(known.link(config, task) for config in configs)
-    of_numbers: Link = "exp" if known.log_link else "identity"
-    of_task: Mapping[Task, Link] = {Task.REGRESSION: of_numbers, Task.BINARY: "logistic", Task.MULTICLASS: "softmax"}
-    return frozenset({of_task.get(task, "identity")})
+    """Return what scores of a learner with these configs go through to be predictions."""
+    known = learner(name)
+    return frozenset(known.link(config, task) for config in configs)
 
 
 def learner(name: str) -> Learner:
     """Return the learner of that name; KeyError when there is none."""
-    return cast(Learner, _networks[name]) if name in _networks else LEARNERS[name]()
+    return LEARNERS[name]() if name in LEARNERS else _others()[name]
 
 
-def network(name: str) -> Network | None:
-    """Return the network registered under a name, None for a built-in learner; DataError when nobody has the name."""
-    if name in _networks or name in LEARNERS:
-        return _networks.get(name)
-    hint = f"grouplearn.register('{name}', make_module=...) first"
-    raise data_error(f"the network {name} is not registered in this process.\n\nHint: {hint}")
+def other(name: str) -> Learner | None:
+    """Return the learner of a name, None for a built-in one; DataError when nobody has the name."""
+    if name in LEARNERS:
+        return None
+    if name in _others():
+        return _others()[name]
+    raise data_error(f"the learner {name} is not registered in this process.\n\nHint: {how_to_register(name)} first")
 
 
-def register(network: Network) -> None:
-    """Make a network known under its name, instead of the one known before; ValueError when a learner has the name."""
-    global _networks
-    if network.name in LEARNERS:
-        raise ValueError(f'"{network.name}" is a built-in learner; choose another name')
-    _networks = MappingProxyType({**_networks, network.name: network})
+def how_to_register(name: str) -> str:
+    """Return what to do where nobody has the name of a learner."""
+    return f"grouplearn.register('{name}', make_module=...), or grouplearn.register_learner(...) of one that is no network,"
+
+
+def register(learner: Learner) -> None:
+    """Make a learner known under its name, instead of the one known before; ValueError when a built-in one has the name."""
+    global _own
+    if learner.name in LEARNERS:
+        raise ValueError(f'"{learner.name}" is a built-in learner; choose another name')
+    _own = MappingProxyType({**_own, learner.name: learner})
 
 
 def unregister(name: str) -> None:
-    """Forget a network; KeyError when there is none of that name."""
-    global _networks
-    kept = dict(_networks)
+    """Forget a registered learner; KeyError when there is none of that name."""
+    global _own
+    kept = dict(_own)
     del kept[name]
-    _networks = MappingProxyType(kept)
+    _own = MappingProxyType(kept)
 
 
 def is_installed(learner: Learner) -> bool:

@@ -19,8 +19,9 @@ from typing import Any
 from grouplearn.bind.sql.outside import Outside
 from grouplearn.data.own_files import PRIVATE, plain_file, replace_file
 from grouplearn.errors import OperationalError, render
+from grouplearn.learners.contract.cost import UNKNOWN, Coefficients
 from grouplearn.plan.choose import Choice
-from grouplearn.plan.cost.coefficients import DEFAULTS, UNKNOWN, Coefficients, Machine, Rates, of_runs
+from grouplearn.plan.cost.coefficients import Machine, Rates, default, of_runs
 from grouplearn.plan.explain.measured import Measured, asked_for
 from grouplearn.plan.physical import PhysicalPlan
 
@@ -43,10 +44,10 @@ def load(outside: Outside | None = None) -> Rates:
     Raises OperationalError for a file that is not ours.
     """
     document = _read() if closed(outside) is None else _empty()
-    learners, dates, runs = dict(DEFAULTS), {}, {}
+    learners, dates, runs = {}, {}, {}
     for name, stored in document["learners"].items():
         known = {field.name: stored[field.name] for field in fields(Coefficients) if field.name in stored}
-        learners[name] = replace(DEFAULTS.get(name, UNKNOWN), **known)
+        learners[name] = replace(default(name), **known)
         if "measured" in stored:
             dates[name] = stored["measured"]
         runs[name] = tuple(stored.get("runs", ()))

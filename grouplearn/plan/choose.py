@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,7 +10,6 @@ from grouplearn.bind import compatibility as legality
 from grouplearn.bind import memory_limit as memory
 from grouplearn.bind import searching
 from grouplearn.interrupting import watched
-from grouplearn.learners.contract.problem import Access
 from grouplearn.plan.physical import RAY_REPAYS_SECONDS, RAY_REPAYS_WITHIN, PhysicalPlan
 from grouplearn.schedule.operators import OPERATORS
 
@@ -58,13 +56,6 @@ class Choice:
         return next(each for each in self.candidates if each.operator == self.operator)
 
 
-#: Feature values of an average unit from which on a second thread gains time, by access pattern.
-#: Measured with 2 threads: LightGBM releases the interpreter lock in every call (1.1x at 120 values and 10 rounds, 1.5x at 100
-#: rounds, 1.8x at 3,200 values); sums over blocks release it inside long array operations only (1x at 80,000, 1.7x at 800,000);
-#: mini-batches are so short that two threads take longer than one at any size (0.5x).
-THREADED_FROM = {Access.SAMPLING: 0.0, Access.ALGEBRAIC: 400_000.0, Access.SEQUENTIAL: math.inf}
-
-
 def threads(physical: PhysicalPlan, choice: Choice) -> int:
     """Return how many workers the runtime gets: in process one, where several would wait for each other's interpreter lock,
     unless the statement asks for more. Work that threads cannot speed up runs in parallel on processes: executor = 'ray'.
@@ -73,20 +64,20 @@ def threads(physical: PhysicalPlan, choice: Choice) -> int:
         return choice.workers
     rows = sum(int(tasks.rows.sum()) * len(tasks.first) for tasks in physical.alike)
     values = rows * len(physical.bound.items) / max(1, len(physical.units))
-    return choice.workers if values >= THREADED_FROM[physical.bound.learner.access] else 1
+    return choice.workers if values >= physical.bound.learner.access.threaded_from else 1
 
 
 def eligible(physical: PhysicalPlan, ray_installed: bool) -> tuple[str, ...]:
     """Return the operators among which ``choose`` picks: the one that is asked for, or all that run the learner where the
     statement runs and make the models of one worker."""
-    asked, access = physical.bound.options.operator, physical.bound.learner.access
+    asked, learner = physical.bound.options.operator, physical.bound.learner
     if asked != "auto":
         return (asked,)
     place, _ = executor(physical, ray_installed)
     return tuple(
         name
         for name in OPERATORS
-        if legality.refusal(name, access, place) is None and not legality.changes_models(name, access)
+        if legality.refusal(name, learner, place) is None and not legality.changes_models(name, learner)
     )
 
 
@@ -109,14 +100,17 @@ def choose(
     Makespans that are equal in two digits are equal, as estimates are not better than that: ties go to the fewer loads,
     then to the order of the registry. Ray is picked only where the work repays starting it.
     """
-    options, access = physical.bound.options, physical.bound.learner.access
+    options, learner = physical.bound.options, physical.bound.learner
     place, reason = executor(physical, ray_installed)
     refused = {each.operator: why for each in candidates if (why := _refusal(each, physical, place)) is not None}
     if options.operator != "auto":
         best, why = _asked(physical, candidates, place)
-        places = legality.runtimes(best.operator, access)
+        places = legality.runtimes(best.operator, learner)
         if place not in places:
-            place, reason = places[0], f"{best.operator} of a learner that trains on {access.words} runs nowhere else"
+            place, reason = (
+                places[0],
+                f"{best.operator} of a learner that trains on {learner.access.words} runs nowhere else",
+            )
     else:
         fitting = [each for each in candidates if each.operator not in refused]
         best = min(fitting, key=_rank) if fitting else _smallest(candidates, physical, place)
@@ -144,8 +138,8 @@ def _asked(physical: PhysicalPlan, candidates: Sequence[Candidate], executor: st
     if asked.operator != "mop" or asked.units >= physical.workers or physical.recorded is not None:
         return asked, _AS_ASKED
     why = f"{_AS_ASKED}; {counted(asked.units, 'pack')} cannot keep {physical.workers} workers busy"
-    access = physical.bound.learner.access
-    quickest = min((each for each in candidates if executor in legality.runtimes(each.operator, access)), key=_rank)
+    learner = physical.bound.learner
+    quickest = min((each for each in candidates if executor in legality.runtimes(each.operator, learner)), key=_rank)
     if quickest is asked:
         return asked, why
     takes = f"{quickest.operator} takes {rounded_seconds(quickest.makespan)} and mop {rounded_seconds(asked.makespan)}"
@@ -185,12 +179,12 @@ def executor(physical: PhysicalPlan, ray_installed: bool) -> tuple[str, str]:
 
 
 def _refusal(candidate: Candidate, physical: PhysicalPlan, executor: str) -> str | None:
-    access = physical.bound.learner.access
-    illegal = legality.refusal(candidate.operator, access, executor)
+    learner = physical.bound.learner
+    illegal = legality.refusal(candidate.operator, learner, executor)
     limit = _limit(physical)
-    if illegal is None and not searching.may_run(physical.bound.search, physical.bound.learner, candidate.operator):
+    if illegal is None and not searching.may_run(physical.bound.search, learner, candidate.operator):
         return searching.ORDER_CHANGES
-    if illegal is None and legality.changes_models(candidate.operator, access):
+    if illegal is None and legality.changes_models(candidate.operator, learner):
         what = legality.depends_on(candidate.operator)
         return f"its models would depend on {what}; WITH (operator = '{candidate.operator}') asks for it"
     if illegal is not None or _needed(candidate) <= limit:
@@ -205,13 +199,13 @@ def _rank(candidate: Candidate) -> tuple[float, int]:
 
 def _smallest(candidates: Sequence[Candidate], physical: PhysicalPlan, executor: str) -> Candidate:
     """Return the legal candidate that needs least memory: the run may still fit, as the limit is about estimates."""
-    access = physical.bound.learner.access
+    learner = physical.bound.learner
     legal = [
         each
         for each in candidates
-        if executor in legality.runtimes(each.operator, access)
-        and not legality.changes_models(each.operator, access)
-        and searching.may_run(physical.bound.search, physical.bound.learner, each.operator)
+        if executor in legality.runtimes(each.operator, learner)
+        and not legality.changes_models(each.operator, learner)
+        and searching.may_run(physical.bound.search, learner, each.operator)
     ]
     return min(legal, key=lambda each: (each.peak_bytes, _rank(each)))
 

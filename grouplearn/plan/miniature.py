@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.extract.group_counts import GroupCount
-from grouplearn.learners.contract.problem import Access
 from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.plan.units import Alike
@@ -67,7 +66,7 @@ def miniature(physical: PhysicalPlan, workers: int) -> Miniature:
     split = [~tasks.whole & (tasks.rows > physical.block_rows) for tasks in found]
     cut = sum(_steps(tasks, mask, workers, physical.block_rows) for tasks, mask in zip(found, split, strict=True))
     epochs = min(physical.epochs, max(FEWEST_EPOCHS, MOST_STEPS // (2 * cut))) if cut else physical.epochs
-    if physical.bound.learner.access is Access.SAMPLING:
+    if physical.bound.learner.access.in_one_go:
         epochs = physical.epochs  # a gang's step is all epochs
     n_tasks = sum(len(tasks.groups) for tasks in found)
     fewest = TASKS_PER_WORKER * workers
@@ -91,8 +90,8 @@ def _steps(tasks: Alike, split: npt.NDArray[np.bool_], workers: int, block_rows:
 def _of_typical_epochs(physical: PhysicalPlan) -> PhysicalPlan:
     """Return the plan of as many epochs as are typically needed, which is what its units' estimates are of."""
     known = physical.rates.of(physical.bound.learner.name)
-    passes = max((cost.typical_passes(each, physical.epochs, known) for each in physical.bound.configs), default=1)
-    sums = physical.bound.learner.access is Access.ALGEBRAIC and known.typical_epochs is not None
+    passes = cost.most_passes(physical.bound.learner, physical.bound.configs, physical.epochs, known)
+    sums = physical.bound.learner.access.converges and known.typical_epochs is not None
     return replace(physical, epochs=max(1, passes)) if sums else physical
 
 

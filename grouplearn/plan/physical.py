@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import numpy as np
 
@@ -23,8 +24,8 @@ from grouplearn.interrupting import apart, watched
 from grouplearn.learners.contract import problem
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.contract.problem import Access, Problem, Task
-from grouplearn.learners.contract.ways import MomentsLearner, StackLearner
+from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.ways import StackLearner
 from grouplearn.learners.metrics.sums import METRICS, default_metric, metrics_for
 from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.cost.coefficients import Rates
@@ -75,7 +76,7 @@ class PhysicalPlan:
         """Return what operators need to know of the work."""
         options = self.bound.options
         return Workload(
-            access=self.bound.learner.access.value,
+            access=self.bound.learner.access.name,
             rows=self.stats.rows,
             workers=workers,
             epochs=self.epochs if self.bound.learner.default_epochs is not None else 1,
@@ -96,7 +97,7 @@ class PhysicalPlan:
     def round_seconds(self) -> float:
         """Estimated time of a round in which the workers of a gang wait for each other: of a leaf, or of a batch."""
         machine = self.rates.machine
-        return machine.descend if self.bound.learner.access is Access.SEQUENTIAL else machine.exchange
+        return machine.descend if self.bound.learner.access.gang_waits == "batch" else machine.exchange
 
     @property
     def kept_row_seconds(self) -> float:
@@ -110,7 +111,7 @@ class PhysicalPlan:
     def _split_seconds(self) -> float:
         """A worker with a shard of a unit makes its sums, and may be the one that updates, once per pass."""
         known = self.rates.of(self.bound.learner.name)
-        passes = max((cost.typical_passes(config, self.epochs, known) for config in self.bound.configs), default=0)
+        passes = cost.most_passes(self.bound.learner, self.bound.configs, self.epochs, known)
         return 2 * passes * self.step_seconds
 
     @property
@@ -208,11 +209,11 @@ def pack_configs(
 ) -> tuple[tuple[int, ...], ...]:
     """Return configs that may share a state, in order, at most ``most`` together.
 
-    One pass over the rows serves a whole pack. Sampling learners gain only the binning from it, as they train the configs
-    one after the other: where groups are few, their packs are cut into about ``WANTED_UNITS`` units for workers to share.
+    One pass over the rows serves a whole pack. Learners that train configs one after the other
+    gain little from it: where groups are few, their packs are cut into about ``WANTED_UNITS`` units for workers to share.
     Before: 12 configs that differ in l1. After: ``((0, 1, ..., 11),)``.
     """
-    cut = math.ceil(n_groups * len(configs) / WANTED_UNITS) if learner.access is Access.SAMPLING else MAX_PACK
+    cut = math.ceil(n_groups * len(configs) / WANTED_UNITS) if learner.access.one_by_one else MAX_PACK
     most = min(most, max(1, cut))
     by_key: dict[object, list[int]] = {}
     for number, config in enumerate(configs):
@@ -224,10 +225,11 @@ def pack_configs(
 
 def solves(bound: BoundTrain, task: Task, width: int) -> bool:
     """Whether small groups train in batched solves, where nobody looks at every epoch of every trial."""
-    if looks_at_epochs(bound) or not isinstance(bound.learner, StackLearner):
+    if looks_at_epochs(bound) or not bound.learner.stacks:
         return False
     # A group may have two classes of a label with more: it trains as it would alone. The others tell when they train.
-    return width <= DENSE_COLUMNS and bound.learner.gathers(Problem(task.within_group, width), bound.configs)
+    problem = Problem(task.within_group, width)
+    return width <= DENSE_COLUMNS and cast(StackLearner, bound.learner).gathers(problem, bound.configs)
 
 
 def looks_at_epochs(bound: BoundTrain) -> bool:
@@ -265,7 +267,7 @@ def folds_in_one_pass(bound: BoundTrain, width: int) -> bool:
     for its own rows. An encoder fitted on a group's training rows makes other columns for every fold."""
     items = [item.stored.item for item in bound.items]
     fixed = all(item.scope == "all" or needs_no_fit(item) for item in items)
-    exact = isinstance(bound.learner, MomentsLearner) and not looks_at_epochs(bound)
+    exact = bound.learner.has_moments and not looks_at_epochs(bound)
     return fixed and width <= DENSE_COLUMNS and exact
 
 
@@ -332,7 +334,7 @@ def definition(physical: PhysicalPlan, statement: str) -> ModelDefinition:
         name=bound.name,
         learner=bound.learner.name,
         task=physical.task,
-        linear=bound.learner.linear,
+        linear=bound.learner.form == "linear",
         statement=statement,
         target_name=target.name if target else None,
         target_sql=target.stored if target else None,

@@ -5,15 +5,11 @@ from __future__ import annotations
 from grouplearn.amounts import amount_of_bytes, counted
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.extract.group_counts import GROUP_BYTES, limit_of
-from grouplearn.learners.contract.problem import Access
 from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.physical import PhysicalPlan
 
 #: Bytes of the results of a trial besides its model, until they are in the database: the peak of trainings of a million trials.
 TRIAL_BYTES = 600
-#: How many times the size of a boosted model its peak is: its text, the nodes of its trees, and both on their way into tables.
-#: Trainings of 60 and 240 trials of 100 trees differed by 1.4 MB a trial, whose text had 0.3 MB.
-_BOOSTED_TIMES = 4.5
 
 
 def trials_of(physical: PhysicalPlan) -> int:
@@ -30,10 +26,10 @@ def results_bytes(physical: PhysicalPlan) -> int:
 
 def _model_bytes(physical: PhysicalPlan) -> int:
     learner, configs = physical.bound.learner, physical.bound.configs
-    if learner.linear:
+    if learner.form == "linear":
         return cost.VALUE_BYTES * physical.outputs * (physical.width + 1)
     size = cost.state_bytes(learner, configs, physical.stored, physical.outputs) // max(1, len(configs))
-    return int(_BOOSTED_TIMES * size) if learner.access is Access.SAMPLING else size
+    return int(learner.cost.resident * size)
 
 
 def refuse_excess(checker: SqlChecker, physical: PhysicalPlan) -> None:

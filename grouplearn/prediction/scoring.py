@@ -24,6 +24,7 @@ from grouplearn.data.encoders import encode
 from grouplearn.data.shard import Matrix
 from grouplearn.errors import data_error
 from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.registry import how_to_register
 from grouplearn.learners.registry import learner as learner_named
 from grouplearn.learners.registry import names as registered_names
 from grouplearn.prediction.compiled import CompiledModel
@@ -68,12 +69,12 @@ class Scorer:
 
     @property
     def _learner(self) -> Learner:
-        """The learner, or the network that is registered now under the name."""
+        """The learner, or the one that is registered now under the name."""
         definition = self.definition
         if definition.learner not in registered_names():
             raise data_error(
-                f'model "{definition.name}" was trained with the network {definition.learner}, which is not registered in'
-                f" this process.\n\nHint: grouplearn.register('{definition.learner}', make_module=...) first"
+                f'model "{definition.name}" was trained with the learner {definition.learner}, which is not registered in'
+                f" this process.\n\nHint: {how_to_register(definition.learner)} first"
             )
         return learner_named(definition.learner)
 

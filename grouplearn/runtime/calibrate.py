@@ -19,12 +19,11 @@ from grouplearn.errors import Cancelled, OperationalError
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Interrupted
+from grouplearn.learners.contract.cost import Coefficients
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import simplest
 from grouplearn.learners.metrics.sums import default_metric
-from grouplearn.learners.neural.network import Network
-from grouplearn.plan.cost import durations as cost
-from grouplearn.plan.cost.coefficients import DEFAULTS, UNKNOWN, Coefficients, Machine
+from grouplearn.plan.cost.coefficients import Machine
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.job import Job, UnitResult
 from grouplearn.train.rows.prepare import prepare
@@ -71,9 +70,8 @@ class Sample:
 def measure_learner(name: str, cancelled: Callable[[], bool]) -> Coefficients:
     """Return the coefficients of a learner, single thread; raises MissingDependency, Cancelled, OperationalError."""
     learner = registry.learner(name)
-    if isinstance(learner, Network):
-        message = f"{name} is a network of your own, whose costs depend on its rows"
-        raise OperationalError(f"{message}: EXPLAIN ANALYZE TRAIN corrects its estimates")
+    if learner.cost.unmeasured:
+        raise OperationalError(f"{name} {learner.cost.unmeasured}: EXPLAIN ANALYZE TRAIN corrects its estimates")
     import_learner(learner)
     try:
         with blas_on_one_thread(), openmp_on_one_thread():
@@ -81,8 +79,7 @@ def measure_learner(name: str, cancelled: Callable[[], bool]) -> Coefficients:
             samples = [_measure(learner, shape, cancelled) for shape in SHAPES]
     except Interrupted:
         raise Cancelled("calibration was interrupted; nothing was stored") from None
-    known = DEFAULTS.get(name, UNKNOWN)
-    return replace(fitted(samples), typical_epochs=known.typical_epochs)
+    return replace(fitted(samples), typical_epochs=learner.cost.coefficients.typical_epochs)
 
 
 def fitted(samples: Iterable[Sample]) -> Coefficients:
@@ -129,8 +126,8 @@ def _sample(learner: Learner, job: Job, result: UnitResult | None, width: int, s
     return Sample(
         gradient=rows * width * sum(count for _, count in passes),
         row=rows * sum(count for _, count in passes),
-        update=sum(count * cost.updates_per_pass(learner, config, rows, width) for config, count in passes),
-        step=max(count * cost.steps_per_pass(learner, config, rows) for config, count in passes),
+        update=sum(count * learner.cost.updates(config, rows, width) for config, count in passes),
+        step=max(count * learner.cost.steps(config, rows) for config, count in passes),
         read=rows * width,
         config=len(trials),
         group=1,
@@ -194,7 +191,7 @@ def _load_seconds() -> tuple[float, float]:
     """Return the seconds of a load whatever its rows, and per value."""
     seconds = []
     for rows in (16, 16_384):
-        job = _job(registry.learner("linear_regression"), rows, 32, 1, 1)
+        job = _job(registry.learner(registry.names()[0]), rows, 32, 1, 1)
         job = replace(job, items=tuple(replace(item, encoder="zscore") for item in job.items))
         seconds.append(_least(functools.partial(prepare, job, job.groups[0]), clock=time.thread_time))
     encode = max(seconds[1] - seconds[0], 0.0) / (16_384 * 32)

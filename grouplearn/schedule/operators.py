@@ -1,9 +1,12 @@
-"""All operators by name, with what they need to know of the work."""
+"""All operators by name: how each is made, which learners it runs and where, and what its models depend on."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
+from grouplearn.learners.contract.access import BOOSTING, PASSES, SUMS, AccessName, AccessPattern
 from grouplearn.schedule.messages import Operator, Unit
 from grouplearn.schedule.mop.hopper import Mop
 from grouplearn.schedule.sharded.data_parallel import DataParallel
@@ -12,23 +15,87 @@ from grouplearn.schedule.sharded.switching import Switching
 from grouplearn.schedule.task_parallel import GroupTaskParallel, ModelTaskParallel
 from grouplearn.schedule.workload import Workload
 
-OPERATORS: Mapping[str, Callable[[Iterable[Unit], Workload], Operator]] = {
-    GroupTaskParallel.name: lambda units, _: GroupTaskParallel(units),
-    ModelTaskParallel.name: lambda units, _: ModelTaskParallel(units),
-    Gap.name: Gap,
-    Mop.name: Mop,
-    DataParallel.name: DataParallel,
-    Switching.name: Switching,
-}
+RUNTIMES = ("local", "ray")
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """How an operator runs learners of an access pattern: on which runtimes, none if it does not; ``reason`` finishes
+    "because ...". In ``gangs``, several workers train one model. ``own_models`` are others than one worker's: they are made when
+    they are asked for, never because a machine has more cores.
+    """
+
+    runtimes: tuple[str, ...] = RUNTIMES
+    reason: str = ""
+    gangs: bool = False
+    own_models: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """An operator: its state machine, and how it runs what it does not run anywhere, with the models of one worker.
+
+    ``models_depend_on`` says on what, where they are its own. ``whole``: it runs a unit as a whole, and so visits the blocks of
+    a group in an order that nothing else in a round changes. ``divides`` the rows of every group among workers.
+    """
+
+    make: Callable[[Iterable[Unit], Workload], Operator]
+    runs: Mapping[AccessName, Runs] = field(default_factory=lambda: MappingProxyType({}))
+    models_depend_on: str = "the number of workers"
+    whole: bool = False
+    divides: bool = False
+
+    def how(self, access: AccessPattern) -> Runs:
+        """Return how it runs learners of an access pattern."""
+        return self.runs.get(access.name, Runs())
+
+
+def _in_gangs(reason: str) -> Runs:
+    """LightGBM's sums and a network's effective batches depend on how many workers there are."""
+    return Runs(("ray",), reason, gangs=True, own_models=True)
+
+
+def _of_gangs(reason: str) -> Mapping[AccessName, Runs]:
+    return {access.name: _in_gangs(reason) for access in (PASSES, BOOSTING)}
+
+
+_NEVER_HOPS = Runs((), "only a network, which trains batch by batch, can go from worker to worker between batches")
+OPERATORS: Mapping[str, Declaration] = MappingProxyType(
+    {
+        GroupTaskParallel.name: Declaration(lambda units, _: GroupTaskParallel(units), whole=True),
+        ModelTaskParallel.name: Declaration(lambda units, _: ModelTaskParallel(units), whole=True),
+        Gap.name: Declaration(
+            Gap,
+            {
+                BOOSTING.name: _in_gangs(
+                    "the workers of a split group are processes that exchange the statistics of every tree"
+                )
+            },
+        ),
+        Mop.name: Declaration(
+            Mop,
+            {SUMS.name: _NEVER_HOPS, BOOSTING.name: _NEVER_HOPS, PASSES.name: Runs(own_models=True)},
+            models_depend_on="the order in which they see the rows",
+        ),
+        DataParallel.name: Declaration(
+            DataParallel,
+            _of_gangs("its workers are processes that talk to each other in every batch or tree"),
+            divides=True,
+        ),
+        Switching.name: Declaration(
+            Switching, _of_gangs("it ends in data parallelism, whose workers are processes"), divides=True
+        ),
+    }
+)
 #: Operators that run a unit as a whole.
-_WHOLE = frozenset([GroupTaskParallel.name, ModelTaskParallel.name])
+WHOLE = tuple(name for name, declared in OPERATORS.items() if declared.whole)
 
 
 def most_workers(name: str, units: Sequence[Unit], workers: int) -> int:
     """Return how many of ``workers`` can have something to do; the others need not be started."""
-    return max(1, min(workers, len(units))) if name in _WHOLE else workers
+    return max(1, min(workers, len(units))) if OPERATORS[name].whole else workers
 
 
 def operator(name: str, units: Iterable[Unit], workload: Workload) -> Operator:
     """Return a fresh state machine of the operator ``name`` (a key of ``OPERATORS``) over ``units``."""
-    return OPERATORS[name](units, workload)
+    return OPERATORS[name].make(units, workload)

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from grouplearn.learners.contract.access import AccessName
 from grouplearn.schedule.messages import Blocks, StepKind, Unit
 from grouplearn.schedule.sharded.partition import blocks_of, rows_in
 
-AccessPattern = Literal["algebraic", "sequential", "sampling"]
 #: The blocks of each visit in order, by unit and epoch.
 Visits = Mapping[int, Mapping[int, tuple[Blocks, ...]]]
 #: Who decides where a unit hops to (Nakandala, Zhang and Kumar 2020, 5.1 to 5.3).
@@ -45,7 +45,7 @@ class Workload:
     what the members of a gang share. Raises ValueError for fewer than one worker, epoch or row per block.
     """
 
-    access: AccessPattern
+    access: AccessName
     rows: tuple[int, ...]
     workers: int
     epochs: int
@@ -61,6 +61,11 @@ class Workload:
         for what, number in (("worker", self.workers), ("epoch", self.epochs), ("row per block", self.block_rows)):
             if number < 1:
                 raise ValueError(f"a schedule needs at least one {what}, not {number}")
+
+    @property
+    def in_gangs(self) -> bool:
+        """Whether workers that share a unit train it together, each with rows of its own: sums just add up."""
+        return self.access != "algebraic"
 
     def rows_of(self, unit: Unit) -> int:
         """Return the rows of all groups of ``unit``."""

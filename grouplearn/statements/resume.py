@@ -185,19 +185,19 @@ def resources(statement: ResumeModel, run: Run, settings: Mapping[str, Any], che
     """Return where the run goes on: as it began, unless the statement or a setting says something else."""
     given = bind_resume_options(checker, statement.options, settings)
     began, operator = run.manifest, run.manifest.operator
-    learner = began.job.learner
-    if learner not in registry.names():
-        hint = f"grouplearn.register('{learner}', ...) as before, and resume then."
-        raise checker.error(f"the run trains the network {learner}, which is not registered", statement.name.span, hint)
-    access = registry.learner(learner).access
+    name = began.job.learner
+    if name not in registry.names():
+        hint = f"{registry.how_to_register(name)} as before, and resume then."
+        raise checker.error(f"the run trains the learner {name}, which is not registered", statement.name.span, hint)
+    learner = registry.learner(name)
     workers = given.get("workers", began.workload.workers)
-    if legality.changes_models(operator, access) and workers != began.workload.workers:
+    if legality.changes_models(operator, learner) and workers != began.workload.workers:
         message = f"models of {operator} depend on the number of workers, which was {began.workload.workers}"
         raise checker.error(message, statement.name.span)
     executor = executor_again(began.executor, given, settings)
-    refusal = legality.refusal(operator, access, executor)
+    refusal = legality.refusal(operator, learner, executor)
     if refusal:
-        raise checker.error(refusal, statement.name.span, legality.remedy(operator, access))
+        raise checker.error(refusal, statement.name.span, legality.remedy(operator, learner))
     return Resources(workers, executor, Cluster.by_settings(settings))
 
 
@@ -241,7 +241,7 @@ def resume(statement: ResumeModel, checker: SqlChecker, at: StatementContext, *,
 
 def _without_rows(began: Manifest) -> Job:
     """Return the job of a run by which its results are judged."""
-    return replace(began.job, network=registry.network(began.job.learner))
+    return replace(began.job, own=registry.other(began.job.learner))
 
 
 def _refuse_newer(

@@ -59,9 +59,9 @@ def retry(statement: RetryFailed, model: StoredModel, checker: SqlChecker, at: S
 def _given(statement: RetryFailed, model: StoredModel, checker: SqlChecker) -> dict[str, Any]:
     learner = model.definition.learner
     if learner not in registry.names():
-        hint = f"grouplearn.register('{learner}', ...) as before."
+        hint = f"{registry.how_to_register(learner)} as before."
         raise checker.error(
-            f"the model is of the network {learner}, which is not registered", statement.name.span, hint
+            f"the model is of the learner {learner}, which is not registered", statement.name.span, hint
         )
     return bind_retry_options(checker, registry.learner(learner), statement.options)
 
@@ -162,8 +162,8 @@ class _Retry:
 
     def _as_before(self, bound: BoundTrain) -> dict[str, Any]:
         """Return the operator and workers on which the models of the operator depend, if they do."""
-        operator, access = self.record.operator, bound.learner.access
-        if not legality.changes_models(operator, access):
+        operator = self.record.operator
+        if not legality.changes_models(operator, bound.learner):
             return {}
         fixed = {"operator": operator, "workers": self.record.workers}
         for option in self.statement.options:
@@ -179,9 +179,9 @@ class _Retry:
     def _executor(self, bound: BoundTrain, operator: str) -> str:
         """Return where the trials train, which the stored statement does not decide; raise where they cannot."""
         executor = executor_again(bound.options.executor, self.given, self.at.settings)
-        refusal = legality.refusal(operator, bound.learner.access, executor)
+        refusal = legality.refusal(operator, bound.learner, executor)
         if refusal:
-            raise self._refusal(refusal, legality.remedy(operator, bound.learner.access))
+            raise self._refusal(refusal, legality.remedy(operator, bound.learner))
         return executor
 
     def _planned(self, bound: BoundTrain) -> PhysicalPlan:

@@ -21,7 +21,6 @@ from grouplearn.kernels.library import asking
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Gang, Interrupted, Stop
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.contract.problem import Access
 from grouplearn.learners.contract.state import Artifact, State, Tensors
 from grouplearn.learners.contract.ways import AlgebraicLearner, DataParallelLearner, SamplingLearner, SequentialLearner
 from grouplearn.learners.metrics import sums as metrics
@@ -124,13 +123,10 @@ class EpochSums:
 
 def fit_pack(pack: Pack) -> Training:
     """Train a pack on a whole group to its last epoch; raises Interrupted, and whatever the learner raises."""
-    match pack.learner.access:
-        case Access.ALGEBRAIC:
-            return _fit_algebraic(pack)
-        case Access.SEQUENTIAL:
-            return _fit_sequential(pack, lambda training: visit(pack, training))
-        case Access.SAMPLING:
-            return fit_sampling(pack)
+    access = pack.learner.access
+    if access.in_one_go:
+        return fit_sampling(pack)
+    return _fit_sequential(pack, lambda training: visit(pack, training)) if access.visits else _fit_algebraic(pack)
 
 
 def begin(pack: Pack) -> Training:
@@ -365,11 +361,9 @@ def _better(metric: str, value: float, than: float) -> bool:
 
 def fit_together(pack: Pack, gang: Gang) -> Training:
     """Train a pack as one member of a gang, each with blocks of its own and all held-out rows; all get the same models."""
-    if pack.learner.access is Access.SAMPLING:
+    if pack.learner.access.in_one_go:
         return fit_sampling(pack, gang)
-    if not isinstance(pack.learner, DataParallelLearner):
-        raise ValueError(f"{pack.learner.name} cannot train one model on several workers at the same time")
-    learner = pack.learner
+    learner = cast(DataParallelLearner, pack.learner)
     with learner.joined(gang) as together:
         return _fit_sequential(pack, lambda training: _descend(pack, learner, training, together))
 

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.contract.state import Artifact
 from grouplearn.learners.metrics.sums import metrics_for
-from grouplearn.learners.neural.network import Network
 from grouplearn.schedule.messages import Blocks, Operator, StepKind, Unit
 
 if TYPE_CHECKING:
@@ -50,8 +49,8 @@ class Job:
     ``fitted`` holds the items with ``scope = 'all'``, fitted before the run. ``folds`` is 0 without VALIDATE FOLDS.
     Unless it ``holds_out`` rows, all of them train.
     ``null_label``: what a row without a label does: ``skip`` (it is left out), or ``error`` (its group fails).
-    ``class_weight``: None, ``'balanced'``, or weights by class number. ``network`` is the registered network that the
-    statement was bound with, None for a built-in learner; ``label_length`` that of labels that are arrays.
+    ``class_weight``: None, ``'balanced'``, or weights by class number. ``own`` is the learner that the
+    statement was bound with where it is not built in; ``label_length`` that of labels that are arrays.
 
     A round of a search: trials (group, config) in ``starts`` go on from there, a unit in ``goals`` trains until its configs
     have had that many epochs, and with ``carries`` results bring what trials go on from; or trials train on the ``share`` of
@@ -81,7 +80,7 @@ class Job:
     carries: bool = False
     share: float = 1.0
     deadline: float | None = None
-    network: Network | None = None
+    own: Learner | None = None
     label_length: int = 1
     states: str | None = None
     metrics: tuple[str, ...] = ()
@@ -93,8 +92,8 @@ class Job:
 
     @property
     def trainer(self) -> Learner:
-        """The learner itself: another process may not have registered the network."""
-        return registry.learner(self.learner) if self.network is None else cast(Learner, self.network)
+        """The learner itself: another process may not have registered it."""
+        return registry.learner(self.learner) if self.own is None else self.own
 
     def expired(self) -> bool:
         """Whether the time is up."""

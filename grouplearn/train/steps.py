@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from grouplearn.learners.contract.problem import Access
 from grouplearn.learners.contract.state import Tensors
 from grouplearn.learners.metrics import sums as metrics
 from grouplearn.learners.metrics.sums import MetricSums
@@ -61,13 +60,13 @@ def make(pack: Pack, step: Step, takes: Sequence[Product]) -> Product:
         case "accumulate":
             before = _sum_up(pack, cast(Sequence[EpochSums], others)) if others else None
             return accumulate(pack, training, before)
-        case "update" if pack.learner.access is Access.SEQUENTIAL:
+        case "update" if pack.learner.access.visits:
             return settle(pack, training, waited_values(pack, training, _judged(cast(Sequence[EpochSums], others))))
         case "update":
             return update(pack, training, _sum_up(pack, cast(Sequence[EpochSums], others)))
         case "train":
             return visit(pack, training)
-        case "evaluate" if pack.learner.access is Access.SEQUENTIAL and has_more(pack, training):
+        case "evaluate" if pack.learner.access.visits and has_more(pack, training):
             return EpochSums(metric=judge_blocks(pack, training))  # after an epoch, for early stopping
         case "evaluate":
             own = evaluate(pack, training, step.unit.fold == FINAL)

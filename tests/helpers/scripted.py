@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Generator, Sequence
 from typing import Literal
 
-from grouplearn.learners.contract.problem import Access
+from grouplearn.learners.contract.access import BOOSTING, PASSES, SUMS
 from grouplearn.schedule.messages import (
     Blocks,
     Discard,
@@ -77,7 +77,7 @@ class Scripted:
 
     def _start(self) -> tuple[Instruction, ...]:
         assert self.script is None
-        steps = {Access.ALGEBRAIC: self._algebraic, Access.SEQUENTIAL: self._sequential}
+        steps = {SUMS: self._algebraic, PASSES: self._sequential}
         unit = self.units[0]
         self.script = self._gang(unit) if self.shape == "gang" else steps[self.access](unit)
         return self._run(next(self.script))
@@ -152,7 +152,7 @@ class Scripted:
         return sums
 
     def _gang(self, unit: Unit) -> Script:
-        kind = "boost" if self.access is Access.SAMPLING else "descend"
+        kind = "boost" if self.access is BOOSTING else "descend"
         size = len(self.parts)
         yield [
             (worker, self._step(unit, kind, 0, blocks, (), rank=rank, size=size))

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 import grouplearn
 from grouplearn.bind import compatibility as legality
 from grouplearn.errors import Cancelled, OperationalError
+from grouplearn.learners import registry
 from grouplearn.plan import calibration
 from grouplearn.plan.choose import choose
 from grouplearn.plan.cost import coefficients
-from grouplearn.plan.cost.coefficients import DEFAULTS, Machine, Rates, corrected
+from grouplearn.plan.cost.coefficients import Machine, Rates, corrected, default
 from grouplearn.plan.explain import measured
 from grouplearn.plan.explain.measured import asked_for
 from grouplearn.plan.physical import plan
@@ -26,7 +27,7 @@ from grouplearn.runtime import calibrate
 from grouplearn.runtime.calibrate import Sample, fitted
 from grouplearn.statements.workflow import planning
 
-KNOWN = replace(DEFAULTS["gbdt"], correction=2.0)
+KNOWN = replace(default("gbdt"), correction=2.0)
 
 
 def test_nothing_is_stored_at_first() -> None:
@@ -40,7 +41,7 @@ def test_what_is_stored_is_loaded() -> None:
     calibration.store_correction("mlp", 1.5)
     rates = calibration.load()
     assert rates.of("gbdt") == replace(KNOWN, correction=1.0)
-    assert rates.of("mlp") == replace(DEFAULTS["mlp"], correction=1.5)
+    assert rates.of("mlp") == replace(default("mlp"), correction=1.5)
     assert rates.machine.network == 7e8
     assert rates.said("gbdt") == "calibrated on this machine on 2026-01-31"
     assert rates.said("mlp") == "defaults, times 1.5 after 1 run on this machine"
@@ -145,9 +146,9 @@ def test_calibrate_covers_the_machine_and_every_learner(monkeypatch: pytest.Monk
     monkeypatch.setattr(calibrate, "_TRANSFERRED", 1 << 20)
     with grouplearn.connect(progress=False) as con:
         rows = con.execute("CALIBRATE").fetchall()
-    assert {row[0] for row in rows} == {"machine", *DEFAULTS}
+    assert {row[0] for row in rows} == {"machine", *registry.LEARNERS}
     assert all(row[3] > 0 for row in rows if row[0] == "machine" and row[1] != "encode")
-    assert set(calibration.load().calibrated) == set(DEFAULTS)
+    assert set(calibration.load().calibrated) == set(registry.LEARNERS)
 
 
 def test_an_interrupted_calibration_keeps_nothing() -> None:
@@ -193,7 +194,7 @@ def test_every_run_corrects_later_estimates_and_explain_says_so(con: grouplearn.
     assert len(runs) == calibration.MOST_RUNS
     assert calibration.load().of("linear_regression").correction == statistics.median(runs)
     assert "after 8 runs on this machine, which took " in said(con)
-    calibration.store_learner("linear_regression", DEFAULTS["linear_regression"], "2026-01-31")
+    calibration.store_learner("linear_regression", default("linear_regression"), "2026-01-31")
     assert said(con) == "calibrated on this machine on 2026-01-31"  # of other coefficients, those runs say nothing
 
 
@@ -238,9 +239,9 @@ def test_no_model_depends_on_a_correction(learner: str, factor: float) -> None:
         label = "y" if learner != "linear_regression" else "x + 1 AS y"
         text = f"TRAIN MODEL m USING {learner} PREDICT {label} FEATURES (x) FROM t GROUP BY g"
         before = planned(plain, text, workers=2)
-    known = Rates(learners={learner: replace(DEFAULTS[learner], correction=factor)})
+    known = Rates(learners={learner: replace(default(learner), correction=factor)})
     after = plan(before.bound, before.stats, known)
     ours, theirs = ([replace(unit, cost=0.0) for unit in each.units] for each in (before, after))
     assert ours == theirs
     chosen = planning.choose(after, lambda: False)
-    assert not legality.changes_models(chosen.operator, after.bound.learner.access)
+    assert not legality.changes_models(chosen.operator, after.bound.learner)

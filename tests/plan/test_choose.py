@@ -10,9 +10,11 @@ from helpers.plans import candidate, planned
 from grouplearn.bind import compatibility as legality
 from grouplearn.bind import memory_limit as memory
 from grouplearn.bind.options import RUN_OPTIONS
-from grouplearn.learners.contract.problem import Access
+from grouplearn.learners import registry
+from grouplearn.learners.contract.access import BOOSTING
 from grouplearn.plan.choose import affordable, choose, threads
 from grouplearn.plan.physical import PhysicalPlan
+from grouplearn.schedule.operators import OPERATORS, Runs
 
 TRAIN = "TRAIN MODEL m USING {learner} PREDICT y FROM t GROUP BY g"
 
@@ -94,10 +96,11 @@ def test_illegal_operators_are_not_chosen(con: duckdb.DuckDBPyConnection) -> Non
 
 
 def test_the_table_of_legality() -> None:
-    assert legality.runtimes("gap", Access.ALGEBRAIC) == ("local", "ray")
-    assert legality.runtimes("data_parallel", Access.SEQUENTIAL) == ("ray",)
-    assert legality.refusal("data_parallel", Access.SEQUENTIAL, "auto") is None
-    assert legality.refusal("data_parallel", Access.SEQUENTIAL, "local") == (
+    sums, passes = registry.learner("linear_regression"), registry.learner("mlp")
+    assert legality.runtimes("gap", sums) == ("local", "ray")
+    assert legality.runtimes("data_parallel", passes) == ("ray",)
+    assert legality.refusal("data_parallel", passes, "auto") is None
+    assert legality.refusal("data_parallel", passes, "local") == (
         "operator data_parallel runs learners that train on batches of rows with executor = 'ray' only, "
         "because its workers are processes that talk to each other in every batch or tree"
     )
@@ -106,8 +109,8 @@ def test_the_table_of_legality() -> None:
 def test_an_illegal_combination_is_refused_at_its_place(
     con: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    never = legality.Rule("model_task_parallel", frozenset({Access.SAMPLING}), (), "this is a test")
-    monkeypatch.setattr(legality, "RULES", (never,))
+    operator = replace(OPERATORS["model_task_parallel"], runs={BOOSTING.name: Runs((), "this is a test")})
+    monkeypatch.setattr(legality, "OPERATORS", {**OPERATORS, "model_task_parallel": operator})
     text = TRAIN.format(learner="gbdt")
     with pytest.raises(duckdb.Error) as caught:
         planned(con, f"{text} WITH (operator = 'model_task_parallel')")

@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 from grouplearn.data.shard import Shard
 from grouplearn.learners import registry
+from grouplearn.learners.contract.cost import Coefficients
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.ways import AlgebraicLearner
 from grouplearn.plan.cost import durations as cost
-from grouplearn.plan.cost.coefficients import DEFAULTS, Coefficients, Machine, Rates
+from grouplearn.plan.cost.coefficients import Machine, Rates
 
-NAMES = sorted(DEFAULTS)
+NAMES = sorted(registry.LEARNERS)
 #: Powers of two, so that sums are exact.
 KNOWN = Coefficients(
     gradient=2.0**-30, row=2.0**-29, update=2.0**-12, step=2.0**-11, read=2.0**-28, config=0.25, group=0.5
@@ -48,11 +49,11 @@ def test_typical_epochs_cap_the_passes_and_a_correction_multiplies_everything() 
 
 def test_updates_of_each_access_pattern() -> None:
     mlp, gbdt, linear = (registry.learner(name) for name in ("mlp", "gbdt", "linear_regression"))
-    assert cost.updates_per_pass(mlp, {"batch_size": 32}, 1000, 8) == 32  # ceil(1000 / 32)
-    assert cost.updates_per_pass(linear, {}, 1000, 8) == 1
-    assert cost.updates_per_pass(gbdt, {"num_leaves": 31, "min_data_in_leaf": 20}, 100_000, 8) == 31 * 8
-    assert cost.updates_per_pass(gbdt, {"num_leaves": 31, "min_data_in_leaf": 20}, 100, 8) == 5 * 8  # 100 / 20 leaves
-    assert [cost.steps_per_pass(each, {}, 1000) for each in (mlp, gbdt, linear)] == [32, 1, 1]
+    assert mlp.cost.updates({"batch_size": 32}, 1000, 8) == 32  # ceil(1000 / 32)
+    assert linear.cost.updates({}, 1000, 8) == 1
+    assert gbdt.cost.updates({"num_leaves": 31, "min_data_in_leaf": 20}, 100_000, 8) == 31 * 8
+    assert gbdt.cost.updates({"num_leaves": 31, "min_data_in_leaf": 20}, 100, 8) == 5 * 8  # 100 / 20 leaves
+    assert [each.cost.steps({}, 1000) for each in (mlp, gbdt, linear)] == [32, 1, 1]
 
 
 def test_loading() -> None:

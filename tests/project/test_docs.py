@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import runpy
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -87,6 +88,28 @@ def test_pages_in_python(page: str, capsys: pytest.CaptureFixture[str]) -> None:
         scope["con"].close()  # type: ignore[attr-defined]
         with suppress(grouplearn.ProgrammingError):
             grouplearn.unregister("pixels")
+
+
+def test_the_page_of_learners(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = blocks("learners.md", "python")[0].code
+    assert len(file.splitlines()) < 80
+    (tmp_path / "median_sgd.py").write_text(file, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    scope: dict[str, object] = {"__name__": "page"}
+
+    def run(code: str) -> str:
+        if code != file:
+            exec(compile(code, "learners.md", "exec"), scope)
+        return capsys.readouterr().out
+
+    try:
+        assert sum(block.printed is not None for block in check("learners.md", "python", run)) >= 2
+    finally:
+        scope["con"].close()  # type: ignore[attr-defined]
+        sys.modules.pop("median_sgd")
+        grouplearn.unregister("median_sgd")
 
 
 def test_the_reference_is_what_grammar_and_learners_say() -> None:

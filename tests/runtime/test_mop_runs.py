@@ -11,7 +11,7 @@ from helpers.runtime_jobs import Watcher, models
 from test_steps import BLOCK, n_blocks, small_blocks, split_job
 
 from grouplearn.learners import registry
-from grouplearn.learners.contract.problem import Access, Task
+from grouplearn.learners.contract.problem import Task
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.schedule.messages import Blocks, Unit
 from grouplearn.schedule.mop.hopper import Mop
@@ -25,7 +25,7 @@ from grouplearn.train.unit import pack_of
 
 __all__ = ["small_blocks"]
 
-SEQUENTIAL = [name for name in registry.names() if registry.learner(name).access is Access.SEQUENTIAL]
+SEQUENTIAL = [name for name in registry.names() if registry.learner(name).access.visits]
 CONFIGS: dict[str, tuple[dict[str, Any], ...]] = {
     "mlp": tuple(
         {"learning_rate": rate, "hidden_layers": (5,), "batch_size": 8, "dropout": 0.2} for rate in (0.3, 0.02, 0.001)

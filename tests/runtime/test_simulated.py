@@ -5,13 +5,14 @@ from dataclasses import replace
 
 import pytest
 
+from grouplearn.learners.contract.access import AccessName
 from grouplearn.runtime.simulated import Costs, Exchange, Timeline, simulate
 from grouplearn.schedule.messages import Blocks, Unit
 from grouplearn.schedule.operators import OPERATORS
 from grouplearn.schedule.operators import operator as operator_of
 from grouplearn.schedule.sharded.partition import rows_in
 from grouplearn.schedule.task_parallel import GroupTaskParallel, ModelTaskParallel
-from grouplearn.schedule.workload import AccessPattern, Workload
+from grouplearn.schedule.workload import Workload
 
 COSTS = [7.0, 6.0, 5.0, 4.0, 3.0, 3.0]
 
@@ -67,7 +68,7 @@ def test_no_work_takes_no_time() -> None:
 BLOCK = 10
 
 
-def workload(access: AccessPattern, rows: tuple[int, ...], workers: int, epochs: int = 1, **more: bool) -> Workload:
+def workload(access: AccessName, rows: tuple[int, ...], workers: int, epochs: int = 1, **more: bool) -> Workload:
     return Workload(access, rows, workers, epochs, BLOCK, **more)
 
 
@@ -110,7 +111,7 @@ def test_moving_products_takes_time() -> None:
 
 
 @pytest.mark.parametrize(("access", "kind"), [("sampling", "boost"), ("sequential", "descend")])
-def test_a_gang_starts_when_all_have_loaded_and_ends_with_the_slowest(access: AccessPattern, kind: str) -> None:
+def test_a_gang_starts_when_all_have_loaded_and_ends_with_the_slowest(access: AccessName, kind: str) -> None:
     work = workload(access, (50,), 2)
     units = [Unit(0, 0, (0,), cost=10.0), Unit(1, 0, (1,), cost=10.0)]
     rounds = Exchange(n_bytes=30.0, rounds=4)
@@ -140,7 +141,7 @@ SHARES = [0.26, *(0.74 / math.fsum(1 / each for each in range(1, 18)) / each for
 
 
 @pytest.mark.parametrize("access", ["algebraic", "sequential", "sampling"])
-def test_gap_beats_what_loads_again_what_is_skewed_and_what_waits(access: AccessPattern) -> None:
+def test_gap_beats_what_loads_again_what_is_skewed_and_what_waits(access: AccessName) -> None:
     """The shape of kingpin's Country: 18 groups, the largest 26% (Li and Kumar 2021, 3.3)."""
     rows = tuple(round(share * 20_000) for share in SHARES)
     work = workload(access, rows, 8, epochs=10, group_isolation=False)

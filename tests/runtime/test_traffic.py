@@ -16,6 +16,7 @@ from test_steps import BLOCK, small_blocks
 
 import grouplearn
 from grouplearn.data.dataset import Group, Item
+from grouplearn.learners.contract.access import AccessName
 from grouplearn.learners.contract.problem import Task
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.runtime.simulated import Costs, Exchange, Timeline, simulate
@@ -23,7 +24,7 @@ from grouplearn.schedule.messages import Blocks, Operator, Step, Unit
 from grouplearn.schedule.mop.hopper import Mop
 from grouplearn.schedule.operators import operator
 from grouplearn.schedule.sharded.data_parallel import DataParallel
-from grouplearn.schedule.workload import AccessPattern, Hops, Workload
+from grouplearn.schedule.workload import Hops, Workload
 from grouplearn.train.job import Job, UnitResult
 from grouplearn.train.rows.sources import dataset_bytes
 
@@ -121,7 +122,7 @@ def timeline(machine: Operator, workers: int, batches: int = 0) -> Timeline:
     return simulate(machine, workers, lambda _: 0.0, costs=costs)
 
 
-def case(access: AccessPattern, workers: int, configs: int = 20) -> tuple[list[Unit], Workload]:
+def case(access: AccessName, workers: int, configs: int = 20) -> tuple[list[Unit], Workload]:
     units = [Unit(number, 0, (number,), cost=1.0) for number in range(configs)]
     return units, Workload(access, (4 * workers * 8,), workers, EPOCHS, 8)
 

@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from grouplearn.learners.contract.access import AccessName
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.sharded.gap import place
 from grouplearn.schedule.sharded.partition import Item, largest_first, rows_in
-from grouplearn.schedule.workload import AccessPattern, Workload
+from grouplearn.schedule.workload import Workload
 
 BLOCK = 10
 
@@ -17,7 +18,7 @@ def units_of(rows: tuple[int, ...]) -> list[Unit]:
     return [Unit(group, group, (0,), cost=float(number)) for group, number in enumerate(rows)]
 
 
-def shards(rows: tuple[int, ...], workers: int, split_seconds: float, access: AccessPattern = "algebraic") -> set[int]:
+def shards(rows: tuple[int, ...], workers: int, split_seconds: float, access: AccessName = "algebraic") -> set[int]:
     workload = Workload(access, rows, workers, 1, BLOCK, group_isolation=False, split_seconds=split_seconds)
     return set(place(units_of(rows), workload).shards())
 

@@ -9,6 +9,7 @@ from helpers.schedule_cluster import Cluster, Rules, State, play
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from grouplearn.learners.contract.access import AccessName
 from grouplearn.schedule.invariants import BrokenSchedule
 from grouplearn.schedule.messages import (
     Blocks,
@@ -32,13 +33,13 @@ from grouplearn.schedule.sharded.products import Products
 from grouplearn.schedule.sharded.sharded_operator import ShardedOperator
 from grouplearn.schedule.sharded.unit_progress import Sequential
 from grouplearn.schedule.task_parallel import Task
-from grouplearn.schedule.workload import AccessPattern, Workload
+from grouplearn.schedule.workload import Workload
 
 BLOCK = 10
 #: What mop promises is in test_mop.py: the order of its visits is not that of one worker.
 IN_ORDER = [name for name in OPERATORS if name != "mop"]
 PLACED = ["gap", "data_parallel", "switching"]
-ACCESS: list[AccessPattern] = ["algebraic", "sequential", "sampling"]
+ACCESS: list[AccessName] = ["algebraic", "sequential", "sampling"]
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Case:
 
 
 @st.composite
-def cases(draw: st.DrawFn, access: AccessPattern | None = None) -> Case:
+def cases(draw: st.DrawFn, access: AccessName | None = None) -> Case:
     groups = draw(st.lists(st.sampled_from([0, 1, 9, 10, 11, 25, 60, 200]), min_size=1, max_size=6))
     packs = draw(st.lists(st.integers(0, 3), min_size=len(groups), max_size=len(groups)))
     beside = draw(st.booleans())

@@ -83,7 +83,7 @@ def resident_bytes(file: str = "numeric.npy") -> int:
 def run(job: Job, name: str, workers: int) -> tuple[UnitResult, ...]:
     units = [Unit(number, group.id, (0, 1), FINAL, 1.0) for number, group in enumerate(job.groups)]
     rows = tuple(group.n_rows for group in job.groups)
-    workload = Workload(job.trainer.access.value, rows, workers, job.epochs, BLOCK, False)
+    workload = Workload(job.trainer.access.name, rows, workers, job.epochs, BLOCK, False)
     return LocalRuntime().run(job, operator(name, units, workload), workers, runtime_jobs.Watcher(), lambda: False)
 
 

@@ -18,9 +18,10 @@ from grouplearn.data.dataset import Group
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.control import Diverged, Interrupted
-from grouplearn.learners.contract.problem import Access, Problem, Task
-from grouplearn.learners.contract.requirement import Requirement
+from grouplearn.learners.contract.learner import Form
+from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.state import Artifact, State
+from grouplearn.learners.contract.ways import AlgebraicLearner
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.job import Job, UnitResult
 from grouplearn.train.rows.prepare import prepare
@@ -29,25 +30,15 @@ from grouplearn.train.unit import train_unit
 RATE = Hyperparameter("learning_rate", "float", 0.1, "step length", "Cauchy 1847")
 
 
-class Descent:
+class Descent(AlgebraicLearner):
     """Least squares without intercept by gradient descent, one step of ``learning_rate`` per epoch."""
 
     name: ClassVar[str] = "descent"
     summary: ClassVar[str] = "a learner for tests"
-    access: ClassVar[Access] = Access.ALGEBRAIC
     tasks: ClassVar[frozenset[Task]] = frozenset({Task.REGRESSION})
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (RATE,)
     default_epochs: ClassVar[int | None] = 10
-    linear: ClassVar[bool] = True
-    handles_missing: ClassVar[bool] = False
-    handles_sparse: ClassVar[bool] = False
-    requires: ClassVar[Requirement | None] = None
-
-    def pack_key(self, config: Config) -> tuple[()]:
-        return ()
-
-    def conflict(self, config):
-        return None
+    form: ClassVar[Form] = "linear"
 
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
         self.check(configs)
@@ -74,17 +65,11 @@ class Descent:
             state, tensors={"w": state.tensors["w"] - rate[:, None] * sums["gradient"], "loss": sums["loss"]}
         )
 
-    def losses(self, state: State) -> Any:
-        return state.tensors["loss"]
-
     def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:
         return Artifact("tensors", {"weights": state.tensors["w"][index : index + 1], "intercept": np.zeros(1)})
 
     def score(self, task: Task, artifact: Artifact, x: Any) -> Any:
         return x @ artifact.tensors["weights"].T
-
-    def as_multiclass(self, artifact: Artifact) -> Artifact:
-        return artifact
 
     def importance(self, artifact: Artifact, n_features: int) -> Any:
         return np.abs(artifact.tensors["weights"][0])

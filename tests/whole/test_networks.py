@@ -92,7 +92,7 @@ def test_a_model_outlives_its_process_but_not_its_network(tmp_path: Path) -> Non
         grouplearn.unregister("unet")
         with pytest.raises(grouplearn.Error) as error:
             con.execute("SELECT prediction FROM seg_predict(pictures)").fetchall()
-        assert 'model "seg" was trained with the network unet, which is not registered in this process' in str(
+        assert 'model "seg" was trained with the learner unet, which is not registered in this process' in str(
             error.value
         )
         assert "Hint: grouplearn.register('unet', make_module=...) first" in str(error.value)
@@ -336,7 +336,7 @@ def test_register_says_what_is_wrong() -> None:
         with pytest.raises(grouplearn.ProgrammingError) as error:
             call()
         assert str(error.value).startswith(f"register: {said}")
-    with pytest.raises(grouplearn.ProgrammingError, match='no network "n" is registered'):
+    with pytest.raises(grouplearn.ProgrammingError, match='no learner "n" is registered'):
         grouplearn.unregister("n")
 
 

@@ -107,9 +107,10 @@ class _Checks:
             fits = isinstance(value, str) if has_label else value is None
             self._need(fits, f"{name} is {shown(value)}, and task is {self._row['task']}")
         learner, linear = self._row["learner"], self._row["linear"]
-        possible = learner in registry.LEARNERS and registry.learner(learner).linear
+        possible = registry.form(learner) == "linear"
         fits = isinstance(linear, bool) and (possible or not linear)
-        self._need(fits, f"linear is {shown(linear)}, and the learner is {shown(learner)}")
+        known = "" if learner in registry.names() else ", which is not registered in this process"
+        self._need(fits, f"linear is {shown(linear)}, and the learner is {shown(learner)}{known}")
         self._need(_integer(self._row["seed"]), f"seed is {shown(self._row['seed'])}, not a whole number")
         keep = self._row["keep_best"]
         self._need(keep is None or (_integer(keep) and keep > 0), f"keep_best is {shown(keep)}")

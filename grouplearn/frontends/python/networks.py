@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from grouplearn.bind.options import WITH_OPTIONS
 from grouplearn.errors import ProgrammingError, did_you_mean
-from grouplearn.learners import registry
+from grouplearn.frontends.python.learners import make_known
 from grouplearn.learners.contract.config import Value
 from grouplearn.learners.contract.problem import TASKS, Problem, Task
 from grouplearn.learners.neural.declared import declared
 from grouplearn.learners.neural.network import Network
+from grouplearn.learners.third_party import check_name
 
 
 def register(
@@ -40,29 +39,13 @@ def register(
     models are stored as tensors, never as code: to predict with one, register the network first. Raises ProgrammingError.
     """
     try:
-        _check_name(name)
+        check_name(name)
         if not callable(make_module) or (loss is not None and not callable(loss)):
             raise ValueError("make_module, and loss if given, must be functions")
         own = declared(name, hyperparameters or {})
-        taken = [parameter.name for parameter in own if parameter.name in WITH_OPTIONS]
-        if taken:
-            raise ValueError(f"{taken[0]} is an option of TRAIN; name the hyperparameter otherwise")
-        registry.register(Network(name.casefold(), make_module, loss, own, _tasks(tasks), summary))
+        make_known(Network(name.casefold(), make_module, loss, own, _tasks(tasks), summary))
     except ValueError as error:
         raise ProgrammingError(f"register: {error}") from None
-
-
-def unregister(name: str) -> None:
-    """Forget a registered network; raises ProgrammingError when there is none of that name."""
-    try:
-        registry.unregister(name.casefold())
-    except KeyError:
-        raise ProgrammingError(f'no network "{name}" is registered') from None
-
-
-def _check_name(name: Any) -> None:
-    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        raise ValueError(f"the name of a network is an identifier, such as my_unet, got {name!r}")
 
 
 def _tasks(tasks: str | Iterable[str]) -> frozenset[Task]:

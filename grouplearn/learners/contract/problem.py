@@ -1,4 +1,4 @@
-"""What a pack is to learn on one group, and how its learner reads rows."""
+"""What a pack is to learn on one group."""
 
 from __future__ import annotations
 
@@ -10,21 +10,6 @@ from typing import Literal
 #: What becomes of a score s, a sum of leaves or a linear predictor: s, exp(s), 1 / (1 + exp(-s)), or s·abs(s); and of one per
 #: class: their softmax, or the logistic function of each divided by the sum of all.
 Link = Literal["identity", "exp", "logistic", "signed_square", "softmax", "one_vs_all"]
-
-
-class Access(enum.Enum):
-    """How a learner reads data (kingpin 2.2)."""
-
-    ALGEBRAIC = "algebraic"
-    SEQUENTIAL = "sequential"
-    SAMPLING = "sampling"
-
-    @property
-    def words(self) -> str:
-        """What such a learner trains on, for a person."""
-        return {"algebraic": "sums over rows", "sequential": "batches of rows", "sampling": "all rows at once"}[
-            self.value
-        ]
 
 
 class Task(enum.Enum):

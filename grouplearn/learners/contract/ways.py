@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import Shard, Stack, StoredShard
+from grouplearn.learners.contract.access import BOOSTING, PASSES, SUMS, AccessPattern
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Boosted, Gang, Stop
+from grouplearn.learners.contract.cost import BatchCost, Cost
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.state import FloatArray, State, Tensors
@@ -22,9 +24,7 @@ from grouplearn.learners.contract.state import FloatArray, State, Tensors
 class AlgebraicLearner(Learner, Protocol):
     """Learns from sums over rows: an epoch is ``step(state, merge(accumulate(block) for each block))``."""
 
-    def gathers(self, problem: Problem, configs: Sequence[Config]) -> bool:
-        """Whether small groups may train together, as a ``StackLearner`` does."""
-        ...
+    access: ClassVar[AccessPattern] = SUMS
 
     def accumulate(self, problem: Problem, configs: Sequence[Config], state: State, block: Shard) -> Tensors:
         """Return the sums of one block that the next step needs."""
@@ -38,14 +38,16 @@ class AlgebraicLearner(Learner, Protocol):
         """Return the state after one epoch; ``losses(state)`` then holds the objective per config."""
         ...
 
-    def losses(self, state: State) -> FloatArray:
-        """Return the training objective per config at the current accepted parameters (NaN before the first step)."""
-        ...
-
 
 @runtime_checkable
 class StackLearner(AlgebraicLearner, Protocol):
     """Trains every config on every group of a stack in one call, instead of epoch by epoch."""
+
+    stacks: ClassVar[bool] = True
+
+    def gathers(self, problem: Problem, configs: Sequence[Config]) -> bool:
+        """Return whether small groups of these configs may train together."""
+        ...
 
     def solve(
         self,
@@ -69,6 +71,8 @@ class StackLearner(AlgebraicLearner, Protocol):
 class MomentsLearner(StackLearner, Protocol):
     """Needs nothing but moments of rows: folds cost no further pass."""
 
+    has_moments: ClassVar[bool] = True
+
     def unclear(self, configs: Sequence[Config], sums: Tensors, stack: Stack) -> npt.NDArray[np.bool_]:
         """Return which groups of a stack (G,) are to train alone: their ``sums`` do not say what their rows do."""
         ...
@@ -87,27 +91,19 @@ class MomentsLearner(StackLearner, Protocol):
 class SequentialLearner(Learner, Protocol):
     """Learns row by row (SGD)."""
 
+    access: ClassVar[AccessPattern] = PASSES
+    cost: ClassVar[Cost] = BatchCost()
+
     def train(self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, epoch: int) -> State:
         """Return the state after one pass over the shard; the visiting order depends on (seed, epoch) alone."""
-        ...
-
-    def losses(self, state: State) -> FloatArray:
-        """Return the mean training objective of the last epoch per config."""
-        ...
-
-
-@runtime_checkable
-class ArrayLabelLearner(SequentialLearner, Protocol):
-    """Predicts arrays, too: ``y`` of a shard is then (n, L), and a score is (n, n_configs, K·L), classes outermost."""
-
-    def predicts_arrays(self) -> bool:
-        """Return whether labels may be arrays."""
         ...
 
 
 @runtime_checkable
 class DataParallelLearner(SequentialLearner, Protocol):
     """Learns row by row, and in a gang whose members have different rows: each batch is spread over all of them."""
+
+    in_gangs: ClassVar[bool] = True
 
     def joined(self, gang: Gang) -> AbstractContextManager[Gang]:
         """Return the connection to the other members, and the gang that descends within it."""
@@ -123,6 +119,9 @@ class DataParallelLearner(SequentialLearner, Protocol):
 @runtime_checkable
 class SamplingLearner(Learner, Protocol):
     """Learns by boosting on (sampled) statistics."""
+
+    access: ClassVar[AccessPattern] = BOOSTING
+    in_gangs: ClassVar[bool] = True
 
     def boost(
         self,

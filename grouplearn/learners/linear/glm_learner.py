@@ -6,27 +6,24 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
-from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter, Value
-from grouplearn.learners.contract.problem import Access, Problem, Task
-from grouplearn.learners.contract.requirement import Requirement
+from grouplearn.learners.contract.config import Config, Hyperparameter, Value
+from grouplearn.learners.contract.cost import Cost
+from grouplearn.learners.contract.learner import Form
+from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.state import Artifact, State, Tensors, has_tensors_of
-from grouplearn.learners.contract.ways import Solved
+from grouplearn.learners.contract.ways import Solved, StackLearner
 from grouplearn.learners.linear import glm, linear_model
+from grouplearn.learners.linear.cost import GLM
 
 
-class GlmLearner:
+class GlmLearner(StackLearner):
     """Minimises Σ wᵢ·loss(yᵢ, xᵢ'w + b) + l1·‖w‖₁ + ½·l2·‖w‖² over (w, b), for the loss of its ``family``.
 
     One epoch is one pass over the data, see ``glm``; the groups of a stack are solved in one call of a kernel. Penalties and
     the reported weights are on the features as written.
     """
 
-    name: ClassVar[str]
-    summary: ClassVar[str]
-    tasks: ClassVar[frozenset[Task]]
-    log_link: ClassVar[bool]
     family: ClassVar[glm.Family]
-    access: ClassVar[Access] = Access.ALGEBRAIC
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (
         linear_model.LEARNING_RATE,
         linear_model.L1,
@@ -36,10 +33,9 @@ class GlmLearner:
         linear_model.FIT_INTERCEPT,
     )
     default_epochs: ClassVar[int | None] = 100
-    linear: ClassVar[bool] = True
-    handles_missing: ClassVar[bool] = False
+    form: ClassVar[Form] = "linear"
+    cost: ClassVar[Cost] = GLM
     handles_sparse: ClassVar[bool] = True
-    requires: ClassVar[Requirement | None] = None
 
     def check_labels(self, y: FloatArray, weight: FloatArray) -> None:
         """Raise ValueError, with a reason a user understands, for labels (...,) that the family cannot have."""
@@ -48,11 +44,6 @@ class GlmLearner:
     def pack_key(self, config: Config) -> tuple[Value, ...]:
         """Return (history, fit_intercept): these set the shape of the state."""
         return tuple(config.get(each.name, each.default) for each in (linear_model.HISTORY, linear_model.FIT_INTERCEPT))
-
-    def conflict(self, config: Config) -> Conflict | None:
-        """Return None: no values contradict each other."""
-        del config
-        return None
 
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
         """Return zero weights and an unknown loss."""
@@ -94,11 +85,6 @@ class GlmLearner:
         """Return the models of every config on every group of a stack; see ``ways.StackLearner``."""
         self.check_labels(stack.y, stack.weight)
         return glm.solve(self.family, problem, configs, stack, report, cancelled)
-
-    def losses(self, state: State) -> FloatArray:
-        """Return the objective per config at the accepted parameters."""
-        loss: FloatArray = state.tensors["loss"]
-        return loss
 
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
         """Return the predicted means or probabilities at the accepted parameters, shape (n, n_configs, n_outputs)."""

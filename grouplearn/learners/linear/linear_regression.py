@@ -10,13 +10,15 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
 from grouplearn.kernels import least_squares
-from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter, Value
+from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.control import Interrupted
-from grouplearn.learners.contract.problem import Access, Problem, Task
-from grouplearn.learners.contract.requirement import Requirement
-from grouplearn.learners.contract.state import Artifact, State, Tensors, has_tensors_of
-from grouplearn.learners.contract.ways import Solved
+from grouplearn.learners.contract.cost import Cost
+from grouplearn.learners.contract.learner import Form
+from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.state import Artifact, State, Tensors
+from grouplearn.learners.contract.ways import MomentsLearner, Solved
 from grouplearn.learners.linear import categorical, factored, linear_model, moments, sparse_moments
+from grouplearn.learners.linear.cost import MOMENTS
 
 L2 = Hyperparameter(
     "l2",
@@ -39,7 +41,7 @@ TOLERANCE = Hyperparameter(
 _LEAST_ROUNDS, _ROUNDS_OF_COLUMNS = 1_000, 1_000_000
 
 
-class LinearRegression:
+class LinearRegression(MomentsLearner):
     """Minimises Σ wᵢ·½(yᵢ − xᵢ'w − b)² + l1·‖w‖₁ + ½·l2·‖w‖² over (w, b), exactly, in one pass.
 
     The pass gathers Σw, the means and the centred second moments of (x, y). Then, on columns scaled to unit length:
@@ -51,7 +53,6 @@ class LinearRegression:
 
     name: ClassVar[str] = "linear_regression"
     summary: ClassVar[str] = "least squares, ridge, lasso and elastic net from one pass"
-    access: ClassVar[Access] = Access.ALGEBRAIC
     tasks: ClassVar[frozenset[Task]] = frozenset({Task.REGRESSION})
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (
         linear_model.L1,
@@ -59,22 +60,9 @@ class LinearRegression:
         TOLERANCE,
         linear_model.FIT_INTERCEPT,
     )
-    default_epochs: ClassVar[int | None] = None
-    linear: ClassVar[bool] = True
-    log_link: ClassVar[bool] = False
-    handles_missing: ClassVar[bool] = False
+    form: ClassVar[Form] = "linear"
+    cost: ClassVar[Cost] = MOMENTS
     handles_sparse: ClassVar[bool] = True
-    requires: ClassVar[Requirement | None] = None
-
-    def pack_key(self, config: Config) -> tuple[Value, ...]:
-        """Return the key of every config: all of them share the one pass."""
-        del config
-        return ()
-
-    def conflict(self, config: Config) -> Conflict | None:
-        """Return None: no values contradict each other."""
-        del config
-        return None
 
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
         """Return zero weights and an unknown loss."""
@@ -85,10 +73,6 @@ class LinearRegression:
             "loss": np.full(n, np.nan),
         }
         return State(tensors, np.zeros(n, dtype=bool))
-
-    def resumes(self, problem: Problem, configs: Sequence[Config], state: State) -> bool:
-        """Return whether the tensors are those of such weights."""
-        return has_tensors_of(state, self.init(problem, configs))
 
     def gathers(self, problem: Problem, configs: Sequence[Config]) -> bool:
         """Return True: one pass over a small group costs less than the Python around it."""
@@ -164,11 +148,6 @@ class LinearRegression:
             loss[None].copy(),
             found.converged.reshape(shape),
         )
-
-    def losses(self, state: State) -> FloatArray:
-        """Return the training objective per config."""
-        loss: FloatArray = state.tensors["loss"]
-        return loss
 
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
         """Return the predicted values, shape (n, n_configs, 1)."""

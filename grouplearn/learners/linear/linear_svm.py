@@ -10,10 +10,12 @@ import numpy as np
 from grouplearn.data.shard import FloatArray, Shard, Stack
 from grouplearn.kernels.generalised_linear import Loss
 from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.state import State, Tensors, has_tensors_of
 from grouplearn.learners.contract.ways import Solved
 from grouplearn.learners.linear import glm, one_against_rest
+from grouplearn.learners.linear.cost import ONE_BY_ONE
 from grouplearn.learners.linear.glm_learner import GlmLearner
 
 
@@ -68,8 +70,13 @@ class LinearSvm(GlmLearner):
         "linear support vector machine for classes, one against the rest, with L1 and L2 penalties, by Newton's method"
     )
     tasks: ClassVar[frozenset[Task]] = frozenset({Task.BINARY, Task.MULTICLASS})
-    log_link: ClassVar[bool] = False
+    cost: ClassVar[Cost] = ONE_BY_ONE
     family: ClassVar[glm.Family] = _SquaredHinge()
+
+    def judged_by(self, config: Config, task: Task) -> str | None:
+        """Return None: a squared hinge is no metric."""
+        del config, task
+        return None
 
     def uncalibrated_metric(self) -> str:
         """Return accuracy: a log loss would judge the probabilities, which are those of no distribution."""

@@ -13,12 +13,15 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import Matrix, Shard, Totals
 from grouplearn.kernels import networks
-from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter, Value
+from grouplearn.learners.contract.config import Config, Hyperparameter, Value
 from grouplearn.learners.contract.control import Diverged, Gang
-from grouplearn.learners.contract.problem import LABELLED, Access, Problem, Task
-from grouplearn.learners.contract.requirement import Requirement
+from grouplearn.learners.contract.cost import Cost
+from grouplearn.learners.contract.learner import Form
+from grouplearn.learners.contract.problem import LABELLED, Problem, Task
 from grouplearn.learners.contract.state import Artifact, FloatArray, State, has_tensors_of
+from grouplearn.learners.contract.ways import DataParallelLearner
 from grouplearn.learners.neural import mlp_model, mlp_parallel
+from grouplearn.learners.neural.cost import MLP
 from grouplearn.learners.neural.gang_sockets import joined
 from grouplearn.learners.neural.mlp_model import Networks, as_multiclass
 from grouplearn.learners.neural.mlp_rows import descent_of, rows_of, scaling_of, shape_of
@@ -31,7 +34,7 @@ _SKLEARN = "scikit-learn MLPClassifier"
 _TORCH = "torch.optim, torch.nn"
 
 
-class Mlp:
+class Mlp(DataParallelLearner):
     """Multilayer perceptron trained by minibatch Adam or SGD, for classification and regression.
 
     An epoch visits every row once, block by block, each in a shuffled order of its own that depends on (seed, epoch,
@@ -52,7 +55,6 @@ class Mlp:
 
     name: ClassVar[str] = "mlp"
     summary: ClassVar[str] = "Multilayer perceptron (small neural network) by minibatch Adam or SGD"
-    access: ClassVar[Access] = Access.SEQUENTIAL
     tasks: ClassVar[frozenset[Task]] = LABELLED
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (
         Hyperparameter(
@@ -72,22 +74,14 @@ class Mlp:
         Hyperparameter("precision", "str", "single", "of the numbers in training; double is slower", _TORCH, choices=_PRECISIONS),
     )  # fmt: skip
     default_epochs: ClassVar[int | None] = 10
-    linear: ClassVar[bool] = False
-    log_link: ClassVar[bool] = False
-    handles_missing: ClassVar[bool] = False
-    handles_sparse: ClassVar[bool] = False
-    requires: ClassVar[Requirement | None] = None
+    form: ClassVar[Form] = "layers"
+    cost: ClassVar[Cost] = MLP
 
     def pack_key(self, config: Config) -> tuple[Value, ...]:
         """Networks of one shape that take the same steps over the same batches train together."""
         config = self._complete(config)
         alike = ("activation", "optimizer", "batch_size", "precision")
         return (config["hidden_layers"] or (), *(config[name] for name in alike))
-
-    def conflict(self, config: Config) -> Conflict | None:
-        """Return None: no values contradict each other."""
-        del config
-        return None
 
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
         """Return the networks with their initial weights; raises Diverged when there is nothing for them to see."""
@@ -172,11 +166,6 @@ class Mlp:
         loss = mlp_parallel.run_epoch(problem, chosen, part, shard, epoch, gang)
         return _advanced(state, tensors, active, part, loss)
 
-    def losses(self, state: State) -> FloatArray:
-        """Return the objective divided by Σwᵢ, averaged over the batches of the last epoch."""
-        loss: FloatArray = state.tensors["loss"]
-        return loss
-
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
         """Return the predictions, shape (n, c, n_outputs)."""
         return self._networks(problem, configs, state).predict(problem.task, x)
@@ -197,10 +186,6 @@ class Mlp:
     def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
         """Return how the tensors differ from what such a group has."""
         return mlp_model.flaw(problem, artifact)
-
-    def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:  # noqa: ARG002
-        """Return None: the weights of a network do not rank its features."""
-        return None
 
     def _networks(self, problem: Problem, configs: Sequence[Config], state: State) -> Networks:
         """Return the networks of a state as they predict: of labels as they are."""

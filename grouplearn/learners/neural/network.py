@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import Matrix, Shard
-from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter, Value
+from grouplearn.learners.contract.config import Config, Hyperparameter, Value
 from grouplearn.learners.contract.control import Diverged, Gang
-from grouplearn.learners.contract.problem import Access, Problem, Task
+from grouplearn.learners.contract.cost import Cost
+from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.requirement import Requirement
-from grouplearn.learners.contract.state import Artifact, FloatArray, State, has_tensors_of, of_both_classes
+from grouplearn.learners.contract.state import Artifact, FloatArray, State, of_both_classes
+from grouplearn.learners.contract.ways import DataParallelLearner
 from grouplearn.learners.neural import network_artifact, network_parallel
+from grouplearn.learners.neural.cost import NETWORK
 from grouplearn.learners.neural.network_module import Recipe, built, load_tensors, module_tensors, predicted
 from grouplearn.learners.neural.network_training import Trainee
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class Network(DataParallelLearner):
     """A torch module of the user's, for classification and regression, of labels that may be arrays.
 
     ``make_module(problem, config)`` returns the module; its input is x (rows, n_features) and its output one value, or one
@@ -40,33 +43,21 @@ class Network:
     model has ``module/<name>`` and ``made_from``, JSON text as bytes: task, sizes, seed and hyperparameters.
     """
 
-    name: str
+    name: str  # type: ignore[misc]  # of the instance, as what follows
     make_module: Callable[[Problem, Mapping[str, Value]], Any]
     loss: Callable[[Any, Any], Any] | None
-    hyperparameters: tuple[Hyperparameter, ...]
-    tasks: frozenset[Task]
-    summary: str
+    hyperparameters: tuple[Hyperparameter, ...] = field()  # type: ignore[misc]
+    tasks: frozenset[Task]  # type: ignore[misc]
+    summary: str  # type: ignore[misc]
 
-    access: ClassVar[Access] = Access.SEQUENTIAL
     default_epochs: ClassVar[int | None] = 10
-    linear: ClassVar[bool] = False
-    log_link: ClassVar[bool] = False
-    handles_missing: ClassVar[bool] = False
-    handles_sparse: ClassVar[bool] = False
+    predicts_arrays: ClassVar[bool] = True
+    cost: ClassVar[Cost] = NETWORK
     requires: ClassVar[Requirement | None] = Requirement("torch", "grouplearn[networks]")
-
-    def predicts_arrays(self) -> bool:
-        """Return True: the module sees how many values a label has."""
-        return True
 
     def pack_key(self, config: Config) -> tuple[Value, ...]:
         """Return a key of this config alone: modules may differ in everything."""
         return tuple(value for _, value in sorted(self._complete(config).items()))
-
-    def conflict(self, config: Config) -> Conflict | None:
-        """Return None: what a module does not take, ``make_module`` says."""
-        del config
-        return None
 
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
         """Return the modules as they are made."""
@@ -81,10 +72,6 @@ class Network:
         for index, config in enumerate(configs):
             _put(state, index, module_tensors(built(self._recipe, problem, self._complete(config))))
         return state
-
-    def resumes(self, problem: Problem, configs: Sequence[Config], state: State) -> bool:
-        """Return whether the tensors are those of such modules."""
-        return has_tensors_of(state, self.init(problem, configs))
 
     def train(self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, epoch: int) -> State:
         """Return the state after one pass; a config whose loss is not finite is done with loss NaN.
@@ -121,11 +108,6 @@ class Network:
             _advance(state, index, trainee)
         return state
 
-    def losses(self, state: State) -> FloatArray:
-        """Return the objective divided by Σwᵢ, averaged over the batches of the last epoch."""
-        loss: FloatArray = state.tensors["loss"]
-        return loss
-
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
         """Return the predictions, shape (n, c, n_outputs), in the precision of the config."""
         found = [
@@ -156,17 +138,13 @@ class Network:
         found = self._predicted(problem, config, own, x)
         return of_both_classes(found) if task is Task.MULTICLASS and problem.task is Task.BINARY else found
 
-    def as_multiclass(self, artifact: Artifact) -> Artifact:
-        """Return the model as it is: it says how many classes it has."""
-        return artifact
-
     def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
         """Return how the model was made from something else than such a group; its module is made from what it says."""
         return network_artifact.flaw(self._recipe, self.hyperparameters, problem, artifact)
 
-    def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:  # noqa: ARG002
-        """Return None: the weights of a network do not rank its features."""
-        return None
+    def functions(self) -> tuple[Callable[..., Any], ...]:
+        """Return what makes the module, and the loss."""
+        return (self.make_module,) if self.loss is None else (self.make_module, self.loss)
 
     @property
     def _recipe(self) -> Recipe:

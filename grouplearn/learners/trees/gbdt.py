@@ -14,12 +14,16 @@ import numpy as np
 from grouplearn.data.shard import Matrix, Shard, StoredShard
 from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter, Value
 from grouplearn.learners.contract.control import Boosted, Diverged, Gang, Stop
-from grouplearn.learners.contract.problem import LABELLED, Access, Link, Problem, Task
+from grouplearn.learners.contract.cost import Cost
+from grouplearn.learners.contract.learner import Form
+from grouplearn.learners.contract.problem import LABELLED, Link, Problem, Task
 from grouplearn.learners.contract.requirement import Requirement
 from grouplearn.learners.contract.state import Artifact, FloatArray, State, of_both_classes
+from grouplearn.learners.contract.ways import SamplingLearner
 from grouplearn.learners.metrics.sums import default_metric
 from grouplearn.learners.neural.gang_sockets import NoGang
 from grouplearn.learners.trees.boosting import Binned, BoostingControl, boost_family, shares_of_one
+from grouplearn.learners.trees.cost import COST
 from grouplearn.learners.trees.gang import network
 from grouplearn.learners.trees.lightgbm import objectives as gbdt_objectives
 from grouplearn.learners.trees.lightgbm import refused as gbdt_refused
@@ -43,7 +47,7 @@ _PARSED_BYTES = 1 << 26
 _PARSED_IN_TRAINING_BYTES = 1 << 23
 
 
-class Gbdt:
+class Gbdt(SamplingLearner):
     """Gradient boosted decision trees by LightGBM (Ke et al. 2017), under LightGBM's own parameter names.
 
     The model of a trial is that of ``lightgbm.train(params, Dataset(x, y, weight))`` with ``params`` as
@@ -54,12 +58,10 @@ class Gbdt:
 
     name: ClassVar[str] = "gbdt"
     summary: ClassVar[str] = "Gradient boosted decision trees (LightGBM)"
-    access: ClassVar[Access] = Access.SAMPLING
     tasks: ClassVar[frozenset[Task]] = LABELLED
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = HYPERPARAMETERS
-    default_epochs: ClassVar[int | None] = None
-    linear: ClassVar[bool] = False
-    log_link: ClassVar[bool] = False
+    form: ClassVar[Form] = "trees"
+    cost: ClassVar[Cost] = COST
     handles_missing: ClassVar[bool] = True
     handles_sparse: ClassVar[bool] = True
     requires: ClassVar[Requirement | None] = Requirement("lightgbm", "grouplearn[gbdt]", library)
@@ -190,10 +192,6 @@ class Gbdt:
     def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
         """Return values or probabilities, shape (n, n_outputs); the text is our own, or ``flaw`` has looked at it."""
         return _scored(task, artifact.text, _in_prediction(artifact.text), x)
-
-    def as_multiclass(self, artifact: Artifact) -> Artifact:
-        """Return the model as it is: its text says how many classes it has."""
-        return artifact
 
     def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
         """Return what in the text LightGBM would not have written for such a group."""

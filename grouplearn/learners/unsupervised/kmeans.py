@@ -10,11 +10,14 @@ import numpy as np
 from grouplearn.data.shard import FloatArray, Matrix, Shard
 from grouplearn.kernels import clustering as kernel
 from grouplearn.learners.contract.config import Config, Hyperparameter
-from grouplearn.learners.contract.learner import Vector
+from grouplearn.learners.contract.control import Diverged
+from grouplearn.learners.contract.cost import Cost
+from grouplearn.learners.contract.learner import Vector, VectorLearner
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.state import Artifact, State, Tensors
+from grouplearn.learners.contract.ways import AlgebraicLearner
 from grouplearn.learners.unsupervised import k_means
-from grouplearn.learners.unsupervised.unlabelled import Unlabelled
+from grouplearn.learners.unsupervised.cost import CLUSTERS
 
 _MOST_CLUSTERS, _MOST_STARTS = 100_000, 1_000
 K = Hyperparameter("k", "int", 8, "number of clusters", "Lloyd 1982", low=1, high=_MOST_CLUSTERS)
@@ -42,7 +45,7 @@ _OWN = ("total", "most")
 _BLOCK = 1 << 32
 
 
-class KMeans(Unlabelled):
+class KMeans(AlgebraicLearner, VectorLearner):
     """Minimises the inertia Σ wᵢ·min_c ‖xᵢ − c‖² over k centroids by Lloyd's algorithm from greedy k-means++ seeds.
 
     The first pass draws the sample that seeds are chosen from, at most 8,192 rows of a group, and moves the centroids by it
@@ -56,10 +59,13 @@ class KMeans(Unlabelled):
     tasks: ClassVar[frozenset[Task]] = frozenset({Task.CLUSTERING})
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (K, N_INIT, TOLERANCE)
     default_epochs: ClassVar[int | None] = k_means.DEFAULT_EPOCHS
+    cost: ClassVar[Cost] = CLUSTERS
 
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
-        """Return a state that has seen no rows."""
-        return self._begun(problem, configs, {})
+        """Return a state that has seen no rows; Diverged where there is nothing to learn from."""
+        if not problem.n_features:
+            raise Diverged("there are no features")
+        return State({"loss": np.full(len(configs), np.nan)}, np.zeros(len(configs), dtype=bool))
 
     def resumes(self, problem: Problem, configs: Sequence[Config], state: State) -> bool:
         """Return whether the tensors are those of such centroids in training."""

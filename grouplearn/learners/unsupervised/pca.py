@@ -11,12 +11,14 @@ from grouplearn.data.shard import FloatArray, Matrix, Shard
 from grouplearn.kernels import algebra
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.control import Diverged
-from grouplearn.learners.contract.learner import Vector
+from grouplearn.learners.contract.cost import Cost
+from grouplearn.learners.contract.learner import Vector, VectorLearner
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.state import Artifact, State, Tensors, has_tensors_of
+from grouplearn.learners.contract.ways import AlgebraicLearner
 from grouplearn.learners.linear import moments
 from grouplearn.learners.unsupervised import principal_components
-from grouplearn.learners.unsupervised.unlabelled import Unlabelled
+from grouplearn.learners.unsupervised.cost import COMPONENTS
 
 N_COMPONENTS = Hyperparameter(
     "n_components",
@@ -29,7 +31,7 @@ N_COMPONENTS = Hyperparameter(
 )
 
 
-class Pca(Unlabelled):
+class Pca(AlgebraicLearner, VectorLearner):
     """Finds orthonormal directions, one after the other, along which the rows of a group have the greatest variance.
 
     They are eigenvectors of the covariance Σ wᵢ(xᵢ − x̄)(xᵢ − x̄)' / (Σw − 1), from moments of the rows: exact, in one pass. Each
@@ -40,18 +42,21 @@ class Pca(Unlabelled):
     summary: ClassVar[str] = "principal components, every number of them from one pass over the rows"
     tasks: ClassVar[frozenset[Task]] = frozenset({Task.PROJECTION})
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (N_COMPONENTS,)
-    default_epochs: ClassVar[int | None] = None
+    cost: ClassVar[Cost] = COMPONENTS
 
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
-        """Return components that are 0."""
+        """Return components that are 0; Diverged where there is nothing to learn from."""
         d = problem.n_features
+        if not d:
+            raise Diverged("there are no features")
         tensors = {
             "mean": np.zeros(d),
             "components": np.zeros((d, d)),
             "variance": np.zeros(d),
             "rank": np.zeros((), np.int64),
         }
-        return self._begun(problem, configs, tensors)
+        loss = np.full(len(configs), np.nan)
+        return State({**tensors, "loss": loss}, np.zeros(len(configs), dtype=bool))
 
     def resumes(self, problem: Problem, configs: Sequence[Config], state: State) -> bool:
         """Return whether the tensors are those of such components."""

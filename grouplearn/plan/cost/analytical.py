@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from grouplearn.plan.cost.coefficients import Coefficients, Machine
+from grouplearn.learners.contract.cost import Coefficients
+from grouplearn.plan.cost.coefficients import Machine
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from grouplearn.amounts import counted
+from grouplearn.learners import registry
+from grouplearn.learners.contract.cost import UNKNOWN, Coefficients
 
 #: The machine that the defaults were measured on.
 MEASURED_ON = "2 cores of an x86-64 cloud server, 2.6 GHz, one thread"
@@ -16,31 +18,6 @@ MOST_CORRECTION = 10.0
 #: Units that a pilot run needs before it says anything, and the estimated seconds from which a unit says something: in
 #: shorter ones the clock and the threads are most of it.
 PILOT_UNITS, PILOT_SECONDS = 3, 0.01
-
-
-@dataclass(frozen=True, slots=True)
-class Coefficients:
-    """Seconds that a learner takes, single thread (kingpin 3.1: ``gradient`` and ``update`` are f_grad and f_update).
-
-    ``gradient`` per row x feature x output x config x pass, ``row`` the same however many features, ``update`` per update of
-    a config, ``step`` per update of a pack however many configs it has, ``read`` per row x feature and unit (sufficient
-    statistics, bins, metrics), ``config`` per config, ``group`` per group, whatever the rows. ``typical_epochs``: the passes
-    typically needed of those allowed. ``correction`` multiplies all of them.
-    """
-
-    gradient: float
-    row: float
-    update: float
-    step: float
-    read: float
-    config: float
-    group: float
-    typical_epochs: int | None = None
-    correction: float = 1.0
-
-    def per_row(self, width: int) -> float:
-        """Return f_grad(1) of kingpin 3.1 for a row of d values: ``gradient * d + row``, per output, config and pass."""
-        return self.gradient * width + self.row
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,39 +67,28 @@ UNITS: Mapping[str, str] = MappingProxyType(
     }
 )
 
-_BOOSTING = Coefficients(1.3e-8, 1.6e-7, 9.5e-7, 2e-5, 2e-7, 7e-4, 1e-3)
-#: Measured on ``MEASURED_ON``, 2 to 32 features, in the order of the fields.
-DEFAULTS: Mapping[str, Coefficients] = MappingProxyType(
-    {
-        "linear_regression": Coefficients(0.0, 1.2e-8, 4e-5, 2.5e-4, 4.9e-9, 0.0, 0.0),
-        "logistic_regression": Coefficients(5.5e-10, 3e-8, 2e-5, 5e-4, 7.5e-9, 4e-5, 5e-4, typical_epochs=10),
-        "poisson_regression": Coefficients(5.5e-10, 3e-8, 2e-5, 5e-4, 7.5e-9, 4e-5, 5e-4, typical_epochs=10),
-        "linear_svm": Coefficients(5.5e-10, 3e-8, 2e-5, 5e-4, 7.5e-9, 4e-5, 5e-4, typical_epochs=10),
-        "gbdt": _BOOSTING,
-        "random_forest": _BOOSTING,
-        "mlp": Coefficients(1.1e-9, 2.2e-8, 4e-7, 1.2e-6, 0.0, 1.5e-4, 2e-3),
-    }
-)
 
-#: A learner without coefficients of its own is taken to cost this.
-UNKNOWN = Coefficients(gradient=1e-8, row=1e-8, update=1e-4, step=1e-4, read=1e-8, config=1e-3, group=1e-3)
+def default(learner: str) -> Coefficients:
+    """Return the coefficients that a learner declares, or those of an unknown one."""
+    return registry.learner(learner).cost.coefficients if learner in registry.names() else UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """The coefficients that planning uses; ``calibrated`` says when (ISO date) they were measured here, if they were.
+    """The coefficients that planning uses: of ``learners`` those that are not what these declare.
 
-    ``runs`` has the corrections that the latest runs of a learner asked for, the newest last.
+    ``calibrated`` says when (ISO date) they were measured here, if they were. ``runs`` has the corrections that the latest
+    runs of a learner asked for, the newest last.
     """
 
-    learners: Mapping[str, Coefficients] = field(default_factory=lambda: DEFAULTS)
+    learners: Mapping[str, Coefficients] = field(default_factory=dict)
     machine: Machine = field(default_factory=Machine)
     calibrated: Mapping[str, str] = field(default_factory=dict)
     runs: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     def of(self, learner: str) -> Coefficients:
-        """Return the learner's coefficients, or those of an unknown one."""
-        return self.learners.get(learner, UNKNOWN)
+        """Return the learner's coefficients."""
+        return self.learners.get(learner) or default(learner)
 
     def said(self, learner: str) -> str:
         """Return where the coefficients of a learner come from, in words, and how well they fit what has run here."""

@@ -11,7 +11,6 @@ from grouplearn.bind.bound import BoundTrain
 from grouplearn.data.encoders import DENSE_COLUMNS, is_mostly_zero
 from grouplearn.interrupting import watched
 from grouplearn.kernels import builds
-from grouplearn.learners.contract.ways import StackLearner
 from grouplearn.plan.choose import Candidate, Choice
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.plan.results_memory import results_bytes
@@ -230,7 +229,7 @@ def _features(physical: PhysicalPlan) -> str:
     named = ", ".join(item.name if item.encoder == "none" else f"{item.encoder}({item.name})" for item in items)
     kind = "dense" if is_dense(physical) else "sparse"
     most = max(physical.stats.rows, default=0)
-    if isinstance(physical.bound.learner, StackLearner) and is_mostly_zero(items, physical.width, most):
+    if physical.bound.learner.stacks and is_mostly_zero(items, physical.width, most):
         kind = "sparse where a group has many rows"
     size = f"{counted(len(items), 'feature')} as {counted(physical.width, 'column')}, {kind}"
     return f"{on_one_line(named, _TEXT)}: {size}"

@@ -98,14 +98,14 @@ def workload(physical: PhysicalPlan, workers: int) -> Workload:
     """Return the plan in the symbols of the closed forms: passes and model size are means over configurations."""
     bound, configs = physical.bound, physical.bound.configs
     typical = physical.rates.of(bound.learner.name).typical_epochs
-    passes = [cost.passes_of(config, physical.epochs) for config in configs]
+    passes = [bound.learner.cost.passes(config, physical.epochs) for config in configs]
     most = max(passes, default=1) if typical is None else typical
     rows = physical.stats.rows
     first = configs[0]
     return Workload(
         rows=rows,
-        updates=tuple(cost.updates_per_pass(bound.learner, first, n_rows, physical.stored) for n_rows in rows),
-        steps=tuple(cost.steps_per_pass(bound.learner, first, n_rows) for n_rows in rows),
+        updates=tuple(bound.learner.cost.updates(first, n_rows, physical.stored) for n_rows in rows),
+        steps=tuple(bound.learner.cost.steps(first, n_rows) for n_rows in rows),
         configs=len(configs),
         passes=round(statistics.mean(min(each, most) for each in passes)) if passes else 1,
         workers=workers,

@@ -1,49 +1,78 @@
-"""Registered networks on their way to Ray's workers: code that stays in memory, checked before it is sent."""
+"""Learners that are not built in, on their way to Ray's workers: code that stays in memory, checked before it is sent."""
 
 from __future__ import annotations
 
+import functools
 import os
+import pickle
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from grouplearn.errors import MissingDependency, TrainingError
-from grouplearn.learners.neural.network import Network
+from grouplearn.learners.contract.learner import Learner
 
 _OURS = "grouplearn"
 
 
-def network_code(network: Network | None, learner: str) -> bytes | None:
-    """Return a registered network as bytes for other processes; raises TrainingError when it cannot be sent.
+def learner_code(learner: Learner | None) -> bytes | None:
+    """Return a learner that is not built in as bytes for other processes; raises TrainingError when it cannot be sent.
 
     Its functions are sent as they are: a worker need not be able to import the file that they were written in, nor what
-    that imported from the current directory.
+    that imported from the current directory. A learner without any is imported there, by module and name of its class.
     """
-    if network is None:
+    if learner is None:
         return None
+    functions = learner.functions()
+    return _by_value(learner, functions) if functions else _by_name(learner)
+
+
+def _by_name(learner: Learner) -> bytes:
+    kind = type(learner)
+    message = f"the learner {learner.name} cannot be sent to worker processes"
+    if kind.__module__ == "__main__":
+        hint = f"write {kind.__qualname__} into a module that they can import, not into a script or a notebook"
+        raise TrainingError(f"{message}: its class is of __main__", hint=f"{hint}; or executor = 'local'")
+    try:
+        found: Any = functools.reduce(getattr, kind.__qualname__.split("."), sys.modules[kind.__module__])
+    except (KeyError, AttributeError):
+        found = None
+    if found is not kind:
+        where = f"{kind.__module__} has no {kind.__qualname__}"
+        raise TrainingError(
+            f"{message}: {where}", hint="define its class at the top of a module; or executor = 'local'"
+        )
+    try:
+        return pickle.dumps(learner)
+    except Exception as error:
+        raise TrainingError(
+            f"{message}: {error}", hint="keep what it has to its class; or executor = 'local'"
+        ) from None
+
+
+def _by_value(learner: Learner, functions: Sequence[Callable[..., Any]]) -> bytes:
     try:
         import cloudpickle
     except ImportError as error:
-        message = f"to send the network {learner} to worker processes needs the package cloudpickle: {error}"
+        message = f"to send the network {learner.name} to worker processes needs the package cloudpickle: {error}"
         raise MissingDependency(message, hint='pip install "grouplearn[ray]"') from None
-    with _own_modules_by_value(cloudpickle, network):
+    with _own_modules_by_value(cloudpickle, functions):
         try:
-            code: bytes = cloudpickle.dumps(network)
+            code: bytes = cloudpickle.dumps(learner)
         except Exception as error:
-            message = f"the network {learner} cannot be sent to worker processes: {error}"
+            message = f"the network {learner.name} cannot be sent to worker processes: {error}"
             hint = "make_module and loss may use functions and values, but no connection, file or lock; or executor = 'local'"
             raise TrainingError(message, hint=hint) from None
     return code
 
 
 @contextmanager
-def _own_modules_by_value(cloudpickle: Any, network: Network) -> Iterator[None]:
+def _own_modules_by_value(cloudpickle: Any, functions: Sequence[Callable[..., Any]]) -> Iterator[None]:
     """Send functions of the user's own files by value; those of installed packages are imported where they arrive."""
-    functions = [each for each in (network.make_module, network.loss) if each is not None]
     packages = {str(getattr(each, "__module__", "")).partition(".")[0] for each in functions} | _of_this_place()
     modules = [sys.modules[name] for name in sorted(packages) if name in sys.modules]
     own = [

@@ -1,7 +1,7 @@
 """What passes between the user's process and Ray's driver, a child of it: frames of plain values on a private socket.
 
 Nothing that comes from the child or its workers can run code in the user's process: a frame is data (``data.plain``). The
-only code that goes the other way is that of a registered network, as bytes that the user's process made.
+only code that goes the other way is that of a registered learner, as bytes that the user's process made.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _CHUNK = 1 << 20
 class Begin:
     """Run ``job`` (its rows and groups apart) on ``workers`` workers, numbered from ``first_worker`` on.
 
-    ``rows`` are files that have the job's rows; with ``in_memory`` workers treat them as rows in memory. ``network`` is the
-    code of a registered network. ``scratch`` is a directory for what steps make; ``made`` says which worker made what is
+    ``rows`` are files that have the job's rows; with ``in_memory`` workers treat them as rows in memory. ``code`` is that
+    of a learner that is not built in. ``scratch`` is a directory for what steps make; ``made`` says which worker made what is
     there. Groups are split as the user's process planned it, in blocks of ``block_rows``. Times count from ``began``, a
     ``time.time()``. Messages of one run have its number ``run``.
     """
@@ -47,7 +47,7 @@ class Begin:
     groups: GroupTable
     rows: DatasetFiles
     in_memory: bool
-    network: bytes | None
+    code: bytes | None
     workers: int
     first_worker: int
     began: float

@@ -62,8 +62,8 @@ class Rows:
 
 
 def bare(job: Job) -> Job:
-    """Return a job without its rows and without its network, which is code: nothing but what it says."""
-    return replace(job, dataset=pick(job.dataset, slice(0, 0)), network=None)
+    """Return a job without its rows and without a learner that is not built in, which is code: nothing but what it says."""
+    return replace(job, dataset=pick(job.dataset, slice(0, 0)), own=None)
 
 
 def shared_files(dataset: Dataset, directory: RunDirectory) -> DatasetFiles:

@@ -19,7 +19,7 @@ from grouplearn.errors import Cancelled, TrainingError, not_installed
 from grouplearn.learners import registry
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.runtime.ray.coordinator import Coordinator
-from grouplearn.runtime.ray.network import network_code
+from grouplearn.runtime.ray.network import learner_code
 from grouplearn.runtime.ray.pipe import Begin, Broken, News, Orders, Stop
 from grouplearn.runtime.ray.rows import bare, place_for, shared_files
 from grouplearn.runtime.ray.settings import Cluster
@@ -122,7 +122,7 @@ class RayRuntime:
             groups=GroupTable.of(sent.job.groups),
             rows=replace(sent.rows, directory=os.path.abspath(sent.rows.directory)),  # Ray's processes stand elsewhere
             in_memory=sent.in_memory,
-            network=sent.network,
+            code=sent.code,
             workers=workers,
             first_worker=foreman.next_worker,
             began=foreman.began,
@@ -135,30 +135,30 @@ class RayRuntime:
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """A job as the child gets it: without its rows, which are in files, and its network as code."""
+    """A job as the child gets it: without its rows, which are in files, and its learner as code where it is not built in."""
 
     job: Job
     rows: DatasetFiles
     in_memory: bool
-    network: bytes | None
+    code: bytes | None
     scratch: str
 
 
 @contextmanager
 def _prepared(job: Job) -> Iterator[_Sent]:
     """Put a job's rows where other processes map them, with a directory for products; all is gone with the context."""
-    network, said = network_code(job.network, job.learner), bare(job)
+    code, said = learner_code(job.own), bare(job)
     with ExitStack() as stack:
         if job.dataset.files is None:
             shared = stack.enter_context(RunDirectory(place_for(dataset_bytes(job.dataset))))
             passing = stack.enter_context(RunDirectory.beside(None))
-            yield _Sent(said, shared_files(job.dataset, shared), True, network, str(passing.path))
+            yield _Sent(said, shared_files(job.dataset, shared), True, code, str(passing.path))
         else:
             beside = Path(job.dataset.files.directory)  # where machines that see the rows see products, too
             for stale in beside.glob(f"{_STEPS}*"):  # of a process that died: the run is ours now
                 shutil.rmtree(stale, ignore_errors=True)
             passing_path = stack.enter_context(tempfile.TemporaryDirectory(prefix=_STEPS, dir=beside))
-            yield _Sent(said, job.dataset.files, False, network, passing_path)
+            yield _Sent(said, job.dataset.files, False, code, passing_path)
 
 
 def _converse(child: Child, number: int, foreman: Coordinator, timeout: float, cancelled: Callable[[], bool]) -> None:

@@ -33,31 +33,32 @@ Epochs = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class WorkerSetup:
-    """A run, as its workers get to know it: the job, its network as code, its rows, where products go (None: the store).
+    """A run, as its workers get to know it: the job, its rows, where products go (None: the store).
 
-    It began at ``time.time()`` = ``began``; rows are cut into blocks of ``block_rows``.
+    ``code`` is its learner where that is not built in. It began at ``time.time()`` = ``began``; rows are cut into blocks of
+    ``block_rows``.
     """
 
     job: Job
-    network: bytes | None
+    code: bytes | None
     rows: Rows
     shelf: ProductStore | None
     began: float
     block_rows: int
 
     def taken_on(self) -> Job:
-        """Get this process ready, and return the job with its network; raises TrainingError where that needs what is not here."""
+        """Get this process ready, and return the job with its learner; raises TrainingError where that needs what is not here."""
         shard.BLOCK_ROWS = self.block_rows
         try:
             # Written by the user's process, which is as free to run code here as the user is.
-            network = None if self.network is None else pickle.loads(self.network)  # noqa: S301
-        except ImportError as error:
-            message = f"other processes cannot import what the network {self.job.learner} needs: {error}"
+            own = None if self.code is None else pickle.loads(self.code)  # noqa: S301
+        except (ImportError, AttributeError) as error:
+            message = f"other processes cannot import what the learner {self.job.learner} needs: {error}"
             hint = (
                 "sys.path.insert(0, ...) with the directory of its modules, before TRAIN; or WITH (executor = 'local')"
             )
             raise TrainingError(message, hint=hint) from None
-        return replace(self.job, network=network)
+        return replace(self.job, own=own)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ from grouplearn.train.job import Job
 from grouplearn.train.results import ledger
 
 #: What is written and read back; another version's runs are refused.
-FORMAT = 5
+FORMAT = 6
 #: The last second that a calendar knows in every time zone.
 _LATEST = 253_402_214_400
 
@@ -84,13 +84,13 @@ class Manifest:
     def job_with_rows(self, directory: Path) -> Job:
         """Return the job with its rows, which are in ``directory`` now.
 
-        Raises DataError when its network is not registered, and Damaged where the rows cannot be those of the job.
+        Raises DataError when its learner is not registered, and Damaged where the rows cannot be those of the job.
         """
         dataset = replace(self.rows, directory=str(directory)).open()
         flaw = dataset.flaw(self.job.items)
         if flaw is not None:
             raise Damaged(directory, flaw)
-        return replace(self.job, dataset=dataset, network=registry.network(self.job.learner))
+        return replace(self.job, dataset=dataset, own=registry.other(self.job.learner))
 
 
 _KINDS = (
@@ -163,7 +163,7 @@ def keep(directory: RunDirectory, manifest: Manifest, go_on: Callable[[], None])
         message = f"the run could not be kept on disk: {error.strerror}\nDirectory: {directory.path}"
         raise TrainingError(message, hint="free disk space, or train WITH (durable = false)") from None
     nothing = manifest.job.dataset.rows(0, 0)
-    job = replace(manifest.job, dataset=replace(nothing, files=None), network=None)  # a network is code
+    job = replace(manifest.job, dataset=replace(nothing, files=None), own=None)  # it is code
     hint = "free disk space, or train WITH (durable = false)"
     ledger.write(directory.path / MANIFEST, to_bytes(replace(manifest, job=job, sums=sums)), hint)
     directory.keep()

@@ -19,7 +19,7 @@ from grouplearn.data.encoders import FittedItem
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.hyperparameter_values import are_declared
-from grouplearn.learners.contract.learner import Learner, ObjectiveLearner
+from grouplearn.learners.contract.learner import Learner
 from grouplearn.schedule.messages import Unit
 from grouplearn.search.procedures import PROCEDURES, SearchPlan
 from grouplearn.search.space import Choices, Dimension
@@ -91,11 +91,7 @@ def _configs_could(job: Job) -> bool:
         return True
     learner, of_classes = registry.learner(job.learner), job.task.has_classes
     known = {id(config): config for config in job.configs}.values()
-    fits = all(
-        _is_declared(learner, config)
-        and not (isinstance(learner, ObjectiveLearner) and learner.misplaced(config, of_classes))
-        for config in known
-    )
+    fits = all(_is_declared(learner, config) and not learner.misplaced(config, of_classes) for config in known)
     return fits and len(job.configs) > 0
 
 
@@ -139,8 +135,8 @@ def _work_could(manifest: Manifest) -> bool:
     seconds = (work.split_seconds, work.split_row_seconds, manifest.within or 0.0)
     known = registry.learner(job.learner) if job.learner in registry.names() else None
     fits = known is None or (
-        work.access == known.access.value
-        and legality.runtimes(manifest.operator, known.access) != ()
+        work.access == known.access.name
+        and legality.runtimes(manifest.operator, known) != ()
         and may_run(manifest.search, known, manifest.operator)
     )
     return (

@@ -19,7 +19,6 @@ from grouplearn.catalog.rows.recorded import repeated_by
 from grouplearn.errors import Cancelled
 from grouplearn.extract.extract import fits_in_memory, statistics
 from grouplearn.interrupting import watched
-from grouplearn.learners.contract.problem import Access
 from grouplearn.plan import calibration
 from grouplearn.plan import choose as choosing
 from grouplearn.plan.choose import Candidate, Choice
@@ -118,7 +117,7 @@ def settled(physical: PhysicalPlan, choice: Choice) -> PhysicalPlan:
 
 def _operators(physical: PhysicalPlan) -> list[str]:
     """Return the operators that run such learners anywhere."""
-    return [name for name in OPERATORS[1:] if legality.runtimes(name, physical.bound.learner.access)]
+    return [name for name in OPERATORS[1:] if legality.runtimes(name, physical.bound.learner)]
 
 
 def plan_ahead(physical: PhysicalPlan, name: str, workers: int, cancelled: Callable[[], bool]) -> None:
@@ -158,15 +157,11 @@ def costs_of(small: Miniature) -> Costs:
 
     def exchange(step: Step) -> Exchange:
         """Kingpin 3.2: every tree's histograms leaf by leaf, or every batch's gradients, go around once per worker."""
-        state, sums = of_pack(step.unit.configs)
-        configs = physical.configs_of(step.unit)
-        passes = max(cost.passes_of(config, physical.epochs) for config in configs)
-        if learner.access is Access.SAMPLING:
-            leaves = max(cost.leaves_of(config) for config in configs)
-            return Exchange(float(sums * passes * leaves), float(passes * leaves * len(configs)))
-        rows = sizes[step.unit.group]
-        batches = max(cost.steps_per_pass(learner, config, rows) for config in configs)
-        return Exchange(float(state * batches * passes), float(batches * passes * len(configs)))
+        configs, rows, own = physical.configs_of(step.unit), sizes[step.unit.group], learner.cost
+        passes = max(own.passes(config, physical.epochs) for config in configs)
+        rounds = passes * max(own.rounds(config, rows) for config in configs)
+        values = own.exchanged_values(configs, width, outputs)
+        return Exchange(float(cost.VALUE_BYTES * values * rounds), float(rounds * len(configs)))
 
     def overhead(step: Step) -> float:
         kept = sizes[step.unit.group] * len(step.unit.configs) if step.kind == "evaluate" else 0
@@ -178,9 +173,9 @@ def costs_of(small: Miniature) -> Costs:
     def rows_held(group: int) -> float:
         """A worker holds a block of a group at a time where rows are in files and the learner wants sums; bins take less."""
         rows = small.largest_of(group)
-        if in_blocks and learner.access is Access.ALGEBRAIC:
+        if in_blocks and learner.access.held == "block":
             rows = min(rows, physical.block_rows)
-        elif in_blocks and learner.access is Access.SAMPLING:
+        elif in_blocks and learner.access.held == "bins":
             return float(min(row_bytes * rows, cost.binned_bytes(physical.stored, row_bytes, rows)))
         return float(row_bytes * rows)
 

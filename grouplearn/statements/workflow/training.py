@@ -21,12 +21,12 @@ from grouplearn.errors import did_you_mean
 from grouplearn.extract.extract import Statistics
 from grouplearn.interrupting import apart, watched
 from grouplearn.learners import registry
+from grouplearn.learners.contract.cost import Coefficients
 from grouplearn.learners.metrics.sums import METRICS
-from grouplearn.learners.neural.network import Network
 from grouplearn.plan import calibration
 from grouplearn.plan import choose as choosing
 from grouplearn.plan.choose import Choice
-from grouplearn.plan.cost.coefficients import DEFAULTS, UNITS, UNKNOWN, Coefficients, Machine, Rates
+from grouplearn.plan.cost.coefficients import UNITS, Machine, Rates, default
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.runtime.calibrate import measure_learner, measure_machine
 from grouplearn.runtime.choose import get_ready, runtime
@@ -73,7 +73,7 @@ def job_of(
         min_rows=bound.options.min_rows,
         null_label=bound.statement.null_label or "skip",
         class_weight=_class_weights(bound, physical.stats, checker),
-        network=bound.learner if isinstance(bound.learner, Network) else None,
+        own=None if bound.learner.name in registry.LEARNERS else bound.learner,
         label_length=max(1, physical.stats.label_length),
         fitted=fit_on_all_rows(items, dataset, bound.holdout.folds, bound.learner.handles_missing)
         if fitted is None
@@ -205,7 +205,7 @@ def _run_units(
     schedule = apart(lambda: operator(scheduled.operator, units, workload), len(units))
     workers = most_workers(scheduled.operator, units, scheduled.workload.workers)
     try:
-        small = job.network is None and sum(unit.cost for unit in units) <= _SMALL_SECONDS
+        small = job.own is None and sum(unit.cost for unit in units) <= _SMALL_SECONDS
         there = runtime(scheduled.executor, scheduled.cluster, here=small)
         results = there.run(job, schedule, workers, observer, cancelled)
     finally:
@@ -326,8 +326,7 @@ def calibrate(learner: str | None, cancelled: Callable[[], bool]) -> list[tuple[
         calibration.store_machine(machine)
         rows += _coefficient_rows("machine", Machine(), machine, skipped=("exchange", "ray_unit", "ray_start"))
     for name, coefficients in measured.items():
-        default = DEFAULTS.get(name, UNKNOWN)
-        rows += _coefficient_rows(name, default, coefficients, skipped=("typical_epochs", "correction"))
+        rows += _coefficient_rows(name, default(name), coefficients, skipped=("typical_epochs", "correction"))
     return rows
 
 

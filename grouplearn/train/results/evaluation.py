@@ -10,7 +10,6 @@ import numpy as np
 
 from grouplearn.data.shard import FloatArray, Matrix
 from grouplearn.learners.contract.control import Diverged
-from grouplearn.learners.contract.problem import Access
 from grouplearn.learners.contract.state import Artifact
 from grouplearn.learners.metrics import sums as metrics
 from grouplearn.learners.metrics.sums import MetricSums
@@ -82,7 +81,7 @@ def conclude(
     for index, (number, fit) in enumerate(zip(numbers, settled.fits, strict=True)):
         model, place = models[index], places.get(alike[index])
         measured, after = ({} if place is None else _column(finished, place) for finished in (train, valid))
-        converged = bool(training.state.done[index]) if pack.learner.access is Access.ALGEBRAIC else None
+        converged = bool(training.state.done[index]) if pack.learner.access.converges else None
         trial = TrialResult(
             number, "done", None, fit.epochs, seconds / len(numbers), measured, after, converged=converged
         )
@@ -104,7 +103,7 @@ def _as_far_as_it_came(pack: Pack, training: Training, index: int, trial: TrialR
 
 def _by_artifact(pack: Pack) -> bool:
     """Whether models are scored one by one: with early stopping the configs' models are of different epochs."""
-    return pack.patience is not None and pack.judges and pack.learner.access is not Access.SAMPLING
+    return pack.patience is not None and pack.judges and not pack.learner.access.in_one_go
 
 
 def _candidates(training: Training) -> list[_Candidate]:

@@ -15,7 +15,6 @@ from grouplearn.data.encoders import FittedItem
 from grouplearn.data.shard import Matrix, RowNumbers
 from grouplearn.kernels.algebra import finite_rows
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.contract.ways import StackLearner
 from grouplearn.train.job import Job
 from grouplearn.train.rows.sampled import group_seed, sample, share_of
 
@@ -279,7 +278,7 @@ def _fit(job: Job, rows: RowNumbers) -> tuple[FittedItem, ...]:
 
 def learns_sparse(learner: Learner, fitted: Sequence[FittedItem], n_rows: int) -> bool:
     """Whether a learner of either form of rows sooner learns a group of so many rows from CSR, all of its folds alike."""
-    both = learner.handles_sparse and isinstance(learner, StackLearner)
+    both = learner.handles_sparse and learner.stacks
     return both and encoders.is_mostly_zero([each.item for each in fitted], sum(each.width for each in fitted), n_rows)
 
 

@@ -11,7 +11,7 @@ from grouplearn.data import encoders, shard
 from grouplearn.data.dataset import Dataset, FloatArray, Group
 from grouplearn.data.shard import Matrix, RowNumbers, Shard, StoredShard, Totals
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.contract.problem import Access, Problem
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.schedule.messages import Blocks
 from grouplearn.train.job import GroupFacts, Job
 from grouplearn.train.rows.chosen import FINAL, ChosenRows, GroupFailed, Rows, count, encode_rows, forget
@@ -119,8 +119,8 @@ def prepare(job: Job, group: Group, fold: int = FINAL) -> Prepared:
 def stays_stored(job: Job, group: Group) -> bool:
     """Whether the group's rows are read and encoded a block at a time in every pass: they are kept in files, are more than
     one block, and the learner wants sums of blocks, or bins them."""
-    passes = job.trainer.access is not Access.SEQUENTIAL
-    return passes and job.dataset.files is not None and group.n_rows > shard.BLOCK_ROWS
+    in_blocks = job.trainer.access.held != "rows"
+    return in_blocks and job.dataset.files is not None and group.n_rows > shard.BLOCK_ROWS
 
 
 def outline(job: Job, group: Group, fold: int = FINAL) -> Outline:

@@ -1,0 +1,59 @@
+"""What linear learners take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.cost import Coefficients, Cost, whole
+
+#: Up to this many parameters generalised linear models have second derivatives; the numbers of their solver besides vectors.
+_SECOND_DERIVATIVES_UP_TO, _SOLVER_NUMBERS = 256, 18
+
+
+class MomentsCost(Cost):
+    """The cost of least squares, which needs X'X, once for a pack."""
+
+    def sums_values(self, configs: Sequence[Config], width: int, outputs: int) -> int:
+        """Return the size of X'X and of the means."""
+        del configs, outputs
+        return width * width + 2 * width + 4
+
+
+class GlmCost(Cost):
+    """The cost of batched L-BFGS, which in most passes sums second derivatives, too."""
+
+    def state_values(self, config: Config, width: int, outputs: int) -> int:
+        """Weights as written, four points and the steps of the solver, second derivatives or a diagonal, a few numbers."""
+        parameters, triangle = outputs * (width + 1), _second_derivatives(width, outputs)
+        steps = whole(config, "history", 10)
+        return (5 + 2 * steps) * parameters + (triangle or parameters) + 2 * width + steps + _SOLVER_NUMBERS
+
+    def sums_values(self, configs: Sequence[Config], width: int, outputs: int) -> int:
+        """Return gradients and second derivatives."""
+        return super().sums_values(configs, width, outputs) + len(configs) * _second_derivatives(width, outputs)
+
+
+class OneByOneCost(GlmCost):
+    """The cost of as many models as outputs."""
+
+    def state_values(self, config: Config, width: int, outputs: int) -> int:
+        """Return the states of all."""
+        return outputs * super().state_values(config, width, 1)
+
+    def sums_values(self, configs: Sequence[Config], width: int, outputs: int) -> int:
+        """Return gradients, and the second derivatives of every model alone."""
+        gradients = Cost.sums_values(self, configs, width, outputs)
+        return gradients + len(configs) * outputs * _second_derivatives(width, 1)
+
+
+def _second_derivatives(width: int, outputs: int) -> int:
+    """Return how many second derivatives a config of a generalised linear model has: those of one triangle, while few."""
+    parameters = outputs * (width + 1)
+    return parameters * (parameters + 1) // 2 if parameters <= _SECOND_DERIVATIVES_UP_TO else 0
+
+
+#: Measured on ``coefficients.MEASURED_ON``, 2 to 32 features, in the order of the fields.
+MOMENTS = MomentsCost(Coefficients(0.0, 1.2e-8, 4e-5, 2.5e-4, 4.9e-9, 0.0, 0.0))
+_GLM = Coefficients(5.5e-10, 3e-8, 2e-5, 5e-4, 7.5e-9, 4e-5, 5e-4, typical_epochs=10)
+GLM, ONE_BY_ONE = GlmCost(_GLM), OneByOneCost(_GLM)

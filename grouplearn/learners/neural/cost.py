@@ -1,0 +1,24 @@
+"""What networks take."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.cost import BatchCost, Coefficients
+
+
+class MlpCost(BatchCost):
+    """The cost of multilayer perceptrons."""
+
+    def state_values(self, config: Config, width: int, outputs: int) -> int:
+        """Parameters and Adam's two moments, in single precision unless the config says double."""
+        hidden = config.get("hidden_layers", (32,))
+        sizes = (width, *(hidden if isinstance(hidden, tuple) else ()), outputs)
+        parameters = sum((wide + 1) * following for wide, following in pairwise(sizes))
+        return 3 * parameters if config.get("precision") == "double" else math.ceil(3 * parameters / 2)
+
+
+MLP = MlpCost(Coefficients(1.1e-9, 2.2e-8, 4e-7, 1.2e-6, 0.0, 1.5e-4, 2e-3))
+NETWORK = BatchCost(unmeasured="is a network of your own, whose costs depend on its rows")

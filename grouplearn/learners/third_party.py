@@ -1,0 +1,142 @@
+"""Learners of other packages and of users: checked when they are named, before any statement trains with them."""
+
+from __future__ import annotations
+
+import re
+import typing
+import warnings
+from collections.abc import Iterator, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from grouplearn.learners.contract.config import Hyperparameter
+from grouplearn.learners.contract.cost import Cost
+from grouplearn.learners.contract.hyperparameter_values import resolve
+from grouplearn.learners.contract.learner import Form, Learner, VectorLearner
+from grouplearn.learners.contract.problem import Task
+from grouplearn.learners.contract.requirement import Requirement
+from grouplearn.learners.contract.ways import (
+    AlgebraicLearner,
+    DataParallelLearner,
+    MomentsLearner,
+    SamplingLearner,
+    SequentialLearner,
+    StackLearner,
+)
+
+#: Packages name their learners here, as in ``median_sgd = "my_package.median:MedianSgd"``.
+GROUP = "grouplearn.learners"
+#: The protocols of the access patterns: a learner is of one of them.
+_PATTERNS: tuple[type, ...] = (AlgebraicLearner, SequentialLearner, SamplingLearner)
+#: What a learner supplies that inherits from a protocol.
+_SUPPLIES: Mapping[type, tuple[str, ...]] = {
+    Learner: ("init", "finalize", "score"),
+    AlgebraicLearner: ("accumulate", "merge", "step"),
+    SequentialLearner: ("train",),
+    SamplingLearner: ("boost",),
+    StackLearner: ("gathers", "solve"),
+    MomentsLearner: ("unclear", "solve_moments"),
+    DataParallelLearner: ("joined", "descend"),
+    VectorLearner: ("vectors",),
+}
+
+
+def checked(given: Learner | type[Learner]) -> Learner:
+    """Return a learner, given as it is or as its class; raises ValueError that says what it declares wrongly or lacks."""
+    if isinstance(given, type):
+        try:
+            return checked(given())
+        except TypeError as error:
+            raise ValueError(f"{given.__name__} cannot be made without arguments: {error}") from None
+    learner, kind = given, type(given)
+    patterns = [pattern for pattern in _PATTERNS if pattern in kind.__mro__]
+    if len(patterns) != 1:
+        named = ", ".join(pattern.__name__ for pattern in _PATTERNS)
+        where = "of grouplearn.learners.contract.ways, by how it reads rows"
+        raise ValueError(f"{kind.__name__} has to inherit from one of {named} {where}")
+    problem = next(_problems(learner), None)
+    if problem is not None:
+        raise ValueError(f"{kind.__name__}: {problem}")
+    return learner
+
+
+def check_name(name: Any) -> None:
+    """Raise ValueError for what USING cannot name."""
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise ValueError(f"the name of a learner is an identifier, such as my_unet, got {name!r}")
+
+
+def _problems(learner: Learner) -> Iterator[str]:
+    kind = type(learner)
+    lacking = [
+        name
+        for protocol, names in _SUPPLIES.items()
+        if protocol in kind.__mro__
+        for name in names
+        if getattr(kind, name) is getattr(protocol, name)
+    ]
+    if lacking:
+        yield f"it has no {lacking[0]}()"
+    name = getattr(learner, "name", None)
+    check_name(name)
+    if name != str(name).casefold():
+        yield f"its name is in lower case, got {name!r}"
+    if not isinstance(getattr(learner, "summary", None), str):
+        yield "it declares no summary, which is a text"
+    tasks = getattr(learner, "tasks", None)
+    if not isinstance(tasks, frozenset) or not tasks or not all(isinstance(task, Task) for task in tasks):
+        yield f"its tasks are a frozenset of Task, got {tasks!r}"
+    epochs = learner.default_epochs
+    if epochs is not None and (type(epochs) is not int or epochs < 1):
+        yield f"its default_epochs are a whole number from 1 on or None, got {epochs!r}"
+    if learner.form not in typing.get_args(Form):
+        yield f"its form is one of {', '.join(typing.get_args(Form))}, got {learner.form!r}"
+    if learner.form == "linear" and Task.MULTICLASS in learner.tasks and kind.as_multiclass is Learner.as_multiclass:
+        yield "a linear learner of more than two classes has as_multiclass()"
+    if not isinstance(learner.cost, Cost):
+        yield f"its cost is a Cost, got {learner.cost!r}"
+    if not (learner.requires is None or isinstance(learner.requires, Requirement)):
+        yield f"what it requires is a Requirement or None, got {learner.requires!r}"
+    yield from _problems_of(learner.hyperparameters)
+
+
+def _problems_of(hyperparameters: Any) -> Iterator[str]:
+    if not isinstance(hyperparameters, tuple) or not all(isinstance(each, Hyperparameter) for each in hyperparameters):
+        yield f"its hyperparameters are a tuple of Hyperparameter, got {hyperparameters!r}"
+        return
+    names = [each.name for each in hyperparameters]
+    for each in hyperparameters:
+        if not each.name.isidentifier() or each.name != each.name.casefold() or names.count(each.name) > 1:
+            yield f"hyperparameters have lower-case names, each another, got {each.name!r}"
+        try:
+            fits = each.default is None or resolve(each, each.default) == each.default
+        except ValueError as error:
+            yield f"the default is not allowed: {error}"
+        else:
+            if not fits:
+                yield f"the default of {each.name} is not of its type {each.kind}: {each.default!r}"
+
+
+def installed() -> Iterator[Learner]:
+    """Yield the learners of installed packages; what cannot be loaded is left out with a warning that names its package."""
+    for entry in entry_points(group=GROUP):
+        try:
+            learner = checked(entry.load())
+            if learner.name != entry.name:
+                raise ValueError(f"{entry.value} calls itself {learner.name}")
+        except Exception as error:
+            _warn(entry, f"{type(error).__name__}: {error}")
+        else:
+            yield learner
+
+
+def warn_taken(learner: Learner) -> None:
+    """Warn of a learner that is left out, as another has its name."""
+    warnings.warn(
+        f'the learner "{learner.name}" of {type(learner).__module__} is left out: the name is taken', stacklevel=2
+    )
+
+
+def _warn(entry: EntryPoint, why: str) -> None:
+    package = entry.dist.name if entry.dist else entry.module
+    warnings.warn(f'the package {package} offers the learner "{entry.name}", which cannot be used: {why}', stacklevel=2)

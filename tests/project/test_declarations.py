@@ -1,0 +1,99 @@
+"""No room but learners and schedule asks which learner or access pattern it has before it: it asks what that declares."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import grouplearn
+from grouplearn.learners import registry
+from grouplearn.learners.contract import access
+
+PACKAGE = Path(grouplearn.__file__).parent
+#: Where they are at home.
+ROOMS = ("learners", "schedule")
+#: Why a file may do so all the same.
+ALLOWED: dict[str, str] = {}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What code may not contain: ``names`` of Python, texts that are nothing but one of ``words``."""
+
+    what: str
+    names: frozenset[str]
+    words: frozenset[str] = frozenset()
+
+
+RULES = (
+    Rule(
+        "an access pattern",
+        frozenset({"Access", "AccessPattern", "AccessName"}),
+        frozenset(p.name for p in access.PATTERNS),
+    ),
+    Rule(
+        "an access pattern",
+        frozenset(name for name, value in vars(access).items() if value in (*access.PATTERNS, access.PATTERNS)),
+    ),
+    Rule(
+        "a learner",
+        frozenset(type(make()).__name__ for make in registry.LEARNERS.values()),
+        frozenset(registry.LEARNERS),
+    ),
+)
+
+
+def findings(source: str) -> Iterator[str]:
+    """Yield what of the rules a module breaks, and where; docstrings and messages may say anything."""
+    for node in ast.walk(ast.parse(source)):
+        named = {ast.Attribute: "attr", ast.alias: "name"}.get(type(node))  # nothing has a name that is not imported
+        for rule in RULES:
+            if named and getattr(node, named) in rule.names:
+                yield f"line {getattr(node, 'lineno', '?')} names {rule.what}: {getattr(node, named)}"
+            if isinstance(node, ast.Constant) and node.value in rule.words:
+                yield f"line {node.lineno} names {rule.what}: {node.value!r}"
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
+            kinds = [part for part in ast.walk(node.args[1]) if getattr(part, "id", "").endswith("Learner")]
+            if kinds:
+                yield f"line {node.lineno} asks for a learner's protocol: {ast.unparse(node)}"
+
+
+def modules() -> list[str]:
+    found = (path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
+    return sorted(str(path) for path in found if path.parts[0] not in (*ROOMS, "sql", "udfs"))
+
+
+def test_nobody_else_asks_which_learner_or_access_pattern_there_is() -> None:
+    broken = {
+        path: said
+        for path in modules()
+        if (said := [*findings((PACKAGE / path).read_text(encoding="utf-8"))]) and path not in ALLOWED
+    }
+    assert broken == {}
+
+
+def test_what_is_allowed_is_there() -> None:
+    assert set(ALLOWED) <= {path for path in modules() if [*findings((PACKAGE / path).read_text(encoding="utf-8"))]}
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "if learner.access.name == 'sequential': pass",
+        "from grouplearn.learners.contract.access import SUMS",
+        "print(access.AccessPattern)",
+        "if definition.learner == 'gbdt': pass",
+        "from grouplearn.learners.neural.mlp import Mlp",
+        "isinstance(learner, (int, MomentsLearner))",
+    ],
+)
+def test_a_planted_use_is_found(planted: str) -> None:
+    assert len([*findings(planted)]) == 1
+
+
+def test_texts_for_people_may_name_learners() -> None:
+    assert [*findings('"""As gbdt does."""\nhint = "Use a network, such as mlp."')] == []
