@@ -510,3 +510,39 @@ def test_import_into_another_database_and_schema(con: grouplearn.Connection, tmp
         (number, pytest.approx(value, rel=1e-12)) for number, value in own
     ]
     con.execute("DETACH other")
+
+
+@pytest.mark.parametrize(("learner", "first"), [("kmeans", "cluster"), ("pca", "projection")])
+def test_onnx_of_learners_without_a_label(con: grouplearn.Connection, tmp_path: Path, learner: str, first: str) -> None:
+    name, second = f"without_{learner}", {"cluster": "distance", "projection": "residual"}[first]
+    con.execute(
+        "CREATE OR REPLACE TABLE few AS SELECT i % 2 AS g, hash(i) % 1000 / 100.0 AS x, 'k' || i % 3 AS k,"
+        " CASE WHEN i % 7 > 0 THEN i % 5 END AS h, CASE WHEN i % 11 > 0 THEN hash(i + 7) % 1000 / 9.0 END AS y"
+        " FROM range(300) AS r(i)"
+    )
+    con.execute(
+        f"TRAIN MODEL {name} USING {learner} FEATURES (zscore(x), y, onehot(k), hash(h, 3), ordinal(k) AS place)"
+        " FROM few GROUP BY g"
+    )
+    index = export(con, name, tmp_path / "out", "onnx")
+    for group in index["groups"]:
+        session = onnxruntime.InferenceSession(tmp_path / "out" / group["file"])
+        of_group = f"few AS __grouplearn_row WHERE g = {group['keys']['g']} ORDER BY rowid"
+        feed = {}
+        for item in index["inputs"]:
+            kind, nothing = {"category": (object, "\0"), "hash": (np.int64, -1)}.get(item["kind"], (np.float64, np.nan))
+            values = [row[0] for row in con.execute(f"SELECT {item['sql']} FROM {of_group}").fetchall()]
+            feed[item["name"]] = np.array([[nothing if value is None else value] for value in values], kind)
+        found = dict(zip([entry.name for entry in session.get_outputs()], session.run(None, feed), strict=True))
+        macro = con.execute(
+            f"SELECT {first}, {second} FROM {name}_predict(few) WHERE g = {group['keys']['g']}"
+        ).fetchall()
+        missing = [row[1] is None for row in macro]
+        assert any(missing)
+        assert np.isnan(found[second][:, 0]).tolist() == missing
+        nothing = {"cluster": [0], "projection": [np.nan] * found[first].shape[1]}[first]
+        wanted = np.array([nothing if row[0] is None else np.atleast_1d(row[0]) for row in macro], np.float64)
+        np.testing.assert_allclose(found[first], wanted, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(
+            found[second][:, 0], [np.nan if row[1] is None else row[1] for row in macro], rtol=1e-9, atol=1e-9
+        )
