@@ -28,7 +28,7 @@ def _model_bytes(physical: PhysicalPlan) -> int:
     learner, configs = physical.bound.learner, physical.bound.configs
     if learner.form == "linear":
         return cost.VALUE_BYTES * physical.outputs * (physical.width + 1)
-    size = cost.state_bytes(learner, configs, physical.stored, physical.outputs) // max(1, len(configs))
+    size = cost.state_bytes(learner, configs, physical.width, physical.outputs) // max(1, len(configs))
     return int(learner.cost.resident * size)
 
 

@@ -167,7 +167,7 @@ class _Timer:
                 case Load():
                     self._load(instruction)
                 case Run(worker, unit):
-                    self._begin(worker, unit, self._start(worker), unit.cost, "unit", 0)
+                    self._begin(worker, unit, self._start(worker), unit.cost, "unit", 0, self._costs.state_bytes(unit))
                 case RunStep(worker, step):
                     self._run_step(worker, step)
                 case Release(worker, group):

@@ -1,5 +1,6 @@
 """What units take and move, against hand-computed cases, and that more work never costs less."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import grouplearn
 from grouplearn.data.shard import Shard
 from grouplearn.learners import registry
 from grouplearn.learners.contract.cost import Coefficients
@@ -103,3 +105,17 @@ def test_state_bytes_are_those_of_a_real_state(name: str, width: int, outputs: i
         state = learner.step(problem, configs, state, learner.accumulate(problem, configs, state, rows))
     real = sum(tensor.nbytes for tensor in state.tensors.values())
     assert cost.state_bytes(learner, configs, width, outputs) == pytest.approx(real, rel=0.25)  # layers are padded
+
+
+@pytest.mark.parametrize(
+    "name", ["logistic_regression", "linear_regression", "poisson_regression", "linear_svm", "gbdt"]
+)
+def test_models_of_a_million_columns_are_estimated_by_their_columns(name: str) -> None:
+    with grouplearn.connect(progress=None) as con:
+        con.execute("CREATE TABLE t AS SELECT 'k' || i AS k, i % 2 AS y FROM range(30000) AS r(i)")
+        statement = f"TRAIN MODEL m USING {name} PREDICT y FEATURES (hash(k, 1000000)) FROM t WITH (workers = 2)"
+        plan = json.loads(con.execute(f"EXPLAIN (FORMAT json) {statement}").fetchall()[0][0])
+    operators = {each["operator"]: each for each in plan["operators"]}
+    assert operators["gap"]["network_bytes"] > 8_000_000
+    if name != "gbdt":  # whose models are as large as their trees
+        assert operators["group_task_parallel"]["peak_bytes_per_worker"] > 8_000_000

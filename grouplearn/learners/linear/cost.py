@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from grouplearn.data.encoders import DENSE_COLUMNS
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.cost import Coefficients, Cost, whole
 
 #: Up to this many parameters generalised linear models have second derivatives; the numbers of their solver besides vectors.
 _SECOND_DERIVATIVES_UP_TO, _SOLVER_NUMBERS = 256, 18
+#: Products of a column of many that are not 0, each with its place.
+_SPARSE_PRODUCTS = 32
 
 
 class MomentsCost(Cost):
     """The cost of least squares, which needs X'X, once for a pack."""
 
     def sums_values(self, configs: Sequence[Config], width: int, outputs: int) -> int:
-        """Return the size of X'X and of the means."""
+        """Return the size of X'X and of the means; where most of X'X is 0, its products are kept by their places."""
         del configs, outputs
-        return width * width + 2 * width + 4
+        products = width * width if width <= DENSE_COLUMNS else _SPARSE_PRODUCTS * width
+        return products + 2 * width + 4
 
 
 class GlmCost(Cost):

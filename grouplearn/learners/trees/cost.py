@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from grouplearn.data.encoders import DENSE_COLUMNS
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.cost import Coefficients, Cost, whole
 
@@ -38,8 +39,9 @@ class BoostingCost(Cost):
         return self.passes(config, _TREES) * outputs * _leaves(config) * _LEAF_BYTES // _VALUE_BYTES
 
     def sums_values(self, configs: Sequence[Config], width: int, outputs: int) -> int:
-        """Return the histograms of one leaf."""
-        return len(configs) * width * _BINS * _BIN_VALUES * outputs
+        """Return the histograms of one leaf; of the columns of wide categories there are two bins each."""
+        bins = min(width, DENSE_COLUMNS) * _BINS + 2 * max(0, width - DENSE_COLUMNS)
+        return len(configs) * bins * _BIN_VALUES * outputs
 
     def exchanged_values(self, configs: Sequence[Config], width: int, outputs: int) -> int:
         """Return the histograms of one leaf."""

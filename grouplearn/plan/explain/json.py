@@ -112,7 +112,7 @@ def workload(physical: PhysicalPlan, workers: int) -> Workload:
         width=physical.stored,
         outputs=physical.outputs,
         row_bytes=physical.row_bytes,
-        model_bytes=cost.state_bytes(bound.learner, configs, physical.stored, physical.outputs) // max(1, len(configs)),
+        model_bytes=cost.state_bytes(bound.learner, configs, physical.width, physical.outputs) // max(1, len(configs)),
     )
 
 

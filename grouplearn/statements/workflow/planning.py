@@ -144,7 +144,7 @@ def costs_of(small: Miniature) -> Costs:
     """Return what moving rows, states and sums takes: of one statement's packs, by the planner's coefficients."""
     physical = small.physical
     learner, machine, sizes = physical.bound.learner, physical.rates.machine, physical.stats.rows
-    width, outputs = physical.stored, physical.outputs
+    width, outputs = physical.width, physical.outputs
 
     @functools.cache
     def of_pack(numbers: tuple[int, ...]) -> tuple[int, int]:
