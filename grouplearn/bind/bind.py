@@ -70,8 +70,15 @@ def bind_learner(checker: SqlChecker, name: Name) -> Learner:
     """Return the learner of that name."""
     if name.value.casefold() not in registry.names():
         message = f'unknown learner "{name.value}"\nLearners: {", ".join(registry.names())}'
-        raise checker.error(message, name.span, did_you_mean(name.value, registry.names()))
+        raise checker.error(message, name.span, _learner_meant(name.value))
     return registry.learner(name.value.casefold())
+
+
+def _learner_meant(typed: str) -> str | None:
+    """Return a "did you mean" of the closest learner, or of the shortest name that has what was typed in it: ``svm``."""
+    names = registry.names()
+    longer = [name for name in names if typed.casefold() in name]
+    return did_you_mean(typed, names) or (did_you_mean(min(longer, key=len), longer) if longer else None)
 
 
 #: Levels that an expression has around it where it is kept, a cast and parentheses, and words in all.

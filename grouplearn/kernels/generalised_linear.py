@@ -14,10 +14,12 @@ import numpy.typing as npt
 from grouplearn.kernels.library import WATCH, address, asking, features, function, single_or_double, watching
 
 FloatArray = npt.NDArray[np.float64]
-Loss = Literal["logistic", "softmax", "poisson", "squared_hinge"]
+Loss = Literal["logistic", "softmax", "poisson", "squared_hinge", "hinge"]
 Sums = Mapping[str, npt.NDArray[Any]]
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
-_LOSSES: tuple[Loss, ...] = ("logistic", "softmax", "poisson", "squared_hinge")
+_LOSSES: tuple[Loss, ...] = ("logistic", "softmax", "poisson", "squared_hinge", "hinge")
+#: Of the sums of a model, those that are before its gradient.
+_BEFORE_GRADIENT = 3
 #: The most passes of one model: Newton's method needs tens.
 _MOST_PASSES = 4096
 
@@ -173,6 +175,7 @@ class Form:
 
     def begin(
         self,
+        kind: Loss,
         moments: Mapping[str, npt.NDArray[Any]],
         rows: tuple[float, float],
         score: FloatArray,
@@ -183,18 +186,19 @@ class Form:
         """Return a model (1, m) without weights, and the sums over its rows there, from their moments (``kernels.moments``).
 
         ``rows`` says how many there are, and how many values are stored in them. ``score`` (K,) is what the model predicts,
-        with the mean ``residual`` (K,) and ``loss``, and ``coupling`` (K, K), the second derivatives by the scores.
+        with the mean ``residual`` (K,) and ``loss``, and ``coupling`` (K, K), the second derivatives by the scores. Of a
+        hinge the score is 0.
         """
         model = np.empty((1, self.length))
-        sums, sampled = np.empty((1, 2 + self.parameters)), np.zeros(())
+        sums, sampled = np.empty((1, _BEFORE_GRADIENT + self.parameters)), np.zeros(())
         curvature = np.empty((int(self.dense), self._triangle))
         names = ("mean", "square", "cross", "gram")
         mean, square, cross, *gram = (np.ascontiguousarray(moments[each]) for each in names if each in moments)
         given = [np.ascontiguousarray(each) for each in (score, residual, coupling)]
         real = ctypes.c_double
-        kinds = (*[_COUNT] * 5, *[real] * 3, *[_POINTER] * 3, _COUNT, *[_POINTER] * 3, real, *[_POINTER] * 5)
+        kinds = (*[_COUNT] * 6, *[real] * 3, *[_POINTER] * 3, _COUNT, *[_POINTER] * 3, real, *[_POINTER] * 5)
         function("begin_generalised_linear", *kinds)(
-            *self._numbers,
+            *(_LOSSES.index(kind), *self._numbers),
             *(*rows, float(moments["total"]), *map(address, (mean, square, cross)), cross.shape[1]),
             *(address(gram[0]) if gram else None, *map(address, given[:2]), loss),
             *map(address, (given[2], model, sums, curvature, sampled)),
@@ -204,12 +208,13 @@ class Form:
     def sums(self, x: Any, label: FloatArray, weight: FloatArray, loss: Loss, models: FloatArray) -> Sums:
         """Return what ``step`` needs of the rows of a block, dense or CSR, at the points of ``models`` (M, m) of one group.
 
-        ``sums`` (M, 2 + p): loss, trace of its second derivatives by the scores, gradient in the solver's coordinates;
+        ``sums`` (M, 3 + p): loss, trace of its second derivatives by the scores, a hinge as it is (0 of other losses),
+        gradient in the solver's coordinates;
         ``curvature`` (asking, p·(p + 1)/2): the second derivatives by parameters of a sample of rows, of the models that ask
         for them, and ``sampled``, the weight of these rows.
         """
         asking = int((models[:, 0] > 0).sum())
-        found, sampled = np.empty((len(models), 2 + self.parameters)), np.zeros(())
+        found, sampled = np.empty((len(models), _BEFORE_GRADIENT + self.parameters)), np.zeros(())
         curvature = np.empty((asking, self._triangle))
         if isinstance(x, np.ndarray):
             rows = [features(x)]

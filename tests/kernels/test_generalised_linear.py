@@ -21,8 +21,8 @@ LABELS = {
     "softmax": RANDOM.integers(0, 3, len(X)).astype(float),
     "poisson": RANDOM.integers(0, 9, len(X)).astype(float),
 }
-LABELS["squared_hinge"] = LABELS["logistic"]
-OUTPUTS = {"logistic": 1, "softmax": 3, "poisson": 1, "squared_hinge": 1}
+LABELS["squared_hinge"] = LABELS["hinge"] = LABELS["logistic"]
+OUTPUTS = {"logistic": 1, "softmax": 3, "poisson": 1, "squared_hinge": 1, "hinge": 1}
 #: Without and with l1, and 18 of them: more than there are lanes.
 L1 = np.array([0.0, 0.0, 0.5, 2.0, 0.0, 0.1] * 3)
 L2 = np.array([1.0, 0.125, 0.0, 0.5, 64.0, 0.25] * 3) + np.arange(18) / 64
@@ -32,7 +32,7 @@ PENALTIES = kernel.Penalties(L1, L2, np.full(18, 1e-8))
 def solve(
     loss: kernel.Loss, x=X, label=None, weight=WEIGHT, start=START, penalties=PENALTIES, **others
 ) -> kernel.Models:
-    settings = {"fit_intercept": True, "epochs": 100, "report": lambda _: None, "cancelled": lambda: False, **others}
+    settings = {"fit_intercept": True, "epochs": 300, "report": lambda _: None, "cancelled": lambda: False, **others}
     label = LABELS[loss] if label is None else label
     return kernel.solve(x, label, weight, start, loss=loss, outputs=OUTPUTS[loss], penalties=penalties, **settings)
 
@@ -45,6 +45,11 @@ def losses(loss: kernel.Loss, score: np.ndarray, label: np.ndarray) -> tuple[np.
         sign = 2 * label - 1
         short = np.maximum(0, 1 - sign * score[:, 0])
         return short**2, (-2 * sign * short)[:, None]
+    if loss == "hinge":  # the smooth one at the start: of numpy's logarithm and root
+        u = 1 - (2 * label - 1) * score[:, 0]
+        ends = (u + np.array([[1.0], [-1.0]]) * np.sqrt(u * u + 4)) / 2 + [[1.0], [-1.0]]
+        s, less = ends[0], ends[0] - u
+        return s - np.log(s * less), ((1 - 2 * label) / less)[:, None]
     if loss == "poisson":
         constant = scipy.special.xlogy(label, label) - label
         return np.exp(score[:, 0]) - label * score[:, 0] + constant, np.exp(score) - label[:, None]
@@ -54,7 +59,10 @@ def losses(loss: kernel.Loss, score: np.ndarray, label: np.ndarray) -> tuple[np.
     ) - own
 
 
-@pytest.mark.parametrize("loss", [*LABELS])
+SMOOTH = [loss for loss in LABELS if loss != "hinge"]
+
+
+@pytest.mark.parametrize("loss", SMOOTH)
 def test_every_model_is_at_its_optimum(loss: kernel.Loss) -> None:
     """The subgradient is zero (Boyd & Vandenberghe 2004, 4.2.3), and the objective is the one reported."""
     found = solve(loss)
@@ -153,10 +161,10 @@ def begun(loss: kernel.Loss, form: kernel.Form, chosen: kernel.Penalties) -> tup
     """Models at their start, and the sums there as they follow from moments."""
     label, outputs = LABELS[loss], OUTPUTS[loss]
     targets = np.eye(3)[label.astype(int)] if loss == "softmax" else label[:, None]
-    if loss == "squared_hinge":
-        targets = 4 * targets
+    golden = (1 + np.sqrt(5)) / 2
+    targets = targets * {"squared_hinge": 4, "hinge": 2 / golden}.get(loss, 1)
     sums = moments.of_rows(X, targets, WEIGHT, np.array([0, len(X)]), gram=form.dense)
-    if form.fit_intercept:
+    if form.fit_intercept and loss != "hinge":
         mean = np.average(targets, axis=0, weights=WEIGHT)
         score = (
             mean / 2 - 1
@@ -164,13 +172,20 @@ def begun(loss: kernel.Loss, form: kernel.Form, chosen: kernel.Penalties) -> tup
             else algebra.logarithm(mean / (1 - mean) if loss == "logistic" else mean)
         )
     else:
-        mean = np.full(outputs, {"logistic": 1 / 2, "softmax": 1 / 3, "poisson": 1.0, "squared_hinge": 2.0}[loss])
+        means = {"logistic": 1 / 2, "softmax": 1 / 3, "poisson": 1.0, "squared_hinge": 2.0, "hinge": 1 / golden}
+        mean = np.full(outputs, means[loss])
         score = np.zeros(outputs)
     value, slope = losses(loss, np.repeat(score[None], len(X), axis=0), label)
-    bends = {"logistic": mean * (1 - mean), "poisson": mean, "squared_hinge": np.full(1, 2.0)}
+    bends = {
+        "logistic": mean * (1 - mean),
+        "poisson": mean,
+        "squared_hinge": np.full(1, 2.0),
+        "hinge": np.full(1, 1 / (golden**4 + golden**2)),
+    }
     coupling = np.diag(bends[loss]) if loss in bends else np.diag(mean) - np.outer(mean, mean)
     residual = np.average(slope, axis=0, weights=WEIGHT)
     model, at_start = form.begin(
+        loss,
         {name: each[0] for name, each in sums.items()},
         (len(X), X.size),
         score,
@@ -260,14 +275,16 @@ def test_steps_have_the_same_bits_everywhere_and_in_any_company(build: str, loss
 
 #: Of every number of the models above; it is the same on every processor.
 EPOCH_BITS = {
-    ("logistic", True): "1df0aef0bc142a896e6c3afe5752cae23466a74d3ec5f7a66ad58487c3d31603",
-    ("logistic", False): "824263fe11f531bb8da5a695c1dede02ca2b63575efba1be4e91d3ee7b19b82a",
-    ("poisson", True): "38e9ae95c10ab557781af2fafeb3e2e0cd13611d25c998fc44576e0730055c61",
-    ("poisson", False): "0ccf76be6c779a67a4da72fff3454d5f462a57e5bf599a9281e1dc997b73e213",
-    ("softmax", True): "925f5636954218a330bf1c85aba1e5038b94de3926059380102fbfe3967fb03d",
-    ("squared_hinge", True): "39a598d9a70d1161c0140d8aae6b888d88055706f3bd3ae6ca572ac18df430f6",
-    ("squared_hinge", False): "645788102c110f121183d1d423a354644d31ae70bc70593cbcb789bb0f4f372b",
-    ("softmax", False): "a88ab62bde54dbed05afa14a361b2b4e05c32fbdc654a8139982c73126aec350",
+    ("logistic", True): "789818abe66c0bd048bb4d2e8248b1b588db9b0eefb860564350e36688af203e",
+    ("logistic", False): "e61b48cc362118edeec37daf1ba28245f1a25bdd25e0f8c8f16aca414a6b2d39",
+    ("poisson", True): "ce408e9eec56fcf75fc0671debdfb6714d0f66e0fbdd601c92ecd70c165851f4",
+    ("poisson", False): "6c9fb2338280e3b81eced5e48560a0d3d73c1a2c0b3dbed93107e3ec0de8890c",
+    ("softmax", True): "86a723584bdadf89d4904163ccd2e16566c9d4980801175c3097eaee6c10dabf",
+    ("squared_hinge", True): "13192741464a3aa3751c013dc4b952e52f2cb662f96d54079ae97a6cc84e20f1",
+    ("squared_hinge", False): "8d45acdba87f3ac0fece81009ac545dce7907ff3ef63cb544aa1341af5a406ee",
+    ("hinge", True): "e500c1d8dc418f514d382d4b8c3a506e32ece769c5711741c28998ce99a02b67",
+    ("hinge", False): "0ababfb823bea151380ad9f31f09a0c9aa2c91e9a1af19601342816c114f3f9d",
+    ("softmax", False): "e3f9a0418a5c9d5ecdcca3793acf0beb2f2ac680d10d1c5453b3d3af91c24531",
 }
 
 #: Of every number of every model of all losses; it is the same on every processor.
@@ -276,13 +293,42 @@ BITS = "472cde59a576f4ce72da0b0a647875bf9a4612045ed9955671e6bac55689179b"
 
 def test_the_same_bits_everywhere(build: str) -> None:
     digest = hashlib.sha256()
-    for loss in LABELS:
-        found = solve(loss)
+    for loss in SMOOTH:
+        found = solve(loss, epochs=100)
         none = np.isnan(found.value)
         for part in astuple(replace(found, curve=np.nan_to_num(found.curve, nan=-1.0))):
             whole = part if part is found.curve or part.shape[0] != 5 else part[~none]
             digest.update(np.ascontiguousarray(whole).tobytes())
     assert digest.hexdigest() == BITS
+
+
+#: The same of the hinge, which takes more epochs.
+HINGE_BITS = "70607a65b5a3c35e5c468c31950fd9a6f6d0d867d7efc43120c65960cf5ab39b"
+
+
+def test_the_hinge_has_the_same_bits_everywhere(build: str) -> None:
+    found, digest = solve("hinge"), hashlib.sha256()
+    none = np.isnan(found.value)
+    for part in (found.weights[~none], found.intercept[~none], found.value[~none], found.passes[~none]):
+        digest.update(np.ascontiguousarray(part).tobytes())
+    assert digest.hexdigest() == HINGE_BITS
+
+
+def test_the_hinge_that_is_reported_is_the_hinge_itself_and_within_its_tolerance_of_the_least() -> None:
+    """More steps find no more than the share that ended training."""
+    found = solve("hinge")
+    exact = solve("hinge", penalties=replace(PENALTIES, tolerance=np.full(18, 1e-12)), epochs=1000)
+    for group, config in np.ndindex(5, 18):
+        if np.isnan(found.value[group, config]):
+            continue
+        rows = slice(START[group], START[group + 1])
+        weights, intercept = found.weights[group, config], found.intercept[group, config]
+        margin = (2 * LABELS["hinge"][rows] - 1) * (X[rows] @ weights[0] + intercept)
+        value = WEIGHT[rows] @ np.maximum(0, 1 - margin) + L1[config] * np.abs(weights).sum()
+        value += 0.5 * L2[config] * np.square(weights).sum()
+        assert found.value[group, config] == pytest.approx(value, rel=1e-9, abs=1e-12)
+        assert found.converged[group, config]
+        assert value <= exact.value[group, config] * (1 + 1.01e-8) + 1e-12
 
 
 def test_rows_that_outweigh_all_others_lead_nowhere_above_the_start() -> None:

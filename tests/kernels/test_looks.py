@@ -123,7 +123,7 @@ def begun(form: glm.Form, x: np.ndarray, y: np.ndarray, models: int) -> tuple[np
     given = moments.of_rows(x, y[:, None], np.ones(len(y)), np.array([0, len(y)]), gram=form.dense)
     given = {name: each[0] for name, each in given.items()}
     start = np.zeros(1), np.full(1, 0.5 - y.mean()), np.log(2), np.full((1, 1), 0.25)
-    model, sums = form.begin(given, (float(len(y)), float(x.size)), *start[:2], float(start[2]), start[3])
+    model, sums = form.begin("logistic", given, (float(len(y)), float(x.size)), *start[:2], float(start[2]), start[3])
     rows = np.repeat(model, models, axis=0)
     return rows, {
         "sums": np.repeat(sums["sums"], models, axis=0),
@@ -303,6 +303,7 @@ CALLS = {
     "softmax": Call("solve_generalised_linear", lambda: fit("softmax"), 20),
     "poisson": Call("solve_generalised_linear", lambda: fit("poisson"), 20),
     "squared hinge": Call("solve_generalised_linear", lambda: fit("squared_hinge"), 20),
+    "hinge": Call("solve_generalised_linear", lambda: fit("hinge"), 20),
     "block": Call("sum_generalised_linear", lambda: block(True, False), 20),
     "sparse block": Call("sum_generalised_linear", lambda: block(True, True), 20),
     "wide block": Call("sum_generalised_linear", lambda: block(False, True), 6),

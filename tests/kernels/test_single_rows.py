@@ -80,7 +80,7 @@ def of_epochs(x: Any) -> Found:
     form = generalised_linear.Form(x.shape[1], 1, True, 3, True)
     sums = moments.of_rows(dense, label[:, None], WEIGHT + 1, np.array([0, N]))
     known = (np.zeros(1), np.full(1, 0.5 - label.mean()), np.log(2), np.full((1, 1), 0.25))
-    model, at = form.begin({name: each[0] for name, each in sums.items()}, (N, dense.size), *known)
+    model, at = form.begin("logistic", {name: each[0] for name, each in sums.items()}, (N, dense.size), *known)
     model = form.step("logistic", model, generalised_linear.Penalties(one, one, one / 1e8), one, at).models
     return {**at, **form.sums(x, label, WEIGHT + 1, "logistic", model)}
 

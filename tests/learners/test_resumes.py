@@ -22,11 +22,13 @@ KINDS: dict[str, tuple[str, Task, int, Config]] = {
     "poisson": ("poisson_regression", Task.REGRESSION, 0, {"l2": 1.0}),
     "svm": ("linear_svm", Task.BINARY, 2, {"l2": 1.0}),
     "svm of classes": ("linear_svm", Task.MULTICLASS, 3, {"l2": 1.0}),
+    "hinge": ("linear_svm", Task.BINARY, 2, {"l2": 1.0, "loss": "hinge"}),
+    "hinge of classes": ("linear_svm", Task.MULTICLASS, 3, {"l2": 1.0, "loss": "hinge"}),
     "least squares": ("linear_regression", Task.REGRESSION, 0, {"l1": 1.0}),
     "mlp": ("mlp", Task.MULTICLASS, 3, {}),
 }
 #: Numbers of a model in training that lead somewhere: ``Field`` in ``generalised_linear_epochs.cpp``.
-STRIDE, PASSES, RETRIES, AGE, STEPS = 1, 2, 8, 9, 10
+STRIDE, PASSES, RETRIES, AGE, STEPS, SMOOTHING, ANEW = 1, 2, 8, 9, 10, 20, 21
 
 
 def trained(kind: str) -> tuple[Any, Problem, list[Config], State]:
@@ -93,10 +95,15 @@ def test_an_honest_state_is_gone_on_from_and_no_other(kind: str) -> None:
         (STEPS, 1e6),
         (STEPS, -1.0),
         (STEPS, np.nan),
+        (SMOOTHING, 0.0),
+        (SMOOTHING, 2.0),
+        (SMOOTHING, np.nan),
+        (ANEW, -1.0),
+        (ANEW, 0.5),
     ],
 )
 def test_counts_of_a_solver_are_counts(kind: str, place: int, value: float) -> None:
-    """The solver divides rows by one of them, and looks that many steps back by another."""
+    """The solver divides rows by one of them, and looks that many steps back by another; a smooth hinge is none of width 0."""
     learner, problem, configs, state = trained(kind)
     assert not learner.resumes(problem, configs, with_tensor(state, "solver", set_number(place, value)))
 

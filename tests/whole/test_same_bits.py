@@ -29,6 +29,7 @@ for name, rows in {
     "logistic": "USING logistic_regression PREDICT b FEATURES (zscore(x), z) {} OVER GRID (l1 IN (0, 1.5), l2 IN (0.1, 3))",
     "softmax": "USING logistic_regression PREDICT c FEATURES (x, z) {} OVER GRID (l2 IN (0.1, 3))",
     "svm": "USING linear_svm PREDICT c FEATURES (x, z) {} OVER GRID (l1 IN (0, 1.5), l2 IN (0.1, 3))",
+    "hinge": "USING linear_svm PREDICT c FEATURES (x, z) {} OVER GRID (loss IN ('hinge'), l1 IN (0, 1.5), l2 IN (0.1, 3))",
     "poisson": "USING poisson_regression PREDICT n FEATURES (x, z) {} OVER GRID (l2 IN (0.1, 3))",
     "net": "USING mlp PREDICT b FEATURES (zscore(x, z)) {} OVER GRID (learning_rate IN (0.01, 0.001)) WITH (epochs = 2)",
 }.items():

@@ -68,7 +68,7 @@ void sum_columns(const Call &call, const Group &group, const double *about, bool
     }
 }
 
-/// Where no weight says anything: the scores of the mean label, or the least mean of squared hinges.
+/// Where no weight says anything: the scores of the mean label, the least mean of squared hinges, or 0.
 void starting_scores(const Call &call, Group &group) {
     double *start = group.start;
     for (int64_t c = 0; c < call.outputs; c++) start[c] = 0;
@@ -81,8 +81,8 @@ void starting_scores(const Call &call, Group &group) {
     double lane[8] = {1, 1, 1, 1, 1, 1, 1, 1};
     for (int64_t c = 0; c < call.outputs; c++) {
         double share = start[c] / group.total;
-        if (call.loss == Loss::squared_hinge) {
-            start[c] = 2 * share - 1;
+        if (call.loss == Loss::squared_hinge || call.loss == Loss::hinge) {
+            start[c] = call.loss == Loss::hinge ? 0 : 2 * share - 1;
             continue;
         }
         if (call.loss == Loss::poisson) lane[0] = share < smallest_mean ? smallest_mean : share;
@@ -139,7 +139,7 @@ template <class V> struct Batch : Newton<V> {
     using Base = Newton<V>;
     using typename Base::N;
     using Base::width, Base::p, Base::size, Base::slots, Base::model, Base::trial, Base::hessian, Base::chol, Base::gradient, Base::ridge,
-        Base::penalty, Base::bent, Base::wants;
+        Base::penalty, Base::bent, Base::wants, Base::smoothing, Base::exact, Base::mass;
     const Call &call;
     int64_t rows = 0, stride = 0;
     int lanes = 0;
@@ -153,6 +153,7 @@ template <class V> struct Batch : Newton<V> {
     Batch(const Call &call, const Stage &stage)
         : Base(stage, call.columns, call.outputs, call.fit_intercept, most_steps, true, call.limit), call(call) {
         if (jumps(call.loss)) this->expect_jumps();
+        if (has_kink(call.loss)) this->expect_kink();
     }
 
     bool reserve() {
@@ -217,6 +218,8 @@ template <class V> struct Batch : Newton<V> {
             model[lane] = Model();
             model[lane].active = lane < lanes;
             model[lane].sparse = l1 > 0;
+            smoothing[lane] = first_smoothing;
+            mass[lane] = mine.total / mine.scale;
             model[lane].tolerance = call.tolerance[seat[lane].config];
             for (int64_t k = 0; k < size; k++) {
                 int64_t j = k % p;
@@ -239,17 +242,21 @@ template <class V> struct Batch : Newton<V> {
     /// Objectives at ``trial`` into the models, and their gradients, penalties l2 included.
     void evaluate() {
         double loss[most_lanes] = {}, bend[most_lanes] = {};
+        Objective<V> objective = {call.loss, Base::rounded(smoothing)};
+        for (int lane = 0; lane < width; lane++) exact[lane] = 0;
         gradient.clear(size * width);
         for (int64_t first = 0; first < rows && !stopped(); first += tile_rows) {
             tile_gradient.clear(size * width);
-            Sums<V> sums = {zero<V>(), zero<V>(), tile_gradient, curvature, stride};
+            Sums<V> sums = {zero<V>(), zero<V>(), zero<V>(), tile_gradient, curvature, stride};
             int64_t last = rows - first < tile_rows ? rows : first + tile_rows;
-            with_rows([&](const auto &those) { pass_tile(call.loss, those, first, last, call.outputs, trial, score, sums); });
+            with_rows([&](const auto &those) { pass_tile(objective, those, first, last, call.outputs, trial, score, sums); });
             N part[width];
             store(part, sums.loss);
             for (int lane = 0; lane < width; lane++) loss[lane] += (double)part[lane];
             store(part, sums.bend);
             for (int lane = 0; lane < width; lane++) bend[lane] += (double)part[lane];
+            store(part, sums.exact);
+            for (int lane = 0; lane < width; lane++) exact[lane] += (double)part[lane];
             for (int64_t k = 0; k < size * width; k++) gradient[k] += (double)tile_gradient[k];
         }
         this->penalise(loss);
@@ -281,7 +288,7 @@ template <class V> struct Batch : Newton<V> {
             const Model &m = model[lane];
             if (!m.judged || m.passes == 0) continue;
             int64_t trial = seat[lane].group->number * call.configs + seat[lane].config;
-            call.curve[(m.passes - 1) * call.groups * call.configs + trial] = m.value * seat[lane].group->scale;
+            call.curve[(m.passes - 1) * call.groups * call.configs + trial] = m.objective * seat[lane].group->scale;
         }
     }
 
@@ -336,7 +343,7 @@ void write(const Batch<D> &batch, const Call &call) {
         const Model &m = batch.model[lane];
         const Group &group = *batch.seat[lane].group;
         int64_t trial = group.number * call.configs + batch.seat[lane].config;
-        call.value[trial] = m.failed ? (double)NAN : m.value * group.scale;
+        call.value[trial] = m.failed ? (double)NAN : m.objective * group.scale;
         call.passes[trial] = m.passes > 0 ? m.passes : 1;
         if (m.passes == 0) call.curve[trial] = call.value[trial];
         call.converged[trial] = !m.failed && (m.converged || m.passes < call.limit);
@@ -364,7 +371,8 @@ void write_nothing(const Call &call, const Group &group) {
 
 /// Train the models of some seats, at most those of a lane's count.
 int solve_seats(const Call &call, const Seat *seats, int count, Batch<F> &coarse, Batch<D> &fine, Watch watch) {
-    bool single = call.loss != Loss::poisson; // large counts need double precision from the first step on
+    // Large counts need double precision from the first step on; of a loss with a kink single precision sees the smoothest only.
+    bool single = call.loss != Loss::poisson && !has_kink(call.loss);
     if (single) {
         if (!coarse.begin(seats, count)) return 2;
         if (int stopped = coarse.train(true, watch)) return stopped;

@@ -12,7 +12,7 @@ constexpr Stage dense_stage = {1e-1, 1e-14, 1e-12, 1e-9, 1e-10, 20, 200}, wide_s
 /// Numbers of a model, the first of all: whether its sums are to have second derivatives, and of every how many rows.
 enum Field {
     ASKS, STRIDE, PASSES, VALUE, BEND, BEND_THEN, DESCENT, LENGTH, RETRIES, AGE, STEPS, TRUSTED, DAMPING, DAMPED, SIGMA, SCALE, TOTAL, ROWS,
-    PER_ROW, FIELDS
+    PER_ROW, OBJECTIVE, SMOOTHING, ANEW, FIELDS
 };
 
 /// Where the numbers of a model lie: fields, means and 1/spread of columns, where it is, where its step leads, where it is evaluated
@@ -34,8 +34,9 @@ struct Form {
     int64_t matrix() const { return bends() + history * size(); }
     int64_t in_matrix() const { return dense ? triangle(size()) : size(); }
     int64_t length() const { return matrix() + in_matrix(); }
-    /// Of the sums of a model: loss, second derivatives by scores, gradient.
-    int64_t sums() const { return 2 + size(); }
+    /// Of the sums of a model: loss, second derivatives by scores, a loss with a kink as it is (0 of others), gradient.
+    static constexpr int64_t before_gradient = 3;
+    int64_t sums() const { return before_gradient + size(); }
 };
 
 /// Rows whose second derivatives take the time of a pass over all, of a model with this ``row`` of numbers.
@@ -94,7 +95,7 @@ struct Work {
     int64_t columns, p, size, outputs, pairs, stride, kept = 0;
     bool curved = false; // whether any model asks for second derivatives
     const double *mean, *inverse;
-    Scratch<double> point, total, bend, gradient, curvature, score, weight, constant, z, rows, scaled, hessian, written, product, lift, residual;
+    Scratch<double> point, total, bend, exact, smoothing, gradient, curvature, score, weight, constant, z, rows, scaled, hessian, written, product, lift, residual;
 
     Work(const Models &models, const Block &block)
         : models(models), block(block), columns(models.form.columns), p(models.form.p()), size(models.form.size()),
@@ -106,14 +107,15 @@ struct Work {
     bool reserve() {
         for (int64_t batch = 0; batch < models.batches(); batch++) curved = curved || models.asks(batch);
         int64_t lanes = models.batches() * width, sampled = curved ? most_kept() : 0;
-        if (!point.reserve(lanes * size) || !total.reserve(lanes) || !bend.reserve(lanes) || !gradient.reserve(lanes * size) ||
+        if (!point.reserve(lanes * size) || !total.reserve(lanes) || !bend.reserve(lanes) || !exact.reserve(lanes) || !smoothing.reserve(lanes) || !gradient.reserve(lanes * size) ||
             !curvature.reserve(lanes * sampled * pairs) || !score.reserve(rows_abreast * outputs * width) || !weight.reserve(block.rows) ||
             !constant.reserve(block.rows + 8) || !z.reserve(block.sparse() ? 0 : block_rows * p) || !rows.reserve(sampled * p + most_lanes) ||
             !scaled.reserve(sampled * p) || !hessian.reserve(curved ? triangle(size) * width : 0) ||
             !written.reserve(block.sparse() ? outputs * columns * width : 0) || !product.reserve(block.sparse() ? outputs * columns * width : 0) ||
             !lift.reserve(outputs * width) || !residual.reserve(outputs * width))
             return false;
-        for (auto each : {&total, &bend}) each->clear(lanes);
+        for (auto each : {&total, &bend, &exact}) each->clear(lanes);
+        for (int64_t m = 0; m < lanes; m++) smoothing[m] = models.model(m)[SMOOTHING];
         gradient.clear(lanes * size);
         for (int64_t m = 0; m < lanes; m++)
             for (int64_t k = 0; k < size; k++)
@@ -122,6 +124,8 @@ struct Work {
         if (models.loss == Loss::poisson) count_constants(block.label, block.rows, constant);
         return true;
     }
+
+    Objective<D> objective(int64_t batch) const { return {models.loss, load(smoothing + batch * width)}; }
 
     double *curvature_of(int64_t batch) const { return curvature + batch * most_kept() * pairs * width; }
 
@@ -147,10 +151,11 @@ struct Work {
             for (int64_t batch = 0; batch < models.batches(); batch++) {
                 bool asks = models.asks(batch);
                 double *bends = asks ? curvature_of(batch) + kept * pairs * width : nullptr;
-                Sums<D> sums = {load(total + batch * width), load(bend + batch * width), gradient + batch * size * width, bends, stride};
-                pass_tile(models.loss, tile, 0, count, outputs, point + batch * size * width, score, sums);
+                Sums<D> sums = {load(total + batch * width), load(bend + batch * width), load(exact + batch * width), gradient + batch * size * width, bends, stride};
+                pass_tile(objective(batch), tile, 0, count, outputs, point + batch * size * width, score, sums);
                 store(total + batch * width, sums.loss);
                 store(bend + batch * width, sums.bend);
+                store(exact + batch * width, sums.exact);
             }
             for (int64_t i = 0; curved && i < count; i += stride) memcpy(rows + kept++ * p, z + i * p, (size_t)p * sizeof(double));
         }
@@ -205,9 +210,11 @@ struct Work {
         if (models.loss == Loss::softmax) sum += softmax<D>(outputs, label, factor, score, bends, trace);
         else {
             D loss, slope, curve;
-            with_loss_of_a_score(models.loss, [&](auto kind) {
+            with_loss_of_a_score(objective(batch), [&](const auto &kind) {
                 kind.at(load(score), label, loss, slope, curve);
                 if (kind.with_constant) loss += all(constant[i]);
+                if constexpr (std::remove_reference_t<decltype(kind)>::with_kink)
+                    store(exact + batch * width, fma(factor, kind.exact(load(score), label), load(exact + batch * width)));
             });
             sum = fma(factor, loss, sum);
             trace = fma(factor, curve, trace);
@@ -298,6 +305,10 @@ struct Lane {
         m.damping = row[DAMPING];
         m.damped = row[DAMPED] > 0;
         m.bends = row[ASKS] > 0 ? Bends::known : Bends::none;
+        m.objective = row[OBJECTIVE];
+        m.anew = row[ANEW] > 0;
+        newton.smoothing[lane] = row[SMOOTHING];
+        newton.mass[lane] = row[TOTAL];
         newton.sigma[lane] = row[SIGMA];
         for (int64_t k = 0; k < form.size(); k++) {
             int64_t j = k % form.p(), at = k * width + lane;
@@ -316,6 +327,9 @@ struct Lane {
         row[PASSES] = (double)m.passes;
         row[STRIDE] = (double)epoch_stride(row, form.size(), newton.fewest);
         row[VALUE] = m.failed ? (double)NAN : m.value;
+        row[OBJECTIVE] = m.failed ? (double)NAN : m.objective;
+        row[SMOOTHING] = newton.smoothing[lane];
+        row[ANEW] = m.anew;
         row[BEND] = m.bend;
         row[BEND_THEN] = m.bend_then;
         row[DESCENT] = m.descent;
@@ -346,7 +360,8 @@ GROUPLEARN_ENTRY int generalised_linear_are_sound(int64_t columns, int64_t outpu
     for (int64_t place = 0; place < count; place++) {
         const double *row = models + place * form.length();
         bool counts = is_count(row[STRIDE], 1, 1e15) && is_count(row[PASSES], 0, 1e9) && is_count(row[RETRIES], 0, 1e9) &&
-                      is_count(row[AGE], 0, 1e9) && is_count(row[STEPS], 0, (double)history);
+                      is_count(row[AGE], 0, 1e9) && is_count(row[STEPS], 0, (double)history) && is_count(row[ANEW], 0, 1);
+        counts = counts && row[SMOOTHING] >= least_smoothing && row[SMOOTHING] <= first_smoothing;
         if (!counts) return 0;
     }
     return 1;
@@ -355,7 +370,7 @@ GROUPLEARN_ENTRY int generalised_linear_are_sound(int64_t columns, int64_t outpu
 /// The row of a model without weights, and the sums there, loss, gradient and second derivatives, from the moments of its rows:
 /// their count and that of the values stored in them, Σw, means (d,), Σw(x−x̄)² (d,), Σw(x−x̄)(t−t̄)' (d, t), Σw(x−x̄)(x−x̄)' (d, d) or nothing. ``residual`` (K) is the mean
 /// slope, ``coupling`` (K, K) the second derivatives by the scores.
-GROUPLEARN_ENTRY void begin_generalised_linear(int64_t columns, int64_t outputs, int64_t fit_intercept, int64_t history, int64_t dense, double rows, double values,
+GROUPLEARN_ENTRY void begin_generalised_linear(int64_t kind, int64_t columns, int64_t outputs, int64_t fit_intercept, int64_t history, int64_t dense, double rows, double values,
                                                double total, const double *mean, const double *square, const double *cross,
                                                int64_t targets, const double *gram, const double *score, const double *mean_score,
                                                double loss, const double *coupling, double *row, double *sums, double *curvature,
@@ -368,6 +383,7 @@ GROUPLEARN_ENTRY void begin_generalised_linear(int64_t columns, int64_t outputs,
     row[ASKS] = form.dense;
     row[STRIDE] = 1;
     row[LENGTH] = row[SIGMA] = 1;
+    row[SMOOTHING] = first_smoothing;
     row[SCALE] = scale;
     row[TOTAL] = *sampled = whole;
     row[ROWS] = rows;
@@ -391,13 +407,14 @@ GROUPLEARN_ENTRY void begin_generalised_linear(int64_t columns, int64_t outputs,
                 slope = (product - cross[k * targets + c] / scale) * inverse[k];
             }
             row[form.point() + at] = row[form.goal() + at] = row[form.trial() + at] = start;
-            sums[2 + at] = slope;
+            sums[Form::before_gradient + at] = slope;
             double own = coupling[c * outputs + c] * whole;
             if (!form.dense) row[form.matrix() + at] = k < columns && !(inverse[k] > 0) ? 1 : own;
         }
     }
     sums[0] = loss * whole;
     sums[1] = trace * whole;
+    sums[2] = has_kink((Loss)kind) ? whole : 0; // of scores that are 0
     if (!form.dense) return;
     auto product = [&](int64_t a, int64_t b) { // of two standardised columns
         if (a == columns || b == columns) return a == b ? whole : 0.0;
@@ -408,7 +425,7 @@ GROUPLEARN_ENTRY void begin_generalised_linear(int64_t columns, int64_t outputs,
         for (int64_t b = 0; b <= a; b++) *curvature++ = coupling[a / p * outputs + b / p] * product(a % p, b % p);
 }
 
-/// Sums over a block at the points of models: loss, second derivatives by scores and gradient (M, 2 + K·p), second derivatives of
+/// Sums over a block at the points of models: loss, second derivatives by scores, exact loss and gradient (M, 3 + K·p), second derivatives of
 /// those that ask for them (asking, triangle) and the weight of the rows that these are of; 2 without memory.
 GROUPLEARN_ENTRY int sum_generalised_linear(const float *x_single, const double *x_double, const double *value, const int32_t *place,
                                             const int64_t *start, int64_t rows, const double *label, const double *weight, int64_t kind,
@@ -425,7 +442,8 @@ GROUPLEARN_ENTRY int sum_generalised_linear(const float *x_single, const double 
     for (int64_t m = 0; m < models; m++, sums += those.form.sums()) {
         sums[0] = work.total[m];
         sums[1] = work.bend[m];
-        for (int64_t k = 0; k < work.size; k++) sums[2 + k] = work.gradient[(m / width * work.size + k) * width + m % width];
+        sums[2] = work.exact[m];
+        for (int64_t k = 0; k < work.size; k++) sums[Form::before_gradient + k] = work.gradient[(m / width * work.size + k) * width + m % width];
     }
     if (work.curved && !stopped()) *sampled = work.differentiate(curvature);
     return stopped() ? 1 : 0;
@@ -448,6 +466,7 @@ GROUPLEARN_ENTRY int step_generalised_linear(int64_t kind, int64_t columns, int6
         bool begins = one[PASSES] == 0;
         newton.lasting = (int)steps_between(one, form);
         if (jumps((Loss)kind)) newton.expect_jumps();
+        if (has_kink((Loss)kind)) newton.expect_kink();
         if (form.dense) newton.hessian.clear(triangle(form.size()) * width);
         for (int lane = 0; lane < width; lane++) {
             int64_t m = first + lane < models ? first + lane : models - 1;
@@ -456,7 +475,8 @@ GROUPLEARN_ENTRY int step_generalised_linear(int64_t kind, int64_t columns, int6
             Lane{form, newton, numbers, lane}.take(first + lane < models, l1[m], l2[m], tolerance[m], first_length[m]);
             loss[lane] = mine[0];
             newton.bent[lane] = mine[1];
-            for (int64_t k = 0; k < form.size(); k++) newton.gradient[k * width + lane] = mine[2 + k];
+            newton.exact[lane] = mine[2];
+            for (int64_t k = 0; k < form.size(); k++) newton.gradient[k * width + lane] = mine[Form::before_gradient + k];
             if (first + lane >= models || !(numbers[ASKS] > 0)) continue;
             double share = sampled > 0 ? numbers[TOTAL] / sampled : 1;
             for (int64_t at = 0; at < triangle(form.size()); at++) newton.hessian[at * width + lane] = *curvature++ * share;
@@ -469,7 +489,7 @@ GROUPLEARN_ENTRY int step_generalised_linear(int64_t kind, int64_t columns, int6
             int64_t m = first + lane;
             double *mine = row + m * form.length();
             finished[m] = Lane{form, newton, mine, lane}.give();
-            value[m] = mine[VALUE] * mine[SCALE];
+            value[m] = mine[OBJECTIVE] * mine[SCALE];
             write_model(mine + form.point(), 1, mine + form.mean(), mine + form.inverse(), columns, outputs, fit_intercept,
                         weights + m * outputs * columns, intercept + m * outputs);
         }

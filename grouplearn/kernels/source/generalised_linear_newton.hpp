@@ -30,6 +30,14 @@ constexpr int far_retries = 60;
 constexpr double eased = 0.25, least_damping = 1e-12;
 /// The sum of its losses, of rows that weigh about 1, where all are beyond their margin but for rounding.
 constexpr double no_loss = 1e-20;
+/// How far a smooth loss is from one with a kink at first and at last, and what is left of that from one to the next. A row adds that
+/// much, at most, to what is left to gain: the gap between the objective and its dual (Boyd & Vandenberghe 2004, section 11.2).
+constexpr double first_smoothing = 1, least_smoothing = 1e-14, smoother = 0.1;
+/// The gain, as a share of the smoothing, below which a smooth loss leads no farther; the share of the objective that rounding hides.
+constexpr double level = 1, unseen = 1e-13;
+/// What is left of a step that is shortened: half, or less where the smoothing has changed.
+constexpr double shorter = 0.5, much_shorter = 0.25;
+
 /// How a stage ends a model, relative to its objective, and what rounding and failures it allows for.
 struct Stage {
     double tolerance, rounding, ridge, model_share, curved;
@@ -80,6 +88,9 @@ enum class Bends { none, asked_for, known };
 /// A model in training that is not in the lanes of a register.
 struct Model {
     double value = 0, reached = 0, fall = 0, descent = 0, length = 1;
+    double objective = 0; // the value, but of a loss with a kink as it is
+    bool anew = false;    // whether it stays where it is, to be evaluated by another loss
+    bool stuck = false;   // whether no step from there goes down
     double bend = 0, bend_then = 0; // the sum of second derivatives by scores, now and where ``chol`` is from
     bool active = false, accepted = false, converged = false, failed = false, sparse = false, uncounted = true;
     bool trusted = false, doubtful = false, shortened = false, judged = false;
@@ -114,6 +125,8 @@ template <class V> struct Newton {
     Scratch<N> sigma, up, down, drawn, pushed;
     Scratch<double> gradient, ridge, penalty;
     double bent[most_lanes] = {}; // the sum of second derivatives at ``trial``
+    bool narrows = false;         // whether the loss has a kink, and is trained by smooth ones that come ever nearer
+    double smoothing[most_lanes] = {}, exact[most_lanes] = {}, mass[most_lanes] = {}; // how near, the objective itself at ``trial``, Σ weight
 
     Newton(const Stage &stage, int64_t columns, int64_t outputs, bool fit_intercept, int slots, bool dense, int64_t limit)
         : stage(stage), columns(columns), outputs(outputs), p(columns + fit_intercept), size(outputs * p), slots(slots), dense(dense),
@@ -138,6 +151,13 @@ template <class V> struct Newton {
         if (width == Lanes<D>::count) most_retries = far_retries;
         nothing = no_loss;
         damps = dense;
+    }
+
+    /// Come nearer to the kink of the loss wherever a smooth one leads no farther. Second derivatives are taken at each point, of all rows:
+    /// those near the kink are few, and decide.
+    void expect_kink() {
+        narrows = true;
+        fewest = INT64_MAX;
     }
 
     void forget() {
@@ -167,8 +187,9 @@ template <class V> struct Newton {
         for (int64_t k = 0; k < size; k++)
             for (int lane = 0; lane < width; lane++) {
                 int64_t at = k * width + lane;
-                double u = trial[at], pull = ridge[at] * u;
-                loss[lane] += penalty[at] * __builtin_fabs(u) + 0.5 * pull * u;
+                double u = trial[at], pull = ridge[at] * u, more = penalty[at] * __builtin_fabs(u) + 0.5 * pull * u;
+                loss[lane] += more;
+                exact[lane] += more;
                 gradient[at] += pull;
             }
     }
@@ -190,18 +211,21 @@ template <class V> struct Newton {
             if (!m.active) continue;
             if (!(first && m.uncounted)) m.passes++;
             double bound = m.value + sufficient * m.length * m.descent + stage.rounding * __builtin_fabs(m.value);
-            m.accepted = std::isfinite(m.reached) && finite[lane] == 0 && (first || m.reached <= bound);
+            bool begins = first || m.anew;
+            m.accepted = std::isfinite(m.reached) && finite[lane] == 0 && (begins || m.reached <= bound);
+            m.anew = m.stuck = false;
             if (m.accepted) {
-                m.dropped = first ? (double)INFINITY : m.value - m.reached;
+                m.dropped = begins ? (double)INFINITY : m.value - m.reached;
                 m.value = m.reached;
+                m.objective = narrows ? exact[lane] : m.reached;
                 m.bend = bent[lane];
                 m.age += !first;
                 m.shortened = m.retries > 0;
                 if (damps && !first && !m.sparse) damp(lane);
             } else if (first) m.failed = true, m.active = false;
             else {
-                m.length *= 0.5;
-                if (++m.retries > most_retries) m.active = false;
+                m.length *= narrows ? much_shorter : shorter;
+                if (++m.retries > most_retries) m.stuck = narrows, m.active = narrows;
             }
             any_accepted = any_accepted || m.accepted;
         }
@@ -338,7 +362,7 @@ template <class V> struct Newton {
     /// Whether it will at the next point, of what is known before.
     bool will_want(const Model &m) const { return dense && m.active && (m.retries > 0 || stale(m, m.age + 1)); }
     bool stale(const Model &m, int age) const {
-        return m.sparse || m.damped || m.damping > 0 || !m.trusted || age >= lasting || m.bend_then > other * m.bend ||
+        return m.sparse || narrows || m.damped || m.damping > 0 || !m.trusted || age >= lasting || m.bend_then > other * m.bend ||
                m.bend > other * m.bend_then;
     }
 
@@ -597,13 +621,37 @@ template <class V> struct Newton {
         return select(ends, smaller(at / minus(way), one), one);
     }
 
+    /// Where a smooth loss leads no farther, the next is nearer to the one with a kink, or the model is finished: all rows together
+    /// leave no more to gain than is asked for, or than can be told from rounding.
+    void come_nearer(int lane) {
+        Model &m = model[lane];
+        if (!m.active || !(m.accepted || m.stuck)) return;
+        double gap = smoothing[lane] * mass[lane], wanted = m.tolerance * m.objective, hidden = unseen * __builtin_fabs(m.value);
+        double little = level * smoothing[lane] > hidden ? level * smoothing[lane] : hidden;
+        bool best = m.objective <= no_loss, rests = m.stuck || m.fall <= little || !(m.descent < 0);
+        bool near = gap + m.fall <= wanted || smoothing[lane] <= least_smoothing;
+        if (best || (rests && near)) {
+            m.converged = best || !m.stuck;
+            m.active = false;
+        } else if (rests) {
+            double next = smoother * smoothing[lane], last = 0.5 * wanted / mass[lane];
+            if (next < last) next = last < smoothing[lane] ? last : next;
+            smoothing[lane] = next < least_smoothing ? least_smoothing : next;
+            m.anew = true;
+            m.length = 1;
+            m.retries = 0;
+            for (int64_t k = 0; k < size; k++) goal[k * width + lane] = point[k * width + lane];
+        }
+    }
+
     /// End what is finished; where nothing says more, models go to the end of their steps or to a part of it.
     bool go_on() {
         bool some = false;
         N whole[width], length[width];
         for (int lane = 0; lane < width; lane++) {
             Model &m = model[lane];
-            if (m.active && m.accepted) {
+            if (narrows) come_nearer(lane);
+            else if (m.active && m.accepted) {
                 double bound = stage.tolerance * m.tolerance * __builtin_fabs(m.value);
                 // Where curvature has become less than it was, a step leads farther down than it promises.
                 double promised = m.fall * (m.bend_then > m.bend && m.bend > 0 ? m.bend_then / m.bend : 1);

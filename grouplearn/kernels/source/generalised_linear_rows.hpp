@@ -7,13 +7,23 @@
 #include "elementary.hpp"
 #include "lane_algebra.hpp"
 #include "memory.hpp"
+#include <type_traits>
 
 namespace grouplearn::generalised_linear {
 
-enum class Loss { logistic = 0, softmax = 1, poisson = 2, squared_hinge = 3 };
+enum class Loss { logistic = 0, softmax = 1, poisson = 2, squared_hinge = 3, hinge = 4 };
 
 /// Whether second derivatives of a loss jump, where a row comes to its margin: those of one point say little of the next.
 inline bool jumps(Loss loss) { return loss == Loss::squared_hinge; }
+
+/// Whether a loss has a kink, and is trained by smooth ones that come ever nearer to it.
+inline bool has_kink(Loss loss) { return loss == Loss::hinge; }
+
+/// The loss of rows and, of one with a kink, how far from it each lane's smooth one is.
+template <class V> struct Objective {
+    Loss loss;
+    V smoothing;
+};
 
 /// y·log y − y, what half the deviance of a count adds whatever the score; ``constant`` has room up to a multiple of 8.
 inline void count_constants(const double *label, int64_t rows, double *constant) {
@@ -57,17 +67,17 @@ template <class V> struct Own {
     V constant_of(int64_t row) const { return load(constant + row * width); }
 };
 
-/// What a pass adds up over a tile, ``bend`` the second derivatives by the scores; ``curvature``, if any, keeps these of every
-/// ``stride``-th row of the group.
+/// What a pass adds up over a tile, ``bend`` the second derivatives by the scores, ``exact`` a loss with a kink as it is;
+/// ``curvature``, if any, keeps second derivatives of every ``stride``-th row of the group.
 template <class V> struct Sums {
-    V loss, bend;
+    V loss, bend, exact;
     Number<V> *gradient, *curvature;
     int64_t stride;
 };
 
 /// The sign by which a score becomes minus the margin keeps all digits of a small derivative, which p − y would not.
 struct Logistic {
-    static constexpr bool with_constant = false;
+    static constexpr bool with_constant = false, with_kink = false;
     template <class V> static void at(V score, V label, V &loss, V &slope, V &bend) {
         V one = all<V>(1), sign = select(all<V>(0.5) < label, minus(one), one);
         V m = sign * score, e = exponential(minus(size(m))), inverse = one / (one + e);
@@ -79,7 +89,7 @@ struct Logistic {
 
 /// Half the deviance, e^score − y·score + (y·log y − y).
 struct Poisson {
-    static constexpr bool with_constant = true;
+    static constexpr bool with_constant = true, with_kink = false;
     template <class V> static void at(V score, V label, V &loss, V &slope, V &bend) {
         V mean = exponential(score);
         loss = fnma(label, score, mean);
@@ -90,7 +100,7 @@ struct Poisson {
 
 /// max(0, 1 − margin)², whose second derivative is 2 on the near side of the margin and 0 beyond it.
 struct SquaredHinge {
-    static constexpr bool with_constant = false;
+    static constexpr bool with_constant = false, with_kink = false;
     template <class V> static void at(V score, V label, V &loss, V &slope, V &bend) {
         V one = all<V>(1), sign = select(all<V>(0.5) < label, minus(one), one);
         V short_of = larger(zero<V>(), fma(sign, score, one)), twice = short_of + short_of; // what is no number stays none
@@ -100,15 +110,38 @@ struct SquaredHinge {
     }
 };
 
+/// max(0, u) of u = 1 − margin by a barrier (Boyd & Vandenberghe 2004, section 11.2): least over s of s − μ·log(s/μ) − μ·log((s − u)/μ),
+/// where μ is the ``smoothing``. With r = √(u² + 4·μ²), c = (|u| + r)/2 the greater of s and s − u is c + μ, the other μ·(c + μ)/c.
+/// A row that is u from its margin weighs in second derivatives by about μ/u²: steps are aware of all rows, however small μ is.
+template <class V> struct Hinge {
+    static constexpr bool with_constant = false, with_kink = true;
+    V smoothing;
+
+    void at(V score, V label, V &loss, V &slope, V &bend) const {
+        V one = all<V>(1), sign = select(all<V>(0.5) < label, minus(one), one), u = fma(sign, score, one);
+        V twice = smoothing + smoothing, far = all<V>(0.5) * (size(u) + root(fma(u, u, twice * twice)));
+        V more = far + smoothing, share = smoothing / far, less = more * share;
+        auto inside = zero<V>() < u;
+        loss = fnma(smoothing, logarithm(more / smoothing * (more / far)), select(inside, more, less));
+        slope = sign * select(inside, far / more, smoothing / more);
+        bend = smoothing / fma(more, more, less * less);
+    }
+    V exact(V score, V label) const {
+        V one = all<V>(1), sign = select(all<V>(0.5) < label, minus(one), one);
+        return larger(zero<V>(), fma(sign, score, one));
+    }
+};
+
 /// ``work`` with the loss of models that have one score.
-template <class Work> inline void with_loss_of_a_score(Loss kind, Work work) {
-    if (kind == Loss::logistic) work(Logistic());
-    if (kind == Loss::poisson) work(Poisson());
-    if (kind == Loss::squared_hinge) work(SquaredHinge());
+template <class V, class Work> inline void with_loss_of_a_score(const Objective<V> &objective, Work work) {
+    if (objective.loss == Loss::logistic) work(Logistic());
+    if (objective.loss == Loss::poisson) work(Poisson());
+    if (objective.loss == Loss::squared_hinge) work(SquaredHinge());
+    if (objective.loss == Loss::hinge) work(Hinge<V>{objective.smoothing});
 }
 
 template <int abreast, class Kind, class V, template <class> class Rows>
-inline void pass_rows(Rows<V> rows, int64_t row, const Number<V> *weights, Sums<V> &sums) {
+inline void pass_rows(const Kind &kind, Rows<V> rows, int64_t row, const Number<V> *weights, Sums<V> &sums) {
     constexpr int width = Lanes<V>::count;
     V score[abreast];
     for (int i = 0; i < abreast; i++) score[i] = zero<V>();
@@ -118,7 +151,8 @@ inline void pass_rows(Rows<V> rows, int64_t row, const Number<V> *weights, Sums<
     }
     for (int i = 0; i < abreast; i++) {
         V loss, slope, bend, weight = rows.weight_of(row + i);
-        Kind::at(score[i], rows.label_of(row + i), loss, slope, bend);
+        kind.at(score[i], rows.label_of(row + i), loss, slope, bend);
+        if constexpr (Kind::with_kink) sums.exact = fma(weight, kind.exact(score[i], rows.label_of(row + i)), sums.exact);
         if (Kind::with_constant) loss += rows.constant_of(row + i);
         sums.loss = fma(weight, loss, sums.loss);
         sums.bend = fma(weight, bend, sums.bend);
@@ -190,18 +224,18 @@ inline void pass_softmax(Rows<V> rows, int64_t row, int64_t outputs, const Numbe
 
 /// Add the rows from ``first`` to before ``last`` to ``sums``; ``score`` is scratch for rows_abreast · outputs lanes.
 template <class V, template <class> class Rows>
-void pass_tile(Loss kind, Rows<V> rows, int64_t first, int64_t last, int64_t outputs, const Number<V> *weights, Number<V> *score,
+void pass_tile(const Objective<V> &objective, Rows<V> rows, int64_t first, int64_t last, int64_t outputs, const Number<V> *weights, Number<V> *score,
                Sums<V> &sums) {
     int64_t row = first;
     Looks looks;
     for (; row + rows_abreast <= last; row += rows_abreast) {
         if (looks.stop(outputs * rows_abreast * (2 * rows.p + 16))) return;
-        with_loss_of_a_score(kind, [&](auto loss) { pass_rows<rows_abreast, decltype(loss)>(rows, row, weights, sums); });
-        if (kind == Loss::softmax) pass_softmax<rows_abreast>(rows, row, outputs, weights, score, sums);
+        with_loss_of_a_score(objective, [&](const auto &kind) { pass_rows<rows_abreast>(kind, rows, row, weights, sums); });
+        if (objective.loss == Loss::softmax) pass_softmax<rows_abreast>(rows, row, outputs, weights, score, sums);
     }
     for (; row < last; row++) {
-        with_loss_of_a_score(kind, [&](auto loss) { pass_rows<1, decltype(loss)>(rows, row, weights, sums); });
-        if (kind == Loss::softmax) pass_softmax<1>(rows, row, outputs, weights, score, sums);
+        with_loss_of_a_score(objective, [&](const auto &kind) { pass_rows<1>(kind, rows, row, weights, sums); });
+        if (objective.loss == Loss::softmax) pass_softmax<1>(rows, row, outputs, weights, score, sums);
     }
 }
 

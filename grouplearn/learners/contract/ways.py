@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -140,6 +140,11 @@ class SamplingLearner(Learner, Protocol):
         ...
 
 
+def _lengthened(curve: FloatArray, passes: int) -> FloatArray:
+    """Return a curve (n, G, C) of so many passes, without numbers after its last."""
+    return np.concatenate([curve, np.full((passes - len(curve), *curve.shape[1:]), np.nan)])
+
+
 @dataclass(frozen=True, slots=True)
 class Solved:
     """The finished models of a stack: G groups, each with the same C configs.
@@ -168,15 +173,33 @@ class Solved:
         )
 
     @classmethod
+    def of_configs(cls, parts: Mapping[tuple[int, ...], Solved]) -> Solved:
+        """Return as one the results of some configs each, by their places among all."""
+        if len(parts) == 1:
+            return next(iter(parts.values()))
+        order = np.argsort([place for places in parts for place in places])
+        passes = max(len(part.curve) for part in parts.values())
+        curves = [_lengthened(part.curve, passes) for part in parts.values()]
+
+        def placed(name: str) -> npt.NDArray[Any]:
+            return np.concatenate([getattr(part, name) for part in parts.values()], axis=1)[:, order]
+
+        return cls(
+            placed("weights"),
+            placed("intercept"),
+            placed("loss"),
+            placed("epochs"),
+            np.concatenate(curves, axis=2)[:, :, order],
+            placed("converged"),
+        )
+
+    @classmethod
     def joined(cls, parts: Sequence[Solved]) -> Solved:
         """Return the results of several stacks as those of one."""
         if len(parts) == 1:
             return parts[0]
         passes = max(len(part.curve) for part in parts)
-        curves = [
-            np.concatenate([part.curve, np.full((passes - len(part.curve), *part.loss.shape), np.nan)])
-            for part in parts
-        ]
+        curves = [_lengthened(part.curve, passes) for part in parts]
         return cls(
             np.concatenate([part.weights for part in parts]),
             np.concatenate([part.intercept for part in parts]),

@@ -9,7 +9,7 @@ from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.cost import Coefficients, Cost, whole
 
 #: Up to this many parameters generalised linear models have second derivatives; the numbers of their solver besides vectors.
-_SECOND_DERIVATIVES_UP_TO, _SOLVER_NUMBERS = 256, 18
+_SECOND_DERIVATIVES_UP_TO, _SOLVER_NUMBERS = 256, 22
 #: Products of a column of many that are not 0, each with its place.
 _SPARSE_PRODUCTS = 32
 

@@ -1,15 +1,18 @@
-"""Linear support vector machines: the squared hinge loss with L1 and L2 penalties, all configs of a pack in every pass."""
+"""Linear support vector machines: squared hinge or hinge loss with L1 and L2 penalties, all configs of a pack in every pass."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
 
 from grouplearn.data.shard import FloatArray, Shard, Stack
+from grouplearn.kernels.algebra import logarithm
 from grouplearn.kernels.generalised_linear import Loss
-from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.config import Config, Hyperparameter, Value
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.state import State, Tensors, has_tensors_of
@@ -56,13 +59,78 @@ class _SquaredHinge:
         return loss
 
 
+class _Hinge:
+    """max(0, 1 − m), of which the first smooth one (μ = 1) is what is known at the start, where all scores are 0.
+
+    Its slope there is −s for a row of the second class and s for one of the first: a mean of targets 2·s·y is predicted by s.
+    """
+
+    #: Of the score 0, with r = √5: c = (1 + r)/2 is the golden ratio, and c + 1 its square.
+    _FAR = (1 + math.sqrt(5)) / 2
+    _SLOPE = _FAR / (_FAR + 1)
+    _BEND = 1 / ((_FAR + 1) ** 2 + (1 + 1 / _FAR) ** 2)
+
+    def loss(self, problem: Problem) -> Loss:
+        """Return the loss of rows."""
+        del problem
+        return "hinge"
+
+    def targets(self, problem: Problem, y: FloatArray) -> FloatArray:
+        """Return 2·s·y (..., n, 1)."""
+        del problem
+        return 2 * self._SLOPE * y[..., None]
+
+    def start(self, problem: Problem, observed: FloatArray, with_intercept: bool) -> FloatArray:
+        """Return s, the prediction of the score 0."""
+        del problem, with_intercept
+        return np.full_like(observed, self._SLOPE)
+
+    def scores(self, mean: FloatArray) -> FloatArray:
+        """Return 0."""
+        return np.zeros_like(mean)
+
+    def coupling(self, mean: FloatArray) -> FloatArray:
+        """Return how the first smooth loss bends at the score 0."""
+        return np.full((*mean.shape, 1), self._BEND)
+
+    def mean_loss(self, observed: FloatArray, mean: FloatArray) -> FloatArray:
+        """Return the first smooth loss at the score 0: c + 1 − log((c + 1)²/c)."""
+        del observed
+        more = np.full(mean.shape[:-1], self._FAR + 1)
+        loss: FloatArray = more - logarithm(more * (more / self._FAR))
+        return loss
+
+
+LOSS = Hyperparameter(
+    "loss",
+    "str",
+    "squared_hinge",
+    "what a row costs whose margin m is below 1: the square of what it lacks, or with hinge that itself, by which rows far on "
+    "the wrong side count less; it takes several times as many epochs",
+    "scikit-learn: LinearSVC(loss='hinge'), SVC(kernel='linear')",
+    choices=("squared_hinge", "hinge"),
+)
+_FAMILIES: Mapping[Value, glm.Family] = MappingProxyType({"squared_hinge": _SquaredHinge(), "hinge": _Hinge()})
+
+
+def _family(configs: Sequence[Config]) -> glm.Family:
+    """Return the loss of a pack, whose configs have the same."""
+    return _FAMILIES[_loss_of(configs[0])]
+
+
+def _loss_of(config: Config) -> Value:
+    """Return the name of the loss of a config."""
+    return config.get(LOSS.name, LOSS.default)
+
+
 class LinearSvm(GlmLearner):
-    """Minimises Σ wᵢ·max(0, 1 − mᵢ)² + l1·‖w‖₁ + ½·l2·‖w‖² over (w, b) with the margins mᵢ = (2yᵢ − 1)·(xᵢ'w + b).
+    """Minimises Σ wᵢ·lossᵢ + l1·‖w‖₁ + ½·l2·‖w‖² over (w, b) for the loss max(0, 1 − mᵢ)² or max(0, 1 − mᵢ) of the margins
+    mᵢ = (2yᵢ − 1)·(xᵢ'w + b).
 
     Of more than two classes each has such a model, against the rest. scikit-learn: LinearSVC(C=1/l2), or penalty l1 with C=1/l1
-    and l2 = 0, which penalises its intercept, too, unless intercept_scaling is huge. The probability is the logistic function of
-    the score, of more classes the softmax of their scores: it orders rows, and 1/2 is where the class changes, but it is not
-    calibrated.
+    and l2 = 0, which penalises its intercept, too, unless intercept_scaling is huge; for the hinge SVC(kernel='linear', C=1/l2).
+    The probability is the logistic function of the score, of more classes the softmax of their scores: it orders rows, and 1/2 is
+    where the class changes, but it is not calibrated.
     """
 
     name: ClassVar[str] = "linear_svm"
@@ -71,10 +139,15 @@ class LinearSvm(GlmLearner):
     )
     tasks: ClassVar[frozenset[Task]] = frozenset({Task.BINARY, Task.MULTICLASS})
     cost: ClassVar[Cost] = ONE_BY_ONE
-    family: ClassVar[glm.Family] = _SquaredHinge()
+    hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (LOSS, *GlmLearner.hyperparameters)
+    default_epochs: ClassVar[int | None] = 300
+
+    def pack_key(self, config: Config) -> tuple[Value, ...]:
+        """Return the loss besides what sets the shape of the state: its solver trains another."""
+        return (*super().pack_key(config), _loss_of(config))
 
     def judged_by(self, config: Config, task: Task) -> str | None:
-        """Return None: a squared hinge is no metric."""
+        """Return None: neither hinge is a metric."""
         del config, task
         return None
 
@@ -94,11 +167,11 @@ class LinearSvm(GlmLearner):
 
     def accumulate(self, problem: Problem, configs: Sequence[Config], state: State, block: Shard) -> Tensors:
         """Return the moments of one block in the first pass, the sums of each class's model later."""
-        return one_against_rest.accumulate(self.family, problem, configs, state, block)
+        return one_against_rest.accumulate(_family(configs), problem, configs, state, block)
 
     def step(self, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors) -> State:
         """Return the state after one pass; raises Diverged in the first one when the sums overflow."""
-        return one_against_rest.step(self.family, problem, configs, state, sums)
+        return one_against_rest.step(_family(configs), problem, configs, state, sums)
 
     def solve(
         self,
@@ -109,4 +182,10 @@ class LinearSvm(GlmLearner):
         cancelled: Callable[[], bool],
     ) -> Solved:
         """Return the models of every config on every group of a stack; see ``ways.StackLearner``."""
-        return one_against_rest.solve(self.family, problem, configs, stack, report, cancelled)
+        losses = [_loss_of(config) for config in configs]
+        parts: dict[tuple[int, ...], Solved] = {}
+        for loss in dict.fromkeys(losses):
+            places = tuple(place for place, each in enumerate(losses) if each == loss)
+            chosen = [configs[place] for place in places]
+            parts[places] = one_against_rest.solve(_FAMILIES[loss], problem, chosen, stack, report, cancelled)
+        return Solved.of_configs(parts)
