@@ -81,7 +81,7 @@ def has_linear_leaves(name: str, configs: Sequence[Config]) -> bool:
 
 def links(name: str, configs: Sequence[Config], task: Task) -> frozenset[Link]:
     """Return what scores of a learner with these configs go through to be predictions."""
-    known = learner(name)
+    known = other(name) or learner(name)
     return frozenset(known.link(config, task) for config in configs)
 
 

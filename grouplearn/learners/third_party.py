@@ -60,10 +60,9 @@ def checked(given: Learner | type[Learner]) -> Learner:
     return learner
 
 
-def check_name(name: Any) -> None:
-    """Raise ValueError for what USING cannot name."""
-    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        raise ValueError(f"the name of a learner is an identifier, such as my_unet, got {name!r}")
+def is_name(name: Any) -> bool:
+    """Return whether USING can name a learner so."""
+    return isinstance(name, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) is not None
 
 
 def _problems(learner: Learner) -> Iterator[str]:
@@ -78,7 +77,8 @@ def _problems(learner: Learner) -> Iterator[str]:
     if lacking:
         yield f"it has no {lacking[0]}()"
     name = getattr(learner, "name", None)
-    check_name(name)
+    if not is_name(name):
+        yield f"its name is an identifier, such as my_unet, got {name!r}"
     if name != str(name).casefold():
         yield f"its name is in lower case, got {name!r}"
     if not isinstance(getattr(learner, "summary", None), str):

@@ -185,11 +185,7 @@ def resources(statement: ResumeModel, run: Run, settings: Mapping[str, Any], che
     """Return where the run goes on: as it began, unless the statement or a setting says something else."""
     given = bind_resume_options(checker, statement.options, settings)
     began, operator = run.manifest, run.manifest.operator
-    name = began.job.learner
-    if name not in registry.names():
-        hint = f"{registry.how_to_register(name)} as before, and resume then."
-        raise checker.error(f"the run trains the learner {name}, which is not registered", statement.name.span, hint)
-    learner = registry.learner(name)
+    learner = registry.learner(began.job.learner)
     workers = given.get("workers", began.workload.workers)
     if legality.changes_models(operator, learner) and workers != began.workload.workers:
         message = f"models of {operator} depend on the number of workers, which was {began.workload.workers}"
@@ -210,6 +206,7 @@ def resume(statement: ResumeModel, checker: SqlChecker, at: StatementContext, *,
     at.databases.refuse_change(catalog, statement.name.span, checker)
     run = find(statement, at.databases.file(catalog), schema, checker)
     began, stored = run.manifest, replace(run.manifest.definition, catalog=catalog)
+    _refuse_unknown(began.job.learner, statement, checker)
     predictor_for(at.connection).guard.admit(at.connection, stored)  # its macro evaluates expressions without a look
     if is_stored(at.connection, catalog, run.path):  # by a transaction that has not ended
         return best_sql(at.connection, stored, run.identity, catalog, validated=began.validated)
@@ -237,6 +234,12 @@ def resume(statement: ResumeModel, checker: SqlChecker, at: StatementContext, *,
         at.databases.write(catalog, store_it, statement.name.span, checker)
         finish(directory, at.databases)
     return best_sql(at.connection, stored, run.identity, catalog, validated=began.validated)
+
+
+def _refuse_unknown(learner: str, statement: ResumeModel, checker: SqlChecker) -> None:
+    if learner not in registry.names():
+        hint = f"{registry.how_to_register(learner)} as before, and resume then."
+        raise checker.error(f"the run trains the learner {learner}, which is not registered", statement.name.span, hint)
 
 
 def _without_rows(began: Manifest) -> Job:

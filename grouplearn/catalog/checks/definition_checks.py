@@ -75,7 +75,12 @@ def too_long(lacking: Collection[str] = ()) -> dict[str, str]:
 def check_definition(catalog: str, columns: str, row: Sequence[Any]) -> None:
     """Raise DataError unless a row of ``models`` with these ``columns`` can be that of a model."""
     names = [part.strip().removesuffix("::VARCHAR") for part in columns.split(",")]
-    check_values(catalog, dict(zip(names, row, strict=True)))
+    values = dict(zip(names, row, strict=True))
+    check_values(catalog, values)
+    if values["linear"] and values["learner"] not in registry.names():
+        said = f"the learner is {shown(values['learner'])}, which is not registered in this process"
+        how = f"if there is one, {registry.how_to_register(values['learner'])} comes first"
+        raise damaged(catalog, values["model_name"], "models", f"{said}; {how}")
 
 
 def check_values(catalog: str, row: Mapping[str, Any]) -> None:
@@ -107,10 +112,9 @@ class _Checks:
             fits = isinstance(value, str) if has_label else value is None
             self._need(fits, f"{name} is {shown(value)}, and task is {self._row['task']}")
         learner, linear = self._row["learner"], self._row["linear"]
-        possible = registry.form(learner) == "linear"
+        possible = learner not in registry.names() or registry.form(learner) == "linear"
         fits = isinstance(linear, bool) and (possible or not linear)
-        known = "" if learner in registry.names() else ", which is not registered in this process"
-        self._need(fits, f"linear is {shown(linear)}, and the learner is {shown(learner)}{known}")
+        self._need(fits, f"linear is {shown(linear)}, and the learner is {shown(learner)}")
         self._need(_integer(self._row["seed"]), f"seed is {shown(self._row['seed'])}, not a whole number")
         keep = self._row["keep_best"]
         self._need(keep is None or (_integer(keep) and keep > 0), f"keep_best is {shown(keep)}")

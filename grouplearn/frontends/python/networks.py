@@ -11,7 +11,7 @@ from grouplearn.learners.contract.config import Value
 from grouplearn.learners.contract.problem import TASKS, Problem, Task
 from grouplearn.learners.neural.declared import declared
 from grouplearn.learners.neural.network import Network
-from grouplearn.learners.third_party import check_name
+from grouplearn.learners.third_party import is_name
 
 
 def register(
@@ -39,7 +39,8 @@ def register(
     models are stored as tensors, never as code: to predict with one, register the network first. Raises ProgrammingError.
     """
     try:
-        check_name(name)
+        if not is_name(name):
+            raise ValueError(f"the name of a network is an identifier, such as my_unet, got {name!r}")
         if not callable(make_module) or (loss is not None and not callable(loss)):
             raise ValueError("make_module, and loss if given, must be functions")
         own = declared(name, hyperparameters or {})
