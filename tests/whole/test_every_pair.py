@@ -1,0 +1,108 @@
+"""Every learner under every operator, by what both declare: legal pairs train and are planned, others say why not."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import grouplearn
+from grouplearn.bind import compatibility
+from grouplearn.learners import registry
+from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.problem import simplest
+from grouplearn.schedule.operators import OPERATORS, RUNTIMES
+
+TABLE = (
+    "CREATE TABLE t AS SELECT if(i < 300, 0, 1 + i % 2) AS g, (i * 37) % 101 / 100 AS a, (i * 53) % 97 / 100 AS b, "
+    "1 + a + (i * 11) % 7 AS y FROM range(500) AS r(i)"
+)
+#: A table of the same columns of which no row can be read.
+CLOSED = "CREATE VIEW t AS SELECT error('a row was read')::INTEGER AS g, 1.0 AS a, 2.0 AS b, 3.0 AS y"
+PAIRS = [(learner, operator) for learner in registry.LEARNERS for operator in OPERATORS]
+MODELS = "FROM (SELECT * EXCLUDE (model) FROM grouplearn.artifacts) ORDER BY ALL"
+
+
+def places(pair: tuple[str, str]) -> tuple[str, ...]:
+    learner, operator = pair
+    return compatibility.runtimes(operator, registry.learner(learner))
+
+
+LOCAL = [pair for pair in PAIRS if "local" in places(pair)]
+LEGAL = [pair for pair in PAIRS if places(pair)]
+ILLEGAL = [(*pair, executor) for pair in PAIRS for executor in RUNTIMES if executor not in places(pair)]
+
+
+def statement(learner: Learner, operator: str, more: str = "") -> str:
+    """Return a TRAIN of the learner's simplest task, as short as its hyperparameters allow."""
+    task = simplest(learner.tasks)
+    label = f"PREDICT {'y > 4' if task.has_classes else 'y'} AS label" if task.has_label else ""
+    short = {"num_iterations": 3, "min_data_in_leaf": 5}
+    options = [f"{each.name} = {short[each.name]}" for each in learner.hyperparameters if each.name in short]
+    if learner.default_epochs is not None:
+        options.append("epochs = 3")
+    options += [f"operator = '{operator}'", "workers = 2", *([more] if more else [])]
+    return f"TRAIN MODEL m USING {learner.name} {label} FEATURES (a, b) FROM t GROUP BY g WITH ({', '.join(options)})"
+
+
+@pytest.fixture
+def con(monkeypatch: pytest.MonkeyPatch) -> Iterator[grouplearn.Connection]:
+    """Groups of a few rows, of which the largest is of several blocks, as those of operators that divide groups are."""
+    for module in ("data.shard", "plan.physical"):
+        monkeypatch.setattr(importlib.import_module(f"grouplearn.{module}"), "BLOCK_ROWS", 64)
+    monkeypatch.setattr(importlib.import_module("grouplearn.plan.physical"), "SMALL_ROWS", 64)
+    with grouplearn.connect(progress=False) as connection:
+        yield connection
+
+
+def trained(con: grouplearn.Connection, learner: Learner, operator: str) -> list[Any]:
+    con.execute(statement(learner, operator, "executor = 'local'")).fetchall()
+    assert con.execute("SELECT DISTINCT status, error FROM m").fetchall() == [("done", None)]
+    found = con.execute(MODELS).fetchall()
+    assert con.execute("SELECT count(*) FROM m_predict(t)").fetchall() == [(500,)]
+    con.execute("DROP MODEL m")
+    return found
+
+
+@pytest.mark.parametrize(("name", "operator"), LOCAL)
+def test_a_legal_pair_trains(con: grouplearn.Connection, name: str, operator: str) -> None:
+    learner = registry.learner(name)
+    con.execute(TABLE)
+    found = trained(con, learner, operator)
+    assert len(found) == 3
+    if not compatibility.changes_models(operator, learner):
+        assert found == trained(con, learner, next(iter(OPERATORS)))
+
+
+@pytest.mark.parametrize(("name", "operator"), LEGAL)
+def test_a_legal_pair_runs_on_the_simulated_runtime(con: grouplearn.Connection, name: str, operator: str) -> None:
+    con.execute(TABLE)
+    text = statement(registry.learner(name), operator)
+    plan = json.loads(con.execute(f"EXPLAIN (FORMAT json) {text}").fetchall()[0][0])
+    chosen = next(each for each in plan["operators"] if each["chosen"])
+    assert chosen["operator"] == operator
+    assert chosen["makespan_seconds"] > 0
+    assert chosen["units"] >= 1
+    assert chosen["peak_bytes_per_worker"] > 0
+
+
+@pytest.mark.parametrize(("name", "operator", "executor"), ILLEGAL)
+def test_an_illegal_pair_says_why_before_a_row_is_read(
+    con: grouplearn.Connection, name: str, operator: str, executor: str
+) -> None:
+    con.execute(CLOSED)
+    why = compatibility.refusal(operator, registry.learner(name), executor)
+    assert why is not None
+    assert ", because " in why
+    with pytest.raises(grouplearn.BindError) as error:
+        con.execute(statement(registry.learner(name), operator, f"executor = '{executor}'"))
+    assert str(error.value).startswith(f"{why}\n")
+
+
+def test_every_learner_runs_somewhere_and_every_operator_runs_something() -> None:
+    assert {learner for learner, _ in LOCAL} == set(registry.LEARNERS)
+    assert {operator for _, operator in LEGAL} == set(OPERATORS)
+    assert {learner for learner, _, _ in ILLEGAL} == set(registry.LEARNERS)
