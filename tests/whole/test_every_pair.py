@@ -14,10 +14,11 @@ from grouplearn.bind import compatibility
 from grouplearn.learners import registry
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import simplest
+from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.schedule.operators import OPERATORS, RUNTIMES
 
 TABLE = (
-    "CREATE TABLE t AS SELECT if(i < 300, 0, 1 + i % 2) AS g, (i * 37) % 101 / 100 AS a, (i * 53) % 97 / 100 AS b, "
+    "CREATE TABLE t AS SELECT if(i < 40, 0, if(i < 460, 1, 2)) AS g, (i * 37) % 101 / 100 AS a, (i * 53) % 97 / 100 AS b, "
     "1 + a + (i * 11) % 7 AS y FROM range(500) AS r(i)"
 )
 #: A table of the same columns of which no row can be read.
@@ -50,10 +51,11 @@ def statement(learner: Learner, operator: str, more: str = "") -> str:
 
 @pytest.fixture
 def con(monkeypatch: pytest.MonkeyPatch) -> Iterator[grouplearn.Connection]:
-    """Groups of a few rows, of which the largest is of several blocks, as those of operators that divide groups are."""
+    """Groups of a few rows, of which the largest is of several blocks and divided by every operator that divides groups."""
     for module in ("data.shard", "plan.physical"):
         monkeypatch.setattr(importlib.import_module(f"grouplearn.{module}"), "BLOCK_ROWS", 64)
     monkeypatch.setattr(importlib.import_module("grouplearn.plan.physical"), "SMALL_ROWS", 64)
+    monkeypatch.setattr(PhysicalPlan, "_split_seconds", 0.0)  # else nothing so small is worth dividing
     with grouplearn.connect(progress=False) as connection:
         yield connection
 
@@ -85,7 +87,10 @@ def test_a_legal_pair_runs_on_the_simulated_runtime(con: grouplearn.Connection, 
     chosen = next(each for each in plan["operators"] if each["chosen"])
     assert chosen["operator"] == operator
     assert chosen["makespan_seconds"] > 0
-    assert chosen["units"] >= 1
+    assert chosen["units"] == 3
+    assert chosen["loads"] == (
+        3 if OPERATORS[operator].whole else 4
+    )  # a group that is divided is loaded by both workers
     assert chosen["peak_bytes_per_worker"] > 0
 
 

@@ -26,8 +26,8 @@ from grouplearn.learners.contract.ways import AlgebraicLearner
 from grouplearn.schedule.operators import OPERATORS
 
 TABLE = (
-    "CREATE TABLE visits AS SELECT if(i < 600, 0, 1 + i % 2) AS shop, i % 7 AS day, (i * 37) % 101 + 10 * shop AS minutes "
-    "FROM range(1000) AS r(i)"
+    "CREATE TABLE visits AS SELECT if(i < 100, 0, if(i < 900, 1, 2)) AS shop, i % 7 AS day, "
+    "(i * 37) % 101 + 10 * shop AS minutes FROM range(1000) AS r(i)"
 )
 TRAIN = (
     "TRAIN MODEL m USING median_sgd PREDICT minutes FROM visits GROUP BY shop OVER GRID (step IN (1, 10)) "
