@@ -95,7 +95,7 @@ def test_a_model_outlives_its_process_but_not_its_network(tmp_path: Path) -> Non
         assert 'model "seg" was trained with the learner unet, which is not registered in this process' in str(
             error.value
         )
-        assert "Hint: grouplearn.register('unet', make_module=...) first" in str(error.value)
+        assert "Hint: grouplearn.register('unet', make_module=...), or " in str(error.value)
         grouplearn.register("unet", dense, hyperparameters={"width": 4})
         with pytest.raises(grouplearn.Error, match="the module of unet gives outputs of shape"):
             con.execute("SELECT prediction FROM seg_predict(pictures)").fetchall()
