@@ -62,9 +62,16 @@ def threads(physical: PhysicalPlan, choice: Choice) -> int:
     """
     if choice.executor != "local" or physical.bound.options.workers is not None:
         return choice.workers
-    rows = sum(int(tasks.rows.sum()) * len(tasks.first) for tasks in physical.alike)
-    values = rows * len(physical.bound.items) / max(1, len(physical.units))
-    return choice.workers if values >= physical.bound.learner.access.threaded_from else 1
+    return choice.workers if _values_of_a_unit(physical) >= physical.bound.learner.access.threaded_from else 1
+
+
+def _values_of_a_unit(physical: PhysicalPlan) -> float:
+    """Return the feature values of an average unit: for each config and epoch where these visit them one after another."""
+    epochs = physical.epochs if physical.bound.learner.access.visits else 0
+    rows = (
+        int(tasks.rows.sum()) * (epochs * len(unit.configs) or 1) for tasks in physical.alike for unit in tasks.first
+    )
+    return sum(rows) * len(physical.bound.items) / max(1, len(physical.units))
 
 
 def eligible(physical: PhysicalPlan, ray_installed: bool) -> tuple[str, ...]:

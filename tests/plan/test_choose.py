@@ -149,17 +149,30 @@ def test_the_default_limit_is_most_of_the_memory() -> None:
 
 
 def test_threads_are_used_where_they_help_or_are_asked_for(con: duckdb.DuckDBPyConnection) -> None:
-    """A tree's arithmetic is worth a second thread sooner than sums over rows are; mini-batches never are."""
+    """A tree's arithmetic is worth a second thread sooner than sums over rows are; batches of a package never are."""
     con.execute("CREATE TABLE s AS SELECT i % 4 AS g, sin(i) AS x, i % 3 = 0 AS y FROM range(40000) AS r(i)")
     text = "TRAIN MODEL m USING {} PREDICT y FEATURES (x) FROM s GROUP BY g VALIDATE NONE{}"
     seen = {}
+
+    def threads_of(text: str) -> int:
+        physical = planned(con, text)
+        return threads(
+            physical, replace(choose(physical, [candidate("group_task_parallel", 1.0, used=2)], False), workers=2)
+        )
+
     for learner in ("gbdt", "logistic_regression", "mlp"):
         for options in ("", " WITH (workers = 2)"):
-            physical = planned(con, text.format(learner, options))
-            choice = replace(choose(physical, [candidate("group_task_parallel", 1.0, used=2)], False), workers=2)
-            seen[learner, bool(options)] = threads(physical, choice)
+            seen[learner, bool(options)] = threads_of(text.format(learner, options))
     assert [seen[learner, False] for learner in ("gbdt", "logistic_regression", "mlp")] == [2, 1, 1]
     assert all(seen[learner, True] == 2 for learner in ("gbdt", "logistic_regression", "mlp"))
+    # What a batch takes is the more the more configurations and epochs there are.
+    assert threads_of(text.format("mlp", " WITH (epochs = 39)")) == 1
+    assert threads_of(text.format("mlp", " WITH (epochs = 40)")) == 2
+    rates = text.replace(" VALIDATE", " OVER GRID (learning_rate IN ({})) VALIDATE").format(
+        "mlp", "0.1, 0.2, 0.3, 0.4", "{}"
+    )
+    assert threads_of(rates.format("")) == 2
+    assert threads_of(rates.format(" WITH (epochs = 9)")) == 1
 
 
 def test_a_run_that_ends_soon_does_not_start_ray(con: duckdb.DuckDBPyConnection) -> None:

@@ -54,22 +54,31 @@ template <class Number> struct Model {
     Number *parameters, *first, *second;
 };
 
+/// What numbers are penalised by: nothing, ½·ridge·w², or lasso·|w| as well.
+enum Penalty { FREE, RIDGE, LASSO };
+
 /// A step of one network, in all lanes.
 template <class V> struct Stepper {
     using Number = typename Lanes<V>::Number;
     V root, floor, momentum;
     bool adam;
 
-    /// Move n numbers by their gradient; `penalty` takes what they are penalised by, where it is not nullptr.
+    /// Move n numbers by their gradient; add what they are penalised by to `penalty`.
+    template <Penalty which>
     void move(int64_t n, Number *gradient, Number *parameters, Number *first, Number *second, V lasso, V ridge,
-              D *penalty) const {
-        bool penal = penalty != nullptr;
+              D &penalty) const {
+        D sum = penalty; // of what lies elsewhere the compiler would write every term down
+        V half = all<V>(0.5) * ridge;
         Looks looks;
         for (int64_t i = 0; i < n && !looks.stop(4); i += Lanes<V>::count) {
             V g = load(gradient + i), w = load(parameters + i);
-            if (penal) {
+            if constexpr (which == RIDGE) {
+                sum += doubles(w * (half * w));
+                g = fma(ridge, w, g);
+            }
+            if constexpr (which == LASSO) {
                 V sign = select(zero<V>() < w, all<V>(1), select(w < zero<V>(), all<V>(-1), zero<V>()));
-                *penalty += doubles(w * fma(all<V>(0.5) * ridge, w, lasso * sign));
+                sum += doubles(w * fma(half, w, lasso * sign));
                 g = fma(ridge, w, fma(lasso, sign, g));
             }
             if (adam) {
@@ -85,28 +94,35 @@ template <class V> struct Stepper {
                 store(parameters + i, fnma(root, u, w));
             }
         }
+        penalty = sum;
     }
 };
 
-/// Take one step; return the penalty before it.
-template <class V, class Number>
+template <class V, Penalty which, class Number>
 double descend(const Networks &networks, int64_t config, int64_t step, Number *gradient, const Model<Number> &model) {
     Shape shape = networks.shape();
     Rates<Number> rates(networks, config, step);
     Stepper<V> stepper{all(rates.root), all(rates.floor), all(rates.momentum), networks.optimizer == ADAM};
-    bool penal = networks.lasso[config] > 0 || networks.ridge[config] > 0;
     D penalty = zero<D>();
     Number *parameters = model.parameters, *first = model.first, *second = model.second;
     for (int64_t l = 0; l < shape.layers; l++) {
         double own = l == shape.layers - 1 ? networks.scale : 1;
         V lasso = all<V>(networks.lasso[config] * own), ridge = all<V>(networks.ridge[config] * own * own);
         int64_t weights = shape.weights_of<V>(l), size = shape.size_of<V>(l);
-        stepper.move(weights, gradient, parameters, first, second, lasso, ridge, penal ? &penalty : nullptr);
-        stepper.move(size - weights, gradient + weights, parameters + weights, first + weights, second + weights, lasso, ridge,
-                     nullptr);
+        stepper.template move<which>(weights, gradient, parameters, first, second, lasso, ridge, penalty);
+        stepper.template move<FREE>(size - weights, gradient + weights, parameters + weights, first + weights, second + weights,
+                                    lasso, ridge, penalty);
         gradient += size, parameters += size, first += size, second += size;
     }
     return sum(penalty);
+}
+
+/// Take one step; return the penalty before it.
+template <class V, class Number>
+double descend(const Networks &networks, int64_t config, int64_t step, Number *gradient, const Model<Number> &model) {
+    if (networks.lasso[config] > 0) return descend<V, LASSO>(networks, config, step, gradient, model);
+    if (networks.ridge[config] > 0) return descend<V, RIDGE>(networks, config, step, gradient, model);
+    return descend<V, FREE>(networks, config, step, gradient, model);
 }
 
 } // namespace grouplearn::networks

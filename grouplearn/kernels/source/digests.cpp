@@ -4,7 +4,15 @@
 namespace grouplearn::digests {
 namespace {
 
-constexpr int LANES = 16, BLOCK = 64, WORDS = 16;
+// As many as a register holds: wider vectors compilers cut up by way of memory, which takes half as long again.
+#if defined(GROUPLEARN_AVX512)
+constexpr int LANES = 16;
+#elif defined(GROUPLEARN_AVX2)
+constexpr int LANES = 8;
+#else
+constexpr int LANES = 4;
+#endif
+constexpr int BLOCK = 64, WORDS = 16;
 
 /// The first 32 bits of the fractions of the cube roots of the first 64 primes.
 constexpr uint32_t ROUNDS[64] = {

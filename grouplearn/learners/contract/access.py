@@ -15,6 +15,7 @@ class AccessPattern:
     """An access pattern as what is asked about it; ``words`` are what such a learner trains on, for a person.
 
     ``threaded_from``: feature values of an average unit from which on a second thread gains time. Measured with 2 threads.
+    Where each visit changes the state, those of every configuration and epoch count.
     ``held``: what a worker holds of rows that are kept in files: a block at a time, all as bins, or all as they are.
     ``gang_waits``: after what the members of a gang wait for each other.
     ``one_by_one``: the configs of a pack train one after another, and share no more than how the rows are made ready.
@@ -38,7 +39,7 @@ class AccessPattern:
 
 #: Sums over blocks release the interpreter lock inside long array operations only (1x at 80,000 values, 1.7x at 800,000).
 SUMS = AccessPattern("algebraic", "sums over rows", threaded_from=400_000.0, held="block", converges=True)
-#: Mini-batches are so short that two threads take longer than one at any size (0.5x).
+#: Mini-batches are so short that two threads take longer than one at any size (0.5x), but where a kernel runs all of a block.
 PASSES = AccessPattern(
     "sequential", "batches of rows", threaded_from=math.inf, held="rows", gang_waits="batch", visits=True, retunes=True
 )
