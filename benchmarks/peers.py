@@ -385,6 +385,81 @@ def nets(folder: Path) -> Workload:
     )
 
 
+CLUSTERS, STARTS = tuple(range(2, 11)), 3
+
+
+def blobs(path: Path, rows: int, columns: int, groups: int) -> None:
+    """Make table t of clouds that overlap, six in each group."""
+    rows, groups = round(rows * PART), max(1, round(groups * PART))
+    random = np.random.default_rng(5)
+    g, cloud = random.permutation(rows) % groups, random.integers(6, size=rows)
+    x = random.normal(size=(groups, 6, columns))[g, cloud] * 2 + random.normal(size=(rows, columns))
+    arrow = pa.table({"g": g.astype(np.int32), **{f"x{number}": x[:, number] for number in range(columns)}, "y": cloud})
+    with duckdb.connect(str(path)) as con:
+        con.register("arrow", arrow)
+        con.execute("CREATE TABLE t AS FROM arrow")
+
+
+def fit_clusters(x: np.ndarray, _: np.ndarray, ks: tuple[int, ...], starts: int) -> list[float]:
+    from sklearn.cluster import KMeans
+
+    return [float(KMeans(k, n_init=starts, random_state=0).fit(x).inertia_) for k in ks]
+
+
+def fit_components(x: np.ndarray, _: np.ndarray) -> list[float]:
+    from sklearn.decomposition import PCA
+
+    return [float(each) for each in PCA(svd_solver="covariance_eigh").fit(x).explained_variance_]
+
+
+def clusters(folder: Path) -> Workload:
+    path = folder / "clusters.duckdb"
+    blobs(path, 100_000, 16, 100)
+    statement = (
+        f"TRAIN OR REPLACE MODEL m USING kmeans FEATURES ({names(16)}) FROM t GROUP BY g OVER GRID (k IN {CLUSTERS}) "
+        f"VALIDATE NONE WITH (n_init = {STARTS})"
+    )
+
+    def check(mine: dict[int, float], others: dict[int, list[float]]) -> tuple[str, bool]:
+        ratio = sum(mine.values()) / sum(map(sum, others.values()))
+        return f"inertia of all models {ratio:.4f} of theirs", ratio <= 1.001
+
+    def ours() -> dict[int, float]:
+        found = train(path, statement, "SELECT g, sum(train_inertia) AS inertia FROM m GROUP BY g")[0]
+        return dict(zip(found["g"].tolist(), found["inertia"].tolist(), strict=True))
+
+    return Workload(
+        f"k-means, 100k x 16, 100 groups, k = 2 to 10, {STARTS} starts",
+        ours,
+        lambda: joblib(path, 16, "y", fit_clusters, CLUSTERS, STARTS),
+        check,
+        5,
+    )
+
+
+def components(folder: Path) -> Workload:
+    path = folder / "components.duckdb"
+    blobs(path, 1_000_000, 32, 100)
+    statement = f"TRAIN OR REPLACE MODEL m USING pca FEATURES ({names(32)}) FROM t GROUP BY g VALIDATE NONE"
+
+    def ours() -> dict[int, list[float]]:
+        query = "SELECT g, list(variance ORDER BY component) AS variance FROM m_variance GROUP BY g"
+        found = train(path, statement, query)[0]
+        return {int(g): list(variance) for g, variance in zip(found["g"], found["variance"], strict=True)}
+
+    def check(mine: dict[int, list[float]], others: dict[int, list[float]]) -> tuple[str, bool]:
+        worst = max(float(np.max(np.abs(np.divide(mine[g], others[g]) - 1))) for g in others)
+        return f"variances differ by {worst:.0e}", worst < 1e-9
+
+    return Workload(
+        "PCA, 1M x 32, 100 groups, all components",
+        ours,
+        lambda: joblib(path, 32, "y", fit_components),
+        check,
+        2,
+    )
+
+
 WORKLOADS: dict[str, Callable[[Path], Workload]] = {
     "logistic100": lambda folder: logistic(folder, 100, 1.1, 8),
     "logistic10000": lambda folder: logistic(folder, 10_000, 0.0, 60),
@@ -396,6 +471,8 @@ WORKLOADS: dict[str, Callable[[Path], Workload]] = {
     "trees100": lambda folder: trees(folder, 280, 1.1, 100, 1.2),
     "trees10000": lambda folder: trees(folder, 10_000, 0.0, 10, 1.5),
     "nets": nets,
+    "clusters": clusters,
+    "components": components,
 }
 
 

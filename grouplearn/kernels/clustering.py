@@ -99,6 +99,7 @@ class Plan:
     configs: tuple[Config, ...]
     limit: int
     _arrays: dict[str, npt.NDArray[Any]] = field(init=False, repr=False, compare=False)
+    _c_plan: _Plan = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         chains: dict[tuple[int, int, int], int] = {}
@@ -119,6 +120,8 @@ class Plan:
             "chain_length": np.array(length, np.int64),
         }
         object.__setattr__(self, "_arrays", arrays)
+        numbers = (self.d, len(models), len(self.configs), len(seeds), self.limit)
+        object.__setattr__(self, "_c_plan", _Plan(*numbers, *(address(each) for each in arrays.values())))
 
     @property
     def clusters(self) -> Counts:
@@ -147,8 +150,7 @@ class Plan:
 
     def c_plan(self) -> Any:
         """Return the plan as the kernels read it, as long as this one lives."""
-        numbers = (self.d, self.n_models, len(self.configs), len(self._arrays["chain_seed"]), self.limit)
-        return ctypes.byref(_Plan(*numbers, *(address(each) for each in self._arrays.values())))
+        return ctypes.byref(self._c_plan)
 
     # Pass by pass
 

@@ -12,6 +12,7 @@ import pytest
 import grouplearn
 from grouplearn.learners import registry
 from grouplearn.learners.contract import access
+from grouplearn.learners.contract.problem import Task
 
 PACKAGE = Path(grouplearn.__file__).parent
 #: Where they are at home.
@@ -39,6 +40,7 @@ RULES = (
         "an access pattern",
         frozenset(name for name, value in vars(access).items() if value in (*access.PATTERNS, access.PATTERNS)),
     ),
+    Rule("a task", frozenset(Task.__members__) - {"BINARY"}),  # which PEP 249 has, too
     Rule(
         "a learner",
         frozenset(type(make()).__name__ for make in registry.LEARNERS.values()),
@@ -87,6 +89,7 @@ def test_what_is_allowed_is_there() -> None:
         "from grouplearn.learners.contract.access import SUMS",
         "print(access.AccessPattern)",
         "if definition.learner == 'gbdt': pass",
+        "several = definition.task is Task.MULTICLASS",
         "from grouplearn.learners.neural.mlp import Mlp",
         "isinstance(learner, (int, MomentsLearner))",
     ],

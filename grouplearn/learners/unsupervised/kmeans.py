@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from typing import ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import numpy as np
 
 from grouplearn.data.shard import FloatArray, Matrix, Shard
 from grouplearn.kernels import clustering as kernel
+from grouplearn.learners.contract.access import SUMS, AccessPattern
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.cost import Cost
@@ -20,6 +23,8 @@ from grouplearn.learners.unsupervised import k_means
 from grouplearn.learners.unsupervised.cost import CLUSTERS
 
 _MOST_CLUSTERS, _MOST_STARTS = 100_000, 1_000
+#: More passes than any statement allows.
+_MOST_PASSES = 1 << 40
 K = Hyperparameter("k", "int", 8, "number of clusters", "Lloyd 1982", low=1, high=_MOST_CLUSTERS)
 N_INIT = Hyperparameter(
     "n_init",
@@ -60,6 +65,8 @@ class KMeans(AlgebraicLearner, VectorLearner):
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (K, N_INIT, TOLERANCE)
     default_epochs: ClassVar[int | None] = k_means.DEFAULT_EPOCHS
     cost: ClassVar[Cost] = CLUSTERS
+    #: A pass over a block compares its rows with tens of centroids while the interpreter is free.
+    access: ClassVar[AccessPattern] = replace(SUMS, threaded_from=4_000.0)
 
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
         """Return a state that has seen no rows; Diverged where there is nothing to learn from."""
@@ -109,7 +116,8 @@ class KMeans(AlgebraicLearner, VectorLearner):
 
     def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:
         """Return ``centroids`` (k, d), ``weight`` and ``rows`` (k,) of config ``index``, of the clusters that have rows."""
-        model = k_means.finish(_plan(problem, configs), _models(state))[index]
+        plan = _plan(problem, configs)
+        model = k_means.model(plan, plan.finish(_models(state)), 0, index)
         has_rows = model.rows > 0
         tensors = {"centroids": model.centroids, "weight": model.weight, "rows": model.rows}
         return Artifact("tensors", {name: np.ascontiguousarray(each[has_rows]) for name, each in tensors.items()})
@@ -138,8 +146,15 @@ class KMeans(AlgebraicLearner, VectorLearner):
 
 
 def _plan(problem: Problem, configs: Sequence[Config]) -> kernel.Plan:
-    values = [{each.name: config[each.name] for each in (K, N_INIT, TOLERANCE)} for config in configs]
-    return k_means.plan(problem.n_features, values, max(2, problem.epochs))
+    wanted = (tuple(config[each.name] for each in (K, N_INIT, TOLERANCE)) for config in configs)
+    return _planned(problem.n_features, tuple(wanted))
+
+
+@functools.lru_cache
+def _planned(n_features: int, configs: tuple[tuple[Any, ...], ...]) -> kernel.Plan:
+    """Return the plan of a pack, which every pass over every group asks for; how many passes there are is not its matter."""
+    wanted = (kernel.Config(k, n_init=n_init, tolerance=tolerance) for k, n_init, tolerance in configs)
+    return kernel.Plan(n_features, tuple(wanted), _MOST_PASSES)
 
 
 def _models(state: State) -> Tensors:
