@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from grouplearn.bind.features import BoundItem
 
 _ARRAY = re.compile(r"^([^\[\]]+)\[(\d*)\]$")
+#: How SQL ends that reads an array of numbers, also where its line breaks are gone.
+_AS_DOUBLES = re.compile(r"\bAS DOUBLE\[\]\)\s*$")
 _WHOLE = re.compile(r"^U?(TINY|SMALL|BIG|HUGE)INT$|^U?INTEGER$|^BOOLEAN$")
 #: Classes of arrays are shown and stored as whole numbers.
 _BYTES = "list_transform(regexp_extract_all(hex((", ")), '..'), lambda byte: CAST('0x' || byte AS UTINYINT))"
@@ -53,7 +55,7 @@ def reading(kind: ArrayType) -> tuple[str, str]:
 
 def reads_bytes(sql: str) -> bool:
     """Return whether SQL that was made by ``reading`` yields bytes."""
-    return not sql.endswith(reading(ArrayType("DOUBLE", None))[1])
+    return not _AS_DOUBLES.search(sql)
 
 
 def each_class(kind: ArrayType) -> tuple[str, str]:

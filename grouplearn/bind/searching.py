@@ -276,6 +276,9 @@ class SearchBinder:
 
     def _bound(self, name: Name, end: Sql) -> float:
         value = self._resolved(name, end, self._checker.constant(end))
+        if value is None:
+            message = f"{name.value.casefold()} BETWEEN takes two numbers, got NULL"
+            raise self._checker.error(message, end.span, "List NULL with IN.")
         assert isinstance(value, int | float)  # noqa: S101  (resolve returned a number for a numeric kind)
         return float(value)
 

@@ -150,7 +150,8 @@ def _projected_rows(definition: ModelDefinition, groups: str) -> str:
     """Return the SELECT of the squared residual ``r``, and of the squared length ``p`` of the projection."""
     del definition, groups
     ok = f"residual IS NOT NULL AND {_WEIGHED}"
-    length = "list_dot_product(projection, projection)"
+    # Of what CASE leaves NULL DuckDB takes the values to be NULL, which list_dot_product refuses, but not of a slice of it.
+    length = "list_dot_product(projection[:], projection[:])"
     return f"SELECT {GROUP} AS id, residual ** 2 AS r, {length} AS p, {_WEIGHT} AS w, {ok} AS ok FROM predicted"
 
 

@@ -546,3 +546,19 @@ def test_onnx_of_learners_without_a_label(con: grouplearn.Connection, tmp_path: 
         np.testing.assert_allclose(
             found[second][:, 0], [np.nan if row[1] is None else row[1] for row in macro], rtol=1e-9, atol=1e-9
         )
+
+
+@pytest.mark.parametrize("values", ["[i % 5, i % 7]", "encode('ab' || chr(97 + (i % 7)::INT))"])
+@pytest.mark.parametrize("learner", ["kmeans", "gbdt"])
+def test_sql_of_arrays_reads_them_as_the_model_does(tmp_path: Path, values: str, learner: str) -> None:
+    rows = f"CREATE TABLE t AS SELECT i % 2 AS g, {values} AS v, i AS y FROM range(120) AS r(i)"
+    label = "" if learner == "kmeans" else "PREDICT y"
+    with grouplearn.connect(progress=None) as con:
+        con.execute(rows)
+        con.execute(f"TRAIN MODEL m USING {learner} {label} FEATURES (v) FROM t GROUP BY g")
+        con.execute(f"EXPORT MODEL m TO '{tmp_path / 'out'}' (FORMAT sql)")
+        expected = con.execute("FROM m_predict(t)").fetchall()
+    with duckdb.connect() as other:
+        other.execute(rows)
+        other.execute((tmp_path / "out" / "model.sql").read_text())
+        assert other.execute("FROM m_predict(t)").fetchall() == expected

@@ -19,6 +19,7 @@ from grouplearn.bind.sql import types
 from grouplearn.catalog import sessions, sql_forms
 from grouplearn.exchange import native
 from grouplearn.extract import extract, sorted_rows
+from grouplearn.learners.answers.number import Number
 from grouplearn.prediction import evaluation, row_reader
 from grouplearn.prediction.forms import items as predict_items
 from grouplearn.prediction.forms import layers as predict_layers
@@ -168,7 +169,9 @@ def predictions_come_as_the_join_gives_them(patch: pytest.MonkeyPatch) -> None:
 
 @found_by("metrics_are_those_of_the_predictions", "linear_regression", "poisson_regression")
 def evaluate_takes_the_mean_of_errors(patch: pytest.MonkeyPatch) -> None:
-    wrap(patch, evaluation, "_value_metrics", lambda before, *given: before(*given) | {"rmse": "avg(abs(p - y))"})
+    numbers = evaluation._JUDGES[Number]
+    wrong = replace(numbers, metrics=lambda model: numbers.metrics(model) | {"rmse": "absolute / total"})
+    patch.setattr(evaluation, "_JUDGES", {**evaluation._JUDGES, Number: wrong})
 
 
 @found_by("predictions_are_of_the_session")

@@ -93,9 +93,7 @@ def test_lightgbm_in_a_gang_is_as_good_as_alone(on_ray: RayRuntime, patience: in
 def test_networks_in_a_gang_are_as_good_as_alone(on_ray: RayRuntime, learner: str, shape: dict[str, Any]) -> None:
     configs = tuple({"learning_rate": rate, **shape, "batch_size": 16} for rate in (0.02, 0.005))
     network = OWN if learner == "own" else None
-    a_job = split_job(
-        learner, Task.BINARY, configs, epochs=6, metric="log_loss", class_weight="balanced", network=network
-    )
+    a_job = split_job(learner, Task.BINARY, configs, epochs=6, metric="log_loss", class_weight="balanced", own=network)
     units = [Unit(0, 1, (0, 1))]
     (ours,) = on_ray.run(a_job, Scripted(a_job, units, runs(n_blocks(a_job), 2), "gang"), 2, Watcher(), never)
     (theirs,) = whole(a_job, units)

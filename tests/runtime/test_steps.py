@@ -98,7 +98,7 @@ def pictures_job(task: Task, **options: Any) -> Job:
     pictures = rng.normal(size=(ROWS, 12))
     mask = pictures[:, :6] + pictures[:, 6:]
     pictures[rng.random(ROWS) < 0.04] = np.nan
-    job = split_job("own", task, NETWORK, network=OWN, **{"metric": METRICS[task], **options}, label_length=6)
+    job = split_job("own", task, NETWORK, own=OWN, **{"metric": METRICS[task], **options}, label_length=6)
     y = mask if task is Task.REGRESSION else np.digitize(mask, [-0.5, 0.9]).astype(float)
     return replace(
         job,
@@ -119,9 +119,9 @@ CASES = {
     "mlp, binary, patience": split_job("mlp", Task.BINARY, MLP, epochs=9, patience=1, metric="log_loss"),
     "mlp, multinomial, folds": split_job("mlp", Task.MULTICLASS, MLP, epochs=3, folds=2),
     "network, binary, patience": split_job(
-        "own", Task.BINARY, NETWORK, epochs=6, patience=1, metric="log_loss", network=OWN
+        "own", Task.BINARY, NETWORK, epochs=6, patience=1, metric="log_loss", own=OWN
     ),
-    "network, multinomial, folds": split_job("own", Task.MULTICLASS, NETWORK, epochs=3, folds=2, network=OWN),
+    "network, multinomial, folds": split_job("own", Task.MULTICLASS, NETWORK, epochs=3, folds=2, own=OWN),
     "network, arrays": pictures_job(Task.REGRESSION, epochs=3),
     "network, masks": pictures_job(Task.MULTICLASS, epochs=3, folds=2),
 }

@@ -256,7 +256,7 @@ def test_models_of_version_1_predict_and_the_next_training_brings_what_is_new(mo
             patch.setattr("grouplearn.catalog.sql_forms.MOST_NODES", 0)  # version 1 had no trees in SQL
             con.execute("TRAIN MODEL trees USING gbdt PREDICT y FROM t")
         con.execute("TRAIN MODEL line USING linear_regression PREDICT y FROM t")
-        for table in ("trees", "nodes", "layers"):
+        for table in ("trees", "nodes", "layers", "factors"):
             con.execute(f"DROP TABLE grouplearn.{table}")
         for table, columns in SINCE.items():
             for column in columns:

@@ -54,5 +54,5 @@ def _tasks(tasks: str | Iterable[str]) -> frozenset[Task]:
     unknown = [each for each in given if each not in TASKS]
     if unknown or not given:
         hint = did_you_mean(str(unknown[0]), TASKS) if unknown else None
-        raise ValueError(f"tasks are {' and '.join(TASKS)}, got {given!r}" + (f". {hint}" if hint else ""))
+        raise ValueError(f"tasks are {' and '.join(reversed([*TASKS]))}, got {given!r}" + (f". {hint}" if hint else ""))
     return frozenset().union(*(TASKS[each] for each in given))

@@ -65,6 +65,8 @@ def _as_float(hyperparameter: Hyperparameter, value: Any) -> float:
 def _as_int(hyperparameter: Hyperparameter, value: Any) -> int:
     if not _is_number(value) or int(value) != value:
         raise TypeError
+    if not -_MOST <= value <= _MOST:
+        raise OverflowError
     return int(_within(hyperparameter, int(value)))
 
 
@@ -161,6 +163,8 @@ def _expected(hyperparameter: Hyperparameter, value: Any) -> str:
         return f"one of {', '.join(hyperparameter.choices)}" if hyperparameter.choices else "a string"
     if hyperparameter.kind == "feature_sets":
         return "a list of lists of features, such as [['a', 'b'], ['c']]"
+    if _is_number(value) and math.isfinite(value) and abs(value) > _MOST:
+        limits = f"{limits} of at most 64 bits".lstrip()
     return f"{_WHOLE.get(hyperparameter.kind, 'numbers')} {limits}".rstrip() + (
         " by feature, such as {'a': 1}" if hyperparameter.kind.endswith("_by_feature") else ""
     )

@@ -25,6 +25,8 @@ from grouplearn.learners.unsupervised.cost import CLUSTERS
 _MOST_CLUSTERS, _MOST_STARTS = 100_000, 1_000
 #: More passes than any statement allows.
 _MOST_PASSES = 1 << 40
+#: The least difference whose square is a number of all its digits.
+_LEAST_APART = 1e-150
 K = Hyperparameter("k", "int", 8, "number of clusters", "Lloyd 1982", low=1, high=_MOST_CLUSTERS)
 N_INIT = Hyperparameter(
     "n_init",
@@ -95,8 +97,10 @@ class KMeans(AlgebraicLearner, VectorLearner):
         return {**survey, "total": left["total"] + right["total"], "most": left["most"]}
 
     def step(self, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors) -> State:
-        """Return the state after a pass; raises Diverged in the first one where distances overflow."""
+        """Return the state after a pass; raises Diverged in the first one where distances overflow, or vanish."""
         plan, models, share = _plan(problem, configs), _models(state), 1.0
+        if not models:
+            _refuse_tiny(sums)
         after = k_means.step(
             plan, problem.seed, models, {name: each for name, each in sums.items() if name not in _OWN}
         )
@@ -143,6 +147,16 @@ class KMeans(AlgebraicLearner, VectorLearner):
         """Return the centroids, numbered from 1, with the number of their training rows."""
         pairs = zip(artifact.tensors["centroids"], artifact.tensors["rows"].tolist(), strict=True)
         return [Vector("centroid", number, centroid, rows) for number, (centroid, rows) in enumerate(pairs, start=1)]
+
+
+def _refuse_tiny(survey: Tensors) -> None:
+    """Raise Diverged where rows differ, and no square of a difference is a number above 0: SQL could not tell clusters apart."""
+    with np.errstate(over="ignore"):
+        apart = float(np.max(survey["high"] - survey["low"], initial=0.0))
+    if 0 < apart < _LEAST_APART:
+        raise Diverged(
+            "the features differ by less than 1e-150, whose squares are 0; scale them, with zscore for example"
+        )
 
 
 def _plan(problem: Problem, configs: Sequence[Config]) -> kernel.Plan:

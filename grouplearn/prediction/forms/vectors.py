@@ -129,7 +129,8 @@ def _distances(rows: str) -> str:
 
 def _coordinates(rows: str) -> str:
     """Return rows with their coordinates; the residual is measured, for a difference of squares would lose its digits."""
-    centred = f"SELECT *, list_transform({_ROW}, lambda v, i: v - {_MEAN}[i]) AS {_CENTRED} FROM ({rows})"
+    away = f"v - coalesce({_MEAN}[i], 'nan'::DOUBLE)"  # of a row without a group: products of lists take no NULL
+    centred = f"SELECT *, list_transform({_ROW}, lambda v, i: {away}) AS {_CENTRED} FROM ({rows})"
     along = f"list_transform({_COMPONENTS}, lambda c: list_dot_product({_CENTRED}, c))"
     placed = f"SELECT *, {along} AS {COORDINATES} FROM ({centred})"
     point = f"list_transform({_LOADINGS}, lambda l: list_dot_product({COORDINATES}, l))"
