@@ -10,7 +10,8 @@ from grouplearn.errors import MissingDependency, data_error
 from grouplearn.learners import third_party
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Form, Learner
-from grouplearn.learners.contract.problem import Link, Task
+from grouplearn.learners.contract.problem import Link, Problem, Task
+from grouplearn.learners.contract.state import Artifact
 from grouplearn.learners.linear.linear_regression import LinearRegression
 from grouplearn.learners.linear.linear_svm import LinearSvm
 from grouplearn.learners.linear.logistic_regression import LogisticRegression
@@ -97,6 +98,13 @@ def other(name: str) -> Learner | None:
     if name in _others():
         return _others()[name]
     raise data_error(f"the learner {name} is not registered in this process.\n\nHint: {how_to_register(name)} first")
+
+
+def misfit(learner: Learner, problem: Problem, artifact: Artifact) -> str | None:
+    """Return why a model that was just finished is none of its form: asked of learners that are neither networks nor ours."""
+    if learner.name in LEARNERS or learner.functions():
+        return None
+    return third_party.misfit(learner, problem, artifact)
 
 
 def how_to_register(name: str) -> str:

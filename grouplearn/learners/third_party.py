@@ -13,8 +13,9 @@ from grouplearn.learners.contract.config import Hyperparameter
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.hyperparameter_values import resolve
 from grouplearn.learners.contract.learner import Form, Learner, VectorLearner
-from grouplearn.learners.contract.problem import Task
+from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.requirement import Requirement
+from grouplearn.learners.contract.state import Artifact, shape_flaw
 from grouplearn.learners.contract.ways import (
     AlgebraicLearner,
     DataParallelLearner,
@@ -58,6 +59,14 @@ def checked(given: Learner | type[Learner]) -> Learner:
     if problem is not None:
         raise ValueError(f"{kind.__name__}: {problem}")
     return learner
+
+
+def misfit(learner: Learner, problem: Problem, artifact: Artifact) -> str | None:
+    """Return why a model that somebody's learner has just finished is none of the form that it declares; else None."""
+    if learner.form != "linear":
+        return learner.flaw(problem, artifact)
+    shapes = {"weights": (problem.n_outputs, problem.n_features), "intercept": (problem.n_outputs,)}
+    return shape_flaw(artifact, shapes)
 
 
 def is_name(name: Any) -> bool:

@@ -232,6 +232,30 @@ class Sums(AlgebraicLearner):
         return State({}, np.ones(1, bool))
 
 
+def test_a_model_that_is_not_of_the_form_is_none() -> None:
+    def finalize(*_: Any) -> Artifact:
+        return Artifact("tensors", {"weights": np.zeros((3, 1)), "intercept": np.zeros(2)})
+
+    step = staticmethod(
+        lambda problem, configs, state, sums: State({"loss": np.zeros(len(configs))}, np.ones(len(configs), bool))
+    )
+    scores = staticmethod(lambda problem, configs, state, x: np.zeros((len(x), len(configs), 1)))
+    changes = {"name": "misshapen", "form": "linear", "finalize": finalize, "step": step, "scores": scores}
+    grouplearn.register_learner(type("Misshapen", (Sums,), changes))
+    try:
+        with grouplearn.connect(progress=False) as con:
+            con.execute(TABLE)
+            con.execute("TRAIN MODEL m USING misshapen PREDICT minutes FEATURES (day, shop) FROM visits")
+            assert con.execute("SELECT status, error FROM m").fetchall() == [
+                (
+                    "failed",
+                    "misshapen made a model that is not of its form: its tensor weights is float64[3, 1], not float64[1, 2]",
+                )
+            ]
+    finally:
+        grouplearn.unregister("misshapen")
+
+
 def hyperparameter(**changes: Any) -> Hyperparameter:
     return Hyperparameter(**{"name": "p", "kind": "float", "default": 1.0, "doc": "d", "source": "s", **changes})
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from grouplearn.data.shard import FloatArray, Matrix
+from grouplearn.learners import registry
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.state import Artifact
 from grouplearn.learners.metrics import sums as metrics
@@ -186,6 +187,8 @@ def _model(pack: Pack, training: Training, index: int) -> _Model:
         return _Model(None, str(error))
     if not all(np.isfinite(tensor).all() for tensor in artifact.tensors.values()):
         return _Model(None, diverged(pack.learner))
+    if misfit := registry.misfit(pack.learner, pack.prepared.problem, artifact):
+        return _Model(None, f"{pack.learner.name} made a model that is not of its form: {misfit}")
     return _Model(artifact)
 
 
