@@ -77,9 +77,9 @@ class Scripted:
 
     def _start(self) -> tuple[Instruction, ...]:
         assert self.script is None
-        steps = {SUMS: self._algebraic, PASSES: self._sequential}
+        steps = {SUMS.name: self._algebraic, PASSES.name: self._sequential}
         unit = self.units[0]
-        self.script = self._gang(unit) if self.shape == "gang" else steps[self.access](unit)
+        self.script = self._gang(unit) if self.shape == "gang" else steps[self.access.name](unit)
         return self._run(next(self.script))
 
     def _next(self, done: list[StepDone]) -> tuple[Instruction, ...]:
@@ -152,7 +152,7 @@ class Scripted:
         return sums
 
     def _gang(self, unit: Unit) -> Script:
-        kind = "boost" if self.access is BOOSTING else "descend"
+        kind = "boost" if self.access.name == BOOSTING.name else "descend"
         size = len(self.parts)
         yield [
             (worker, self._step(unit, kind, 0, blocks, (), rank=rank, size=size))
