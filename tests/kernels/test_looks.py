@@ -302,7 +302,7 @@ CALLS = {
     "logistic with l1": Call("solve_generalised_linear", lambda: fit("logistic", 0.5), 20),
     "softmax": Call("solve_generalised_linear", lambda: fit("softmax"), 20),
     "poisson": Call("solve_generalised_linear", lambda: fit("poisson"), 20),
-    "squared hinge": Call("solve_generalised_linear", lambda: fit("squared_hinge"), 20),
+    "squared hinge": Call("solve_generalised_linear", lambda: fit("squared_hinge"), 15),
     "hinge": Call("solve_generalised_linear", lambda: fit("hinge"), 20),
     "block": Call("sum_generalised_linear", lambda: block(True, False), 20),
     "sparse block": Call("sum_generalised_linear", lambda: block(True, True), 20),

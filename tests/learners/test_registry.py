@@ -112,6 +112,8 @@ def test_every_learner_is_listed_under_its_name_and_declares_itself():
         "gbdt",
         "random_forest",
         "mlp",
+        "kmeans",
+        "pca",
     )
     for name in registry.names():
         learner = registry.learner(name)

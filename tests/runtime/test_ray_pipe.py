@@ -64,7 +64,7 @@ def test_what_is_sent_arrives_as_it_was(ends: tuple[Pipe, Pipe, socket.socket]) 
         here.send(message)
     *received, begin = [there.receive(1.0) for _ in messages]
     assert received == messages[:-1]
-    assert (begin.rows, begin.network, begin.cluster, begin.made) == (files, b"code", Cluster("auto", 3.0), {1: 0})
+    assert (begin.rows, begin.code, begin.cluster, begin.made) == (files, b"code", Cluster("auto", 3.0), {1: 0})
     assert begin.groups.groups() == said.groups
     assert begin.job.dataset.n_rows == 0
 
