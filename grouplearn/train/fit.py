@@ -363,6 +363,8 @@ def fit_together(pack: Pack, gang: Gang) -> Training:
     """Train a pack as one member of a gang, each with blocks of its own and all held-out rows; all get the same models."""
     if pack.learner.access.in_one_go:
         return fit_sampling(pack, gang)
+    if not pack.learner.in_gangs:
+        raise ValueError(f"{pack.learner.name} cannot train one model on several workers at the same time")
     learner = cast(DataParallelLearner, pack.learner)
     with learner.joined(gang) as together:
         return _fit_sequential(pack, lambda training: _descend(pack, learner, training, together))
