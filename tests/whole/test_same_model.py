@@ -15,6 +15,8 @@ STATEMENTS = {
     "gbdt": "PREDICT y > 2 FEATURES (x, z, ordinal(kind)) OVER GRID (num_leaves IN (4, 9), num_iterations IN (3, 8))",
     "random_forest": "PREDICT y > 2 FEATURES (x, z, ordinal(kind)) OVER GRID (num_leaves IN (4, 9), num_iterations IN (3, 8))",
     "mlp": "PREDICT y FEATURES (x, zscore(z)) OVER GRID (learning_rate IN (0.01, 0.001), hidden_layers IN ([5], [3, 3]))",
+    "kmeans": "FEATURES (x, zscore(z), onehot(kind)) OVER GRID (k IN (2, 3, 4, 5))",
+    "pca": "FEATURES (x, zscore(z), onehot(kind)) OVER GRID (n_components IN (1, 2, 3, 4))",
 }
 SETTINGS = [("local", 1, 2), ("local", 2, 1), ("local", 4, 2), ("ray", 1, 2), ("ray", 2, 1), ("ray", 4, 2)]
 
