@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from grouplearn.amounts import on_one_line
-from grouplearn.plan.cost.coefficients import pilot_ratio
+from grouplearn.plan.cost.pilot import pilot_ratio
 from grouplearn.plan.explain.gantt import text as escaped
 
 if TYPE_CHECKING:

@@ -36,6 +36,19 @@ print([name for name in {heavy!r} if name in sys.modules])
     assert done.stdout.strip() == "[]"
 
 
+def test_opening_a_connection_loads_nothing_that_trains() -> None:
+    later = ["pyarrow", "scipy", "safetensors", "torch", "lightgbm", "ray", "grouplearn.learners.registry"]
+    code = f"""
+import sys
+import grouplearn
+con = grouplearn.connect()
+con.execute("SELECT 1").fetchall()
+print([name for name in {later!r} if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"
+
+
 def test_module_has_the_pep_249_attributes() -> None:
     assert (grouplearn.apilevel, grouplearn.threadsafety, grouplearn.paramstyle) == ("2.0", 1, "qmark")
     assert issubclass(grouplearn.ProgrammingError, grouplearn.DatabaseError)

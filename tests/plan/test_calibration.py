@@ -18,7 +18,7 @@ from grouplearn.errors import Cancelled, OperationalError
 from grouplearn.learners import registry
 from grouplearn.plan import calibration
 from grouplearn.plan.choose import choose
-from grouplearn.plan.cost import coefficients
+from grouplearn.plan.cost import pilot
 from grouplearn.plan.cost.coefficients import Machine, Rates, corrected, default
 from grouplearn.plan.explain import measured
 from grouplearn.plan.explain.measured import asked_for
@@ -161,7 +161,7 @@ def test_an_interrupted_calibration_keeps_nothing() -> None:
 def runs_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GROUPLEARN_CALIBRATE_RUNS")
     monkeypatch.setattr(measured, "PILOT_SECONDS", 1e-5)
-    monkeypatch.setattr(coefficients, "PILOT_SECONDS", 1e-5)
+    monkeypatch.setattr(pilot, "PILOT_SECONDS", 1e-5)
 
 
 TRAIN = "TRAIN OR REPLACE MODEL m USING linear_regression PREDICT y FEATURES (x) FROM t GROUP BY g"
@@ -224,7 +224,7 @@ def test_what_cannot_be_kept_does_not_matter_to_train(
 
 def test_runs_keep_nothing_where_they_shall_not(con: grouplearn.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measured, "PILOT_SECONDS", 1e-5)
-    monkeypatch.setattr(coefficients, "PILOT_SECONDS", 1e-5)
+    monkeypatch.setattr(pilot, "PILOT_SECONDS", 1e-5)
     con.execute(TRAIN)
     assert not calibration.path().exists()
 

@@ -11,14 +11,10 @@ import numpy as np  # its median: the module statistics is read in 8 ms, of the 
 from grouplearn.amounts import counted
 from grouplearn.learners import registry
 from grouplearn.learners.contract.cost import UNKNOWN, Coefficients
+from grouplearn.plan.cost.pilot import pilot_ratio
 
 #: The machine that the defaults were measured on.
 MEASURED_ON = "2 cores of an x86-64 cloud server, 2.6 GHz, one thread"
-#: A pilot run may correct an estimate by at most this factor in one go: beyond it, something else is wrong.
-MOST_CORRECTION = 10.0
-#: Units that a pilot run needs before it says anything, and the estimated seconds from which a unit says something: in
-#: shorter ones the clock and the threads are most of it.
-PILOT_UNITS, PILOT_SECONDS = 3, 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +115,3 @@ def corrected(known: Coefficients, measurements: Sequence[tuple[float, float]]) 
     """
     ratio = pilot_ratio(measurements)
     return known if ratio is None else replace(known, correction=known.correction * ratio)
-
-
-def pilot_ratio(measurements: Sequence[tuple[float, float]]) -> float | None:
-    """Return the clipped median of measured / estimated, None where too few units say anything."""
-    ratios = [measured / estimated for estimated, measured in measurements if estimated >= PILOT_SECONDS]
-    if len(ratios) < PILOT_UNITS:
-        return None
-    return min(MOST_CORRECTION, max(1 / MOST_CORRECTION, float(np.median(ratios))))

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from grouplearn.amounts import amount_of_bytes, counted, rounded_seconds, share
 from grouplearn.learners.contract.cost import Coefficients
 from grouplearn.plan.choose import Choice
-from grouplearn.plan.cost.coefficients import PILOT_SECONDS, corrected, pilot_ratio
+from grouplearn.plan.cost.coefficients import corrected
+from grouplearn.plan.cost.pilot import PILOT_SECONDS, pilot_ratio
 from grouplearn.plan.explain.facts import unit_groups, unit_label
 from grouplearn.plan.explain.gantt import Bar
 from grouplearn.plan.physical import PhysicalPlan
