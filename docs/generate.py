@@ -59,10 +59,20 @@ def options_table(names: Iterable[str], prefix: str = "") -> str:
 
 def learner_section(name: str) -> str:
     """Return what a learner declares."""
-    learner = registry.LEARNERS[name]()
+    first, *others = registry.ways(registry.LEARNERS[name]())
+    usual = f" `solver = '{first.solver}'` unless the statement says otherwise." if others else ""
+    parts = [f"### {name}\n\n{about(first)}{usual}\n\n{hyperparameters_table(first)}"]
+    parts += [
+        f"#### {name} by {each.solver}\n\n`WITH (solver = '{each.solver}')`: {about(each)}\n\n{hyperparameters_table(each)}"
+        for each in others
+    ]
+    return "\n\n".join(parts)
+
+
+def hyperparameters_table(learner: Learner) -> str:
+    """Return what a way of a learner takes."""
     rows = (hyperparameter_row(parameter) for parameter in learner.hyperparameters)
-    head = ("hyperparameter", "type", "default", "allowed", "meaning", "source")
-    return f"### {name}\n\n{about(learner)}\n\n{table(head, rows)}"
+    return table(("hyperparameter", "type", "default", "allowed", "meaning", "source"), rows)
 
 
 def about(learner: Learner) -> str:

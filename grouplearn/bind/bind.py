@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from grouplearn import sqltext
-from grouplearn.bind import arrays
+from grouplearn.bind import arrays, ways
 from grouplearn.bind.bound import BoundKey, BoundTarget, BoundTrain, Holdout
 from grouplearn.bind.definition import HyperparameterColumn, KeyColumn
 from grouplearn.bind.features import BoundItem, FeatureBinder
@@ -90,7 +90,7 @@ class _Binder:
         self._checker = checker
         self._statement = statement
         self._settings = settings
-        self._learner = bind_learner(checker, statement.learner)
+        self._learner = ways.choose(checker, bind_learner(checker, statement.learner), statement.options, settings)
         self._source: tuple[str | Sql, ...] = ("FROM", statement.source)
         if statement.where:
             self._source += ("WHERE", statement.where)
@@ -98,6 +98,7 @@ class _Binder:
     def bind(self, catalog: str, schema: str) -> BoundTrain:
         statement = self._statement
         options, fixed = bind_options(self._checker, self._learner, statement.options, self._settings)
+        fixed |= ways.said(self._learner)
         self._implied = implies_classes(self._learner, fixed)
         options = replace(options, within=bind_within(self._checker, statement.within))
         read_ahead(self._checker, self._source, self._expressions(options))

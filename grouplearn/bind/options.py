@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from grouplearn import sqltext
 from grouplearn.bind import compatibility as legality
-from grouplearn.bind import hopping
+from grouplearn.bind import hopping, ways
 from grouplearn.bind.memory_limit import check_size
 from grouplearn.bind.resources import DEFAULT_TIMEOUT, check_address, check_timeout
 from grouplearn.bind.sql.checker import SqlChecker
@@ -239,7 +239,7 @@ def bind_options(
             run[name] = option.value
         elif name in WITH_OPTIONS:
             run[name] = _checked(checker, name, option.value)
-        else:
+        elif not ways.chooses(learner, name):
             fixed[name] = bind_hyperparameter(checker, learner, option.name, option.value, also=WITH_OPTIONS)
     _refuse_epochs(checker, learner, options, run)
     hopping.settle(checker, options, run)
@@ -370,7 +370,8 @@ def check_parameter(checker: SqlChecker, learner: Learner, name: Name, also: tup
     message = f'unknown {what} "{name.value}"\nHyperparameters of {learner.name}: {", ".join(parameters)}'
     if also:
         message += f"\nOptions of TRAIN: {', '.join(also)}"
-    raise checker.error(message, name.span, did_you_mean(name.value, [*parameters, *also]))
+    hint = ways.of_another(learner, name.value.casefold()) or did_you_mean(name.value, [*parameters, *also])
+    raise checker.error(message, name.span, hint)
 
 
 def resolved(checker: SqlChecker, learner: Learner, name: Name, value: Any, fragment: Sql) -> Value:

@@ -193,7 +193,7 @@ def _notes(definition: ModelDefinition, model: str, catalog: str, validated: boo
     """Return the query of what is to be heeded in each group: trials that did not converge, a best one unjudged or poor."""
     place = definition.metrics.index(definition.metric) + 1
     known = definition.learner in registry.names()
-    if known and registry.learner(definition.learner).default_epochs is None:
+    if known and registry.way(definition.learner, definition.configs).default_epochs is None:
         text, values = "%d of %d trials have not converged: raise l1 or tolerance", ""
     else:
         text = "%d of %d trials stopped at the limit of %d epochs, not converged: raise epochs"

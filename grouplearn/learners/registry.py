@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from grouplearn.errors import MissingDependency, data_error
 from grouplearn.learners import third_party
-from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.config import SOLVER, Config
 from grouplearn.learners.contract.learner import Form, Learner
 from grouplearn.learners.contract.problem import Link, Problem, Task
 from grouplearn.learners.contract.state import Artifact
@@ -36,6 +36,9 @@ LEARNERS: Mapping[str, Callable[[], Learner]] = MappingProxyType(
     }
 )
 
+
+#: The ways of built-in learners besides the first, which trains unless the statement says otherwise.
+FURTHER_WAYS: Mapping[str, tuple[Callable[[], Learner], ...]] = MappingProxyType({})
 
 #: Learners of users, networks among them, and of installed packages. The mappings are replaced, never changed: who has read
 #: one keeps what it was. Packages are looked at when somebody first asks for more than the built-in learners: None until then.
@@ -82,7 +85,7 @@ def has_linear_leaves(name: str, configs: Sequence[Config]) -> bool:
 
 def links(name: str, configs: Sequence[Config], task: Task) -> frozenset[Link]:
     """Return what scores of a learner with these configs go through to be predictions."""
-    known = other(name) or learner(name)
+    known = other(name, configs) or way(name, configs)
     return frozenset(known.link(config, task) for config in configs)
 
 
@@ -91,12 +94,44 @@ def learner(name: str) -> Learner:
     return LEARNERS[name]() if name in LEARNERS else _others()[name]
 
 
-def other(name: str) -> Learner | None:
-    """Return the learner of a name, None for a built-in one; DataError when nobody has the name."""
+def ways(learner: Learner) -> tuple[Learner, ...]:
+    """Return the ways of a learner: the one that trains unless the statement says otherwise, then the others."""
+    further = (
+        tuple(make() for make in FURTHER_WAYS[learner.name]) if learner.name in FURTHER_WAYS else learner.further_ways
+    )
+    return (learner, *further)
+
+
+def way(name: str, configs: Sequence[Config]) -> Learner:
+    """Return the way of a learner that configurations, of which all say the same, are trained by; KeyError for no learner."""
+    return _chosen(learner(name), configs)
+
+
+def _chosen(first: Learner, configs: Sequence[Config]) -> Learner:
+    solver = next((config[SOLVER] for config in configs if SOLVER in config), None)
+    if solver is None:
+        return first
+    return next((each for each in ways(first)[1:] if each.solver == solver), first)
+
+
+def every_way() -> tuple[Learner, ...]:
+    """Return all ways of all learners."""
+    return tuple(way for name in names() for way in ways(learner(name)))
+
+
+def by_way(way: str) -> Learner | None:
+    """Return the learner that is called so with its solver, as ``Learner.way`` is; None for none."""
+    name = way.split(" ", 1)[0]
+    found = ways(learner(name)) if name in names() else ()
+    return next((each for each in found if each.way == way), None)
+
+
+def other(name: str, configs: Sequence[Config] = ()) -> Learner | None:
+    """Return the learner of a name that trains such configurations, None for a built-in one; DataError when nobody has it."""
     if name in LEARNERS:
         return None
     if name in _others():
-        return _others()[name]
+        return _chosen(_others()[name], configs)
     raise data_error(f"the learner {name} is not registered in this process.\n\nHint: {how_to_register(name)} first")
 
 

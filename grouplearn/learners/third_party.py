@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from grouplearn.learners.contract.config import Hyperparameter
+from grouplearn.learners.contract.config import SOLVER, Hyperparameter, solver_named
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.hyperparameter_values import resolve
 from grouplearn.learners.contract.learner import Form, Learner, VectorLearner
@@ -107,6 +107,20 @@ def _problems(learner: Learner) -> Iterator[str]:
     if not (learner.requires is None or isinstance(learner.requires, Requirement)):
         yield f"what it requires is a Requirement or None, got {learner.requires!r}"
     yield from _problems_of(learner.hyperparameters)
+    yield from _problems_of_ways(learner)
+
+
+def _problems_of_ways(first: Learner) -> Iterator[str]:
+    """Yield what is wrong with a learner's other ways: how each differs, and that nothing else does."""
+    solvers = [each.solver for each in (first, *first.further_ways)]
+    if first.further_ways and not (all(solvers) and len(set(solvers)) == len(solvers)):
+        yield f"each of its ways has a solver of its own, got {solvers!r}"
+    for each in first.further_ways:
+        if (each.name, each.tasks, each.form) != (first.name, first.tasks, first.form):
+            yield f"all its ways have one name, its tasks and its form, and {each.solver!r} has not"
+        if solver_named(each.solver, "").choices not in [p.choices for p in each.hyperparameters if p.name == SOLVER]:
+            yield f"a way that is not its usual one has the hyperparameter solver_named({each.solver!r}, ...)"
+        yield from (f"way {each.solver!r}: {problem}" for problem in _problems(each))
 
 
 def _problems_of(hyperparameters: Any) -> Iterator[str]:

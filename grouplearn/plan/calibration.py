@@ -81,7 +81,7 @@ def note_run(physical: PhysicalPlan, choice: Choice, seconds: Mapping[int, float
     """
     if os.environ.get("GROUPLEARN_CALIBRATE_RUNS") == "off":
         return
-    factor, name = asked_for(physical, choice, seconds), physical.bound.learner.name
+    factor, name = asked_for(physical, choice, seconds), physical.bound.learner.way
     if factor is None or closed(outside) is not None:
         return
     with suppress(OperationalError):
@@ -92,7 +92,7 @@ def note_run(physical: PhysicalPlan, choice: Choice, seconds: Mapping[int, float
         _write(document)
 
 
-def keep_correction(learner: str, measured: Measured, outside: Outside) -> Measured:
+def keep_correction(way: str, measured: Measured, outside: Outside) -> Measured:
     """Keep what EXPLAIN ANALYZE measured; where the file cannot be written, the verdict says so: the model is stored."""
     if measured.ratio is None:
         return measured
@@ -100,7 +100,7 @@ def keep_correction(learner: str, measured: Measured, outside: Outside) -> Measu
     if reason is not None:
         return replace(measured, verdict=f"{measured.verdict}: no, {reason}")
     try:
-        store_correction(learner, measured.known.correction)
+        store_correction(way, measured.known.correction)
     except OperationalError as error:
         return replace(measured, verdict=f"{measured.verdict}: no, {error}")
     return measured

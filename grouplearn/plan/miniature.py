@@ -89,7 +89,7 @@ def _steps(tasks: Alike, split: npt.NDArray[np.bool_], workers: int, block_rows:
 
 def _of_typical_epochs(physical: PhysicalPlan) -> PhysicalPlan:
     """Return the plan of as many epochs as are typically needed, which is what its units' estimates are of."""
-    known = physical.rates.of(physical.bound.learner.name)
+    known = physical.rates.of(physical.bound.learner.way)
     passes = cost.most_passes(physical.bound.learner, physical.bound.configs, physical.epochs, known)
     sums = physical.bound.learner.access.converges and known.typical_epochs is not None
     return replace(physical, epochs=max(1, passes)) if sums else physical

@@ -110,7 +110,7 @@ class PhysicalPlan:
     @property
     def _split_seconds(self) -> float:
         """A worker with a shard of a unit makes its sums, and may be the one that updates, once per pass."""
-        known = self.rates.of(self.bound.learner.name)
+        known = self.rates.of(self.bound.learner.way)
         passes = cost.most_passes(self.bound.learner, self.bound.configs, self.epochs, known)
         return 2 * passes * self.step_seconds
 

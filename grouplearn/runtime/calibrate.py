@@ -67,11 +67,10 @@ class Sample:
     seconds: float
 
 
-def measure_learner(name: str, cancelled: Callable[[], bool]) -> Coefficients:
+def measure_learner(learner: Learner, cancelled: Callable[[], bool]) -> Coefficients:
     """Return the coefficients of a learner, single thread; raises MissingDependency, Cancelled, OperationalError."""
-    learner = registry.learner(name)
     if learner.cost.unmeasured:
-        raise OperationalError(f"{name} {learner.cost.unmeasured}: EXPLAIN ANALYZE TRAIN corrects its estimates")
+        raise OperationalError(f"{learner.way} {learner.cost.unmeasured}: EXPLAIN ANALYZE TRAIN corrects its estimates")
     import_learner(learner)
     try:
         with blas_on_one_thread(), openmp_on_one_thread():

@@ -17,6 +17,7 @@ from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.schema import Location
 from grouplearn.errors import BindError, ModelExists
 from grouplearn.learners import registry
+from grouplearn.learners.contract.config import Hyperparameter
 from grouplearn.parser.statements import (
     AddTrial,
     DescribeLearner,
@@ -47,28 +48,30 @@ def show_models(statement: ShowModels, checker: SqlChecker, at: StatementContext
 
 
 def show_learners(statement: ShowLearners, checker: SqlChecker, at: StatementContext) -> str:  # noqa: ARG001
-    """Return a query of the learners there are."""
+    """Return a query of the learners there are, and their solvers where they have several: the first of them is the usual one."""
     rows = [
         (
             learner.name,
+            learner.solver or None,
             ", ".join(sorted(task.value for task in learner.tasks)),
             learner.access.words,
             registry.is_installed(learner),
             learner.summary,
         )
-        for learner in (registry.learner(name) for name in registry.names())
+        for learner in registry.every_way()
     ]
-    return answers.table(("learner", "tasks", "access", "installed", "summary"), rows)
+    return answers.table(("learner", "solver", "tasks", "access", "installed", "summary"), rows)
 
 
 def describe_learner(statement: DescribeLearner, checker: SqlChecker, at: StatementContext) -> str:  # noqa: ARG001
     """Return a query of the hyperparameters of a learner."""
-    learner = bind_learner(checker, statement.name)
-    rows = [
-        (entry.name, entry.kind, answers.shown(entry.default), answers.allowed(entry), entry.doc, entry.source)
-        for entry in learner.hyperparameters
-    ]
-    return answers.table(("hyperparameter", "type", "default", "allowed", "meaning", "source"), rows)
+    ways = registry.ways(bind_learner(checker, statement.name))
+    rows = [(way.solver or None, *_described(entry)) for way in ways for entry in way.hyperparameters]
+    return answers.table(("solver", "hyperparameter", "type", "default", "allowed", "meaning", "source"), rows)
+
+
+def _described(entry: Hyperparameter) -> tuple[str, ...]:
+    return entry.name, entry.kind, answers.shown(entry.default), answers.allowed(entry), entry.doc, entry.source
 
 
 def describe_model(statement: DescribeModel, checker: SqlChecker, at: StatementContext) -> str:

@@ -185,7 +185,7 @@ def resources(statement: ResumeModel, run: Run, settings: Mapping[str, Any], che
     """Return where the run goes on: as it began, unless the statement or a setting says something else."""
     given = bind_resume_options(checker, statement.options, settings)
     began, operator = run.manifest, run.manifest.operator
-    learner = registry.learner(began.job.learner)
+    learner = registry.way(began.job.learner, began.job.configs)
     workers = given.get("workers", began.workload.workers)
     if legality.changes_models(operator, learner) and workers != began.workload.workers:
         message = f"models of {operator} depend on the number of workers, which was {began.workload.workers}"
@@ -244,7 +244,7 @@ def _refuse_unknown(learner: str, statement: ResumeModel, checker: SqlChecker) -
 
 def _without_rows(began: Manifest) -> Job:
     """Return the job of a run by which its results are judged."""
-    return replace(began.job, own=registry.other(began.job.learner))
+    return replace(began.job, own=registry.other(began.job.learner, began.job.configs))
 
 
 def _refuse_newer(

@@ -63,7 +63,7 @@ def _given(statement: RetryFailed, model: StoredModel, checker: SqlChecker) -> d
         raise checker.error(
             f"the model is of the learner {learner}, which is not registered", statement.name.span, hint
         )
-    return bind_retry_options(checker, registry.learner(learner), statement.options)
+    return bind_retry_options(checker, registry.way(learner, model.definition.configs), statement.options)
 
 
 @dataclass(frozen=True, slots=True)

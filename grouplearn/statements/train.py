@@ -248,13 +248,13 @@ def _analyze(statement: ExplainTrain, checker: SqlChecker, at: StatementContext)
     trained = _Training(statement.train, checker, at, every=True).run()
     if trained is None:
         return _nothing_trained(statement.train)
-    physical, learner = trained.physical, trained.physical.bound.learner.name
+    physical, way = trained.physical, trained.physical.bound.learner.way
     units = table(physical.bound.catalog, "units")
     query = f"SELECT unit, worker, started, ended, loaded + fetched, kind FROM {units} WHERE model = ?::UUID"
     ran = [Ran(*row) for row in at.databases.rows(query, [trained.model])]
     with _stored(statement.train, at):
-        measured = compare(physical, trained.choice, ran, physical.rates.of(learner))
-        kept = keep_correction(learner, measured, checker.outside)
+        measured = compare(physical, trained.choice, ran, physical.rates.of(way))
+        kept = keep_correction(way, measured, checker.outside)
         return _explained(statement, physical, trained.choice, kept, at)
 
 

@@ -93,7 +93,7 @@ class Job:
     @property
     def trainer(self) -> Learner:
         """The learner itself: another process may not have registered it."""
-        return registry.learner(self.learner) if self.own is None else self.own
+        return registry.way(self.learner, self.configs) if self.own is None else self.own
 
     def expired(self) -> bool:
         """Whether the time is up."""

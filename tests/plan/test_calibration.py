@@ -153,7 +153,7 @@ def test_calibrate_covers_the_machine_and_every_learner(monkeypatch: pytest.Monk
 
 def test_an_interrupted_calibration_keeps_nothing() -> None:
     with pytest.raises(Cancelled, match="nothing was stored"):
-        calibrate.measure_learner("linear_regression", lambda: True)
+        calibrate.measure_learner(registry.learner("linear_regression"), lambda: True)
     assert calibration.load() == Rates()
 
 

@@ -353,14 +353,14 @@ def test_what_cannot_be_sent_to_workers_is_said(pictures: grouplearn.Connection)
 
 
 def test_networks_are_listed_and_described(con: grouplearn.Connection) -> None:
-    listed = {row[0]: row[1:4] for row in con.execute("SHOW LEARNERS").fetchall()}
-    assert listed["unet"] == ("binary, multiclass", "batches of rows", True)
+    listed = {row[0]: row[1:5] for row in con.execute("SHOW LEARNERS").fetchall()}
+    assert listed["unet"] == (None, "binary, multiclass", "batches of rows", True)
     with pytest.raises(
         grouplearn.OperationalError, match="unet is a network of your own, whose costs depend on its rows"
     ):
         con.execute("CALIBRATE LEARNER unet")
     described = con.execute("DESCRIBE LEARNER dense").fetchall()
-    assert described[0][:4] == ("width", "int", "8", ">= 1 and <= 64")
+    assert described[0][:5] == (None, "width", "int", "8", ">= 1 and <= 64")
 
 
 def test_registering_loads_no_torch() -> None:

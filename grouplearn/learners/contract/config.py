@@ -33,6 +33,15 @@ class Hyperparameter:
     refused: tuple[tuple[str, str], ...] = ()
 
 
+#: The hyperparameter by which configurations say how they are trained, where that is not the learner's usual way.
+SOLVER = "solver"
+
+
+def solver_named(name: str, source: str) -> Hyperparameter:
+    """Return the hyperparameter of a way of a learner that is not its usual one: every configuration says which it is."""
+    return Hyperparameter(SOLVER, "str", name, "the way of training that the statement chose", source, choices=(name,))
+
+
 @dataclass(frozen=True, slots=True)
 class Conflict:
     """Why values of a config contradict each other, or the label; and the hyperparameters that do, the one to blame first."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from grouplearn.data.shard import Matrix
 from grouplearn.learners.contract.access import AccessPattern
-from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter, Value
+from grouplearn.learners.contract.config import SOLVER, Config, Conflict, Hyperparameter, Value
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.problem import Link, Problem, Task
 from grouplearn.learners.contract.requirement import Requirement
@@ -31,6 +31,11 @@ class Learner(Protocol):
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    #: How it trains, as ``WITH (solver = ...)`` says it, where a learner has several ways. All ways of a learner have its name,
+    #: tasks and answers, and make the same artifacts. Each but the first has a hyperparameter ``solver``, see ``solver_named``.
+    solver: ClassVar[str] = ""
+    #: The other ways of a learner that is not built in.
+    further_ways: ClassVar[tuple[Learner, ...]] = ()
     access: ClassVar[AccessPattern]
     tasks: ClassVar[frozenset[Task]]
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = ()
@@ -55,6 +60,12 @@ class Learner(Protocol):
     requires: ClassVar[Requirement | None] = None
     #: What training takes.
     cost: ClassVar[Cost] = Cost()
+
+    @property
+    def way(self) -> str:
+        """Its name, with that of its solver where this is not the usual one: ``logistic_regression by sgd``."""
+        usual = all(parameter.name != SOLVER for parameter in self.hyperparameters)
+        return self.name if usual else f"{self.name} by {self.solver}"
 
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
         """Return the state before the first epoch."""

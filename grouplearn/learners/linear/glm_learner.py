@@ -23,6 +23,7 @@ class GlmLearner(StackLearner):
     the reported weights are on the features as written.
     """
 
+    solver: ClassVar[str] = "lbfgs"
     family: ClassVar[glm.Family]
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (
         linear_model.LEARNING_RATE,

@@ -52,6 +52,7 @@ class LinearRegression(MomentsLearner):
     """
 
     name: ClassVar[str] = "linear_regression"
+    solver: ClassVar[str] = "moments"
     summary: ClassVar[str] = "least squares, ridge, lasso and elastic net from one pass"
     tasks: ClassVar[frozenset[Task]] = frozenset({Task.REGRESSION})
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (

@@ -65,14 +65,15 @@ UNITS: Mapping[str, str] = MappingProxyType(
 )
 
 
-def default(learner: str) -> Coefficients:
-    """Return the coefficients that a learner declares, or those of an unknown one."""
-    return registry.learner(learner).cost.coefficients if learner in registry.names() else UNKNOWN
+def default(way: str) -> Coefficients:
+    """Return the coefficients that a way of a learner declares, or those of an unknown one."""
+    known = registry.by_way(way)
+    return UNKNOWN if known is None else known.cost.coefficients
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """The coefficients that planning uses: of ``learners`` those that are not what these declare.
+    """The coefficients that planning uses: of the ways in ``learners`` those that are not what these declare.
 
     ``calibrated`` says when (ISO date) they were measured here, if they were. ``runs`` has the corrections that the latest
     runs of a learner asked for, the newest last.

@@ -35,7 +35,7 @@ def unit_seconds(
     ``fixed = group * g + config * s + read * n * d``; each pass adds ``(gradient * d + row) * n * k + update * η`` per
     config and ``step`` per step of the pack, k outputs, η updates (kingpin 3.1, Cost_Comp).
     """
-    known = (rates or Rates()).of(learner.name)
+    known = (rates or Rates()).of(learner.way)
     seconds = known.group * groups + known.config * len(configs) + known.read * n_rows * width
     steps = 0
     for config in configs:

@@ -28,7 +28,7 @@ def explain_json(physical: PhysicalPlan, choice: Choice, measured: Measured | No
         "workers": choice.workers,
         "simulated_workers": choice.simulated,
         "reasons": {"operator": choice.why, "executor": choice.reason, "workers": choice.why_workers},
-        "coefficients": physical.rates.said(physical.bound.learner.name),
+        "coefficients": physical.rates.said(physical.bound.learner.way),
         "kernels": builds.name(),
     }
     if measured is not None:
@@ -43,6 +43,7 @@ def _facts(physical: PhysicalPlan) -> dict[str, Any]:
     return {
         "model": bound.name,
         "learner": bound.learner.name,
+        "solver": bound.learner.solver or None,
         "access": bound.learner.access.words,
         "task": physical.task.value,
         "label": bound.target and bound.target.name,
@@ -88,7 +89,7 @@ def _closed_form(candidate: Candidate, physical: PhysicalPlan, workers: int) -> 
     form = CLOSED_FORMS.get(candidate.operator)
     if form is None:
         return None
-    known = physical.rates.of(physical.bound.learner.name)
+    known = physical.rates.of(physical.bound.learner.way)
     machine = replace(physical.rates.machine, exchange=physical.round_seconds)
     parts = form(workload(physical, workers), known, machine)
     return asdict(parts) | {"total": parts.total(workers)}
@@ -97,7 +98,7 @@ def _closed_form(candidate: Candidate, physical: PhysicalPlan, workers: int) -> 
 def workload(physical: PhysicalPlan, workers: int) -> Workload:
     """Return the plan in the symbols of the closed forms: passes and model size are means over configurations."""
     bound, configs = physical.bound, physical.bound.configs
-    typical = physical.rates.of(bound.learner.name).typical_epochs
+    typical = physical.rates.of(bound.learner.way).typical_epochs
     passes = [bound.learner.cost.passes(config, physical.epochs) for config in configs]
     most = max(passes, default=1) if typical is None else typical
     rows = physical.stats.rows

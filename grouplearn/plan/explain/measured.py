@@ -74,7 +74,7 @@ def compare(physical: PhysicalPlan, choice: Choice, rows: Iterable[Ran], before:
     pairs = [(estimates[unit], took) for unit, took in sorted(seconds.items()) if unit in estimates]
     after, ratio = corrected(before, pairs), pilot_ratio(pairs)
     bars = tuple(_bar(physical, row) for row in ran)
-    verdict = _verdict(physical.bound.learner.name, ratio, len(pairs))
+    verdict = _verdict(physical.bound.learner.way, ratio, len(pairs))
     chosen = choice.chosen
     estimated = replace(_part(chosen.makespan, chosen.idle, chosen.used, estimates), moved=chosen.network_bytes)
     measured = replace(_measured_part(ran, seconds, choice.workers), moved=moved)
@@ -97,7 +97,7 @@ def asked_for(physical: PhysicalPlan, choice: Choice, seconds: Mapping[int, floa
             pairs.append((estimated, measured))
             estimated = measured = 0.0
     known = [pair for pair in pairs if not math.isnan(pair[1])]
-    after = corrected(physical.rates.of(physical.bound.learner.name), known).correction
+    after = corrected(physical.rates.of(physical.bound.learner.way), known).correction
     return None if pilot_ratio(known) is None else after
 
 

@@ -90,7 +90,7 @@ class Manifest:
         flaw = dataset.flaw(self.job.items)
         if flaw is not None:
             raise Damaged(directory, flaw)
-        return replace(self.job, dataset=dataset, own=registry.other(self.job.learner))
+        return replace(self.job, dataset=dataset, own=registry.other(self.job.learner, self.job.configs))
 
 
 _KINDS = (

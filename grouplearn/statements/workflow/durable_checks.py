@@ -89,7 +89,7 @@ def _configs_could(job: Job) -> bool:
     """Return whether each configuration is one that OVER and WITH take; of a network that is not registered nobody knows."""
     if job.learner not in registry.names():
         return True
-    learner, of_classes = registry.learner(job.learner), job.task.has_classes
+    learner, of_classes = registry.way(job.learner, job.configs), job.task.has_classes
     known = {id(config): config for config in job.configs}.values()
     fits = all(_is_declared(learner, config) and not learner.misplaced(config, of_classes) for config in known)
     return fits and len(job.configs) > 0
@@ -133,7 +133,7 @@ def _work_could(manifest: Manifest) -> bool:
     work, job = manifest.workload, manifest.job
     rows = tuple(group.n_rows for group in sorted(job.groups, key=lambda each: each.id))
     seconds = (work.split_seconds, work.split_row_seconds, manifest.within or 0.0)
-    known = registry.learner(job.learner) if job.learner in registry.names() else None
+    known = registry.way(job.learner, job.configs) if job.learner in registry.names() else None
     fits = known is None or (
         work.access == known.access.name
         and legality.runtimes(manifest.operator, known) != ()
@@ -174,7 +174,7 @@ def _search_could(job: Job, search: SearchPlan) -> bool:
         return False
     if job.learner not in registry.names():
         return True
-    learner = registry.learner(job.learner)
+    learner = registry.way(job.learner, job.configs)
     unique = len(set(search.searched)) == len(search.searched) > 0
     return unique and _is_declared(learner, search.base) and all(_spans(learner, each) for each in search.dimensions)
 

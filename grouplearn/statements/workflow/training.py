@@ -316,7 +316,8 @@ def calibrate(learner: str | None, cancelled: Callable[[], bool]) -> list[tuple[
     Return rows of subject, coefficient, default, measured and unit. Everything is measured before anything is kept.
     """
     names = [learner] if learner else [name for name in registry.LEARNERS if installed(name)]
-    measured = {name: measure_learner(name, cancelled) for name in names}
+    ways = [way for name in names for way in registry.ways(registry.learner(name))]
+    measured = {way.way: measure_learner(way, cancelled) for way in ways}
     machine = None if learner else measure_machine()
     today = datetime.date.today().isoformat()
     for name, coefficients in measured.items():

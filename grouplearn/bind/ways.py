@@ -1,0 +1,65 @@
+"""Which way of a learner a statement trains by: the one that it names, else the first that its operator runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from grouplearn.bind import compatibility
+from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.errors import did_you_mean
+from grouplearn.learners import registry
+from grouplearn.learners.contract.config import SOLVER, Value
+from grouplearn.learners.contract.learner import Learner
+from grouplearn.parser.statements import Option
+
+
+def choose(checker: SqlChecker, learner: Learner, options: tuple[Option, ...], settings: Mapping[str, Any]) -> Learner:
+    """Return the way of ``learner`` that WITH asks for by solver or operator; raises BindError for an unknown solver."""
+    ways = registry.ways(learner)
+    given = {option.name.value.casefold(): option for option in options}
+    if SOLVER in given and len(ways) > 1:
+        return _named(checker, ways, given[SOLVER])
+    if "operator" in given:
+        return _run_by(checker.constant(given["operator"].value), ways)
+    return _run_by(settings.get("operator"), ways)
+
+
+def chooses(learner: Learner, name: str) -> bool:
+    """Return whether an option of WITH does nothing but choose the learner's usual way, of several."""
+    return name == SOLVER and learner.way == learner.name and len(registry.ways(learner)) > 1
+
+
+def said(learner: Learner) -> dict[str, Value]:
+    """Return what WITH would say to choose this way of a learner: its model table shows it, whatever chose it."""
+    return {} if learner.way == learner.name else {SOLVER: learner.solver}
+
+
+def of_another(learner: Learner, name: str) -> str | None:
+    """Return what to write for a hyperparameter that only other ways of the learner have; None where none has it."""
+    others = [each for each in _all(learner) if each.solver != learner.solver]
+    if name == SOLVER:
+        return "A statement trains by one solver: WITH (solver = ...)." if others else None
+    having = [each.solver for each in others if name in {parameter.name for parameter in each.hyperparameters}]
+    return f"{name} is a hyperparameter of WITH (solver = '{having[0]}')." if having else None
+
+
+def _all(learner: Learner) -> tuple[Learner, ...]:
+    return registry.ways(registry.learner(learner.name)) if learner.name in registry.names() else (learner,)
+
+
+def _named(checker: SqlChecker, ways: tuple[Learner, ...], option: Option) -> Learner:
+    value = checker.constant(option.value)
+    found = next((each for each in ways if isinstance(value, str) and each.solver == value.casefold()), None)
+    if found is not None:
+        return found
+    solvers = [each.solver for each in ways]
+    message = f"unknown solver {value!r}\nSolvers of {ways[0].name}: {', '.join(solvers)}"
+    raise checker.error(message, option.value.span, did_you_mean(str(value), solvers))
+
+
+def _run_by(operator: Any, ways: tuple[Learner, ...]) -> Learner:
+    """Return the first way that an operator runs anywhere; an unknown operator is told of elsewhere."""
+    if not isinstance(operator, str):
+        return ways[0]
+    return next((each for each in ways if compatibility.refusal(operator.lower(), each, "auto") is None), ways[0])
