@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from decimal import Decimal
 from typing import Any
 
 from grouplearn import sqltext
-from grouplearn.bind import arrays, ways
-from grouplearn.bind.bound import BoundKey, BoundTarget, BoundTrain, Holdout
+from grouplearn.bind import ways
+from grouplearn.bind.bound import BoundKey, BoundTarget, BoundTrain
 from grouplearn.bind.definition import HyperparameterColumn, KeyColumn
 from grouplearn.bind.features import BoundItem, FeatureBinder
-from grouplearn.bind.objectives import Bound, implies_classes
-from grouplearn.bind.options import RunOptions, bind_options, has_rounds
+from grouplearn.bind.holdout import HoldoutBinder
+from grouplearn.bind.label import LabelBinder
+from grouplearn.bind.objectives import Bound
+from grouplearn.bind.options import RunOptions, bind_options
 from grouplearn.bind.refit import refits
 from grouplearn.bind.searching import SearchBinder, bind_within, searched
 from grouplearn.bind.sql import bounds as sql_bounds
@@ -31,17 +32,11 @@ from grouplearn.parser.statements import (
     Name,
     Sql,
     TrainModel,
-    ValidateFolds,
-    ValidateNone,
-    ValidateSample,
     ValidateWhere,
 )
 
 #: Models that KEEP BEST may name: a column of the catalog has the number.
 _MOST_KEPT = (1 << 31) - 1
-#: Share of each group held out when several configurations compete and VALIDATE is absent (kingpin 5).
-DEFAULT_HOLDOUT = 0.1
-
 _SQL_TYPES: Mapping[str, str] = {
     "float": "DOUBLE",
     "int": "BIGINT",
@@ -99,7 +94,7 @@ class _Binder:
         statement = self._statement
         options, fixed = bind_options(self._checker, self._learner, statement.options, self._settings)
         fixed |= ways.said(self._learner)
-        self._implied = implies_classes(self._learner, fixed)
+        implied = self._learner.classifies(fixed)
         options = replace(options, within=bind_within(self._checker, statement.within))
         read_ahead(self._checker, self._source, self._expressions(options))
         self._refuse_query_sample()
@@ -109,11 +104,14 @@ class _Binder:
         volatility.refuse([each for each in (statement.where, statement.having) if each])
         self._folded = frozenset(sqltext.folded(column.name) for column in columns)
         self._replay = Replay(self._checker, self._source, columns)
-        target = self._target(options)
+        target = LabelBinder(
+            self._checker, statement, self._learner, self._source, self._replay, options.task, implied
+        ).bind()
         label = [target.extract] if target else []
         keys = self._keys(target)
         self._having()
-        holdout_given = self._given_holdout()
+        rows = HoldoutBinder(self._checker, statement, self._source)
+        holdout_given = rows.given()
         volatility.refuse([*label, *(key.extract for key in keys), *([options.weight] if options.weight else [])])
         if isinstance(statement.validation, ValidateWhere):
             hint = "VALIDATE SAMPLE 20% draws rows at random, the same ones for one seed."
@@ -133,7 +131,7 @@ class _Binder:
             chosen.check_label(target)
         chosen.check_features(items)
         chosen.check_operator(options.operator)
-        holdout = holdout_given or self._default_holdout(2 if search else len(configs), options)
+        holdout = holdout_given or rows.unless_given(2 if search else len(configs), options.early_stopping)
         self._check_weight(options)
         refuse_windows(self._checker, [item.extract for item in items])
         per_row = [*self._per_row(target, items, options), *(key.extract for key in keys)]
@@ -141,7 +139,8 @@ class _Binder:
         refuse_aggregates(self._checker, self._source, per_row)
         if "rowid" not in self._folded:
             refuse_places(self._checker, per_row)
-        self._check_early_stopping(holdout, options)
+        if options.early_stopping is not None:
+            rows.check_early_stopping(holdout, self._learner)
         refit = refits(self._checker, statement, holdout, options, search)
         self._refuse_idle_options(target)
         registry.check_installed(self._learner)
@@ -204,74 +203,6 @@ class _Binder:
             hint = "Write FROM table TABLESAMPLE reservoir(10%) REPEATABLE (seed), or keep the sample in a table first."
             raise self._checker.error("USING SAMPLE is a clause of a whole query, not of FROM", source.span, hint)
 
-    # --- the label -------------------------------------------------------------------------------------------------
-
-    def _target(self, options: RunOptions) -> BoundTarget | None:
-        if not any(task.has_label for task in self._learner.tasks):
-            self._refuse_label()
-            return None
-        if self._statement.target is None:
-            message = f"{self._learner.name} needs a label, and the statement has no PREDICT clause"
-            raise self._checker.error(message, self._statement.learner.span, "Add PREDICT <expression> [AS name].")
-        expression, alias = self._statement.target.expression, self._statement.target.alias
-        described = self._checker.describe("SELECT", expression, *self._source)
-        if len(described) != 1:
-            raise self._checker.error(
-                f"PREDICT takes one expression, this gives {len(described)} columns", expression.span
-            )
-        column = described[0]
-        name, stored = alias.value if alias else column.name, self._replay.stored(expression)
-        array = arrays.array_type(column.type)
-        if array and self._learner.predicts_arrays:
-            classes = arrays.names_classes(
-                self._checker, array, expression, self._learner.tasks, self._classified(options)
-            )
-            return BoundTarget(name, expression, stored, column.type, classes, array)
-        classification = self._is_classification(column, expression, options)
-        return BoundTarget(name, expression, stored, column.type, classification)
-
-    def _is_classification(self, column: Column, expression: Sql, options: RunOptions) -> bool:
-        classifies = any(task.has_classes for task in self._learner.tasks)
-        regresses = any(task.has_values for task in self._learner.tasks)
-        if types.is_classless(column.type):
-            message = f"a label of type {column.type} cannot be predicted"
-            raise self._checker.error(message, expression.span, types.advice(column.type))
-        classified = self._classified(options)
-        if classified is not None:
-            if not (classifies if classified else regresses):
-                raise self._checker.error(f"{self._learner.name} does no {options.task}", self._statement.learner.span)
-            classification = classified
-        elif self._implied is not None and not types.is_class_label(column.type):
-            # Of fractions there may be as many as rows: that they are classes is for the statement to say.
-            classification = self._implied and not types.has_fractions(column.type)
-        else:
-            classification = classifies and (not regresses or types.is_class_label(column.type))
-        if not classification and types.kind(column.type) != "numeric":
-            message = f"{self._learner.name} predicts numbers, and the label has type {column.type}"
-            hint = "Use logistic_regression, gbdt or mlp for classes."
-            if not types.is_class_label(column.type):
-                hint = "Use logistic_regression for classes, or gbdt or mlp WITH (task = 'classification')."
-            if classifies:
-                hint = f"PREDICT ({expression.text})::VARCHAR takes its values for classes; epoch(...) of a time is a number."
-            raise self._checker.error(message, expression.span, hint)
-        return classification
-
-    @staticmethod
-    def _classified(options: RunOptions) -> bool | None:
-        """Return whether WITH says that the label is of classes; None where it does not say."""
-        return None if options.task is None else any(task.has_classes for task in TASKS[options.task])
-
-    def _refuse_label(self) -> None:
-        """Raise for what is said of a label to a learner that has none."""
-        statement, told = self._statement, f"{self._learner.name} has no label: it learns from the features alone"
-        if statement.target is not None:
-            raise self._checker.error(told, statement.target.expression.span, "Leave PREDICT out.")
-        if statement.null_label is not None:
-            raise self._checker.error(told, statement.learner.span, "Leave ON NULL LABEL out.")
-        for option in statement.options:
-            if option.name.value.casefold() in ("task", "class_weight", "positive_class"):
-                raise self._checker.error(told, option.name.span, f"Leave {option.name.value} out.")
-
     # --- groups ----------------------------------------------------------------------------------------------------
 
     def _keys(self, target: BoundTarget | None) -> tuple[BoundKey, ...]:
@@ -307,46 +238,6 @@ class _Binder:
         if having:
             self._checker.describe("SELECT 1", *self._source, *grouping(self._statement))
 
-    # --- rows held out ---------------------------------------------------------------------------------------------
-
-    def _given_holdout(self) -> Holdout | None:
-        match self._statement.validation:
-            case None:
-                return None
-            case ValidateNone():
-                return Holdout("none")
-            case ValidateWhere(predicate):
-                self._refuse_other_than_condition(predicate)
-                return Holdout("where", predicate=predicate)
-            case ValidateSample(percent):
-                value = self._checker.constant(percent)
-                if not isinstance(value, int | float | Decimal) or not 0 < value < 100:
-                    raise self._checker.error(
-                        f"VALIDATE SAMPLE takes more than 0% and less than 100%, got {sqltext.shown(value)}%",
-                        percent.span,
-                    )
-                return Holdout("sample", share=float(value) / 100)
-            case ValidateFolds(folds):
-                value = self._checker.constant(folds)
-                if not isinstance(value, int) or not 2 <= value <= 1000:
-                    raise self._checker.error(
-                        f"VALIDATE FOLDS takes a whole number from 2 to 1000, got {sqltext.shown(value)}", folds.span
-                    )
-                return Holdout("folds", folds=value)
-
-    def _refuse_other_than_condition(self, predicate: Sql) -> None:
-        found = self._checker.describe("SELECT (", predicate, ")", *self._source)
-        if len(found) == 1 and found[0].type in ("BOOLEAN", '"NULL"'):
-            return
-        told = f"this has type {found[0].type}" if len(found) == 1 else f"this gives {len(found)} columns"
-        number = len(found) == 1 and types.kind(found[0].type) == "numeric"
-        hint = f"Write {predicate.text.strip()} <> 0." if number else "Compare it with a value."
-        raise self._checker.error(f"VALIDATE WHERE takes a condition, and {told}", predicate.span, hint)
-
-    def _default_holdout(self, configs: int, options: RunOptions) -> Holdout:
-        compares = configs > 1 or options.early_stopping is not None
-        return Holdout("sample", share=DEFAULT_HOLDOUT) if compares else Holdout("none")
-
     def _refuse_idle_options(self, target: BoundTarget | None) -> None:
         """Raise for an option that this statement could only ignore."""
         if target is None:
@@ -361,20 +252,6 @@ class _Binder:
             reason = reasons.get(option.name.value.casefold())
             if reason:
                 raise self._checker.error(reason, option.name.span)
-
-    def _check_early_stopping(self, holdout: Holdout, options: RunOptions) -> None:
-        if options.early_stopping is None:
-            return
-        span = next(
-            option.name.span for option in self._statement.options if option.name.value.casefold() == "early_stopping"
-        )
-        if self._learner.default_epochs is None and not has_rounds(self._learner):
-            message = f"{self._learner.name} has no epochs, so there is nothing to stop early"
-            raise self._checker.error(message, span, "It is solved exactly in one pass over the data.")
-        if holdout.kind in ("sample", "where"):
-            return
-        hint = "Use VALIDATE SAMPLE 10% or VALIDATE WHERE ... with early_stopping."
-        raise self._checker.error("early_stopping needs rows held out from the model that is kept", span, hint)
 
     # --- features --------------------------------------------------------------------------------------------------
 

@@ -23,11 +23,6 @@ from grouplearn.sqltext import folded
 _ORDERED = ("numeric", "array")
 
 
-def implies_classes(learner: Learner, fixed: Config) -> bool | None:
-    """Return whether an objective given in WITH is of classes; None where it does not say."""
-    return learner.classifies(fixed)
-
-
 @dataclass(frozen=True, slots=True)
 class Bound:
     """Hyperparameters of a statement once they are bound: of every config, and of ``search`` where a procedure makes more."""

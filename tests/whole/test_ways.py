@@ -115,7 +115,9 @@ def test_the_first_way_trains_unless_the_statement_names_another(con: grouplearn
 def test_the_model_table_and_the_file_say_by_which_solver(con: grouplearn.Connection) -> None:
     trained(con, "OVER GRID (rate IN (0.5, 0.2)) VALIDATE NONE WITH (solver = 'sgd')")
     assert con.execute("SELECT DISTINCT solver FROM m").fetchall() == [("sgd",)]
-    stored = con.execute("SELECT DISTINCT json_extract_string(parameters, '$.solver') FROM grouplearn.configs").fetchall()
+    stored = con.execute(
+        "SELECT DISTINCT json_extract_string(parameters, '$.solver') FROM grouplearn.configs"
+    ).fetchall()
     assert stored == [("sgd",)]
 
 

@@ -1,0 +1,94 @@
+"""PREDICT bound: the label, whether it names classes, and what a learner without one says to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from grouplearn.bind import arrays
+from grouplearn.bind.bound import BoundTarget
+from grouplearn.bind.sql import types
+from grouplearn.bind.sql.checker import Column, SqlChecker
+from grouplearn.bind.sql.expressions import Replay
+from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.problem import TASKS
+from grouplearn.parser.statements import Sql, TrainModel
+
+
+@dataclass(frozen=True)
+class LabelBinder:
+    """Binds the label of a statement over ``source``, its FROM and WHERE.
+
+    ``task`` is what WITH says of the label, ``implied`` whether an objective that WITH gives is of classes; None: neither does.
+    """
+
+    checker: SqlChecker
+    statement: TrainModel
+    learner: Learner
+    source: tuple[str | Sql, ...]
+    replay: Replay
+    task: str | None
+    implied: bool | None
+
+    def bind(self) -> BoundTarget | None:
+        """Return the label, None of a learner that has none; raises BindError for one that it cannot learn."""
+        if not any(task.has_label for task in self.learner.tasks):
+            self._refuse_label()
+            return None
+        if self.statement.target is None:
+            message = f"{self.learner.name} needs a label, and the statement has no PREDICT clause"
+            raise self.checker.error(message, self.statement.learner.span, "Add PREDICT <expression> [AS name].")
+        expression, alias = self.statement.target.expression, self.statement.target.alias
+        described = self.checker.describe("SELECT", expression, *self.source)
+        if len(described) != 1:
+            raise self.checker.error(
+                f"PREDICT takes one expression, this gives {len(described)} columns", expression.span
+            )
+        column = described[0]
+        name, stored = alias.value if alias else column.name, self.replay.stored(expression)
+        array = arrays.array_type(column.type)
+        if array and self.learner.predicts_arrays:
+            classes = arrays.names_classes(self.checker, array, expression, self.learner.tasks, self._classified())
+            return BoundTarget(name, expression, stored, column.type, classes, array)
+        classification = self._is_classification(column, expression)
+        return BoundTarget(name, expression, stored, column.type, classification)
+
+    def _is_classification(self, column: Column, expression: Sql) -> bool:
+        classifies = any(task.has_classes for task in self.learner.tasks)
+        regresses = any(task.has_values for task in self.learner.tasks)
+        if types.is_classless(column.type):
+            message = f"a label of type {column.type} cannot be predicted"
+            raise self.checker.error(message, expression.span, types.advice(column.type))
+        classified = self._classified()
+        if classified is not None:
+            if not (classifies if classified else regresses):
+                raise self.checker.error(f"{self.learner.name} does no {self.task}", self.statement.learner.span)
+            classification = classified
+        elif self.implied is not None and not types.is_class_label(column.type):
+            # Of fractions there may be as many as rows: that they are classes is for the statement to say.
+            classification = self.implied and not types.has_fractions(column.type)
+        else:
+            classification = classifies and (not regresses or types.is_class_label(column.type))
+        if not classification and types.kind(column.type) != "numeric":
+            message = f"{self.learner.name} predicts numbers, and the label has type {column.type}"
+            hint = "Use logistic_regression, gbdt or mlp for classes."
+            if not types.is_class_label(column.type):
+                hint = "Use logistic_regression for classes, or gbdt or mlp WITH (task = 'classification')."
+            if classifies:
+                hint = f"PREDICT ({expression.text})::VARCHAR takes its values for classes; epoch(...) of a time is a number."
+            raise self.checker.error(message, expression.span, hint)
+        return classification
+
+    def _classified(self) -> bool | None:
+        """Return whether WITH says that the label is of classes; None where it does not say."""
+        return None if self.task is None else any(each.has_classes for each in TASKS[self.task])
+
+    def _refuse_label(self) -> None:
+        """Raise for what is said of a label to a learner that has none."""
+        statement, told = self.statement, f"{self.learner.name} has no label: it learns from the features alone"
+        if statement.target is not None:
+            raise self.checker.error(told, statement.target.expression.span, "Leave PREDICT out.")
+        if statement.null_label is not None:
+            raise self.checker.error(told, statement.learner.span, "Leave ON NULL LABEL out.")
+        for option in statement.options:
+            if option.name.value.casefold() in ("task", "class_weight", "positive_class"):
+                raise self.checker.error(told, option.name.span, f"Leave {option.name.value} out.")
