@@ -38,7 +38,7 @@ class Penalties:
 
 
 @dataclass(frozen=True, slots=True)
-class Models:
+class FittedModels:
     """``weights`` (G, C, K, d), ``intercept`` (G, C, K), and per (G, C): objective, passes, whether nothing was left to gain.
 
     ``curve`` (passes, G, C) is the objective after each pass, NaN after a model's last. The objective is NaN where sums
@@ -66,7 +66,7 @@ def solve(
     epochs: int,
     report: Callable[[int], None],
     cancelled: Callable[[], bool],
-) -> Models:
+) -> FittedModels:
     """Return the models of every config for the groups whose rows are ``start[g]`` to ``start[g + 1]`` of ``x`` (n, d).
 
     ``x`` is float32 or float64, ``label`` and ``weight`` (n,); a label is 0/1, a class number below ``outputs``, or a count.
@@ -75,7 +75,7 @@ def solve(
     groups, configs, columns = len(start) - 1, len(penalties.l1), x.shape[1]
     limit = min(epochs, _MOST_PASSES)
     shape = (groups, configs)
-    models = Models(
+    models = FittedModels(
         np.empty((*shape, outputs, columns)),
         np.empty((*shape, outputs)),
         np.empty(shape),
@@ -121,11 +121,11 @@ def solve(
         raise MemoryError
     curve = models.curve[: int(models.passes.max(initial=1))]
     curve[np.arange(len(curve))[:, None, None] >= models.passes] = np.nan
-    return Models(models.weights, models.intercept, models.value, models.passes, models.converged, curve)
+    return FittedModels(models.weights, models.intercept, models.value, models.passes, models.converged, curve)
 
 
 class Stepped(NamedTuple):
-    """Models after a step: their numbers (M, m), ``weights`` (M, K, d) and ``intercept`` (M, K) as written, the objective
+    """FittedModels after a step: their numbers (M, m), ``weights`` (M, K, d) and ``intercept`` (M, K) as written, the objective
     ``value`` (M,), NaN where it is not finite, and which are ``finished`` (M,)."""
 
     models: FloatArray

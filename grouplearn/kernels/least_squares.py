@@ -26,7 +26,7 @@ class Penalties(NamedTuple):
     rounds: int
 
 
-class Models(NamedTuple):
+class PathModels(NamedTuple):
     """``weights`` (G, C, d), and (G, C) each ``intercept``, ``loss`` (the objective) and ``converged``."""
 
     weights: FloatArray
@@ -39,7 +39,7 @@ def solve(
     moments: Mapping[str, npt.NDArray[Any]],
     penalties: Penalties,
     factor: FloatArray | None = None,
-) -> Models:
+) -> PathModels:
     """Return the models of every config for moments (G, ...) with a Gram matrix and one target.
 
     Minimises Σ wᵢ·½(yᵢ − xᵢ'w − b)² + l1·‖w‖₁ + ½·l2·‖w‖². Without penalties, of all solutions that with the smallest ‖w‖.
@@ -49,7 +49,7 @@ def solve(
     """
     count, d = moments["mean"].shape
     shape = count, len(penalties.l1)
-    found = Models(np.empty((*shape, d)), np.empty(shape), np.empty(shape), np.empty(shape, np.bool_))
+    found = PathModels(np.empty((*shape, d)), np.empty(shape), np.empty(shape), np.empty(shape, np.bool_))
     columns = [np.ascontiguousarray(each, np.float64) for each in penalties[:3]]
     fit_intercept = np.ascontiguousarray(penalties.fit_intercept, np.bool_)
     given, kept = pointers(moments)

@@ -24,7 +24,7 @@ VALUES, LOG_VALUES, BINARY, CLASSES = range(4)
 _POINTER = ctypes.c_void_p
 
 
-class Rows(NamedTuple):
+class LabelledRows(NamedTuple):
     """Rows of groups one after another: ``y`` and ``weight`` (n,), ``start`` (G + 1,); ``part``: of how many parts in which
     each row is, (n,)."""
 
@@ -42,7 +42,7 @@ class Classes(NamedTuple):
 
 
 def of_models(
-    rows: Rows,
+    rows: LabelledRows,
     x: npt.NDArray[Any],
     models: tuple[FloatArray, FloatArray],
     task: int,
@@ -64,7 +64,7 @@ def of_models(
 
 
 def of_scores(
-    rows: Rows, scores: FloatArray, task: int, classes: Classes, wanted: Collection[str]
+    rows: LabelledRows, scores: FloatArray, task: int, classes: Classes, wanted: Collection[str]
 ) -> dict[str, FloatArray]:
     """Return the ``wanted`` metrics of values or probabilities (n, C, k), as ``of_models`` does."""
     scores = np.ascontiguousarray(scores, np.float64)
@@ -122,7 +122,7 @@ def areas(
 
 
 def _metrics(
-    rows: Rows,
+    rows: LabelledRows,
     sizes: tuple[int, int],
     shape: tuple[int, ...],
     wanted: Collection[str],

@@ -40,7 +40,7 @@ class _Networks(ctypes.Structure):
     ]  # fmt: skip
 
 
-class _Rows(ctypes.Structure):
+class _BlockRows(ctypes.Structure):
     _fields_ = [
         ("x_single", _POINTER), ("x_double", _POINTER), ("y", _POINTER), ("weight", _POINTER), ("order", _POINTER),
         ("rows", _INT), ("batch_size", _INT), ("mean", _REAL), ("scale", _REAL), ("weighed", _REAL), ("key", _WORD),
@@ -91,7 +91,7 @@ class Descent:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class BlockRows:
     """The rows of a block: ``x`` (n, d), ``y``, ``weight`` (n,), the ``order`` (n,) in which they are visited.
 
     Labels are learnt as (y - mean)/scale, weights are times ``weighed``; ``key`` is of ``dropout_key``. ``x`` is float32 or
@@ -109,7 +109,7 @@ class Rows:
     key: int = 0
 
 
-def train(shape: Shape, descent: Descent, state: Mapping[str, npt.NDArray[Any]], rows: Rows) -> None:
+def train(shape: Shape, descent: Descent, state: Mapping[str, npt.NDArray[Any]], rows: BlockRows) -> None:
     """Visit the rows once, in batches: a step of every config for each of them.
 
     ``state`` is changed: ``parameters``, ``first_moment``, ``second_moment`` (c, n_parameters), single or double, ``step``
@@ -123,7 +123,7 @@ def gradients(
     shape: Shape,
     descent: Descent,
     state: Mapping[str, npt.NDArray[Any]],
-    rows: Rows,
+    rows: BlockRows,
     part: slice,
     together: int,
 ) -> tuple[npt.NDArray[Any], FloatArray]:
@@ -140,7 +140,7 @@ def descend(
 ) -> FloatArray:
     """Take one step of every config by its gradient (c, n_parameters), penalties not in it; return these before it."""
     nothing = np.empty((0, shape.widths[0]))
-    call = _Call.of(shape, descent, state, Rows(nothing, nothing[:, 0], nothing[:, 0], np.empty(0, np.int64), 1))
+    call = _Call.of(shape, descent, state, BlockRows(nothing, nothing[:, 0], nothing[:, 0], np.empty(0, np.int64), 1))
     if gradient.shape != state["parameters"].shape or gradient.dtype != state["parameters"].dtype:
         raise ValueError("gradients are as parameters are")
     penalties = np.empty(call.configs)
@@ -193,12 +193,12 @@ class _Call:
     """The arguments of a call, checked, and what they point at."""
 
     networks: _Networks
-    rows: _Rows
+    rows: _BlockRows
     dtype: np.dtype[Any]
     held: Sequence[Any]
 
     @classmethod
-    def of(cls, shape: Shape, descent: Descent, state: Mapping[str, npt.NDArray[Any]], rows: Rows) -> _Call:
+    def of(cls, shape: Shape, descent: Descent, state: Mapping[str, npt.NDArray[Any]], rows: BlockRows) -> _Call:
         parameters, widths = state["parameters"], np.array(shape.widths, np.int64)
         configs, n = len(parameters), len(rows.x)
         moments = [state[name] for name in ("parameters", "first_moment", "second_moment")]
@@ -218,7 +218,7 @@ class _Call:
             _checked(rows.weight, n),
             _checked(rows.order, n, dtype=_WHOLE),
         )
-        block = _Rows(
+        block = _BlockRows(
             *single_or_double(x), *map(address, columns), n, rows.batch_size, rows.mean, rows.scale, rows.weighed, rows.key
         )  # fmt: skip
         return cls(networks, block, parameters.dtype, (widths, moments, rates, x, columns))

@@ -34,8 +34,9 @@ from grouplearn.search.procedures import SearchPlan
 from grouplearn.statements import answers
 from grouplearn.statements.context import StatementContext
 from grouplearn.statements.workflow import durable, training
-from grouplearn.statements.workflow.durable import Manifest, Run, Unreadable
+from grouplearn.statements.workflow.durable import Manifest, UnfinishedRun, Unreadable
 from grouplearn.statements.workflow.finishing import finish, is_stored
+from grouplearn.statements.workflow.scheduled import Attendance, Scheduled
 from grouplearn.statements.workflow.trial_control import IN_TRAINING, Journal, TrialControl
 from grouplearn.store import writer as store
 from grouplearn.store.copying import refuse_unsound
@@ -161,7 +162,7 @@ def looked_in(database: str | None, checker: SqlChecker, span: Span | None) -> s
     return database
 
 
-def find(statement: ResumeModel, database: str | None, schema: str, checker: SqlChecker) -> Run:
+def find(statement: ResumeModel, database: str | None, schema: str, checker: SqlChecker) -> UnfinishedRun:
     """Return the newest unfinished run of a model; raise where there is none, or a process works on it."""
     name = statement.name
     database = looked_in(database, checker, name.span)
@@ -181,7 +182,9 @@ def find(statement: ResumeModel, database: str | None, schema: str, checker: Sql
     raise checker.error(f'there is no unfinished run of a model "{name.name}"{listed}', name.span, hint)
 
 
-def resources(statement: ResumeModel, run: Run, settings: Mapping[str, Any], checker: SqlChecker) -> Resources:
+def resources(
+    statement: ResumeModel, run: UnfinishedRun, settings: Mapping[str, Any], checker: SqlChecker
+) -> Resources:
     """Return where the run goes on: as it began, unless the statement or a setting says something else."""
     given = bind_resume_options(checker, statement.options, settings)
     began, operator = run.manifest, run.manifest.operator
@@ -216,12 +219,13 @@ def resume(statement: ResumeModel, checker: SqlChecker, at: StatementContext, *,
         ledger = Ledger(run.path, again=again, sound=partial(is_sound, _without_rows(began)))
         job = _with_rows(run, statement, checker, ledger, at.cancelled)
         workload = replace(began.workload, workers=where.workers)
-        scheduled = training.Scheduled(
-            began.operator, where.executor, began.units, workload, where.cluster, calibration.load(checker.outside)
+        scheduled = Scheduled(
+            began.operator, where.executor, workload, where.cluster, calibration.load(checker.outside)
         )
         acting = steering(job.trainer, began.search, ledger)
         with IN_TRAINING.entered(at.place(catalog, schema, stored.name), acting), resumable(stored, ledger):
-            outcome = training.resume(began, job, scheduled, ledger, at.progress, at.cancelled, acting)
+            work = training.resumed(began, job, scheduled, ledger)
+            outcome = training.run(work, Attendance(at.progress, at.cancelled, acting, ledger))
         stored = stored if outcome.configs is None else replace(stored, configs=outcome.configs)
 
         def store_it() -> None:
@@ -248,7 +252,7 @@ def _without_rows(began: Manifest) -> Job:
 
 
 def _refuse_newer(
-    statement: ResumeModel, run: Run, stored: ModelDefinition, checker: SqlChecker, at: StatementContext
+    statement: ResumeModel, run: UnfinishedRun, stored: ModelDefinition, checker: SqlChecker, at: StatementContext
 ) -> None:
     """Raise ModelExists where something stands there that the run was not to replace: it is newer than the run."""
     place = (at.connection, stored.catalog or "", stored.schema, stored.name)
@@ -275,7 +279,7 @@ def _utc(began: float) -> str:
     return datetime.datetime.fromtimestamp(began, datetime.UTC).replace(tzinfo=None).isoformat(" ", "seconds")
 
 
-def _reopened(run: Run, statement: ResumeModel, checker: SqlChecker) -> RunDirectory:
+def _reopened(run: UnfinishedRun, statement: ResumeModel, checker: SqlChecker) -> RunDirectory:
     try:
         return RunDirectory.reopened(run.path)
     except NotOwn as error:
@@ -287,7 +291,7 @@ def _reopened(run: Run, statement: ResumeModel, checker: SqlChecker) -> RunDirec
 
 
 def _with_rows(
-    run: Run, statement: ResumeModel, checker: SqlChecker, ledger: Ledger, cancelled: Callable[[], bool]
+    run: UnfinishedRun, statement: ResumeModel, checker: SqlChecker, ledger: Ledger, cancelled: Callable[[], bool]
 ) -> Job:
     """Return the job of a run with its rows; raise TrainingError where these are not those that were written, and Cancelled."""
 
@@ -340,7 +344,7 @@ def _unreadable_row(run: Unreadable) -> tuple[Any, ...]:
     return (run.id, None, run.flaw, None, None, None, _utc(run.began), run.n_bytes)
 
 
-def _row(run: Run, stored: bool) -> tuple[Any, ...]:
+def _row(run: UnfinishedRun, stored: bool) -> tuple[Any, ...]:
     found, definition = ledger.read(run.path), run.manifest.definition
     return (
         run.id,
@@ -360,7 +364,9 @@ def drop(statement: DropRun, database: str | None, checker: SqlChecker) -> str:
     if wanted is None:
         raise checker.error("the id of a run is NULL", statement.run.span, "SHOW RUNS lists them.")
     database = looked_in(database, checker, statement.run.span)
-    found: list[Run | Unreadable] = [*durable.unreadable(database), *durable.runs(database)] if database else []
+    found: list[UnfinishedRun | Unreadable] = (
+        [*durable.unreadable(database), *durable.runs(database)] if database else []
+    )
     known = {run.id: run for run in found}
     run = known.get(str(wanted))
     if run is None:
@@ -373,5 +379,5 @@ def drop(statement: DropRun, database: str | None, checker: SqlChecker) -> str:
     if run.alive:
         raise checker.error(f"a process works on run '{run.id}'", statement.run.span, "Stop it first.")
     remove_run(run.path)
-    what = f" of model {run.manifest.definition.name}" if isinstance(run, Run) else ""
+    what = f" of model {run.manifest.definition.name}" if isinstance(run, UnfinishedRun) else ""
     return answers.notice(f"run {run.id}{what} is dropped")

@@ -36,6 +36,7 @@ from grouplearn.schedule.messages import Unit
 from grouplearn.statements import answers
 from grouplearn.statements.context import StatementContext
 from grouplearn.statements.workflow import planning, training
+from grouplearn.statements.workflow.scheduled import Attendance
 from grouplearn.store import retrying as kept
 from grouplearn.store.retrying import FailedGroup, Record
 
@@ -100,7 +101,8 @@ class _Retry:
             groups = numbered(everything.stats.groups, read)
             job = training.job_of(settled, dataset, groups, self._own_judge(), fitted or None)
             part = replace(settled, units=cut(settled.units, wanted))
-            outcome = training.run(part, choice, job, at.progress, at.cancelled, began)
+            work = training.begun(part, choice, job, at.cancelled, began)
+            outcome = training.run(work, Attendance(at.progress, at.cancelled))
         ids = {number: group.number for number, group in numbers.items()}
         identity = self._stored(_renumbered(outcome, ids))
         validated = bound.holdout.kind != "none"

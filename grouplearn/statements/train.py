@@ -44,6 +44,7 @@ from grouplearn.statements.context import StatementContext
 from grouplearn.statements.resume import Beginning
 from grouplearn.statements.workflow import durable, planning, training
 from grouplearn.statements.workflow.finishing import finish
+from grouplearn.statements.workflow.scheduled import Attendance
 from grouplearn.statements.workflow.trial_control import IN_TRAINING
 from grouplearn.store import writer as store
 
@@ -156,7 +157,8 @@ class _Training:
         steering = resuming.steering(physical.bound.learner, physical.bound.search, ledger)
         where = at.place(place.catalog, place.schema, physical.bound.name)
         with IN_TRAINING.entered(where, steering), resuming.resumable(stored, ledger):
-            outcome = training.run(physical, choice, job, at.progress, at.cancelled, self._began, steering, ledger)
+            work = training.begun(physical, choice, job, at.cancelled, self._began)
+            outcome = training.run(work, Attendance(at.progress, at.cancelled, steering, ledger))
         stored = stored if outcome.configs is None else replace(stored, configs=outcome.configs)
         model = self._store(stored, outcome, place, directory)
         if model is None:

@@ -67,13 +67,13 @@ def test_models_do_not_depend_on_where_rows_are(
     expected = weights(con)
     seen: list[tuple[Path, list[str], set[int]]] = []
 
-    def spied(physical: Any, choice: Any, job: Any, *others: Any) -> Any:
+    def spied(begun: training.Work, attendance: Any) -> Any:
         (parent,) = runs(tmp_path)
         (directory,) = parent.iterdir()
         modes = {stat.S_IMODE(path.stat().st_mode) for path in (parent, directory)}
         seen.append((directory, sorted(path.name for path in directory.iterdir()), modes))
-        assert job.dataset.files.directory == str(directory)
-        return run(physical, choice, job, *others)
+        assert begun.job.dataset.files.directory == str(directory)
+        return run(begun, attendance)
 
     run = training.run
     monkeypatch.setattr(training, "run", spied)

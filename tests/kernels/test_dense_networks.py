@@ -13,7 +13,7 @@ import scipy.special
 import scipy.stats
 
 from grouplearn.kernels import networks
-from grouplearn.kernels.networks import ACTIVATIONS, TASKS, Descent, Rows, Shape
+from grouplearn.kernels.networks import ACTIVATIONS, TASKS, BlockRows, Descent, Shape
 
 SHAPES = ((3, 1), (1, 5, 1), (17, 16, 1), (33, 7, 18, 2))
 VALUES = {
@@ -54,11 +54,11 @@ def descent_of(configs: int, optimizer: str = "adam", **values: Any) -> Descent:
     return Descent(optimizer, **{name: np.full(configs, value) for name, value in given.items()}, scale=1.5)
 
 
-def rows_of(shape: Shape, n: int, batch_size: int = 8) -> Rows:
+def rows_of(shape: Shape, n: int, batch_size: int = 8) -> BlockRows:
     y = np.arange(n) % 3.0 if shape.task == "multiclass" else (np.arange(n) % 2.0)
     order = networks.visiting_order(3, 1, n, 2)
     weight = numbers(n, seed=5) + 1.5
-    return Rows(
+    return BlockRows(
         numbers(n, shape.widths[0], seed=4), y, weight, order, batch_size, weighed=0.5, key=networks.dropout_key(3, 1)
     )
 
@@ -71,7 +71,7 @@ def scores(shape: Shape, parameters: np.ndarray, x: np.ndarray) -> np.ndarray:
     return x
 
 
-def losses(shape: Shape, parameters: np.ndarray, rows: Rows) -> np.ndarray:
+def losses(shape: Shape, parameters: np.ndarray, rows: BlockRows) -> np.ndarray:
     z = scores(shape, parameters, rows.x)
     if shape.task == "regression":
         return 0.5 * (z[:, 0] - (rows.y - rows.mean) / rows.scale) ** 2
@@ -108,7 +108,7 @@ def test_activations_and_their_slopes(activation: str, dtype: Any, tolerance: fl
     state = state_of(shape, n, dtype)
     state["parameters"][:] = np.column_stack([np.zeros(n), z, np.ones(n), np.zeros(n)])
     z = state["parameters"][:, 1].astype(float)
-    rows = Rows(np.zeros((1, 1)), np.array([-100.0]), np.ones(1), np.zeros(1, np.int64), 1)
+    rows = BlockRows(np.zeros((1, 1)), np.array([-100.0]), np.ones(1), np.zeros(1, np.int64), 1)
     gradient, _ = networks.gradients(shape, descent_of(n), state, rows, slice(0, 1), 1)
     value = gradient[:, 3].astype(float) - 100
     np.testing.assert_allclose(value, VALUES[activation](z), rtol=0, atol=100 * tolerance)
@@ -131,7 +131,7 @@ def test_gradients_are_those_of_finite_differences(widths: tuple[int, ...], task
         gradient, loss = networks.gradients(shape, descent_of(2), state, rows, part, 50)
         chosen = rows.order[part]
 
-        def mean(parameters: np.ndarray, rows: Rows = rows, chosen: Any = chosen, shape: Shape = shape) -> float:
+        def mean(parameters: np.ndarray, rows: BlockRows = rows, chosen: Any = chosen, shape: Shape = shape) -> float:
             return float((losses(shape, parameters, rows) * rows.weight)[chosen].sum() * rows.weighed / 50)
 
         for config, parameters in enumerate(state["parameters"]):

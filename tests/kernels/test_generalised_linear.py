@@ -31,7 +31,7 @@ PENALTIES = kernel.Penalties(L1, L2, np.full(18, 1e-8))
 
 def solve(
     loss: kernel.Loss, x=X, label=None, weight=WEIGHT, start=START, penalties=PENALTIES, **others
-) -> kernel.Models:
+) -> kernel.FittedModels:
     settings = {"fit_intercept": True, "epochs": 300, "report": lambda _: None, "cancelled": lambda: False, **others}
     label = LABELS[loss] if label is None else label
     return kernel.solve(x, label, weight, start, loss=loss, outputs=OUTPUTS[loss], penalties=penalties, **settings)

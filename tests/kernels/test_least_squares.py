@@ -44,7 +44,7 @@ def test_models_have_the_same_bits_in_every_build_and_beside_any_other(d: int) -
         found = least_squares.solve(moments.of_rows(*rows), penalties(*CONFIGS))
         return found._asdict()
 
-    found = least_squares.Models(**in_every_build(compute))
+    found = least_squares.PathModels(**in_every_build(compute))
     assert np.isnan(found.loss[4]).all()
     assert np.isfinite(found.loss[[0, 1, 2, 3, 5, 6]]).all()
     with_intercept = [fit for *_, fit in CONFIGS]

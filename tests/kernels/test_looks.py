@@ -152,7 +152,7 @@ def step(dense: bool, l1: float) -> Callable[[], object]:
 def measured(task: int, outputs: int, parts: int, n: int = 20_000) -> Callable[[], object]:
     y = np.arange(n) % 2.0
     part = (np.arange(n, dtype=np.int16) % parts, parts) if parts > 1 else None
-    rows = metrics.Rows(y, np.arange(n) % 3 + 1.0, np.array([0, n]), part)
+    rows = metrics.LabelledRows(y, np.arange(n) % 3 + 1.0, np.array([0, n]), part)
     models = (
         numbers(1, *([parts] if parts > 1 else []), 12, outputs, 16),
         numbers(1, *([parts] if parts > 1 else []), 12, outputs),
@@ -164,11 +164,11 @@ def measured(task: int, outputs: int, parts: int, n: int = 20_000) -> Callable[[
 
 def scored() -> Callable[[], object]:
     n = 20_000
-    rows, scores = metrics.Rows(np.arange(n) % 2.0, np.ones(n), np.array([0, n])), np.abs(numbers(n, 12, 1))
+    rows, scores = metrics.LabelledRows(np.arange(n) % 2.0, np.ones(n), np.array([0, n])), np.abs(numbers(n, 12, 1))
     return lambda: metrics.of_scores(rows, scores, metrics.BINARY, metrics.Classes(2), metrics.NAMES)
 
 
-def network(n: int = 2_000) -> tuple[networks.Shape, networks.Descent, dict[str, np.ndarray], networks.Rows]:
+def network(n: int = 2_000) -> tuple[networks.Shape, networks.Descent, dict[str, np.ndarray], networks.BlockRows]:
     shape, each = networks.Shape((32, 64, 1), "relu", "regression"), np.full(3, 0.01)
     descent = networks.Descent("adam", each, each, each * 0, each, each)
     state = {name: numbers(3, shape.n_parameters) for name in ("parameters", "first_moment")}
@@ -177,7 +177,7 @@ def network(n: int = 2_000) -> tuple[networks.Shape, networks.Descent, dict[str,
         "step": np.zeros(3, np.int64),
         "objective": np.zeros(3),
     }
-    return shape, descent, state, networks.Rows(numbers(n, 32), numbers(n), np.ones(n), np.arange(n), 100)
+    return shape, descent, state, networks.BlockRows(numbers(n, 32), numbers(n), np.ones(n), np.arange(n), 100)
 
 
 def trained(name: str) -> Callable[[], object]:

@@ -12,7 +12,9 @@ from grouplearn.learners.metrics import sums as metrics
 KINDS = {Task.REGRESSION: kernel.VALUES, Task.BINARY: kernel.BINARY, Task.MULTICLASS: kernel.CLASSES}
 
 
-def rows(task: Task, sizes: list[int], n_unseen: int, weights: str, d: int = 3) -> tuple[np.ndarray, kernel.Rows]:
+def rows(
+    task: Task, sizes: list[int], n_unseen: int, weights: str, d: int = 3
+) -> tuple[np.ndarray, kernel.LabelledRows]:
     random = np.random.default_rng(len(sizes))
     n = sum(sizes)
     known = {Task.REGRESSION: 0, Task.BINARY: 2, Task.MULTICLASS: 3}[task]
@@ -21,7 +23,7 @@ def rows(task: Task, sizes: list[int], n_unseen: int, weights: str, d: int = 3) 
     if weights == "some are 0":
         weight[1::3] = 0.0
     x = random.integers(-2, 3, (n, d)).astype(float)  # whole numbers, so that scores are tied
-    return x, kernel.Rows(y, weight, np.cumsum([0, *sizes]))
+    return x, kernel.LabelledRows(y, weight, np.cumsum([0, *sizes]))
 
 
 def models(task: Task, groups: int, configs: int, d: int = 3) -> tuple[np.ndarray, np.ndarray]:
@@ -55,7 +57,7 @@ def test_metrics_are_those_of_each_group(task: Task, n_unseen: int, weights: str
         predictor = linear_model.linear_predictor(x[own], weight[group], intercept[group])
         scores = linear_model.inverse_link(task, predictor)
         sums = metrics.measure(task, classes.known, scores, given.y[own], given.weight[own], n_unseen)
-        here = kernel.Rows(given.y[own], given.weight[own], np.array([0, own.size]))
+        here = kernel.LabelledRows(given.y[own], given.weight[own], np.array([0, own.size]))
         by_scores = kernel.of_scores(here, scores, KINDS[task], classes, wanted)
         for name, values in metrics.finish(sums).items():
             np.testing.assert_allclose(by_scores[name][0], values, rtol=1e-11, atol=1e-12, err_msg=f"{name} {group}")
@@ -89,7 +91,7 @@ def test_parts_have_models_of_their_own() -> None:
     for fold in range(3):
         chosen = part == fold
         sizes = [int(chosen[:30].sum()), int(chosen[30:].sum())]
-        own = kernel.Rows(given.y[chosen], given.weight[chosen], np.cumsum([0, *sizes]))
+        own = kernel.LabelledRows(given.y[chosen], given.weight[chosen], np.cumsum([0, *sizes]))
         alone = kernel.of_models(
             own, x[chosen], (stacked[0][:, fold], stacked[1][:, fold]), kernel.BINARY, classes, wanted
         )

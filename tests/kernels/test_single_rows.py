@@ -53,7 +53,7 @@ def of_lost_digits(x: np.ndarray) -> Found:
 def of_metrics(x: np.ndarray) -> Found:
     random, d = np.random.default_rng(2), x.shape[1]
     models = random.normal(size=(len(SIZES), 3, 5, 2, d)) / 1e3, random.normal(size=(len(SIZES), 3, 5, 2))
-    labels = metrics.Rows(random.integers(0, 2, N).astype(float), WEIGHT, START, FOLD)
+    labels = metrics.LabelledRows(random.integers(0, 2, N).astype(float), WEIGHT, START, FOLD)
     return metrics.of_models(labels, x, models, metrics.CLASSES, metrics.Classes(2), metrics.NAMES)
 
 
@@ -95,7 +95,7 @@ def of_networks(x: np.ndarray) -> Found:
         state |= {"step": np.zeros(2, np.int64), "objective": np.zeros(2)}
         descent = networks.Descent("adam", *(np.full(2, each) for each in (0.01, 0.9, 0.1, 0.0, 0.1)))
         order = networks.visiting_order(1, 2, N)
-        networks.train(shape, descent, state, networks.Rows(x, WEIGHT, WEIGHT + 1, order, 100, key=7))
+        networks.train(shape, descent, state, networks.BlockRows(x, WEIGHT, WEIGHT + 1, order, 100, key=7))
         found |= {f"{name}_{np.dtype(dtype).name}": value for name, value in state.items()}
     found["predicted"] = networks.predict(shape, state["parameters"], x)
     return found

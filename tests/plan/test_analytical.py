@@ -10,7 +10,7 @@ from grouplearn.plan.cost.analytical import (
     CLOSED_FORMS,
     Parts,
     Weights,
-    Workload,
+    WorkSizes,
     data_parallel,
     gap,
     group_task_parallel,
@@ -25,7 +25,7 @@ from grouplearn.schedule.task_parallel import GroupTaskParallel
 LEARNER = Coefficients(gradient=0.5, row=0.0, update=1.0, step=0.0, read=0.0, config=0.0, group=0.0)
 MACHINE = Machine(memory=1.0, disk=1.0, network=1.0, latency=1.0, exchange=0.5)
 #: n = 10, n_max = 6, s = 3, h = 2, p = 2; rows of 2 values and 1 byte, models of 5 bytes.
-WORK = Workload((6, 4), (1, 1), (1, 1), 3, 2, 2, width=2, outputs=1, row_bytes=1, model_bytes=5)
+WORK = WorkSizes((6, 4), (1, 1), (1, 1), 3, 2, 2, width=2, outputs=1, row_bytes=1, model_bytes=5)
 
 
 def test_group_task_parallel_by_hand() -> None:
@@ -79,7 +79,7 @@ def test_more_rows_configs_and_passes_never_take_less(
 ) -> None:
     form, machine = CLOSED_FORMS[name], Machine()
     ones = (1,) * len(rows)
-    work = Workload(tuple(rows), ones, ones, configs, passes, workers, 4, 1, 48, 400)
+    work = WorkSizes(tuple(rows), ones, ones, configs, passes, workers, 4, 1, 48, 400)
     total = form(work, LEARNER, machine).total(workers)
     for more in (
         replace(work, rows=tuple(count + 1 for count in rows)),
@@ -92,7 +92,7 @@ def test_more_rows_configs_and_passes_never_take_less(
 @given(rows=st.lists(st.integers(1, 1000), min_size=1, max_size=20), workers=st.integers(1, 8))
 def test_task_parallelism_is_bounded_by_its_closed_form(rows: list[int], workers: int) -> None:
     ones = (1,) * len(rows)
-    work = Workload(tuple(rows), ones, ones, 3, 2, workers, 2, 1, row_bytes=0, model_bytes=0)
+    work = WorkSizes(tuple(rows), ones, ones, 3, 2, workers, 2, 1, row_bytes=0, model_bytes=0)
     costs = [3 * 2 * (count + 1.0) for count in rows]
     units = [Unit(number, number, (0, 1, 2), cost=seconds) for number, seconds in enumerate(costs)]
     simulated = simulate(GroupTaskParallel(units), workers, lambda group: 0.0).makespan

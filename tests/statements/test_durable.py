@@ -335,7 +335,7 @@ def test_a_newer_model_is_not_overwritten_unless_told_to(
     assert not runs_of(str(path)).exists()
 
 
-def began(run: durable.Run) -> str:
+def began(run: durable.UnfinishedRun) -> str:
     return datetime.datetime.fromtimestamp(run.manifest.began).isoformat(" ", "seconds")
 
 

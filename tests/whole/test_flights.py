@@ -32,6 +32,7 @@ from grouplearn.parser.parse import parse
 from grouplearn.parser.statements import TrainModel
 from grouplearn.plan.physical import plan
 from grouplearn.statements.workflow import planning, training
+from grouplearn.statements.workflow.scheduled import Attendance
 from grouplearn.train.job import Job, TrialResult
 from grouplearn.train.rows.prepare import FINAL, Prepared, prepare
 
@@ -64,7 +65,8 @@ def train(connection: duckdb.DuckDBPyConnection, text: str) -> Trained:
     physical = plan(bound, statistics(checker, bound))
     dataset, groups = extract(connection, checker, bound, physical.stats)
     job = training.job_of(physical, dataset, groups, checker)
-    return Trained(job, training.run(physical, planning.choose(physical, lambda: False), job, None, lambda: False))
+    work = training.begun(physical, planning.choose(physical, lambda: False), job, lambda: False)
+    return Trained(job, training.run(work, Attendance()))
 
 
 def linear(trial: TrialResult) -> tuple[np.ndarray, float]:

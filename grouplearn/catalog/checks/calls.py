@@ -82,7 +82,7 @@ def refuse(model: str, fragments: Iterable[Fragment], surroundings: Surroundings
 
 def named(fragments: Iterable[Fragment], surroundings: Surroundings) -> list[Defined]:
     """Return the macros, views and generated columns that expressions name, and those that these name, in a fixed order."""
-    course = _UnitProgress(to_the_end=True)
+    course = _Reached(to_the_end=True)
     for fragment in fragments:
         _Walk(surroundings, surroundings.path, course).reason(fragment.tree)
     return sorted({defined for defined, _ in course.seen}, key=astuple)
@@ -91,7 +91,7 @@ def named(fragments: Iterable[Fragment], surroundings: Surroundings) -> list[Def
 def look_elsewhere(fragments: Iterable[Fragment], surroundings: Surroundings) -> bool:
     """Return whether expressions name tables, views, macros or types that somebody has made: what these are may change."""
     found: dict[Meaning, None] = {}
-    course = _UnitProgress(to_the_end=True, found=found)
+    course = _Reached(to_the_end=True, found=found)
     for fragment in fragments:
         _Walk(surroundings, surroundings.path, course).reason(fragment.tree)
     return any(what == "table" or first is not None for _, what, first in found)
@@ -104,7 +104,7 @@ def meanings(clauses: Iterable[tuple[str, Sequence[str]]], surroundings: Surroun
     cannot be read) means something else on each path.
     """
     found: dict[Meaning, None] = {}
-    course = _UnitProgress(to_the_end=True, found=found)
+    course = _Reached(to_the_end=True, found=found)
     for text, forms in clauses:
         nodes = _readings(surroundings, text, forms)
         reasons = [_Walk(surroundings, surroundings.path, course).reason(node) for node in nodes]
@@ -151,7 +151,7 @@ def _refusal(model: str, fragment: Fragment, reason: str) -> NotTrusted:
 
 
 @dataclass
-class _UnitProgress:
+class _Reached:
     """How far one expression was gone through: the definitions that were come to, each with where names were looked for.
 
     A definition is gone through once. ``to_the_end`` is where nothing that is wrong is to stop it.
@@ -170,7 +170,7 @@ class _Walk:
 
     surroundings: Surroundings
     path: tuple[tuple[str, str], ...]
-    course: _UnitProgress = field(default_factory=_UnitProgress)
+    course: _Reached = field(default_factory=_Reached)
 
     def reason(self, node: Any, known: frozenset[str] = frozenset()) -> str | None:
         """Return what is wrong with the first thing that is; ``known`` are the names of queries of WITH."""

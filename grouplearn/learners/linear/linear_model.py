@@ -97,7 +97,7 @@ def measure(
     kind = {Task.REGRESSION: kernel.LOG_VALUES if learner.log_link else kernel.VALUES, Task.BINARY: kernel.BINARY}
     losses = row_losses(wanted, {})
     found = kernel.of_models(
-        kernel.Rows(stack.y, stack.weight, stack.start, part),
+        kernel.LabelledRows(stack.y, stack.weight, stack.start, part),
         stack.x,
         (models.weights, models.intercept),
         kind.get(problem.task, kernel.CLASSES),

@@ -9,7 +9,7 @@ import numpy as np
 from grouplearn.data.shard import Shard, Totals
 from grouplearn.kernels import networks
 from grouplearn.kernels.library import features
-from grouplearn.kernels.networks import Descent, Rows, Shape
+from grouplearn.kernels.networks import BlockRows, Descent, Shape
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.state import FloatArray
@@ -38,12 +38,12 @@ def descent_of(problem: Problem, configs: Sequence[Config], whole: Totals) -> De
     return Descent(str(configs[0]["optimizer"]), **rates, lasso=lasso, ridge=ridge, scale=scale)
 
 
-def rows_of(problem: Problem, config: Config, block: Shard, epoch: int) -> Rows:
+def rows_of(problem: Problem, config: Config, block: Shard, epoch: int) -> BlockRows:
     """Return the rows of a block in the order of an epoch."""
     whole, seed = block.totals, problem.seed
     mean, scale = scaling_of(problem, whole)
     y, weight = (np.ascontiguousarray(each, np.float64) for each in (block.y, block.weight))
-    return Rows(
+    return BlockRows(
         features(block.x),
         y,
         weight,

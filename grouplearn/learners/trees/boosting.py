@@ -164,14 +164,14 @@ def _boost_longest(data: Binned, family: Sequence[Config], pace: BoostingControl
         if config["boosting"] == "dart" and count < len(run.trees):
             # Later rounds of dart rescaled the earlier trees: grow them once more, up to the best round.
             model = data.booster(config)
-            trees = _boosted(model, _Run([], [], []), count, config, stop, None).trees[-1]
+            trees = _boosted(model, _Boosting([], [], []), count, config, stop, None).trees[-1]
         whole = not run.expired or limit <= len(run.trees)
         results.append(Kept(model.to_text(trees), count, tuple(run.curve[:limit]), whole))
     return results
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _Boosting:
     """After each round: the iterations the booster holds, the metric, and the best round so far (0: none defined).
 
     ``expired``: the time was up before the last round.
@@ -183,26 +183,26 @@ class _Run:
     expired: bool = False
 
 
-def _begun(data: Binned, config: Config, pace: BoostingControl) -> tuple[Booster, _Run]:
+def _begun(data: Binned, config: Config, pace: BoostingControl) -> tuple[Booster, _Boosting]:
     """Return the booster of a family and the rounds that it has: those reached before, if it can go on from them."""
     reached = pace.beginning(config)
     if reached is not None:
         booster = data.booster(config, reached.text)
         if scores_digest(booster) == reached.scores:
-            return booster, _Run(list(reached.trees), list(reached.curve), list(reached.best))
-    return data.booster(config), _Run([], [], [])
+            return booster, _Boosting(list(reached.trees), list(reached.curve), list(reached.best))
+    return data.booster(config), _Boosting([], [], [])
 
 
 def _boosted(
     booster: Booster,
-    run: _Run,
+    run: _Boosting,
     rounds: int,
     config: Config,
     stop: Stop,
     watch: Binned | None,
     keep: Callable[[Callable[[], UnderWay]], None] | None = None,
     number: int = 0,
-) -> _Run:
+) -> _Boosting:
     """Boost up to ``rounds``, or until no round can add a tree or ``stop.patience`` rounds were no better."""
     merits = [value if watch is None or watch.greater_is_better else -value for value in run.curve]
     record = max((merit for merit in merits if merit == merit), default=-math.inf)

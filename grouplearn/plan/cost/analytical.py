@@ -17,7 +17,7 @@ from grouplearn.plan.cost.coefficients import Machine
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class WorkSizes:
     """What is to be trained, by group: ``rows`` n_i, ``updates`` η_i of a config and ``steps`` of a pack in one pass.
 
     ``width`` is values per row, ``row_bytes`` and ``model_bytes`` (m) are bytes.
@@ -40,7 +40,7 @@ class Workload:
         return sum(self.rows)
 
     @property
-    def largest(self) -> Workload:
+    def largest(self) -> WorkSizes:
         """The largest group alone."""
         number = max(range(len(self.rows)), key=self.rows.__getitem__, default=None)
         kept = slice(0, 0) if number is None else slice(number, number + 1)
@@ -75,7 +75,7 @@ class Parts:
         return (by.compute * self.compute + io + by.network * self.network) / workers + by.idle * self.idle
 
 
-def group_task_parallel(work: Workload, learner: Coefficients, machine: Machine) -> Parts:
+def group_task_parallel(work: WorkSizes, learner: Coefficients, machine: Machine) -> Parts:
     """``comp = h [s f_grad(n) + Σ (s f_update η_i + f_step steps_i)]``, ``memory = f_mem(s h n)``, ``network = f_net(n)``,
     ``idle = (1 - 1/p) [f_net(n_max) + comp of the largest group]``.
     """
@@ -83,7 +83,7 @@ def group_task_parallel(work: Workload, learner: Coefficients, machine: Machine)
     return Parts(_compute(work, learner), _memory(work, machine), 0.0, _fetch(work, machine, work.n), idle)
 
 
-def model_task_parallel(work: Workload, learner: Coefficients, machine: Machine) -> Parts:
+def model_task_parallel(work: WorkSizes, learner: Coefficients, machine: Machine) -> Parts:
     """As task parallelism over groups, but a task is one config: ``disk = f_disk(max(0, s - p) n)``, ``network = f_net(p n)``,
     ``idle = (1 - 1/p) [f_disk(n_max) + comp of one config of the largest group]``.
 
@@ -99,7 +99,7 @@ def model_task_parallel(work: Workload, learner: Coefficients, machine: Machine)
     return Parts(compute, _memory(work, machine), disk, network, idle)
 
 
-def data_parallel(work: Workload, learner: Coefficients, machine: Machine) -> Parts:
+def data_parallel(work: WorkSizes, learner: Coefficients, machine: Machine) -> Parts:
     """Compute and memory as over groups; every update is a ring all-reduce: ``network = f_net(n) + s h Σ steps_i 2 m (p - 1)``
     bytes, ``idle = s h Σ steps_i [2 (p - 1) latency + exchange]``: linear in configs, passes, batches and groups (kingpin 3.3).
 
@@ -112,7 +112,7 @@ def data_parallel(work: Workload, learner: Coefficients, machine: Machine) -> Pa
     return Parts(_compute(work, learner), _memory(work, machine), 0.0, network, idle)
 
 
-def gap(work: Workload, learner: Coefficients, machine: Machine) -> Parts:
+def gap(work: WorkSizes, learner: Coefficients, machine: Machine) -> Parts:
     """Compute and memory as over groups; ``network = f_net(n) + s h m p`` bytes, ``idle = h latency`` (kingpin 4.6).
 
     On one worker no group is split, and nothing is sent or waited for.
@@ -125,7 +125,7 @@ def gap(work: Workload, learner: Coefficients, machine: Machine) -> Parts:
 
 
 #: Operators that have a closed form. Switching changes between two of them while it runs, and is simulated only.
-CLOSED_FORMS: Mapping[str, Callable[[Workload, Coefficients, Machine], Parts]] = MappingProxyType(
+CLOSED_FORMS: Mapping[str, Callable[[WorkSizes, Coefficients, Machine], Parts]] = MappingProxyType(
     {
         "group_task_parallel": group_task_parallel,
         "model_task_parallel": model_task_parallel,
@@ -135,25 +135,25 @@ CLOSED_FORMS: Mapping[str, Callable[[Workload, Coefficients, Machine], Parts]] =
 )
 
 
-def _compute(work: Workload, learner: Coefficients) -> float:
+def _compute(work: WorkSizes, learner: Coefficients) -> float:
     """Cost_Comp of one pack per group; its f_update is in two, per config and per pack."""
     gradient = work.configs * learner.per_row(work.width) * work.n * work.outputs
     updates = work.configs * learner.update * sum(work.updates) + learner.step * sum(work.steps)
     return learner.correction * work.passes * (gradient + updates)
 
 
-def _memory(work: Workload, machine: Machine) -> float:
+def _memory(work: WorkSizes, machine: Machine) -> float:
     """``f_mem(s h n)``."""
     return work.configs * work.passes * work.n * work.row_bytes / machine.memory
 
 
-def _fetch(work: Workload, machine: Machine, n_rows: int) -> float:
+def _fetch(work: WorkSizes, machine: Machine, n_rows: int) -> float:
     return n_rows * work.row_bytes / machine.network
 
 
-def _read(work: Workload, machine: Machine, n_rows: int) -> float:
+def _read(work: WorkSizes, machine: Machine, n_rows: int) -> float:
     return n_rows * work.row_bytes / machine.disk
 
 
-def _wait(work: Workload) -> float:
+def _wait(work: WorkSizes) -> float:
     return 1 - 1 / work.workers

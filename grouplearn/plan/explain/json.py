@@ -10,7 +10,7 @@ from typing import Any
 from grouplearn.kernels import builds
 from grouplearn.plan.choose import Candidate, Choice
 from grouplearn.plan.cost import durations as cost
-from grouplearn.plan.cost.analytical import CLOSED_FORMS, Workload
+from grouplearn.plan.cost.analytical import CLOSED_FORMS, WorkSizes
 from grouplearn.plan.explain import facts as explain
 from grouplearn.plan.explain.measured import Measured, Part
 from grouplearn.plan.physical import PhysicalPlan
@@ -95,7 +95,7 @@ def _closed_form(candidate: Candidate, physical: PhysicalPlan, workers: int) -> 
     return asdict(parts) | {"total": parts.total(workers)}
 
 
-def workload(physical: PhysicalPlan, workers: int) -> Workload:
+def workload(physical: PhysicalPlan, workers: int) -> WorkSizes:
     """Return the plan in the symbols of the closed forms: passes and model size are means over configurations."""
     bound, configs = physical.bound, physical.bound.configs
     typical = physical.rates.of(bound.learner.way).typical_epochs
@@ -103,7 +103,7 @@ def workload(physical: PhysicalPlan, workers: int) -> Workload:
     most = max(passes, default=1) if typical is None else typical
     rows = physical.stats.rows
     first = configs[0]
-    return Workload(
+    return WorkSizes(
         rows=rows,
         updates=tuple(bound.learner.cost.updates(first, n_rows, physical.stored) for n_rows in rows),
         steps=tuple(bound.learner.cost.steps(first, n_rows) for n_rows in rows),

@@ -128,7 +128,7 @@ class _OnDisk:
 
 
 @dataclass(frozen=True, slots=True)
-class Run(_OnDisk):
+class UnfinishedRun(_OnDisk):
     """A run that can be resumed."""
 
     manifest: Manifest
@@ -169,12 +169,12 @@ def keep(directory: RunDirectory, manifest: Manifest, go_on: Callable[[], None])
     directory.keep()
 
 
-def runs(database: str) -> Iterator[Run]:
+def runs(database: str) -> Iterator[UnfinishedRun]:
     """Yield the durable runs of a database file that can be resumed, the oldest first.
 
     What dead processes left of those without a manifest is removed.
     """
-    found = [run for run in _every(database) if isinstance(run, Run)]
+    found = [run for run in _every(database) if isinstance(run, UnfinishedRun)]
     yield from sorted(found, key=lambda run: run.manifest.began)
 
 
@@ -183,7 +183,7 @@ def unreadable(database: str) -> Iterator[Unreadable]:
     yield from sorted((run for run in _every(database) if isinstance(run, Unreadable)), key=lambda run: run.began)
 
 
-def _every(database: str) -> Iterator[Run | Unreadable]:
+def _every(database: str) -> Iterator[UnfinishedRun | Unreadable]:
     remove_stale(runs_of(database))
     for path in durable_runs(runs_of(database)):
         try:
@@ -195,7 +195,7 @@ def _every(database: str) -> Iterator[Run | Unreadable]:
             manifest = None
         ours = isinstance(manifest, Manifest) and manifest.format == FORMAT
         if isinstance(manifest, Manifest) and ours and _is_sound(manifest):
-            yield Run(path, is_locked(path), manifest)
+            yield UnfinishedRun(path, is_locked(path), manifest)
         elif path.exists():
             flaw: Literal["damaged", "of another version"] = (
                 "damaged" if content is None or ours else "of another version"
@@ -252,7 +252,7 @@ def _has_known_words(manifest: Manifest) -> bool:
     return True
 
 
-def of_model(database: str, schema: str, name: str) -> list[Run]:
+def of_model(database: str, schema: str, name: str) -> list[UnfinishedRun]:
     """Return the runs that train a model, the oldest first."""
     wanted = (folded(schema), folded(name))
     definitions = ((run, run.manifest.definition) for run in runs(database))

@@ -8,31 +8,24 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from grouplearn.interrupting import look, watched
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.state import Artifact
 from grouplearn.learners.metrics.sums import METRICS
-from grouplearn.plan import choose as choosing
-from grouplearn.plan.choose import Choice
 from grouplearn.plan.cost import durations as cost
-from grouplearn.plan.cost.coefficients import Rates
-from grouplearn.plan.physical import PhysicalPlan, pack_configs
-from grouplearn.runtime.choose import runtime
-from grouplearn.runtime.ray.settings import Cluster
+from grouplearn.plan.physical import pack_configs
 from grouplearn.schedule.messages import Unit
-from grouplearn.schedule.operators import most_workers, operator
-from grouplearn.schedule.workload import Workload
 from grouplearn.search.grouped_search import GroupedSearch, NextRound
 from grouplearn.search.procedures import SearchPlan
+from grouplearn.statements.workflow.scheduled import Attendance, Scheduled
 from grouplearn.statements.workflow.search_progress import Ends, Epochs, later
-from grouplearn.statements.workflow.trial_control import Halt, Standing, TrialControl
-from grouplearn.train.job import NOT_BEGUN, Carried, GroupFacts, Job, Observer, Progress, TrialResult, UnitResult
-from grouplearn.train.results.ledger import Ledger, units_left
+from grouplearn.statements.workflow.trial_control import Halt, Standing
+from grouplearn.train.job import NOT_BEGUN, Carried, GroupFacts, Job, Progress, TrialResult, UnitResult
+from grouplearn.train.results.ledger import units_left
 from grouplearn.train.results.outcome import GroupOutcome, best_config, merge
-from grouplearn.train.rows.counted import with_training_rows
 from grouplearn.train.rows.sampled import group_seed, share_of
 from grouplearn.train.unit import group_of
 
@@ -56,54 +49,19 @@ class Rounds:
     """
 
     plan: SearchPlan
-    operator: str
-    executor: str
-    workload: Workload
-    cluster: Cluster | None
+    scheduled: Scheduled
     stored: int
     outputs: int
-    rates: Rates
-
-    def run(
-        self, job: Job, units: tuple[Unit, ...], observer: Observer, cancelled: Callable[[], bool]
-    ) -> tuple[UnitResult, ...]:
-        """Run the units of a round."""
-        scheduled = operator(self.operator, units, with_training_rows(self.workload, job))
-        workers = most_workers(self.operator, units, self.workload.workers)
-        return runtime(self.executor, self.cluster).run(job, scheduled, workers, observer, cancelled)
 
 
-def rounds(physical: PhysicalPlan, choice: Choice) -> Rounds:
-    """Return the rounds of a plan whose statement searches."""
-    if physical.bound.search is None:
-        raise ValueError("the statement does not search in rounds")
-    workload = physical.workload(choosing.threads(physical, choice))
-    return Rounds(
-        physical.bound.search,
-        choice.operator,
-        choice.executor,
-        workload,
-        Cluster.of(physical.bound.options),
-        physical.stored,
-        physical.outputs,
-        physical.rates,
-    )
-
-
-def search(
-    rounds: Rounds,
-    job: Job,
-    progress: Progress,
-    cancelled: Callable[[], bool],
-    steering: TrialControl | None = None,
-    ledger: Ledger | None = None,
-) -> Found:
+def search(rounds: Rounds, job: Job, progress: Progress, attendance: Attendance) -> Found:
     """Train in rounds until every procedure is content or the job's deadline has passed; raises Cancelled.
 
-    At each barrier it hears what ``steering`` was told meanwhile. Procedures say the same for the same results, so with a
-    ``ledger`` a search that died is made again from its first round: what the ledger has is not trained again.
+    ``progress`` is told how far it is. At each barrier the search hears what its control was told meanwhile. Procedures say
+    the same for the same results, so with a ledger a search that died is made again from its first round: what the ledger
+    has is not trained again.
     """
-    return _Search(rounds, job, progress, cancelled, steering, ledger).run()
+    return _Search(rounds, job, progress, attendance).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,17 +77,10 @@ class _Wanted:
 class _Search:
     """The trials so far, and what the next round is made of."""
 
-    def __init__(
-        self,
-        rounds: Rounds,
-        job: Job,
-        progress: Progress,
-        cancelled: Callable[[], bool],
-        steering: TrialControl | None,
-        ledger: Ledger | None,
-    ) -> None:
-        self._rounds, self._plan, self._job, self._cancelled = rounds, rounds.plan, job, cancelled
-        self._progress, self._steering, self._ledger = progress, steering, ledger
+    def __init__(self, rounds: Rounds, job: Job, progress: Progress, attendance: Attendance) -> None:
+        self._rounds, self._plan, self._job, self._cancelled = rounds, rounds.plan, job, attendance.cancelled
+        self._progress, self._steering, self._ledger = progress, attendance.steering, attendance.ledger
+        ledger = attendance.ledger
         self._known = {result.unit.id: result for result in ledger.results} if ledger else {}
         self._greater = METRICS[job.metric].greater_is_better
         seeds = {group.id: group_seed(job.seed, group) for group in job.groups}
@@ -234,7 +185,9 @@ class _Search:
             return before
         offset = time.time() - self._began
         try:
-            results = self._rounds.run(job, left, Epochs(self._progress, offset, self._ledger), self._cancelled)
+            results = self._rounds.scheduled.run(
+                job, left, Epochs(self._progress, offset, self._ledger), self._cancelled
+            )
         finally:
             if self._ledger is not None:
                 self._ledger.flush()
@@ -287,8 +240,10 @@ class _Search:
 
     def _seconds(self, group: int, configs: Sequence[Config], epochs: int) -> float:
         rounds, learner = self._rounds, self._job.trainer
-        rows = rounds.workload.rows[group]
-        return cost.unit_seconds(learner, configs, rows, rounds.stored, max(1, epochs), rounds.outputs, 1, rounds.rates)
+        rows = rounds.scheduled.workload.rows[group]
+        return cost.unit_seconds(
+            learner, configs, rows, rounds.stored, max(1, epochs), rounds.outputs, 1, rounds.scheduled.rates
+        )
 
     # --- at a barrier ----------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import datetime
 import importlib.util
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -19,33 +19,27 @@ from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.encoders import FittedItem
 from grouplearn.errors import did_you_mean
 from grouplearn.extract.extract import Statistics
-from grouplearn.interrupting import apart, watched
+from grouplearn.interrupting import watched
 from grouplearn.learners import registry
 from grouplearn.learners.contract.cost import Coefficients
 from grouplearn.learners.metrics.sums import METRICS
 from grouplearn.plan import calibration
 from grouplearn.plan import choose as choosing
 from grouplearn.plan.choose import Choice
-from grouplearn.plan.cost.coefficients import UNITS, Machine, Rates, default
+from grouplearn.plan.cost.coefficients import UNITS, Machine, default
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.runtime.calibrate import measure_learner, measure_machine
-from grouplearn.runtime.choose import get_ready, runtime
+from grouplearn.runtime.choose import get_ready
 from grouplearn.runtime.ray.settings import Cluster
 from grouplearn.schedule.messages import Unit
-from grouplearn.schedule.operators import most_workers, operator
-from grouplearn.schedule.workload import Workload
 from grouplearn.statements.workflow import planning, refitting
 from grouplearn.statements.workflow.durable import Manifest
+from grouplearn.statements.workflow.scheduled import Attendance, Scheduled
 from grouplearn.statements.workflow.search_progress import later
-from grouplearn.statements.workflow.searching import Rounds, rounds, search
-from grouplearn.statements.workflow.trial_control import TrialControl
-from grouplearn.train.job import Job, Observer, Progress, RunSummary, UnitResult
+from grouplearn.statements.workflow.searching import Rounds, search
+from grouplearn.train.job import Job, Observer, RunSummary, UnitResult
 from grouplearn.train.results.ledger import Ledger, units_left
 from grouplearn.train.results.outcome import GroupOutcome, PackedOutcome, merge
-from grouplearn.train.rows.counted import with_training_rows
-
-#: Estimated seconds of work that is done in the calling thread, unless it is in code of the user's, which no estimate knows.
-_SMALL_SECONDS = 0.05
 
 
 def job_of(
@@ -81,47 +75,75 @@ def job_of(
     )
 
 
-def run(
-    physical: PhysicalPlan,
-    choice: Choice,
-    job: Job,
-    progress: Progress | None,
-    cancelled: Callable[[], bool],
-    began: float | None = None,
-    steering: TrialControl | None = None,
-    ledger: Ledger | None = None,
-) -> RunOutcome:
-    """Train every unit of the chosen operator on the chosen runtime; raises Cancelled when ``cancelled()`` became true.
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a TRAIN, RETRY or RESUME carries out, and by whom: the units of a grid, or the ``rounds`` of a search.
 
-    WITHIN counts from ``began``, a ``time.time()``; a search hears at its barriers what ``steering`` was told. With a
-    ``ledger`` every unit that is done is on disk soon after.
+    ``refit`` trains the best configuration of each group once more, on all rows. ``workers`` were chosen: threads may be fewer.
+    ``spent`` seconds were spent on it before it was interrupted.
     """
-    job = job if ledger is None else replace(job, states=str(ledger.directory))
-    within = physical.bound.options.within
+
+    scheduled: Scheduled
+    job: Job
+    units: tuple[Unit, ...]
+    summary: RunSummary
+    workers: int
+    rounds: Rounds | None = None
+    refit: bool = False
+    spent: float = 0.0
+
+
+def begun(
+    physical: PhysicalPlan, choice: Choice, job: Job, cancelled: Callable[[], bool], began: float | None = None
+) -> Work:
+    """Return the work of a plan by the chosen operator on the chosen runtime; WITHIN counts from ``began``, a ``time.time()``."""
+    within, searched = physical.bound.options.within, physical.bound.search
     if within is not None:
         job = replace(job, deadline=(time.time() if began is None else began) + within)
-    watching = progress or _Silent()
-    watching.started(_summary(physical, choice, job))
+    scheduled, summary = Scheduled.of(physical, choice), _summary(physical, choice, job)
+    if searched is not None:
+        rounds = Rounds(searched, scheduled, physical.stored, physical.outputs)
+        return Work(scheduled, job, (), summary, choice.workers, rounds)
+    planning.plan_ahead(physical, choice.operator, scheduled.workload.workers, cancelled)
+    return Work(scheduled, job, tuple(physical.units), summary, choice.workers, refit=physical.bound.refit)
+
+
+def resumed(manifest: Manifest, job: Job, scheduled: Scheduled, ledger: Ledger) -> Work:
+    """Return the work of a run that was interrupted, what is done in it included."""
+    if manifest.within is not None:
+        job = replace(job, deadline=time.time() + max(0.0, manifest.within - ledger.seconds))
+    rounds = None
+    if manifest.search is not None:
+        rounds = Rounds(manifest.search, scheduled, manifest.stored, manifest.outputs)
+    return Work(
+        scheduled,
+        job,
+        manifest.units,
+        _summary_of_rest(manifest, job, scheduled, ledger),
+        scheduled.workload.workers,
+        rounds,
+        refit=manifest.definition.refit and not job.folds,
+        spent=ledger.seconds,
+    )
+
+
+def run(work: Work, attendance: Attendance) -> RunOutcome:
+    """Carry the work out and merge what came back; raises Cancelled when ``attendance.cancelled()`` became true."""
+    job, ledger, watching = work.job, attendance.ledger, attendance.progress or _Silent()
+    job = job if ledger is None else replace(job, states=str(ledger.directory))
+    watching.started(work.summary)
     started = time.perf_counter()
     try:
-        if physical.bound.search is not None:
-            found = search(rounds(physical, choice), job, watching, cancelled, steering, ledger)
-            seconds = time.perf_counter() - started
-            ran = (choice.operator, choice.executor, choice.workers, seconds)
-            return RunOutcome(found.groups, found.units, *ran, configs=found.configs)
-        workers = choosing.threads(physical, choice)
-        planning.plan_ahead(physical, choice.operator, workers, cancelled)
-        workload = physical.workload(workers)
-        scheduled = Scheduled(
-            choice.operator, choice.executor, tuple(physical.units), workload, Cluster.of(physical.bound.options)
-        )
-        merged = _merged(scheduled, job, physical.bound.refit, watching, cancelled, ledger)
+        if work.rounds is not None:
+            found = search(work.rounds, job, watching, attendance)
+            merged, configs = _Merged(found.groups, (), found.units), found.configs
+        else:
+            merged, configs = _merged(work, job, watching, attendance), None
     finally:
         watching.ended()
-    seconds = time.perf_counter() - started
-    return RunOutcome(
-        merged.alone, merged.results, choice.operator, choice.executor, choice.workers, seconds, merged.packs
-    )
+    seconds = work.spent + time.perf_counter() - started
+    ran = (work.scheduled.operator, work.scheduled.executor, work.workers, seconds)
+    return RunOutcome(merged.alone, merged.results, *ran, packs=merged.packs, configs=configs)
 
 
 def prepare(physical: PhysicalPlan, cancelled: Callable[[], bool]) -> None:
@@ -134,18 +156,6 @@ def prepare(physical: PhysicalPlan, cancelled: Callable[[], bool]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Scheduled:
-    """What is run where: the operator and the runtime by name, the units, and what the operator must know of the work."""
-
-    operator: str
-    executor: str
-    units: tuple[Unit, ...]
-    workload: Workload
-    cluster: Cluster | None = None
-    rates: Rates = field(default_factory=Rates)
-
-
-@dataclass(frozen=True, slots=True)
 class _Merged:
     """What units gave: the outcomes of groups that trained alone and side by side, and the results themselves."""
 
@@ -154,23 +164,16 @@ class _Merged:
     results: tuple[UnitResult, ...]
 
 
-def _merged(
-    scheduled: Scheduled,
-    job: Job,
-    refit: bool,
-    watching: Observer,
-    cancelled: Callable[[], bool],
-    ledger: Ledger | None,
-) -> _Merged:
+def _merged(work: Work, job: Job, watching: Observer, attendance: Attendance) -> _Merged:
     """Carry out all units, and with ``refit`` the best configuration of each group once more, on all rows."""
     greater_is_better = METRICS[job.metric].greater_is_better
-    results = carry_out(scheduled, job, watching, cancelled, ledger)
+    results = _carry_out(work.scheduled, work.units, job, watching, attendance)
     alone, packs = merge(job, results, greater_is_better)
-    if not refit:
+    if not work.refit:
         return _Merged(alone, packs, results)
     found = _every(alone, packs, job.metric)
-    units, everything = refitting.units_of(scheduled.units, found), refitting.on_all_rows(job)
-    again = carry_out(replace(scheduled, units=units), everything, watching, cancelled, ledger)
+    units, everything = refitting.units_of(work.units, found), refitting.on_all_rows(job)
+    again = _carry_out(work.scheduled, units, everything, watching, attendance)
     models = _every(*merge(everything, again, greater_is_better), job.metric)
     ended = max((result.ended for result in results), default=0.0)
     return _Merged(refitting.merged(found, models), (), (*results, *(later(result, ended) for result in again)))
@@ -181,91 +184,23 @@ def _every(alone: tuple[GroupOutcome, ...], packs: tuple[PackedOutcome, ...], me
     return tuple(sorted((*alone, *side_by_side), key=lambda outcome: outcome.group.id))
 
 
-def carry_out(
-    scheduled: Scheduled, job: Job, watching: Observer, cancelled: Callable[[], bool], ledger: Ledger | None = None
+def _carry_out(
+    scheduled: Scheduled, units: tuple[Unit, ...], job: Job, watching: Observer, attendance: Attendance
 ) -> tuple[UnitResult, ...]:
     """Return the results of all units in order; those that the ledger has are not run again."""
-    wanted = {unit.id for unit in watched(scheduled.units)}
+    ledger, wanted = attendance.ledger, {unit.id for unit in watched(units)}
     before = tuple(result for result in ledger.results if result.unit.id in wanted) if ledger else ()
-    left = units_left(scheduled.units, before)
-    results = _run_units(scheduled, left, job, watching, cancelled, ledger) if left else ()
-    return tuple(sorted(watched((*before, *results)), key=lambda result: result.unit.id))
-
-
-def _run_units(
-    scheduled: Scheduled,
-    units: tuple[Unit, ...],
-    job: Job,
-    watching: Observer,
-    cancelled: Callable[[], bool],
-    ledger: Ledger | None,
-) -> tuple[UnitResult, ...]:
-    observer = watching if ledger is None else _Recording(watching, ledger)
-    workload = with_training_rows(scheduled.workload, job)
-    schedule = apart(lambda: operator(scheduled.operator, units, workload), len(units))
-    workers = most_workers(scheduled.operator, units, scheduled.workload.workers)
-    try:
-        small = job.own is None and sum(unit.cost for unit in units) <= _SMALL_SECONDS
-        there = runtime(scheduled.executor, scheduled.cluster, here=small)
-        results = there.run(job, schedule, workers, observer, cancelled)
-    finally:
-        if ledger is not None:
+    left = units_left(units, before)
+    results: tuple[UnitResult, ...] = ()
+    if left and ledger is None:
+        results = scheduled.run(job, left, watching, attendance.cancelled)
+    elif left and ledger is not None:
+        try:
+            ran = scheduled.run(job, left, _Recording(watching, ledger), attendance.cancelled)
+        finally:
             ledger.flush()
-    return results if ledger is None else tuple(later(result, ledger.seconds) for result in results)
-
-
-def resume(
-    manifest: Manifest,
-    job: Job,
-    scheduled: Scheduled,
-    ledger: Ledger,
-    progress: Progress | None,
-    cancelled: Callable[[], bool],
-    steering: TrialControl | None = None,
-) -> RunOutcome:
-    """Go on with a run from its ledger; raises Cancelled when ``cancelled()`` became true."""
-    job = replace(job, states=str(ledger.directory))
-    if manifest.within is not None:
-        job = replace(job, deadline=time.time() + max(0.0, manifest.within - ledger.seconds))
-    watching, definition = progress or _Silent(), manifest.definition
-    left = units_left(scheduled.units, ledger.results)
-    watching.started(
-        RunSummary(
-            model=definition.name,
-            groups=len({group for unit in left for group in unit.groups}),
-            trials=sum(len(unit.groups) * len(unit.configs) for unit in left if unit.fold < 0),
-            epochs=sum(job.epochs * len(unit.configs) * len(unit.groups) for unit in left),
-            metric=definition.metric,
-            greater_is_better=definition.greater_is_better,
-            operator=scheduled.operator,
-            executor=scheduled.executor,
-            workers=scheduled.workload.workers,
-            seconds=sum(unit.cost for unit in left) / scheduled.workload.workers,
-        )
-    )
-    started, found = time.perf_counter(), None
-    merged = _Merged((), (), ())
-    try:
-        if manifest.search is not None:
-            found = search(_rounds_of(manifest, scheduled), job, watching, cancelled, steering, ledger)
-        else:
-            refit = definition.refit and not job.folds
-            merged = _merged(scheduled, job, refit, watching, cancelled, ledger)
-    finally:
-        watching.ended()
-    seconds = ledger.seconds + time.perf_counter() - started
-    ran = (scheduled.operator, scheduled.executor, scheduled.workload.workers, seconds)
-    if found is not None:
-        return RunOutcome(found.groups, found.units, *ran, configs=found.configs)
-    return RunOutcome(merged.alone, merged.results, *ran, packs=merged.packs)
-
-
-def _rounds_of(manifest: Manifest, scheduled: Scheduled) -> Rounds:
-    """Return the rounds of a search that goes on."""
-    if manifest.search is None:
-        raise ValueError("the run does not search in rounds")
-    where = (scheduled.operator, scheduled.executor, scheduled.workload, scheduled.cluster)
-    return Rounds(manifest.search, *where, manifest.stored, manifest.outputs, scheduled.rates)
+        results = tuple(later(result, ledger.seconds) for result in ran)
+    return tuple(sorted(watched((*before, *results)), key=lambda result: result.unit.id))
 
 
 class _Recording:
@@ -284,6 +219,23 @@ class _Recording:
 
     def units_lost(self, units: tuple[Unit, ...]) -> None:
         self._watching.units_lost(units)
+
+
+def _summary_of_rest(manifest: Manifest, job: Job, scheduled: Scheduled, ledger: Ledger) -> RunSummary:
+    """Return what can be said before a run goes on."""
+    definition, left = manifest.definition, units_left(manifest.units, ledger.results)
+    return RunSummary(
+        model=definition.name,
+        groups=len({group for unit in left for group in unit.groups}),
+        trials=sum(len(unit.groups) * len(unit.configs) for unit in left if unit.fold < 0),
+        epochs=sum(job.epochs * len(unit.configs) * len(unit.groups) for unit in left),
+        metric=definition.metric,
+        greater_is_better=definition.greater_is_better,
+        operator=scheduled.operator,
+        executor=scheduled.executor,
+        workers=scheduled.workload.workers,
+        seconds=sum(unit.cost for unit in left) / scheduled.workload.workers,
+    )
 
 
 def _summary(physical: PhysicalPlan, choice: Choice, job: Job) -> RunSummary:

@@ -81,7 +81,7 @@ def prepare_stacks(job: Job, groups: Sequence[Group], fold: int = FINAL) -> Prep
     """Return ``groups`` prepared under ``fold``, by the rules of ``prepare``, as few stacks as their shapes allow."""
     if not _is_quick(job):
         return _one_by_one(job, groups, range(len(groups)), fold)
-    rows = _Rows.of_groups(job, groups, fold)
+    rows = _StackRows.of_groups(job, groups, fold)
     unusual = rows.unusual(job) | rows.learn_sparse(job)
     slow = _one_by_one(job, groups, np.flatnonzero(unusual).tolist(), fold)
     if unusual.all():
@@ -93,7 +93,7 @@ def prepare_folds(job: Job, groups: Sequence[Group]) -> tuple[PreparedFolds | No
     """Return the groups ready to train all folds in one pass, and the places of those that need a closer look."""
     if not _is_quick(job):
         return None, tuple(range(len(groups)))
-    rows = _Rows.of_groups(job, groups, FINAL)
+    rows = _StackRows.of_groups(job, groups, FINAL)
     unusual = rows.unusual(job) | rows.lacks_a_fold(job)
     others = tuple(np.flatnonzero(unusual).tolist())
     return (None if unusual.all() else rows.folded(job, ~unusual)), others
@@ -151,7 +151,7 @@ def _same_weights(every: Sequence[Prepared]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class _StackRows:
     """Rows of several groups, one group after the other: ``data`` has them (N), ``of`` (N,) is the group's place.
 
     ``sizes`` (G,) are all rows of each group, ``held_out`` (N,) says which of them do not train.
@@ -164,7 +164,7 @@ class _Rows:
     held_out: BoolArray
 
     @classmethod
-    def of_groups(cls, job: Job, groups: Sequence[Group], fold: int) -> _Rows:
+    def of_groups(cls, job: Job, groups: Sequence[Group], fold: int) -> _StackRows:
         ranges = [group.ranges for group in groups]
         runs = list(itertools.chain.from_iterable(ranges))
         first, last = np.array(runs, dtype=np.int64).reshape(-1, 2).T

@@ -13,7 +13,7 @@ import scipy.sparse
 
 from grouplearn.data.memory import give_back
 from grouplearn.data.shard import FloatArray, Matrix, RowNumbers, Shard, StoredShard
-from grouplearn.learners.trees.lightgbm.library import Rows, address, call, free, joined, type_of
+from grouplearn.learners.trees.lightgbm.library import MatrixArguments, address, call, free, joined, type_of
 
 #: Values up to here are zeros to LightGBM (``meta.h``): it is not told those of the rows that place the bins.
 _ZERO = float(np.float32(1e-35))
@@ -68,7 +68,7 @@ class DataSet:
         return drawn[: count.value].astype(np.int64)
 
     def _read_at_once(self, x: Matrix, reference: DataSet | None) -> None:
-        rows, other = Rows(x), None if reference is None else reference.handle
+        rows, other = MatrixArguments(x), None if reference is None else reference.handle
         given = (*rows.arguments, joined(self.parameters), other)
         call(f"LGBM_DatasetCreateFrom{rows.kind}", *given, ctypes.byref(self.handle))
 
@@ -84,7 +84,7 @@ class DataSet:
             look()
             if not block.n_rows:
                 continue
-            part = Rows(np.ascontiguousarray(x) if isinstance(x := block.read().x, np.ndarray) else x)
+            part = MatrixArguments(np.ascontiguousarray(x) if isinstance(x := block.read().x, np.ndarray) else x)
             if part.kind == "CSR":
                 call("LGBM_DatasetPushRowsByCSR", self.handle, *part.arguments, begin)
             else:

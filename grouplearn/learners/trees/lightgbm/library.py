@@ -94,7 +94,7 @@ def call(name: str, *arguments: Any) -> None:
         raise LightGBMError(library().LGBM_GetLastError().decode())
 
 
-class Rows:
+class MatrixArguments:
     """A matrix as arguments of the C API, which go on pointing into it."""
 
     def __init__(self, x: Matrix) -> None:
@@ -184,7 +184,7 @@ class Booster:
 
     def predict(self, x: Matrix, *, raw: bool = False) -> FloatArray:
         """Return values or probabilities, or ``raw`` scores: shape (n, n_outputs)."""
-        rows, outputs, count = Rows(x), self.n_outputs, ctypes.c_int64()
+        rows, outputs, count = MatrixArguments(x), self.n_outputs, ctypes.c_int64()
         predicted = np.empty((rows.n_rows, outputs))
         if not rows.n_rows:
             return predicted

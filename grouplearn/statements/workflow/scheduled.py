@@ -1,0 +1,67 @@
+"""What a run is carried out by, and who follows it: the same for TRAIN, RETRY and RESUME, of a grid and of a search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from grouplearn.interrupting import apart
+from grouplearn.plan import choose as choosing
+from grouplearn.plan.choose import Choice
+from grouplearn.plan.cost.coefficients import Rates
+from grouplearn.plan.physical import PhysicalPlan
+from grouplearn.runtime.choose import runtime
+from grouplearn.runtime.ray.settings import Cluster
+from grouplearn.schedule.messages import Unit
+from grouplearn.schedule.operators import most_workers, operator
+from grouplearn.schedule.workload import Workload
+from grouplearn.statements.workflow.trial_control import TrialControl
+from grouplearn.train.job import Job, Observer, Progress, UnitResult
+from grouplearn.train.results.ledger import Ledger
+from grouplearn.train.rows.counted import with_training_rows
+
+#: Estimated seconds of work that is done in the calling thread, unless it is in code of the user's, which no estimate knows.
+_SMALL_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """Who runs units where: the operator and the runtime by name, and what the operator must know of the work.
+
+    ``rates`` estimate units that are made on the way, which orders them and changes no model.
+    """
+
+    operator: str
+    executor: str
+    workload: Workload
+    cluster: Cluster | None = None
+    rates: Rates = field(default_factory=Rates)
+
+    @classmethod
+    def of(cls, physical: PhysicalPlan, choice: Choice) -> Scheduled:
+        """Return what was chosen for a plan."""
+        workload, cluster = physical.workload(choosing.threads(physical, choice)), Cluster.of(physical.bound.options)
+        return cls(choice.operator, choice.executor, workload, cluster, physical.rates)
+
+    def run(
+        self, job: Job, units: tuple[Unit, ...], observer: Observer, cancelled: Callable[[], bool]
+    ) -> tuple[UnitResult, ...]:
+        """Run units, in this thread where they are little work; raises Cancelled."""
+        workload = with_training_rows(self.workload, job)
+        schedule = apart(lambda: operator(self.operator, units, workload), len(units))
+        workers = most_workers(self.operator, units, self.workload.workers)
+        small = job.own is None and sum(unit.cost for unit in units) <= _SMALL_SECONDS
+        return runtime(self.executor, self.cluster, here=small).run(job, schedule, workers, observer, cancelled)
+
+
+@dataclass(frozen=True, slots=True)
+class Attendance:
+    """Who follows a run: whom it tells how far it is, who may cancel it, what a search is told, and what it is written to.
+
+    With a ``ledger`` every unit that is done is on disk soon after, and what is there is not run again.
+    """
+
+    progress: Progress | None = None
+    cancelled: Callable[[], bool] = lambda: False
+    steering: TrialControl | None = None
+    ledger: Ledger | None = None
