@@ -11,7 +11,7 @@ EXAMPLES ?= 60
 SEED ?= $(shell date +%s)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types contracts unit lowest dispatch aarch64 sanitize fuzz extension wheel bench clean
+.PHONY: help demo test check lint types contracts unit thorough lowest dispatch aarch64 sanitize fuzz extension wheel bench clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -48,6 +48,9 @@ contracts: $(STAMP)  ## imports go downward only
 
 unit: $(STAMP)  ## the tests, two files at a time
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+thorough: $(STAMP)  ## the tests with every case of those of which `make test` tries some, as each trains models (nightly)
+	GROUPLEARN_THOROUGH=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 lowest:  ## the tests with the oldest versions that pyproject.toml allows, in an environment of their own
 	PYTHON=$(PYTHON) .ci/lowest $(TESTS)

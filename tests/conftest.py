@@ -1,3 +1,4 @@
+import collections
 import functools
 import importlib.util
 import os
@@ -27,10 +28,11 @@ if "GROUPLEARN_EXPLORE" not in os.environ and importlib.util.find_spec("hypothes
 
 #: The files that take longest: where two run at a time, none of them is to begin when the others have ended.
 LONGEST = (
-    "ray_faults", "ray", "ray_steps", "slt", "steps", "rules", "trust", "durable_inside", "mutants", "flights", "classes",
-    "networks", "durable", "durable_searches", "kills", "faults", "interrupting", "poisoned", "stock_shell", "plain_python",
-    "damaged", "prediction", "end_to_end", "searching", "model", "typed", "mlp", "gang_members", "outside", "gbdt",
-    "resources",
+    "ray_faults", "single_precision", "ray", "slt", "ray_steps", "expressions", "durable", "rules", "networks", "steps",
+    "names", "dbt", "magics", "same_model", "damaged", "hostile_runs", "mutants", "trust", "durable_inside", "faults",
+    "durable_searches", "gang_members", "every_pair", "flights", "classes", "end_to_end", "kills", "wide", "prediction",
+    "interrupting", "poisoned", "stock_shell", "plain_python", "searching", "model", "typed", "outside", "resources", "mlp",
+    "gbdt",
 )  # fmt: skip
 
 
@@ -42,7 +44,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
         place = {f"test_{name}": at for at, name in enumerate(LONGEST)}
-        items.sort(key=lambda item: place.get(item.path.stem, len(place)))
+        tests = collections.Counter(item.path for item in items)
+        items.sort(key=lambda item: (place.get(item.path.stem, len(place)), -tests[item.path], item.path))
 
 
 @pytest.fixture(autouse=True)

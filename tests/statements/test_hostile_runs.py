@@ -22,6 +22,7 @@ from typing import Any
 import duckdb
 import pytest
 from helpers.dying_runs import answer, dies
+from helpers.thorough import enough
 
 from grouplearn.errors import Error, TrainingError
 from grouplearn.statements.workflow import durable
@@ -31,7 +32,7 @@ from grouplearn.train.results import ledger
 #: Seconds after which a statement is interrupted, and within which it ends then.
 PATIENCE, GRACE = 4.0, 8.0
 #: Places of a file in which something is put where not all are tried.
-CASES = 12
+CASES = enough(12, 4)
 TRAIN = (
     "TRAIN MODEL m USING {} PREDICT {} FEATURES ({}) FROM t GROUP BY g {} WITH (durable = true, executor = 'local', {})"
 )

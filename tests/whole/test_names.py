@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,20 @@ ROWS = "SELECT i % 2 AS g, i AS x, CASE WHEN i <> 1 THEN {} * i END AS y FROM ra
 TRAIN = "TRAIN MODEL {} USING linear_regression PREDICT y FEATURES ({}) FROM {} GROUP BY g ON NULL LABEL ERROR"
 
 
-@pytest.fixture
-def con() -> Iterator[grouplearn.Connection]:
+@contextmanager
+def databases() -> Iterator[grouplearn.Connection]:
     """Three databases: two have a table t, and the third is for models."""
     with grouplearn.connect(progress=False) as connection:
         for database in ("shop", "other", "p"):
             connection.execute(f"ATTACH ':memory:' AS {database}")
         for database, slope in (("shop", 2), ("other", 100)):
             connection.execute(f"CREATE TABLE {database}.t AS {ROWS.format(slope)}")
+        yield connection
+
+
+@pytest.fixture
+def con() -> Iterator[grouplearn.Connection]:
+    with databases() as connection:
         yield connection
 
 
@@ -250,17 +257,27 @@ def test_the_macro_of_a_model_elsewhere_works_wherever_its_file_is(tmp_path: Pat
 PLACES = {"memory.main": 1, "shop.main": 2, "shop.s": 3, "p.main": 4}
 
 
+@pytest.fixture(scope="module")
+def everywhere() -> Iterator[grouplearn.Connection]:
+    """Everywhere there is a model m, and in each place one that is nowhere else; for tests that change none of them."""
+    with databases() as con:
+        con.execute("CREATE SCHEMA shop.s; CREATE SCHEMA shop.empty; CREATE SCHEMA other.s")
+        for place, slope in PLACES.items():
+            for name in ("m", f"of_{slope}"):
+                con.execute(
+                    f"TRAIN MODEL {place}.{name} USING linear_regression PREDICT y FEATURES (x) FROM"
+                    f" (SELECT x, x * {slope} AS y FROM shop.t)"
+                )
+        yield con
+
+
 @pytest.fixture
-def named(con: grouplearn.Connection) -> grouplearn.Connection:
-    """Everywhere there is a model m, and in each place one that is nowhere else."""
-    con.execute("CREATE SCHEMA shop.s; CREATE SCHEMA shop.empty; CREATE SCHEMA other.s")
-    for place, slope in PLACES.items():
-        for name in ("m", f"of_{slope}"):
-            con.execute(
-                f"TRAIN MODEL {place}.{name} USING linear_regression PREDICT y FEATURES (x) FROM"
-                f" (SELECT x, x * {slope} AS y FROM shop.t)"
-            )
-    return con
+def named(everywhere: grouplearn.Connection) -> Iterator[grouplearn.Connection]:
+    models = "SELECT database, schema, model FROM (SHOW MODELS) ORDER BY ALL"
+    before = rows(everywhere, models)
+    yield everywhere
+    everywhere.execute("RESET search_path")
+    assert rows(everywhere, models) == before
 
 
 def slope_of(con: grouplearn.Connection, model: str, slope: int | None) -> int | None:

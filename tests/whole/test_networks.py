@@ -149,7 +149,7 @@ def test_whole_numbers_are_classes_where_the_statement_says_so(pictures: grouple
 
 
 def test_the_same_model_in_process_and_on_ray_whole_and_split(con: grouplearn.Connection) -> None:
-    cityscapes.pictures(con, "pictures", 400, size=32, cities=1)
+    cityscapes.pictures(con, "pictures", 300, size=32, cities=1)
     con.execute("UPDATE pictures SET city = hash(image) % 3")
     clauses = "USING unet PREDICT mask FEATURES (image)"
     known = models(con, clauses, ", executor = 'local', operator = 'group_task_parallel', batch_size = 64")

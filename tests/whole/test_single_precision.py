@@ -6,7 +6,9 @@ and predictions are the same to the last bit, whatever the executor, the workers
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from torch import nn
 import grouplearn
 from grouplearn.data import encoders, shard
 
+Tables = Callable[[int, bool], grouplearn.Connection]
 #: Rows of each group: one of several blocks, which trains by sums over them.
 SIZES = (1, 2, 9, 60, 130, shard.BLOCK_ROWS + 700)
 COLUMNS = ("a", "b", "c", "d", "e", "f", "s", "t")
@@ -138,44 +141,67 @@ def said(con: grouplearn.Connection, tables: tuple[str, ...] = ("narrow", "wide"
     return [repr(con.execute(query).fetchall()) for query in queries]
 
 
+@pytest.fixture(scope="module")
+def tables() -> Iterator[Tables]:
+    """Give the connection that has the tables of a seed, of which each is made once."""
+    with ExitStack() as open_ones:
+
+        @functools.cache
+        def made(seed: int, extreme: bool) -> grouplearn.Connection:
+            con = open_ones.enter_context(grouplearn.connect(progress=False))
+            create(con, seed, extreme=extreme)
+            return con
+
+        yield made
+
+
 @pytest.mark.parametrize("extreme", [False, True], ids=["ordinary", "extreme"])
 @pytest.mark.parametrize("name", STATEMENTS)
-def test_floats_make_the_models_of_the_same_doubles(name: str, extreme: bool, widths: list[tuple[str, str]]) -> None:
-    with grouplearn.connect(progress=False) as con:
-        create(con, 7 + extreme, extreme=extreme)
-        narrow = trained(con, STATEMENTS[name], "narrow")
-        seen, widths[:] = set(widths), []
-        wide = trained(con, STATEMENTS[name], "wide")
-        assert narrow == wide
-        if name not in ("sparse", "wide"):
-            computed = name in ("imputed", "scaled", "arrays and nets")
-            assert seen == {("float32", "float64" if computed else "float32")}
-            assert set(widths) == {("float64", "float64")}
+def test_floats_make_the_models_of_the_same_doubles(
+    tables: Tables, name: str, extreme: bool, widths: list[tuple[str, str]]
+) -> None:
+    con = tables(7 + extreme, extreme)
+    narrow = trained(con, STATEMENTS[name], "narrow")
+    if not extreme:
+        assert_most_are_trained(con)
+    seen, widths[:] = set(widths), []
+    wide = trained(con, STATEMENTS[name], "wide")
+    assert narrow == wide
+    if name not in ("sparse", "wide"):
+        computed = name in ("imputed", "scaled", "arrays and nets")
+        assert seen == {("float32", "float64" if computed else "float32")}
+        assert set(widths) == {("float64", "float64")}
 
 
-@pytest.mark.parametrize("name", STATEMENTS)
-def test_most_of_these_models_are_trained(name: str) -> None:
+def assert_most_are_trained(con: grouplearn.Connection) -> None:
     """What all fail to train is alike, too, and says nothing."""
-    with grouplearn.connect(progress=False) as con:
-        create(con, 7, extreme=False)
-        trained(con, STATEMENTS[name], "narrow")
-        done = {row[0] for row in con.execute("SELECT DISTINCT g FROM m WHERE status = 'done'").fetchall()}
-        assert {3, 4, 5} <= done
-        known = con.execute("SELECT count(predict('m', narrow)) FROM narrow WHERE g = 5").fetchall()
-        assert known[0][0] > 10_000
+    done = {row[0] for row in con.execute("SELECT DISTINCT g FROM m WHERE status = 'done'").fetchall()}
+    assert {3, 4, 5} <= done
+    known = con.execute("SELECT count(predict('m', narrow)) FROM narrow WHERE g = 5").fetchall()
+    assert known[0][0] > 10_000
 
 
-@pytest.mark.parametrize("options", ["memory_limit = '1MB'", "operator = 'gap', workers = 2", "workers = 2"])
+@pytest.fixture(scope="module")
+def usual(tables: Tables) -> Callable[[str], list[Any]]:
+    """Give what is said of a statement's models of DOUBLE columns, which are trained once."""
+
+    @functools.cache
+    def said_of(name: str) -> list[Any]:
+        return trained(tables(9, True), STATEMENTS[name], "wide")
+
+    return said_of
+
+
 @pytest.mark.parametrize("name", FEW)
-def test_neither_files_nor_workers_matter(name: str, options: str) -> None:
-    statement = STATEMENTS[name]
-    more = with_options(statement, options)
+@pytest.mark.parametrize("options", ["memory_limit = '1MB'", "operator = 'gap', workers = 2", "workers = 2"])
+def test_neither_files_nor_workers_matter(
+    tables: Tables, usual: Callable[[str], list[Any]], name: str, options: str
+) -> None:
+    more = with_options(STATEMENTS[name], options)
     if name in ("gbdt", "net", "arrays") and "gap" in options:
         more = more.replace("'gap'", "'model_task_parallel'")
-    with grouplearn.connect(progress=False) as con:
-        create(con, 9, extreme=True)
-        expected = trained(con, statement, "wide")
-        assert trained(con, more, "narrow") == expected
+    expected = usual(name)
+    assert trained(tables(9, True), more, "narrow") == expected
 
 
 @pytest.mark.parametrize("seed", range(2))
