@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import safetensors.numpy
 
-from grouplearn.data.tensors import NotTensors, named_tensors
+from grouplearn.data.tensors import NotTensors, named_tensors, tensor_bytes
 from grouplearn.errors import DataError, data_error
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import Problem
@@ -41,8 +40,7 @@ def store(artifact: Artifact, linear: bool) -> StoredArtifact:
         return StoredArtifact("linear", weights, intercept, None, _digest(weights.tobytes() + intercept.tobytes()))
     if artifact.format == "lightgbm":
         return StoredArtifact("lightgbm", None, None, artifact.text, _digest(artifact.text))
-    tensors = {name: np.ascontiguousarray(value) for name, value in sorted(artifact.tensors.items())}
-    content = bytes(safetensors.numpy.save(tensors))
+    content = tensor_bytes(artifact.tensors)
     return StoredArtifact("tensors", None, None, content, _digest(content))
 
 

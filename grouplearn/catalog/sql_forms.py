@@ -87,12 +87,19 @@ LINEAR = Prediction(SqlForm("linear"))
 
 def prediction_of(definition: ModelDefinition, outcome: RunOutcome) -> Prediction:
     """Return how a model that was just trained will predict."""
+    if definition.linear:
+        return LINEAR
     best = []
     for entry in watched(outcome.groups):
         artifact = best_artifact(entry)
         if artifact is not None and entry.facts is not None:
             best.append(Best(entry.group.id, entry.facts.fitted, artifact))
-    return of_best(definition, best)
+    best += [
+        Best(group.id, facts.fitted, artifact)
+        for pack in outcome.packs
+        for group, facts, artifact in pack.best_models()
+    ]
+    return of_best(definition, sorted(best, key=lambda each: each.group))
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,13 +218,15 @@ class StoredShard(_Blocks):
 class Stack:
     """Rows of several groups, one group after the other: ``x`` (n, d) float32 or float64 in C order, ``y`` and ``weight`` (n,).
 
-    Group g has the rows ``start[g]`` to ``start[g + 1]`` (half-open), perhaps none; ``start`` is (G + 1,).
+    Group g has the rows ``start[g]`` to ``start[g + 1]`` (half-open), perhaps none; ``start`` is (G + 1,). ``seed`` (G,) is what
+    each draws random numbers by, None where none does.
     """
 
     x: FeatureArray
     y: FloatArray
     weight: FloatArray
     start: RowNumbers
+    seed: npt.NDArray[np.uint64] | None = None
 
     @property
     def n_groups(self) -> int:
@@ -242,20 +244,22 @@ class Stack:
             return self
         sizes = self.sizes
         rows = np.repeat(groups, sizes)
-        return Stack(self.x[rows], self.y[rows], self.weight[rows], starts(sizes[groups]))
+        seed = None if self.seed is None else self.seed[groups]
+        return Stack(self.x[rows], self.y[rows], self.weight[rows], starts(sizes[groups]), seed)
 
     def where(self, rows: npt.NDArray[np.bool_]) -> Stack:
         """Return the chosen rows (n,) of every group."""
         if rows.all():
             return self
         before = np.concatenate([[0], np.cumsum(rows)])
-        return Stack(self.x[rows], self.y[rows], self.weight[rows], before[self.start])
+        return Stack(self.x[rows], self.y[rows], self.weight[rows], before[self.start], self.seed)
 
     def part(self, first: int, last: int) -> Stack:
         """Return groups ``first`` to ``last`` (half-open) without copying them."""
         rows = slice(self.start[first], self.start[last])
         start = self.start[first : last + 1] - self.start[first]
-        return Stack(self.x[rows], self.y[rows], self.weight[rows], start)
+        seed = None if self.seed is None else self.seed[first:last]
+        return Stack(self.x[rows], self.y[rows], self.weight[rows], start, seed)
 
     @classmethod
     def of(cls, shards: Sequence[Shard]) -> Stack:

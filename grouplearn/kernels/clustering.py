@@ -285,6 +285,15 @@ def merged(left: Tensors, right: Tensors) -> Tensors:
     return {**sums, "far": np.where(later, right["far"], left["far"])}
 
 
+class Course(NamedTuple):
+    """How G groups came to their models: ``epochs`` (G, C) passes, which configs ``converged`` (G, C), and ``curve``
+    (passes, G, C), the least inertia of a config's starts in each pass, NaN after its last."""
+
+    epochs: Counts
+    converged: npt.NDArray[np.bool_]
+    curve: FloatArray
+
+
 def solve(
     plan: Plan,
     x: npt.NDArray[Any],
@@ -292,50 +301,99 @@ def solve(
     start: Counts,
     seeds: npt.NDArray[np.uint64],
     *,
-    block_rows: int,
+    limits: tuple[int, int],
     report: Callable[[int], None],
     cancelled: Callable[[], bool],
-) -> Clusters:
+) -> tuple[Clusters, Course]:
     """Return the models of every config for the groups whose rows are ``start[g]`` to ``start[g + 1]`` of x (n, d).
 
-    The bits are those of ``survey`` to ``finish`` over blocks of ``block_rows``, merged as ``train.block_sums`` has it. x is
-    float32 or float64 and finite, ``seeds`` (G,). ``report`` hears of every finished group. Raises Stopped soon after
-    ``cancelled()`` became true.
+    ``limits`` are the rows of a block, and the passes of a config at most. The first pass is one over the sample that seeds are
+    from (``begin``); where that may not be all rows, starts that came to rest on it go on. The bits are those of ``survey`` to
+    ``finish`` over blocks, merged as ``train.block_sums`` has it. x is float32 or float64 and finite, ``seeds`` (G,).
+    ``report`` hears of passes, those of each config. Raises Stopped soon after ``cancelled()`` became true.
     """
-    groups, found = len(start) - 1, plan._found(len(start) - 1)
+    groups, found, (block_rows, epochs) = len(start) - 1, plan._found(len(start) - 1), limits
     rows, weight = features(x), np.ascontiguousarray(weight, np.float64)
     start, seeds = np.ascontiguousarray(start, np.int64), np.ascontiguousarray(seeds, np.uint64)
+    shape = groups, len(plan.configs)
+    course = Course(np.empty(shape, np.int64), np.empty(shape, np.bool_), np.empty((*shape, epochs)))
 
     def look() -> None:
         if cancelled():
             raise Stopped
 
-    kinds = (*[_POINTER] * 6, *[_COUNT] * 3, _POINTER, WATCH)
+    kinds = (*[_POINTER] * 6, *[_COUNT] * 4, *[_POINTER] * 2, WATCH)
     call = function("solve_clusters", *kinds, returns=ctypes.c_int)
+    to = ctypes.byref(_Pointers(*map(address, (course.curve, course.epochs, course.converged))))
     with watching(report, cancelled) as watch, asking(look):
         stopped = call(
             *(plan.c_plan(), *single_or_double(rows), address(weight), address(start), address(seeds)),
-            *(groups, block_rows, plan.sampled, _pointers(found, _STATE), watch),
+            *(groups, block_rows, plan.sampled, epochs, _pointers(found, _STATE), to, watch),
         )
     if stopped:
         raise Stopped
-    return _as_clusters(found)
+    curve = np.moveaxis(course.curve[..., : int(course.epochs.max(initial=0))], -1, 0).copy()
+    curve[np.arange(len(curve))[:, None, None] >= course.epochs] = np.nan
+    return _as_clusters(found), course._replace(curve=curve)
 
 
-def assign(x: npt.NDArray[Any], centroids: FloatArray) -> tuple[npt.NDArray[np.int32], FloatArray]:
-    """Return for rows x (n, d) the nearest of centroids (k, d), the first of those at one distance, and how far it is.
+def scores(x: npt.NDArray[Any], centroids: FloatArray, first: Counts) -> FloatArray:
+    """Return how rows x (n, d) lie to the centroids (N, d) of several models, which begin and end at ``first`` (C + 1,).
 
-    That is -1 and NaN of a row that is not finite. A centroid that is NaN is nearest to no row.
+    (n, C, 3): the number of the nearest centroid, from 1, the first of those at one distance; its distance; and that to the
+    second nearest, infinite of one. NaN of a row that is not finite, or whose squared distance no double holds. A centroid that
+    is NaN is nearest to no row.
     """
     rows, points = features(x), np.ascontiguousarray(centroids, np.float64)
+    first, found = np.ascontiguousarray(first, np.int64), np.empty((len(rows), len(first) - 1, 3))
     if rows.shape[1] != points.shape[1]:
         raise ValueError(f"rows have {rows.shape[1]} features where centroids have {points.shape[1]}")
-    cluster, distance = np.empty(len(rows), np.int32), np.empty(len(rows))
-    kinds = (*[_POINTER] * 2, *[_COUNT] * 2, _POINTER, _COUNT, *[_POINTER] * 2)
-    function("assign_clusters", *kinds)(
-        *(*single_or_double(rows), *rows.shape, address(points), len(points), address(cluster), address(distance))
+    kinds = (*[_POINTER] * 2, *[_COUNT] * 2, *[_POINTER] * 2, _COUNT, _POINTER)
+    function("score_clusters", *kinds)(
+        *(*single_or_double(rows), *rows.shape, address(points), address(first), len(first) - 1, address(found))
     )
-    return cluster, distance
+    return found
+
+
+class ScoreSums(NamedTuple):
+    """Per group Σw, and per group and model Σw·a² and Σw·(1 − a/b) of the distances a to the nearest centroid, b to the second;
+    of a row without a second one, or that lies on it, the latter is 0."""
+
+    clustered: FloatArray
+    square: FloatArray
+    width: FloatArray
+
+
+def sums_of_scores(scores: FloatArray, weight: FloatArray) -> ScoreSums:
+    """Return the sums of rows with ``scores`` (n, C, 3): (), (C,) and (C,)."""
+    count, models, _ = scores.shape
+    given = tuple(np.ascontiguousarray(each, np.float64) for each in (scores, weight))
+    found = ScoreSums(np.empty(()), np.empty(models), np.empty(models))
+    function("sum_scores", *[_POINTER] * 2, *[_COUNT] * 2, *[_POINTER] * 3)(
+        *map(address, given), count, models, *map(address, found)
+    )
+    return found
+
+
+def measure(x: npt.NDArray[Any], weight: FloatArray, start: Counts, models: tuple[FloatArray, Counts]) -> ScoreSums:
+    """Return the sums of groups of rows, ``start`` (G + 1,): (G,), (G, C) and (G, C), with the bits of ``sums_of_scores``.
+
+    ``models`` are centroids (N, d) and where those of each of the G·C models begin and end.
+    """
+    groups = len(start) - 1
+    points, first = np.ascontiguousarray(models[0], np.float64), np.ascontiguousarray(models[1], np.int64)
+    configs = (len(first) - 1) // groups if groups else 0
+    rows, weight = features(x), np.ascontiguousarray(weight, np.float64)
+    start, found = (
+        np.ascontiguousarray(start, np.int64),
+        ScoreSums(np.empty(groups), np.empty((groups, configs)), np.empty((groups, configs))),
+    )
+    kinds = (*[_POINTER] * 2, _COUNT, *[_POINTER] * 2, _COUNT, *[_POINTER] * 2, _COUNT, *[_POINTER] * 3)
+    function("measure_clusters", *kinds)(
+        *(*single_or_double(rows), rows.shape[1], address(weight), address(start), groups),
+        *(address(points), address(first), configs, *map(address, found)),
+    )
+    return found
 
 
 def _running(sizes: Sequence[int]) -> Counts:

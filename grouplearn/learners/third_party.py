@@ -35,7 +35,7 @@ _SUPPLIES: Mapping[type, tuple[str, ...]] = {
     AlgebraicLearner: ("accumulate", "merge", "step"),
     SequentialLearner: ("train",),
     SamplingLearner: ("boost",),
-    StackLearner: ("gathers", "solve"),
+    StackLearner: ("gathers", "solve", "measure"),
     MomentsLearner: ("unclear", "solve_moments"),
     DataParallelLearner: ("joined", "descend"),
     VectorLearner: ("vectors",),

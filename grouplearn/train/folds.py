@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -10,15 +11,16 @@ import numpy.typing as npt
 from grouplearn.data.shard import FloatArray, Stack
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.contract.ways import MomentsLearner, Solved
-from grouplearn.learners.linear import linear_model, moments
+from grouplearn.learners.contract.ways import MomentsLearner
+from grouplearn.learners.linear import moments
+from grouplearn.learners.linear.solved import SolvedLinear, measure
 from grouplearn.train.results.packed import mean_known
 from grouplearn.train.rows.prepare_stack import PreparedFolds
 
 
 def solve_folds(
     learner: MomentsLearner, configs: Sequence[Config], prepared: PreparedFolds, wanted: Collection[str]
-) -> tuple[Solved, dict[str, FloatArray]]:
+) -> tuple[SolvedLinear, dict[str, FloatArray]]:
     """Return the models of all rows, and the means over folds of the ``wanted`` metrics on the rows that a fold holds out.
 
     The moments of the rows that train fold f are merged from those of the other folds, so every row is read once for
@@ -33,7 +35,7 @@ def solve_folds(
         solved, mean = _solve_some(learner, configs, prepared.problem, rows.part(first, last), (fold, n_folds), wanted)
         parts.append(solved)
         means.append(mean)
-    return Solved.joined(parts), {name: np.concatenate([mean[name] for mean in means]) for name in means[0]}
+    return SolvedLinear.joined(parts), {name: np.concatenate([mean[name] for mean in means]) for name in means[0]}
 
 
 def _solve_some(
@@ -43,14 +45,14 @@ def _solve_some(
     rows: Stack,
     folds: tuple[npt.NDArray[np.int16], int],
     wanted: Collection[str],
-) -> tuple[Solved, dict[str, FloatArray]]:
+) -> tuple[SolvedLinear, dict[str, FloatArray]]:
     sums = moments.leave_one_out(moments.fold_moments(rows, *folds))
-    every = learner.solve_moments(problem, configs, sums)
+    every = cast(SolvedLinear, learner.solve_moments(problem, configs, sums))
     final = _of_all_rows(every)
     whole = {name: value[:, -1] for name, value in sums.items()}
     final.loss[learner.unclear(configs, whole, rows)] = np.nan
     known = np.isfinite(every.loss[:, :-1])
-    measured = linear_model.measure(learner, problem, rows, every, wanted, folds)
+    measured = measure(learner, problem, rows, every, wanted, folds)
     by_fold = [
         {name: np.where(known[:, fold], each[:, fold], np.nan) for name, each in measured.items()}
         for fold in range(folds[1])
@@ -60,9 +62,9 @@ def _solve_some(
     return final, {name: np.where(sound, mean, np.nan) for name, mean in mean_known(by_fold).items()}
 
 
-def _of_all_rows(every: Solved) -> Solved:
+def _of_all_rows(every: SolvedLinear) -> SolvedLinear:
     """Return the models of all rows, which stand after those of the folds."""
-    return Solved(
+    return SolvedLinear(
         every.weights[:, -1],
         every.intercept[:, -1],
         every.loss[:, -1],

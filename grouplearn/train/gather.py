@@ -10,12 +10,11 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
+from grouplearn.data.ragged import Ragged
 from grouplearn.data.shard import FloatArray, Stack
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Interrupted
-from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import MomentsLearner, Solved, StackLearner
-from grouplearn.learners.linear import linear_model
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.folds import solve_folds
 from grouplearn.train.job import GroupFacts, Job, TrialResult, UnitResult
@@ -24,6 +23,8 @@ from grouplearn.train.results.packed import Curves, Models, Packed
 from grouplearn.train.rows.prepare import FINAL, Prepared
 from grouplearn.train.rows.prepare_stack import PreparedFolds, PreparedStack, prepare_folds, prepare_stacks
 from grouplearn.train.unit import groups_of, train_unit
+
+Metrics = Mapping[str, FloatArray]
 
 
 def train_gathered(job: Job, unit: Unit, report: Callable[[int], None], cancelled: Callable[[], bool]) -> UnitResult:
@@ -89,12 +90,22 @@ def _solve(
         return None
 
 
-def _models(members: npt.NDArray[np.intp], problem: Problem, solved: Solved) -> Models:
-    """Return the models of a stack as they are kept; see ``Learner.as_multiclass``."""
-    weights, intercept = solved.weights, solved.intercept
-    if problem.among_more:
-        weights, intercept = (np.concatenate([np.zeros_like(each), each], axis=2) for each in (weights, intercept))
-    return Models(members, weights, intercept)
+def _parted(
+    stack: PreparedStack, solved: Solved, kept: npt.NDArray[np.bool_]
+) -> tuple[PreparedStack, Solved, list[int]]:
+    """Return the groups that are ``kept`` (G,) with their models, and the places of the others."""
+    if kept.all():
+        return stack, solved, []
+    others = [place for place, is_kept in zip(stack.members, kept.tolist(), strict=True) if not is_kept]
+    return stack.take(kept), solved.take(kept), others
+
+
+def _beyond(metrics: Sequence[FloatArray], groups: int) -> npt.NDArray[np.bool_]:
+    """Return which groups (G,) have a metric (G, C) that is infinite."""
+    beyond = np.zeros(groups, np.bool_)
+    for each in metrics:
+        beyond |= np.isinf(each).any(axis=1)
+    return beyond
 
 
 @dataclass
@@ -125,11 +136,13 @@ class _Table:
 
     def add(self, stack: PreparedStack, solved: Solved) -> list[int]:
         """Take the models of a stack and measure them; return the places of groups some of whose models diverged."""
-        finite = np.isfinite(solved.loss) & np.isfinite(solved.weights).all(axis=(2, 3))
-        sound = np.asarray(finite.all(axis=1))
-        broken = [place for place, is_sound in zip(stack.members, sound.tolist(), strict=True) if not is_sound]
-        if broken:
-            stack, solved = stack.take(sound), solved.take(sound)
+        stack, solved, broken = _parted(stack, solved, solved.sound)
+        train, valid = self._measured(stack, solved)
+        if not self.job.task.has_classes:  # what overflows is no model, either
+            kept = ~_beyond([*train.values(), *valid.values()], len(stack.members))
+            stack, solved, more = _parted(stack, solved, kept)
+            train, valid = ({name: each[kept] for name, each in found.items()} for found in (train, valid))
+            broken += more
         if not stack.members:
             return broken
         members = np.array(stack.members)
@@ -137,13 +150,13 @@ class _Table:
         self.converged[members] = solved.converged
         for place, group_facts in zip(stack.members, stack.facts, strict=True):
             self.facts[place] = group_facts
-        if self.train:
-            self._measure(self.train, stack, replace(stack.train, weight=stack.row_weight), solved)
-        if stack.valid is not None:
-            self._measure(self.valid, stack, stack.valid, solved)
+        for into, found in ((self.train, train), (self.valid, valid)):
+            for name, values in found.items():
+                into[name][members] = values
         self._draw(members, solved)
         if self.unit.fold == FINAL:
-            self.models.append(_models(members, stack.problem, solved))
+            whole = solved.as_multiclass() if stack.problem.among_more else solved
+            self.models.append(Models(members, whole.tensors()))
         return broken
 
     def _draw(self, members: npt.NDArray[np.intp], solved: Solved) -> None:
@@ -183,11 +196,16 @@ class _Table:
         self._take(place, [trial_with_folds(trials[-1], trials[:-1]) for trials in by_config])
         self._keep_alone(place, results[-1].trials)
 
-    def _measure(self, into: dict[str, FloatArray], prepared: PreparedStack, rows: Stack, solved: Solved) -> None:
-        problem = prepared.problem
-        found = linear_model.measure(self.job.trainer, problem, rows, solved, self.job.measured)
-        for name, values in found.items():
-            into[name][np.array(prepared.members)] = values
+    def _measured(self, stack: PreparedStack, solved: Solved) -> tuple[Metrics, Metrics]:
+        """Return the metrics of a stack's models on training and on held-out rows, none where they are not wanted."""
+        learner = cast(StackLearner, self.job.trainer)
+
+        def of(rows: Stack) -> Metrics:
+            return learner.measure(stack.problem, self.configs, rows, solved, self.job.measured)
+
+        with np.errstate(all="ignore"):
+            train = of(replace(stack.train, weight=stack.row_weight)) if self.train and stack.members else {}
+            return train, of(stack.valid) if stack.valid is not None and stack.members else {}
 
     def train_alone(
         self,
@@ -224,13 +242,11 @@ class _Table:
         some = next((artifact for artifact in found if artifact is not None), None)
         if some is None:
             return
-        weights, intercept = (
-            np.stack(
-                [np.full_like(some.tensors[name], np.nan) if each is None else each.tensors[name] for each in found]
-            )
-            for name in ("weights", "intercept")
-        )
-        self.models.append(Models(np.array([place]), weights[None], intercept[None]))
+        tensors = {
+            name: Ragged.of([like[:0] if each is None else each.tensors[name] for each in found])
+            for name, like in some.tensors.items()
+        }
+        self.models.append(Models(np.array([place]), tensors))
 
     def finished(self, seconds: float) -> Packed:
         """Return the results, the time shared equally: everything took place at once."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from grouplearn.kernels import clustering
 from grouplearn.kernels.clustering import Config, Plan
+from grouplearn.learners.unsupervised import k_means
 from grouplearn.train.block_sums import BlockSums
 
 MASK = 2**64 - 1
@@ -37,9 +39,17 @@ def solved(
 ) -> clustering.Clusters:
     bounds = np.array([0, len(x)] if start is None else start)
     given_seeds = np.array([5] * (len(bounds) - 1) if seeds is None else seeds, np.uint64)
-    return clustering.solve(
-        *(plan, x, weight, bounds, given_seeds), block_rows=block, report=lambda _: None, cancelled=lambda: False
+    found, course = clustering.solve(
+        *(plan, x, weight, bounds, given_seeds), limits=(block, 1000), report=lambda _: None, cancelled=lambda: False
     )
+    assert len(course.curve) == course.epochs.max(initial=0)
+    return found
+
+
+def assign(x: np.ndarray, centroids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The nearest centroid of each row, from 0, -1 without one, and how far it is."""
+    scores = clustering.scores(x, centroids, np.array([0, len(centroids)]))[:, 0]
+    return np.nan_to_num(scores[:, 0]).astype(int) - 1, scores[:, 1]
 
 
 def bits(found: clustering.Clusters) -> dict[str, np.ndarray]:
@@ -184,7 +194,7 @@ def by_blocks(plan: Plan, x: np.ndarray, weight: np.ndarray, seed: int, block: i
             whole = whole.merged(each, merge)
         total = whole.total(n_blocks, merge)
         assert total is not None
-        state = plan.step(state, total) if state else plan.begin(total, seed)
+        state = plan.step(state, total) if state else k_means.begin(plan, seed, total)
     return plan.finish(state)
 
 
@@ -321,7 +331,7 @@ def test_fewer_distinct_rows_than_clusters() -> None:
     np.testing.assert_array_equal(found.rows[0, :5], [4, 2, 0, 0, 0])
     np.testing.assert_array_equal(found.inertia[0, [0, 2]], 0)
     assert (found.phase == clustering.CONVERGED).all()
-    cluster, _ = clustering.assign(np.random.default_rng(1).normal(size=(100, 2)) * 10, found.centroids[0, :5])
+    cluster, _ = assign(np.random.default_rng(1).normal(size=(100, 2)) * 10, found.centroids[0, :5])
     assert set(cluster.tolist()) == {0, 1}
 
 
@@ -354,7 +364,7 @@ def test_a_cluster_without_rows_takes_the_farthest_row() -> None:
 
 def test_of_rows_equally_far_the_first_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clustering, "SAMPLED_ROWS", 1)
-    x, plan = np.zeros((100, 1)), Plan(1, (Config(2),), 2)
+    x, plan = np.zeros((100, 1)), Plan(1, (Config(2),), 3)
     x[[3, 5, 70], 0] = 10.0, -10.0, -10.0
     found = solved(plan, x, np.ones(100), block=4)
     np.testing.assert_array_equal(found.rows, [[99, 1]])
@@ -373,12 +383,12 @@ def test_what_ends_a_start() -> None:
         assert found.phase[0, 0] == phase
         assert found.passes[0, 0] <= limit
         # What is said of clusters is of the centroids that are kept.
-        cluster, distance = clustering.assign(x, found.centroids[0])
+        cluster, distance = assign(x, found.centroids[0])
         np.testing.assert_allclose(found.inertia[0, 0], (weight * distance**2).sum(), rtol=1e-12)
         np.testing.assert_allclose(found.weight[0], np.bincount(cluster, weight, 6), rtol=1e-12)
     free = solved(Plan(2, (Config(6, 0, 1, 0.0), Config(6, 0, 1, 1.0)), 1000), x, weight)
     assert free.passes[0, 1] == 2 < free.passes[0, 0]
-    cluster, _ = clustering.assign(x, free.centroids[0, :6])
+    cluster, _ = assign(x, free.centroids[0, :6])
     for c in range(6):
         own = cluster == c
         np.testing.assert_allclose(free.centroids[0, c], np.average(x[own], axis=0, weights=weight[own]), rtol=1e-12)
@@ -425,7 +435,7 @@ def test_it_stops_when_it_is_told() -> None:
     with pytest.raises(clustering.Stopped):
         clustering.solve(
             *(Plan(8, (Config(8, n_init=50),), 100), x, weight, np.array([0, 2000]), np.zeros(1, np.uint64)),
-            block_rows=64,
+            limits=(64, 100),
             report=finished.append,
             cancelled=stop,
         )
@@ -435,7 +445,7 @@ def test_it_stops_when_it_is_told() -> None:
 def test_assign_is_that_of_plain_python(kind: type) -> None:
     for n, d, k in ((0, 2, 3), (1, 1, 1), (19, 3, 4), (33, 9, 7), (8, 30, 12)):
         x, centroids = blobs(n, d, 3, n)[0].astype(kind), blobs(k, d, 3, k + 1)[0]
-        found = in_every_build(lambda x=x, c=centroids: dict(zip("cd", clustering.assign(x, c), strict=True)))
+        found = in_every_build(lambda x=x, c=centroids: dict(zip("cd", assign(x, c), strict=True)))
         apart = np.sqrt([[square(row, each) for each in centroids.tolist()] for row in x.tolist()]).reshape(n, k)
         np.testing.assert_array_equal(found["c"], apart.argmin(axis=1) if n else [])
         np.testing.assert_allclose(found["d"], apart.min(axis=1) if n else [], rtol=1e-14)
@@ -444,15 +454,96 @@ def test_assign_is_that_of_plain_python(kind: type) -> None:
 def test_assign_of_odd_rows_and_centroids() -> None:
     centroids = np.array([[np.nan, np.nan], [1.0, 0.0], [-1.0, 0.0], [1.0, 0.0]])
     x = np.array([[0, 0], [1, 0], [np.nan, 0], [0, np.inf], [-3e200, 4e200], [1 + 1e-9, 0], [-np.inf, np.nan]])
-    found = in_every_build(lambda: dict(zip("cd", clustering.assign(x, centroids), strict=True)))
-    np.testing.assert_array_equal(found["c"], [1, 1, -1, -1, 1, 1, -1])
-    np.testing.assert_allclose(found["d"], [1, 0, np.nan, np.nan, 5e200, 1e-9, np.nan], rtol=1e-6)
+    found = in_every_build(lambda: dict(zip("cd", assign(x, centroids), strict=True)))
+    # Of the fifth row a double does not hold the squared distance, by which SQL predicts.
+    np.testing.assert_array_equal(found["c"], [1, 1, -1, -1, -1, 1, -1])
+    np.testing.assert_allclose(found["d"], [1, 0, np.nan, np.nan, np.nan, 1e-9, np.nan], rtol=1e-6)
     tiny = np.array([[3e-200, 4e-200], [0, 0]])
-    cluster, distance = clustering.assign(tiny, np.array([[1.0, 1.0], [0.0, 0.0]]))
+    cluster, distance = assign(tiny, np.array([[1.0, 1.0], [0.0, 0.0]]))
     np.testing.assert_array_equal(cluster, 1)
     np.testing.assert_allclose(distance, [5e-200, 0], rtol=1e-14)
-    cluster, distance = clustering.assign(tiny * 2, tiny)
+    cluster, distance = assign(tiny * 2, tiny)
     np.testing.assert_array_equal(cluster, [0, 1])
-    np.testing.assert_array_equal(clustering.assign(x, centroids[:1])[0], -1)
+    np.testing.assert_array_equal(assign(x, centroids[:1])[0], -1)
     with pytest.raises(ValueError, match="2 features where centroids have 3"):
-        clustering.assign(x, np.zeros((2, 3)))
+        assign(x, np.zeros((2, 3)))
+
+
+def plain_scores(x: np.ndarray, centroids: np.ndarray) -> np.ndarray:
+    apart = np.sqrt([[square(row, each) for each in centroids.tolist()] for row in x.tolist()])
+    apart = np.column_stack([apart, np.full(len(x), np.inf)])
+    return np.column_stack([apart.argmin(axis=1) + 1, np.sort(apart, axis=1)[:, :2]])
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_scores_are_those_of_plain_python_with_the_second_nearest(kind: type) -> None:
+    for n, d, sizes in ((1, 1, [1]), (150, 3, [4, 1, 9]), (33, 17, [2, 3])):
+        x, centroids = blobs(n, d, 3, n)[0].astype(kind), blobs(sum(sizes), d, 3, 2)[0]
+        first = np.cumsum([0, *sizes])
+        found = in_every_build(lambda x=x, c=centroids, f=first: {"s": clustering.scores(x, c, f)})["s"]
+        for model, (begin, end) in enumerate(itertools.pairwise(first)):
+            np.testing.assert_allclose(found[:, model], plain_scores(x, centroids[begin:end]), rtol=1e-13)
+    with pytest.raises(ValueError, match="2 features where centroids have 3"):
+        clustering.scores(np.zeros((2, 2)), np.zeros((2, 3)), np.array([0, 2]))
+
+
+def test_sums_of_groups_are_those_of_their_scores() -> None:
+    x, weight = blobs(400, 3, 4)
+    start, first = np.array([0, 150, 150, 400]), np.array([0, 3, 4, 6, 6, 9, 14])
+    x[7] = 1e200
+    x[160] = np.nan
+    centroids = blobs(14, 3, 4, 9)[0]
+    x[200] = centroids[9]
+    found = in_every_build(lambda: clustering.measure(x, weight, start, (centroids, first))._asdict())
+    for group in range(3):
+        own = slice(start[group], start[group + 1])
+        models = first[2 * group : 2 * group + 3]
+        scores = clustering.scores(x[own], centroids[models[0] : models[-1]], models - models[0])
+        for name, each in clustering.sums_of_scores(scores, weight[own])._asdict().items():
+            assert each.tobytes() == found[name][group].tobytes(), name
+        nearest, second = scores[..., 1], scores[..., 2]
+        np.testing.assert_allclose(found["clustered"][group], weight[own].sum(), rtol=1e-12)
+        np.testing.assert_allclose(found["square"][group], (weight[own, None] * nearest**2).sum(axis=0), rtol=1e-12)
+        apart = np.isfinite(second) & (second > 0)
+        width = np.where(apart, 1 - nearest / np.where(apart, second, 1), 0)
+        np.testing.assert_allclose(found["width"][group], (weight[own, None] * width).sum(axis=0), rtol=1e-12)
+
+
+def test_what_a_course_says() -> None:
+    x, weight = blobs(400, 3, 5)
+    plan = Plan(3, (Config(1), Config(6, n_init=3, tolerance=0.0)), 1 << 40)
+    told: list[int] = []
+    found, course = clustering.solve(
+        *(plan, x, weight, np.array([0, 400]), np.array([3], np.uint64)),
+        limits=(64, 200),
+        report=told.append,
+        cancelled=lambda: False,
+    )
+    assert course.converged.all()
+    assert sum(told) == course.epochs.sum()
+    for config in range(2):
+        curve = course.curve[:, 0, config]
+        count = course.epochs[0, config]
+        assert np.isfinite(curve[:count]).all()
+        assert np.isnan(curve[count:]).all()
+        assert (np.diff(curve[:count]) <= 1e-9 * curve[0]).all()
+        np.testing.assert_allclose(curve[count - 1], found.inertia[0, config], rtol=1e-12)
+    short, course = clustering.solve(
+        *(plan, x, weight, np.array([0, 400]), np.array([3], np.uint64)),
+        limits=(64, 2),
+        report=told.append,
+        cancelled=lambda: False,
+    )
+    assert course.epochs.tolist() == [[2, 2]]
+    assert not course.converged[0, 1]
+    assert np.isfinite(short.centroids).all()
+
+
+def test_starts_that_rest_on_the_sample_go_on_with_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clustering, "SAMPLED_ROWS", 100)
+    x = np.repeat([[0.0], [1.0]], 150, axis=0)
+    plan = Plan(1, (Config(2),), 50)
+    found = solved(plan, x, np.ones(300))
+    np.testing.assert_array_equal(found.rows, [[150, 150]])
+    np.testing.assert_array_equal(found.weight, [[150, 150]])
+    same(found, by_blocks(plan, x, np.ones(300), 5, 64, 2))

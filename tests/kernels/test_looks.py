@@ -21,6 +21,7 @@ from grouplearn.kernels import (
     metrics,
     moments,
     networks,
+    projections,
     scoring,
 )
 from grouplearn.kernels import generalised_linear as glm
@@ -264,7 +265,7 @@ def clustered(call: str) -> Callable[[], object]:
     if call == "solve":
         return lambda: clustering.solve(
             *(plan, x, weight, np.array([0, n]), np.zeros(1, np.uint64)),
-            block_rows=n,
+            limits=(n, 5),
             report=lambda _: None,
             cancelled=lambda: False,
         )
@@ -279,6 +280,24 @@ def clustered(call: str) -> Callable[[], object]:
         return lambda: plan.finish(state)
     sums = plan.sums(state, x, weight, 0)
     return (lambda: plan.step(state, sums)) if call == "step" else lambda: plan.sums(state, x, weight, 0)
+
+
+def of_clusters(call: str) -> object:
+    x, weight, centroids, first = numbers(50_000, 30), np.ones(50_000), numbers(20, 30), np.array([0, 8, 20])
+    if call == "scores":
+        return clustering.scores(x, centroids, first)
+    if call == "sums":
+        return clustering.sums_of_scores(numbers(400_000, 6).reshape(-1, 2, 3), np.ones(400_000))
+    return clustering.measure(x, weight, np.array([0, 50_000]), (centroids, first))
+
+
+def of_components(call: str) -> object:
+    x, weight, components = numbers(50_000, 40), np.ones(50_000), numbers(30, 40)
+    if call == "scores":
+        return projections.scores(x, np.zeros(40), components)
+    if call == "sums":
+        return projections.sums(numbers(200_000, 18).reshape(-1, 2, 9), np.ones(200_000))
+    return projections.of_groups(x, weight, np.array([0, 50_000]), np.zeros((1, 40)), (components, np.array([0, 30])))
 
 
 def begun_wide(plan: clustering.Plan, centroids: np.ndarray) -> clustering.Tensors:
@@ -347,7 +366,12 @@ CALLS = {
     "step of k-means": Call("step_clusters", lambda: clustered("step"), 1),
     "end of k-means": Call("finish_clusters", lambda: clustered("finish"), 1),
     "k-means": Call("solve_clusters", lambda: clustered("solve"), 20),
-    "clusters": Call("assign_clusters", lambda: lambda: clustering.assign(numbers(50_000, 30), numbers(20, 30)), 10),
+    "scores of k-means": Call("score_clusters", lambda: lambda: of_clusters("scores"), 10),
+    "sums of k-means": Call("sum_scores", lambda: lambda: of_clusters("sums"), 3),
+    "metrics of k-means": Call("measure_clusters", lambda: lambda: of_clusters("measure"), 10),
+    "projections": Call("project_rows", lambda: lambda: of_components("scores"), 10),
+    "sums of projections": Call("sum_projections", lambda: lambda: of_components("sums"), 3),
+    "metrics of projections": Call("measure_projections", lambda: lambda: of_components("measure"), 10),
     "eigenvalues": Call("eigen_directions", lambda: lambda: algebra.eigen(np.eye(150) + 0.5), 5),
     "product": Call("products", lambda: lambda: algebra.product(numbers(20_000, 100), numbers(100, 12)), 10),
     "finite": Call("finite_rows", lambda: lambda: algebra.finite_rows(numbers(200_000, 12)), 1),

@@ -12,11 +12,12 @@ import sklearn.linear_model as sk
 from grouplearn.data.shard import Shard, Stack
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.learners.contract.problem import Problem, Task
-from grouplearn.learners.contract.ways import MomentsLearner, Solved, StackLearner
+from grouplearn.learners.contract.ways import MomentsLearner, StackLearner
 from grouplearn.learners.linear import moments
 from grouplearn.learners.linear.linear_regression import LinearRegression
 from grouplearn.learners.linear.logistic_regression import LogisticRegression
 from grouplearn.learners.linear.poisson_regression import PoissonRegression
+from grouplearn.learners.linear.solved import SolvedLinear
 
 LOGISTIC, POISSON, LINEAR = LogisticRegression(), PoissonRegression(), LinearRegression()
 BINARY, MULTICLASS = Problem(Task.BINARY, 6, 2, epochs=100), Problem(Task.MULTICLASS, 6, 3, epochs=100)
@@ -52,8 +53,10 @@ def group(problem: Problem, seed: int, n: int = 80, kind: str = "plain", signal:
     return Shard(x, y, rng.uniform(0.3, 2, n))
 
 
-def solved(learner: StackLearner, problem: Problem, configs: Sequence, shards: Sequence[Shard]) -> Solved:
-    return learner.solve(problem, configs, Stack.of(shards), lambda _: None, lambda: False)
+def solved(learner: StackLearner, problem: Problem, configs: Sequence, shards: Sequence[Shard]) -> SolvedLinear:
+    found = learner.solve(problem, configs, Stack.of(shards), lambda _: None, lambda: False)
+    assert isinstance(found, SolvedLinear)
+    return found
 
 
 def objective(task: Task, shard: Shard, config: dict, weights: np.ndarray, intercept: np.ndarray) -> float:

@@ -5,6 +5,7 @@ Each table is of several packs at once: of a pack of a hundred groups alone, Arr
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ import pyarrow as pa
 
 from grouplearn.catalog.records import ModelDefinition, PackedOutcome
 from grouplearn.data.dataset import FloatArray
+from grouplearn.data.ragged import Ragged
+from grouplearn.data.tensors import tensor_bytes
 from grouplearn.kernels import digests
 
 Packs = Sequence[PackedOutcome]
@@ -120,42 +123,56 @@ def curves(packs: Packs, metric: str) -> Any:
 
 def artifacts(definition: ModelDefinition, packs: Packs) -> Any:
     """Return the rows of ``artifacts``: of every trial that is done, or of the ``keep_best`` best of each group."""
-    chosen, weights, intercepts = [], [], []
+    chosen, found = [], []
     begun = 0
     for outcome in packs:
         kept = _kept(definition, outcome)
         places = np.arange(kept.size).reshape(kept.shape) + begun
         begun += kept.size
         for models in outcome.pack.models:
-            of_stack = kept[models.members].ravel()
-            weight, intercept = (
-                np.ascontiguousarray(values.reshape(of_stack.size, -1)[of_stack], dtype="<f8")
-                for values in (models.weights, models.intercept)
-            )
+            of_stack = np.flatnonzero(kept[models.members])
             chosen.append(places[models.members].ravel()[of_stack])
-            weights.append(weight)
-            intercepts.append(intercept)
+            found.append({name: each.take(of_stack) for name, each in models.tensors.items()})
     rows = pa.array(np.concatenate(chosen) if chosen else np.empty(0, np.int64))
-    numbers = _ragged(weights), _ragged(intercepts)
     return pa.table(
         {
             **{name: column.take(rows) for name, column in _numbers(packs).items()},
-            "format": pa.array(["linear"]).take(pa.array(np.zeros(len(rows), np.int8))),
-            **{name: _lists(each) for name, each in zip(("weights", "intercept"), numbers, strict=True)},
-            "content": pa.nulls(len(rows), pa.binary()),
-            "sha256": _texts(digests.of_rows(*numbers)),
+            **(_linear(found) if definition.linear else _tensors(found)),
         }
     )
 
 
-def _ragged(parts: Sequence[FloatArray]) -> digests.Ragged:
-    """Return the rows of the parts, one after the other; each part has its own width."""
-    lengths = np.repeat([part.shape[1] for part in parts], [len(part) for part in parts]).astype(np.int64)
-    values = np.concatenate([part.ravel() for part in parts]) if parts else np.empty(0)
-    return digests.Ragged(values, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+def _linear(found: Sequence[Mapping[str, Ragged]]) -> dict[str, Any]:
+    """Return the columns of linear models: their numbers, without an object per model."""
+    numbers = [_joined([each[name].flat() for each in found]) for name in ("weights", "intercept")]
+    return {
+        "format": pa.array(["linear"]).take(pa.array(np.zeros(len(numbers[0]), np.int8))),
+        **{name: _lists(each) for name, each in zip(("weights", "intercept"), numbers, strict=True)},
+        "content": pa.nulls(len(numbers[0]), pa.binary()),
+        "sha256": _texts(digests.of_rows(*(digests.Ragged(each.values, each.start) for each in numbers))),
+    }
 
 
-def _lists(rows: digests.Ragged) -> Any:
+def _tensors(found: Sequence[Mapping[str, Ragged]]) -> dict[str, Any]:
+    """Return the columns of models that are kept as bytes."""
+    contents = [
+        tensor_bytes({name: each[place] for name, each in tensors.items()})
+        for tensors in found
+        for place in range(len(next(iter(tensors.values()))))
+    ]
+    return {
+        "format": pa.array(["tensors"] * len(contents), pa.string()),
+        **{name: pa.nulls(len(contents), pa.large_list(pa.float64())) for name in ("weights", "intercept")},
+        "content": pa.array(contents, pa.binary()),
+        "sha256": pa.array([hashlib.sha256(content).hexdigest() for content in contents], pa.string()),
+    }
+
+
+def _joined(parts: Sequence[Ragged]) -> Ragged:
+    return Ragged.joined(parts) if parts else Ragged.of_sizes(np.empty(0), ())
+
+
+def _lists(rows: Ragged) -> Any:
     return pa.LargeListArray.from_arrays(rows.start, pa.array(rows.values))
 
 

@@ -1,6 +1,7 @@
 // One translation unit per processor: what is small is inlined everywhere.
 #include "algebra.cpp"
 #include "clustering.cpp"
+#include "clustering_scores.cpp"
 #include "columns.cpp"
 #include "digests.cpp"
 #include "eigen.cpp"
@@ -13,6 +14,7 @@
 #include "moments.cpp"
 #include "networks.cpp"
 #include "processor.cpp"
+#include "projections.cpp"
 #include "ranking.cpp"
 #include "row_order.cpp"
 #include "scoring.cpp"

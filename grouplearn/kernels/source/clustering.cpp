@@ -102,20 +102,36 @@ void finish(const Plan &plan, const State &state, const Frame &frame, const Foun
     }
 }
 
+/// How the configs of a group came to their models: `curve` (configs, limit) the inertia after each pass while a config trained,
+/// how many `epochs` these were, and which `converged`.
+struct Course {
+    double *curve;
+    int64_t *epochs;
+    uint8_t *converged;
+};
+
+/// Starts that have come to rest on a part of the rows go on with all of them.
+void move_on(const Plan &plan, const State &state) {
+    for (int64_t m = 0; m < plan.models; m++)
+        if (state.phase[m] == LAST_LOOK || state.phase[m] == CONVERGED) state.phase[m] = MOVING;
+}
+
 /// One group after the other.
 class Solver {
   public:
-    Solver(const Plan &plan, const Features &x, const double *weight, int64_t block_rows, int64_t sampled)
-        : plan(plan), x(x), weight(weight), block_rows(block_rows), sampled(sampled), centroids(plan.centroids() * plan.d),
+    Solver(const Plan &plan, const Features &x, const double *weight, int64_t block_rows, int64_t sampled, int64_t limit)
+        : plan(plan), x(x), weight(weight), block_rows(block_rows), sampled(sampled), limit(limit), centroids(plan.centroids() * plan.d),
           clusters(plan.centroids() * 2), inertia(plan.models), origin(plan.d), low(plan.d), high(plan.d), passes(plan.models),
           phase(plan.models), state{centroids, clusters, inertia, passes.data(), phase.data()}, pass(plan, state), tree(plan),
           some(plan.d, AT_A_TIME) {}
 
-    void solve(int64_t first, int64_t count, uint64_t seed, const Found &found) {
+    void solve(int64_t first, int64_t count, uint64_t seed, const Found &found, const Course &course) {
         Rows rows{x, weight, plan.d, first, count};
         bool held = count <= block_rows && count * Laid::numbers(plan.d) <= HELD;
         Frame frame = {origin, 0};
-        std::unique_ptr<Laid> whole;
+        std::unique_ptr<Laid> drawn_rows, own;
+        Laid *whole = nullptr;
+        double share = 1;
         if (survey(rows, low, high)) {
             std::vector<Drawn> drawn = sample(weight + first, count, 0, seed, sampled);
             int64_t n = (int64_t)drawn.size();
@@ -128,20 +144,26 @@ class Solver {
             if (stopped()) return;
             begin(plan, state, frame.scale > 0 ? MOVING : FAILED);
             if (frame.scale > 0) {
-                auto laid = std::make_unique<Laid>(plan.d, n);
-                laid->lay({{nullptr, values}, weights, plan.d, 0, n}, frame);
-                draw_seeds(plan, *laid, seed, centroids);
-                if (held && n == count) whole = std::move(laid); // what is sampled is all there is
+                drawn_rows = std::make_unique<Laid>(plan.d, n);
+                drawn_rows->lay({{nullptr, values}, weights, plan.d, 0, n}, frame);
+                draw_seeds(plan, *drawn_rows, seed, centroids);
+                if (held && n == count) whole = drawn_rows.get(); // what is sampled is all there is
+                if (n < count) share = sum_of(weight + first, count) / sum_of(weights, n);
             }
         } else begin(plan, state, FAILED);
         if (held && !whole && frame.scale > 0) {
-            whole = std::make_unique<Laid>(plan.d, count);
-            whole->lay(rows, frame);
+            own = std::make_unique<Laid>(plan.d, count);
+            own->lay(rows, frame);
+            whole = own.get();
         }
-        while (some_train() && !stopped()) {
-            Sums sums = whole ? sums_of(*whole) : sums_of(rows, frame);
+        for (int64_t c = 0; c < plan.configs; c++) course.epochs[c] = 0, course.converged[c] = 0;
+        for (int64_t epoch = 0; epoch < limit && some_train() && !stopped(); epoch++) {
+            // The first pass is one of the rows that seeds are from.
+            Sums sums = !epoch ? sums_of(*drawn_rows) : whole ? sums_of(*whole) : sums_of(rows, frame);
             Step step(plan, state, sums);
             for (int64_t m = 0; m < plan.models; m++) step.take(m);
+            if (!epoch && drawn_rows->count >= sampled) move_on(plan, state);
+            note(epoch, (epoch ? 1 : share) / frame.scale / frame.scale, course);
         }
         if (!stopped()) finish(plan, state, frame, found);
     }
@@ -151,7 +173,7 @@ class Solver {
     const Plan &plan;
     Features x;
     const double *weight;
-    int64_t block_rows, sampled;
+    int64_t block_rows, sampled, limit;
     Numbers centroids, clusters, inertia, origin, low, high;
     std::vector<int64_t> passes, phase;
     State state;
@@ -163,6 +185,28 @@ class Solver {
         for (int64_t each : phase)
             if (trains(each)) return true;
         return false;
+    }
+
+    static double sum_of(const double *numbers, int64_t count) {
+        double sum = 0;
+        for (int64_t i = 0; i < count; i++) sum += numbers[i];
+        return sum;
+    }
+
+    /// The least inertia of each config that trained in this pass, and whether it does no more.
+    void note(int64_t epoch, double factor, const Course &course) const {
+        for (int64_t c = 0; c < plan.configs; c++) {
+            if (course.converged[c]) continue;
+            double least = (double)NAN;
+            bool rests = true;
+            for (int64_t m = plan.start[c]; m < plan.start[c + 1]; m++) {
+                if (!(state.inertia[m] >= least)) least = state.inertia[m] == state.inertia[m] ? state.inertia[m] : least;
+                rests = rests && !trains(state.phase[m]);
+            }
+            course.curve[c * limit + epoch] = least * factor;
+            course.epochs[c] = epoch + 1;
+            course.converged[c] = rests;
+        }
     }
 
     Sums sums_of(Laid &whole) {
@@ -182,21 +226,6 @@ class Solver {
         return tree.total();
     }
 };
-
-/// The distance of a row to a point, whatever their scale.
-double careful_distance(const double *row, const double *point, int64_t d) {
-    double largest = 0, square = 0;
-    for (int64_t j = 0; j < d; j++) {
-        double by = __builtin_fabs(row[j] - point[j]);
-        if (by > largest || by != by) largest = by; // what is no number stays so
-    }
-    if (!(largest > 0)) return largest;
-    for (int64_t j = 0; j < d; j++) {
-        double by = (row[j] - point[j]) / largest;
-        square = __builtin_fma(by, by, square);
-    }
-    return largest * __builtin_sqrt(square);
-}
 
 } // namespace
 
@@ -252,60 +281,28 @@ GROUPLEARN_ENTRY void finish_clusters(const Plan *plan, const State *state, cons
     if (!stop(plan->centroids() * plan->d)) finish(*plan, *state, {origin, scale}, *found);
 }
 
-/// Train every config on every group, rows `start` (groups + 1) each with a `seed` of its own: 0 when done, 1 when `watch` said
-/// stop. Blocks of so many rows are summed at a time. `found` is that of the first group.
+/// Train every config on every group, rows `start` (groups + 1) each with a `seed` of its own, in `limit` passes at most: 0 when
+/// done, 1 when `watch`, which hears of the passes of all configs, said stop. Blocks of so many rows are summed at a time. `found`
+/// and `course` are those of the first group.
 GROUPLEARN_ENTRY int solve_clusters(const Plan *plan, const float *x_single, const double *x_double, const double *weight,
                                     const int64_t *start, const uint64_t *seed, int64_t groups, int64_t block_rows, int64_t sampled,
-                                    const Found *found, Watch watch) {
+                                    int64_t limit, const Found *found, const Course *course, Watch watch) {
     Arithmetic arithmetic;
-    Solver solver(*plan, {x_single, x_double}, weight, block_rows, sampled);
+    Solver solver(*plan, {x_single, x_double}, weight, block_rows, sampled, limit);
     int64_t clusters = 0;
     for (int64_t config = 0; config < plan->configs; config++) clusters += plan->k(plan->start[config]);
     for (int64_t g = 0; g < groups; g++) {
         int64_t at = g * clusters, trial = g * plan->configs;
         Found own{found->centroids + at * plan->d, found->clusters + at * 2, found->inertia + trial, found->passes + trial,
                   found->phase + trial};
-        solver.solve(start[g], start[g + 1] - start[g], seed[g], own);
-        if (stopped() || watch(1)) return 1;
+        Course to{course->curve + trial * limit, course->epochs + trial, course->converged + trial};
+        solver.solve(start[g], start[g + 1] - start[g], seed[g], own, to);
+        if (stopped()) return 1;
+        int64_t passes = 0;
+        for (int64_t c = 0; c < plan->configs; c++) passes += to.epochs[c];
+        if (watch(passes)) return 1;
     }
     return 0;
-}
-
-/// The nearest of `k` centroids (k, d) of each row and its distance; -1 and NaN of a row that is not finite, or where there is none.
-GROUPLEARN_ENTRY void assign_clusters(const float *x_single, const double *x_double, int64_t count, int64_t d, const double *centroids,
-                                      int64_t k, int32_t *cluster, double *distance) {
-    Arithmetic arithmetic;
-    Numbers points(k * d), origin(d), weight(8), row(d);
-    lay_points(centroids, k, d, points);
-    for (int i = 0; i < 8; i++) weight[i] = 1;
-    Features x{x_single, x_double};
-    Laid laid(d, 8);
-    for (int64_t from = 0; from < count; from += 8) {
-        if (stop(k * d * 2 + d + 16)) return;
-        int64_t here = count - from < 8 ? count - from : 8;
-        Features some{x_single ? x_single + from * d : nullptr, x_single ? nullptr : x_double + from * d};
-        laid.lay({some, weight, d, 0, here}, {origin, 1});
-        D best[1], which[1];
-        nearest<1>(laid.lanes, 0, d, points, k, best, which);
-        double square[8], number[8];
-        store(square, best[0]);
-        store(number, which[0]);
-        for (int64_t i = 0; i < here; i++) {
-            cluster[from + i] = (int32_t)number[i];
-            distance[from + i] = __builtin_sqrt(square[i]);
-            if (square[i] > 1e-290 && square[i] < 1e290) continue;
-            // Squares that a double does not hold, and rows that are no numbers.
-            x.read((from + i) * d, d, row);
-            cluster[from + i] = -1;
-            distance[from + i] = (double)NAN;
-            for (int64_t c = 0; c < k; c++) {
-                double apart = careful_distance(row, centroids + c * d, d);
-                if (!std::isfinite(apart) || !(cluster[from + i] < 0 || apart < distance[from + i])) continue;
-                cluster[from + i] = (int32_t)c;
-                distance[from + i] = apart;
-            }
-        }
-    }
 }
 
 } // namespace grouplearn::clustering

@@ -54,6 +54,8 @@ class Learner(Protocol):
     #: Small groups may train together in one call, as a ``StackLearner`` does; all folds of a group, too, from their moments.
     stacks: ClassVar[bool] = False
     has_moments: ClassVar[bool] = False
+    #: Groups that train together draw random numbers: their stack has a seed for each.
+    draws: ClassVar[bool] = False
     #: Several workers that have different rows can train one model of it; sums need no such thing.
     in_gangs: ClassVar[bool] = False
     #: The package to load before training; None for learners that need nothing but what grouplearn needs.

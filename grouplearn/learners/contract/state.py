@@ -8,9 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import safetensors.numpy
 
-from grouplearn.data.tensors import NotTensors, named_tensors
+from grouplearn.data.tensors import NotTensors, named_tensors, tensor_bytes
 
 FloatArray = npt.NDArray[np.float64]
 Tensors = Mapping[str, npt.NDArray[Any]]
@@ -31,8 +30,7 @@ class State:
 
     def to_bytes(self) -> bytes:
         """Return the state in safetensors format: no code, equal states give equal bytes."""
-        tensors = {name: np.ascontiguousarray(value) for name, value in sorted(self.tensors.items())}
-        return bytes(safetensors.numpy.save({**tensors, "done": self.done.astype(np.uint8)}))
+        return tensor_bytes({**self.tensors, "done": self.done.astype(np.uint8)})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> State:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+from grouplearn.data.ragged import Ragged
 from grouplearn.data.shard import Shard, Stack, StoredShard
 from grouplearn.learners.contract.access import BOOSTING, PASSES, SUMS, AccessPattern
 from grouplearn.learners.contract.config import Config
@@ -40,6 +40,48 @@ class AlgebraicLearner(Learner, Protocol):
 
 
 @runtime_checkable
+class Solved(Protocol):
+    """The finished models of a stack: G groups, each with the same C configs."""
+
+    @property
+    def loss(self) -> FloatArray:
+        """The objective (G, C) at each model, NaN where there is none."""
+        ...
+
+    @property
+    def epochs(self) -> npt.NDArray[np.int64]:
+        """The passes over the rows (G, C) that each took."""
+        ...
+
+    @property
+    def curve(self) -> FloatArray:
+        """The objective (passes, G, C) after each of them, NaN once a model was finished."""
+        ...
+
+    @property
+    def converged(self) -> npt.NDArray[np.bool_]:
+        """Which models (G, C) ended because nothing was left to gain."""
+        ...
+
+    @property
+    def sound(self) -> npt.NDArray[np.bool_]:
+        """Which groups (G,) have all their models; the others train alone, and say why."""
+        ...
+
+    def take(self, groups: npt.NDArray[Any]) -> Self:
+        """Return the results of some groups, chosen or in that order."""
+        ...
+
+    def as_multiclass(self) -> Self:
+        """Return models of two classes as ``Learner.as_multiclass`` does."""
+        ...
+
+    def tensors(self) -> Mapping[str, Ragged]:
+        """Return the tensors of artifacts by name, those of all configs of the first group first."""
+        ...
+
+
+@runtime_checkable
 class StackLearner(AlgebraicLearner, Protocol):
     """Trains every config on every group of a stack in one call, instead of epoch by epoch."""
 
@@ -63,6 +105,15 @@ class StackLearner(AlgebraicLearner, Protocol):
         depend on the other groups beyond rounding. ``report(n)`` is told of n further epochs, a model's epoch
         counting one. Raises Interrupted soon after ``cancelled()`` became true, and ValueError for labels that the
         learner cannot take.
+        """
+        ...
+
+    def measure(
+        self, problem: Problem, configs: Sequence[Config], stack: Stack, solved: Solved, wanted: Collection[str]
+    ) -> Mapping[str, FloatArray]:
+        """Return the ``wanted`` metrics, (G, C) each, of what ``solve`` returned on rows of the same groups.
+
+        A metric is NaN where it is not defined, as in ``metrics.finish``.
         """
         ...
 
@@ -138,73 +189,3 @@ class SamplingLearner(Learner, Protocol):
         In a gang ``shard`` is this member's rows, ``valid`` all held-out rows; every member returns the same models.
         """
         ...
-
-
-def _lengthened(curve: FloatArray, passes: int) -> FloatArray:
-    """Return a curve (n, G, C) of so many passes, without numbers after its last."""
-    return np.concatenate([curve, np.full((passes - len(curve), *curve.shape[1:]), np.nan)])
-
-
-@dataclass(frozen=True, slots=True)
-class Solved:
-    """The finished models of a stack: G groups, each with the same C configs.
-
-    ``weights`` (G, C, k, d) and ``intercept`` (G, C, k); ``loss`` (G, C) is the objective there, NaN where a model
-    diverged; ``epochs`` (G, C) counts the passes over the rows that each took; ``curve`` (passes, G, C) is the objective
-    after each of them, NaN once a model was finished. ``converged`` (G, C): it ended because nothing was left to gain.
-    """
-
-    weights: FloatArray
-    intercept: FloatArray
-    loss: FloatArray
-    epochs: npt.NDArray[np.int64]
-    curve: FloatArray
-    converged: npt.NDArray[np.bool_]
-
-    def take(self, groups: npt.NDArray[Any]) -> Solved:
-        """Return the results of some groups, chosen or in that order."""
-        return Solved(
-            self.weights[groups],
-            self.intercept[groups],
-            self.loss[groups],
-            self.epochs[groups],
-            self.curve[:, groups],
-            self.converged[groups],
-        )
-
-    @classmethod
-    def of_configs(cls, parts: Mapping[tuple[int, ...], Solved]) -> Solved:
-        """Return as one the results of some configs each, by their places among all."""
-        if len(parts) == 1:
-            return next(iter(parts.values()))
-        order = np.argsort([place for places in parts for place in places])
-        passes = max(len(part.curve) for part in parts.values())
-        curves = [_lengthened(part.curve, passes) for part in parts.values()]
-
-        def placed(name: str) -> npt.NDArray[Any]:
-            return np.concatenate([getattr(part, name) for part in parts.values()], axis=1)[:, order]
-
-        return cls(
-            placed("weights"),
-            placed("intercept"),
-            placed("loss"),
-            placed("epochs"),
-            np.concatenate(curves, axis=2)[:, :, order],
-            placed("converged"),
-        )
-
-    @classmethod
-    def joined(cls, parts: Sequence[Solved]) -> Solved:
-        """Return the results of several stacks as those of one."""
-        if len(parts) == 1:
-            return parts[0]
-        passes = max(len(part.curve) for part in parts)
-        curves = [_lengthened(part.curve, passes) for part in parts]
-        return cls(
-            np.concatenate([part.weights for part in parts]),
-            np.concatenate([part.intercept for part in parts]),
-            np.concatenate([part.loss for part in parts]),
-            np.concatenate([part.epochs for part in parts]),
-            np.concatenate(curves, axis=1),
-            np.concatenate([part.converged for part in parts]),
-        )

@@ -21,8 +21,8 @@ from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.state import State, Tensors
-from grouplearn.learners.contract.ways import Solved
 from grouplearn.learners.linear import linear_model, moments
+from grouplearn.learners.linear.solved import SolvedLinear
 
 #: Up to this many parameters per config the solver has second derivatives; of more, a diagonal and some steps.
 DENSE_PARAMETERS = 256
@@ -138,13 +138,13 @@ def solve(
     stack: Stack,
     report: Callable[[int], None],
     cancelled: Callable[[], bool],
-) -> Solved:
+) -> SolvedLinear:
     """Return the models of a stack; configs that the solver cannot tell apart (by learning_rate) are solved once.
 
     Raises Interrupted.
     """
     shape = (stack.n_groups, len(configs))
-    solved = Solved(
+    solved = SolvedLinear(
         np.empty((*shape, problem.n_outputs, problem.n_features)),
         np.empty((*shape, problem.n_outputs)),
         np.empty(shape),

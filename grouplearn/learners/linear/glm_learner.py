@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Collection, Sequence
+from typing import ClassVar, cast
 
 from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
 from grouplearn.learners.contract.config import Config, Hyperparameter, Value
@@ -14,6 +14,7 @@ from grouplearn.learners.contract.state import Artifact, State, Tensors, has_ten
 from grouplearn.learners.contract.ways import Solved, StackLearner
 from grouplearn.learners.linear import glm, linear_model
 from grouplearn.learners.linear.cost import GLM
+from grouplearn.learners.linear.solved import SolvedLinear, measure
 
 
 class GlmLearner(StackLearner):
@@ -82,10 +83,17 @@ class GlmLearner(StackLearner):
         stack: Stack,
         report: Callable[[int], None],
         cancelled: Callable[[], bool],
-    ) -> Solved:
+    ) -> SolvedLinear:
         """Return the models of every config on every group of a stack; see ``ways.StackLearner``."""
         self.check_labels(stack.y, stack.weight)
         return glm.solve(self.family, problem, configs, stack, report, cancelled)
+
+    def measure(
+        self, problem: Problem, configs: Sequence[Config], stack: Stack, solved: Solved, wanted: Collection[str]
+    ) -> dict[str, FloatArray]:
+        """Return the metrics of solved models on rows of the same groups; see ``ways.StackLearner``."""
+        del configs
+        return measure(self, problem, stack, cast(SolvedLinear, solved), wanted)
 
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
         """Return the predicted means or probabilities at the accepted parameters, shape (n, n_configs, n_outputs)."""

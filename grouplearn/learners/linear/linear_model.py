@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from grouplearn.data.shard import FloatArray, Matrix, Stack
+from grouplearn.data.shard import FloatArray, Matrix
 from grouplearn.kernels import algebra
-from grouplearn.kernels import metrics as kernel
 from grouplearn.learners.contract.config import Config, Hyperparameter
-from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.state import Artifact, State, shape_flaw
-from grouplearn.learners.contract.ways import Solved
-from grouplearn.learners.metrics.deviances import RowLoss, loss_sums, row_losses
 
 L1 = Hyperparameter(
     "l1",
@@ -79,57 +74,6 @@ def linear_predictor(x: Matrix, weights: FloatArray, intercept: FloatArray) -> F
     predictor: FloatArray = scores.reshape(-1, n_configs, n_outputs)
     predictor += intercept
     return predictor
-
-
-def measure(
-    learner: Learner,
-    problem: Problem,
-    stack: Stack,
-    models: Solved,
-    wanted: Collection[str],
-    part: tuple[npt.NDArray[np.int16], int] | None = None,
-) -> dict[str, FloatArray]:
-    """Return the ``wanted`` metrics of a linear learner's models on a stack's rows, (G, C) each; of equal models equal bits.
-
-    ``part`` says in which of how many parts each row (n,) is: then they are (G, parts, C), of models (G, m, C, ...) those of
-    part p at place p on the rows of part p. A metric is NaN where it is not defined, as in ``metrics.finish``.
-    """
-    kind = {Task.REGRESSION: kernel.LOG_VALUES if learner.log_link else kernel.VALUES, Task.BINARY: kernel.BINARY}
-    losses = row_losses(wanted, {})
-    found = kernel.of_models(
-        kernel.LabelledRows(stack.y, stack.weight, stack.start, part),
-        stack.x,
-        (models.weights, models.intercept),
-        kind.get(problem.task, kernel.CLASSES),
-        kernel.Classes(problem.n_classes, problem.n_unseen),
-        [name for name in wanted if name in kernel.NAMES],
-    )
-    return {**found, **_mean_losses(learner, losses, stack, models, part)} if losses else found
-
-
-def _mean_losses(
-    learner: Learner,
-    losses: Sequence[RowLoss],
-    stack: Stack,
-    models: Solved,
-    part: tuple[npt.NDArray[np.int16], int] | None,
-) -> dict[str, FloatArray]:
-    """Return the means of further losses of numbers as ``measure`` does, group by group."""
-    n_parts = 1 if part is None else part[1]
-    configs = models.weights.shape[-3]
-    means = {loss.name: np.full((stack.n_groups, n_parts, configs), np.nan) for loss in losses}
-    for group, place in np.ndindex(stack.n_groups, n_parts):
-        rows = np.arange(int(stack.start[group]), int(stack.start[group + 1]))
-        rows = rows[(stack.weight[rows] > 0) & (True if part is None else part[0][rows] == place)]
-        if not rows.size:
-            continue
-        model = (group,) if part is None else (group, place)
-        predictor = linear_predictor(stack.x[rows], models.weights[model], models.intercept[model])
-        predicted = inverse_link(Task.REGRESSION, predictor, learner.log_link)
-        weight = stack.weight[rows]
-        for name, total in loss_sums(losses, predicted, stack.y[rows], weight).items():
-            means[name][group, place] = total / weight.sum()
-    return {name: mean[:, 0] if part is None else mean for name, mean in means.items()}
 
 
 def inverse_link(task: Task, predictor: FloatArray, log_link: bool = False) -> FloatArray:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Collection, Sequence
+from typing import ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from grouplearn.learners.contract.state import Artifact, State, Tensors
 from grouplearn.learners.contract.ways import MomentsLearner, Solved
 from grouplearn.learners.linear import categorical, factored, linear_model, moments, sparse_moments
 from grouplearn.learners.linear.cost import MOMENTS
+from grouplearn.learners.linear.solved import SolvedLinear, measure
 
 L2 = Hyperparameter(
     "l2",
@@ -115,7 +116,7 @@ class LinearRegression(MomentsLearner):
         stack: Stack,
         report: Callable[[int], None],
         cancelled: Callable[[], bool],
-    ) -> Solved:
+    ) -> SolvedLinear:
         """Return the models of every config on every group of a stack; see ``ways.StackLearner``."""
         parts, run = [], moments.at_a_time(problem.n_features)
         for first in range(0, stack.n_groups, run):
@@ -127,21 +128,28 @@ class LinearRegression(MomentsLearner):
             solved.loss[self.unclear(configs, sums, part)] = np.nan
             parts.append(solved)
             report(part.n_groups * len(configs))
-        return Solved.joined(parts)
+        return SolvedLinear.joined(parts)
+
+    def measure(
+        self, problem: Problem, configs: Sequence[Config], stack: Stack, solved: Solved, wanted: Collection[str]
+    ) -> dict[str, FloatArray]:
+        """Return the metrics of solved models on rows of the same groups; see ``ways.StackLearner``."""
+        del configs
+        return measure(self, problem, stack, cast(SolvedLinear, solved), wanted)
 
     def unclear(self, configs: Sequence[Config], sums: Tensors, stack: Stack) -> npt.NDArray[np.bool_]:
         """Return which groups have directions that only a pass over their rows can tell from none."""
         del configs  # a group's models must not depend on what else is in the pack
         return factored.unclear(sums, stack)
 
-    def solve_moments(self, problem: Problem, configs: Sequence[Config], sums: Tensors) -> Solved:
+    def solve_moments(self, problem: Problem, configs: Sequence[Config], sums: Tensors) -> SolvedLinear:
         """Return the models from moments with any leading axes; see ``ways.MomentsLearner``."""
         del problem
         shape = (*sums["total"].shape, len(configs))
         flat = {name: value.reshape(-1, *value.shape[len(shape) - 1 :]) for name, value in sums.items()}
         found = least_squares.solve(flat, _penalties(configs, flat))
         loss = found.loss.reshape(shape)
-        return Solved(
+        return SolvedLinear(
             found.weights.reshape(*shape, 1, -1),
             found.intercept.reshape(*shape, 1),
             loss,

@@ -16,10 +16,10 @@ from grouplearn.learners.contract.config import Config, Hyperparameter, Value
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.state import State, Tensors, has_tensors_of
-from grouplearn.learners.contract.ways import Solved
 from grouplearn.learners.linear import glm, one_against_rest
 from grouplearn.learners.linear.cost import ONE_BY_ONE
 from grouplearn.learners.linear.glm_learner import GlmLearner
+from grouplearn.learners.linear.solved import SolvedLinear
 
 
 class _SquaredHinge:
@@ -180,12 +180,12 @@ class LinearSvm(GlmLearner):
         stack: Stack,
         report: Callable[[int], None],
         cancelled: Callable[[], bool],
-    ) -> Solved:
+    ) -> SolvedLinear:
         """Return the models of every config on every group of a stack; see ``ways.StackLearner``."""
         losses = [_loss_of(config) for config in configs]
-        parts: dict[tuple[int, ...], Solved] = {}
+        parts: dict[tuple[int, ...], SolvedLinear] = {}
         for loss in dict.fromkeys(losses):
             places = tuple(place for place, each in enumerate(losses) if each == loss)
             chosen = [configs[place] for place in places]
             parts[places] = one_against_rest.solve(_FAMILIES[loss], problem, chosen, stack, report, cancelled)
-        return Solved.of_configs(parts)
+        return SolvedLinear.of_configs(parts)

@@ -15,8 +15,8 @@ from grouplearn.data.shard import FloatArray, Shard, Stack
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.state import State, Tensors, has_tensors_of
-from grouplearn.learners.contract.ways import Solved
 from grouplearn.learners.linear import glm
+from grouplearn.learners.linear.solved import SolvedLinear
 
 
 def of_two(problem: Problem) -> Problem:
@@ -77,11 +77,11 @@ def solve(
     stack: Stack,
     report: Callable[[int], None],
     cancelled: Callable[[], bool],
-) -> Solved:
+) -> SolvedLinear:
     """Return the models of a stack, each class's solved in a call of its own; raises Interrupted."""
     if problem.task is Task.BINARY:
         return glm.solve(family, problem, configs, stack, report, cancelled)
-    parts: list[Solved] = []
+    parts: list[SolvedLinear] = []
     epochs = np.zeros((stack.n_groups, len(configs)), np.int64)
     for labels in _labels(problem, stack.y):
         of_class = replace(stack, y=labels)
@@ -89,7 +89,7 @@ def solve(
         longer = np.maximum(epochs, parts[-1].epochs)
         report(int((longer - epochs).sum()))  # classes take their epochs at the same time
         epochs = longer
-    return Solved(
+    return SolvedLinear(
         np.concatenate([part.weights for part in parts], axis=2),
         np.concatenate([part.intercept for part in parts], axis=2),
         np.sum([part.loss for part in parts], axis=0),
@@ -99,7 +99,7 @@ def solve(
     )
 
 
-def _curve(parts: Sequence[Solved], epochs: np.ndarray) -> FloatArray:
+def _curve(parts: Sequence[SolvedLinear], epochs: np.ndarray) -> FloatArray:
     """Return the sum of the classes' objectives after each pass; one that is finished stays where it is."""
     passes = np.arange(max(len(part.curve) for part in parts))[:, None, None]
     total = np.zeros((len(passes), *epochs.shape))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from grouplearn.data.shard import FloatArray
+from grouplearn.kernels import clustering, projections
 from grouplearn.learners.contract.state import Tensors
 
 
@@ -15,14 +16,7 @@ def cluster_sums(scores: FloatArray, weight: FloatArray) -> dict[str, FloatArray
 
     ``clustered`` Σw (scalar), ``square`` Σw·a², ``width`` Σw·(1 − a/b), 0 for each row where there is no second one (c,).
     """
-    nearest, second = scores[:, :, 1], scores[:, :, 2]
-    apart = np.isfinite(second) & (second > 0)
-    share = np.divide(nearest, second, out=np.ones_like(nearest), where=apart)
-    return {
-        "clustered": np.array(weight.sum()),
-        "square": (weight[:, None] * nearest**2).sum(axis=0),
-        "width": (weight[:, None] * (1 - share)).sum(axis=0),
-    }
+    return clustering.sums_of_scores(scores, weight)._asdict()
 
 
 def projection_sums(scores: FloatArray, weight: FloatArray) -> dict[str, FloatArray]:
@@ -30,13 +24,7 @@ def projection_sums(scores: FloatArray, weight: FloatArray) -> dict[str, FloatAr
 
     ``projected`` Σw (scalar), ``residual`` Σw·r², ``explained`` Σw·‖p‖² (c,).
     """
-    residual, coordinates = scores[:, :, 0], scores[:, :, 1:]
-    squares = np.where(np.isnan(coordinates), 0.0, coordinates) ** 2
-    return {
-        "projected": np.array(weight.sum()),
-        "residual": (weight[:, None] * residual**2).sum(axis=0),
-        "explained": (weight[:, None] * squares.sum(axis=2)).sum(axis=0),
-    }
+    return projections.sums(scores, weight)._asdict()
 
 
 def finish_clusters(sums: Tensors) -> dict[str, Callable[[], FloatArray]]:

@@ -10,7 +10,8 @@ samples, and of a group that is no larger than it, it is the group: there seedin
 
 **Seeds.** A config tries 2 + ⌊log k⌋ rows for each seed, as scikit-learn does. Configs with one ``seed`` and as many trials
 take the first k seeds of one chain. How many are tried depends on a config's own k, not on the largest of the grid, so a
-config has the same model in any pack.
+config has the same model in any pack. They move once by the rows that they are drawn from: of most groups that is all rows.
+Where there may be more, starts that came to rest on these go on with all rows.
 
 **The end.** A start ends when no assignment changes, or when Σ‖moves of centroids‖² ≤ ``tolerance`` · (mean variance of the
 features), or after the most passes. Weight and number of rows of a cluster, and the inertia, are always those of the
@@ -26,99 +27,71 @@ is ever assigned to them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data import shard
+from grouplearn.data.ragged import Ragged
 from grouplearn.data.shard import FloatArray
 from grouplearn.kernels import clustering as kernel
-from grouplearn.kernels.clustering import Config, Plan
+from grouplearn.kernels.clustering import Plan
 from grouplearn.learners.contract.control import Diverged, Interrupted
 from grouplearn.learners.contract.state import Tensors
+from grouplearn.learners.unsupervised.solved import SolvedVectors
 
 #: The most passes of a start, and how many starts a config has, unless it says otherwise.
 DEFAULT_EPOCHS, DEFAULT_N_INIT = 300, 3
+#: A group that takes more passes than this trains alone, pass by pass.
+_MOST_IN_ONE_CALL = 1_024
+#: The least difference whose square is a number of all its digits.
+_LEAST_APART = 1e-150
 
 
-class Model(NamedTuple):
-    """A finished model: ``centroids`` (k, d), NaN of a cluster without rows, ``weight`` and ``rows`` (k,) of its training rows.
+def begin(plan: Plan, seed: int, survey: Tensors) -> Tensors:
+    """Return the state, tensors named as ``Plan.begin`` has them, after the first pass, from what was surveyed in it.
 
-    ``inertia`` is Σ w·‖x − c‖² of these; ``passes`` over them of the start that was best, and whether it ``converged``.
+    Raises Diverged where no row has weight, or the distances between rows overflow, or vanish.
     """
-
-    centroids: FloatArray
-    weight: FloatArray
-    rows: FloatArray
-    inertia: float
-    passes: int
-    converged: bool
-
-
-def plan(n_features: int, configs: Sequence[Mapping[str, Any]], epochs: int = DEFAULT_EPOCHS) -> Plan:
-    """Return what is to be trained for configs with ``k`` and perhaps ``seed``, ``n_init`` and ``tolerance``.
-
-    Raises ValueError where a value is not allowed.
-    """
-    for config in configs:
-        for name in ("k", "n_init"):
-            if config.get(name, 1) < 1:
-                raise ValueError(f"{name} is {config[name]}; it must be 1 or more")
-        if not config.get("tolerance", 0.0) >= 0:
-            raise ValueError(f"tolerance is {config['tolerance']}; it must be 0 or more")
-    if epochs < 1:
-        raise ValueError(f"epochs is {epochs}; it must be 1 or more")
-    return Plan(n_features, tuple(Config(**{"n_init": DEFAULT_N_INIT, **config}) for config in configs), epochs)
-
-
-def accumulate(
-    plan: Plan, seed: int, state: Tensors, x: npt.NDArray[Any], weight: FloatArray, first_row: int
-) -> Tensors:
-    """Return the sums of a block of finite rows x (n, d) whose first row has this number in the group; ``state`` is {} at
-    first."""
-    if not state:
-        return plan.survey(x, weight, first_row, seed)
-    return plan.sums(state, x, weight, first_row)
-
-
-def merge(plan: Plan, left: Tensors, right: Tensors) -> Tensors:
-    """Return the sums of both blocks, the rows of ``left`` before those of ``right``."""
-    return plan.merge_surveys(left, right) if "draw" in left else kernel.merged(left, right)
-
-
-def step(plan: Plan, seed: int, state: Tensors, sums: Tensors) -> Tensors:
-    """Return the state after a pass, tensors named as ``Plan.begin`` has them: seeds after the first, later centroids that
-    moved.
-
-    Raises Diverged where no row has weight, or the distance between rows overflows.
-    """
-    if state:
-        return plan.step(state, sums)
-    if not len(sums["weights"]):
+    values, weights = survey["values"], survey["weights"]
+    if not len(weights):
         raise Diverged("no row has a weight above 0")
-    begun = plan.begin(sums, seed)
+    with np.errstate(over="ignore"):
+        apart = survey["high"] - survey["low"]
+    if is_tiny(apart):
+        raise Diverged(
+            "the features differ by less than 1e-150, whose squares are 0; scale them, with zscore for example"
+        )
+    begun = plan.begin(survey, seed)
     if begun["scale"][0] == 0:
-        with np.errstate(over="ignore"):
-            column = int(np.argmax(sums["high"] - sums["low"]))
+        column = int(np.argmax(apart))
         raise Diverged(
             f"the differences within feature column {column + 1} overflow; scale it, with zscore for example", column
         )
-    return begun
+    after = dict(plan.step(begun, plan.sums(begun, values, weights, 0)))
+    if len(weights) >= plan.sampled:
+        rests = (after["phase"] == kernel.LAST_LOOK) | (after["phase"] == kernel.CONVERGED)
+        after["phase"] = np.where(rests, kernel.MOVING, after["phase"])
+    return after
+
+
+def is_tiny(apart: FloatArray) -> npt.NDArray[np.bool_]:
+    """Return whether rows differ, by ``apart`` (..., d) at most, and no square of that is a number above 0: SQL could not tell
+    clusters apart."""
+    largest = np.max(apart, axis=-1, initial=0.0)
+    return np.asarray((largest > 0) & (largest < _LEAST_APART))
 
 
 def done(plan: Plan, state: Tensors) -> npt.NDArray[np.bool_]:
     """Return which configs (C,) need no further pass."""
-    if not state:
-        return np.zeros(len(plan.configs), np.bool_)
     return np.logical_and.reduceat(state["phase"] >= kernel.CONVERGED, plan.starts[:-1])
 
 
 def losses(plan: Plan, state: Tensors) -> FloatArray:
-    """Return per config (C,) the least inertia of its starts in the pass before; NaN before the first."""
-    if not state:
-        return np.full(len(plan.configs), np.nan)
+    """Return per config (C,) the least inertia of its starts in the pass before."""
     scale = float(state["scale"][0])
     with np.errstate(over="ignore"):
         return np.asarray(np.fmin.reduceat(state["inertia"], plan.starts[:-1]) / scale / scale)
@@ -126,8 +99,6 @@ def losses(plan: Plan, state: Tensors) -> FloatArray:
 
 def is_sound(plan: Plan, state: Tensors) -> bool:
     """Return whether tensors that come from a file can be models of this plan in training."""
-    if not state:
-        return True
     shapes = {
         "centroids": ((plan.n_centroids, plan.d), np.float64),
         "clusters": ((plan.n_centroids, 2), np.float64),
@@ -146,53 +117,76 @@ def is_sound(plan: Plan, state: Tensors) -> bool:
     return numbers and phases and bool(((state["passes"] >= 0) & (state["passes"] <= plan.limit)).all())
 
 
-def finish(plan: Plan, state: Tensors) -> list[Model]:
-    """Return the model of each config; raises Diverged as ``model`` does."""
-    found = plan.finish(state)
-    return [model(plan, found, 0, config) for config in range(len(plan.configs))]
+@dataclass(frozen=True)
+class Finished:
+    """The models of one group whose training has come to ``state``; they are made once, when they are asked for."""
+
+    plan: Plan
+    state: Tensors
+
+    @cached_property
+    def found(self) -> kernel.Clusters:
+        """The clusters of each config."""
+        return self.plan.finish(self.state)
+
+    @cached_property
+    def tensors(self) -> Mapping[str, Ragged]:
+        """The tensors of each config."""
+        return tensors(self.plan, self.found)
+
+    def model(self, config: int) -> dict[str, FloatArray]:
+        """Return the tensors of one config; raises Diverged where it has failed."""
+        if self.found.phase[0, config] == kernel.FAILED:
+            raise Diverged(
+                "no row has a weight above 0, or the sums over rows overflow; scale features, with zscore for example"
+            )
+        return {name: each[config] for name, each in self.tensors.items()}
+
+
+def tensors(plan: Plan, found: kernel.Clusters) -> dict[str, Ragged]:
+    """Return ``centroids`` (k, d), ``weight`` and ``rows`` (k,) of each group and config, of the clusters that have rows."""
+    has_rows = found.rows > 0
+    sizes = np.add.reduceat(has_rows.astype(np.int64), plan.clusters[:-1], axis=1).ravel()
+    values = {"centroids": found.centroids, "weight": found.weight, "rows": found.rows}
+    return {name: Ragged.of_sizes(each[has_rows], sizes) for name, each in values.items()}
 
 
 def solve(
-    plan: Plan,
-    stack: shard.Stack,
-    seeds: npt.NDArray[np.uint64],
-    report: Callable[[int], None],
-    cancelled: Callable[[], bool],
-) -> kernel.Clusters:
-    """Return the models of every group of a stack, whose labels are not read; ``seeds`` (G,). Raises Interrupted.
+    plan: Plan, stack: shard.Stack, epochs: int, report: Callable[[int], None], cancelled: Callable[[], bool]
+) -> SolvedVectors:
+    """Return the models of every group of a stack, whose labels are not read; raises Interrupted.
 
-    The bits are those of ``accumulate``, ``merge`` and ``step`` over the blocks of each group.
+    The bits are those of ``begin`` and passes over the blocks of each group. A group some of whose models fail, or that is not
+    done after so many passes in one call, has none.
     """
+    if stack.seed is None:
+        raise ValueError("a stack to draw seeds from has a seed for each group")
+    limit = min(epochs, _MOST_IN_ONE_CALL)
     try:
-        return kernel.solve(
+        found, course = kernel.solve(
             plan,
-            *(stack.x, stack.weight, stack.start, seeds),
-            block_rows=shard.BLOCK_ROWS,
+            *(stack.x, stack.weight, stack.start, stack.seed),
+            limits=(shard.BLOCK_ROWS, limit),
             report=report,
             cancelled=cancelled,
         )
     except kernel.Stopped:
         raise Interrupted from None
+    lost = (found.phase == kernel.FAILED) | (course.epochs == 0) | (~course.converged & (limit < epochs))
+    lost |= is_tiny(_apart(stack))[:, None]
+    last = np.maximum(course.epochs - 1, 0)[None]
+    loss = np.take_along_axis(course.curve, last, axis=0)[0] if len(course.curve) else np.full(lost.shape, np.nan)
+    loss[lost] = np.nan
+    return SolvedVectors(tensors(plan, found), loss, course.epochs, course.curve, course.converged)
 
 
-def model(plan: Plan, found: kernel.Clusters, group: int, config: int) -> Model:
-    """Return the model of one group and config; raises Diverged where it has failed."""
-    phase = int(found.phase[group, config])
-    if phase == kernel.FAILED:
-        raise Diverged(
-            "no row has a weight above 0, or the sums over rows overflow; scale features, with zscore for example"
-        )
-    own = slice(*plan.clusters[config : config + 2].tolist())
-    return Model(
-        found.centroids[group, own],
-        found.weight[group, own],
-        found.rows[group, own],
-        float(found.inertia[group, config]),
-        int(found.passes[group, config]),
-        phase == kernel.CONVERGED,
-    )
-
-
-def assign(model: Model, x: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int32], FloatArray]:
-    """Return the cluster of each row of x (n, d) and its Euclidean distance to the centroid; -1 and NaN of a row with a NaN."""
-    return kernel.assign(x, model.centroids)
+def _apart(stack: shard.Stack) -> FloatArray:
+    """Return by how much the features of each group's rows differ, (G, d); 0 of a group without rows."""
+    apart = np.zeros((stack.n_groups, stack.x.shape[1]))
+    filled = stack.sizes > 0
+    if filled.any():
+        first = stack.start[:-1][filled]
+        with np.errstate(over="ignore"):
+            apart[filled] = np.maximum.reduceat(stack.x, first, axis=0).astype(np.float64)
+            apart[filled] -= np.minimum.reduceat(stack.x, first, axis=0)
+    return apart

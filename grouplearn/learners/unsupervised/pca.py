@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
-from grouplearn.data.shard import FloatArray, Matrix, Shard
-from grouplearn.kernels import algebra
+from grouplearn.data.ragged import Ragged
+from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
+from grouplearn.kernels import projections
 from grouplearn.learners.contract.config import Config, Hyperparameter
-from grouplearn.learners.contract.control import Diverged
+from grouplearn.learners.contract.control import Diverged, Interrupted
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.learner import Vector, VectorLearner
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.state import Artifact, State, Tensors, has_tensors_of
-from grouplearn.learners.contract.ways import AlgebraicLearner
+from grouplearn.learners.contract.ways import Solved, StackLearner
 from grouplearn.learners.linear import moments
+from grouplearn.learners.metrics.distances import finish_projection
 from grouplearn.learners.unsupervised import principal_components
 from grouplearn.learners.unsupervised.cost import COMPONENTS
+from grouplearn.learners.unsupervised.solved import SolvedVectors
 
 N_COMPONENTS = Hyperparameter(
     "n_components",
@@ -31,7 +35,7 @@ N_COMPONENTS = Hyperparameter(
 )
 
 
-class Pca(AlgebraicLearner, VectorLearner):
+class Pca(StackLearner, VectorLearner):
     """Finds orthonormal directions, one after the other, along which the rows of a group have the greatest variance.
 
     They are eigenvectors of the covariance Σ wᵢ(xᵢ − x̄)(xᵢ − x̄)' / (Σw − 1), from moments of the rows: exact, in one pass. Each
@@ -63,6 +67,11 @@ class Pca(AlgebraicLearner, VectorLearner):
         sound = has_tensors_of(state, self.init(problem, configs))
         return sound and 0 <= int(state.tensors["rank"]) <= problem.n_features
 
+    def gathers(self, problem: Problem, configs: Sequence[Config]) -> bool:
+        """Return whether there is anything to learn from: moments of a small group cost less than the Python around them."""
+        del configs
+        return problem.n_features > 0
+
     def accumulate(self, problem: Problem, configs: Sequence[Config], state: State, block: Shard) -> Tensors:
         """Return the moments of one block; see ``moments.block_moments``."""
         del problem, configs, state
@@ -91,6 +100,40 @@ class Pca(AlgebraicLearner, VectorLearner):
         del problem
         return State(tensors, np.ones(len(configs), dtype=bool))
 
+    def solve(
+        self,
+        problem: Problem,
+        configs: Sequence[Config],
+        stack: Stack,
+        report: Callable[[int], None],
+        cancelled: Callable[[], bool],
+    ) -> SolvedVectors:
+        """Return the components of every group of a stack, with the bits of one step; none where ``step`` raises Diverged."""
+        parts, run = [], moments.at_a_time(problem.n_features)
+        for first in range(0, stack.n_groups, run):
+            if cancelled():
+                raise Interrupted
+            part = stack.part(first, min(first + run, stack.n_groups))
+            parts.append(principal_components.fit(moments.group_moments(part, np.zeros((len(part.weight), 0)))))
+            report(part.n_groups * len(configs))
+        found = principal_components.Components(*map(np.concatenate, zip(*parts, strict=True)))
+        kept = np.stack([[_count(config, rank) for config in configs] for rank in found.rank.tolist()])
+        loss = np.where(np.isfinite(found.variance).all(axis=1) & (found.rank > 0), 0.0, np.nan)[:, None] + np.array(
+            [[own[count:].sum() for count in counts] for own, counts in zip(found.variance, kept.tolist(), strict=True)]
+        )
+        ones = np.ones(loss.shape, np.int64)
+        return SolvedVectors(_tensors(found, kept), loss, ones, loss[None].copy(), ones > 0)
+
+    def measure(
+        self, problem: Problem, configs: Sequence[Config], stack: Stack, solved: Solved, wanted: Collection[str]
+    ) -> dict[str, FloatArray]:
+        """Return the metrics of solved models on rows of the same groups; see ``ways.StackLearner``."""
+        tensors, components = solved.tensors(), solved.tensors()["components"]
+        mean = tensors["mean"].values.reshape(-1, len(configs), problem.n_features)[:, 0]
+        sums = projections.of_groups(stack.x, stack.weight, stack.start, mean, (components.values, components.start))
+        finished = finish_projection({**sums._asdict(), "projected": sums.projected[:, None]})
+        return {name: finished[name]() for name in wanted}
+
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
         """Return residual and coordinates, (n, n_configs, 1 + k) for the most components, NaN beyond those of a config."""
         artifacts = [self.finalize(problem, configs, state, index) for index in range(len(configs))]
@@ -115,11 +158,7 @@ class Pca(AlgebraicLearner, VectorLearner):
     def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
         """Return the distance of rows from the point that their coordinates are of, and the coordinates; (n, 1 + k)."""
         del task
-        components = artifact.tensors["components"]
-        centred = np.asarray(x, np.float64) - artifact.tensors["mean"]
-        coordinates = algebra.product(centred, np.ascontiguousarray(components.T))
-        left = centred - algebra.product(coordinates, components)
-        return np.column_stack([np.sqrt((left * left).sum(axis=1)), coordinates])
+        return projections.scores(np.asarray(x), artifact.tensors["mean"], artifact.tensors["components"])
 
     def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
         """Return how the tensors differ from components of such a group."""
@@ -150,3 +189,19 @@ def _count(config: Config, rank: int) -> int:
     """Return how many components a config keeps of those that say something."""
     wanted = config[N_COMPONENTS.name]
     return rank if wanted is None else min(int(str(wanted)), rank)
+
+
+def _tensors(found: principal_components.Components, kept: npt.NDArray[np.int64]) -> dict[str, Ragged]:
+    """Return the tensors of each group and config, of which it has so many components (G, C)."""
+    groups, configs = kept.shape
+    d = found.mean.shape[1]
+    sizes = kept.ravel()
+    first = np.repeat(np.arange(groups) * d, configs)
+    rows = np.repeat(first - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum())
+    flat = {
+        "mean": Ragged.of_equal(np.repeat(found.mean, configs, axis=0).ravel(), groups * configs),
+        "components": Ragged.of_sizes(found.components.reshape(groups * d, d)[rows], sizes),
+        "variance": Ragged.of_sizes(found.variance.ravel()[rows], sizes),
+    }
+    total = np.repeat(found.variance.sum(axis=1), configs)
+    return {**flat, "total": Ragged.of_equal(total, groups * configs)}

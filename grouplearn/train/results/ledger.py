@@ -22,6 +22,7 @@ from grouplearn.data.encoders import FittedItem
 from grouplearn.data.memory import memory_limit
 from grouplearn.data.own_files import own_file, write_whole
 from grouplearn.data.plain import NotPlain, from_bytes, to_bytes
+from grouplearn.data.ragged import Ragged
 from grouplearn.errors import TrainingError
 from grouplearn.interrupting import watched
 from grouplearn.learners.contract.state import Artifact
@@ -35,8 +36,8 @@ FLUSH_SECONDS = 1.0
 COMPACT_BYTES = 1 << 22
 #: The kinds of values that results are made of.
 RESULT_KINDS = (
-    Artifact, Blocks, Carried, Curves, CurvePoint, FittedItem, GroupFacts, Item, LostWork, Models, Packed, StepRecord,
-    TrialResult, Unit, UnitResult,
+    Artifact, Blocks, Carried, Curves, CurvePoint, FittedItem, GroupFacts, Item, LostWork, Models, Packed, Ragged,
+    StepRecord, TrialResult, Unit, UnitResult,
 )  # fmt: skip
 
 _DIGEST = 32

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from grouplearn.data.dataset import Group
 from grouplearn.interrupting import watched
+from grouplearn.learners.contract.state import Artifact
 from grouplearn.learners.metrics.sums import first_best
 from grouplearn.train.job import NOT_VALIDATED, GroupFacts, Job, TrialResult, UnitResult
 from grouplearn.train.results.packed import Packed, beside, mean_known
@@ -40,6 +41,15 @@ class PackedOutcome:
         rows = zip(self.groups, self.pack.trials(metric), self.pack.facts, self.best.tolist(), strict=True)
         for group, trials, facts, best in rows:
             yield GroupOutcome(group, trials, facts, self.pack.configs[best] if best >= 0 else None)
+
+    def best_models(self) -> Iterator[tuple[Group, GroupFacts, Artifact]]:
+        """Yield the best model of each group that has one."""
+        configs = len(self.pack.configs)
+        for models in self.pack.models:
+            for at, place in enumerate(models.members.tolist()):
+                best, facts = int(self.best[place]), self.pack.facts[place]
+                if best >= 0 and facts is not None:
+                    yield self.groups[place], facts, models.artifact(at * configs + best)
 
 
 def merge(

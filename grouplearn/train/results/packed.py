@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from grouplearn.data.ragged import Ragged
 from grouplearn.data.shard import FloatArray
 from grouplearn.learners.contract.state import Artifact
 from grouplearn.schedule.messages import Unit
@@ -19,11 +20,34 @@ IntArray = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """Linear models of some groups of a pack: ``members`` (g,) are their places, ``weights`` (g, C, k, d), ``intercept``."""
+    """Models of some groups of a pack: ``members`` (g,) are their places.
+
+    ``tensors`` are those of artifacts by name, of every config of the first group, then of the second; without rows where a
+    trial has no model.
+    """
 
     members: npt.NDArray[np.intp]
-    weights: FloatArray
-    intercept: FloatArray
+    tensors: Mapping[str, Ragged]
+
+    @property
+    def count(self) -> int:
+        """The number of trials, -1 where tensors differ in it."""
+        counts = {len(each) for each in self.tensors.values()}
+        return counts.pop() if len(counts) == 1 else -1
+
+    def artifact(self, trial: int) -> Artifact:
+        """Return the model of a trial, counted over groups and configs."""
+        return Artifact("tensors", {name: each[trial] for name, each in self.tensors.items()})
+
+    def of_group(self, at: int, configs: int) -> Models:
+        """Return the models of one of the groups, each with so many configs."""
+        own = {name: each.part(at * configs, (at + 1) * configs) for name, each in self.tensors.items()}
+        return Models(self.members[at : at + 1], own)
+
+    def none(self, configs: int) -> Models:
+        """Return for the same groups so many configs without models."""
+        count = len(self.members) * configs
+        return Models(self.members, {name: each.none(count) for name, each in self.tensors.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +123,7 @@ class Packed:
         if model is None:  # a fold's
             return trial
         found, at = model
-        weights, intercept = found.weights[at, place], found.intercept[at, place]
-        artifact = Artifact("tensors", {"weights": weights, "intercept": intercept})
-        return replace(trial, artifact=artifact, importance=tuple(np.abs(weights).sum(axis=0).tolist()))
+        return replace(trial, artifact=found.artifact(at * len(self.configs) + place))
 
 
 def _known(metrics: Mapping[str, FloatArray], group: int, place: int) -> dict[str, float]:
@@ -195,32 +217,26 @@ def _models_beside(parts: Sequence[Packed], order: npt.NDArray[np.intp]) -> tupl
     if any(len(part.models) != len(parts[0].models) for part in parts):
         parts = [replace(part, models=_one_by_one(part)) for part in parts]
     columns = [{tuple(each.members.tolist()): each for each in part.models} for part in parts]
+    configs = [len(part.configs) for part in parts]
     found = []
     for members in dict.fromkeys(members for column in columns for members in column):
         known = next(column[members] for column in columns if members in column)
-        alike = [
-            column.get(members) or _missing(known, len(part.configs))
-            for column, part in zip(columns, parts, strict=True)
-        ]
-        weights, intercept = (
-            np.concatenate(each, axis=1)[:, order]
-            for each in zip(*((a.weights, a.intercept) for a in alike), strict=True)
-        )
-        found.append(Models(known.members, weights, intercept))
+        alike = [column.get(members) or known.none(count) for column, count in zip(columns, configs, strict=True)]
+        places = _places_beside(len(members), configs)[:, order].ravel()
+        tensors = {name: Ragged.joined([each.tensors[name] for each in alike]).take(places) for name in known.tensors}
+        found.append(Models(known.members, tensors))
     return tuple(found)
 
 
+def _places_beside(groups: int, configs: Sequence[int]) -> npt.NDArray[np.intp]:
+    """Return where trials (groups, configs of all parts) are, of parts one after another."""
+    firsts = np.cumsum([0, *(groups * count for count in configs)])[:-1]
+    places = [
+        first + np.arange(groups * count).reshape(groups, count) for first, count in zip(firsts, configs, strict=True)
+    ]
+    return np.concatenate(places, axis=1)
+
+
 def _one_by_one(part: Packed) -> tuple[Models, ...]:
-    return tuple(
-        Models(each.members[at : at + 1], each.weights[at : at + 1], each.intercept[at : at + 1])
-        for each in part.models
-        for at in range(len(each.members))
-    )
-
-
-def _missing(known: Models, n_configs: int) -> Models:
-    """Return the models of configs all of which failed."""
-    groups, _, *shape = known.weights.shape
-    return Models(
-        known.members, np.full((groups, n_configs, *shape), np.nan), np.full((groups, n_configs, shape[0]), np.nan)
-    )
+    configs = len(part.configs)
+    return tuple(each.of_group(at, configs) for each in part.models for at in range(len(each.members)))

@@ -30,7 +30,8 @@ def _is_of_unit(result: UnitResult) -> bool:
     """Return whether a result has the trials of its unit, each once."""
     unit, pack = result.unit, result.pack
     if pack is not None:
-        return (pack.groups, pack.configs) == (unit.groups, unit.configs) and not result.trials
+        counts = all(each.count == len(each.members) * len(pack.configs) for each in pack.models)
+        return (pack.groups, pack.configs) == (unit.groups, unit.configs) and counts and not result.trials
     return sorted(trial.config for trial in result.trials) == sorted(unit.configs)
 
 

@@ -21,6 +21,7 @@ from grouplearn.learners.contract.problem import Problem
 from grouplearn.train.job import GroupFacts, Job
 from grouplearn.train.rows.chosen import learns_sparse
 from grouplearn.train.rows.prepare import FINAL, GroupFailed, Prepared, prepare, problem_of
+from grouplearn.train.rows.sampled import group_seed
 from grouplearn.train.rows.sources import pick
 from grouplearn.train.unit import or_failed
 
@@ -128,12 +129,20 @@ def _one_by_one(job: Job, groups: Sequence[Group], places: Sequence[int], fold: 
         else:
             problem = prepared.problem
             alike[problem.n_features, problem.n_classes, prepared.valid is None].append((place, prepared))
-    return Preparation(tuple(_stack_of(members) for members in alike.values()), alone, failed)
+    return Preparation(tuple(_stack_of(job, groups, members) for members in alike.values()), alone, failed)
 
 
-def _stack_of(members: Sequence[tuple[int, Prepared]]) -> PreparedStack:
+def seeds_of(job: Job, groups: Sequence[Group]) -> npt.NDArray[np.uint64] | None:
+    """Return what groups draw random numbers by, None where the learner draws none."""
+    if not job.trainer.draws:
+        return None
+    return np.array([group_seed(job.seed, group) for group in groups], np.uint64)
+
+
+def _stack_of(job: Job, groups: Sequence[Group], members: Sequence[tuple[int, Prepared]]) -> PreparedStack:
     every = [prepared for _, prepared in members]
     train = Stack.of([prepared.train.read() for prepared in every])
+    train = replace(train, seed=seeds_of(job, [groups[place] for place, _ in members]))
     weighed = [prepared.judged.read() for prepared in every]
     held_out = [prepared.valid.read() for prepared in every if prepared.valid is not None]
     return PreparedStack(
@@ -204,7 +213,7 @@ class _StackRows:
         fitted = _fitted(job)
         members = np.flatnonzero(chosen)
         facts = self._facts(job, fitted, members)
-        rows = self._rows(fitted, chosen)
+        rows = self._rows(job, fitted, chosen)
         held_out = self._of_chosen(self.held_out, chosen)
         train, valid = rows.where(~held_out), rows.where(held_out)
         return PreparedStack(
@@ -223,7 +232,7 @@ class _StackRows:
         return PreparedFolds(
             members=tuple(members.tolist()),
             problem=self._problem(job, members, facts),
-            rows=self._rows(fitted, chosen),
+            rows=self._rows(job, fitted, chosen),
             fold=self._of_chosen(self.data.split, chosen),
             n_folds=job.folds,
             facts=facts,
@@ -237,11 +246,11 @@ class _StackRows:
         lacks: BoolArray = (counts == 0).any(axis=1)
         return lacks
 
-    def _rows(self, fitted: tuple[FittedItem, ...], chosen: BoolArray) -> Stack:
+    def _rows(self, job: Job, fitted: tuple[FittedItem, ...], chosen: BoolArray) -> Stack:
         """Return all rows of the chosen groups."""
         data, width = self.data, sum(each.width for each in fitted)
         x = np.asarray(encoders.encode(fitted, data.numeric, data.codes, data.dictionaries, width))
-        return Stack(x, data.y, data.weight, starts(self.sizes)).take(chosen)
+        return Stack(x, data.y, data.weight, starts(self.sizes), seeds_of(job, self.groups)).take(chosen)
 
     def _held_out_sizes(self) -> IntArray:
         return np.bincount(self.of[self.held_out], minlength=len(self.groups))

@@ -1,0 +1,69 @@
+"""Rows on principal components (``source/projections.cpp``): coordinates, what is left of a row, and what these sum to."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.kernels.library import address, features, function, single_or_double
+
+FloatArray = npt.NDArray[np.float64]
+_POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
+
+
+class Sums(NamedTuple):
+    """Per group Σw, and per group and model Σw·r² of what is left of rows, Σw·‖p‖² of their coordinates."""
+
+    projected: FloatArray
+    residual: FloatArray
+    explained: FloatArray
+
+
+def scores(x: npt.NDArray[Any], mean: FloatArray, components: FloatArray) -> FloatArray:
+    """Return of rows x (n, d), less ``mean`` (d,), what is left of them beside ``components`` (k, d), and their coordinates:
+    (n, 1 + k)."""
+    rows, found = features(x), np.empty((len(x), 1 + len(components)))
+    given = tuple(np.ascontiguousarray(each, np.float64) for each in (mean, components))
+    function("project_rows", *[_POINTER] * 2, *[_COUNT] * 2, *[_POINTER] * 2, _COUNT, _POINTER)(
+        *(*single_or_double(rows), *rows.shape, *map(address, given), len(components), address(found))
+    )
+    return found
+
+
+def sums(scores: FloatArray, weight: FloatArray) -> Sums:
+    """Return the sums of rows with ``scores`` (n, C, 1 + k), coordinates beyond those of a model NaN: (), (C,) and (C,)."""
+    count, models, width = scores.shape
+    given = tuple(np.ascontiguousarray(each, np.float64) for each in (scores, weight))
+    found = Sums(np.empty(()), np.empty(models), np.empty(models))
+    function("sum_projections", *[_POINTER] * 2, *[_COUNT] * 3, *[_POINTER] * 3)(
+        *map(address, given), count, models, width - 1, *map(address, found)
+    )
+    return found
+
+
+def of_groups(
+    x: npt.NDArray[Any],
+    weight: FloatArray,
+    start: npt.NDArray[np.int64],
+    mean: FloatArray,
+    models: tuple[FloatArray, npt.NDArray[np.int64]],
+) -> Sums:
+    """Return the sums of groups of rows, ``start`` (G + 1,): (G,), (G, C) and (G, C), with the bits of ``scores`` and ``sums``.
+
+    ``mean`` is (G, d); ``models`` are components (N, d) and where those of each of the G·C models begin and end.
+    """
+    groups = len(start) - 1
+    components, first = np.ascontiguousarray(models[0], np.float64), np.ascontiguousarray(models[1], np.int64)
+    configs = (len(first) - 1) // groups if groups else 0
+    rows, weight = features(x), np.ascontiguousarray(weight, np.float64)
+    start, mean = np.ascontiguousarray(start, np.int64), np.ascontiguousarray(mean, np.float64)
+    found = Sums(np.empty(groups), np.empty((groups, configs)), np.empty((groups, configs)))
+    kinds = (*[_POINTER] * 2, _COUNT, *[_POINTER] * 2, _COUNT, *[_POINTER] * 3, _COUNT, *[_POINTER] * 3)
+    function("measure_projections", *kinds)(
+        *(*single_or_double(rows), rows.shape[1], address(weight), address(start), groups),
+        *(address(mean), address(components), address(first), configs, *map(address, found)),
+    )
+    return found

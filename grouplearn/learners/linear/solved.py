@@ -1,0 +1,159 @@
+"""The linear models of many groups that were trained together, and how they are measured."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.data.ragged import Ragged
+from grouplearn.data.shard import FloatArray, Stack
+from grouplearn.kernels import metrics as kernel
+from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.linear.linear_model import inverse_link, linear_predictor
+from grouplearn.learners.metrics.deviances import RowLoss, loss_sums, row_losses
+
+
+def _lengthened(curve: FloatArray, passes: int) -> FloatArray:
+    """Return a curve (n, G, C) of so many passes, without numbers after its last."""
+    return np.concatenate([curve, np.full((passes - len(curve), *curve.shape[1:]), np.nan)])
+
+
+@dataclass(frozen=True, slots=True)
+class SolvedLinear:
+    """The finished linear models of a stack: G groups, each with the same C configs; see ``ways.Solved``.
+
+    ``weights`` (G, C, k, d) and ``intercept`` (G, C, k); ``loss`` (G, C) is the objective there, NaN where a model
+    diverged; ``epochs`` (G, C) counts the passes over the rows that each took; ``curve`` (passes, G, C) is the objective
+    after each of them, NaN once a model was finished. ``converged`` (G, C): it ended because nothing was left to gain.
+    """
+
+    weights: FloatArray
+    intercept: FloatArray
+    loss: FloatArray
+    epochs: npt.NDArray[np.int64]
+    curve: FloatArray
+    converged: npt.NDArray[np.bool_]
+
+    def take(self, groups: npt.NDArray[Any]) -> SolvedLinear:
+        """Return the results of some groups, chosen or in that order."""
+        return SolvedLinear(
+            self.weights[groups],
+            self.intercept[groups],
+            self.loss[groups],
+            self.epochs[groups],
+            self.curve[:, groups],
+            self.converged[groups],
+        )
+
+    @property
+    def sound(self) -> npt.NDArray[np.bool_]:
+        """Which groups (G,) have finite models alone."""
+        finite = np.isfinite(self.loss) & np.isfinite(self.weights).all(axis=(2, 3))
+        return np.asarray(finite.all(axis=1))
+
+    def as_multiclass(self) -> SolvedLinear:
+        """Return models of two classes with weights and an intercept for each: 0 for the first one."""
+        weights, intercept = (
+            np.concatenate([np.zeros_like(each), each], axis=2) for each in (self.weights, self.intercept)
+        )
+        return replace(self, weights=weights, intercept=intercept)
+
+    def tensors(self) -> dict[str, Ragged]:
+        """Return weights and intercepts of each model."""
+        groups, configs, outputs, columns = self.weights.shape
+        models = groups * configs
+        flat = {"weights": self.weights.reshape(models * outputs, columns), "intercept": self.intercept.ravel()}
+        return {name: Ragged.of_equal(each, models) for name, each in flat.items()}
+
+    @classmethod
+    def of_configs(cls, parts: Mapping[tuple[int, ...], SolvedLinear]) -> SolvedLinear:
+        """Return as one the results of some configs each, by their places among all."""
+        if len(parts) == 1:
+            return next(iter(parts.values()))
+        order = np.argsort([place for places in parts for place in places])
+        passes = max(len(part.curve) for part in parts.values())
+        curves = [_lengthened(part.curve, passes) for part in parts.values()]
+
+        def placed(name: str) -> npt.NDArray[Any]:
+            return np.concatenate([getattr(part, name) for part in parts.values()], axis=1)[:, order]
+
+        return cls(
+            placed("weights"),
+            placed("intercept"),
+            placed("loss"),
+            placed("epochs"),
+            np.concatenate(curves, axis=2)[:, :, order],
+            placed("converged"),
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[SolvedLinear]) -> SolvedLinear:
+        """Return the results of several stacks as those of one."""
+        if len(parts) == 1:
+            return parts[0]
+        passes = max(len(part.curve) for part in parts)
+        curves = [_lengthened(part.curve, passes) for part in parts]
+        return cls(
+            np.concatenate([part.weights for part in parts]),
+            np.concatenate([part.intercept for part in parts]),
+            np.concatenate([part.loss for part in parts]),
+            np.concatenate([part.epochs for part in parts]),
+            np.concatenate(curves, axis=1),
+            np.concatenate([part.converged for part in parts]),
+        )
+
+
+def measure(
+    learner: Learner,
+    problem: Problem,
+    stack: Stack,
+    models: SolvedLinear,
+    wanted: Collection[str],
+    part: tuple[npt.NDArray[np.int16], int] | None = None,
+) -> dict[str, FloatArray]:
+    """Return the ``wanted`` metrics of a linear learner's models on a stack's rows, (G, C) each; of equal models equal bits.
+
+    ``part`` says in which of how many parts each row (n,) is: then they are (G, parts, C), of models (G, m, C, ...) those of
+    part p at place p on the rows of part p. A metric is NaN where it is not defined, as in ``metrics.finish``.
+    """
+    kind = {Task.REGRESSION: kernel.LOG_VALUES if learner.log_link else kernel.VALUES, Task.BINARY: kernel.BINARY}
+    losses = row_losses(wanted, {})
+    found = kernel.of_models(
+        kernel.LabelledRows(stack.y, stack.weight, stack.start, part),
+        stack.x,
+        (models.weights, models.intercept),
+        kind.get(problem.task, kernel.CLASSES),
+        kernel.Classes(problem.n_classes, problem.n_unseen),
+        [name for name in wanted if name in kernel.NAMES],
+    )
+    return {**found, **_mean_losses(learner, losses, stack, models, part)} if losses else found
+
+
+def _mean_losses(
+    learner: Learner,
+    losses: Sequence[RowLoss],
+    stack: Stack,
+    models: SolvedLinear,
+    part: tuple[npt.NDArray[np.int16], int] | None,
+) -> dict[str, FloatArray]:
+    """Return the means of further losses of numbers as ``measure`` does, group by group."""
+    n_parts = 1 if part is None else part[1]
+    configs = models.weights.shape[-3]
+    means = {loss.name: np.full((stack.n_groups, n_parts, configs), np.nan) for loss in losses}
+    for group, place in np.ndindex(stack.n_groups, n_parts):
+        rows = np.arange(int(stack.start[group]), int(stack.start[group + 1]))
+        rows = rows[(stack.weight[rows] > 0) & (True if part is None else part[0][rows] == place)]
+        if not rows.size:
+            continue
+        model = (group,) if part is None else (group, place)
+        predictor = linear_predictor(stack.x[rows], models.weights[model], models.intercept[model])
+        predicted = inverse_link(Task.REGRESSION, predictor, learner.log_link)
+        weight = stack.weight[rows]
+        for name, total in loss_sums(losses, predicted, stack.y[rows], weight).items():
+            means[name][group, place] = total / weight.sum()
+    return {name: mean[:, 0] if part is None else mean for name, mean in means.items()}

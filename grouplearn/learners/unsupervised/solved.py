@@ -1,0 +1,48 @@
+"""The models of many groups that were trained together, as vectors over the features."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.data.ragged import Ragged
+from grouplearn.data.shard import FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class SolvedVectors:
+    """The finished models of a stack, G groups with the same C configs: their tensors by name; see ``ways.Solved``."""
+
+    found: Mapping[str, Ragged]
+    loss: FloatArray
+    epochs: npt.NDArray[np.int64]
+    curve: FloatArray
+    converged: npt.NDArray[np.bool_]
+
+    @property
+    def sound(self) -> npt.NDArray[np.bool_]:
+        """Which groups (G,) have all their models."""
+        return np.asarray(np.isfinite(self.loss).all(axis=1))
+
+    def take(self, groups: npt.NDArray[Any]) -> SolvedVectors:
+        """Return the results of some groups, chosen or in that order."""
+        trials = np.arange(self.loss.size).reshape(self.loss.shape)[groups].ravel()
+        return SolvedVectors(
+            {name: each.take(trials) for name, each in self.found.items()},
+            self.loss[groups],
+            self.epochs[groups],
+            self.curve[:, groups],
+            self.converged[groups],
+        )
+
+    def as_multiclass(self) -> SolvedVectors:
+        """Return them as they are: there are no classes."""
+        return self
+
+    def tensors(self) -> Mapping[str, Ragged]:
+        """Return the tensors of each model."""
+        return self.found
