@@ -152,7 +152,7 @@ def feature_columns(fitted: Sequence[FittedItem], starts: Sequence[int]) -> Feat
 
 
 def _is_of_one(item: FittedItem) -> bool:
-    return item.item.encoder in ("onehot", "hash")
+    return item.encoder.role == "indicator"
 
 
 def _in_order(fitted: Sequence[FittedItem]) -> FeatureColumns:

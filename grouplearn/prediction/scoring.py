@@ -20,7 +20,7 @@ from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.records import ModelDefinition, RunOutcome
 from grouplearn.catalog.rows import rows as stored_rows
 from grouplearn.data.dataset import FloatArray, Item
-from grouplearn.data.encoders import encode
+from grouplearn.data.encoders import Columns, encode
 from grouplearn.data.shard import Matrix
 from grouplearn.errors import data_error
 from grouplearn.learners.contract.learner import Learner
@@ -88,11 +88,11 @@ class Scorer:
         found = None if reader is None else reader.read(rows, partial(self._evaluated, cursor, rows, exact))
         if found is None:
             group, columns = self._routed(cursor, rows, exact)
-            numeric, codes, dictionaries = self._encodable(columns)
-            outputs = self._scored_by_group(group, numeric, codes, lambda _: dictionaries)
+            rows_read = self._encodable(columns)
+            outputs = self._scored_by_group(group, rows_read, lambda _: rows_read.dictionaries)
         elif self._compiled is None:
             x, group = found
-            outputs = self._scored_by_group(group, *self._raw(x), self._own_dictionaries.__getitem__)
+            outputs = self._scored_by_group(group, self._raw(x), self._own_dictionaries.__getitem__)
         else:
             x, group = found
             outputs = self._compiled.predict(x, group)
@@ -177,8 +177,7 @@ class Scorer:
     def _scored_by_group(
         self,
         group: Codes,
-        numeric: FloatArray,
-        codes: npt.NDArray[np.int32],
+        columns: Columns,
         dictionaries: Callable[[int], Sequence[Sequence[str]]],
     ) -> FloatArray:
         """Return the outputs (n, width) of the learner's own ``score`` for each group's rows, NaN: no prediction."""
@@ -186,13 +185,13 @@ class Scorer:
         for place, at in _runs(group):
             if place < 0:
                 continue
-            own = self._outputs(self._groups[place], numeric[at], codes[at], dictionaries(place))
+            own = self._outputs(self._groups[place], columns.taken(at, dictionaries(place)))
             if (wider := own.shape[1] - outputs.shape[1]) > 0:
                 outputs = np.pad(outputs, ((0, 0), (0, wider)), constant_values=np.nan)
             outputs[at, : own.shape[1]] = own
         return outputs
 
-    def _raw(self, x: FloatArray) -> tuple[FloatArray, npt.NDArray[np.int32]]:
+    def _raw(self, x: FloatArray) -> Columns:
         """Return lines of numbers, not yet encoded, in the layout of ``Dataset``: a category is its place in its group's list."""
         items = [entry.item for entry in self.definition.items]
         starts = Layout.of(self.definition).starts
@@ -202,7 +201,7 @@ class Scorer:
                 numeric[:, item.column : item.column + item.numbers] = x[:, start : start + item.numbers]
             else:
                 codes[:, item.column] = np.nan_to_num(x[:, start], nan=-1)
-        return numeric, codes
+        return Columns(numeric, codes, None, ())
 
     @cached_property
     def _own_dictionaries(self) -> list[list[Sequence[str]]]:
@@ -213,8 +212,8 @@ class Scorer:
         ]
         return [[own.get(column, ()) for column in range(max(own, default=-1) + 1)] for own in found]
 
-    def _encodable(self, columns: Sequence[Any]) -> tuple[FloatArray, npt.NDArray[np.int32], list[list[str]]]:
-        """Return the item columns in the layout of ``Dataset``: numeric, codes, dictionaries."""
+    def _encodable(self, columns: Sequence[Any]) -> Columns:
+        """Return the item columns in the layout of ``Dataset``."""
         items = [entry.item for entry in self.definition.items]
         numbers = [item.column for item in items if item.kind == "numeric"]
         others = [item for item in items if item.kind != "numeric"]
@@ -233,17 +232,11 @@ class Scorer:
                 coded = column.cast(pa.string()).dictionary_encode()
                 codes[:, item.column] = np.asarray(coded.indices.fill_null(-1))
                 dictionaries[item.column] = coded.dictionary.to_pylist()
-        return numeric, codes, dictionaries
+        return Columns(numeric, codes, None, dictionaries)
 
-    def _outputs(
-        self,
-        group: GroupModel,
-        numeric: FloatArray,
-        codes: npt.NDArray[np.int32],
-        dictionaries: Sequence[Sequence[str]],
-    ) -> FloatArray:
+    def _outputs(self, group: GroupModel, columns: Columns) -> FloatArray:
         """Return the outputs (n, width) of the model's answer; NaN: no prediction."""
-        x = encode(group.fitted, numeric, codes, dictionaries) if group.fitted else np.zeros((len(numeric), 0))
+        x = encode(group.fitted, columns) if group.fitted else np.zeros((columns.n_rows, 0))
         usable = np.arange(x.shape[0]) if self._learner.handles_missing else _finite_rows(x)
         if not usable.size:
             return np.full((x.shape[0], self._predictions.answer.width), np.nan)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from grouplearn.catalog.records import ModelDefinition
+from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.prediction.forms.items import (
     encoded_cte,
     encoders_sql,
@@ -103,7 +104,7 @@ def _weights(definition: ModelDefinition, output: int) -> str:
 def _scored(definition: ModelDefinition, outputs: range) -> str:
     joins = []
     for number, entry in enumerate(definition.items):
-        if entry.item.encoder == "ordinal":
+        if encoder_of(entry.item).role == "place":
             joins.append(position_join(number))
         elif not is_number(entry):
             joins.append(_weights_join(definition, number, outputs))
@@ -128,8 +129,7 @@ def _terms(definition: ModelDefinition, outputs: range, output: int) -> list[str
 def _weights_join(definition: ModelDefinition, number: int, outputs: range) -> str:
     """Return the join that finds the weights of an item's category, ``j{number}.w{output}``."""
     item, at = definition.items[number].item, number + 1
-    count = str(item.buckets) if item.kind == "hash" else f"len(categories[{at}])"
-    value = f"range({count})" if item.kind == "hash" else f"categories[{at}]"
+    count, value = encoder_of(item).columns_sql(item, f"categories[{at}]")
     columns = ["group_id", f"unnest({value}) AS value"]
     for output in outputs:
         own = f"({_weights(definition, output)})[starts[{at}] + 1 : starts[{at}] + {count}]"

@@ -240,7 +240,7 @@ class _Rows:
     def _rows(self, fitted: tuple[FittedItem, ...], chosen: BoolArray) -> Stack:
         """Return all rows of the chosen groups."""
         data, width = self.data, sum(each.width for each in fitted)
-        x = np.asarray(encoders.encode(fitted, data.numeric, data.codes, data.dictionaries, width))
+        x = np.asarray(encoders.encode(fitted, encoders.columns_of(data, slice(None)), width))
         return Stack(x, data.y, data.weight, starts(self.sizes)).take(chosen)
 
     def _held_out_sizes(self) -> IntArray:
@@ -266,7 +266,7 @@ class _Rows:
 def _fitted(job: Job) -> tuple[FittedItem, ...]:
     """Return the items, none of which learns anything from a group's rows."""
     return tuple(
-        job.fitted[number] if number in job.fitted else encoders.fit(item, np.empty(0), ())
+        job.fitted[number] if number in job.fitted else encoders.fit(item, job.dataset, slice(0, 0))
         for number, item in enumerate(job.items)
     )
 

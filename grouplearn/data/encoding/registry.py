@@ -1,0 +1,31 @@
+"""All encoders: those that a call in FEATURES means, and those of plain expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from grouplearn.data.encoding.categories import CATEGORIES
+from grouplearn.data.encoding.columns import SqlColumn
+from grouplearn.data.encoding.encoder import Encoder, encoder_of, known, register
+from grouplearn.data.encoding.numbers import NUMBERS
+
+__all__ = ["ENCODERS", "automatic", "called", "encoder_of", "known", "of_kinds"]
+
+ENCODERS: tuple[Encoder, ...] = (*NUMBERS, *CATEGORIES)
+register(ENCODERS)
+
+
+def called(name: str) -> tuple[Encoder, ...]:
+    """Return the encoders that a call may mean: which of them depends on the column."""
+    return tuple(encoder for encoder in ENCODERS if encoder.call == name)
+
+
+def automatic(column: SqlColumn) -> Encoder | None:
+    """Return what encodes a column without a call: a number as it is, a category by one-hot columns, an array."""
+    return next((encoder for encoder in ENCODERS if encoder.is_meant(column)), None)
+
+
+def of_kinds() -> Mapping[str, tuple[str, ...]]:
+    """Return the names of the encoders of each kind of item, as the catalog has them."""
+    kinds = dict.fromkeys(kind for kind, _ in known())
+    return {kind: tuple(name for own, name in known() if own == kind) for kind in kinds}
