@@ -43,6 +43,11 @@ def _name(text: str) -> str:
     return text[1:-1].replace('""', '"') if _QUOTED.fullmatch(text) else text
 
 
+def _together(feature: Feature) -> int:
+    """Return how many arguments of a call are one item."""
+    return CALLS[feature.encoder.value].together if feature.encoder else 1
+
+
 @dataclass(frozen=True, slots=True)
 class BoundItem:
     """An item: what is stored, its SQL over the statement's own FROM, and whether its encoder was our choice.
@@ -108,7 +113,7 @@ class FeatureBinder:
             scalars = [
                 scalar for argument in feature.arguments for scalar in self._scalars(feature, argument, next(described))
             ]
-            together = CALLS[feature.encoder.value].together if feature.encoder else 1
+            together = _together(feature)
             for start in range(0, len(scalars), together):
                 self._add(feature, scalars[start : start + together])
         return tuple(self._items)
@@ -159,7 +164,8 @@ class FeatureBinder:
         if self._label is not None and self._replay.meaning(argument) == self._label:
             hint = "A model would learn to copy it. Leave it out; FEATURES (*) does so by itself."
             raise self._checker.error("this feature is the label", argument.span, hint)
-        name = feature.alias.value if feature.alias and len(feature.arguments) == 1 else _name(argument.text.strip())
+        alone = len(feature.arguments) == _together(feature)
+        name = feature.alias.value if feature.alias and alone else _name(argument.text.strip())
         return [_Scalar(name, columns[0].type, argument)]
 
     def _columns(self, table: str, columns: Sequence[Column], span: Span) -> list[Sql]:

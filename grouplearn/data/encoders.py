@@ -94,7 +94,7 @@ def encode(fitted: Sequence[FittedItem], columns: Columns, dense_columns: int = 
     if [*map(_as_is, fitted)] == [*range(numeric.shape[1])] and 0 < numeric.shape[1] <= dense_columns:
         return numeric
     starts = [0, *itertools.accumulate(item.width for item in fitted)]
-    replays = [entry.encoder.replay(entry, columns.dictionaries) for entry in fitted]
+    replays = [entry.encoder.replay(entry, columns) for entry in fitted]
     if starts[-1] > dense_columns:
         return _sparse([replay(columns) for replay in replays], starts)
     n_rows = columns.n_rows if fitted else 0

@@ -43,9 +43,12 @@ class Lists:
 
     def item(self, number: int) -> tuple[IntArray, npt.NDArray[np.int32], npt.NDArray[np.float64]]:
         """Return of an item how many entries each row has (n,), and its entries and amounts, row by row."""
-        first, counts = self.bounds[:, number], self.bounds[:, number + 1] - self.bounds[:, number]
-        at = _flat(first, counts)
+        counts, at = self.bounds[:, number + 1] - self.bounds[:, number], self.places(number)
         return counts, self.entries[at], self._amounts(at)
+
+    def places(self, number: int) -> IntArray | slice:
+        """Return where the entries of an item are, row by row."""
+        return _flat(self.bounds[:, number], self.bounds[:, number + 1] - self.bounds[:, number])
 
     def packed(self) -> Lists:
         """Return the rows with their own entries alone, one row's after the other's."""

@@ -109,6 +109,8 @@ class Vocabulary:
         cursor: duckdb.DuckDBPyConnection,
     ) -> Vocabulary | None:
         """Return what reads rows for groups of these levels, keys and items; None where only DuckDB can."""
+        if any(entry.item.is_list for entry in definition.items):  # a line has as many numbers as another
+            return None
         routes = Routes.of(definition, levels, keys, cursor)
         if routes is None or not levels:
             return None

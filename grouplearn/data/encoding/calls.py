@@ -32,12 +32,21 @@ CALLS: Mapping[str, Call] = {
         Call("impute", ("scope", "method"), "method"),
         Call("onehot"),
         Call("ordinal"),
+        Call("multihot"),
         Call(
             "hash",
             ("buckets",),
             "buckets",
             "the number of buckets",
             "For example hash(column, 64); DuckDB's own function is main.hash(column).",
+        ),
+        Call(
+            "sparse",
+            ("columns",),
+            "columns",
+            "the number of columns",
+            "For example sparse(indices, values, 1000).",
+            together=2,
         ),
     )
 }

@@ -18,6 +18,8 @@ MAX_BUCKETS = 1 << 22
 
 def places(fitted: FittedItem, dictionary: Sequence[str]) -> IntArray:
     """Return the place among the categories of each code of a dictionary, -1 for none; so has the last entry, for code -1."""
+    if dictionary is fitted.categories:
+        return np.array([*range(len(dictionary)), -1], dtype=np.int64)
     place = {category: position for position, category in enumerate(fitted.categories)}
     return np.array([*(place.get(text, -1) for text in dictionary), -1], dtype=np.int64)
 
@@ -57,9 +59,9 @@ class _Category(Encoder):
         """Find the categories."""
         return FittedItem(item, categories=seen(values, dictionary))
 
-    def _positions(self, fitted: FittedItem, dictionaries: Sequence[Sequence[str]]) -> Callable[[Columns], IntArray]:
-        found, column = places(fitted, dictionaries[fitted.item.column]), fitted.item.column
-        return lambda columns: found[columns.codes[:, column]]
+    def _positions(self, fitted: FittedItem, columns: Columns) -> Callable[[Columns], IntArray]:
+        found, column = places(fitted, columns.dictionary(fitted.item)), fitted.item.column
+        return lambda rows: found[rows.codes[:, column]]
 
     def _onnx_places(self, graph: OnnxGraph, fitted: FittedItem) -> str:
         """Return the 0-based places of categories (int64), -1 for one that is none."""
@@ -86,10 +88,10 @@ class OneHot(_Category):
         """Return item=category."""
         return tuple(f"{fitted.item.name}={category}" for category in fitted.categories)
 
-    def replay(self, fitted: FittedItem, dictionaries: Sequence[Sequence[str]]) -> Replay:
+    def replay(self, fitted: FittedItem, columns: Columns) -> Replay:
         """Return what finds places."""
-        positions = self._positions(fitted, dictionaries)
-        return lambda columns: Places(positions(columns))
+        positions = self._positions(fitted, columns)
+        return lambda rows: Places(positions(rows))
 
     def onnx(self, graph: OnnxGraph, fitted: FittedItem, finite: bool) -> list[str]:  # noqa: ARG002
         """Add a STRING, any text that the model has not seen for NULL."""
@@ -108,12 +110,12 @@ class Ordinal(_Category):
         """Return the item's name."""
         return (fitted.item.name,)
 
-    def replay(self, fitted: FittedItem, dictionaries: Sequence[Sequence[str]]) -> Replay:
+    def replay(self, fitted: FittedItem, columns: Columns) -> Replay:
         """Return what finds places, NaN for none."""
-        positions = self._positions(fitted, dictionaries)
+        positions = self._positions(fitted, columns)
 
-        def encoded(columns: Columns) -> Numbers:
-            place = positions(columns)
+        def encoded(rows: Columns) -> Numbers:
+            place = positions(rows)
             return Numbers(np.where(place < 0, np.nan, place.astype(np.float64))[:, None])
 
         return encoded
@@ -148,10 +150,10 @@ class Hash(Encoder):
         """Return item[bucket], counted from 0."""
         return tuple(f"{fitted.item.name}[{number}]" for number in range(fitted.item.buckets))
 
-    def replay(self, fitted: FittedItem, dictionaries: Sequence[Sequence[str]]) -> Replay:  # noqa: ARG002
+    def replay(self, fitted: FittedItem, columns: Columns) -> Replay:  # noqa: ARG002
         """Return what takes the bucket."""
         column = fitted.item.column
-        return lambda columns: Places(columns.codes[:, column].astype(np.int64))
+        return lambda rows: Places(rows.codes[:, column].astype(np.int64))
 
     def onnx(self, graph: OnnxGraph, fitted: FittedItem, finite: bool) -> list[str]:  # noqa: ARG002
         """Add the INT64 number of the bucket, -1 for NULL."""

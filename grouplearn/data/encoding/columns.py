@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.data.dataset import FeatureArray, FloatArray
+from grouplearn.data.dataset import FeatureArray, FloatArray, Item
 from grouplearn.data.lists import Lists
 
 #: What stands before and after an expression, or around several, one more than there are.
@@ -61,6 +61,10 @@ class Columns:
     def n_rows(self) -> int:
         """Number of rows."""
         return int(self.numeric.shape[0])
+
+    def dictionary(self, item: Item) -> Sequence[str]:
+        """Return the texts that the codes of an item are of."""
+        return self.dictionaries[item.column + (self.codes.shape[1] if item.is_list else 0)]
 
     def taken(self, rows: IntArray, dictionaries: Sequence[Sequence[str]]) -> Columns:
         """Return rows by number, whose codes are of these dictionaries."""

@@ -106,8 +106,8 @@ class Encoder(ABC):
         """Return the names of the feature columns."""
 
     @abstractmethod
-    def replay(self, fitted: FittedItem, dictionaries: Sequence[Sequence[str]]) -> Replay:
-        """Return what makes the feature columns of rows whose codes index these dictionaries."""
+    def replay(self, fitted: FittedItem, columns: Columns) -> Replay:
+        """Return what makes the feature columns of these rows, and of others whose codes are of the same dictionaries."""
 
     def columns_sql(self, item: Item, at: str) -> tuple[str, str]:
         """Return how many columns an item has, and the list of what a row says to mean each of them, as SQL.

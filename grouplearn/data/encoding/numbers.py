@@ -76,12 +76,12 @@ class Number(Encoder):
         """Return the item's name."""
         return (fitted.item.name,)
 
-    def replay(self, fitted: FittedItem, dictionaries: Sequence[Sequence[str]]) -> Replay:  # noqa: ARG002
+    def replay(self, fitted: FittedItem, columns: Columns) -> Replay:  # noqa: ARG002
         """Return what fills, centres and scales."""
         column, fill, center, scale = fitted.item.column, fitted.fill, fitted.center, fitted.scale
 
-        def encoded(columns: Columns) -> Numbers:
-            values = columns.numeric[:, column].astype(np.float64, copy=False)
+        def encoded(rows: Columns) -> Numbers:
+            values = rows.numeric[:, column].astype(np.float64, copy=False)
             if fill is not None:
                 values = np.where(np.isfinite(values), values, fill)
             return Numbers(((values - center) / scale)[:, None])
@@ -178,10 +178,10 @@ class Array(Encoder):
         """Return the places, counted from 1 as SQL does."""
         return tuple(f"{fitted.item.name}[{place}]" for place in range(1, fitted.item.buckets + 1))
 
-    def replay(self, fitted: FittedItem, dictionaries: Sequence[Sequence[str]]) -> Replay:  # noqa: ARG002
+    def replay(self, fitted: FittedItem, columns: Columns) -> Replay:  # noqa: ARG002
         """Return what takes its values as they are."""
         first, stop = fitted.item.column, fitted.item.column + fitted.item.buckets
-        return lambda columns: Numbers(columns.numeric[:, first:stop])
+        return lambda rows: Numbers(rows.numeric[:, first:stop])
 
     def onnx(self, graph: OnnxGraph, fitted: FittedItem, finite: bool) -> list[str]:  # noqa: ARG002
         """Add as many DOUBLEs."""

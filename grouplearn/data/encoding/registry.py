@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
+from grouplearn.data.dataset import Item
 from grouplearn.data.encoding.categories import CATEGORIES
 from grouplearn.data.encoding.columns import SqlColumn
 from grouplearn.data.encoding.encoder import Encoder, encoder_of, known, register
+from grouplearn.data.encoding.listed import LISTS, Listed
 from grouplearn.data.encoding.numbers import NUMBERS
 
-__all__ = ["ENCODERS", "automatic", "called", "encoder_of", "known", "of_kinds"]
+__all__ = ["ENCODERS", "automatic", "called", "encoder_of", "known", "of_list"]
 
-ENCODERS: tuple[Encoder, ...] = (*NUMBERS, *CATEGORIES)
+ENCODERS: tuple[Encoder, ...] = (*NUMBERS, *CATEGORIES, *LISTS)
 register(ENCODERS)
 
 
@@ -25,7 +25,9 @@ def automatic(column: SqlColumn) -> Encoder | None:
     return next((encoder for encoder in ENCODERS if encoder.is_meant(column)), None)
 
 
-def of_kinds() -> Mapping[str, tuple[str, ...]]:
-    """Return the names of the encoders of each kind of item, as the catalog has them."""
-    kinds = dict.fromkeys(kind for kind, _ in known())
-    return {kind: tuple(name for own, name in known() if own == kind) for kind in kinds}
+def of_list(item: Item) -> Listed:
+    """Return what encodes an item that is a list."""
+    encoder = encoder_of(item)
+    if not isinstance(encoder, Listed):
+        raise TypeError(f"{item.name} is no list")
+    return encoder
