@@ -5,20 +5,24 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any
 
 from grouplearn import sqltext
-from grouplearn.bind.arrays import ArrayType, array_type, reading
+from grouplearn.bind.arrays import ArrayType, array_type
 from grouplearn.bind.definition import ItemColumn
 from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import Column, SqlChecker
 from grouplearn.bind.sql.expressions import Replay, first_column, star
 from grouplearn.data.dataset import Item
+from grouplearn.data.encoding.calls import CALLS
+from grouplearn.data.encoding.categories import MAX_BUCKETS
+from grouplearn.data.encoding.columns import SqlColumn, woven
+from grouplearn.data.encoding.encoder import Encoder
+from grouplearn.data.encoding.registry import automatic, called
 from grouplearn.errors import BindError, Span, did_you_mean
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.parser.lexer.keywords import ENCODERS
 from grouplearn.parser.statements import Feature, Sql
 
 #: A text column without an encoder is one-hot encoded up to this many distinct values.
@@ -27,26 +31,21 @@ AUTO_ONEHOT_LIMIT = 100
 MAX_CLASSES = 1000
 #: More items than this are refused: what DuckDB plans grows with their square.
 MAX_ITEMS = 10_000
-#: A hash item has at most this many buckets.
-MAX_BUCKETS = 1 << 22
 
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _UNKNOWN_FUNCTION = re.compile(r'Scalar Function with name "?(\w+)"? does not exist!')
 #: Only where this is found may an expression be several columns.
 _STARRED = re.compile(r"\*|columns", re.IGNORECASE)
-_OPTIONS: dict[str, tuple[str, ...]] = {
-    "zscore": ("scope", "impute"),
-    "minmax": ("scope", "impute"),
-    "impute": ("scope", "method"),
-    "onehot": ("scope",),
-    "ordinal": ("scope",),
-    "hash": ("buckets",),
-}
 
 
 def _name(text: str) -> str:
     """Return the name of an item without an alias: a quoted column without its quotes, any other expression as written."""
     return text[1:-1].replace('""', '"') if _QUOTED.fullmatch(text) else text
+
+
+def _together(feature: Feature) -> int:
+    """Return how many arguments of a call are one item."""
+    return CALLS[feature.encoder.value].together if feature.encoder else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ class BoundItem:
 
 def all_fit_float(items: Sequence[BoundItem]) -> bool:
     """Whether no number of the items loses anything as FLOAT; categories are none."""
-    return all(item.fits_float for item in items if item.stored.item.kind in ("numeric", "array"))
+    return all(item.fits_float for item in items if item.stored.item.is_numeric)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +102,7 @@ class FeatureBinder:
         self._replay = replay
         self._items: list[BoundItem] = []
         self._names: set[str] = set()
-        self._counts: dict[str, int] = {"numeric": 0, "codes": 0}
+        self._counts: dict[str, int] = {"numeric": 0, "codes": 0, "lists": 0}
         self._by_default = False
 
     def bind(self, features: Sequence[Feature]) -> tuple[BoundItem, ...]:
@@ -111,9 +110,12 @@ class FeatureBinder:
         arguments = [argument for feature in features for argument in feature.arguments]
         described = iter(self._described(arguments))
         for feature in features:
-            for argument in feature.arguments:
-                for scalar in self._scalars(feature, argument, next(described)):
-                    self._add(feature, scalar)
+            scalars = [
+                scalar for argument in feature.arguments for scalar in self._scalars(feature, argument, next(described))
+            ]
+            together = _together(feature)
+            for start in range(0, len(scalars), together):
+                self._add(feature, scalars[start : start + together])
         return tuple(self._items)
 
     def _described(self, arguments: Sequence[Sql]) -> Iterator[Sequence[Column]]:
@@ -132,7 +134,7 @@ class FeatureBinder:
             return self._checker.describe("SELECT", argument, *self._source)
         except BindError as error:
             unknown = _UNKNOWN_FUNCTION.match(error.message)
-            hint = did_you_mean(unknown[1], ENCODERS) if unknown else None
+            hint = did_you_mean(unknown[1], CALLS) if unknown else None
             if unknown is None or hint is None:
                 raise
             raise self._checker.error(unknown[0], error.span, hint) from None  # DuckDB would mean a function of its own
@@ -141,7 +143,7 @@ class FeatureBinder:
         """Return the items of the default FEATURES: these columns as they are."""
         self._by_default = True
         for column, name in zip(columns, self._columns("", columns, span), strict=True):
-            self._add(Feature((name,), span=span), _Scalar(column.name, column.type, name))
+            self._add(Feature((name,), span=span), [_Scalar(column.name, column.type, name)])
         return tuple(self._items)
 
     def _scalars(self, feature: Feature, argument: Sql, columns: Sequence[Column]) -> list[_Scalar]:
@@ -162,7 +164,8 @@ class FeatureBinder:
         if self._label is not None and self._replay.meaning(argument) == self._label:
             hint = "A model would learn to copy it. Leave it out; FEATURES (*) does so by itself."
             raise self._checker.error("this feature is the label", argument.span, hint)
-        name = feature.alias.value if feature.alias and len(feature.arguments) == 1 else _name(argument.text.strip())
+        alone = len(feature.arguments) == _together(feature)
+        name = feature.alias.value if feature.alias and alone else _name(argument.text.strip())
         return [_Scalar(name, columns[0].type, argument)]
 
     def _columns(self, table: str, columns: Sequence[Column], span: Span) -> list[Sql]:
@@ -181,27 +184,37 @@ class FeatureBinder:
             hint = "An array counts as one item: gbdt, mlp and registered networks take columns such as DOUBLE[]."
             raise self._checker.error(message, span, hint)
 
-    def _add(self, feature: Feature, scalar: _Scalar) -> None:
-        encoder = sqltext.folded(feature.encoder.value) if feature.encoder else None
-        options = self._options(feature, encoder)
-        kind = types.kind(scalar.type)
-        if encoder in ("onehot", "ordinal", "hash") and not types.is_nameless(scalar.type):
-            self._add_category(encoder, scalar, options, feature.span)
-        elif encoder is None and kind == "category":
-            self._add_category("onehot", scalar, options, feature.span, automatic=True)
-        elif encoder in (None, "zscore", "minmax", "impute") and kind == "numeric":
-            self._add_numeric(encoder, scalar, options, feature.span)
-        elif encoder is None and self._learner.form != "linear" and (array := array_type(scalar.type)):
-            self._add_array(scalar, array, feature.span)
-        else:
-            raise self._unsupported(encoder, scalar)
+    def _add(self, feature: Feature, scalars: Sequence[_Scalar]) -> None:
+        """Add the item of one column, or of several that one encoder takes together."""
+        call = sqltext.folded(feature.encoder.value) if feature.encoder else None
+        options = self._options(feature, call)
+        columns = [types.column_of(scalar.type) for scalar in scalars]
+        column = replace(columns[0], others=tuple(columns[1:]))
+        encoder = next(filter(lambda each: each.takes(column), called(call)), None) if call else automatic(column)
+        if encoder is None or (self._learner.form == "linear" and not encoder.linear):
+            raise self._unsupported(call, scalars, column)
+        fill = options.get("impute", options.get("method", "mean" if call == "impute" else None))
+        item = Item(
+            name=self._unique(scalars[0].name),
+            kind=encoder.kind,
+            column=0,
+            encoder=encoder.name,
+            impute=fill,
+            scope=options.get("scope", "group"),
+            buckets=options.get(encoder.size or "", 0),
+        )
+        bound = self._bound(replace(item, column=self._next(item)), encoder, scalars, column)
+        self._refuse_more(1, bound.span or feature.span)
+        self._items.append(replace(bound, automatic=call is None and encoder.call is not None))
 
-    def _unsupported(self, encoder: str | None, scalar: _Scalar) -> Exception:
-        if encoder in ("zscore", "minmax", "impute"):
-            hint = f"{encoder} takes numbers; use onehot, ordinal or hash for texts."
-            return self._checker.error(f"{encoder} of {scalar.name}, which is {scalar.type}", scalar.sql.span, hint)
+    def _unsupported(self, call: str | None, scalars: Sequence[_Scalar], column: SqlColumn) -> Exception:
+        scalar = scalars[0]
+        hints = (encoder.refusal(column) for encoder in called(call or ""))
+        if hint := next(filter(None, hints), None):
+            what = " and ".join(f"{each.name}, which is {each.type}" for each in scalars)
+            return self._checker.error(f"{call} of {what}", scalar.sql.span, hint)
         message = f'feature "{scalar.name}" has type {scalar.type}, which no encoder takes'
-        if encoder is None and array_type(scalar.type):
+        if call is None and array_type(scalar.type):
             message = f'feature "{scalar.name}" has type {scalar.type}, which {self._learner.name} does not take'
             hint = "gbdt, mlp and registered networks take arrays; or take single values out of it, e.g. x[1]."
             return self._checker.error(message, scalar.sql.span, hint)
@@ -210,14 +223,14 @@ class FeatureBinder:
             hint = "Without FEATURES every column is one: list those to learn from, as in FEATURES (a, zscore(b))."
         return self._checker.error(message, scalar.sql.span, hint)
 
-    def _options(self, feature: Feature, encoder: str | None) -> dict[str, Any]:
-        allowed = _OPTIONS.get(encoder or "", ())
+    def _options(self, feature: Feature, call: str | None) -> dict[str, Any]:
+        allowed = CALLS[call].options if call else ()
         values: dict[str, Any] = {}
         for option in feature.options:
             name = sqltext.folded(option.name.value)
             if name not in allowed:
                 names = ", ".join(allowed) or "none"
-                message = f'unknown option "{option.name.value}" of {encoder}\nOptions: {names}'
+                message = f'unknown option "{option.name.value}" of {call}\nOptions: {names}'
                 raise self._checker.error(message, option.name.span, did_you_mean(name, allowed))
             if name in ("impute", "method"):
                 self._refuse_column(option.value)
@@ -240,9 +253,9 @@ class FeatureBinder:
         if name == "scope" and value not in ("group", "all"):
             hint = did_you_mean(str(value), ("group", "all"))
             raise self._checker.error(f"scope must be 'group' or 'all', got {sqltext.shown(value)}", span, hint)
-        if name == "buckets" and (not isinstance(value, int) or not 1 <= value <= MAX_BUCKETS):
+        if name in ("buckets", "columns") and (not isinstance(value, int) or not 1 <= value <= MAX_BUCKETS):
             raise self._checker.error(
-                f"buckets must be a whole number from 1 to {MAX_BUCKETS}, got {sqltext.shown(value)}", span
+                f"{name} must be a whole number from 1 to {MAX_BUCKETS}, got {sqltext.shown(value)}", span
             )
         if name in ("impute", "method") and value not in ("mean", "median"):
             if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not math.isfinite(value):
@@ -251,66 +264,19 @@ class FeatureBinder:
             return float(value)
         return value
 
-    def _add_numeric(self, encoder: str | None, scalar: _Scalar, options: dict[str, Any], span: Span) -> None:
-        fill = options.get("impute", options.get("method", "mean" if encoder == "impute" else None))
-        item = Item(
-            name=self._unique(scalar.name),
-            kind="numeric",
-            column=self._next("numeric"),
-            encoder="zscore" if encoder == "zscore" else "minmax" if encoder == "minmax" else "none",
-            impute=fill,
-            scope=options.get("scope", "group"),
-        )
-        self._append(item, scalar, span, ("CAST((\n", "\n) AS DOUBLE)"))
-
-    def _add_array(self, scalar: _Scalar, array: ArrayType, span: Span) -> None:
-        item = Item(name=self._unique(scalar.name), kind="array", column=self._next("numeric"), encoder="array")
-        self._append(item, scalar, span, reading(array), array=array)
-
-    def _add_category(
-        self, encoder: str, scalar: _Scalar, options: dict[str, Any], span: Span, automatic: bool = False
-    ) -> None:
-        kind: Literal["category", "hash"] = "hash" if encoder == "hash" else "category"
-        chosen: Literal["onehot", "ordinal", "hash"] = (
-            "hash" if encoder == "hash" else "ordinal" if encoder == "ordinal" else "onehot"
-        )
-        item = Item(
-            name=self._unique(scalar.name),
-            kind=kind,
-            column=self._next("codes"),
-            encoder=chosen,
-            scope=options.get("scope", "group"),
-            buckets=options.get("buckets", 0),
-        )
-        head, tail = "", ""
-        if kind == "hash":
-            # md5 gives the same bucket in every DuckDB version and client; DuckDB's own hash() does not promise that.
-            head, tail = "CAST(md5_number_lower(", f") % {item.buckets} AS INTEGER)"
-        (before, after), (first, last) = types.as_text(scalar.type), types.as_text_of(scalar.type)
-        replayed = (head + first, last + tail)
-        self._append(item, scalar, span, (head + before, after + tail), replayed, automatic=automatic)
-
-    def _append(
-        self,
-        item: Item,
-        scalar: _Scalar,
-        span: Span,
-        around: tuple[str, str],
-        replayed: tuple[str, str] | None = None,
-        *,
-        automatic: bool = False,
-        array: ArrayType | None = None,
-    ) -> None:
-        """Add an item: ``around`` is what stands before and after its expression, ``replayed`` where it predicts."""
-        stored = self._replay.stored(scalar.sql).join(replayed or around)
-        extract = Sql(scalar.sql.text.join(around), scalar.sql.span)
-        place = scalar.sql.span or span
-        self._refuse_more(1, place)
-        number = scalar.type if array is None else array.element
+    def _bound(self, item: Item, encoder: Encoder, scalars: Sequence[_Scalar], column: SqlColumn) -> BoundItem:
+        read, first = encoder.reading(column, item), scalars[0]
+        stored = woven(read.replayed, [self._replay.stored(scalar.sql) for scalar in scalars])
+        array = array_type(first.type) if encoder.role == "array" else None
+        number = first.type if array is None else array.element
         computed = array is not None and array.is_bytes  # a byte becomes a fraction
-        fits_float = item.kind in ("numeric", "array") and types.fits_float(number) and not computed
-        self._items.append(
-            BoundItem(ItemColumn(item, stored, scalar.type), extract, place, scalar.sql, automatic, array, fits_float)
+        return BoundItem(
+            stored=ItemColumn(item, stored, first.type),
+            extract=Sql(woven(read.extract, [scalar.sql.text for scalar in scalars]), first.sql.span),
+            span=first.sql.span,
+            source=first.sql,
+            array=array,
+            fits_float=item.is_numeric and types.fits_float(number) and not computed,
         )
 
     def _unique(self, name: str) -> str:
@@ -320,6 +286,8 @@ class FeatureBinder:
         self._names.add(candidate)
         return candidate
 
-    def _next(self, kind: str) -> int:
-        self._counts[kind] += 1
-        return self._counts[kind] - 1
+    def _next(self, item: Item) -> int:
+        """Return the place of an item among those that the dataset has in one array."""
+        place = "codes" if item.is_coded else "lists" if item.is_list else "numeric"
+        self._counts[place] += 1
+        return self._counts[place] - 1

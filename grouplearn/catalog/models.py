@@ -24,6 +24,7 @@ from grouplearn.catalog.schema import (
 )
 from grouplearn.catalog.sql_forms import SqlForm, stored_form
 from grouplearn.data.dataset import Item
+from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config, Value
 from grouplearn.learners.contract.problem import Task
@@ -282,7 +283,7 @@ def _listed(texts: Sequence[str]) -> str:
 
 
 def _how(entry: ItemColumn) -> str:
-    parts: list[str] = [] if entry.item.encoder == "none" else [entry.item.encoder]
+    parts: list[str] = [] if encoder_of(entry.item).plain else [entry.item.encoder]
     if entry.item.impute is not None:
         parts.insert(0, f"impute {entry.item.impute}")
     return ", ".join(parts) or entry.item.kind

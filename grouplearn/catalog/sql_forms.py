@@ -38,6 +38,8 @@ MOST_NODES = 1_000_000
 MOST_DEPTH = 64
 #: Most weights of one network, which every row carries along, and of the networks of all groups.
 MOST_WEIGHTS, MOST_WEIGHTS_IN_ALL = 20_000, 5_000_000
+#: Why there is no SQL for lists but of linear models.
+_OF_LISTS = "it takes lists, of which only linear models have SQL"
 #: The version of the catalog that brought their tables.
 _SINCE = 2
 #: Most encoded features of a row that SQL makes a list of.
@@ -120,7 +122,13 @@ def of_best(definition: ModelDefinition, best: Sequence[Best]) -> Prediction:
         return _function(reason)
     if definition.answer.views:
         return _vectors(definition, best)
+    if _takes_lists(definition):
+        return _function(_OF_LISTS)
     return _trees(definition, best) if registry.grows_trees(definition.learner) else _layers(best)
+
+
+def _takes_lists(definition: ModelDefinition) -> bool:
+    return any(entry.item.is_list for entry in definition.items)
 
 
 def _always_function(definition: ModelDefinition) -> str:
@@ -159,7 +167,7 @@ def feature_columns(fitted: Sequence[FittedItem], starts: Sequence[int]) -> Feat
 
 
 def _is_of_one(item: FittedItem) -> bool:
-    return item.item.encoder in ("onehot", "hash")
+    return item.encoder.role == "indicator"
 
 
 def _in_order(fitted: Sequence[FittedItem]) -> FeatureColumns:
@@ -285,7 +293,9 @@ def _vectors(definition: ModelDefinition, best: Sequence[Best]) -> Prediction:
     factors = pa.Table.from_pylist(rows, pa.schema([*fields, ("value", pa.float64())]))
     width = max((sum(item.width for item in each.fitted) for each in best), default=0)
     form = SqlForm("vectors")
-    if width > MOST_FEATURES:
+    if _takes_lists(definition):
+        form = SqlForm("function", reason=_OF_LISTS)
+    elif width > MOST_FEATURES:
         form = SqlForm("function", reason=f"a row has {width:,} encoded features, and SQL takes {MOST_FEATURES:,}")
     return Prediction(form, (("factors", factors),))
 
@@ -351,6 +361,8 @@ def stored_form(con: duckdb.DuckDBPyConnection, catalog: str, model: str, defini
         return SqlForm("function", reason="it was trained by an earlier version")
     where = f"WHERE model = '{model}'::UUID"
     reason = _always_function(definition)
+    if not reason and _takes_lists(definition):
+        return SqlForm("function", reason=_OF_LISTS)
     if (
         not reason
         and not definition.answer.views

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.checksums import Damaged
+from grouplearn.data.lists import LIST_ARRAYS, Lists
 from grouplearn.data.own_files import plain_file
 
 FloatArray = npt.NDArray[np.float64]
@@ -21,7 +22,7 @@ FloatArray = npt.NDArray[np.float64]
 FeatureArray = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 RowNumbers = npt.NDArray[np.int64]
 
-#: The arrays of a dataset, by the names of its fields.
+#: The arrays of a dataset that have a place for each row, by the names of its fields.
 ARRAYS = ("numeric", "codes", "y", "weight", "split")
 #: Of each the types that its numbers may have, and how many axes.
 _SHAPES = {
@@ -30,6 +31,9 @@ _SHAPES = {
     "y": (("f8",), (1, 2)),
     "weight": (("f8",), (1,)),
     "split": (("i2",), (1,)),
+    "bounds": (("i8",), (2,)),
+    "entries": (("i4",), (1,)),
+    "amounts": (("f8",), (1,)),
 }
 #: Rows of which a column is read at a time, and bytes of a file that are mapped together.
 _COLUMN_ROWS, _WINDOW = 1 << 17, 1 << 16
@@ -39,18 +43,17 @@ _COLUMN_ROWS, _WINDOW = 1 << 17, 1 << 16
 class Item:
     """One scalar column that a FEATURES item produces in the extract, and how it becomes feature columns.
 
-    ``kind``: ``numeric`` is a column of ``Dataset.numeric``, ``array`` several beside each other; ``category`` and ``hash``
-    are columns of ``Dataset.codes``. ``column`` is the (first) index there. ``encoder`` is what is fitted: for numeric
-    ``none``, ``zscore``, ``minmax``; for category ``onehot`` or ``ordinal``; for hash ``hash``; for array ``array``, which
-    is nothing. ``impute`` fills missing numeric values first: ``mean``, ``median`` or a constant. ``scope`` says whether it
-    is fitted per group or on all training rows. ``buckets`` is the number of feature columns of a hash or an array.
-    ``name`` is what users see.
+    ``kind`` says where it is: ``numeric`` is a column of ``Dataset.numeric``, ``array`` several beside each other; ``category``
+    and ``hash`` are columns of ``Dataset.codes``. ``column`` is the (first) index there. ``encoder`` is the name of what encodes
+    it (see ``data.encoding``). ``impute`` fills missing numeric values first: ``mean``, ``median`` or a constant. ``scope`` says
+    whether it is fitted per group or on all training rows. ``buckets`` is the number of feature columns where the statement, or
+    an array, says it. ``name`` is what users see.
     """
 
     name: str
-    kind: Literal["numeric", "category", "hash", "array"]
+    kind: str
     column: int
-    encoder: Literal["none", "zscore", "minmax", "onehot", "ordinal", "hash", "array"] = "none"
+    encoder: str = "none"
     impute: Literal["mean", "median"] | float | None = None
     scope: Literal["group", "all"] = "group"
     buckets: int = 0
@@ -59,6 +62,21 @@ class Item:
     def numbers(self) -> int:
         """Columns of ``Dataset.numeric`` that it takes."""
         return {"numeric": 1, "array": self.buckets}.get(self.kind, 0)
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether it is columns of ``Dataset.numeric``."""
+        return self.kind in ("numeric", "array")
+
+    @property
+    def is_coded(self) -> bool:
+        """Whether it is a column of ``Dataset.codes``."""
+        return self.kind in ("category", "hash")
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it is an item of ``Dataset.lists``."""
+        return self.kind in ("categories", "hashes", "entries")
 
 
 class Runs(Sequence[tuple[int, int]]):
@@ -125,9 +143,10 @@ class Dataset:
     """Rows sorted by finest group, then by a hash of (seed, row), so that their order depends on the data and seed alone.
 
     ``numeric`` (n, p), NaN missing, is float32 where FLOAT holds the numbers of all columns, else float64; ``codes`` (n, c)
-    int32, -1 missing, indexes into ``dictionaries[j]`` (sorted category texts; empty for hash items); ``y`` (n,) float64,
-    (n, L) where a label is an array: the value, or the number of the class in ``classes``, NaN where the label is NULL,
-    infinite where it is a NaN or infinite;
+    int32, -1 missing, indexes into ``dictionaries[j]`` (sorted category texts; empty for hash items); ``lists`` has items that
+    are lists, whose dictionaries come after those of ``codes``; it is None where none is; ``y`` (n,) float64, (n, L) where a
+    label is an array: the value, or the number of the class in ``classes``, NaN where the label is NULL, infinite where it is a
+    NaN or infinite;
     ``weight`` (n,); ``split`` (n,) int16: 1 held out and 0 training, or the fold number under VALIDATE FOLDS.
     Arrays of a dataset that ``files`` knows are read-only maps of files.
     """
@@ -140,6 +159,7 @@ class Dataset:
     dictionaries: tuple[tuple[str, ...], ...]
     classes: tuple[str, ...] = ()
     files: DatasetFiles | None = None
+    lists: Lists | None = None
 
     @property
     def n_rows(self) -> int:
@@ -149,12 +169,39 @@ class Dataset:
     @property
     def n_bytes(self) -> int:
         """Bytes of the rows, in memory or in files."""
-        return sum(int(getattr(self, name).nbytes) for name in ARRAYS)
+        lists = 0 if self.lists is None else self.lists.nbytes
+        return lists + sum(int(getattr(self, name).nbytes) for name in ARRAYS)
+
+    @property
+    def array_names(self) -> tuple[str, ...]:
+        """The names of all arrays, those of lists too where there are any."""
+        return ARRAYS if self.lists is None else (*ARRAYS, *LIST_ARRAYS)
+
+    def array(self, name: str) -> npt.NDArray[Any]:
+        """Return one of ``array_names``."""
+        found: npt.NDArray[Any] = getattr(self.lists if name in LIST_ARRAYS else self, name)
+        return found
 
     def rows(self, start: int, stop: int) -> Dataset:
         """Return rows [start, stop) without copying them."""
         arrays: dict[str, Any] = {name: getattr(self, name)[start:stop] for name in ARRAYS}
-        return replace(self, **arrays, files=self.files and self.files.rows(start, stop))
+        lists = self.lists and self.lists.rows(slice(start, stop))
+        return replace(self, **arrays, lists=lists, files=self.files and self.files.rows(start, stop))
+
+    def dictionary(self, item: Item) -> tuple[str, ...]:
+        """Return the texts that the codes of an item are of."""
+        return self.dictionaries[item.column + (self.codes.shape[1] if item.is_list else 0)]
+
+    def observed(self, item: Item, rows: RowNumbers | slice) -> tuple[npt.NDArray[Any], Sequence[str]]:
+        """Return what an item of one column is in some rows, and the dictionary of its codes, empty for a number; of lists all
+        their entries."""
+        if item.is_list:
+            if self.lists is None:
+                raise ValueError("these rows have no lists")
+            return self.lists.rows(rows).item(item.column)[1], self.dictionary(item)
+        if not item.is_coded:
+            return self.column("numeric", item.column, rows), ()
+        return self.column("codes", item.column, rows), self.dictionary(item)
 
     def forget_pages(self, start: int = 0, stop: int | None = None) -> None:
         """Let the operating system take back the memory of rows [start, stop) that are kept in files.
@@ -164,6 +211,15 @@ class Dataset:
         if self.files is not None:
             for name in ARRAYS:
                 forget_pages(getattr(self, name)[start:stop])
+            if self.lists is not None:
+                self._forget_lists(self.lists.rows(slice(start, stop)))
+
+    def _forget_lists(self, lists: Lists) -> None:
+        forget_pages(lists.bounds)
+        if lists.bounds.size:
+            first, last = int(lists.bounds.min()), int(lists.bounds.max())
+            forget_pages(lists.entries[first:last])
+            forget_pages(lists.amounts[first:last])
 
     def has_label(self) -> npt.NDArray[np.bool_]:
         """Return which rows (n,) have a label."""
@@ -171,12 +227,19 @@ class Dataset:
 
     def flaw(self, items: Sequence[Item]) -> str | None:
         """Return in words what rows that become such items say that cannot be: a class or a category that has no name."""
-        limits = np.array([len(each) for each in self.dictionaries])
+        lists, n_lists = self.lists, sum(item.is_list for item in items)
+        if (lists is not None) != (n_lists > 0):
+            return "there are lists, and no names for them" if lists else "there are names for lists, and no lists"
+        every = np.array([len(each) for each in self.dictionaries], np.int64)
+        limits, of_lists = every[: every.size - n_lists], every[every.size - n_lists :]
         for item in items:
-            if item.kind == "hash" and item.column < limits.size:
-                limits[item.column] = item.buckets
+            own = of_lists if item.is_list else limits
+            if item.kind in ("hash", "hashes", "entries") and item.column < own.size:
+                own[item.column] = item.buckets
         if self.codes.shape[1] != limits.size:
             return f"there are {self.codes.shape[1]} columns of categories, and names for {limits.size}"
+        if lists is not None and (flaw := lists.flaw(of_lists.tolist())):
+            return flaw
         for start in range(0, self.n_rows, _COLUMN_ROWS):
             part = self.rows(start, start + _COLUMN_ROWS)
             if ((part.codes < -1) | (part.codes >= limits)).any():
@@ -236,13 +299,25 @@ class DatasetFiles:
     stop: int
     dictionaries: tuple[tuple[str, ...], ...]
     classes: tuple[str, ...] = ()
+    has_lists: bool = False
+
+    @property
+    def array_names(self) -> tuple[str, ...]:
+        """The names of the arrays."""
+        return (*ARRAYS, *LIST_ARRAYS) if self.has_lists else ARRAYS
 
     def open(self) -> Dataset:
         """Return the rows, mapped read-only; raises FileNotFoundError once the run that wrote them is over, and Damaged."""
         arrays: dict[str, Any] = {name: self._mapped(name)[self.start : self.stop] for name in ARRAYS}
-        return Dataset(**arrays, dictionaries=self.dictionaries, classes=self.classes, files=self)
+        lists = None
+        if self.has_lists:
+            flat = (self._mapped(name, 0) for name in LIST_ARRAYS[1:])
+            lists = Lists(self._mapped("bounds")[self.start : self.stop], *flat)
+        return Dataset(**arrays, dictionaries=self.dictionaries, classes=self.classes, files=self, lists=lists)
 
-    def _mapped(self, name: str) -> npt.NDArray[Any]:
+    def _mapped(self, name: str, fewest: int | None = None) -> npt.NDArray[Any]:
+        """Return an array of at least as many places as there are rows, or of the ``fewest``."""
+        fewest = self.stop if fewest is None else fewest
         path, (kinds, axes) = Path(self.directory, f"{name}.npy"), _SHAPES[name]
         with plain_file(path) as file:  # what is no file, such as a pipe, would never answer
             try:
@@ -255,9 +330,9 @@ class DatasetFiles:
             raise Damaged(path, "it is no array of rows")
         allowed = [np.dtype(each) for each in kinds]
         sound = all(isinstance(each, int) and not isinstance(each, bool) and each >= 0 for each in shape)
-        if kind not in allowed or len(shape) not in axes or by_columns or not sound or shape[0] < self.stop:
+        if kind not in allowed or len(shape) not in axes or by_columns or not sound or shape[0] < fewest:
             expected = " or ".join(map(str, allowed))
-            raise Damaged(path, f"it is an array of {kind} {shape}, not of {self.stop} rows of {expected}")
+            raise Damaged(path, f"it is an array of {kind} {shape}, not of {fewest} rows of {expected}")
         if begin + math.prod(shape) * kind.itemsize > size:
             raise Damaged(path, "it ends before its rows do")
         return np.asarray(np.memmap(path, kind, "r", begin, shape))

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.records import ModelDefinition
+from grouplearn.data.encoding.encoder import NoForm
 from grouplearn.exchange import onnx_vectors
 from grouplearn.exchange.best import Best, best_of, index
 from grouplearn.exchange.directory import CannotExchange
@@ -51,7 +52,10 @@ def _content(definition: ModelDefinition, best: Best) -> bytes:
     if not best.features:
         raise CannotExchange(f"group {list(best.group.keys)} has no feature, and ONNX needs an input")
     handles_missing = registry.grows_trees(definition.learner)
-    x = encoded(graph, best.group.fitted, finite=not handles_missing)
+    try:
+        x = encoded(graph, best.group.fitted, finite=not handles_missing)
+    except NoForm as error:
+        raise CannotExchange(str(error)) from None
     # A row with a missing feature has no prediction, whatever an operator makes of NaN.
     bad = None if handles_missing else graph.add("IsNaN", graph.add("ReduceSum", x, graph.constant(np.array([1]))))
     vectors = _VECTORS.get(type(definition.answer))

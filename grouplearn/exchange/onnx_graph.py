@@ -100,42 +100,5 @@ def encoded(graph: Graph, fitted: Sequence[FittedItem], finite: bool) -> str:
     A number is a DOUBLE, NaN for NULL; a category a STRING, any text that the model has not seen for NULL; a hashed item
     the INT64 number of its bucket, -1 for NULL; an array as many DOUBLEs. With ``finite`` infinite numbers are missing.
     """
-    pieces = [piece for item in fitted for piece in _piece(graph, item, finite)]
+    pieces = [piece for item in fitted for piece in item.encoder.onnx(graph, item, finite)]
     return graph.add("Concat", *pieces, axis=1) if len(pieces) > 1 else pieces[0]
-
-
-def _piece(graph: Graph, fitted: FittedItem, finite: bool) -> list[str]:
-    item = fitted.item
-    if item.kind == "array":
-        return [graph.input(item.name, "DOUBLE", item.buckets)]
-    if item.kind == "numeric":
-        return [_number(graph, fitted, graph.input(item.name, "DOUBLE"), finite)]
-    if item.kind == "hash":
-        place = graph.input(item.name, "INT64")
-        return [_indicators(graph, place, item.buckets)]
-    place = positions(graph, fitted, graph.input(item.name, "STRING"))
-    if item.encoder == "ordinal":
-        unknown = graph.add("Less", place, graph.constant(np.array(0, dtype=np.int64)))
-        return [graph.add("Where", unknown, graph.number(np.nan), graph.doubles(place))]
-    return [_indicators(graph, place, len(fitted.categories))] if fitted.categories else []
-
-
-def positions(graph: Graph, fitted: FittedItem, texts: str) -> str:
-    """Return the 0-based places of categories (int64), -1 for one that is none."""
-    known = fitted.categories or ("",)
-    places = list(range(len(fitted.categories))) or [-1]
-    options: dict[str, Any] = {"keys_strings": list(known), "values_int64s": places, "default_int64": -1}
-    return graph.add("LabelEncoder", texts, domain="ai.onnx.ml", **options)
-
-
-def _indicators(graph: Graph, place: str, count: int) -> str:
-    return graph.doubles(graph.add("Equal", place, graph.constant(np.arange(count, dtype=np.int64)[None])))
-
-
-def _number(graph: Graph, fitted: FittedItem, x: str, finite: bool) -> str:
-    if fitted.fill is not None or finite:
-        bad = graph.add("Or", graph.add("IsNaN", x), graph.add("IsInf", x))
-        x = graph.add("Where", bad, graph.number(np.nan if fitted.fill is None else fitted.fill), x)
-    if (fitted.center, fitted.scale) == (0.0, 1.0):
-        return x
-    return graph.add("Div", graph.add("Sub", x, graph.number(fitted.center)), graph.number(fitted.scale))

@@ -30,6 +30,7 @@ from grouplearn.errors import did_you_mean
 from grouplearn.extract.batches import batches
 from grouplearn.extract.group_counts import GroupCount, group_counts
 from grouplearn.extract.holdout import hold_out
+from grouplearn.extract.list_counts import list_counts
 from grouplearn.extract.sorted_rows import EXACT, ROUNDED, Layout, SortedRows
 from grouplearn.extract.split_hash import SplitHash
 from grouplearn.interrupting import watched
@@ -45,6 +46,7 @@ class Statistics:
     """What is known about the rows before they are read: groups in order, the classes, distinct texts per category item.
 
     ``lengths`` are those of the items (1 for all but arrays), ``label_length`` is that of an array label, else 0.
+    ``n_entries`` are those of all lists.
     """
 
     groups: tuple[GroupCount, ...]
@@ -53,6 +55,7 @@ class Statistics:
     n_rows: int
     lengths: tuple[int, ...] = ()
     label_length: int = 0
+    n_entries: int = 0
 
     @functools.cached_property
     def rows(self) -> tuple[int, ...]:
@@ -68,7 +71,9 @@ def statistics(checker: SqlChecker, bound: BoundTrain) -> Statistics:
     classified = target is not None and target.classification
     classes = _positive_last(checker, bound, _classes(checker, bound, target)) if target and classified else ()
     n_rows, categories = _category_counts(checker, bound, groups)
-    return Statistics(groups, classes, categories, n_rows, lengths, label_length)
+    n_entries, elements = list_counts(checker, bound)
+    categories = tuple(elements.get(number, count) for number, count in enumerate(categories))
+    return Statistics(groups, classes, categories, n_rows, lengths, label_length, n_entries)
 
 
 def refuse_nothing(checker: SqlChecker, bound: BoundTrain, groups: Sequence[GroupCount]) -> None:
@@ -188,6 +193,9 @@ def extract(
         message = f"counted and read, arrays are not of one length: {error}"
         raise checker.error(message, bound.statement.source.span, "FROM needs the same rows each time.") from None
     _refuse_other_rows(checker, bound, stats, rows)
+    if rows.lists is not None and rows.lists.misfit:
+        message = "counted and read, lists have not as many elements"
+        raise checker.error(message, bound.statement.source.span, "FROM needs the same rows each time.")
     rows.finish(files.forget_pages if files else None)
     hold_out(rows.split, bound.holdout, rows.leaves, rows.hashes, rows.y, threads)
     _refuse_one_sided(checker, bound, rows)
@@ -218,6 +226,8 @@ def _layout(bound: BoundTrain, stats: Statistics) -> Layout:
         marked=bound.holdout.kind == "where",
         drawn=bound.holdout.drawn,
         single=all_fit_float(bound.items),
+        n_entries=stats.n_entries,
+        n_rows=stats.n_rows,
     )
 
 
@@ -243,7 +253,7 @@ def _extract_query(bound: BoundTrain, in_order: bool) -> list[str | Sql]:
         *map(_hashed_key, range(len(bound.keys)), bound.keys),
         *(name for name, _ in columns[len(bound.keys) :]),
     ]
-    hashes = f"{ROW_HASH.format(seed=bound.options.seed, content=', '.join(told_apart))} AS h"
+    hashes = f"{_row_hash(bound, told_apart)} AS h"
     if given:
         split = SplitHash.of(bound.columns, bound.options.seed)
         hashes += f", {split.rounded} AS s, {split.exact} AS t"
@@ -256,6 +266,19 @@ def _extract_query(bound: BoundTrain, in_order: bool) -> list[str | Sql]:
         # Rows of one group and one hash are put in order by SortedRows: only keys and a number are compared here.
         pieces.append(f"ORDER BY {keys}h ASC")
     return pieces
+
+
+def _row_hash(bound: BoundTrain, content: Sequence[str]) -> str:
+    """Return the hash of a row; lists of one element each count as their elements, so that ``[x]`` has the order of ``x``."""
+    whole = ROW_HASH.format(seed=bound.options.seed, content=", ".join(content))
+    listed = {f"x{number}" for number, item in enumerate(bound.items) if item.stored.item.is_list}
+    if not listed:
+        return whole
+    alone = [f"{name}[1]" if name in listed else name for name in content]
+    single = " AND ".join(f"len({name}) = 1" for name in sorted(listed))
+    return (
+        f"CASE WHEN {single} THEN {ROW_HASH.format(seed=bound.options.seed, content=', '.join(alone))} ELSE {whole} END"
+    )
 
 
 def _label(target: BoundTarget | None) -> tuple[str | Sql, ...]:
@@ -344,7 +367,8 @@ def _refuse_many_texts(checker: SqlChecker, bound: BoundTrain, key: BoundKey) ->
 
 def _dataset(rows: SortedRows, stats: Statistics, files: RunDirectory | None) -> Dataset:
     if files:
-        return DatasetFiles(str(files.path), 0, stats.n_rows, rows.dictionaries, stats.classes).open()
+        names, has_lists = (rows.dictionaries, stats.classes), rows.lists is not None
+        return DatasetFiles(str(files.path), 0, stats.n_rows, *names, has_lists).open()
     return Dataset(
         numeric=rows.numeric,
         codes=rows.codes,
@@ -353,6 +377,7 @@ def _dataset(rows: SortedRows, stats: Statistics, files: RunDirectory | None) ->
         split=rows.split,
         dictionaries=rows.dictionaries,
         classes=stats.classes,
+        lists=None if rows.lists is None else rows.lists.lists,
     )
 
 

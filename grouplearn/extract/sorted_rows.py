@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from grouplearn.data import arrays
 from grouplearn.data.dataset import FeatureArray, FloatArray, Item
 from grouplearn.extract.leaves import Leaves
+from grouplearn.extract.list_rows import ListRows
 from grouplearn.extract.row_order import HashArray, IntArray, LeafNumbers, names, places
 from grouplearn.interrupting import side_by_side
 from grouplearn.kernels.columns import NumberReader
@@ -45,7 +46,7 @@ class Layout:
     ``classes`` are the texts that a class label takes (None: the label is a number). ``weighted``: there is a column
     ``w``. ``marked``: there is a column ``v``, true in rows held out. ``drawn``: there are columns ``s`` and ``t``, the
     rounded and the exact hash that a split is drawn by. ``label_length`` is that of labels that are arrays. ``single``: all
-    numbers of items are those of FLOAT.
+    numbers of items are those of FLOAT. Lists have ``n_entries`` in all, in ``n_rows`` rows.
     """
 
     n_keys: int
@@ -56,6 +57,8 @@ class Layout:
     drawn: bool = False
     label_length: int = 0
     single: bool = False
+    n_entries: int = 0
+    n_rows: int = 0
 
     @property
     def n_numeric(self) -> int:
@@ -70,12 +73,21 @@ class Layout:
     @property
     def n_codes(self) -> int:
         """Number of columns of ``Dataset.codes``."""
-        return sum(not item.numbers for item in self.items)
+        return sum(item.is_coded for item in self.items)
+
+    @property
+    def lists(self) -> tuple[tuple[int, Item], ...]:
+        """The items that are lists, with their numbers."""
+        return tuple((number, item) for number, item in enumerate(self.items) if item.is_list)
 
     @property
     def row_bytes(self) -> int:
         """Bytes of one row of the dataset."""
-        return self.numeric_type.itemsize * self.n_numeric + 4 * self.n_codes + 8 * max(1, self.label_length) + 10
+        lists = self.lists
+        each = 12 if any(item.kind == "entries" for _, item in lists) else 4
+        of_lists = 8 * (len(lists) + 1) + each * -(-self.n_entries // max(1, self.n_rows)) if lists else 0
+        numbers = self.numeric_type.itemsize * self.n_numeric + 8 * max(1, self.label_length)
+        return numbers + 4 * self.n_codes + of_lists + 10
 
 
 class SortedRows:
@@ -96,8 +108,11 @@ class SortedRows:
         drawn = (n_rows if layout.drawn else 0,)
         #: The rounded and the exact hash of each row of FROM.
         self.hashes = (new(ROUNDED, drawn, np.uint64), new(EXACT, drawn, np.uint64))
+        listed = layout.lists
+        self.lists = ListRows(listed, n_rows, layout.n_entries, new) if listed else None
         self._texts = {item.column: Texts() for item in layout.items if item.kind == "category"}
         self._dictionaries: dict[int, tuple[str, ...]] = {}
+        self._of_lists: dict[int, tuple[str, ...]] = {}
         self.n_read = 0
         self._numbers = LeafNumbers(layout.n_keys)
         #: Of each batch the leaves of its rows, and where batches are sorted of its runs, which begin at ``_firsts``.
@@ -117,6 +132,9 @@ class SortedRows:
         leaves = self._numbers.numbered(keys, batch.num_rows)
         if self._sorted:
             self._find_runs(batch, leaves, start)
+            if self.lists is not None:
+                self.lists.count(batch, slice(start, self.n_read))
+                self.lists.settle(slice(start, self.n_read))
             self._put(batch, start)
         else:
             self._leaves.append(leaves)
@@ -134,6 +152,10 @@ class SortedRows:
             self._tied, offsets = found.tied, found.start
             starts = accumulate((batch.num_rows for batch in batches), initial=0)
             waiting = list(zip(batches, starts, strict=False))
+            if self.lists is not None:
+                for batch, start in waiting:
+                    self.lists.count(batch, found.place[start : start + batch.num_rows])
+                self.lists.settle(slice(0, self._room))
             batches.clear()
             # A batch's memory goes back as soon as it is put.
             side_by_side(lambda _: self._put(*waiting.pop(), found.place), range(len(waiting)), threads)
@@ -141,6 +163,8 @@ class SortedRows:
             order = np.concatenate([np.empty(0, np.int32), *self._leaves])
             offsets = np.concatenate([*self._firsts, [self.n_read]])
         self.leaves = Leaves(names(codes[order], texts), offsets, codes[order])
+        if self.lists is not None:
+            self.lists.close()
 
     def _find_runs(self, batch: pa.RecordBatch, leaves: Numbers, start: int) -> None:
         """Note which leaves the rows of a sorted batch are of, where they begin, and which rows are tied."""
@@ -160,6 +184,8 @@ class SortedRows:
         came = slice(start, start + batch.num_rows)
         rows = came if place is None else place[came]
         self._put_items(batch, rows)
+        if self.lists is not None:
+            self.lists.put(batch, rows)
         self.y[rows] = self._labels(batch.column("y"))
         if self._layout.weighted:
             self.weight[rows] = _floats(batch.column("w"))
@@ -178,6 +204,7 @@ class SortedRows:
             name = f"x{position}"
             if item.kind == "numeric":
                 numeric[name] = item.column
+            if item.kind == "numeric" or item.is_list:
                 continue
             column = batch.column(name)
             if item.kind == "array":
@@ -218,12 +245,15 @@ class SortedRows:
                 self.codes[rows, column] = rank[self.codes[rows, column]]  # -1 looks up the last entry
             if forget_pages is not None:
                 forget_pages()
+        if self.lists is not None:
+            self._of_lists = self.lists.finish(_chunks(self._room), forget_pages)
         self._settle_ties()
 
     @property
     def dictionaries(self) -> tuple[tuple[str, ...], ...]:
-        """Return the sorted texts of each column of ``codes``; none for hash items."""
-        return tuple(self._dictionaries.get(item.column, ()) for item in self._layout.items if not item.numbers)
+        """Return the sorted texts of each column of ``codes``, none for hash items; then those of lists."""
+        codes = [self._dictionaries.get(item.column, ()) for item in self._layout.items if item.is_coded]
+        return (*codes, *(self._of_lists.get(item.column, ()) for _, item in self._layout.lists))
 
     def _settle_ties(self) -> None:
         """Order rows of one group and one hash by content; where they are equal, as nearly always, nothing moves."""
@@ -246,7 +276,8 @@ class SortedRows:
         """Sort rows by their bits: any order will do that content alone decides."""
         order = np.lexsort([column for bits in self._bits() for column in np.atleast_2d(bits[rows].T)])
         hashes = self.hashes if self._layout.drawn else ()
-        for array in (self.numeric, self.codes, self.y, self.weight, self.split, *hashes):
+        bounds = () if self.lists is None else (self.lists.lists.bounds,)
+        for array in (self.numeric, self.codes, self.y, self.weight, self.split, *hashes, *bounds):
             array[rows] = array[rows][order]
 
     def _bits(self) -> Sequence[npt.NDArray[Any]]:

@@ -8,6 +8,7 @@ from grouplearn.bind.bound import BoundTrain
 from grouplearn.bind.features import BoundItem
 from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.parser.statements import Sql
 
 _NEVER = "false"
@@ -54,7 +55,7 @@ def unused(checker: SqlChecker, bound: BoundTrain) -> Unused:
 def _must_be_there(bound: BoundTrain, item: BoundItem) -> bool:
     """Whether a row without the item is skipped."""
     stored = item.stored.item
-    filled = stored.impute is not None or stored.encoder in ("onehot", "hash")
+    filled = stored.impute is not None or encoder_of(stored).fills
     return not filled and not bound.learner.handles_missing
 
 

@@ -17,6 +17,7 @@ from grouplearn.bind.definition import ModelDefinition
 from grouplearn.bind.features import all_fit_float
 from grouplearn.data.arrays import block_rows
 from grouplearn.data.encoders import DENSE_COLUMNS, keeps_single, needs_no_fit
+from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.data.shard import BLOCK_ROWS
 from grouplearn.extract.extract import Statistics
 from grouplearn.extract.unused import Unused
@@ -275,8 +276,7 @@ def _width(bound: BoundTrain, stats: Statistics) -> int:
     """Return the number of feature columns, at most: a group may know fewer categories."""
     width = 0
     for item, categories in zip(bound.items, stats.categories, strict=True):
-        encoder = item.stored.item.encoder
-        width += categories if encoder == "onehot" else item.stored.item.buckets or 1
+        width += encoder_of(item.stored.item).width(item.stored.item, categories)
     return max(1, width)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import duckdb
@@ -19,8 +19,8 @@ from grouplearn.catalog.checks.unreadable import features, unreadable
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.records import ModelDefinition, RunOutcome
 from grouplearn.catalog.rows import rows as stored_rows
-from grouplearn.data.dataset import FloatArray, Item
-from grouplearn.data.encoders import encode
+from grouplearn.data.dataset import FloatArray
+from grouplearn.data.encoders import Columns, encode
 from grouplearn.data.shard import Matrix
 from grouplearn.errors import data_error
 from grouplearn.learners.contract.learner import Learner
@@ -32,9 +32,10 @@ from grouplearn.prediction.exact_rows import ExactRows
 from grouplearn.prediction.forms.routed import GROUP, NUMERIC, item_alias, routed_cte, rows_cte
 from grouplearn.prediction.group_models import GroupModel, load_groups
 from grouplearn.prediction.known_values import Codes
+from grouplearn.prediction.own_columns import OwnColumns
 from grouplearn.prediction.predictions import Part, Predictions
-from grouplearn.prediction.row_reader import INDEX, RowReader, array_values, bucket_numbers
-from grouplearn.prediction.vocabulary import Layout, Vocabulary
+from grouplearn.prediction.row_reader import INDEX, RowReader
+from grouplearn.prediction.vocabulary import Vocabulary
 
 #: Opens the connection that evaluates what no kernel reads.
 Cursor = Callable[[], duckdb.DuckDBPyConnection]
@@ -61,6 +62,7 @@ class Scorer:
                 "keys": pa.array([group.keys for group in self._groups], pa.list_(pa.string())),
             }
         )
+        self._own = OwnColumns(definition, [group.fitted for group in self._groups])
         self._vocabulary: Vocabulary | None = None
         self._compiled: CompiledModel | None = None
         self._is_compiled = False
@@ -88,11 +90,10 @@ class Scorer:
         found = None if reader is None else reader.read(rows, partial(self._evaluated, cursor, rows, exact))
         if found is None:
             group, columns = self._routed(cursor, rows, exact)
-            numeric, codes, dictionaries = self._encodable(columns)
-            outputs = self._scored_by_group(group, numeric, codes, lambda _: dictionaries)
+            outputs = self._scored_by_group(group, self._own.of_columns(columns, group))
         elif self._compiled is None:
             x, group = found
-            outputs = self._scored_by_group(group, *self._raw(x), self._own_dictionaries.__getitem__)
+            outputs = self._scored_by_group(group, self._own.of_lines(x))
         else:
             x, group = found
             outputs = self._compiled.predict(x, group)
@@ -174,76 +175,21 @@ class Scorer:
                     cursor.unregister(name)
         return [column.combine_chunks() for column in found.columns]
 
-    def _scored_by_group(
-        self,
-        group: Codes,
-        numeric: FloatArray,
-        codes: npt.NDArray[np.int32],
-        dictionaries: Callable[[int], Sequence[Sequence[str]]],
-    ) -> FloatArray:
+    def _scored_by_group(self, group: Codes, columns: Columns) -> FloatArray:
         """Return the outputs (n, width) of the learner's own ``score`` for each group's rows, NaN: no prediction."""
         outputs = np.full((len(group), self._predictions.answer.width), np.nan)
         for place, at in _runs(group):
             if place < 0:
                 continue
-            own = self._outputs(self._groups[place], numeric[at], codes[at], dictionaries(place))
+            own = self._outputs(self._groups[place], columns.taken(at, self._own.dictionaries[place]))
             if (wider := own.shape[1] - outputs.shape[1]) > 0:
                 outputs = np.pad(outputs, ((0, 0), (0, wider)), constant_values=np.nan)
             outputs[at, : own.shape[1]] = own
         return outputs
 
-    def _raw(self, x: FloatArray) -> tuple[FloatArray, npt.NDArray[np.int32]]:
-        """Return lines of numbers, not yet encoded, in the layout of ``Dataset``: a category is its place in its group's list."""
-        items = [entry.item for entry in self.definition.items]
-        starts = Layout.of(self.definition).starts
-        numeric, codes = _empty(items, len(x))
-        for item, start in zip(items, starts, strict=True):
-            if item.numbers:
-                numeric[:, item.column : item.column + item.numbers] = x[:, start : start + item.numbers]
-            else:
-                codes[:, item.column] = np.nan_to_num(x[:, start], nan=-1)
-        return numeric, codes
-
-    @cached_property
-    def _own_dictionaries(self) -> list[list[Sequence[str]]]:
-        """For each group the categories of each column of codes."""
-        found = [
-            {fitted.item.column: fitted.categories for fitted in group.fitted if not fitted.item.numbers}
-            for group in self._groups
-        ]
-        return [[own.get(column, ()) for column in range(max(own, default=-1) + 1)] for own in found]
-
-    def _encodable(self, columns: Sequence[Any]) -> tuple[FloatArray, npt.NDArray[np.int32], list[list[str]]]:
-        """Return the item columns in the layout of ``Dataset``: numeric, codes, dictionaries."""
-        items = [entry.item for entry in self.definition.items]
-        numbers = [item.column for item in items if item.kind == "numeric"]
-        others = [item for item in items if item.kind != "numeric"]
-        n_rows = len(columns[0]) if columns else 0
-        numeric, codes = _empty(items, n_rows)
-        dictionaries: list[list[str]] = [[] for _ in range(codes.shape[1])]
-        if numbers:
-            values = columns[0].flatten().cast(pa.float64()).fill_null(np.nan).to_numpy(zero_copy_only=False)
-            numeric[:, numbers] = values.reshape(n_rows, len(numbers))
-        for item, column in zip(others, columns[1:] if numbers else columns, strict=True):
-            if item.kind == "array":
-                numeric[:, item.column : item.column + item.buckets] = array_values(self.definition, item, column)
-            elif item.kind == "hash":
-                codes[:, item.column] = bucket_numbers(self.definition, item, column)
-            else:
-                coded = column.cast(pa.string()).dictionary_encode()
-                codes[:, item.column] = np.asarray(coded.indices.fill_null(-1))
-                dictionaries[item.column] = coded.dictionary.to_pylist()
-        return numeric, codes, dictionaries
-
-    def _outputs(
-        self,
-        group: GroupModel,
-        numeric: FloatArray,
-        codes: npt.NDArray[np.int32],
-        dictionaries: Sequence[Sequence[str]],
-    ) -> FloatArray:
+    def _outputs(self, group: GroupModel, columns: Columns) -> FloatArray:
         """Return the outputs (n, width) of the model's answer; NaN: no prediction."""
-        x = encode(group.fitted, numeric, codes, dictionaries) if group.fitted else np.zeros((len(numeric), 0))
+        x = encode(group.fitted, columns) if group.fitted else np.zeros((columns.n_rows, 0))
         usable = np.arange(x.shape[0]) if self._learner.handles_missing else _finite_rows(x)
         if not usable.size:
             return np.full((x.shape[0], self._predictions.answer.width), np.nan)
@@ -259,13 +205,6 @@ class Scorer:
             return self._learner.score(self.definition.task, group.artifact, x)
         except ValueError as error:  # what a network of the user's raised
             raise data_error(f'model "{self.definition.name}" cannot predict: {error}') from None
-
-
-def _empty(items: Sequence[Item], n_rows: int) -> tuple[FloatArray, npt.NDArray[np.int32]]:
-    """Return the numbers and the codes of items in the layout of ``Dataset``, all of them missing."""
-    n_numeric = max((item.column + item.numbers for item in items if item.numbers), default=0)
-    n_codes = 1 + max((item.column for item in items if not item.numbers), default=-1)
-    return np.full((n_rows, n_numeric), np.nan), np.full((n_rows, n_codes), -1, dtype=np.int32)
 
 
 def _runs(group: Codes) -> list[tuple[int, npt.NDArray[np.int64]]]:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.data.dataset import FloatArray
 from grouplearn.data.encoders import FittedItem
+from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.kernels.scoring import LANES
 from grouplearn.prediction.known_values import Codes, KnownValues
 from grouplearn.prediction.routes import Routes
@@ -35,7 +36,7 @@ class Layout:
     def of(cls, definition: ModelDefinition) -> Layout:
         """Return the layout: numeric items in their order, ordinal places and arrays, and last one-hot and hashed items."""
         items = [entry.item for entry in definition.items]
-        later = [number for number, item in enumerate(items) if item.encoder in ("onehot", "hash")]
+        later = [number for number, item in enumerate(items) if encoder_of(item).role == "indicator"]
         numeric = [number for number, item in enumerate(items) if item.kind == "numeric"]
         between = [number for number in range(len(items)) if number not in {*later, *numeric}]
         starts, at = [0] * len(items), 0
@@ -108,6 +109,8 @@ class Vocabulary:
         cursor: duckdb.DuckDBPyConnection,
     ) -> Vocabulary | None:
         """Return what reads rows for groups of these levels, keys and items; None where only DuckDB can."""
+        if any(entry.item.is_list for entry in definition.items):  # a line has as many numbers as another
+            return None
         routes = Routes.of(definition, levels, keys, cursor)
         if routes is None or not levels:
             return None

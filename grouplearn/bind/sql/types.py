@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+from grouplearn.data.encoding.columns import SqlColumn
+
 _NUMERIC = re.compile(r"^(U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|BIGNUM|FLOAT|DOUBLE|DECIMAL\(.*\)|BOOLEAN)$")
 _CATEGORY = re.compile(r"^(VARCHAR|ENUM\(.*\)|UUID|CHAR)$", re.DOTALL)
 _FITS_FLOAT = re.compile(r"^(FLOAT|U?TINYINT|U?SMALLINT|BOOLEAN)$")
@@ -19,6 +21,8 @@ _ROUNDED = (
     (re.compile(r"^(DATE|TIMESTAMP_M?S)$"), "TIMESTAMP"),
 )
 _NESTED = re.compile(r"(\]$|^(STRUCT|MAP|UNION|LIST)\b)")
+#: A list or an array, and the type of what is in it.
+_LIST = re.compile(r"(.+)\[\d*\]", re.DOTALL)
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
 
 Kind = Literal["numeric", "category", "other"]
@@ -65,6 +69,19 @@ def is_floating(type_name: str) -> bool:
 def fits_float(type_name: str) -> bool:
     """Every value of this type is one of FLOAT, too."""
     return bool(_FITS_FLOAT.match(type_name))
+
+
+def column_of(type_name: str) -> SqlColumn:
+    """Return what encoders ask of a type."""
+    listed = _LIST.fullmatch(type_name)
+    return SqlColumn(
+        type=type_name,
+        kind=kind(type_name),
+        named=not is_nameless(type_name),
+        text=as_text(type_name),
+        text_of=as_text_of(type_name),
+        element=column_of(listed[1]) if listed else None,
+    )
 
 
 def as_text(type_name: str) -> tuple[str, str]:
@@ -123,6 +140,9 @@ def advice(type_name: str) -> str:
         return f"Take a number out of it, e.g. date_part('{part}', x) or epoch(x)."
     if type_name == "INTERVAL":
         return "Take a number out of it, e.g. epoch(x)."
+    listed = _LIST.fullmatch(type_name)
+    if listed and not is_nameless(listed[1]):
+        return "multihot(x) and hash(x, 64) take lists; or take single values out of it, e.g. x[1]."
     if is_nested(type_name):
         return "Take single values out of it, e.g. x[1] or x.field."
     if is_nameless(type_name):

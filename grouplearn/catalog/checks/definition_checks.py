@@ -7,12 +7,16 @@ could have written, or the model is damaged.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from grouplearn.bind.arrays import label_length
-from grouplearn.bind.features import MAX_BUCKETS, MAX_CLASSES, MAX_ITEMS
+from grouplearn.bind.features import MAX_CLASSES, MAX_ITEMS
 from grouplearn.catalog.checks.damage import damaged, shown
+from grouplearn.data.dataset import Item
+from grouplearn.data.encoding.numbers import LONGEST_ARRAY
+from grouplearn.data.encoding.registry import known
 from grouplearn.errors import DataError
 from grouplearn.learners import registry
 from grouplearn.learners.contract.problem import Task
@@ -28,15 +32,8 @@ _CHOICES: Mapping[str, tuple[str | None, ...]] = {
     "missing_group": ("parent", "null", "error"),
     "null_label": (None, "skip", "error"),
 }
-#: The encoders of each kind of item.
-_ENCODERS = {
-    "numeric": ("none", "zscore", "minmax"),
-    "category": ("onehot", "ordinal"),
-    "hash": ("hash",),
-    "array": ("array",),
-}
-#: The longest array that DuckDB has.
-_LONGEST_ARRAY = 100_000
+#: What tells items that are in one array of a dataset.
+_CODED, _LISTED = operator.attrgetter("is_coded"), operator.attrgetter("is_list")
 #: Characters of a name in the search path.
 _LONGEST_NAME = 10_000
 #: Entries of the longest lists that a row may have; TRAIN stops before.
@@ -126,8 +123,8 @@ class _Checks:
         task, classes = Task(self._row["task"]), self._texts("classes")
         kind = self._row["label_type"] or ""
         # A number of thousands of digits is not even read.
-        length = label_length(kind) if len(kind) < _LONGEST_TYPE or not kind.endswith("]") else _LONGEST_ARRAY + 1
-        self._need(length <= _LONGEST_ARRAY, f"label_type is {shown(kind)}, and an array has {_LONGEST_ARRAY:,} values")
+        length = label_length(kind) if len(kind) < _LONGEST_TYPE or not kind.endswith("]") else LONGEST_ARRAY + 1
+        self._need(length <= LONGEST_ARRAY, f"label_type is {shown(kind)}, and an array has {LONGEST_ARRAY:,} values")
         self._need(len(set(classes)) == len(classes), "two classes are the same")
         self._need(task.allows(len(classes)), f"there are {len(classes)} classes, and task is {task.value}")
         if length:
@@ -153,10 +150,10 @@ class _Checks:
             self._item(entry)
         names = [entry["name"] for entry in items]
         self._need(len(set(names)) == len(names), "two items have the same name")
-        of_numbers = [entry for entry in items if entry["kind"] in ("numeric", "array")]
-        numbers = [(entry["position"], entry["buckets"] if entry["kind"] == "array" else 1) for entry in of_numbers]
-        codes = [(entry["position"], 1) for entry in items if entry["kind"] not in ("numeric", "array")]
-        for columns in (numbers, codes):
+        made = [Item(each["name"], each["kind"], each["position"], buckets=each["buckets"]) for each in items]
+        numbers = [(each.column, each.numbers) for each in made if each.is_numeric]
+        codes, lists = ([(each.column, 1) for each in made if some(each)] for some in (_CODED, _LISTED))
+        for columns in (numbers, codes, lists):
             there = sum(count for _, count in columns)
             beyond = next((first for first, count in columns if first + count > there), None)
             self._need(beyond is None, f"an item is at position {beyond} of {there}")
@@ -164,10 +161,11 @@ class _Checks:
     def _item(self, entry: Mapping[str, Any]) -> None:
         name, kind, buckets, position = (entry[part] for part in ("name", "kind", "buckets", "position"))
         what = f"item {shown(name)}"
-        self._need(entry["encoder"] in _ENCODERS.get(kind, ()), f"{what} is {shown(kind)}, {shown(entry['encoder'])}")
+        encoder = known().get((kind, entry["encoder"]))
+        self._need(encoder is not None, f"{what} is {shown(kind)}, {shown(entry['encoder'])}")
         self._need(entry["scope"] in ("group", "all"), f"{what} has scope {shown(entry['scope'])}")
         self._need(_integer(position) and position >= 0, f"{what} is at position {shown(position)}")
-        most = {"hash": MAX_BUCKETS, "array": _LONGEST_ARRAY}.get(kind)
+        most = encoder.most if encoder is not None else None
         fits = _integer(buckets) and (buckets >= 0 if most is None else 1 <= buckets <= most)
         self._need(fits, f"{what} has {shown(buckets)} buckets" + (f", and at most {most:,}" if most else ""))
         impute = entry["impute"]

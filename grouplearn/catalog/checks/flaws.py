@@ -17,6 +17,7 @@ from grouplearn.catalog.checks.fragments import is_simple_type
 from grouplearn.catalog.checks.trust import check
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import table
+from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.kernels.networks import ACTIVATIONS
 from grouplearn.sqltext import literal
 
@@ -119,13 +120,11 @@ def _groups(definition: ModelDefinition) -> Flaws:
 
 
 def _columns_fit(definition: ModelDefinition) -> str:
-    """Return the condition that features and starts are as the encoders make them: a one-hot item has a column per category."""
+    """Return the condition that features and starts are as the encoders make them."""
     if not definition.items:
         return "len(features) = 0 AND len(starts) = 0"
-    widths = [
-        -1 if entry.item.encoder == "onehot" else max(1, entry.item.buckets if entry.item.kind != "numeric" else 1)
-        for entry in definition.items
-    ]
+    # Of categories there are -1, for their list says how many.
+    widths = [encoder_of(entry.item).width(entry.item, -1) for entry in definition.items]
     width = "CASE WHEN w < 0 THEN len(categories[i]) ELSE w END"
     ends = f"list_transform({widths}::INTEGER[], lambda w, i: {width} + starts[i])"
     return f"starts[1] = 0 AND list_append(starts[2:], len(features)) = {ends}"

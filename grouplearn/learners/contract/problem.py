@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 #: What becomes of a score s, a sum of leaves or a linear predictor: s, exp(s), 1 / (1 + exp(-s)), or s·abs(s); and of one per
 #: class: their softmax, or the logistic function of each divided by the sum of all.
@@ -81,6 +81,15 @@ def simplest(tasks: frozenset[Task]) -> Task:
     return next(task for task in Task if task in tasks)
 
 
+class FeatureBlock(NamedTuple):
+    """The feature columns of one item: its ``name``, how many they are, and whether it is ``pure``, each row having at most one
+    nonzero in them: a number, ``onehot``, ``ordinal``, ``hash`` of one value. Lists and arrays are not."""
+
+    name: str
+    width: int
+    pure: bool = True
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """What a pack is to learn on one group.
@@ -91,7 +100,7 @@ class Problem:
     codes (for learners that treat those natively). ``epochs`` is the most epochs that will be run. ``among_more``: the
     group has two classes of a label that has more in other groups. It is learned as any two classes are; the finished model
     then goes through ``as_multiclass``. ``n_unseen``: classes of held-out rows that no training row has, numbered after those
-    that are learned. ``items`` are the names of the FEATURES items and how many feature columns each has, in their order.
+    that are learned. ``items`` are the FEATURES items, each a block of feature columns, in their order.
     """
 
     task: Task
@@ -103,7 +112,7 @@ class Problem:
     label_length: int = 1
     among_more: bool = False
     n_unseen: int = 0
-    items: tuple[tuple[str, int], ...] = ()
+    items: tuple[FeatureBlock, ...] = ()
 
     @property
     def n_outputs(self) -> int:

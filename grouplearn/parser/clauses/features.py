@@ -2,12 +2,10 @@
 
 from dataclasses import replace
 
+from grouplearn.data.encoding.calls import CALLS, Call
 from grouplearn.parser.lexer.cursor import Cursor
-from grouplearn.parser.lexer.keywords import ENCODERS
 from grouplearn.parser.lexer.tokens import Kind
 from grouplearn.parser.statements import Feature, Name, Option, Sql
-
-_SCALERS = frozenset({"zscore", "minmax"})
 
 
 def parse_features(cursor: Cursor) -> tuple[Feature, ...]:
@@ -43,7 +41,7 @@ def _encoder_at(cursor: Cursor, position: int) -> str | None:
     called = token.kind is Kind.WORD and cursor.tokens[position + 1].is_symbol("(")
     qualified = position > 0 and cursor.tokens[position - 1].is_symbol(".")
     name = token.text.lower()
-    return name if called and not qualified and name in ENCODERS else None
+    return name if called and not qualified and name in CALLS else None
 
 
 def _is_call(cursor: Cursor, low: int, high: int) -> bool:
@@ -92,34 +90,37 @@ def _parse_call(cursor: Cursor, low: int) -> Feature:
 def _arguments(
     cursor: Cursor, encoder: Name, ranges: list[tuple[int, int]], options: list[Option]
 ) -> tuple[tuple[Sql, ...], list[Option]]:
-    if encoder.value in _SCALERS and any(_is_impute(cursor, *item) for item in ranges):
+    call = CALLS[encoder.value]
+    if call.within and any(_is_within(cursor, call, *item) for item in ranges):
         return _imputed(cursor, encoder, ranges, options)
     for item in ranges:
         _reject_nested(cursor, *item)
     arguments = [cursor.sql(*item) for item in ranges]
-    if encoder.value == "hash":
-        options = _hash_options(cursor, encoder, arguments, options)
-    elif encoder.value == "impute" and len(ranges) > 1 and not any(each.name.value == "method" for each in options):
-        method = arguments.pop()
-        options = [Option(Name("method", method.span), method), *options]
+    if call.last and not any(each.name.value == call.last for each in options):
+        options = _last_option(cursor, encoder, arguments, options)
+    if len(arguments) % call.together:
+        cursor.fail(f"{call.name} takes {call.together} columns, here are {len(arguments)}", encoder.span, call.hint)
     return tuple(arguments), options
 
 
-def _hash_options(cursor: Cursor, encoder: Name, arguments: list[Sql], options: list[Option]) -> list[Option]:
-    if not any(option.name.value == "buckets" for option in options):
-        if len(arguments) == 1:
-            hint = "For example hash(column, 64); DuckDB's own function is main.hash(column)."
-            cursor.fail("hash needs the number of buckets", encoder.span, hint)
-        buckets = arguments.pop()
-        options = [Option(Name("buckets", buckets.span), buckets), *options]
-        if len(arguments) > 1:
-            hint = "For several columns write hash(a, b, buckets := 64)."
-            cursor.fail("hash takes one column and the number of buckets", encoder.span, hint)
-    return options
+def _last_option(cursor: Cursor, encoder: Name, arguments: list[Sql], options: list[Option]) -> list[Option]:
+    """Return the options with the one that the last argument gives, which is taken away from the ``arguments``."""
+    call = CALLS[encoder.value]
+    if len(arguments) <= call.together:
+        if call.needed:
+            cursor.fail(f"{call.name} needs {call.needed}", encoder.span, call.hint)
+        return options
+    last = arguments.pop()
+    if call.needed and len(arguments) > call.together:
+        columns = "one column" if call.together == 1 else f"{call.together} columns"
+        several = ", ".join("abcdefgh"[: 2 * call.together])
+        hint = f"For several {'columns' if call.together == 1 else 'pairs'} write {call.name}({several}, {call.last} := 64)."
+        cursor.fail(f"{call.name} takes {columns} and {call.needed}", encoder.span, hint)
+    return [Option(Name(str(call.last), last.span), last), *options]
 
 
-def _is_impute(cursor: Cursor, low: int, high: int) -> bool:
-    return _encoder_at(cursor, low) == "impute" and _is_call(cursor, low, high)
+def _is_within(cursor: Cursor, call: Call, low: int, high: int) -> bool:
+    return _encoder_at(cursor, low) == call.within and _is_call(cursor, low, high)
 
 
 def _imputed(
@@ -129,7 +130,7 @@ def _imputed(
     arguments: list[Sql] = []
     methods: list[Sql] = []
     for item in ranges:
-        if not _is_impute(cursor, *item):
+        if not _is_within(cursor, CALLS[encoder.value], *item):
             hint = f"Write two items: {encoder.value}(impute(a)), {encoder.value}(b)."
             cursor.fail("columns with and without impute cannot share a call", cursor.span(*item), hint)
         inner = _parse_call(cursor, item[0])

@@ -81,9 +81,6 @@ RESERVED = frozenset(
 )
 """DuckDB's reserved words (``duckdb_keywords()``): a name only inside double quotes."""
 
-ENCODERS = frozenset({"zscore", "minmax", "impute", "onehot", "ordinal", "hash"})
-"""Functions of a FEATURES item that are fitted on the training rows."""
-
 SOFT_CLAUSES = frozenset(
     {
         "PREDICT",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from grouplearn.amounts import amount_of_bytes, counted, on_one_line, plural, rounded_seconds, share
 from grouplearn.bind.bound import BoundTrain
 from grouplearn.data.encoders import DENSE_COLUMNS, is_mostly_zero
+from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.interrupting import watched
 from grouplearn.kernels import builds
 from grouplearn.plan.choose import Candidate, Choice
@@ -226,7 +227,7 @@ def is_dense(physical: PhysicalPlan) -> bool:
 
 def _features(physical: PhysicalPlan) -> str:
     items = [item.stored.item for item in physical.bound.items]
-    named = ", ".join(item.name if item.encoder == "none" else f"{item.encoder}({item.name})" for item in items)
+    named = ", ".join(item.name if encoder_of(item).plain else f"{item.encoder}({item.name})" for item in items)
     kind = "dense" if is_dense(physical) else "sparse"
     most = max(physical.stats.rows, default=0)
     if physical.bound.learner.stacks and is_mostly_zero(items, physical.width, most):

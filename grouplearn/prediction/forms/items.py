@@ -12,6 +12,7 @@ from itertools import groupby
 from grouplearn.bind.arrays import reads_bytes
 from grouplearn.catalog.records import ItemColumn, ModelDefinition
 from grouplearn.data.arrays import BYTE_SCALE
+from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.prediction.forms.routed import (
     BEST,
     ENCODED,
@@ -72,7 +73,7 @@ def _parameter(values: str, number: int | None = None) -> str:
 
 
 def _scales(entry: ItemColumn) -> bool:
-    return entry.item.encoder in ("zscore", "minmax")
+    return encoder_of(entry.item).scales
 
 
 #: What is known of each item of a group, and whether an item's encoding needs it.
@@ -245,7 +246,7 @@ def array_sql(definition: ModelDefinition, number: int) -> str:
 
 def is_number(entry: ItemColumn) -> bool:
     """Return whether an item is one number of a row's list, and not several columns of 0 and 1."""
-    return entry.item.encoder not in ("onehot", "hash")
+    return encoder_of(entry.item).role not in ("indicator", "list")
 
 
 def numbers(definition: ModelDefinition) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from grouplearn.catalog.records import ItemColumn, ModelDefinition
+from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.prediction.forms.items import (
     encoded_cte,
     encoders_sql,
@@ -131,8 +132,7 @@ def _inputs(definition: ModelDefinition) -> str:
 
 def _units_join(entry: ItemColumn, number: int) -> str:
     """Return the join that finds what a category adds to each unit of the first layer."""
-    count = str(entry.item.buckets) if entry.item.kind == "hash" else f"len(g.categories[{number + 1}])"
-    value = f"range({count})" if entry.item.kind == "hash" else f"g.categories[{number + 1}]"
+    count, value = encoder_of(entry.item).columns_sql(entry.item, f"g.categories[{number + 1}]")
     each = (
         f"SELECT g.group_id, g.starts[{number + 1}] AS start, unnest({value}) AS value,"
         f" unnest(range({count})) AS position FROM {BEST} AS g"

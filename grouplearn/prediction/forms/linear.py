@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from grouplearn.catalog.records import ModelDefinition
+from grouplearn.data.encoding.registry import encoder_of, of_list
 from grouplearn.prediction.forms.items import (
     encoded_cte,
     encoders_sql,
@@ -21,7 +22,10 @@ from grouplearn.prediction.forms.routed import (
     ENCODED,
     GROUP,
     LEVEL,
+    NUMBER,
+    NUMBERED_ROW,
     PARAMETERS,
+    ROUTED,
     SCORED,
     CatalogTables,
     Extra,
@@ -47,10 +51,13 @@ def linear_select(
     weights, so no list of categories is carried per row.
     """
     outputs = range(definition.answer.n_scores)
+    # Lists are taken apart, and put together again by the numbers of their rows.
+    apart = any(entry.item.is_list for entry in definition.items)
+    carried, kind = (NUMBERED_ROW, "MATERIALIZED ") if apart else (sortable_row(extras), "")
     ctes = [
-        rows_cte(definition, relation, sortable_row(extras), extras, listed(definition)),
+        rows_cte(definition, relation, carried, extras, listed(definition)),
         best_cte(model, catalog_tables),
-        routed_cte(definition, BEST, reachable(definition, model, catalog_tables)),
+        routed_cte(definition, BEST, reachable(definition, model, catalog_tables), kind),
         _parameters(definition, outputs),
         encoded_cte(definition, finite=True),
         _scored(definition, outputs),
@@ -103,8 +110,10 @@ def _weights(definition: ModelDefinition, output: int) -> str:
 def _scored(definition: ModelDefinition, outputs: range) -> str:
     joins = []
     for number, entry in enumerate(definition.items):
-        if entry.item.encoder == "ordinal":
+        if encoder_of(entry.item).role == "place":
             joins.append(position_join(number))
+        elif entry.item.is_list:
+            joins.append(_entries_join(definition, number, outputs))
         elif not is_number(entry):
             joins.append(_weights_join(definition, number, outputs))
     scores = [
@@ -125,16 +134,33 @@ def _terms(definition: ModelDefinition, outputs: range, output: int) -> list[str
     ]
 
 
+def _entries_join(definition: ModelDefinition, number: int, outputs: range) -> str:
+    """Return the join that finds the sums of the weights of what is in a row's list, ``j{number}.w{output}``."""
+    item = definition.items[number].item
+    lists = f"SELECT {NUMBER} AS number, {GROUP} AS group_id, {item_alias(number)} AS entries FROM {ROUTED}"
+    sums = ", ".join(f"fsum(e.amount * w.w{output}) AS w{output}" for output in outputs)
+    found = (
+        f"SELECT e.number, {sums} FROM ({of_list(item).entries_sql(item, lists)}) AS e"
+        f" JOIN ({_weights_of_values(definition, number, outputs)}) AS w"
+        " ON w.group_id = e.group_id AND w.value = e.value GROUP BY e.number"
+    )
+    return f"LEFT JOIN ({found}) AS j{number} ON j{number}.number = r.{NUMBER}"
+
+
 def _weights_join(definition: ModelDefinition, number: int, outputs: range) -> str:
     """Return the join that finds the weights of an item's category, ``j{number}.w{output}``."""
+    return (
+        f"LEFT JOIN ({_weights_of_values(definition, number, outputs)}) AS j{number}"
+        f" ON j{number}.group_id = r.{GROUP} AND j{number}.value = r.{item_alias(number)}"
+    )
+
+
+def _weights_of_values(definition: ModelDefinition, number: int, outputs: range) -> str:
+    """Return the query of the weights of an item's values in each group."""
     item, at = definition.items[number].item, number + 1
-    count = str(item.buckets) if item.kind == "hash" else f"len(categories[{at}])"
-    value = f"range({count})" if item.kind == "hash" else f"categories[{at}]"
+    count, value = encoder_of(item).columns_sql(item, f"categories[{at}]")
     columns = ["group_id", f"unnest({value}) AS value"]
     for output in outputs:
         own = f"({_weights(definition, output)})[starts[{at}] + 1 : starts[{at}] + {count}]"
         columns.append(f"unnest(CASE WHEN {_known(definition, output)} THEN {own} END) AS w{output}")
-    return (
-        f"LEFT JOIN (SELECT {', '.join(columns)} FROM {BEST}) AS j{number}"
-        f" ON j{number}.group_id = r.{GROUP} AND j{number}.value = r.{item_alias(number)}"
-    )
+    return f"SELECT {', '.join(columns)} FROM {BEST}"

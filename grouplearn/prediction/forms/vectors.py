@@ -68,7 +68,7 @@ def _parameters(definition: ModelDefinition) -> str:
         *(
             f"len(g.categories[{number + 1}]) AS {_count(number)}"
             for number, entry in enumerate(definition.items)
-            if entry.item.encoder == "onehot"
+            if _is_looked_up(entry)
         ),
         *encoders_sql(definition, finite=True, groups="g."),
     ]
@@ -76,6 +76,11 @@ def _parameters(definition: ModelDefinition) -> str:
     vectors = f"SELECT group_id, {', '.join(parts)} FROM {_VECTORS} GROUP BY group_id"
     source = f"{BEST} AS g LEFT JOIN ({vectors}) AS v ON v.group_id = g.group_id"
     return f"{PARAMETERS} AS (SELECT {', '.join(columns)} FROM {source})"
+
+
+def _is_looked_up(entry: ItemColumn) -> bool:
+    """Return whether an item is 0s and a 1 at a place that its group's categories say."""
+    return entry.item.kind == "category" and not is_number(entry)
 
 
 def _count(number: int) -> str:
@@ -116,10 +121,10 @@ def _pieces(definition: ModelDefinition) -> Iterator[str]:
 
 def _indicators(entry: ItemColumn, number: int) -> str:
     """Return the 0s and the 1 of a category; without a 1 where it is none of the group's."""
-    if entry.item.kind == "hash":
-        count, place = str(entry.item.buckets), f"r.{item_alias(number)}"
-    else:
+    if _is_looked_up(entry):
         count, place = f"r.{_count(number)}", f"j{number}.position"
+    else:
+        count, place = str(entry.item.buckets), f"r.{item_alias(number)}"
     return f"list_transform(range({count}), lambda i: CAST(coalesce(i = {place}, false) AS DOUBLE))"
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from grouplearn.data.dataset import ARRAYS, Dataset, DatasetFiles, Group
+from grouplearn.data.dataset import Dataset, DatasetFiles, Group
 from grouplearn.data.run_directory import RunDirectory
 from grouplearn.data.shard import RowNumbers
 from grouplearn.runtime.ray.cluster import import_ray
@@ -70,10 +70,11 @@ def shared_files(dataset: Dataset, directory: RunDirectory) -> DatasetFiles:
     """Return files with the rows of a dataset: its own, or copies made in ``directory``; raises TrainingError."""
     if dataset.files is not None:
         return dataset.files
-    for name in ARRAYS:
-        array = getattr(dataset, name)
+    for name in dataset.array_names:
+        array = dataset.array(name)
         directory.array(name, array.shape, array.dtype)[...] = array
-    return DatasetFiles(str(directory.path), 0, dataset.n_rows, dataset.dictionaries, dataset.classes)
+    names, has_lists = (dataset.dictionaries, dataset.classes), dataset.lists is not None
+    return DatasetFiles(str(directory.path), 0, dataset.n_rows, *names, has_lists)
 
 
 def place_for(n_bytes: int) -> Path:

@@ -20,7 +20,8 @@ from grouplearn.catalog.checks.definition_checks import check_values
 from grouplearn.catalog.rows.rows import as_stored
 from grouplearn.data import checksums
 from grouplearn.data.checksums import Damaged, FileSums
-from grouplearn.data.dataset import ARRAYS, Dataset, DatasetFiles, Group
+from grouplearn.data.dataset import Dataset, DatasetFiles, Group
+from grouplearn.data.lists import Lists
 from grouplearn.data.own_files import own_file
 from grouplearn.data.plain import NotPlain, from_bytes, to_bytes
 from grouplearn.data.run_directory import (
@@ -94,8 +95,8 @@ class Manifest:
 
 
 _KINDS = (
-    *ledger.RESULT_KINDS, Dataset, DatasetFiles, FileSums, Group, HyperparameterColumn, ItemColumn, Job, KeyColumn, Manifest,
-    Choices, Hops, ModelDefinition, Range, SearchPlan, Task, Workload,
+    *ledger.RESULT_KINDS, Dataset, DatasetFiles, FileSums, Group, HyperparameterColumn, ItemColumn, Job, KeyColumn, Lists,
+    Manifest, Choices, Hops, ModelDefinition, Range, SearchPlan, Task, Workload,
 )  # fmt: skip
 
 
@@ -154,7 +155,7 @@ def keep(directory: RunDirectory, manifest: Manifest, go_on: Callable[[], None])
     ``go_on`` is called now and then, and ends it by raising.
     """
     try:
-        paths = [directory.path / f"{name}.npy" for name in ARRAYS]
+        paths = [directory.path / f"{name}.npy" for name in manifest.job.dataset.array_names]
         for path in paths:
             with own_file(path, "rb") as file:
                 os.fsync(file.fileno())
@@ -163,7 +164,7 @@ def keep(directory: RunDirectory, manifest: Manifest, go_on: Callable[[], None])
         message = f"the run could not be kept on disk: {error.strerror}\nDirectory: {directory.path}"
         raise TrainingError(message, hint="free disk space, or train WITH (durable = false)") from None
     nothing = manifest.job.dataset.rows(0, 0)
-    job = replace(manifest.job, dataset=replace(nothing, files=None), own=None)  # it is code
+    job = replace(manifest.job, dataset=replace(nothing, files=None, lists=None), own=None)  # it is code
     hint = "free disk space, or train WITH (durable = false)"
     ledger.write(directory.path / MANIFEST, to_bytes(replace(manifest, job=job, sums=sums)), hint)
     directory.keep()

@@ -14,7 +14,6 @@ from grouplearn.bind import compatibility as legality
 from grouplearn.bind.arrays import label_length
 from grouplearn.bind.options import RUN_OPTIONS
 from grouplearn.bind.searching import may_run
-from grouplearn.data.dataset import ARRAYS
 from grouplearn.data.encoders import FittedItem
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
@@ -43,7 +42,7 @@ def could_be_said(manifest: Manifest) -> bool:
         and _units_could(manifest)
         and _work_could(manifest)
         and (search is None or (not manifest.units and _search_could(job, search)))
-        and sorted(each.name for each in manifest.sums) == sorted(f"{name}.npy" for name in ARRAYS)
+        and sorted(each.name for each in manifest.sums) == sorted(f"{name}.npy" for name in manifest.rows.array_names)
     )
 
 

@@ -32,8 +32,7 @@ def on_all_rows(job: Job) -> Job:
 
 def _fitted(dataset: Dataset, item: Item) -> FittedItem:
     rows = dataset.has_label()
-    column = dataset.column("numeric" if item.kind == "numeric" else "codes", item.column, rows.nonzero()[0])
-    return encoders.fit(item, column, () if item.kind == "numeric" else dataset.dictionaries[item.column])
+    return encoders.fit(item, dataset, rows.nonzero()[0])
 
 
 def merged(found: Sequence[GroupOutcome], again: Iterable[GroupOutcome]) -> tuple[GroupOutcome, ...]:

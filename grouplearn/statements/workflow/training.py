@@ -322,9 +322,7 @@ def fit_on_all_rows(
     rows = slice(None) if train.all() else np.flatnonzero(train)
     for number, item in enumerate(items):
         if item.scope == "all":
-            column = dataset.column("numeric" if item.kind == "numeric" else "codes", item.column, rows)
-            texts = () if item.kind == "numeric" else dataset.dictionaries[item.column]
-            fitted[number] = encoders.fit(item, column, texts)
+            fitted[number] = encoders.fit(item, dataset, rows)
     return fitted
 
 

@@ -100,12 +100,12 @@ class ChosenRows:
 def encode_rows(fitted: Sequence[FittedItem], data: Dataset, numbers: RowNumbers, dense_columns: int) -> Matrix:
     """Return the design matrix of rows by number, and let go of the pages that they were read from."""
     rows = adjoining(numbers)
-    numeric, codes = data.numeric[rows], data.codes[rows]
+    columns = encoders.columns_of(data, rows)
     if data.files is not None and isinstance(
         rows, slice
     ):  # a view of pages that are let go of, and it may be the result
-        numeric = numeric.copy()
-    x = encoders.encode(fitted, numeric, codes, data.dictionaries, dense_columns)
+        columns = replace(columns, numeric=columns.numeric.copy())
+    x = encoders.encode(fitted, columns, dense_columns)
     forget(data, numbers)
     return x
 
@@ -266,13 +266,8 @@ def _fit(job: Job, rows: RowNumbers) -> tuple[FittedItem, ...]:
     for number, item in enumerate(job.items):
         if item.scope == "all" and number in job.fitted:
             fitted.append(job.fitted[number])
-        elif encoders.needs_no_fit(item):
-            fitted.append(encoders.fit(item, np.empty(0), ()))
-        elif item.kind == "numeric":
-            fitted.append(encoders.fit(item, job.dataset.column("numeric", item.column, rows), ()))
         else:
-            dictionary = job.dataset.dictionaries[item.column]
-            fitted.append(encoders.fit(item, job.dataset.column("codes", item.column, rows), dictionary))
+            fitted.append(encoders.fit(item, job.dataset, rows))
     return tuple(fitted)
 
 

@@ -11,7 +11,7 @@ from grouplearn.data import encoders, shard
 from grouplearn.data.dataset import Dataset, FloatArray, Group
 from grouplearn.data.shard import Matrix, RowNumbers, Shard, StoredShard, Totals
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.contract.problem import Problem
+from grouplearn.learners.contract.problem import FeatureBlock, Problem
 from grouplearn.schedule.messages import Blocks
 from grouplearn.train.job import GroupFacts, Job
 from grouplearn.train.rows.chosen import FINAL, ChosenRows, GroupFailed, Rows, count, encode_rows, forget
@@ -216,8 +216,8 @@ def _encoded_run(
 ) -> Shard:
     bounds = cuts[blocks.first : blocks.last + 1]
     data = take(rows[bounds[0] : bounds[-1]])
-    dictionaries = job.dataset.dictionaries
-    x = encoders.encode(outline.facts.fitted, data.numeric, data.codes, dictionaries, outline.dense_columns)
+    columns = replace(encoders.columns_of(data, slice(None)), dictionaries=job.dataset.dictionaries)
+    x = encoders.encode(outline.facts.fitted, columns, outline.dense_columns)
     own_cuts = tuple(bound - bounds[0] for bound in bounds)
     return Shard(x, _numbered(data.y, outline.classes, outline.unseen), data.weight, own_cuts, blocks.first)
 
@@ -317,7 +317,7 @@ def _class_weights(job: Job, classes: FloatArray, train: Rows) -> FloatArray | N
 def problem_of(job: Job, group: Group, learner: Learner, facts: GroupFacts) -> Problem:
     """Return what a pack is to learn on a prepared group."""
     starts = np.cumsum([0, *(each.width for each in facts.fitted)])
-    ordinal = [each.item.encoder == "ordinal" for each in facts.fitted]
+    ordinal = [each.encoder.role == "place" for each in facts.fitted]
     n_classes = len(facts.classes)
     among_more = job.task.scores_classes and n_classes == 2
     return Problem(
@@ -329,5 +329,5 @@ def problem_of(job: Job, group: Group, learner: Learner, facts: GroupFacts) -> P
         label_length=job.label_length,
         categorical=tuple(int(start) for start, is_ordinal in zip(starts, ordinal, strict=False) if is_ordinal),
         among_more=among_more,
-        items=tuple((each.item.name, each.width) for each in facts.fitted),
+        items=tuple(FeatureBlock(each.item.name, each.width, each.pure) for each in facts.fitted),
     )

@@ -249,7 +249,7 @@ class _StackRows:
     def _rows(self, job: Job, fitted: tuple[FittedItem, ...], chosen: BoolArray) -> Stack:
         """Return all rows of the chosen groups."""
         data, width = self.data, sum(each.width for each in fitted)
-        x = np.asarray(encoders.encode(fitted, data.numeric, data.codes, data.dictionaries, width))
+        x = np.asarray(encoders.encode(fitted, encoders.columns_of(data, slice(None)), width))
         return Stack(x, data.y, data.weight, starts(self.sizes), seeds_of(job, self.groups)).take(chosen)
 
     def _held_out_sizes(self) -> IntArray:
@@ -275,7 +275,7 @@ class _StackRows:
 def _fitted(job: Job) -> tuple[FittedItem, ...]:
     """Return the items, none of which learns anything from a group's rows."""
     return tuple(
-        job.fitted[number] if number in job.fitted else encoders.fit(item, np.empty(0), ())
+        job.fitted[number] if number in job.fitted else encoders.fit(item, job.dataset, slice(0, 0))
         for number, item in enumerate(job.items)
     )
 

@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from grouplearn.data.dataset import Dataset
+from grouplearn.data.lists import Lists
 from grouplearn.data.shard import RowNumbers
 from grouplearn.train.job import Job
 from grouplearn.train.rows.chosen import forget
@@ -47,10 +48,12 @@ class RowsAtHand:
 
 
 def pick(dataset: Dataset, rows: RowNumbers | slice) -> Dataset:
-    """Return some rows of a dataset: a copy by numbers, a view of a slice."""
+    """Return some rows of a dataset: a copy by numbers, a view of a slice; with the entries of their lists alone."""
+    lists = dataset.lists and dataset.lists.rows(rows).packed()
     return replace(
         dataset,
         files=None,
+        lists=lists,
         numeric=dataset.numeric[rows],
         codes=dataset.codes[rows],
         y=dataset.y[rows],
@@ -70,12 +73,13 @@ def joined(parts: Sequence[Dataset]) -> Dataset:
         y=np.concatenate([part.y for part in parts]),
         weight=np.concatenate([part.weight for part in parts]),
         split=np.concatenate([part.split for part in parts]),
+        lists=Lists.joined(lists) if (lists := [part.lists for part in parts if part.lists is not None]) else None,
     )
 
 
 def dataset_bytes(data: Dataset) -> int:
     """Return the bytes of a dataset's rows."""
-    return sum(int(array.nbytes) for array in (data.numeric, data.codes, data.y, data.weight, data.split))
+    return data.n_bytes
 
 
 def row_bytes(data: Dataset) -> int:

@@ -48,10 +48,10 @@ def lightgbm_parameters(problem: Problem, config: Config, metric: str = "None") 
 
 def _by_column(problem: Problem, config: Config) -> dict[str, str]:
     """Return what is said by feature as LightGBM takes it: a number per feature column, or sets of their numbers."""
-    starts = list(itertools.accumulate((width for _, width in problem.items), initial=0))
+    starts = list(itertools.accumulate((block.width for block in problem.items), initial=0))
     columns: dict[str, list[int]] = {}
-    for (name, _), (first, last) in zip(problem.items, itertools.pairwise(starts), strict=True):
-        columns.setdefault(folded(name), []).extend(range(first, last))
+    for block, (first, last) in zip(problem.items, itertools.pairwise(starts), strict=True):
+        columns.setdefault(folded(block.name), []).extend(range(first, last))
     given: dict[str, str] = {}
     for parameter, otherwise in BY_FEATURE.items():
         if config[parameter] is not None:

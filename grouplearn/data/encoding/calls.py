@@ -1,0 +1,52 @@
+"""How encoders are called in FEATURES: ``name(column, ..., option := value)``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function of a FEATURES item that is fitted on training rows, or made of what it is called with.
+
+    ``options`` are what may follow the columns by name; ``last`` is the one that a last argument without a name gives, of which
+    ``needed`` says what is missing without it, with the ``hint``. Every ``together`` arguments are one item. ``within`` is the
+    encoder whose calls may stand in it.
+    """
+
+    name: str
+    options: tuple[str, ...] = ("scope",)
+    last: str | None = None
+    needed: str = ""
+    hint: str = ""
+    together: int = 1
+    within: str | None = None
+
+
+CALLS: Mapping[str, Call] = {
+    call.name: call
+    for call in (
+        Call("zscore", ("scope", "impute"), within="impute"),
+        Call("minmax", ("scope", "impute"), within="impute"),
+        Call("impute", ("scope", "method"), "method"),
+        Call("onehot"),
+        Call("ordinal"),
+        Call("multihot"),
+        Call(
+            "hash",
+            ("buckets",),
+            "buckets",
+            "the number of buckets",
+            "For example hash(column, 64); DuckDB's own function is main.hash(column).",
+        ),
+        Call(
+            "sparse",
+            ("columns",),
+            "columns",
+            "the number of columns",
+            "For example sparse(indices, values, 1000).",
+            together=2,
+        ),
+    )
+}

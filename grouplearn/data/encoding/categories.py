@@ -1,0 +1,167 @@
+"""Categories: a column for each (``onehot``), the place of each (``ordinal``), a column for many by a hash (``hash``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.data.dataset import Item
+from grouplearn.data.encoding.columns import Around, Columns, IntArray, Numbers, Places, Reading, SqlColumn
+from grouplearn.data.encoding.encoder import Encoder, FittedItem, OnnxGraph, Replay, Role
+
+#: A hash item has at most this many buckets.
+MAX_BUCKETS = 1 << 22
+
+
+def places(fitted: FittedItem, dictionary: Sequence[str]) -> IntArray:
+    """Return the place among the categories of each code of a dictionary, -1 for none; so has the last entry, for code -1."""
+    if dictionary is fitted.categories:
+        return np.array([*range(len(dictionary)), -1], dtype=np.int64)
+    place = {category: position for position, category in enumerate(fitted.categories)}
+    return np.array([*(place.get(text, -1) for text in dictionary), -1], dtype=np.int64)
+
+
+def seen(codes: npt.NDArray[Any], dictionary: Sequence[str]) -> tuple[str, ...]:
+    """Return the texts that codes are of, in the order of the dictionary; -1 is of none."""
+    return tuple(dictionary[code] for code in np.unique(codes) if code >= 0)
+
+
+def bucket(around: Around, buckets: int) -> Around:
+    """Return the SQL of a bucket's number around that of a text.
+
+    md5 gives the same bucket in every DuckDB version and client; DuckDB's own hash() does not promise that.
+    """
+    first, *between, last = around
+    return f"CAST(md5_number_lower({first}", *between, f"{last}) % {buckets} AS INTEGER)"
+
+
+class _Category(Encoder):
+    """A category: its text is looked up among those of the training rows."""
+
+    kind: ClassVar[str] = "category"
+
+    def takes(self, column: SqlColumn) -> bool:
+        """Return whether values have texts that name categories."""
+        return column.named
+
+    def reading(self, column: SqlColumn, item: Item) -> Reading:  # noqa: ARG002
+        """Return the text."""
+        return Reading(column.text, column.text_of)
+
+    def needs_fit(self, item: Item) -> bool:  # noqa: ARG002
+        """Return that it does."""
+        return True
+
+    def fit(self, item: Item, values: npt.NDArray[Any], dictionary: Sequence[str]) -> FittedItem:
+        """Find the categories."""
+        return FittedItem(item, categories=seen(values, dictionary))
+
+    def _positions(self, fitted: FittedItem, columns: Columns) -> Callable[[Columns], IntArray]:
+        found, column = places(fitted, columns.dictionary(fitted.item)), fitted.item.column
+        return lambda rows: found[rows.codes[:, column]]
+
+    def _onnx_places(self, graph: OnnxGraph, fitted: FittedItem) -> str:
+        """Return the 0-based places of categories (int64), -1 for one that is none."""
+        known = fitted.categories or ("",)
+        numbers = list(range(len(fitted.categories))) or [-1]
+        options: dict[str, Any] = {"keys_strings": list(known), "values_int64s": numbers, "default_int64": -1}
+        return graph.add("LabelEncoder", graph.input(fitted.item.name, "STRING"), domain="ai.onnx.ml", **options)
+
+
+class OneHot(_Category):
+    """A column for each category, 1 where a row has it."""
+
+    name: ClassVar[str] = "onehot"
+    call: ClassVar[str | None] = "onehot"
+    role: ClassVar[Role] = "indicator"
+    fills: ClassVar[bool] = True
+    per_category: ClassVar[bool] = True
+
+    def is_meant(self, column: SqlColumn) -> bool:
+        """Return whether a text is a category by its type."""
+        return column.kind == "category"
+
+    def features(self, fitted: FittedItem) -> tuple[str, ...]:
+        """Return item=category."""
+        return tuple(f"{fitted.item.name}={category}" for category in fitted.categories)
+
+    def replay(self, fitted: FittedItem, columns: Columns) -> Replay:
+        """Return what finds places."""
+        positions = self._positions(fitted, columns)
+        return lambda rows: Places(positions(rows))
+
+    def onnx(self, graph: OnnxGraph, fitted: FittedItem, finite: bool) -> list[str]:  # noqa: ARG002
+        """Add a STRING, any text that the model has not seen for NULL."""
+        place = self._onnx_places(graph, fitted)
+        return [_indicators(graph, place, len(fitted.categories))] if fitted.categories else []
+
+
+class Ordinal(_Category):
+    """The place of a category in the order of texts."""
+
+    name: ClassVar[str] = "ordinal"
+    call: ClassVar[str | None] = "ordinal"
+    role: ClassVar[Role] = "place"
+
+    def features(self, fitted: FittedItem) -> tuple[str, ...]:
+        """Return the item's name."""
+        return (fitted.item.name,)
+
+    def replay(self, fitted: FittedItem, columns: Columns) -> Replay:
+        """Return what finds places, NaN for none."""
+        positions = self._positions(fitted, columns)
+
+        def encoded(rows: Columns) -> Numbers:
+            place = positions(rows)
+            return Numbers(np.where(place < 0, np.nan, place.astype(np.float64))[:, None])
+
+        return encoded
+
+    def onnx(self, graph: OnnxGraph, fitted: FittedItem, finite: bool) -> list[str]:  # noqa: ARG002
+        """Add a STRING, any text that the model has not seen for NULL."""
+        place = self._onnx_places(graph, fitted)
+        unknown = graph.add("Less", place, graph.constant(np.array(0, dtype=np.int64)))
+        return [graph.add("Where", unknown, graph.number(np.nan), graph.doubles(place))]
+
+
+class Hash(Encoder):
+    """As many columns as buckets, each category in one that its text says."""
+
+    kind: ClassVar[str] = "hash"
+    name: ClassVar[str] = "hash"
+    call: ClassVar[str | None] = "hash"
+    role: ClassVar[Role] = "indicator"
+    fills: ClassVar[bool] = True
+    most: ClassVar[int | None] = MAX_BUCKETS
+    size: ClassVar[str | None] = "buckets"
+
+    def takes(self, column: SqlColumn) -> bool:
+        """Return whether values have texts that name categories."""
+        return column.named
+
+    def reading(self, column: SqlColumn, item: Item) -> Reading:
+        """Return the number of the text's bucket."""
+        return Reading(bucket(column.text, item.buckets), bucket(column.text_of, item.buckets))
+
+    def features(self, fitted: FittedItem) -> tuple[str, ...]:
+        """Return item[bucket], counted from 0."""
+        return tuple(f"{fitted.item.name}[{number}]" for number in range(fitted.item.buckets))
+
+    def replay(self, fitted: FittedItem, columns: Columns) -> Replay:  # noqa: ARG002
+        """Return what takes the bucket."""
+        column = fitted.item.column
+        return lambda rows: Places(rows.codes[:, column].astype(np.int64))
+
+    def onnx(self, graph: OnnxGraph, fitted: FittedItem, finite: bool) -> list[str]:  # noqa: ARG002
+        """Add the INT64 number of the bucket, -1 for NULL."""
+        return [_indicators(graph, graph.input(fitted.item.name, "INT64"), fitted.item.buckets)]
+
+
+def _indicators(graph: OnnxGraph, place: str, count: int) -> str:
+    return graph.doubles(graph.add("Equal", place, graph.constant(np.arange(count, dtype=np.int64)[None])))
+
+
+CATEGORIES = (OneHot(), Ordinal(), Hash())

@@ -1,0 +1,33 @@
+"""All encoders: those that a call in FEATURES means, and those of plain expressions."""
+
+from __future__ import annotations
+
+from grouplearn.data.dataset import Item
+from grouplearn.data.encoding.categories import CATEGORIES
+from grouplearn.data.encoding.columns import SqlColumn
+from grouplearn.data.encoding.encoder import Encoder, encoder_of, known, register
+from grouplearn.data.encoding.listed import LISTS, Listed
+from grouplearn.data.encoding.numbers import NUMBERS
+
+__all__ = ["ENCODERS", "automatic", "called", "encoder_of", "known", "of_list"]
+
+ENCODERS: tuple[Encoder, ...] = (*NUMBERS, *CATEGORIES, *LISTS)
+register(ENCODERS)
+
+
+def called(name: str) -> tuple[Encoder, ...]:
+    """Return the encoders that a call may mean: which of them depends on the column."""
+    return tuple(encoder for encoder in ENCODERS if encoder.call == name)
+
+
+def automatic(column: SqlColumn) -> Encoder | None:
+    """Return what encodes a column without a call: a number as it is, a category by one-hot columns, an array."""
+    return next((encoder for encoder in ENCODERS if encoder.is_meant(column)), None)
+
+
+def of_list(item: Item) -> Listed:
+    """Return what encodes an item that is a list."""
+    encoder = encoder_of(item)
+    if not isinstance(encoder, Listed):
+        raise TypeError(f"{item.name} is no list")
+    return encoder
