@@ -30,7 +30,7 @@ from grouplearn.schedule.messages import (
 from grouplearn.train.job import Job, Observer, UnitResult
 from grouplearn.train.rows.prepare import GroupFailed, Outline
 from grouplearn.train.single_thread import blas_on_one_thread, import_learner, openmp_on_one_thread
-from grouplearn.train.steps import Product, StepAnswer, StepLog, product_bytes
+from grouplearn.train.steps import Product, StepAnswer, StepLog, product_bytes, taken_of
 
 #: How often the calling thread looks whether it was cancelled.
 POLL_SECONDS = 0.1
@@ -181,7 +181,7 @@ class _Workers:
                 self._news.put(self._step(bench, worker, step))
 
     def _step(self, bench: Worker, worker: int, step: Step) -> StepAnswer:
-        takes, fetched = self._products.take(worker, step.takes)
+        takes, fetched = self._products.take(worker, step)
         answer = bench.step(step, self._outlines.of(step.unit), takes, fetched, self._watch(worker, step.unit))
         if answer.product is not None:
             self._products.keep(worker, step.id, answer.product)
@@ -261,12 +261,13 @@ class _Products:
         with self._lock:
             self._made[step] = (worker, product)
 
-    def take(self, worker: int, steps: Sequence[int]) -> tuple[list[Product], int]:
-        """Return the products of steps, and the bytes of those that other workers made."""
+    def take(self, worker: int, step: Step) -> tuple[list[Product], int]:
+        """Return the products that a step takes, and the bytes of those that other workers made."""
         with self._lock:
-            made = [self._made[step] for step in steps]
-        fetched = sum(product_bytes(product) for maker, product in made if maker != worker)
-        return [product for _, product in made], fetched
+            made = [self._made[each] for each in step.takes]
+        taken = [(maker, taken_of(product, step.piece)) for maker, product in made]
+        fetched = sum(product_bytes(product) for maker, product in taken if maker != worker)
+        return [product for _, product in taken], fetched
 
     def discard(self, steps: Sequence[int]) -> None:
         """Forget what these steps made."""

@@ -450,4 +450,4 @@ def test_no_units_finish_with_the_first_worker(name: str) -> None:
 
 
 def test_the_operators_in_the_order_in_which_they_are_shown() -> None:
-    assert [*OPERATORS] == ["group_task_parallel", "model_task_parallel", "gap", "mop", "data_parallel", "switching"]
+    assert [*OPERATORS] == ["group_task_parallel", "model_task_parallel", "gap", "mop", "averaging", "data_parallel", "switching"]

@@ -77,7 +77,7 @@ def rounds(physical: PhysicalPlan, choice: Choice) -> Rounds:
     """Return the rounds of a plan whose statement searches."""
     if physical.bound.search is None:
         raise ValueError("the statement does not search in rounds")
-    workload = physical.workload(choosing.threads(physical, choice))
+    workload = physical.workload(choosing.threads(physical, choice), choice.workers)
     return Rounds(
         physical.bound.search,
         choice.operator,

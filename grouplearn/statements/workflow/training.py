@@ -111,7 +111,7 @@ def run(
             return RunOutcome(found.groups, found.units, *ran, configs=found.configs)
         workers = choosing.threads(physical, choice)
         planning.plan_ahead(physical, choice.operator, workers, cancelled)
-        workload = physical.workload(workers)
+        workload = physical.workload(workers, choice.workers)
         scheduled = Scheduled(
             choice.operator, choice.executor, tuple(physical.units), workload, Cluster.of(physical.bound.options)
         )
