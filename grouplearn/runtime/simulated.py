@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -29,6 +29,7 @@ from grouplearn.schedule.messages import (
 
 #: Steps whose product is a state, or a part of one; what other steps make are sums, or the unit's result, which is not kept.
 STATES: frozenset[StepKind] = frozenset({"init", "update", "train", "work", "combine", "reduce"})
+_MANY = 64  # products that a step takes, from which on their bytes are summed once for all steps that take the same
 SUMS: frozenset[StepKind] = frozenset({"accumulate", "evaluate", "judge"})
 
 
@@ -153,6 +154,7 @@ class _Timer:
         self._memory = _Memory(dict.fromkeys(range(workers), 0.0))
         self._products: dict[int, tuple[int, float]] = {}
         self._pieces: dict[int, int] = {}
+        self._summed: tuple[tuple[int, ...], dict[int | None, float]] = ((), {})
         self._gangs: dict[int, list[RunStep]] = defaultdict(list)
         self.now = self.busy = self.network_bytes = 0.0
         self.loads = 0
@@ -219,11 +221,27 @@ class _Timer:
 
     def _moved(self, worker: int, step: Step) -> list[float]:
         """Return the bytes of each product of another worker that a step takes; of those in pieces one piece may be enough."""
-        sizes = ((each, *self._products[each]) for each in step.takes)
-        if step.piece is None:
-            return [n_bytes for _, maker, n_bytes in sizes if maker != worker]
-        pieces = self._pieces
-        return [n_bytes / pieces.get(each, 1) for each, maker, n_bytes in sizes if maker != worker]
+        if len(step.takes) > _MANY:
+            by_maker = self._by_maker(step)
+            return [by_maker[None] - by_maker.get(worker, 0.0)]
+        return [n_bytes for maker, n_bytes in self._sizes(step) if maker != worker]
+
+    def _sizes(self, step: Step) -> Iterable[tuple[int, float]]:
+        pieces: Mapping[int, int] = self._pieces if step.piece is not None else {}
+        for each in step.takes:
+            maker, n_bytes = self._products[each]
+            yield maker, n_bytes / pieces.get(each, 1)
+
+    def _by_maker(self, step: Step) -> Mapping[int | None, float]:
+        """Return the bytes that a step takes, by who made them, None for all; the other steps of its stage take the same."""
+        taken, summed = self._summed
+        if taken is not step.takes:
+            summed = defaultdict(float)
+            for maker, n_bytes in self._sizes(step):
+                summed[maker] += n_bytes
+            summed[None] = math.fsum(summed.values())
+            self._summed = step.takes, summed
+        return summed
 
     def _begin_gang(self, gang: list[RunStep]) -> None:
         """All start when the last of them is free, and end when the slowest does."""

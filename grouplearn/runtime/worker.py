@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from grouplearn.data.dataset import Dataset
 from grouplearn.data.shard import RowNumbers
 from grouplearn.learners.contract.control import Gang, Interrupted
-from grouplearn.schedule.messages import Blocks, Step, Unit
+from grouplearn.schedule.messages import Blocks, Part, Step, Unit
 from grouplearn.schedule.sharded.partition import cut_evenly
 from grouplearn.train.fit import Pack, Training, fit_together, kernels_hear
 from grouplearn.train.gather import train_gathered
@@ -64,6 +64,26 @@ class Watch:
     def now(self) -> float:
         """Return the seconds since the run began."""
         return time.time() - self.began
+
+
+@dataclass
+class LastTaken:
+    """What a worker took last for a partition: with several partitions of a group, it takes each model once."""
+
+    key: tuple[int, tuple[int, ...], Part | None] | None = None
+    products: list[Product] = field(default_factory=list)
+
+    def of(self, step: Step) -> list[Product] | None:
+        """Return what a step takes where that is here already, else None."""
+        return self.products if step.partition is not None and self.key == self._key(step) else None
+
+    def keep(self, step: Step, products: list[Product]) -> None:
+        """Keep what was taken for a step, where another one may take the same."""
+        if step.partition is not None:
+            self.key, self.products = self._key(step), products
+
+    def _key(self, step: Step) -> tuple[int, tuple[int, ...], Part | None]:
+        return (step.unit.id, step.takes, step.piece)
 
 
 @dataclass

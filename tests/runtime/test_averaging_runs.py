@@ -18,7 +18,19 @@ from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.contract.state import State, Tensors
 from grouplearn.learners.contract.ways import AveragingLearner
 from grouplearn.runtime.local import LocalRuntime
-from grouplearn.schedule.messages import Blocks, Unit
+from grouplearn.runtime.worker import Watch, Worker, outline_or_failed
+from grouplearn.schedule.messages import (
+    Blocks,
+    Discard,
+    Instruction,
+    Load,
+    Release,
+    RunStep,
+    Step,
+    Unit,
+    WorkerLost,
+    WorkerReady,
+)
 from grouplearn.schedule.rounds.averaging import Averaging
 from grouplearn.schedule.sharded.partition import cut_evenly
 from grouplearn.schedule.workload import Averages, Reduction, Workload
@@ -27,6 +39,7 @@ from grouplearn.train.job import Job, UnitResult
 from grouplearn.train.results.evaluation import conclude, evaluate
 from grouplearn.train.rows.counted import with_training_rows
 from grouplearn.train.rows.prepare import prepare
+from grouplearn.train.steps import StepAnswer, taken_of
 from grouplearn.train.unit import pack_of
 
 __all__ = ["small_blocks"]
@@ -258,3 +271,100 @@ def test_the_mean_of_equal_models_is_that_model() -> None:
     state = learner.train(prepared.problem, job.configs, begun, prepared.part(Blocks(0, 1)).train.read(), 0)
     found = learner.average([learner.part(state, 0, 1)] * 7, [1.0, 2.0, 3.0, 0.1, 0.2, 0.3, 1e9])
     assert all(found[name].tobytes() == state.tensors[name].tobytes() for name in learner.averaged)
+
+
+def test_a_worker_with_several_partitions_takes_a_model_once() -> None:
+    job, size = wide_job()
+    machine = Averaging([Unit(0, 1, (0,), -1, 1.0)], workload(job, 2, Averages(8)))
+    results = LocalRuntime().run(job, machine, 2, Watcher(), lambda: False)
+    gathered = received(results, ("work",), 2)
+    assert gathered[0] == pytest.approx(size / 2, rel=0.01)
+    assert gathered[1] == pytest.approx(size / 2, rel=0.01)
+
+
+class Losing:
+    """Workers in this process, one of whom is lost whenever a step of some kind ends or is under way, twice at most."""
+
+    def __init__(self, job: Job, operator: Averaging, kind: str, kept: bool, before: bool) -> None:
+        self.job, self.operator, self.kind, self.kept, self.before = job, operator, kind, kept, before
+        self.benches: dict[int, Worker] = {}
+        self.made: dict[int, tuple[int, Any]] = {}
+        self.running: list[tuple[int, Step, list[Any]]] = []  # with what a step has taken
+        self.results: dict[int, UnitResult] = {}
+        self.lost = 0
+
+    def run(self, workers: int) -> tuple[UnitResult, ...]:
+        for _ in range(workers):
+            self.join()
+        while self.running:
+            worker, step, takes = self.running.pop(0)
+            if self.before and self.may_lose(step):
+                self.lose(worker)
+                continue
+            answer = self.answer(worker, step, takes)
+            self.follow(self.operator.on(answer.event))
+            if not self.before and self.may_lose(step) and worker in self.benches:
+                self.lose(worker)
+        return tuple(self.results[number] for number in sorted(self.results))
+
+    def join(self) -> None:
+        worker = self.lost + len(self.benches)
+        self.benches[worker] = Worker(self.job)
+        self.follow(self.operator.on(WorkerReady(worker)))
+
+    def may_lose(self, step: Step) -> bool:
+        return step.kind == self.kind and self.lost < 2 and (step.epoch > 0 or self.kind in ("init", "finish"))
+
+    def lose(self, worker: int) -> None:
+        self.lost += 1
+        del self.benches[worker]
+        self.running = [each for each in self.running if each[0] != worker]
+        if not self.kept:
+            self.made = {step: each for step, each in self.made.items() if each[0] != worker}
+        self.follow(self.operator.on(WorkerLost(worker, self.kept, replaced=True)))
+        self.join()
+
+    def answer(self, worker: int, step: Step, takes: list[Any]) -> StepAnswer:
+        watch = Watch(worker, 0.0, lambda _: None, lambda: False)
+        answer = self.benches[worker].step(step, outline_or_failed(self.job, step.unit), takes, 0, watch)
+        assert not answer.failed, answer.result
+        if answer.product is not None:
+            self.made[step.id] = (worker, answer.product)
+        if answer.result is not None:
+            self.results[step.unit.id] = answer.result
+        return answer
+
+    def follow(self, orders: Sequence[Instruction]) -> None:
+        for order in orders:
+            match order:
+                case Load(worker, group, blocks):
+                    self.benches[worker].load(group, blocks)
+                case Release(worker, group):
+                    self.benches[worker].release(group)
+                case RunStep(worker, step):
+                    takes = [taken_of(self.made[each][1], step.piece) for each in step.takes]
+                    self.running.append((worker, step, takes))
+                case Discard(steps):
+                    for each in steps:
+                        del self.made[each]
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "reduction", "patience"),
+    [
+        *((kind, "scatter", None) for kind in ("init", "work", "reduce", "evaluate", "finish")),
+        *((kind, "tree", None) for kind in ("work", "combine", "reduce")),
+        *((kind, "star", 2) for kind in ("work", "reduce", "judge", "update", "evaluate", "finish")),
+    ],
+)
+def test_workers_lost_in_every_kind_of_step_cost_time_and_no_bit(
+    kind: str, reduction: Reduction, patience: int | None, kept: bool, before: bool
+) -> None:
+    job = a_job("mlp", Task.BINARY, patience)
+    machine = Averaging(units_of(job), workload(job, 3, Averages(5, reduction)))
+    losing = Losing(job, machine, kind, kept, before)
+    results = losing.run(3)
+    assert losing.lost >= 1
+    assert models(results) == models(tuple(serial(job, unit, 5) for unit in units_of(job)))
