@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.schedule.operators import OPERATORS, Runs
+from grouplearn.schedule.operators import OPERATORS, STEADY, Runs
 
 
 def changes_models(operator: str, learner: Learner) -> bool:
@@ -16,10 +16,15 @@ def depends_on(operator: str) -> str:
     return OPERATORS[operator].models_depend_on
 
 
+def is_movable(operator: str, learner: Learner) -> bool:
+    """Return whether a run goes on to the same models on any number of workers."""
+    return operator in STEADY or not changes_models(operator, learner)
+
+
 def runtimes(operator: str, learner: Learner) -> tuple[str, ...]:
     """Return the runtimes on which the operator runs a learner, none if it never does."""
     how = _how(operator, learner)
-    return () if how.gangs and not learner.in_gangs else how.runtimes
+    return () if _unlike(how, learner) else how.runtimes
 
 
 def refusal(operator: str, learner: Learner, executor: str) -> str | None:
@@ -29,8 +34,9 @@ def refusal(operator: str, learner: Learner, executor: str) -> str | None:
     how, places = _how(operator, learner), runtimes(operator, learner)
     if executor in places or (executor == "auto" and places):
         return None
-    if how.gangs and not learner.in_gangs:
-        return f"operator {operator} does not run {learner.name}, because several workers cannot train one model of it"
+    unlike = _unlike(how, learner)
+    if unlike:
+        return f"operator {operator} does not run {learner.name}, because {unlike}"
     what = f"learners that train on {learner.access.words}"
     if not places:
         return f"operator {operator} does not run {what}, because {how.reason}"
@@ -43,6 +49,15 @@ def remedy(operator: str, learner: Learner) -> str | None:
     if "ray" not in runtimes(operator, learner):
         return None
     return "WITH (executor = 'ray') starts other processes, and SET grouplearn_trust = true does what the file says."
+
+
+def _unlike(how: Runs, learner: Learner) -> str | None:
+    """Return why a learner is not one of those of its access pattern that an operator runs; else None."""
+    if how.gangs and not learner.in_gangs:
+        return "several workers cannot train one model of it"
+    if how.means and not learner.averages:
+        return "the mean of several models of it is not known to be one"
+    return None
 
 
 def _how(operator: str, learner: Learner) -> Runs:

@@ -10,8 +10,8 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from grouplearn import sqltext
+from grouplearn.bind import averaging, hopping, ways
 from grouplearn.bind import compatibility as legality
-from grouplearn.bind import hopping, ways
 from grouplearn.bind.memory_limit import check_size
 from grouplearn.bind.resources import DEFAULT_TIMEOUT, check_address, check_timeout
 from grouplearn.bind.sql.checker import SqlChecker
@@ -22,7 +22,7 @@ from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import TASKS
 from grouplearn.parser.statements import Name, Option, Sql
 from grouplearn.schedule import operators
-from grouplearn.schedule.workload import SCHEDULERS, Scheduler
+from grouplearn.schedule.workload import REDUCTIONS, SCHEDULERS, Reduction, Scheduler
 from grouplearn.search.space import MAX_CONFIGS
 
 SCOPES = ("group", "all")
@@ -45,6 +45,8 @@ class RunOptions:
     scheduler: Scheduler = "randomized"
     replicas: int = 1
     replay: str | None = None
+    partitions: int | None = None
+    reduce: Reduction = "scatter"
     trials: int | None = None
     reduction_factor: int = 3
     min_epochs: int = 1
@@ -154,6 +156,14 @@ RUN_OPTIONS: Mapping[str, RunOption] = {
     "scheduler": RunOption("operator mop: who decides which networks go to which worker next", _one_of(*SCHEDULERS)),
     "replicas": RunOption("operator mop: how many workers hold the same part of a group's rows", _whole(1)),
     "replay": RunOption("operator mop: model whose run is repeated, in the same order of rows", _model_name),
+    "partitions": RunOption(
+        "operator averaging: parts of a group's rows that train side by side; as many as workers unless said",
+        _whole(1, _MOST_WORKERS),
+    ),
+    "reduce": RunOption(
+        "operator averaging: who takes the mean: 'scatter' (each worker of its part), 'tree' or 'star'",
+        _one_of(*REDUCTIONS),
+    ),
     "trials": RunOption("configurations tried, where OVER does not list them all", _whole(1, MAX_CONFIGS)),
     "reduction_factor": RunOption("HYPERBAND and ASHA: of each round one trial in this many goes on", _whole(2)),
     "min_epochs": RunOption("ASHA: epochs of a trial before it is first judged", _whole(1)),
@@ -243,6 +253,7 @@ def bind_options(
             fixed[name] = bind_hyperparameter(checker, learner, option.name, option.value, also=WITH_OPTIONS)
     _refuse_epochs(checker, learner, options, run)
     hopping.settle(checker, options, run)
+    averaging.settle(checker, options, run)
     run |= _enclosed(checker, options, run)
     _refuse_illegal(checker, learner, options, run)
     return RunOptions(**run), fixed

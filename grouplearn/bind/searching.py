@@ -25,7 +25,7 @@ from grouplearn.parser.statements import (
     ValidateNone,
     Within,
 )
-from grouplearn.schedule.operators import WHOLE
+from grouplearn.schedule.operators import STEADY, WHOLE
 from grouplearn.search import procedures, space
 from grouplearn.search.hyperband import brackets
 from grouplearn.search.tpe import check_installed
@@ -48,7 +48,7 @@ ORDER_CHANGES = "the order in which it visits the blocks of a group would change
 def may_run(search: procedures.SearchPlan | None, learner: Learner, operator: str) -> bool:
     """Whether an operator may run a statement's search: trials that are continued see the rows as in one long run."""
     steady = search is None or not search.continues or not learner.access.visits
-    return steady or operator in WHOLE
+    return steady or operator in STEADY
 
 
 class SearchBinder:
@@ -159,7 +159,7 @@ class SearchBinder:
 
     def _refuse_operator(self, statement: TrainModel, search: Search) -> None:
         operator = self._options.operator
-        if operator in ("auto", *WHOLE) or not self._learner.access.visits:
+        if operator in ("auto", *STEADY) or not self._learner.access.visits:
             return
         place = next((each.value.span for each in statement.options if each.name.value.casefold() == "operator"), None)
         message = (

@@ -32,7 +32,7 @@ from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.cost.coefficients import Rates
 from grouplearn.plan.units import Alike, Units, alike
 from grouplearn.schedule.messages import Unit
-from grouplearn.schedule.workload import Hops, Visits, Workload
+from grouplearn.schedule.workload import Averages, Hops, Visits, Workload
 
 #: A group of at most this many rows is small: it is one block, which no operator splits, and trains in a batched solve.
 SMALL_ROWS = BLOCK_ROWS
@@ -73,9 +73,10 @@ class PhysicalPlan:
     recorded: Visits | None = None
     unused: Unused = field(default_factory=Unused)
 
-    def workload(self, workers: int) -> Workload:
-        """Return what operators need to know of the work."""
+    def workload(self, workers: int, chosen: int | None = None) -> Workload:
+        """Return what operators need to know of the work on so many workers at a time, where ``chosen`` are said to be there."""
         options = self.bound.options
+        partitions = options.partitions or chosen or workers
         return Workload(
             access=self.bound.learner.access.name,
             rows=self.stats.rows,
@@ -84,6 +85,7 @@ class PhysicalPlan:
             block_rows=self.block_rows,
             evaluate_epochs=self.bound.options.early_stopping is not None,
             hops=Hops(options.scheduler, options.seed, min(workers, options.replicas), self.recorded),
+            averages=Averages(partitions, options.reduce) if options.operator == "averaging" else Averages(),
             split_seconds=self._split_seconds,
             split_row_seconds=self.kept_row_seconds,
         )

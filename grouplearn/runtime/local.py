@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from grouplearn.errors import Cancelled, TrainingError
 from grouplearn.learners.contract.control import Interrupted
-from grouplearn.runtime.worker import Watch, Worker, outline_or_failed
+from grouplearn.runtime.worker import LastTaken, Watch, Worker, outline_or_failed
 from grouplearn.schedule.messages import (
     Discard,
     Finish,
@@ -30,7 +30,7 @@ from grouplearn.schedule.messages import (
 from grouplearn.train.job import Job, Observer, UnitResult
 from grouplearn.train.rows.prepare import GroupFailed, Outline
 from grouplearn.train.single_thread import blas_on_one_thread, import_learner, openmp_on_one_thread
-from grouplearn.train.steps import Product, StepAnswer, StepLog, product_bytes
+from grouplearn.train.steps import Product, StepAnswer, StepLog, product_bytes, taken_of
 
 #: How often the calling thread looks whether it was cancelled.
 POLL_SECONDS = 0.1
@@ -165,11 +165,11 @@ class _Workers:
             self._news.put(_Broken(error))
 
     def _follow_orders(self, worker: int) -> None:
-        bench = Worker(self._job)
+        bench, taken = Worker(self._job), LastTaken()
         while not isinstance(order := self._orders[worker].get(), Finish) and not self._stop.is_set():
-            self._follow(order, bench, worker)
+            self._follow(order, bench, worker, taken)
 
-    def _follow(self, order: Instruction, bench: Worker, worker: int) -> None:
+    def _follow(self, order: Instruction, bench: Worker, worker: int, taken: LastTaken) -> None:
         match order:
             case Load(_, group, blocks):
                 bench.load(group, blocks)
@@ -178,10 +178,12 @@ class _Workers:
             case Run(_, unit):
                 self._news.put(bench.run(unit, self._watch(worker, unit)))
             case RunStep(_, step):
-                self._news.put(self._step(bench, worker, step))
+                self._news.put(self._step(bench, worker, step, taken))
 
-    def _step(self, bench: Worker, worker: int, step: Step) -> StepAnswer:
-        takes, fetched = self._products.take(worker, step.takes)
+    def _step(self, bench: Worker, worker: int, step: Step, taken: LastTaken) -> StepAnswer:
+        here = taken.of(step)
+        takes, fetched = self._products.take(worker, step) if here is None else (here, 0)
+        taken.keep(step, takes)
         answer = bench.step(step, self._outlines.of(step.unit), takes, fetched, self._watch(worker, step.unit))
         if answer.product is not None:
             self._products.keep(worker, step.id, answer.product)
@@ -211,7 +213,7 @@ class _Here(_Workers):
 
     def __init__(self, job: Job, operator: Operator, workers: int, observer: Observer) -> None:
         super().__init__(job, operator, workers, observer)
-        self._benches = [Worker(job) for _ in range(workers)]
+        self._benches = [(Worker(job), LastTaken()) for _ in range(workers)]
         self._cancelled: Callable[[], bool] = self._stop.is_set
 
     def run(self, cancelled: Callable[[], bool]) -> tuple[UnitResult, ...]:
@@ -223,9 +225,9 @@ class _Here(_Workers):
         self._orders[worker].put(instruction)
 
     def _heard(self) -> UnitResult | StepAnswer | _Epochs | _Broken:
-        for worker, (orders, bench) in enumerate(zip(self._orders, self._benches, strict=True)):
+        for worker, (orders, (bench, taken)) in enumerate(zip(self._orders, self._benches, strict=True)):
             while self._news.empty() and not orders.empty():
-                self._follow(orders.get(), bench, worker)
+                self._follow(orders.get(), bench, worker, taken)
         return self._news.get_nowait()
 
     def _watch(self, worker: int, unit: Unit) -> Watch:
@@ -261,12 +263,13 @@ class _Products:
         with self._lock:
             self._made[step] = (worker, product)
 
-    def take(self, worker: int, steps: Sequence[int]) -> tuple[list[Product], int]:
-        """Return the products of steps, and the bytes of those that other workers made."""
+    def take(self, worker: int, step: Step) -> tuple[list[Product], int]:
+        """Return the products that a step takes, and the bytes of those that other workers made."""
         with self._lock:
-            made = [self._made[step] for step in steps]
-        fetched = sum(product_bytes(product) for maker, product in made if maker != worker)
-        return [product for _, product in made], fetched
+            made = [self._made[each] for each in step.takes]
+        taken = [(maker, taken_of(product, step.piece)) for maker, product in made]
+        fetched = sum(product_bytes(product) for maker, product in taken if maker != worker)
+        return [product for _, product in taken], fetched
 
     def discard(self, steps: Sequence[int]) -> None:
         """Forget what these steps made."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -27,9 +27,10 @@ from grouplearn.schedule.messages import (
     WorkerReady,
 )
 
-#: Steps whose product is a state; what other steps make are sums, or the unit's result, which is not kept.
-STATES: frozenset[StepKind] = frozenset({"init", "update", "train"})
-SUMS: frozenset[StepKind] = frozenset({"accumulate", "evaluate"})
+#: Steps whose product is a state, or a part of one; what other steps make are sums, or the unit's result, which is not kept.
+STATES: frozenset[StepKind] = frozenset({"init", "update", "train", "work", "combine", "reduce"})
+_MANY = 64  # products that a step takes, from which on their bytes are summed once for all steps that take the same
+SUMS: frozenset[StepKind] = frozenset({"accumulate", "evaluate", "judge"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +89,10 @@ class Costs:
 
     def product_bytes(self, step: Step) -> float:
         """Return the bytes of what a step makes for other steps."""
+        if step.kind == "update" and step.pieces > 1:
+            return 0.0  # how far training has come: the parts of the state lie elsewhere
         if step.kind in STATES:
-            return self.state_bytes(step.unit)
+            return self.state_bytes(step.unit) / (step.piece.of if step.kind == "reduce" and step.piece else 1)
         return self.sums_bytes(step.unit) if step.kind in SUMS else 0.0
 
 
@@ -150,6 +153,8 @@ class _Timer:
         self._free = dict.fromkeys(range(workers), 0.0)
         self._memory = _Memory(dict.fromkeys(range(workers), 0.0))
         self._products: dict[int, tuple[int, float]] = {}
+        self._pieces: dict[int, int] = {}
+        self._summed: tuple[tuple[int, ...], dict[int | None, float]] = ((), {})
         self._gangs: dict[int, list[RunStep]] = defaultdict(list)
         self.now = self.busy = self.network_bytes = 0.0
         self.loads = 0
@@ -174,6 +179,7 @@ class _Timer:
                     self._memory.release(worker, group)
                 case Discard(steps):
                     for number in steps:
+                        self._pieces.pop(number, None)
                         worker, n_bytes = self._products.pop(number)
                         self._memory.add(worker, -n_bytes)
                 case Finish():
@@ -185,6 +191,8 @@ class _Timer:
         if isinstance(end.what, Step) and end.what.kind in STATES | SUMS:
             n_bytes = self._costs.product_bytes(end.what)
             self._products[end.what.id] = (end.worker, n_bytes)
+            if end.what.pieces > 1:
+                self._pieces[end.what.id] = end.what.pieces
             self._memory.add(end.worker, n_bytes)
         self._memory.add(end.worker, -end.taken_bytes)
 
@@ -205,12 +213,35 @@ class _Timer:
             if len(gang) == step.size:
                 self._begin_gang(self._gangs.pop(step.unit.id))
             return
-        sizes = [self._products[each] for each in step.takes]
-        moved = [n_bytes for maker, n_bytes in sizes if maker != worker]
+        moved = self._moved(worker, step)
         fetching = self._costs.seconds(sum(moved), 1.0 if moved else 0.0)
         seconds = fetching + step.cost + self._costs.overhead(step)
         self.network_bytes += sum(moved)
         self._begin(worker, step, self._start(worker), seconds, step.kind, step.epoch, sum(moved))
+
+    def _moved(self, worker: int, step: Step) -> list[float]:
+        """Return the bytes of each product of another worker that a step takes; of those in pieces one piece may be enough."""
+        if len(step.takes) > _MANY:
+            by_maker = self._by_maker(step)
+            return [by_maker[None] - by_maker.get(worker, 0.0)]
+        return [n_bytes for maker, n_bytes in self._sizes(step) if maker != worker]
+
+    def _sizes(self, step: Step) -> Iterable[tuple[int, float]]:
+        pieces: Mapping[int, int] = self._pieces if step.piece is not None else {}
+        for each in step.takes:
+            maker, n_bytes = self._products[each]
+            yield maker, n_bytes / pieces.get(each, 1)
+
+    def _by_maker(self, step: Step) -> Mapping[int | None, float]:
+        """Return the bytes that a step takes, by who made them, None for all; the other steps of its stage take the same."""
+        taken, summed = self._summed
+        if taken is not step.takes:
+            summed = defaultdict(float)
+            for maker, n_bytes in self._sizes(step):
+                summed[maker] += n_bytes
+            summed[None] = math.fsum(summed.values())
+            self._summed = step.takes, summed
+        return summed
 
     def _begin_gang(self, gang: list[RunStep]) -> None:
         """All start when the last of them is free, and end when the slowest does."""

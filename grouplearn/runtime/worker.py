@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from grouplearn.data.dataset import Dataset
 from grouplearn.data.shard import RowNumbers
 from grouplearn.learners.contract.control import Gang, Interrupted
-from grouplearn.schedule.messages import Blocks, Step, Unit
+from grouplearn.schedule.messages import Blocks, Part, Step, Unit
 from grouplearn.schedule.sharded.partition import cut_evenly
 from grouplearn.train.fit import Pack, Training, fit_together, kernels_hear
 from grouplearn.train.gather import train_gathered
@@ -64,6 +64,26 @@ class Watch:
     def now(self) -> float:
         """Return the seconds since the run began."""
         return time.time() - self.began
+
+
+@dataclass
+class LastTaken:
+    """What a worker took last for a partition: with several partitions of a group, it takes each model once."""
+
+    key: tuple[int, tuple[int, ...], Part | None] | None = None
+    products: list[Product] = field(default_factory=list)
+
+    def of(self, step: Step) -> list[Product] | None:
+        """Return what a step takes where that is here already, else None."""
+        return self.products if step.partition is not None and self.key == self._key(step) else None
+
+    def keep(self, step: Step, products: list[Product]) -> None:
+        """Keep what was taken for a step, where another one may take the same."""
+        if step.partition is not None:
+            self.key, self.products = self._key(step), products
+
+    def _key(self, step: Step) -> tuple[int, tuple[int, ...], Part | None]:
+        return (step.unit.id, step.takes, step.piece)
 
 
 @dataclass
@@ -155,7 +175,8 @@ class Worker:
         with kernels_hear(watch.cancelled):
             answer = self._answer(step, decided, takes, throttled.add, watch.cancelled)
         throttled.flush()
-        return replace(answer, record=self._record(step, watch, started, fetched))
+        about = step if isinstance(decided, GroupFailed) or not step.blocks else _about(step, decided)
+        return replace(answer, record=self._record(about, watch, started, fetched))
 
     def _answer(
         self,
@@ -174,8 +195,7 @@ class Worker:
                 if step.kind in GANG_KINDS:  # of one worker: larger ones are not a step of one bench
                     return StepAnswer(step, unrecorded, result=train_unit(self._job, unit, part, report, cancelled))
                 pack, keeper = pack_of(self._job, unit, unit.configs, part, report, cancelled), self._keeper(unit)
-                if step.kind == "init":
-                    pack = kept(pack, keeper)
+                pack = kept(pack, keeper) if step.kind == "init" else replace(pack, keep=keeper.keep)
                 if step.kind == "finish":
                     result = UnitResult(unit, finish(pack, unit, takes), decided.facts)
                     return StepAnswer(step, unrecorded, result=result, more=False)
@@ -235,7 +255,7 @@ class Worker:
 
     def part(self, step: Step, decided: Outline, held_out: Blocks | None = None) -> Prepared:
         """Return the encoded blocks of a step, with their pieces of the held-out rows or the pieces ``held_out``."""
-        unit, wanted = step.unit, decided.clipped(step.blocks)
+        unit, wanted = step.unit, decided.blocks_of(step)
         runs = [decided.clipped(run) for run in self._runs[unit.group]]
         around = [run for run in runs if run.first <= wanted.first and wanted.last <= run.last]
         run = around[0] if around and len(wanted) and held_out is None else wanted
@@ -275,6 +295,11 @@ class Worker:
             fetched,
             self._take_loaded(),
         )
+
+
+def _about(step: Step, decided: Outline) -> Step:
+    """Return a step with the blocks that its partition really has."""
+    return step if step.partition is None else replace(step, blocks=decided.partition(step.partition))
 
 
 def _with_own_blocks(step: Step, decided: Outline) -> Step:

@@ -13,12 +13,31 @@ from typing import Literal, Protocol
 #: ``update``      (algebraic) takes the state and all sums of the epoch; makes the next state. (sequential, when every epoch
 #:                 is evaluated) takes the state and the sums of the evaluation; makes the state with the epoch's metrics.
 #: ``train``       (sequential) takes the state; makes the state after its blocks were visited, in order.
+#: ``work``        (rounds) takes the model, in parts or whole; makes the model after its partition's blocks were visited, in
+#:                 pieces, and the validation metric's sums of its held-out rows at the model that it took.
+#: ``combine``     (rounds, tree) takes what some partitions made; makes their mean.
+#: ``reduce``      (rounds) takes one piece of what all partitions made; makes that part of the next model.
+#: ``judge``       (rounds, when every epoch is evaluated) takes the parts; makes the metric's sums of its held-out rows; an
+#:                 ``update`` takes all of them.
 #: ``evaluate``    takes the state; makes the metrics' sums of its blocks (training and held-out rows).
 #: ``finish``      takes the state and all sums of its evaluation; makes the unit's result.
 #: ``boost``       (sampling) runs at the same time on every worker that has rows of the group, which exchange statistics
 #:                 among themselves; the one of rank 0 makes the unit's result.
 #: ``descend``     (sequential, data parallel) as ``boost``: all workers of the group train one replica, batch by batch.
-StepKind = Literal["init", "accumulate", "update", "train", "evaluate", "finish", "boost", "descend"]
+StepKind = Literal[
+    "init",
+    "accumulate",
+    "update",
+    "train",
+    "work",
+    "combine",
+    "reduce",
+    "judge",
+    "evaluate",
+    "finish",
+    "boost",
+    "descend",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +87,23 @@ class Blocks:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """The part ``number``, from 0 on, of ``of`` parts: of a group's blocks, or of what a step makes."""
+
+    number: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """What one worker does, without preemption, for a unit whose group is split.
 
     ``id`` counts the steps of a run in the order they are instructed; what a step makes is known by it. ``takes`` are the
     steps whose products it needs, the state first. ``rank`` of ``size`` places it among the steps of a ``boost`` or
     ``descend``, which start together.
+
+    Rounds: ``partition`` is its part of the blocks that the group really has, about ``blocks``. What it makes lies there in
+    ``pieces``; of products that are in pieces it takes the ``piece`` alone, or (None) all, and only what it takes moves.
     """
 
     id: int
@@ -85,6 +115,9 @@ class Step:
     rank: int = 0
     size: int = 1
     cost: float = 0.0
+    partition: Part | None = None
+    piece: Part | None = None
+    pieces: int = 1
 
 
 @dataclass(frozen=True, slots=True)

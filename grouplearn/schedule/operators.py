@@ -9,6 +9,7 @@ from types import MappingProxyType
 from grouplearn.learners.contract.access import BOOSTING, PASSES, SUMS, AccessName, AccessPattern
 from grouplearn.schedule.messages import Operator, Unit
 from grouplearn.schedule.mop.hopper import Mop
+from grouplearn.schedule.rounds.averaging import Averaging
 from grouplearn.schedule.sharded.data_parallel import DataParallel
 from grouplearn.schedule.sharded.gap import Gap
 from grouplearn.schedule.sharded.switching import Switching
@@ -22,13 +23,14 @@ RUNTIMES = ("local", "ray")
 class Runs:
     """How an operator runs learners of an access pattern: on which runtimes, none if it does not; ``reason`` finishes
     "because ...". In ``gangs``, several workers train one model. ``own_models`` are others than one worker's: they are made when
-    they are asked for, never because a machine has more cores.
+    they are asked for, never because a machine has more cores. With ``means``, models must be such as can be averaged.
     """
 
     runtimes: tuple[str, ...] = RUNTIMES
     reason: str = ""
     gangs: bool = False
     own_models: bool = False
+    means: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,8 @@ class Declaration:
     """An operator: its state machine, and how it runs what it does not run anywhere, with the models of one worker.
 
     ``models_depend_on`` says on what, where they are its own. ``whole``: it runs a unit as a whole, and so visits the blocks of
-    a group in an order that nothing else in a round changes. ``divides`` the rows of every group among workers.
+    a group in an order that nothing else in a round changes. ``steady``: so does one that does not, and on any number of workers.
+    ``divides`` the rows of every group among workers.
     """
 
     make: Callable[[Iterable[Unit], Workload], Operator]
@@ -44,6 +47,7 @@ class Declaration:
     models_depend_on: str = "the number of workers"
     whole: bool = False
     divides: bool = False
+    steady: bool = False
 
     def how(self, access: AccessPattern) -> Runs:
         """Return how it runs learners of an access pattern."""
@@ -59,6 +63,9 @@ def _of_gangs(reason: str) -> Mapping[AccessName, Runs]:
     return {access.name: _in_gangs(reason) for access in (PASSES, BOOSTING)}
 
 
+_NEVER_AVERAGED = Runs(
+    (), "only models that are trained batch by batch can learn apart from each other and be averaged"
+)
 _NEVER_HOPS = Runs((), "only a network, which trains batch by batch, can go from worker to worker between batches")
 OPERATORS: Mapping[str, Declaration] = MappingProxyType(
     {
@@ -77,6 +84,17 @@ OPERATORS: Mapping[str, Declaration] = MappingProxyType(
             {SUMS.name: _NEVER_HOPS, BOOSTING.name: _NEVER_HOPS, PASSES.name: Runs(own_models=True)},
             models_depend_on="the order in which they see the rows",
         ),
+        Averaging.name: Declaration(
+            Averaging,
+            {
+                SUMS.name: _NEVER_AVERAGED,
+                BOOSTING.name: _NEVER_AVERAGED,
+                PASSES.name: Runs(own_models=True, means=True),
+            },
+            models_depend_on="the number of partitions",
+            divides=True,
+            steady=True,
+        ),
         DataParallel.name: Declaration(
             DataParallel,
             _of_gangs("its workers are processes that talk to each other in every batch or tree"),
@@ -89,6 +107,8 @@ OPERATORS: Mapping[str, Declaration] = MappingProxyType(
 )
 #: Operators that run a unit as a whole.
 WHOLE = tuple(name for name, declared in OPERATORS.items() if declared.whole)
+#: Operators whose models are the same on any number of workers, and in the rounds of a search as in one long run.
+STEADY = tuple(name for name, declared in OPERATORS.items() if declared.whole or declared.steady)
 
 
 def most_workers(name: str, units: Sequence[Unit], workers: int) -> int:

@@ -15,6 +15,9 @@ Visits = Mapping[int, Mapping[int, tuple[Blocks, ...]]]
 #: Who decides where a unit hops to (Nakandala, Zhang and Kumar 2020, 5.1 to 5.3).
 Scheduler = Literal["randomized", "vector", "exact"]
 SCHEDULERS: tuple[Scheduler, ...] = ("randomized", "vector", "exact")
+#: Who takes the mean of models (Zhang et al. 2019, figure 2).
+Reduction = Literal["scatter", "tree", "star"]
+REDUCTIONS: tuple[Reduction, ...] = ("scatter", "tree", "star")
 
 #: The metrics need the scores of a pass, but no gradients: about a third of an epoch's arithmetic.
 EVALUATION_EPOCHS = 1 / 3
@@ -34,15 +37,25 @@ class Hops:
 
 
 @dataclass(frozen=True, slots=True)
+class Averages:
+    """How models are averaged: the partitions of a group's rows, and who takes the mean: every worker of a part of it
+    (``scatter``), some workers of what is near them and one of these (``tree``), or one of all (``star``)."""
+
+    partitions: int = 1
+    reduce: Reduction = "scatter"
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """How the learner reads data, rows by group number, workers that will be ready, epochs of a unit, rows of a block.
 
     ``group_isolation`` (sequential): no two workers are busy with one group at the same time (kingpin 4.2, invariant 4);
     without it, the packs of a group may be on different shards at the same time. ``evaluate_epochs`` (sequential): metrics
-    after every epoch, for early stopping. ``hops`` is for operator mop. ``split_seconds`` (algebraic) is what a unit that goes
-    by steps costs each worker that has rows of it, besides its share of the work, and ``split_row_seconds`` what each of
-    these rows and configs adds. ``training_rows``, where they are known, are the rows by group number that train in any fold:
-    what the members of a gang share. Raises ValueError for fewer than one worker, epoch or row per block.
+    after every epoch, for early stopping. ``hops`` is for operator mop, ``averages`` for averaging.
+    ``split_seconds`` (algebraic) is what a unit that goes by steps costs each worker that has rows of it, besides its share of
+    the work, and ``split_row_seconds`` what each of these rows and configs adds. ``training_rows``, where they are known, are
+    the rows by group number that train in any fold: what the members of a gang share, and partitions.
+    Raises ValueError for fewer than one worker, epoch or row per block.
     """
 
     access: AccessName
@@ -53,6 +66,7 @@ class Workload:
     group_isolation: bool = True
     evaluate_epochs: bool = False
     hops: Hops = Hops()
+    averages: Averages = Averages()
     split_seconds: float = 0.0
     split_row_seconds: float = 0.0
     training_rows: tuple[int, ...] = ()
@@ -82,7 +96,13 @@ class Workload:
     def cost(self, unit: Unit, kind: StepKind, blocks: Blocks | None) -> float:
         """Return the estimated seconds of a step: its share of the unit's passes and rows, so that all add up to the unit."""
         evaluations = EVALUATION_EPOCHS * (self.epochs if self.evaluate_epochs else 1)
-        passes = {"accumulate": 1.0, "train": 1.0, "evaluate": EVALUATION_EPOCHS}
+        passes = {
+            "accumulate": 1.0,
+            "train": 1.0,
+            "work": 1.0,
+            "judge": EVALUATION_EPOCHS,
+            "evaluate": EVALUATION_EPOCHS,
+        }
         whole = {"boost": 1.0, "descend": 1.0}
         rows = self.rows_of(unit)
         share = rows_in(blocks, rows, self.block_rows) / rows if rows else 1.0

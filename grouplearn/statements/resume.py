@@ -132,7 +132,7 @@ def _manifest(
         job=job,
         rows=rows,
         units=() if physical.bound.search else tuple(physical.units),
-        workload=physical.workload(threads(physical, choice)),
+        workload=physical.workload(threads(physical, choice), choice.workers),
         operator=choice.operator,
         executor=choice.executor,
         replaces=physical.bound.statement.replace,
@@ -190,7 +190,7 @@ def resources(
     began, operator = run.manifest, run.manifest.operator
     learner = registry.way(began.job.learner, began.job.configs)
     workers = given.get("workers", began.workload.workers)
-    if legality.changes_models(operator, learner) and workers != began.workload.workers:
+    if not legality.is_movable(operator, learner) and workers != began.workload.workers:
         message = f"models of {operator} depend on the number of workers, which was {began.workload.workers}"
         raise checker.error(message, statement.name.span)
     executor = executor_again(began.executor, given, settings)

@@ -187,7 +187,7 @@ def visit(pack: Pack, training: Training) -> Training:
         training = replace(training, active=active, ended=training.state if training.waiting else None)
     learner, rows = cast(SequentialLearner, pack.learner), pack.prepared.train.read()
     judged = training.judged.merged(judge_blocks(pack, training), metrics.merge)
-    state = _blocks_visited(pack, learner, training, rows)
+    state = blocks_visited(pack, learner, training, rows)
     training = replace(training, state=state, judged=judged, visited=training.visited + rows.n_blocks)
     if training.visited < pack.prepared.n_blocks:
         return training
@@ -199,7 +199,7 @@ def visit(pack: Pack, training: Training) -> Training:
     return end_epoch(pack, settled, going_on, learner.losses(state))
 
 
-def _blocks_visited(pack: Pack, learner: SequentialLearner, training: Training, rows: Shard) -> State:
+def blocks_visited(pack: Pack, learner: SequentialLearner, training: Training, rows: Shard) -> State:
     """Return the state after a visit of the blocks, between which somebody may wish to stop."""
     if rows.n_blocks == 1:
         return learner.train(pack.prepared.problem, pack.configs, training.state, rows, training.epochs)

@@ -10,7 +10,9 @@ from typing import cast
 from grouplearn.learners.contract.state import Tensors
 from grouplearn.learners.metrics import sums as metrics
 from grouplearn.learners.metrics.sums import MetricSums
-from grouplearn.schedule.messages import Step, StepDone, Unit
+from grouplearn.schedule.messages import Part, Step, StepDone, Unit
+from grouplearn.train import averaging
+from grouplearn.train.averaging import ModelPart, Pieces
 from grouplearn.train.block_sums import BlockSums
 from grouplearn.train.fit import (
     EpochSums,
@@ -31,7 +33,7 @@ from grouplearn.train.results.evaluation import Evaluation, conclude, evaluate
 from grouplearn.train.rows.prepare import FINAL
 
 #: What a step makes for others to take.
-Product = Training | EpochSums | Evaluation
+Product = Training | EpochSums | Evaluation | ModelPart | Pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,25 @@ class StepAnswer:
 
 def make(pack: Pack, step: Step, takes: Sequence[Product]) -> Product:
     """Return what a step makes of the products it takes on the pack's blocks; ``finish`` and gangs are not made here."""
-    if step.kind == "init":
-        return begin(pack)
+    match step.kind:
+        case "init":
+            return begin(pack)
+        case "work":
+            return averaging.work(pack, takes, step.partition or Part(0, 1), step.pieces)
+        case "combine":
+            return averaging.combine(pack, takes)
+        case "reduce":
+            return averaging.reduce(pack, takes)
+        case "judge":
+            return averaging.judge(pack, takes)
+        case "update" if step.pieces > 1:
+            return averaging.update(pack, takes)
+        case "evaluate" if step.partition is not None:
+            return evaluate(pack, averaging.model(pack, takes), step.unit.fold == FINAL)
+    return _make_of_state(pack, step, takes)
+
+
+def _make_of_state(pack: Pack, step: Step, takes: Sequence[Product]) -> Product:
     training, others = cast(Training, takes[0]), takes[1:]
     match step.kind:
         case "accumulate":
@@ -75,9 +94,9 @@ def make(pack: Pack, step: Step, takes: Sequence[Product]) -> Product:
 
 
 def finish(pack: Pack, unit: Unit, takes: Sequence[Product]) -> tuple[TrialResult, ...]:
-    """Return the trials of a unit from its last state and the sums of its evaluation."""
-    evaluation = merge_evaluations(cast(Sequence[Evaluation], takes[1:]))
-    return conclude(pack, unit.configs, cast(Training, takes[0]), evaluation, unit.fold == FINAL, 0.0)
+    """Return the trials of a unit from its last state, whole or in parts, and the sums of its evaluation."""
+    evaluation = merge_evaluations(each for each in takes if isinstance(each, Evaluation))
+    return conclude(pack, unit.configs, averaging.model(pack, takes), evaluation, unit.fold == FINAL, 0.0)
 
 
 def merge_evaluations(evaluations: Iterable[Evaluation]) -> Evaluation:
@@ -90,7 +109,16 @@ def merge_evaluations(evaluations: Iterable[Evaluation]) -> Evaluation:
 
 def goes_on(pack: Pack, product: Product) -> bool:
     """Return whether the unit needs a further epoch after a step that made ``product``."""
-    return has_more(pack, product) if isinstance(product, Training) else True
+    head = averaging.head_of(product)
+    return True if head is None else has_more(pack, head)
+
+
+def taken_of(product: Product, piece: Part | None) -> Product:
+    """Return what a step takes of a product: of one in pieces, its piece alone."""
+    if isinstance(product, Pieces) and piece is not None:
+        taken: Product = product.taken(piece)
+        return taken
+    return product
 
 
 def product_bytes(product: Product) -> int:
@@ -106,6 +134,11 @@ def product_bytes(product: Product) -> int:
             return sum(_tensor_bytes(each) for each in sums) + _metric_bytes(product.metric)
         case Evaluation():
             return sum(_metric_bytes(each) for each in (product.train, product.valid, product.waiting))
+        case ModelPart():
+            head = 0 if product.head is None else product_bytes(product.head)
+            return _tensor_bytes(product.tensors) + _metric_bytes(product.judged) + head
+        case Pieces():
+            return sum(product_bytes(each) for each in product.pieces)
 
 
 def _sum_up(pack: Pack, parts: Sequence[EpochSums]) -> EpochSums:

@@ -36,8 +36,8 @@ from grouplearn.schedule.task_parallel import Task
 from grouplearn.schedule.workload import Workload
 
 BLOCK = 10
-#: What mop promises is in test_mop.py: the order of its visits is not that of one worker.
-IN_ORDER = [name for name in OPERATORS if name != "mop"]
+#: What others promise is in test_mop.py and test_rounds.py: the order of their visits is not that of one worker.
+IN_ORDER = [name for name in OPERATORS if name not in ("mop", "averaging")]
 PLACED = ["gap", "data_parallel", "switching"]
 ACCESS: list[AccessName] = ["algebraic", "sequential", "sampling"]
 
@@ -450,4 +450,12 @@ def test_no_units_finish_with_the_first_worker(name: str) -> None:
 
 
 def test_the_operators_in_the_order_in_which_they_are_shown() -> None:
-    assert [*OPERATORS] == ["group_task_parallel", "model_task_parallel", "gap", "mop", "data_parallel", "switching"]
+    assert [*OPERATORS] == [
+        "group_task_parallel",
+        "model_task_parallel",
+        "gap",
+        "mop",
+        "averaging",
+        "data_parallel",
+        "switching",
+    ]

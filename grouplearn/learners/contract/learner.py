@@ -58,6 +58,8 @@ class Learner(Protocol):
     draws: ClassVar[bool] = False
     #: Several workers that have different rows can train one model of it; sums need no such thing.
     in_gangs: ClassVar[bool] = False
+    #: The mean of models that saw different rows is one that learned from all of them, as an ``AveragingLearner`` says.
+    averages: ClassVar[bool] = False
     #: The package to load before training; None for learners that need nothing but what grouplearn needs.
     requires: ClassVar[Requirement | None] = None
     #: What training takes.

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from grouplearn.data.ragged import Ragged
 from grouplearn.data.shard import Shard, Stack, StoredShard
+from grouplearn.learners.contract import averaging
 from grouplearn.learners.contract.access import BOOSTING, PASSES, SUMS, AccessPattern
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Boosted, Gang, Stop
@@ -148,6 +149,31 @@ class SequentialLearner(Learner, Protocol):
     def train(self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, epoch: int) -> State:
         """Return the state after one pass over the shard; the visiting order depends on (seed, epoch) alone."""
         ...
+
+
+@runtime_checkable
+class AveragingLearner(SequentialLearner, Protocol):
+    """Learns row by row, and models that saw different rows of a group can be averaged, part by part.
+
+    Here every tensor of ``averaged`` is averaged by weight and everything else is as in the first model; who keeps more says
+    so in ``average``. The mean of parts is the part of the mean, to the bit, and the mean of equal models is that model.
+    """
+
+    averages: ClassVar[bool] = True
+    #: Tensors of the state that are cut along their last axis: the parameters, and what the optimizer keeps of each.
+    averaged: ClassVar[tuple[str, ...]]
+
+    def part(self, state: State, number: int, of: int) -> Tensors:
+        """Return the part ``number`` of ``of`` of a state; the first has everything that is not cut, and so ``losses``."""
+        return averaging.cut(state.tensors, self.averaged, number, of)
+
+    def average(self, parts: Sequence[Tensors], weights: Sequence[float]) -> Tensors:
+        """Return the mean of the same part of several models, each weighted with the rows that it saw (sums of weights)."""
+        return averaging.mean_of(parts, (*self.averaged, "loss"), weights)
+
+    def of_parts(self, parts: Sequence[Tensors], done: npt.NDArray[np.bool_]) -> State:
+        """Return the state of which these are all parts, in order."""
+        return State(averaging.join(parts, self.averaged), done)
 
 
 @runtime_checkable

@@ -14,14 +14,15 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import Matrix, Shard, Totals
 from grouplearn.kernels import networks
+from grouplearn.learners.contract import averaging
 from grouplearn.learners.contract.access import PASSES, AccessPattern
 from grouplearn.learners.contract.config import Config, Hyperparameter, Value
 from grouplearn.learners.contract.control import Diverged, Gang
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.learner import Form
 from grouplearn.learners.contract.problem import LABELLED, Problem, Task
-from grouplearn.learners.contract.state import Artifact, FloatArray, State, has_tensors_of
-from grouplearn.learners.contract.ways import DataParallelLearner
+from grouplearn.learners.contract.state import Artifact, FloatArray, State, Tensors, has_tensors_of
+from grouplearn.learners.contract.ways import AveragingLearner, DataParallelLearner
 from grouplearn.learners.neural import mlp_model, mlp_parallel
 from grouplearn.learners.neural.cost import MLP
 from grouplearn.learners.neural.gang_sockets import joined
@@ -36,7 +37,7 @@ _SKLEARN = "scikit-learn MLPClassifier"
 _TORCH = "torch.optim, torch.nn"
 
 
-class Mlp(DataParallelLearner):
+class Mlp(AveragingLearner, DataParallelLearner):
     """Multilayer perceptron trained by minibatch Adam or SGD, for classification and regression.
 
     An epoch visits every row once, block by block, each in a shuffled order of its own that depends on (seed, epoch,
@@ -81,6 +82,7 @@ class Mlp(DataParallelLearner):
     access: ClassVar[AccessPattern] = replace(PASSES, threaded_from=400_000.0)
     form: ClassVar[Form] = "layers"
     cost: ClassVar[Cost] = MLP
+    averaged: ClassVar[tuple[str, ...]] = ("parameters", "first_moment", "second_moment")
 
     def pack_key(self, config: Config) -> tuple[Value, ...]:
         """Networks of one shape that take the same steps over the same batches train together."""
@@ -155,6 +157,26 @@ class Mlp(DataParallelLearner):
         tensors["visited"][active] += shard.n_rows
         scale = float(tensors["label_scale"][0])
         return _advanced(state, tensors, active, part, part["objective"] / tensors["visited"][active] * scale**2)
+
+    def average(self, parts: Sequence[Tensors], weights: Sequence[float]) -> Tensors:
+        """Return the mean of the networks, with Adam's moments, by rows' weights.
+
+        The moments are running means of gradients and of their squares: their mean is such a mean over all rows, so that Adam
+        goes on as it was; from zeros it would begin each epoch anew. ``step`` corrects for how long they run: it is that of
+        the network that took most. Each model's loss is a mean over the rows that it visited, and counts by them.
+        """
+        if "step" not in parts[0]:
+            return averaging.mean_of(parts, self.averaged, weights)
+        epoch, visited = parts[0]["epoch"], np.stack([part["visited"] for part in parts])
+        moved = epoch == epoch.max()
+        rows = np.where(moved, visited, 1).astype(np.float64)
+        losses = np.stack([part["loss"] for part in parts])
+        loss = losses[0] + (rows / rows.sum(axis=0) * (losses - losses[0])).sum(axis=0)
+        counts = {
+            "step": np.stack([part["step"] for part in parts]).max(axis=0),
+            "visited": np.where(moved, visited.sum(axis=0), visited[0]),
+        }
+        return {**averaging.mean_of(parts, self.averaged, weights), **counts, "loss": loss}
 
     def joined(self, gang: Gang) -> AbstractContextManager[Gang]:
         """Return the connection to the other members of a gang, within which it descends."""

@@ -9,11 +9,14 @@ from __future__ import annotations
 import mmap
 import pickle
 import struct
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from grouplearn.schedule.messages import Part
+from grouplearn.train.averaging import Pieces
 from grouplearn.train.steps import Product
 
 #: Arrays of at least so many bytes are mapped where they lie; smaller ones are faster copied. In files they begin at multiples
@@ -25,11 +28,19 @@ FETCH_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """Where the product of a step is: an object of Ray's store, or (None) a file named by the step."""
+    """Where the product of a step is: an object of Ray's store (a tuple of them, for one in pieces), or (None) a file named by
+    the step. ``piece`` is what is to be taken of a product in pieces."""
 
     step: int
     worker: int
     product: Any = None
+    piece: Part | None = None
+
+    def taken(self, piece: Part | None) -> Made:
+        """Return where that is which a step takes."""
+        if piece is None or not isinstance(self.product, tuple):
+            return replace(self, piece=piece)
+        return replace(self, piece=piece, product=self.product[piece.number])
 
 
 class Gone(Exception):
@@ -45,34 +56,31 @@ class ProductStore:
     def put(self, step: int, product: Product) -> None:
         """Keep a product; a step that died while it wrote is run again under another number.
 
-        The file: the sizes of the head and of the large arrays, the head (the product without them), and the arrays.
+        The file: the number of its pieces (0 for a product that is not in pieces, and is one), where they begin, and the pieces.
         """
-        large: list[pickle.PickleBuffer] = []
-        head = pickle.dumps(product, 5, buffer_callback=lambda buffer: _stays_inside(buffer, large))
-        parts = [memoryview(head), *(buffer.raw() for buffer in large)]
-        sizes = [part.nbytes for part in parts]
+        pieces: Sequence[Any] = product.pieces if isinstance(product, Pieces) else (product,)
         with self._path(step).open("wb") as file:
-            file.write(struct.pack(f"<{len(sizes) + 1}Q", len(sizes), *sizes))
-            for part in parts:
-                file.write(bytes(-file.tell() % _ALIGNMENT))
-                file.write(part)
+            file.write(bytes(8 * (len(pieces) + 1)))
+            starts = [_write(file, piece) for piece in pieces]
+            file.seek(0)
+            file.write(struct.pack(f"<{len(starts) + 1}Q", len(pieces) if isinstance(product, Pieces) else 0, *starts))
 
-    def get(self, step: int) -> Product:
-        """Return the product of a step, its large arrays mapped: what is written to them stays here; raises Gone."""
+    def get(self, step: int, piece: Part | None = None) -> Product:
+        """Return the product of a step or a piece of it, its large arrays mapped: what is written to them stays here.
+
+        Of a file no more is read than that. Raises Gone.
+        """
         try:
             with self._path(step).open("rb") as file:
                 pages = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
         except FileNotFoundError:
             raise Gone(step) from None
         (count,) = struct.unpack_from("<Q", pages)
-        sizes = struct.unpack_from(f"<{count}Q", pages, 8)
-        parts, end = [], 8 * (count + 1)
-        for size in sizes:
-            start = end + -end % _ALIGNMENT
-            end = start + size
-            parts.append(pages[start:end])
-        product: Product = pickle.loads(parts[0], buffers=parts[1:])  # noqa: S301 - written by another worker
-        return product
+        starts = struct.unpack_from(f"<{max(1, count)}Q", pages, 8)
+        if not count or piece is not None:
+            product: Product = _read(pages, starts[piece.number if count and piece is not None else 0])
+            return product
+        return Pieces(tuple(_read(pages, start) for start in starts))
 
     def discard(self, step: int) -> None:
         """Forget the product of a step."""
@@ -81,6 +89,36 @@ class ProductStore:
 
     def _path(self, step: int) -> Path:
         return Path(self.directory, f"step-{step}")
+
+
+def _write(file: BinaryIO, product: Any) -> int:
+    """Write a product, or a piece: the sizes of the head and of the large arrays, the head (all but these), and the arrays.
+
+    Return where it begins.
+    """
+    large: list[pickle.PickleBuffer] = []
+    head = pickle.dumps(product, 5, buffer_callback=lambda buffer: _stays_inside(buffer, large))
+    parts = [memoryview(head), *(buffer.raw() for buffer in large)]
+    sizes = [part.nbytes for part in parts]
+    file.write(bytes(-file.tell() % _ALIGNMENT))
+    start = file.tell()
+    file.write(struct.pack(f"<{len(sizes) + 1}Q", len(sizes), *sizes))
+    for part in parts:
+        file.write(bytes(-file.tell() % _ALIGNMENT))
+        file.write(part)
+    return start
+
+
+def _read(pages: memoryview, start: int) -> Any:
+    """Inverse of ``_write``."""
+    (count,) = struct.unpack_from("<Q", pages, start)
+    sizes = struct.unpack_from(f"<{count}Q", pages, start + 8)
+    parts, end = [], start + 8 * (count + 1)
+    for size in sizes:
+        begin = end + -end % _ALIGNMENT
+        end = begin + size
+        parts.append(pages[begin:end])
+    return pickle.loads(parts[0], buffers=parts[1:])  # noqa: S301 - written by another worker
 
 
 def _stays_inside(buffer: pickle.PickleBuffer, large: list[pickle.PickleBuffer]) -> bool:

@@ -290,16 +290,17 @@ class RayRun:
         lost = [taken for taken in step.takes if taken not in self._made]
         if lost:
             raise TrainingError(f"step {step.id} takes products of steps {lost}, which are not there any more")
-        self._send(number, Supplies(outline, tuple(self._made[taken] for taken in step.takes)))
+        takes = tuple(self._made[taken].taken(step.piece) for taken in step.takes)
+        self._send(number, Supplies(outline, takes), step.pieces)
 
-    def _send(self, number: int, supplies: Supplies | None = None) -> None:
+    def _send(self, number: int, supplies: Supplies | None = None, pieces: int = 1) -> None:
         worker = self._workers[number]
         orders, worker.orders = worker.orders, []
         if self._shelf is not None or supplies is None or supplies.gang is not None:
             self._call(number, "follow", worker.actor.follow.remote(orders, supplies))
             return
-        answer, product = worker.actor.follow.options(num_returns=2).remote(orders, supplies)
-        self._call(number, "follow", answer, product)
+        answer, *product = worker.actor.follow.options(num_returns=1 + pieces).remote(orders, supplies)
+        self._call(number, "follow", answer, tuple(product) if pieces > 1 else product[0])
 
     def _outline(self, unit: Unit) -> Any:
         """Return a reference of what is decided about a unit's whole group, or why it cannot be trained."""

@@ -20,8 +20,9 @@ from grouplearn.learners.contract.control import Gang
 from grouplearn.runtime.ray.cluster import import_ray
 from grouplearn.runtime.ray.products import FETCH_SECONDS, Gone, Made, ProductStore
 from grouplearn.runtime.ray.rows import Rows
-from grouplearn.runtime.worker import Watch, Worker
+from grouplearn.runtime.worker import LastTaken, Watch, Worker
 from grouplearn.schedule.messages import Instruction, Load, Release, Run, RunStep, Step, Unit
+from grouplearn.train.averaging import Pieces
 from grouplearn.train.job import Job
 from grouplearn.train.rows.prepare import Outline
 from grouplearn.train.single_thread import import_learner
@@ -111,14 +112,16 @@ class RayWorker:
         self._bench = Worker(*errand.rows.of(job))
         self._worker, self._began, self._shelf = worker, errand.began, errand.shelf
         self._outlines: dict[tuple[int, int], Outline] = {}
+        self._taken = LastTaken()
         return Address(import_ray().get_runtime_context().get_node_id(), os.getpid())
 
     def follow(self, orders: Sequence[Instruction], supplies: Supplies | None = None) -> Any:
         """Follow orders, of which the last is a Run or RunStep; return its answer and the epochs not told of yet.
 
-        Where products lie in Ray's store, the product is a second value.
+        Where products lie in Ray's store, the product is a second value; the pieces of one in pieces are further ones.
         """
         product: Product | None = None
+        pieces = 1
         with self._threads.limit(limits=1):
             for order in orders:
                 match order:
@@ -130,8 +133,13 @@ class RayWorker:
                         answer: Answer = Written(to_bytes(self._bench.run(unit, self._watch(unit))))
                     case RunStep(_, step) if supplies is not None:
                         answer, product = self._step(step, supplies)
+                        pieces = step.pieces
         told = (answer, self.progress())
-        return told if self._shelf is not None or supplies is None or supplies.gang is not None else (told, product)
+        if self._shelf is not None or supplies is None or supplies.gang is not None:
+            return told
+        if pieces == 1:
+            return told, product
+        return (told, *(product.pieces if isinstance(product, Pieces) else [None] * pieces))
 
     def conclude(self, step: Step, evaluations: tuple[Product, ...]) -> tuple[StepAnswer, Epochs]:
         """Return the result of a unit that a gang trained, of which this worker is the first member."""
@@ -160,6 +168,9 @@ class RayWorker:
 
     def _take(self, step: Step, takes: Sequence[Made]) -> tuple[list[Product], int] | Missing:
         """Return the products, and the bytes of those that other workers made; or whose could not be fetched."""
+        here = self._taken.of(step)
+        if here is not None:
+            return here, 0
         products, gone = [], []
         for made in takes:
             try:
@@ -168,12 +179,15 @@ class RayWorker:
                 gone.append(made.worker)
         if gone:
             return Missing(step, tuple(gone))
+        self._taken.keep(step, products)
         others = [each for each, made in zip(products, takes, strict=True) if made.worker != self._worker]
         return products, sum(product_bytes(product) for product in others)
 
     def _fetch(self, made: Made) -> Product:
         if self._shelf is not None:
-            return self._shelf.get(made.step)
+            return self._shelf.get(made.step, made.piece)
+        if isinstance(made.product, tuple):
+            return Pieces(tuple(import_ray().get(list(made.product), timeout=FETCH_SECONDS)))
         product: Product = import_ray().get(made.product, timeout=FETCH_SECONDS)
         return product
 
@@ -193,7 +207,7 @@ class RayWorker:
 
     def rest(self) -> None:
         """Forget the job, so that nothing of it is held."""
-        del self._bench, self._outlines
+        del self._bench, self._outlines, self._taken
         gc.collect()  # maps of files that are gone take memory for as long as anything refers to them
 
 

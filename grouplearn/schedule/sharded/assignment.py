@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from grouplearn.schedule.messages import Blocks, StepKind, Unit
 from grouplearn.schedule.sharded.products import Products
-from grouplearn.schedule.sharded.unit_progress import UnitProgress
+from grouplearn.schedule.sharded.unit_progress import Course
 from grouplearn.schedule.task_parallel import Task
 from grouplearn.schedule.workload import Workload
 
-MakeCourse = Callable[[Unit, Mapping[int, Blocks], Products], UnitProgress]
+MakeCourse = Callable[[Unit, Mapping[int, Blocks], Products], Course]
 
 
 @dataclass(frozen=True, slots=True)

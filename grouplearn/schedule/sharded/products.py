@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from dataclasses import dataclass
 
 from grouplearn.schedule.invariants import require
 from grouplearn.schedule.messages import Discard
 
 
+@dataclass
+class _Held:
+    """Products that ``takers`` running steps have taken together; ``checked``: they exist, as far as was looked."""
+
+    steps: tuple[int, ...]
+    takers: int = 0
+    checked: bool = False
+
+
 class Products:
-    """The products that exist: made by a step, kept while it is wanted or a running step has taken it, lost with a worker."""
+    """The products that exist: made by a step, kept while it is wanted or a running step has taken it, lost with a worker.
+
+    Where a thousand steps take the same thousand products, they do so with the same tuple, which is looked at once.
+    """
 
     def __init__(self) -> None:
         self._maker: dict[int, int] = {}
         self._taken: Counter[int] = Counter()
+        self._held: dict[int, _Held] = {}
         self._unwanted: set[int] = set()
         self._discarded: list[int] = []
 
@@ -26,14 +39,25 @@ class Products:
         require(step not in self._maker, f"step {step} was done twice")
         self._maker[step] = worker
 
-    def take(self, steps: Iterable[int]) -> None:
+    def take(self, steps: tuple[int, ...]) -> None:
         """A step that takes these products begins."""
-        for step in steps:
-            require(step in self, f"the product of step {step} does not exist")
-            self._taken[step] += 1
+        held = self._held.setdefault(id(steps), _Held(steps))
+        if not held.checked:
+            for step in steps:
+                require(step in self, f"the product of step {step} does not exist")
+            held.checked = True
+        held.takers += 1
+        if held.takers == 1:
+            for step in steps:
+                self._taken[step] += 1
 
-    def give_back(self, steps: Iterable[int]) -> None:
-        """A step that took these products has ended."""
+    def give_back(self, steps: tuple[int, ...]) -> None:
+        """A step that took these products has ended; it is the very tuple that was taken."""
+        held = self._held[id(steps)]
+        held.takers -= 1
+        if held.takers:
+            return
+        del self._held[id(steps)]
         for step in steps:
             self._taken[step] -= 1
             if not self._taken[step]:
@@ -44,15 +68,21 @@ class Products:
     def drop(self, step: int) -> None:
         """Nobody will take this product any more; it may have been lost."""
         if step in self:
+            self._look_again()
             self._unwanted.add(step)
             if step not in self._taken:
                 self._discard(step)
 
     def lose(self, worker: int) -> None:
         """All products made by ``worker`` are gone."""
+        self._look_again()
         for step in [step for step, maker in self._maker.items() if maker == worker]:
             del self._maker[step]
             self._unwanted.discard(step)
+
+    def _look_again(self) -> None:
+        for held in self._held.values():
+            held.checked = False
 
     def discarded(self) -> list[Discard]:
         """Return what can be thrown away since the last call."""

@@ -27,7 +27,7 @@ from grouplearn.schedule.sharded.partition import cut_evenly
 from grouplearn.schedule.sharded.placement import Placement
 from grouplearn.schedule.sharded.products import Products
 from grouplearn.schedule.sharded.step_queues import StepQueues
-from grouplearn.schedule.sharded.unit_progress import Ready, UnitProgress
+from grouplearn.schedule.sharded.unit_progress import Course, Ready
 from grouplearn.schedule.task_parallel import Task
 from grouplearn.schedule.whole import WholeWork
 from grouplearn.schedule.workload import Workload
@@ -67,11 +67,9 @@ class ShardedOperator:
         self._running: dict[int, _Running | Unit] = {}
         self._busy: Counter[int] = Counter()  # steps that run, by group
         self._beside: Counter[int] = Counter()  # steps that run, by unit
-        self._own: dict[int, UnitProgress] = {}
-        self._resting: dict[
-            int, tuple[UnitProgress, int | None]
-        ] = {}  # by unit, with the step that was lost with its worker
-        self._courses: dict[int, UnitProgress] = {}
+        self._own: dict[int, Course] = {}
+        self._resting: dict[int, tuple[Course, int | None]] = {}  # by unit, with the step that was lost with its worker
+        self._courses: dict[int, Course] = {}
         self._ganging: dict[int, Gang] = {}
         self._awake: set[int] = set()
         self._out: list[Instruction] = []
@@ -191,9 +189,19 @@ class ShardedOperator:
 
     def _begin(self, worker: int, ready: Ready) -> None:
         course, unit = ready.course, ready.course.unit
-        takes = course.takes()
-        cost = self._workload.cost(unit, ready.kind, ready.blocks)
-        step = Step(self._steps, unit, ready.kind, ready.epoch, ready.blocks, takes, cost=cost)
+        takes = course.takes(ready)
+        step = Step(
+            self._steps,
+            unit,
+            ready.kind,
+            ready.epoch,
+            ready.blocks,
+            takes,
+            cost=self._workload.cost(unit, ready.kind, ready.blocks),
+            partition=ready.partition,
+            piece=ready.piece,
+            pieces=ready.pieces,
+        )
         self._products.take(takes)
         course.started(ready, step)
         if ready.blocks is not None and ready.place >= 0:
@@ -312,7 +320,7 @@ class ShardedOperator:
         if step is not None:
             self._release(step.unit.group)
 
-    def _leave_desk(self, course: UnitProgress, step: Step | None, kept: bool) -> Unit:
+    def _leave_desk(self, course: Course, step: Step | None, kept: bool) -> Unit:
         """A worker is lost with a whole unit that goes by epochs; where its state is still there, it goes on from that."""
         unit = course.unit
         self._lines.forget(_desk(unit))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from grouplearn.schedule.invariants import require
-from grouplearn.schedule.messages import Blocks, Step, StepKind, Unit
+from grouplearn.schedule.messages import Blocks, Part, Step, StepKind, Unit
 from grouplearn.schedule.sharded.products import Products
 from grouplearn.schedule.sharded.sums import Pass
 from grouplearn.schedule.visiting import visits
@@ -17,10 +17,11 @@ from grouplearn.schedule.visiting import visits
 class Ready:
     """A step that may begin at a place; void once its course has taken another turn.
 
-    ``urgent``: others wait for what it makes. ``alone``: no other step of the unit may run beside it.
+    ``urgent``: others wait for what it makes. ``alone``: no other step of the unit may run beside it. ``partition``, ``piece``
+    and ``pieces`` are those of its step; courses of rounds know it by its ``stage`` and its ``number`` in there.
     """
 
-    course: UnitProgress
+    course: Course
     turn: int
     place: int
     kind: StepKind
@@ -28,6 +29,11 @@ class Ready:
     blocks: Blocks | None = None
     urgent: bool = False
     alone: bool = False
+    partition: Part | None = None
+    piece: Part | None = None
+    pieces: int = 1
+    stage: int = 0
+    number: int = 0
 
     @property
     def void(self) -> bool:
@@ -58,8 +64,44 @@ class _State:
     over: bool = False
 
 
-class UnitProgress(ABC):
-    """Events of one unit in, tasks that may begin out.
+class Course(ABC):
+    """Events of one unit in, tasks that may begin out; ``turn`` counts how often all that waited became void."""
+
+    unit: Unit
+    turn: int
+    over: bool
+
+    @abstractmethod
+    def begin(self) -> list[Ready]:
+        """Return what may begin at first."""
+
+    @abstractmethod
+    def takes(self, ready: Ready) -> tuple[int, ...]:
+        """Return the steps whose products a task takes if it begins now, the state first."""
+
+    @abstractmethod
+    def started(self, ready: Ready, step: Step) -> None:
+        """A task that this course returned begins as ``step``."""
+
+    @abstractmethod
+    def expects(self, step: int) -> bool:
+        """Whether the product of the running ``step`` is still wanted."""
+
+    @abstractmethod
+    def done(self, step: Step, worker: int, place: int, more: bool) -> list[Ready]:
+        """An expected step is done; return what may begin now."""
+
+    @abstractmethod
+    def lost(self, lost_step: int | None) -> list[Ready]:
+        """A worker is gone, and with it its products and ``lost_step`` of this unit; return all that may begin."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """The unit is done or has failed: nothing of it is needed any more."""
+
+
+class UnitProgress(Course):
+    """The course of a unit that has one state at a time.
 
     The newest state is kept, and with it the last one that another worker made: when a worker is lost with the newest
     state, training goes on from there, or from the start. A step that has begun has what it takes.
@@ -84,7 +126,7 @@ class UnitProgress(ABC):
         """Return the first ready."""
         return [self._ready(self._first_place(), "init", 0, urgent=True)]
 
-    def takes(self) -> tuple[int, ...]:
+    def takes(self, ready: Ready) -> tuple[int, ...]:  # noqa: ARG002
         """Return the steps whose products a task takes if it begins now, the state first."""
         if self._state is None:
             return ()

@@ -39,7 +39,7 @@ from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.metrics.sums import every_metric
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.operators import OPERATORS
-from grouplearn.schedule.workload import Hops, Workload
+from grouplearn.schedule.workload import Averages, Hops, Workload
 from grouplearn.search.procedures import PROCEDURES, SearchPlan
 from grouplearn.search.space import Choices, Range
 from grouplearn.sqltext import folded
@@ -95,8 +95,8 @@ class Manifest:
 
 
 _KINDS = (
-    *ledger.RESULT_KINDS, Dataset, DatasetFiles, FileSums, Group, HyperparameterColumn, ItemColumn, Job, KeyColumn, Lists,
-    Manifest, Choices, Hops, ModelDefinition, Range, SearchPlan, Task, Workload,
+    *ledger.RESULT_KINDS, Averages, Choices, Dataset, DatasetFiles, FileSums, Group, Hops, HyperparameterColumn, ItemColumn, Job,
+    KeyColumn, Lists, Manifest, ModelDefinition, Range, SearchPlan, Task, Workload,
 )  # fmt: skip
 
 

@@ -141,6 +141,7 @@ def _work_could(manifest: Manifest) -> bool:
     return (
         fits
         and _takes(workers=work.workers, epochs=work.epochs, replicas=work.hops.replicas, seed=work.hops.seed)
+        and _takes(partitions=work.averages.partitions, reduce=work.averages.reduce)
         and work.rows == rows
         and work.training_rows in ((), rows)
         and work.block_rows <= _MOST

@@ -40,7 +40,8 @@ class Scheduled:
     @classmethod
     def of(cls, physical: PhysicalPlan, choice: Choice) -> Scheduled:
         """Return what was chosen for a plan."""
-        workload, cluster = physical.workload(choosing.threads(physical, choice)), Cluster.of(physical.bound.options)
+        workload = physical.workload(choosing.threads(physical, choice), choice.workers)
+        cluster = Cluster.of(physical.bound.options)
         return cls(choice.operator, choice.executor, workload, cluster, physical.rates)
 
     def run(

@@ -16,7 +16,7 @@ from grouplearn.train.rows.sampled import share_of
 
 def with_training_rows(workload: Workload, job: Job) -> Workload:
     """Return the workload with the rows that train, of groups of several blocks; sums need to know of all rows alone."""
-    if not workload.in_gangs or workload.workers < 2:
+    if not workload.in_gangs or max(workload.workers, workload.averages.partitions) < 2:
         return workload
     rows = list(workload.rows)
     for group in watched(job.groups):

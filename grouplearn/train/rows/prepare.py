@@ -12,7 +12,8 @@ from grouplearn.data.dataset import Dataset, FloatArray, Group
 from grouplearn.data.shard import Matrix, RowNumbers, Shard, StoredShard, Totals
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import FeatureBlock, Problem
-from grouplearn.schedule.messages import Blocks
+from grouplearn.schedule.messages import Blocks, Part, Step
+from grouplearn.schedule.sharded.partition import cut_evenly
 from grouplearn.train.job import GroupFacts, Job
 from grouplearn.train.rows.chosen import FINAL, ChosenRows, GroupFailed, Rows, count, encode_rows, forget
 from grouplearn.train.rows.sampled import group_seed
@@ -95,6 +96,15 @@ class Outline:
         if blocks is None:
             return Blocks(0, 0)
         return Blocks(min(blocks.first, self.n_blocks), min(blocks.last, self.n_blocks))
+
+    def partition(self, part: Part) -> Blocks:
+        """Return one of several equal runs of the blocks that there are; the last are empty where there are fewer blocks."""
+        cuts = cut_evenly(self.n_blocks, part.of)
+        return cuts[part.number] if part.number < len(cuts) else Blocks(self.n_blocks, self.n_blocks)
+
+    def blocks_of(self, step: Step) -> Blocks:
+        """Return the blocks of the group that a step is about."""
+        return self.clipped(step.blocks) if step.partition is None else self.partition(step.partition)
 
 
 def prepare(job: Job, group: Group, fold: int = FINAL) -> Prepared:

@@ -1,0 +1,98 @@
+"""Model averaging: every partition trains its own copy of the model, and their mean goes on (Zhang et al. 2019, MLlib*)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from functools import partial
+
+from grouplearn.schedule.messages import Blocks, Unit
+from grouplearn.schedule.rounds import stages
+from grouplearn.schedule.rounds.rounds import Rounds
+from grouplearn.schedule.rounds.stages import Shares, Stage
+from grouplearn.schedule.sharded.assignment import Assignment, MakeCourse
+from grouplearn.schedule.sharded.partition import Item, blocks_of, cut_evenly, largest_first
+from grouplearn.schedule.sharded.products import Products
+from grouplearn.schedule.sharded.sharded_operator import ShardedOperator
+from grouplearn.schedule.sharded.unit_progress import Course, Sequential
+from grouplearn.schedule.task_parallel import Task, tasks_by_group
+from grouplearn.schedule.workload import Workload
+
+
+class Averaging(ShardedOperator):
+    """Cuts the rows of every group into ``workload.averages.partitions`` runs of blocks, at most one for each block.
+
+    In a round all partitions train the same model, each on its rows, and the mean of what they made, weighted by their rows,
+    is the next one. Nothing goes through a driver: with ``scatter`` every place reduces one part of the parameters and takes
+    all parts, so that 2 m (k - 1) / k bytes reach each of k workers, m the bytes of a model. Models depend on the partitions,
+    never on who has them. Groups of one block, and groups that train side by side, stay whole.
+    Raises ValueError for learners that are not sequential.
+    """
+
+    name = "averaging"
+
+    def __init__(self, units: Iterable[Unit], workload: Workload) -> None:
+        if workload.access != "sequential":
+            raise ValueError(f"only models of sequential learners are averaged, not of {workload.access} ones")
+        tasks = tasks_by_group(units)
+        shares = {
+            group: cut
+            for number, (group, task) in enumerate(sorted(tasks.items()))
+            if (cut := _shares(task, workload, number)) is not None
+        }
+        split = [unit for group in shares for unit in tasks[group].units]
+        placed = {group: _placed(cut) for group, cut in shares.items()}
+        whole = _whole({group: task for group, task in tasks.items() if group not in shares}, workload)
+        super().__init__(workload, Assignment(whole, split, placed, _courses(shares, workload), steal=True))
+
+
+def _shares(task: Task, workload: Workload, turn: int) -> Shares | None:
+    """Return the partitions of a group and their places; None where it stays whole.
+
+    Neighbouring partitions share a place where there are more than workers; where there are fewer, ``turn`` says which
+    worker comes first, so that groups do not all begin at the same one.
+    """
+    unit, workers = task.units[0], workload.workers
+    count = blocks_of(workload.shared_rows_of(unit), workload.block_rows)
+    cuts = cut_evenly(count, workload.averages.partitions)
+    if len(cuts) < 2 or unit.stays_whole:
+        return None
+    if len(cuts) >= workers:
+        return Shares(tuple(number * workers // len(cuts) for number in range(len(cuts))), cuts)
+    return Shares(tuple((number + turn) % workers for number in range(len(cuts))), cuts)
+
+
+def _placed(shares: Shares) -> Mapping[int, Blocks]:
+    """Return the blocks at each place: a place has neighbouring partitions."""
+    runs: defaultdict[int, list[Blocks]] = defaultdict(list)
+    for place, blocks in zip(shares.places, shares.blocks, strict=True):
+        runs[place].append(blocks)
+    return {place: Blocks(found[0].first, found[-1].last) for place, found in runs.items()}
+
+
+def _whole(tasks: Mapping[int, Task], workload: Workload) -> list[list[Task]]:
+    """Return the tasks that stay whole, by the worker that begins with them."""
+    items = [Item(group, workload.rows_of(task.units[0]), splittable=False) for group, task in tasks.items()]
+    placed = largest_first(items, {group: task.cost for group, task in tasks.items()}, workload.workers)
+    return [[tasks[item] for item, _ in mine] for mine in placed.workers]
+
+
+def _courses(shares: Mapping[int, Shares], workload: Workload) -> MakeCourse:
+    def course(unit: Unit, places: Mapping[int, Blocks], products: Products) -> Course:
+        if any(place < 0 for place in places):  # a whole group on its worker
+            return Sequential(unit, places, workload.epochs, products, workload.evaluate_epochs)
+        own = shares[unit.group]
+        return Rounds(unit, own, workload.epochs, products, partial(_round, own, workload, unit))
+
+    return course
+
+
+def _round(shares: Shares, workload: Workload, unit: Unit, epoch: int) -> list[Stage]:
+    """Return the stages of a round; the centre of trees and stars changes from round to round, and from unit to unit."""
+    reduction, judged = workload.averages.reduce, workload.evaluate_epochs
+    work = stages.work(shares, stages.pieces_of(reduction, len(shares)), light=judged)
+    reduced = stages.reduce(shares, reduction, unit.id + epoch)
+    if not judged:
+        return [work, *reduced]
+    centre = shares.places[(unit.id + epoch) % len(shares)]
+    return [work, *reduced, stages.looks("judge", shares), Stage((stages.Task("update", centre, pieces=2),))]

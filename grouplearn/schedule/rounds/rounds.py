@@ -1,0 +1,210 @@
+"""The course of a unit that goes by rounds: work on every partition, reduce each part of the model, all take all parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from grouplearn.schedule.invariants import require
+from grouplearn.schedule.messages import Step, Unit
+from grouplearn.schedule.rounds import stages
+from grouplearn.schedule.rounds.stages import Shares, Stage, Task
+from grouplearn.schedule.sharded.products import Products
+from grouplearn.schedule.sharded.unit_progress import Course, Ready
+
+#: Stages whose tasks take the model with which the round began.
+_FROM_THE_MODEL = ("work", "evaluate")
+
+
+class Rounds(Course):
+    """Bulk synchronous rounds of stages; a stage begins when the one before is complete.
+
+    The model is what the last stage of a round made: parts, together with what an update noted where every epoch is judged.
+    It is kept until the next one is there. When a worker is lost with products, what is needed of them is made again; where
+    that takes a part of the model that is gone, training begins again (durable runs: from what was kept on disk).
+
+    ``make_round`` returns the stages of a round, ``end`` those after the last: a look at all rows, and the result.
+    """
+
+    def __init__(
+        self,
+        unit: Unit,
+        shares: Shares,
+        epochs: int,
+        products: Products,
+        make_round: Callable[[int], list[Stage]],
+    ) -> None:
+        require(len(shares) > 1, f"unit {unit.id} goes by rounds on one partition")
+        self.unit, self.turn, self.over = unit, 0, False
+        self._shares, self._epochs, self._products, self._make_round = shares, epochs, products, make_round
+        self._model: tuple[int, ...] = ()
+        self._stages: list[Stage] = []
+        self._at, self._epoch, self._more = 0, 0, True
+        self._inputs: dict[int, tuple[int, ...]] = {}
+
+    def begin(self) -> list[Ready]:
+        """Return the first ready."""
+        self._model, self._epoch, self._more = (), 0, True
+        return self._enter([Stage((Task("init", self._shares.places[self.unit.id % len(self._shares)]),))])
+
+    def takes(self, ready: Ready) -> tuple[int, ...]:
+        """Return the steps whose products a task takes; the same tuple for all tasks of a stage that take the same."""
+        stage, number = self._stages[ready.stage], ready.number
+        inputs = stage.tasks[number].inputs
+        key = ready.stage if inputs is None else -1 - number
+        if key not in self._inputs:
+            self._inputs[key] = self._taken(ready.stage, inputs)
+        return self._inputs[key]
+
+    def started(self, ready: Ready, step: Step) -> None:
+        """A task that this course returned begins as ``step``."""
+        require(not ready.void and not self.over, f"step {step.id} of unit {self.unit.id} comes too late")
+        require(ready.stage == self._at, f"step {step.id} of unit {self.unit.id} begins before its barrier")
+        stage = self._stages[ready.stage]
+        require(ready.number in stage.todo, f"task {ready.number} of stage {stage.kind} was begun twice")
+        del stage.todo[ready.number]
+        stage.running[step.id] = ready.number
+
+    def expects(self, step: int) -> bool:
+        """Whether the product of the running ``step`` is still wanted."""
+        return not self.over and any(step in stage.running for stage in self._stages)
+
+    def done(self, step: Step, worker: int, place: int, more: bool) -> list[Ready]:  # noqa: ARG002
+        """An expected step is done; return what may begin now."""
+        stage = next(stage for stage in self._stages if step.id in stage.running)
+        number = stage.running.pop(step.id)
+        stage.made[number] = step.id
+        self._more = self._more and more
+        return self._go_on() if self._stages[self._at].complete else []
+
+    def lost(self, lost_step: int | None) -> list[Ready]:
+        """A worker is gone, and with it its products and ``lost_step`` of this unit; return all that may begin."""
+        if not self._stages:
+            return []
+        for stage in self._stages:
+            stage.made = {number: step for number, step in stage.made.items() if step in self._products}
+            number = stage.running.pop(lost_step, None) if lost_step is not None else None
+            if number is not None:
+                stage.todo[number] = None
+        self.turn += 1
+        self._inputs.clear()
+        self._stages[-1].want(range(len(self._stages[-1].tasks)))
+        for at in range(len(self._stages) - 1, 0, -1):
+            self._want_inputs(at)
+        needs_model = any(stage.todo and self._takes_model(stage) for stage in self._stages)
+        if needs_model and any(step not in self._products for step in self._model):
+            self._drop_all()
+            return self.begin()
+        self._at = next((at for at, stage in enumerate(self._stages) if not stage.complete), self._at)
+        return self._go_on() if self._stages[self._at].complete else self._offer()
+
+    def end(self) -> None:
+        """The unit is done or has failed: nothing of it is needed any more."""
+        self.over = True
+        self.turn += 1
+        self._drop_all()
+
+    def _enter(self, stretch: list[Stage]) -> list[Ready]:
+        """Begin stages that lead to a model, or to the result."""
+        self._stages, self._at = stretch, 0
+        self._inputs.clear()
+        return self._offer()
+
+    def _go_on(self) -> list[Ready]:
+        """The present stage is complete: go on to the next that is not, or beyond them."""
+        while self._stages[self._at].complete:
+            if self._at + 1 == len(self._stages):
+                return self._concluded()
+            self._at += 1
+            self._forget()
+        return self._offer()
+
+    def _forget(self) -> None:
+        """Drop what nobody takes any more: what partitions made, once it is reduced."""
+        if self._stages[self._at].kind in ("judge", "update"):
+            for stage in self._stages[: self._at]:
+                if stage.kind in ("work", "combine"):
+                    self._drop(stage)
+
+    def _concluded(self) -> list[Ready]:
+        """All stages are complete."""
+        last = self._stages[-1]
+        if last.kind == "finish":
+            self.end()
+            return []
+        if last.kind == "init":
+            return self._next(last.products)
+        parts = next(stage for stage in reversed(self._stages) if stage.kind == "reduce")
+        model = parts.products if last is parts else (*parts.products, *last.products)
+        self._epoch += 1
+        return self._next(model)
+
+    def _next(self, model: tuple[int, ...]) -> list[Ready]:
+        """Go on from a new model: to the next round, or to the end."""
+        for step in self._model:
+            self._products.drop(step)
+        for stage in self._stages:
+            for step in stage.made.values():
+                if step not in model:
+                    self._products.drop(step)
+        self._model = model
+        if self._more and self._epoch < self._epochs:
+            return self._enter(self._make_round(self._epoch))
+        finish = Task("finish", self._shares.places[self.unit.id % len(self._shares)])
+        return self._enter([stages.looks("evaluate", self._shares), Stage((finish,))])
+
+    def _offer(self) -> list[Ready]:
+        stage = self._stages[self._at]
+        return [self._ready(stage.tasks[number], number) for number in stage.todo]
+
+    def _ready(self, task: Task, number: int) -> Ready:
+        return Ready(
+            self,
+            self.turn,
+            task.place,
+            task.kind,
+            self._epoch,
+            task.blocks,
+            task.kind not in ("work", "evaluate"),
+            partition=task.partition,
+            piece=task.piece,
+            pieces=task.pieces,
+            stage=self._at,
+            number=number,
+        )
+
+    def _taken(self, at: int, inputs: tuple[int, ...] | None) -> tuple[int, ...]:
+        stage = self._stages[at]
+        match stage.kind:
+            case "init":
+                return ()
+            case "work" | "evaluate":
+                return self._model
+            case "update":  # what the update before noted, or the first state, comes last
+                return (*self._stages[at - 2].products, *self._stages[at - 1].products, self._model[-1])
+            case "finish":
+                return (*self._model, *self._stages[at - 1].products)
+        made = self._stages[at - 1].products if inputs is None else self._stages[at - 1].made
+        return tuple(made) if isinstance(made, tuple) else tuple(made[number] for number in inputs or ())
+
+    def _want_inputs(self, at: int) -> None:
+        """Let what the tasks left in a stage take be made again where it is gone."""
+        stage, before = self._stages[at], self._stages[at - 1]
+        for number in stage.todo:
+            before.want(stage.inputs_of(number, before))
+        if stage.todo and stage.kind == "update":
+            self._stages[at - 2].want(range(len(self._stages[at - 2].tasks)))
+
+    def _takes_model(self, stage: Stage) -> bool:
+        return stage.kind in (*_FROM_THE_MODEL, "update", "finish")
+
+    def _drop(self, stage: Stage) -> None:
+        for step in stage.made.values():
+            self._products.drop(step)
+
+    def _drop_all(self) -> None:
+        for stage in self._stages:
+            self._drop(stage)
+            stage.running.clear()
+            stage.todo.clear()
+        for step in self._model:
+            self._products.drop(step)

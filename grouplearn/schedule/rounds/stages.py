@@ -1,0 +1,119 @@
+"""The steps of a round, stage by stage: what each takes of what earlier stages made, and what of it is still to do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from grouplearn.schedule.messages import Blocks, Part, StepKind
+from grouplearn.schedule.workload import Reduction
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """A group's rows as rounds see them: of each partition the place that has it, and about which blocks it is."""
+
+    places: tuple[int, ...]
+    blocks: tuple[Blocks, ...]
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A step of a stage. ``inputs`` are the tasks of the stage before whose products it takes, None for all of them."""
+
+    kind: StepKind
+    place: int
+    blocks: Blocks | None = None
+    inputs: tuple[int, ...] | None = None
+    partition: Part | None = None
+    piece: Part | None = None
+    pieces: int = 1
+
+
+@dataclass
+class Stage:
+    """Tasks that may run beside each other, by number: those to do, those that run (by step), and steps that made products."""
+
+    tasks: tuple[Task, ...]
+    todo: dict[int, None] = field(default_factory=dict)
+    running: dict[int, int] = field(default_factory=dict)
+    made: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.todo = dict.fromkeys(range(len(self.tasks)))
+
+    @property
+    def kind(self) -> StepKind:
+        """What its tasks do."""
+        return self.tasks[0].kind
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left to do."""
+        return not self.todo and not self.running
+
+    @property
+    def products(self) -> tuple[int, ...]:
+        """The steps that made the products of all its tasks, in order."""
+        return tuple(self.made[number] for number in range(len(self.tasks)))
+
+    def want(self, numbers: Iterable[int]) -> None:
+        """Let tasks be done again, unless they run or their product is there."""
+        there = {*self.made, *self.running.values()}
+        self.todo.update(dict.fromkeys(number for number in numbers if number not in there))
+
+    def inputs_of(self, number: int, before: Stage) -> Iterable[int]:
+        """Return the tasks of the stage ``before`` whose products a task takes."""
+        inputs = self.tasks[number].inputs
+        return range(len(before.tasks)) if inputs is None else inputs
+
+
+def work(shares: Shares, pieces: int, light: bool) -> Stage:
+    """Every partition's pass; ``light``: of what an update made it takes the first piece, without models that were kept."""
+    count = len(shares)
+    piece = Part(0, 2) if light else None
+    tasks = (
+        Task("work", place, blocks, None, Part(number, count), piece, pieces)
+        for number, (place, blocks) in enumerate(zip(shares.places, shares.blocks, strict=True))
+    )
+    return Stage(tuple(tasks))
+
+
+def looks(kind: StepKind, shares: Shares) -> Stage:
+    """A look of every partition's rows at one model."""
+    parts = enumerate(zip(shares.places, shares.blocks, strict=True))
+    return Stage(tuple(Task(kind, place, blocks, None, Part(number, len(shares))) for number, (place, blocks) in parts))
+
+
+def pieces_of(reduction: Reduction, partitions: int) -> int:
+    """Return in how many pieces partitions hand over their models."""
+    return partitions if reduction == "scatter" else 1
+
+
+def neighbours(count: int) -> Sequence[tuple[int, ...]]:
+    """Return which of ``count`` models are combined first, in runs of about √count: every mean is the mean of their means,
+    whoever takes it, so that it does not depend on that."""
+    size = max(1, math.isqrt(count - 1) + 1) if count > 1 else 1
+    return tuple(tuple(range(first, min(count, first + size))) for first in range(0, count, size))
+
+
+def reduce(shares: Shares, reduction: Reduction, centre: int) -> list[Stage]:
+    """Return the stages that make a model of those of all partitions.
+
+    Scatter: the place of partition j takes piece j of all. Star: the place of partition ``centre`` takes all of all. Tree: a
+    place of each run of neighbours takes theirs, and the centre what these make.
+    """
+    count, middle = len(shares), shares.places[centre % len(shares)]
+    match reduction:
+        case "scatter":
+            parts = (Task("reduce", shares.places[part], piece=Part(part, count)) for part in range(count))
+            return [Stage(tuple(parts))]
+        case "star":
+            return [Stage((Task("reduce", middle),))]
+        case "tree":
+            runs = (Task("combine", shares.places[run[0]], inputs=run) for run in neighbours(count))
+            return [Stage(tuple(runs)), Stage((Task("reduce", middle),))]

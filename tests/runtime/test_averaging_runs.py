@@ -1,0 +1,370 @@
+"""Models that are averaged: those of a serial run of the same partitions, whoever trains them, and the bytes that move."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.runtime_jobs import Watcher, models
+from test_steps import BLOCK, MLP, n_blocks, small_blocks, split_job
+
+from grouplearn.learners import registry
+from grouplearn.learners.contract.problem import Task
+from grouplearn.learners.contract.state import State, Tensors
+from grouplearn.learners.contract.ways import AveragingLearner
+from grouplearn.runtime.local import LocalRuntime
+from grouplearn.runtime.worker import Watch, Worker, outline_or_failed
+from grouplearn.schedule.messages import (
+    Blocks,
+    Discard,
+    Instruction,
+    Load,
+    Release,
+    RunStep,
+    Step,
+    Unit,
+    WorkerLost,
+    WorkerReady,
+)
+from grouplearn.schedule.rounds.averaging import Averaging
+from grouplearn.schedule.sharded.partition import cut_evenly
+from grouplearn.schedule.workload import Averages, Reduction, Workload
+from grouplearn.train.fit import Pack, begin, end_epoch, has_more, judge_blocks, settle, waited_values
+from grouplearn.train.job import Job, UnitResult
+from grouplearn.train.results.evaluation import conclude, evaluate
+from grouplearn.train.rows.counted import with_training_rows
+from grouplearn.train.rows.prepare import prepare
+from grouplearn.train.steps import StepAnswer, taken_of
+from grouplearn.train.unit import pack_of
+
+__all__ = ["small_blocks"]
+
+AVERAGED = [name for name in registry.names() if registry.learner(name).averages]
+CONFIGS: dict[str, tuple[dict[str, Any], ...]] = {"mlp": MLP}
+CASES = [
+    (name, task, patience, folds)
+    for name in AVERAGED
+    for task in sorted(registry.learner(name).tasks, key=lambda task: task.value)
+    for patience, folds in ((None, 0), (1, 0), (None, 2))
+]
+REDUCTIONS: tuple[Reduction, ...] = ("scatter", "tree", "star")
+
+
+def a_job(name: str, task: Task, patience: int | None = None, folds: int = 0, epochs: int = 4) -> Job:
+    metric = "rmse" if task is Task.REGRESSION else "log_loss"
+    return split_job(name, task, CONFIGS.get(name, ({},)), epochs=epochs, patience=patience, folds=folds, metric=metric)
+
+
+def units_of(job: Job) -> list[Unit]:
+    return [Unit(number, 1, (0, 1), fold, 1.0) for number, fold in enumerate(range(-1, job.folds))] + [
+        Unit(10 + number, 1, tuple(range(2, len(job.configs))), fold, 1.0)
+        for number, fold in enumerate(range(-1, job.folds))
+        if len(job.configs) > 2
+    ]
+
+
+def workload(job: Job, workers: int, averages: Averages) -> Workload:
+    rows = tuple(group.n_rows for group in job.groups)
+    work = Workload(
+        "sequential", rows, workers, job.epochs, BLOCK, evaluate_epochs=job.patience is not None, averages=averages
+    )
+    return with_training_rows(work, job)
+
+
+def run(job: Job, workers: int, partitions: int = 3, reduction: Reduction = "scatter") -> tuple[UnitResult, ...]:
+    machine = Averaging(units_of(job), workload(job, workers, Averages(partitions, reduction)))
+    return LocalRuntime().run(job, machine, workers, Watcher(), lambda: False)
+
+
+def mean(learner: AveragingLearner, parts: Sequence[Tensors], weights: Sequence[float]) -> Tensors:
+    """Return the mean of the means of neighbours, in runs of about the square root of their number, of those that have rows."""
+    size = int(np.ceil(np.sqrt(len(parts))))
+    every = [range(first, min(first + size, len(parts))) for first in range(0, len(parts), size)]
+    runs = [seen for run in every if (seen := [each for each in run if weights[each] > 0])]
+    means = [learner.average([parts[each] for each in run], [weights[each] for each in run]) for run in runs]
+    return learner.average(means, [sum(weights[each] for each in run) for run in runs])
+
+
+def serial(job: Job, unit: Unit, partitions: int) -> UnitResult:
+    """Train a unit in one thread: every partition from the same model, by the learner's own ``train``, and their mean."""
+    prepared, learner = prepare(job, job.groups[1], unit.fold), job.trainer
+    assert isinstance(learner, AveragingLearner)
+    pack: Pack = pack_of(job, unit, unit.configs, prepared, lambda _: None, lambda: False)
+    training, cuts = begin(pack), cut_evenly(prepared.n_blocks, partitions)
+    while has_more(pack, training):
+        states, weights = [], []
+        for cut in cuts:
+            rows = prepared.part(cut).train.read()
+            states.append(learner.train(prepared.problem, pack.configs, training.state, rows, training.epochs))
+            weights.append(float(rows.weight.sum()))
+        tensors = mean(learner, [learner.part(state, 0, 1) for state in states], weights)
+        done = np.any([state.done for state in states], axis=0)
+        active = np.flatnonzero(~training.state.done).tolist()
+        state = State(dict(tensors), done)
+        training = end_epoch(pack, replace(training, state=state), active, learner.losses(state))
+        training = settle(pack, training, waited_values(pack, training, judge_blocks(pack, training)))
+    trials = conclude(pack, unit.configs, training, evaluate(pack, training, unit.fold < 0), unit.fold < 0, 0.0)
+    return UnitResult(unit, trials, prepared.facts)
+
+
+@pytest.mark.parametrize(("name", "task", "patience", "folds"), CASES)
+def test_models_are_those_of_a_serial_run_of_the_partitions(
+    name: str, task: Task, patience: int | None, folds: int
+) -> None:
+    job = a_job(name, task, patience, folds)
+    results = run(job, 3)
+    assert models(results) == models(tuple(serial(job, result.unit, 3) for result in results))
+    works = [step for result in results for step in result.steps if step.kind == "work"]
+    assert {step.worker for step in works} == {0, 1, 2}
+    assert {trial.status for result in results for trial in result.trials} == {"done"}
+
+
+@functools.cache
+def expected(partitions: int) -> Any:
+    job = a_job("mlp", Task.BINARY)
+    return models(tuple(serial(job, unit, partitions) for unit in units_of(job)))
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("partitions", [2, 5, 8])
+@pytest.mark.parametrize("workers", [1, 2, 4, 8])
+def test_models_depend_on_partitions_and_on_nothing_else(workers: int, partitions: int, reduction: Reduction) -> None:
+    job = a_job("mlp", Task.BINARY)
+    assert models(run(job, workers, partitions, reduction)) == expected(partitions)
+
+
+def test_other_partitions_are_other_models() -> None:
+    assert len({str(expected(partitions)) for partitions in (2, 5, 8)}) == 3
+
+
+def test_more_partitions_than_blocks_are_as_many_as_blocks() -> None:
+    job = a_job("mlp", Task.REGRESSION)
+    blocks = prepare(job, job.groups[1]).n_blocks
+    assert blocks < n_blocks(job), "the schedule cannot know how many rows are left out"
+    assert models(run(job, 3, 1000)) == models(tuple(serial(job, unit, blocks) for unit in units_of(job)))
+
+
+def test_one_partition_is_one_workers_model() -> None:
+    job = a_job("mlp", Task.BINARY)
+    results = run(job, 2, 1)
+    assert models(results) == models(tuple(serial(job, unit, 1) for unit in units_of(job)))
+    assert not any(result.steps for result in results)
+
+
+def test_a_config_that_diverges_fails_alone() -> None:
+    job = a_job("mlp", Task.REGRESSION)
+    wild = {**MLP[0], "learning_rate": 1e30, "optimizer": "sgd"}
+    calm = [{**MLP[0], "learning_rate": rate, "optimizer": "sgd"} for rate in (1e-3, 1e-4)]
+    job = replace(job, configs=(calm[0], wild, calm[1]))
+    results = run(job, 2)
+    trials = {trial.config: trial for result in results for trial in result.trials}
+    assert [trials[config].status for config in range(3)] == ["done", "failed", "done"]
+    assert "diverged" in str(trials[1].reason)
+    alone = run(replace(job, configs=(calm[0], calm[1])), 2)
+    assert models(alone)[0][1][0] == models(results)[0][1][0]
+
+
+def test_blocks_are_visited_once_an_epoch() -> None:
+    job = a_job("mlp", Task.BINARY, epochs=3)
+    blocks = prepare(job, job.groups[1]).n_blocks
+    for result in run(job, 2, 4):
+        for epoch in range(3):
+            runs = [step.blocks for step in result.steps if step.kind == "work" and step.epoch == epoch]
+            assert sorted(each for run in runs if run for each in range(run.first, run.last)) == list(range(blocks))
+
+
+def received(results: Sequence[UnitResult], kinds: tuple[str, ...], epoch: int) -> Counter[int]:
+    """Return the bytes that each worker took from others in steps of some kinds of an epoch."""
+    found: Counter[int] = Counter()
+    for result in results:
+        for step in result.steps:
+            if step.kind in kinds and step.epoch == epoch:
+                found[step.worker] += step.fetched
+    return found
+
+
+def wide_job() -> tuple[Job, int]:
+    """Return a job of one network beside which everything else that moves is nothing, and the bytes of its tensors."""
+    job = a_job("mlp", Task.BINARY, epochs=4)
+    job = replace(job, configs=({**MLP[0], "hidden_layers": (4000,)},))
+    job = replace(job, dataset=replace(job.dataset, split=job.dataset.split * 0))
+    prepared = prepare(job, job.groups[1])
+    state = job.trainer.init(prepared.problem, job.configs)
+    return job, sum(state.tensors[name].nbytes for name in ("parameters", "first_moment", "second_moment"))
+
+
+def alone(job: Job, workers: int, reduction: Reduction, run_on: Any = LocalRuntime) -> tuple[UnitResult, ...]:
+    machine = Averaging([Unit(0, 1, (0,), -1, 1.0)], workload(job, workers, Averages(workers, reduction)))
+    results: tuple[UnitResult, ...] = run_on().run(job, machine, workers, Watcher(), lambda: False)
+    return results
+
+
+@pytest.mark.parametrize("workers", [2, 4, 8])
+def test_two_models_bytes_reach_a_worker_in_a_round_however_many_there_are(workers: int) -> None:
+    job, size = wide_job()
+    results = alone(job, workers, "scatter")
+    for epoch in (1, 2, 3):  # the first model of all comes from one worker
+        reduced, gathered = received(results, ("reduce",), epoch - 1), received(results, ("work",), epoch)
+        for worker in range(workers):
+            share = size * (workers - 1) / workers
+            assert reduced[worker] == pytest.approx(share, rel=0.01)
+            assert gathered[worker] == pytest.approx(share, rel=0.01)
+
+
+@pytest.mark.parametrize("workers", [2, 4, 8])
+def test_the_centre_of_a_star_gets_and_gives_a_model_of_every_other_worker(workers: int) -> None:
+    job, size = wide_job()
+    results = alone(job, workers, "star")
+    for epoch in (1, 2, 3):
+        reduced, gathered = received(results, ("reduce",), epoch - 1), received(results, ("work",), epoch)
+        (centre,) = reduced
+        moved = reduced[centre] + sum(gathered.values())
+        assert gathered[centre] == 0
+        assert moved == pytest.approx(2 * size * (workers - 1), rel=0.01)
+
+
+def test_a_tree_moves_models_to_neighbours_first() -> None:
+    job, size = wide_job()
+    results = alone(job, 8, "tree")
+    combined, reduced = received(results, ("combine",), 1), received(results, ("reduce",), 1)
+    assert sorted(round(value / size) for value in combined.values()) == [1, 2, 2]
+    assert round(sum(reduced.values()) / size) in (2, 3)
+    assert models(results) == models(alone(job, 8, "scatter"))
+
+
+def test_the_parts_of_a_mean_are_the_mean_to_the_bit() -> None:
+    job = a_job("mlp", Task.MULTICLASS)
+    learner, prepared = job.trainer, prepare(job, job.groups[1])
+    assert isinstance(learner, AveragingLearner)
+    begun = learner.init(prepared.problem, job.configs)
+    states = [
+        learner.train(prepared.problem, job.configs, begun, prepared.part(Blocks(number, number + 1)).train.read(), 0)
+        for number in range(5)
+    ]
+    weights = [3.0, 1.5, 0.25, 7.0, 1e-3]
+    whole = learner.average([learner.part(state, 0, 1) for state in states], weights)
+    for of in (2, 3, 7, 1000):
+        parts = [
+            learner.average([learner.part(state, number, of) for state in states], weights) for number in range(of)
+        ]
+        joined = learner.of_parts(parts, begun.done)
+        assert joined.tensors.keys() == begun.tensors.keys()
+        for name, tensor in joined.tensors.items():
+            assert tensor.dtype == begun.tensors[name].dtype
+            assert tensor.tobytes() == whole[name].tobytes()
+    share = np.array(weights) / sum(weights)
+    in_double = sum(each * state.tensors["parameters"].astype(float) for each, state in zip(share, states, strict=True))
+    np.testing.assert_allclose(whole["parameters"], in_double, rtol=1e-6, atol=1e-8)
+    assert whole["step"].tolist() == [max(state.tensors["step"][0] for state in states)] * 3
+
+
+def test_the_mean_of_equal_models_is_that_model() -> None:
+    job = a_job("mlp", Task.BINARY)
+    learner, prepared = job.trainer, prepare(job, job.groups[1])
+    assert isinstance(learner, AveragingLearner)
+    begun = learner.init(prepared.problem, job.configs)
+    state = learner.train(prepared.problem, job.configs, begun, prepared.part(Blocks(0, 1)).train.read(), 0)
+    found = learner.average([learner.part(state, 0, 1)] * 7, [1.0, 2.0, 3.0, 0.1, 0.2, 0.3, 1e9])
+    assert all(found[name].tobytes() == state.tensors[name].tobytes() for name in learner.averaged)
+
+
+def test_a_worker_with_several_partitions_takes_a_model_once() -> None:
+    job, size = wide_job()
+    machine = Averaging([Unit(0, 1, (0,), -1, 1.0)], workload(job, 2, Averages(8)))
+    results = LocalRuntime().run(job, machine, 2, Watcher(), lambda: False)
+    gathered = received(results, ("work",), 2)
+    assert gathered[0] == pytest.approx(size / 2, rel=0.01)
+    assert gathered[1] == pytest.approx(size / 2, rel=0.01)
+
+
+class Losing:
+    """Workers in this process, one of whom is lost whenever a step of some kind ends or is under way, twice at most."""
+
+    def __init__(self, job: Job, operator: Averaging, kind: str, kept: bool, before: bool) -> None:
+        self.job, self.operator, self.kind, self.kept, self.before = job, operator, kind, kept, before
+        self.benches: dict[int, Worker] = {}
+        self.made: dict[int, tuple[int, Any]] = {}
+        self.running: list[tuple[int, Step, list[Any]]] = []  # with what a step has taken
+        self.results: dict[int, UnitResult] = {}
+        self.lost = 0
+
+    def run(self, workers: int) -> tuple[UnitResult, ...]:
+        for _ in range(workers):
+            self.join()
+        while self.running:
+            worker, step, takes = self.running.pop(0)
+            if self.before and self.may_lose(step):
+                self.lose(worker)
+                continue
+            answer = self.answer(worker, step, takes)
+            self.follow(self.operator.on(answer.event))
+            if not self.before and self.may_lose(step) and worker in self.benches:
+                self.lose(worker)
+        return tuple(self.results[number] for number in sorted(self.results))
+
+    def join(self) -> None:
+        worker = self.lost + len(self.benches)
+        self.benches[worker] = Worker(self.job)
+        self.follow(self.operator.on(WorkerReady(worker)))
+
+    def may_lose(self, step: Step) -> bool:
+        return step.kind == self.kind and self.lost < 2 and (step.epoch > 0 or self.kind in ("init", "finish"))
+
+    def lose(self, worker: int) -> None:
+        self.lost += 1
+        del self.benches[worker]
+        self.running = [each for each in self.running if each[0] != worker]
+        if not self.kept:
+            self.made = {step: each for step, each in self.made.items() if each[0] != worker}
+        self.follow(self.operator.on(WorkerLost(worker, self.kept, replaced=True)))
+        self.join()
+
+    def answer(self, worker: int, step: Step, takes: list[Any]) -> StepAnswer:
+        watch = Watch(worker, 0.0, lambda _: None, lambda: False)
+        answer = self.benches[worker].step(step, outline_or_failed(self.job, step.unit), takes, 0, watch)
+        assert not answer.failed, answer.result
+        if answer.product is not None:
+            self.made[step.id] = (worker, answer.product)
+        if answer.result is not None:
+            self.results[step.unit.id] = answer.result
+        return answer
+
+    def follow(self, orders: Sequence[Instruction]) -> None:
+        for order in orders:
+            match order:
+                case Load(worker, group, blocks):
+                    self.benches[worker].load(group, blocks)
+                case Release(worker, group):
+                    self.benches[worker].release(group)
+                case RunStep(worker, step):
+                    takes = [taken_of(self.made[each][1], step.piece) for each in step.takes]
+                    self.running.append((worker, step, takes))
+                case Discard(steps):
+                    for each in steps:
+                        del self.made[each]
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "reduction", "patience"),
+    [
+        *((kind, "scatter", None) for kind in ("init", "work", "reduce", "evaluate", "finish")),
+        *((kind, "tree", None) for kind in ("work", "combine", "reduce")),
+        *((kind, "star", 2) for kind in ("work", "reduce", "judge", "update", "evaluate", "finish")),
+    ],
+)
+def test_workers_lost_in_every_kind_of_step_cost_time_and_no_bit(
+    kind: str, reduction: Reduction, patience: int | None, kept: bool, before: bool
+) -> None:
+    job = a_job("mlp", Task.BINARY, patience)
+    machine = Averaging(units_of(job), workload(job, 3, Averages(5, reduction)))
+    losing = Losing(job, machine, kind, kept, before)
+    results = losing.run(3)
+    assert losing.lost >= 1
+    assert models(results) == models(tuple(serial(job, unit, 5) for unit in units_of(job)))

@@ -1,0 +1,254 @@
+"""Rounds of averaging under any order of events: every partition once in every round, all parts of one model, and no other."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from helpers.schedule_cluster import Cluster, Product, Rules, play
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grouplearn.runtime.simulated import Costs, simulate
+from grouplearn.schedule.invariants import BrokenSchedule
+from grouplearn.schedule.messages import Part, RunStep, Step, StepDone, Unit, WorkerLost, WorkerReady
+from grouplearn.schedule.rounds.averaging import Averaging
+from grouplearn.schedule.workload import REDUCTIONS, Averages, Workload
+
+BLOCK = 10
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a step makes in these tests: of which partitions, after how many epochs, and which part of how many."""
+
+    kind: str
+    epochs: int
+    partitions: tuple[int, ...] = ()
+    part: Part | None = None
+
+
+@dataclass
+class Averagers(Cluster):
+    """Workers that complain when a step does not take what a round says."""
+
+    def work(self, worker: int, step: Step, taken: tuple[Any, ...]) -> bool:
+        unit, stop = step.unit, self.rules.stops(step.unit, step.epoch)
+        count, judged = self.partitions(unit), self.rules.evaluate_epochs
+        more, made = True, Made("sums", step.epoch)
+        match step.kind:
+            case "init":
+                assert not taken
+                made = Made("model", 0)
+            case "work":
+                assert step.partition is not None
+                assert step.partition.of == count
+                self.check_model(step, taken, step.epoch)
+                assert step.piece == (Part(0, 2) if judged else None)
+                made = Made("worked", step.epoch + 1, (step.partition.number,))
+            case "combine" | "reduce":
+                partitions = tuple(number for each in taken for number in each.partitions)
+                assert all(each.epochs == step.epoch + 1 and each.kind == "worked" for each in taken)
+                if step.kind == "reduce":
+                    assert partitions == tuple(range(count)), "a mean without some partition"
+                    more = judged or (step.piece is not None and step.piece.number > 0) or not stop
+                    made = Made("part", step.epoch + 1, (), step.piece or Part(0, 1))
+                else:
+                    made = Made("worked", step.epoch + 1, partitions)
+            case "judge":
+                self.check_parts(taken, step.epoch + 1)
+            case "update":
+                *others, noted = taken
+                parts, sums = [each for each in others if each.kind == "part"], others[-count:]
+                self.check_parts(tuple(parts), step.epoch + 1)
+                assert [each.kind for each in sums] == ["sums"] * count
+                assert noted.kind == ("model" if step.epoch == 0 else "update")
+                assert noted.epochs == step.epoch
+                more, made = not stop, Made("update", step.epoch + 1)
+            case "evaluate":
+                self.check_model(step, taken, self.epochs(unit))
+            case "finish":
+                self.check_model(step, taken[:-count], self.epochs(unit))
+                assert [each.kind for each in taken[-count:]] == ["sums"] * count
+                self.close(unit, f"{self.epochs(unit)} epochs")
+                return True
+        assert step.id not in self.products
+        self.products[step.id] = Product(worker, made)  # type: ignore[arg-type]
+        return more
+
+    def partitions(self, unit: Unit) -> int:
+        return min(self.machine._workload.averages.partitions, self.rules.blocks(unit))  # type: ignore[attr-defined]
+
+    def epochs(self, unit: Unit) -> int:
+        stops = (epoch + 1 for epoch in range(self.rules.epochs) if self.rules.stops(unit, epoch))
+        return min(self.rules.epochs, next(stops, self.rules.epochs))
+
+    def check_model(self, step: Step, taken: tuple[Any, ...], epochs: int) -> None:
+        if epochs == 0:
+            assert taken == (Made("model", 0),)
+            return
+        if self.rules.evaluate_epochs:
+            *parts, update = taken
+            assert (update.kind, update.epochs) == ("update", epochs)
+            self.check_parts(tuple(parts), epochs)
+        else:
+            self.check_parts(taken, epochs)
+
+    def check_parts(self, taken: tuple[Any, ...], epochs: int) -> None:
+        assert all(each.kind == "part" and each.epochs == epochs for each in taken), "parts of different models"
+        assert [each.part.number for each in taken] == list(range(taken[0].part.of)), "not all parts"
+
+
+@dataclass(frozen=True)
+class Case:
+    workload: Workload
+    units: tuple[Unit, ...]
+    seed: int
+    stop: int
+
+    def played(self, losses: int = 0, kept: float = 0.5, **more: Any) -> Averagers:
+        rules = Rules(
+            blocks=self.workload.blocks_of,
+            epochs=self.workload.epochs,
+            stops=lambda unit, epoch: epoch >= self.stop + unit.id % 2,
+            evaluate_epochs=self.workload.evaluate_epochs,
+        )
+        cluster = Averagers(Averaging(self.units, self.workload), replace(rules, **more))
+        play(cluster, self.seed, self.workload.workers, losses, kept)
+        return cluster
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    groups = draw(st.lists(st.sampled_from([0, 1, 9, 11, 25, 60, 200]), min_size=1, max_size=4))
+    packs = draw(st.lists(st.integers(0, 3), min_size=len(groups), max_size=len(groups)))
+    homes = [group for group, number in enumerate(packs) for _ in range(number)]
+    units = tuple(
+        Unit(number, group, (number,), draw(st.integers(-1, 0)), draw(st.sampled_from([0.0, 1.0, 5.0])))
+        for number, group in enumerate(homes)
+    )
+    workload = Workload(
+        "sequential",
+        tuple(groups),
+        draw(st.integers(1, 6)),
+        draw(st.integers(1, 3)),
+        BLOCK,
+        evaluate_epochs=draw(st.booleans()),
+        averages=Averages(draw(st.integers(1, 9)), draw(st.sampled_from(REDUCTIONS))),
+    )
+    return Case(workload, units, draw(st.integers(0, 2**32)), draw(st.integers(0, 3)))
+
+
+def checked(case: Case, cluster: Averagers) -> None:
+    assert sorted(cluster.results) == [unit.id for unit in case.units]
+    assert cluster.finishes == 1
+    assert not cluster.products
+    assert not any(cluster.loaded.values())
+    for unit in case.units:
+        whole = cluster.partitions(unit) < 2
+        assert cluster.results[unit.id] == ("whole" if whole else f"{cluster.epochs(unit)} epochs")
+
+
+@settings(max_examples=300, deadline=None)
+@given(case=cases())
+def test_every_round_is_complete(case: Case) -> None:
+    checked(case, case.played())
+
+
+@settings(max_examples=500, deadline=None)
+@given(case=cases(), losses=st.integers(1, 8), kept=st.sampled_from([0.0, 0.5, 1.0]))
+def test_every_round_is_complete_whoever_is_lost_or_joins(case: Case, losses: int, kept: float) -> None:
+    checked(case, case.played(losses, kept))
+
+
+@settings(max_examples=150, deadline=None)
+@given(case=cases(), losses=st.integers(1, 6))
+def test_where_products_are_kept_no_step_is_run_twice_but_what_was_in_flight(case: Case, losses: int) -> None:
+    cluster = case.played(losses, kept=1.0)
+    steps = [each.step for each in cluster.log if isinstance(each, RunStep)]
+    keys = [
+        (step.unit.id, step.kind, step.epoch, step.partition, step.piece, step.blocks, step.takes) for step in steps
+    ]
+    assert len(keys) - len(set(keys)) <= losses
+
+
+@settings(max_examples=75, deadline=None)
+@given(case=cases(), losses=st.integers(0, 4))
+def test_equal_events_give_equal_instructions(case: Case, losses: int) -> None:
+    assert case.played(losses).log == case.played(losses).log
+
+
+@settings(max_examples=75, deadline=None)
+@given(case=cases(), bad=st.sets(st.integers(0, 12)), when=st.integers(0, 12), losses=st.integers(0, 2))
+def test_a_unit_that_breaks_is_given_up_and_the_rest_goes_on(case: Case, bad: set[int], when: int, losses: int) -> None:
+    cluster = case.played(losses, breaks=lambda step: step.unit.id in bad and step.id % 13 >= when)
+    assert sorted({*cluster.results, *cluster.failed}) == [unit.id for unit in case.units]
+    assert cluster.failed <= bad
+    assert not cluster.products
+    assert not any(cluster.loaded.values())
+
+
+def machine(partitions: int = 4, workers: int = 4, reduction: Any = "scatter", **more: Any) -> Averaging:
+    work = Workload(
+        "sequential", (10 * partitions,), workers, 3, BLOCK, averages=Averages(partitions, reduction), **more
+    )
+    return Averaging([Unit(0, 0, (0,), cost=1.0)], work)
+
+
+def test_a_barrier_is_not_crossed_and_no_step_is_done_twice() -> None:
+    operator = machine()
+    orders = [order for worker in range(4) for order in operator.on(WorkerReady(worker))]
+    (init,) = [order.step for order in orders if isinstance(order, RunStep)]
+    orders = list(operator.on(StepDone(0, init)))
+    works = {order.worker: order.step for order in orders if isinstance(order, RunStep)}
+    assert {step.kind for step in works.values()} == {"work"}
+    for worker in (0, 1, 2):
+        assert not [each for each in operator.on(StepDone(worker, works[worker])) if isinstance(each, RunStep)]
+    with pytest.raises(BrokenSchedule, match="was not running step"):
+        operator.on(StepDone(1, works[1]))
+    reduces = [each.step for each in operator.on(StepDone(3, works[3])) if isinstance(each, RunStep)]
+    assert [step.piece for step in reduces] == [Part(number, 4) for number in (3, 0, 1, 2)]
+    assert all(step.takes == tuple(works[worker].id for worker in range(4)) for step in reduces)
+
+
+def test_what_a_lost_worker_made_is_made_again_and_no_more() -> None:
+    """Its pass of this round from the model that others have still; a lost part of that model, from the beginning."""
+    operator = machine()
+    for worker in range(4):
+        orders = list(operator.on(WorkerReady(worker)))
+        if worker == 0:
+            first = orders
+    (init,) = [order.step for order in first if isinstance(order, RunStep)]
+    works = {each.worker: each.step for each in operator.on(StepDone(0, init)) if isinstance(each, RunStep)}
+    operator.on(StepDone(2, works[2]))
+    again = [each for each in operator.on(WorkerLost(2)) if isinstance(each, RunStep)]
+    assert not again  # everybody is busy
+    follow = [each for each in operator.on(StepDone(0, works[0])) if isinstance(each, RunStep)]
+    assert [(each.worker, each.step.kind, each.step.partition) for each in follow] == [(0, "work", Part(2, 4))]
+
+
+def test_only_sequential_learners_are_averaged() -> None:
+    with pytest.raises(ValueError, match="only models of sequential learners are averaged, not of algebraic ones"):
+        Averaging([], Workload("algebraic", (20,), 2, 1, BLOCK))
+
+
+@pytest.mark.parametrize(("reduction", "most"), [("scatter", 2 * 3 / 4), ("star", 2 * 3)])
+def test_bytes_of_a_round_on_the_simulated_runtime(reduction: Any, most: float) -> None:
+    """2 m (k - 1) / k reach each worker by scattering; the centre of a star gets and gives m (k - 1)."""
+    size, epochs = 1000.0, 3
+    costs = Costs(state_bytes=lambda _: size, bandwidth=1e6)
+    timeline = simulate(machine(reduction=reduction), 4, lambda _: 0.0, costs=costs)
+    first = last = 3 * size  # the first model goes to everybody, and the last one is looked at everywhere
+    rounds = {"scatter": 4 * most, "star": most}[reduction] * size
+    looked = {"scatter": 4 * 3 / 4 * size, "star": last}[reduction]
+    # A last part is gathered by the look, and by who makes the result.
+    by_finish = timeline.network_bytes - first - epochs * rounds - looked + looked
+    assert 0 <= by_finish <= size
+
+
+def test_a_thousand_workers_and_twenty_rounds() -> None:
+    work = Workload("sequential", (1_000_000,), 1000, 20, 1000, averages=Averages(1000))
+    operator = Averaging([Unit(0, 0, (0,), cost=20_000.0)], work)
+    costs = Costs(state_bytes=lambda _: 8e6, bandwidth=1e9, latency=1e-4)
+    timeline = simulate(operator, 1000, lambda _: 1.0, costs=costs)
+    alone = 20_000.0 / 20.0 / 1000
+    assert 20 * alone < timeline.makespan < 30 * alone
