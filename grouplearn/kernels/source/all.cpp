@@ -2,6 +2,7 @@
 #include "algebra.cpp"
 #include "clustering.cpp"
 #include "columns.cpp"
+#include "coordinate_descent.cpp"
 #include "digests.cpp"
 #include "eigen.cpp"
 #include "functions.cpp"
