@@ -247,7 +247,8 @@ class Group:
         if block is not None:
             blocks[1] = cell.blocks[block]
         step = None if moved is None else np.ascontiguousarray(moved[1])
-        given = (cell.n_rows, cell.places, blocks, int(moved is not None), step, int(block is not None), radius, done)
+        first = -1 if block is None else int(self.cut.first[block])
+        given = (cell.n_rows, cell.places, blocks, int(moved is not None), step, first, radius, done)
         self._call("coordinate_pass", "naanana" + "aa", *given, sums)
         return sums
 

@@ -237,11 +237,11 @@ class Cells {
 };
 
 void pass_groups(const Shape &shape, const Rows &rows, const double *done, const Block *before, const double *step,
-                 const Block *now, const double *radius, double *sums, Tile &tile) {
+                 const Block *now, const double *radius, const double *unit, double *sums, Tile &tile) {
     for (int64_t g = 0; g < shape.groups; g++) {
         if (done && all_done(shape, g, done)) continue;
-        if (shape.lanes == 1) pass<1>(shape, rows, g, before, step, now, radius, sums, tile);
-        else pass<8>(shape, rows, g, before, step, now, radius, sums, tile);
+        if (shape.lanes == 1) pass<1>(shape, rows, g, before, step, now, radius, unit, sums, tile);
+        else pass<8>(shape, rows, g, before, step, now, radius, unit, sums, tile);
     }
 }
 
@@ -278,7 +278,7 @@ class Descent {
                 moved = b ? blocks + c * group.n_blocks + b - 1 : &INTERCEPT;
                 const double *reach = radius ? radius + first * apart : nullptr;
                 const Block *now = blocks + c * group.n_blocks + b;
-                pass_groups(shape, cells[c], progress.done, moved, step.data(), now, reach, of_cell, tile);
+                pass_groups(shape, cells[c], progress.done, moved, step.data(), now, reach, group.unit + first, of_cell, tile);
                 sums.add(of_cell);
             }
             if (stopped()) return;
@@ -396,8 +396,8 @@ GROUPLEARN_ENTRY void coordinate_entries(const float *single, const double *wide
 
 /// Rows cut by block: `to` (blocks, 3) says where `start`, `column` and `value` of each block lie, the last less `mean` (d).
 GROUPLEARN_ENTRY void coordinate_cut(const float *single, const double *wide, const int32_t *indices, const int64_t *indptr,
-                                     int64_t n, int64_t d, const int64_t *block, const int64_t *first, int64_t n_blocks, const double *mean,
-                                     void *const *to) {
+                                     int64_t n, int64_t d, const int64_t *block, const int64_t *first, int64_t n_blocks,
+                                     const double *mean, void *const *to) {
     Arithmetic arithmetic;
     Matrix matrix{{single, wide}, indices, indptr, d};
     std::vector<int64_t> filled((size_t)n_blocks);
@@ -421,15 +421,16 @@ GROUPLEARN_ENTRY void coordinate_cut(const float *single, const double *wide, co
     }
 }
 
-/// One round of a cell: see ``pass``. `blocks` (2, 3) are the one that has moved and the one whose sums are wanted.
+/// One round of a cell: see ``pass``. `blocks` (2, 3) are the one that has moved, if any, and that whose sums are wanted, which
+/// begins at column `first`; -1 for none.
 GROUPLEARN_ENTRY void coordinate_pass(const int64_t *numbers, const void *const *places, int64_t n, const void *const *rows,
-                                      const void *const *blocks, int64_t moves, const double *step, int64_t sums_wanted,
+                                      const void *const *blocks, int64_t moves, const double *step, int64_t first,
                                       const double *radius, const double *done, double *sums) {
     Arithmetic arithmetic;
     Group group = group_of(numbers, places);
     Tile tile(group.shape.outputs);
-    const Block *before = (const Block *)blocks, *now = before + 1;
-    pass_groups(group.shape, rows_of(n, rows), done, moves ? before : nullptr, step, sums_wanted ? now : nullptr, radius, sums, tile);
+    const Block *before = moves ? (const Block *)blocks : nullptr, *now = first < 0 ? nullptr : (const Block *)blocks + 1;
+    pass_groups(group.shape, rows_of(n, rows), done, before, step, now, radius, group.unit + (now ? first : 0), sums, tile);
 }
 
 /// The end of an epoch of a cell: see ``measure``.

@@ -26,6 +26,8 @@ struct Block {
 
 /// A block whose form is known where it is compiled.
 template <bool with_starts, bool with_columns, bool with_values> struct Cut : Block {
+    static constexpr bool scaled = with_starts && with_values;
+
     explicit Cut(const Block &block) : Block(block) {}
 
     template <class Work> void entries(int64_t row, Work work) const {
@@ -206,12 +208,16 @@ template <int vectors> inline void sum_of_rows(const double *parts, double *to) 
     store(to, a[0]);
 }
 
-/// Σ|x| of each row's entries, and how far its scores may move: that times the largest radius of its columns (all, if none).
+/// Σ|x|·unit of each row's entries, and how far its scores may move: that times the largest radius of its columns as a multiple
+/// of their units (as far as can be, where there are none). Only among values of several columns does the unit matter.
 template <int vectors, class Cut>
-inline void reach_of_rows(const Cut &block, int64_t row, int count, const double *radius, int64_t apart, const Shape &shape,
-                          double *extent, Tile &tile) {
+inline void reach_of_rows(const Cut &block, int64_t row, int count, const double *radius, int64_t apart, const double *unit,
+                          const Shape &shape, double *extent, Tile &tile) {
     for (int i = 0; i < TILE; i++) extent[i] = 0;
-    for (int i = 0; i < count; i++) block.entries(row + i, [&](int64_t, double value) { extent[i] += __builtin_fabs(value); });
+    for (int i = 0; i < count; i++)
+        block.entries(row + i, [&](int64_t column, double value) {
+            extent[i] += Cut::scaled ? __builtin_fabs(value) * unit[column] : __builtin_fabs(value);
+        });
     if (!radius) return; // squares bend the same wherever they are
     for (int64_t k = 0; k < shape.outputs; k++) {
         double *reach = tile.reach + k * 64;
@@ -220,8 +226,13 @@ inline void reach_of_rows(const Cut &block, int64_t row, int count, const double
         for (int i = 0; i < count; i++)
             block.entries(row + i, [&](int64_t column, double) {
                 const double *of = mine + column * apart;
-                if (vectors == 8) store(reach + i * 8, larger(load(of), load(reach + i * 8)));
-                else reach[i] = *of > reach[i] ? *of : reach[i];
+                if (vectors == 8) {
+                    D most = Cut::scaled ? load(of) / all(unit[column]) : load(of);
+                    store(reach + i * 8, larger(most, load(reach + i * 8)));
+                } else {
+                    double most = Cut::scaled ? *of / unit[column] : *of;
+                    reach[i] = most > reach[i] ? most : reach[i];
+                }
             });
         for (int i = 0; i < TILE; i++)
             if (vectors == 8) store(reach + i * 8, load(reach + i * 8) * all(extent[i]));
@@ -230,8 +241,8 @@ inline void reach_of_rows(const Cut &block, int64_t row, int count, const double
 }
 
 template <int vectors, class Cut>
-inline void add_entries(const Cut &block, int64_t row, int count, const double *extent, const Shape &shape, int64_t group,
-                        Tile &tile, double *sums, double *parts) {
+inline void add_entries(const Cut &block, int64_t row, int count, const double *extent, const double *unit, const Shape &shape,
+                        int64_t group, Tile &tile, double *sums, double *parts) {
     int64_t lanes = shape.lanes, apart = 2 * shape.column();
     for (int64_t k = 0; k < shape.outputs; k++) {
         const double *slope = tile.slope + k * 64, *bend = tile.bend + k * 64;
@@ -249,6 +260,7 @@ inline void add_entries(const Cut &block, int64_t row, int count, const double *
             block.entries(row + i, [&](int64_t column, double value) {
                 double *first = sums + column * apart + 2 * shape.at(group, k), *second = first + lanes;
                 double square = __builtin_fabs(value) * extent[i];
+                if (Cut::scaled) square /= unit[column];
                 if (vectors == 8) {
                     store(first, fma(all(value), load(slope + i * 8), load(first)));
                     store(second, fma(all(square), load(bend + i * 8), load(second)));
@@ -261,11 +273,12 @@ inline void add_entries(const Cut &block, int64_t row, int count, const double *
 }
 
 /// Where the models of a lane group have moved by `step` along the entries of `before`, and the sums of `now`, if any, there:
-/// per column and output Σ w·loss'·x and Σ w·bend·|x|·Σ|x|. The last is (Σ over columns) the most that the block's columns bend
-/// together (De Pierro 1995), and x² where a row has one entry. `sums` (column, group, output, 2, lanes) is added to.
+/// per column and output Σ w·loss'·x and Σ w·bend·|x|·(Σ|x|·unit)/unit. The last is, summed over columns, the most that the
+/// columns of a block bend together (De Pierro 1995), and x² where a row has one entry. `unit` is of the columns of `now`;
+/// `sums` (column, group, output, 2, lanes) is added to.
 template <int vectors>
 void pass(const Shape &shape, const Rows &rows, int64_t group, const Block *before, const double *step, const Block *now,
-          const double *radius, double *sums, Tile &tile) {
+          const double *radius, const double *unit, double *sums, Tile &tile) {
     int64_t apart = shape.column(), padded = rows.padded();
     Numbers parts(now && now->one_column() ? shape.outputs * 128 : 0);
     Looks looks;
@@ -282,10 +295,10 @@ void pass(const Shape &shape, const Rows &rows, int64_t group, const Block *befo
         if (!now) continue;
         double extent[TILE];
         const double *mine = radius ? radius + shape.at(group, 0) : nullptr;
-        as_cut(*now, [&](const auto &cut) { reach_of_rows<vectors>(cut, row, count, mine, apart, shape, extent, tile); });
+        as_cut(*now, [&](const auto &cut) { reach_of_rows<vectors>(cut, row, count, mine, apart, unit, shape, extent, tile); });
         evaluate<vectors>(shape, rows.label + row, rows.weight + row, false, tile);
         as_cut(*now, [&](const auto &cut) {
-            add_entries<vectors>(cut, row, count, extent, shape, group, tile, sums, parts);
+            add_entries<vectors>(cut, row, count, extent, unit, shape, group, tile, sums, parts);
         });
     }
     if (!now || !now->one_column()) return;

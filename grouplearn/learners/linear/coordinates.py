@@ -14,7 +14,7 @@ block, and the number of blocks for the end of an epoch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from grouplearn.kernels import coordinate_descent as kernel
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.contract.state import State, Tensors
+from grouplearn.learners.contract.state import State, Tensors, has_tensors_of
 from grouplearn.learners.contract.ways import Descended, Round
 from grouplearn.learners.linear import linear_model, moments
 
@@ -33,6 +33,9 @@ SPLIT_UP_TO = 64
 #: A column whose values differ by less than this share of the largest is one value and its rounding.
 _ROUNDING = 4 * float(np.finfo(np.float64).eps)
 _SURVEY = -1
+#: Tensors that all configs share; the latter are there after the survey.
+_AFTER_SURVEY = ("first", "form", "complete", "unit", "mean")
+_OF_ALL = ("epoch", "round", *_AFTER_SURVEY)
 
 BLOCKS = Hyperparameter(
     "blocks",
@@ -204,29 +207,32 @@ def models(state: State) -> tuple[FloatArray, FloatArray]:
 
 def is_sound(state: State, begun: State, n_features: int) -> bool:
     """Return whether a state that was read from a file is one between two epochs, of blocks that are columns of the group."""
-    found = state.tensors
-    shared = {"epoch", "round"}
-    if any(
-        name not in found or found[name].dtype != each.dtype or (name not in shared and found[name].shape != each.shape)
-        for name, each in begun.tensors.items()
+    found, n_configs = state.tensors, len(begun.done)
+    own = {name: each for name, each in begun.tensors.items() if name not in _OF_ALL}
+    if not has_tensors_of(state, State(own, begun.done)) or not _are_of_all(
+        found, {"epoch": (), "round": ()}, n_configs
     ):
         return False
-    names = ("first", "form", "complete", "unit", "mean")
-    number = found["round"].ravel()
-    if not number.size or not any(name in found for name in names):
-        return bool(number.size) and bool((number == _SURVEY).all())
-    if any(name not in found or found[name].ndim != 2 or not len(found[name]) for name in names):
+    if (found["round"] == _SURVEY).all():
+        return not any(name in found for name in _AFTER_SURVEY)
+    n_blocks = found["form"].shape[-1] if "form" in found and found["form"].ndim else 0
+    sizes = {"first": n_blocks + 1, "form": n_blocks, "complete": n_blocks, "unit": n_features + 1, "mean": n_features}
+    shapes = {name: (size,) for name, size in sizes.items()}
+    if not (found["round"] == 0).all() or not _are_of_all(found, shapes, n_configs):
         return False
-    first, form, complete, unit, mean = (found[name][0] for name in names)
-    kinds = (np.int64, np.int64, np.int64, np.float64, np.float64)
-    if any(each.dtype != kind for each, kind in zip((first, form, complete, unit, mean), kinds, strict=True)):
-        return False
-    sizes = (len(form) + 1, len(form), n_features + 1, n_features)
-    if (len(first), len(complete), len(unit), len(mean)) != sizes or not (number == 0).all():
-        return False
-    whole = first[0] == 0 and first[-1] == n_features and bool((np.diff(first) > 0).all())
-    single = bool((np.diff(first)[form == kernel.ONE_COLUMN] == 1).all())
-    return bool(whole) and single and bool(np.isin(form, range(5)).all())
+    first, form = found["first"][0], found["form"][0]
+    width = np.diff(first)
+    covers = first[0] == 0 and first[-1] == n_features and (width > 0).all()
+    return bool(covers and np.isin(form, range(5)).all() and (width[form == kernel.ONE_COLUMN] == 1).all())
+
+
+def _are_of_all(found: Tensors, shapes: Mapping[str, tuple[int, ...]], n_configs: int) -> bool:
+    """Return whether tensors of such names have these shapes behind a first axis: of one row for all, or one for each config."""
+    for name, shape in shapes.items():
+        tensor, kind = found.get(name), np.float64 if name in ("unit", "mean") else np.int64
+        if tensor is None or tensor.dtype != kind or tensor.shape not in ((1, *shape), (n_configs, *shape)):
+            return False
+    return True
 
 
 def group_of(
