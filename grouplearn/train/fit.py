@@ -22,18 +22,27 @@ from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Gang, Interrupted, Stop
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.state import Artifact, State, Tensors
-from grouplearn.learners.contract.ways import AlgebraicLearner, DataParallelLearner, SamplingLearner, SequentialLearner
+from grouplearn.learners.contract.ways import (
+    AlgebraicLearner,
+    DataParallelLearner,
+    RoundsLearner,
+    SamplingLearner,
+    SequentialLearner,
+)
 from grouplearn.learners.metrics import sums as metrics
 from grouplearn.learners.metrics.deviances import row_losses, with_losses
 from grouplearn.learners.metrics.sums import MetricSums
 from grouplearn.train.block_sums import BlockSums
 from grouplearn.train.job import CurvePoint
+from grouplearn.train.rounds import Rounds
 from grouplearn.train.rows.prepare import Prepared
 
 Scores = Callable[[Matrix], FloatArray]
 
 #: Rows measured at a time at least, however long their labels.
 _FEWEST_MEASURED = 256
+#: Values, of every model, that rounds go through between two looks at what the run wishes: some tenths of a second.
+_GONE_THROUGH = 1 << 24
 
 
 @contextmanager
@@ -126,6 +135,8 @@ def fit_pack(pack: Pack) -> Training:
     access = pack.learner.access
     if access.in_one_go:
         return fit_sampling(pack)
+    if access.in_rounds:
+        return _fit_rounds(pack)
     return _fit_sequential(pack, lambda training: visit(pack, training)) if access.visits else _fit_algebraic(pack)
 
 
@@ -308,6 +319,30 @@ def _fit_sequential(pack: Pack, epoch: Callable[[Training], Training]) -> Traini
     training = begin(pack)
     while has_more(pack, training):
         training = _kept(pack, judged_now(pack, epoch(training)))
+    return training
+
+
+def _fit_rounds(pack: Pack) -> Training:
+    """Many epochs are one call where nobody looks at each."""
+    training = begin(pack)
+    learner, problem = cast(RoundsLearner, pack.learner), pack.prepared.problem
+    rounds = Rounds(learner, problem, pack.configs, pack.check)
+    if not has_more(pack, training):
+        return training
+    cells = rounds.cells(training.state, pack.prepared.train.read())
+    training = replace(training, state=rounds.prepared(training.state, cells))
+    values = sum(rows.x.size for rows, _ in cells) * len(pack.configs) * problem.n_outputs
+    while has_more(pack, training):
+        pack.check()
+        together = 1 if pack.judges else max(1, _GONE_THROUGH // max(1, values))
+        found = learner.descend(
+            problem, pack.configs, training.state, cells, min(together, problem.epochs - training.epochs)
+        )
+        training = replace(training, state=found.state)
+        for epoch, losses in enumerate(found.curve):
+            active = np.flatnonzero(found.epochs > epoch).tolist()
+            training = judged_now(pack, end_epoch(pack, training, active, losses))
+        training = _kept(pack, training)
     return training
 
 

@@ -3,6 +3,7 @@
 #include "clustering.cpp"
 #include "clustering_scores.cpp"
 #include "columns.cpp"
+#include "coordinate_descent.cpp"
 #include "digests.cpp"
 #include "eigen.cpp"
 #include "functions.cpp"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 #: As manifests of runs and schedules name them.
-AccessName = Literal["algebraic", "sequential", "sampling"]
+AccessName = Literal["algebraic", "sequential", "sampling", "rounds"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,7 @@ class AccessPattern:
     ``converges``: training ends by itself, where nothing is left to gain.
     ``visits``: every visit of a block changes the state, so that the order of visits matters.
     ``retunes``: a state in training goes on with other hyperparameters.
+    ``in_rounds``: an epoch is many rounds of work on every shard, each with a barrier; shards remember what they need of rows.
     """
 
     name: AccessName
@@ -35,6 +36,7 @@ class AccessPattern:
     converges: bool = False
     visits: bool = False
     retunes: bool = False
+    in_rounds: bool = False
 
 
 #: Sums over blocks release the interpreter lock inside long array operations only (1x at 80,000 values, 1.7x at 800,000).
@@ -47,4 +49,8 @@ PASSES = AccessPattern(
 BOOSTING = AccessPattern(
     "sampling", "all rows at once", threaded_from=0.0, held="bins", one_by_one=True, in_one_go=True
 )
-PATTERNS = (SUMS, PASSES, BOOSTING)
+#: Whole epochs of rounds over rows in memory are one call of a kernel.
+ROUNDS = AccessPattern(
+    "rounds", "rounds of sums over rows", threaded_from=100_000.0, held="rows", converges=True, in_rounds=True
+)
+PATTERNS = (SUMS, PASSES, BOOSTING, ROUNDS)

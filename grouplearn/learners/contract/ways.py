@@ -1,10 +1,10 @@
-"""How learners train, by how they read rows: sums over rows, passes row by row, boosting."""
+"""How learners train, by how they read rows: sums over rows, passes row by row, boosting, rounds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from grouplearn.data.ragged import Ragged
 from grouplearn.data.shard import Shard, Stack, StoredShard
 from grouplearn.learners.contract import averaging
-from grouplearn.learners.contract.access import BOOSTING, PASSES, SUMS, AccessPattern
+from grouplearn.learners.contract.access import BOOSTING, PASSES, ROUNDS, SUMS, AccessPattern
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Boosted, Gang, Stop
 from grouplearn.learners.contract.cost import BatchCost, Cost
@@ -214,4 +214,72 @@ class SamplingLearner(Learner, Protocol):
 
         In a gang ``shard`` is this member's rows, ``valid`` all held-out rows; every member returns the same models.
         """
+        ...
+
+
+class Round(NamedTuple):
+    """What a state in training asks of the shards next: into how many ``columns`` its sums can be cut; whether it is the last
+    of an epoch, after which ``losses`` are new; and whether it ``prepares`` the first, before which nobody can ``descend``."""
+
+    columns: int
+    ends_epoch: bool = False
+    prepares: bool = False
+
+
+class Descended(NamedTuple):
+    """A state some epochs later: the objective after each of them (epochs, C), and how many each config took (C,)."""
+
+    state: State
+    curve: FloatArray
+    epochs: npt.NDArray[np.int64]
+
+
+@runtime_checkable
+class RoundsLearner(Learner, Protocol):
+    """Learns in rounds: each is *work* on every shard, its sums merged, each part of them *reduced*, all parts *taken* (scd 3.2).
+
+    A round is ``take(state, [reduce(sums of part) for each part])`` of the merged ``work`` of all shards. A shard is one cell of
+    a group: cells are cut by a rule of the number of blocks alone, so that who works on which of them changes no bit. Sums have
+    the columns of the round as their first axis: a part is some of them, wherever it is reduced.
+    """
+
+    access: ClassVar[AccessPattern] = ROUNDS
+
+    def next_round(self, problem: Problem, configs: Sequence[Config], state: State) -> Round:
+        """Return what comes next."""
+        ...
+
+    def remember(self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard) -> Any:
+        """Return what is kept of a shard between rounds, which only ``work`` and ``descend`` touch: a cache of what follows from
+        the state and the shard, so that one that is lost is made anew with the same bits."""
+        ...
+
+    def work(self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, memory: Any) -> Tensors:
+        """Return one shard's sums in this round; work that is done twice gives the same."""
+        ...
+
+    def merge(self, left: Tensors, right: Tensors) -> Tensors:
+        """Return the sums of both."""
+        ...
+
+    def reduce(
+        self, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors, first: int, last: int
+    ) -> Tensors:
+        """Return what becomes of the round's columns ``first`` to ``last`` (half-open), of which ``sums`` are."""
+        ...
+
+    def take(self, problem: Problem, configs: Sequence[Config], state: State, parts: Sequence[Tensors]) -> State:
+        """Return the state after the round from all parts, in the order of their columns; it says which round comes next."""
+        ...
+
+    def descend(
+        self,
+        problem: Problem,
+        configs: Sequence[Config],
+        state: State,
+        cells: Sequence[tuple[Shard, Any]],
+        epochs: int,
+    ) -> Descended:
+        """Return the state after up to so many epochs on a group whose shards and memories are all here: the same bits as
+        round by round, without what a round costs besides its work."""
         ...

@@ -51,6 +51,14 @@ class OneByOneCost(GlmCost):
         return gradients + len(configs) * outputs * _second_derivatives(width, 1)
 
 
+class CoordinateCost(Cost):
+    """The cost of coordinate descent: weights, what they were, and how far each may move."""
+
+    def state_values(self, config: Config, width: int, outputs: int) -> int:  # noqa: ARG002
+        """Return three numbers per weight."""
+        return 3 * outputs * (width + 1) + 3
+
+
 def _second_derivatives(width: int, outputs: int) -> int:
     """Return how many second derivatives a config of a generalised linear model has: those of one triangle, while few."""
     parameters = outputs * (width + 1)
@@ -61,3 +69,4 @@ def _second_derivatives(width: int, outputs: int) -> int:
 MOMENTS = MomentsCost(Coefficients(0.0, 1.2e-8, 4e-5, 2.5e-4, 4.9e-9, 0.0, 0.0))
 _GLM = Coefficients(5.5e-10, 3e-8, 2e-5, 5e-4, 7.5e-9, 4e-5, 5e-4, typical_epochs=10)
 GLM, ONE_BY_ONE = GlmCost(_GLM), OneByOneCost(_GLM)
+COORDINATES = CoordinateCost(Coefficients(6e-9, 1.2e-8, 2e-7, 1e-6, 1.5e-8, 2e-5, 3e-4, typical_epochs=20))

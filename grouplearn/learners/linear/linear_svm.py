@@ -110,7 +110,8 @@ LOSS = Hyperparameter(
     "scikit-learn: LinearSVC(loss='hinge'), SVC(kernel='linear')",
     choices=("squared_hinge", "hinge"),
 )
-_FAMILIES: Mapping[Value, glm.Family] = MappingProxyType({"squared_hinge": _SquaredHinge(), "hinge": _Hinge()})
+SQUARED_HINGE: glm.Family = _SquaredHinge()
+_FAMILIES: Mapping[Value, glm.Family] = MappingProxyType({"squared_hinge": SQUARED_HINGE, "hinge": _Hinge()})
 
 
 def _family(configs: Sequence[Config]) -> glm.Family:

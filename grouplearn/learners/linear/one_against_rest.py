@@ -40,10 +40,10 @@ def accumulate(family: glm.Family, problem: Problem, configs: Sequence[Config], 
     """Return the moments of one block in the first pass, with targets for each class; later ``glm.accumulate`` of each class
     that is not finished, its number at the end of the names."""
     if "solver" not in state.tensors:
-        targets = [family.targets(of_two(problem), labels) for labels in _labels(problem, block.y)]
+        targets = [family.targets(of_two(problem), labels) for labels in labels_of(problem, block.y)]
         return glm.block_moments(of_two(problem), configs, np.concatenate(targets, axis=-1), block)
     sums = {}
-    for place, labels in enumerate(_labels(problem, block.y)):
+    for place, labels in enumerate(labels_of(problem, block.y)):
         part = _part(problem, configs, state, place)
         if not part.done.all():
             found = glm.accumulate(family, of_two(problem), configs, part, replace(block, y=labels))
@@ -83,7 +83,7 @@ def solve(
         return glm.solve(family, problem, configs, stack, report, cancelled)
     parts: list[SolvedLinear] = []
     epochs = np.zeros((stack.n_groups, len(configs)), np.int64)
-    for labels in _labels(problem, stack.y):
+    for labels in labels_of(problem, stack.y):
         of_class = replace(stack, y=labels)
         parts.append(glm.solve(family, of_two(problem), configs, of_class, lambda _: None, cancelled))
         longer = np.maximum(epochs, parts[-1].epochs)
@@ -109,7 +109,7 @@ def _curve(parts: Sequence[SolvedLinear], epochs: np.ndarray) -> FloatArray:
     return np.where(passes < epochs, total, np.nan)
 
 
-def _labels(problem: Problem, y: FloatArray) -> list[FloatArray]:
+def labels_of(problem: Problem, y: FloatArray) -> list[FloatArray]:
     """Return for each model the labels 0 and 1 of rows."""
     if problem.task is Task.BINARY:
         return [y]

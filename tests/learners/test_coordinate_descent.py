@@ -1,0 +1,418 @@
+"""Linear learners by coordinate descent: iterates of plain Python, minima of other solvers, the same bits however it is run."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.linear_model import Lasso, LogisticRegression
+
+from grouplearn.data.shard import Shard, Stack
+from grouplearn.learners import registry
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.control import Diverged
+from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.state import State
+from grouplearn.learners.linear import by_coordinates
+from grouplearn.learners.linear.coordinate_learner import CoordinateDescentLearner
+from grouplearn.train.rounds import Cell, Rounds
+
+LINEAR = by_coordinates.LinearRegressionByCoordinates()
+LOGISTIC = by_coordinates.LogisticRegressionByCoordinates()
+POISSON = by_coordinates.PoissonRegressionByCoordinates()
+SVM = by_coordinates.LinearSvmByCoordinates()
+#: A learner, its task and number of classes.
+KINDS: dict[str, tuple[CoordinateDescentLearner, Task, int]] = {
+    "least squares": (LINEAR, Task.REGRESSION, 0),
+    "logistic": (LOGISTIC, Task.BINARY, 2),
+    "softmax": (LOGISTIC, Task.MULTICLASS, 3),
+    "poisson": (POISSON, Task.REGRESSION, 0),
+    "svm": (SVM, Task.BINARY, 2),
+    "svm of classes": (SVM, Task.MULTICLASS, 3),
+}
+CONFIGS: list[Config] = [{"l2": 1.0}, {"l1": 2.0, "l2": 0.0}, {"l1": 0.5, "l2": 0.1}]
+#: Two numbers, a category, a list of up to three of 80, an array of three.
+ITEMS = (("a", 1), ("b", 1), ("k", 6), ("tags", 80), ("v", 3))
+WIDTH = 91
+
+
+def mixed(kind: str, n: int = 240, seed: int = 1) -> Shard:
+    random = np.random.default_rng(seed)
+    x = np.zeros((n, WIDTH))
+    x[:, :2] = random.normal(size=(n, 2)) * [1, 30] + [0, 100]
+    x[np.arange(n), 2 + random.integers(0, 6, n)] = 1
+    for _ in range(3):
+        x[np.arange(n), 8 + (80 * random.random(n) ** 3).astype(int)] = 1
+    x[:, 88:] = random.normal(size=(n, 3)) + 2
+    score = x @ (random.normal(size=WIDTH) / np.append([1, 30], np.ones(WIDTH - 2)))
+    return Shard(x, labels(kind, score - score.mean(), random), random.uniform(0.5, 2, n))
+
+
+def labels(kind: str, score: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    if kind == "least squares":
+        return score + random.normal(size=score.size)
+    if kind == "poisson":
+        return random.poisson(np.exp(np.clip(0.5 * score, -3, 3))) * 1.0
+    cuts = [0] if KINDS[kind][2] == 2 else [-1, 1]
+    return np.digitize(score + random.logistic(size=score.size), cuts) * 1.0
+
+
+def problem_of(kind: str, width: int = WIDTH, items: Any = ITEMS, epochs: int = 3000) -> Problem:
+    _, task, classes = KINDS[kind]
+    return Problem(task, width, classes, epochs=epochs, items=items)
+
+
+def whole(problem: Problem, learner: CoordinateDescentLearner, configs: Sequence[Config]) -> Rounds:
+    return Rounds(learner, problem, tuple(configs), lambda: None)
+
+
+def cells_of(rounds: Rounds, shard: Shard) -> list[Cell]:
+    return rounds.cells(rounds.learner.init(rounds.problem, rounds.configs), shard)
+
+
+def trained(
+    kind: str, shard: Shard, configs: Sequence[Config] = CONFIGS, items: Any = ITEMS, epochs: int = 3000
+) -> tuple[State, np.ndarray]:
+    """The state after all epochs in one call, and the curve."""
+    learner, problem = KINDS[kind][0], problem_of(kind, shard.x.shape[1], items, epochs)
+    rounds = whole(problem, learner, configs)
+    cells = cells_of(rounds, shard)
+    state = rounds.prepared(learner.init(problem, configs), cells)
+    found = learner.descend(problem, configs, state, cells, epochs)
+    return found.state, found.curve
+
+
+def objective(kind: str, shard: Shard, config: Config, weights: np.ndarray, intercept: np.ndarray) -> float:
+    """Of weights (k, d) and intercepts (k,), from the definition."""
+    score, y, w = np.asarray(shard.x @ weights.T) + intercept, shard.y, shard.weight
+    if kind == "least squares":
+        losses = 0.5 * (y - score[:, 0]) ** 2
+    elif kind == "poisson":
+        losses = np.exp(score[:, 0]) - y * score[:, 0] + y * np.log(np.where(y > 0, y, 1)) - y
+    elif kind == "logistic":
+        losses = np.logaddexp(0, -(2 * y - 1) * score[:, 0])
+    elif kind == "softmax":
+        losses = np.logaddexp.reduce(score, axis=1) - score[np.arange(len(y)), y.astype(int)]
+    else:
+        sign = 2 * (y[:, None] == (np.arange(score.shape[1]) if score.shape[1] > 1 else [1.0])) - 1
+        losses = (np.maximum(0, 1 - sign * score) ** 2).sum(axis=1)
+    penalty = config.get("l1", 0.0) * np.abs(weights).sum() + 0.5 * config["l2"] * (weights**2).sum()  # type: ignore[operator]
+    return float((w * losses).sum() + penalty)
+
+
+def best(kind: str, shard: Shard, configs: Sequence[Config]) -> np.ndarray:
+    """The minima (C,) of the learner's usual way."""
+    learner: Any = registry.learner(KINDS[kind][0].name)
+    tight = [{**config, "tolerance": 1e-13} for config in configs]
+    problem = problem_of(kind, shard.x.shape[1], (), 1000)
+    dense = replace(shard, x=shard.x.toarray()) if scipy.sparse.issparse(shard.x) else shard
+    return np.asarray(learner.solve(problem, tight, Stack.of([dense]), lambda _: None, lambda: False).loss[0])
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")  # of scikit-learn, which counts its own iterations
+        yield
+
+
+def plain_descent(
+    x: np.ndarray, y: np.ndarray, weight: np.ndarray, l1: float, l2: float, numbers: Sequence[int], fit_intercept: bool
+) -> Iterator[tuple[np.ndarray, float]]:
+    """Algorithm 1 of the paper, one column after the other; with an intercept it is a column first, and numbers are centred."""
+    x = x.copy()
+    mean = np.zeros(x.shape[1])
+    if fit_intercept:
+        mean[numbers] = weight @ x[:, numbers] / weight.sum()
+    x -= mean
+    theta, level = np.zeros(x.shape[1]), weight @ y / weight.sum() if fit_intercept else 0.0
+    while True:
+        if fit_intercept:
+            level += weight @ (y - level - x @ theta) / weight.sum()
+        for j in range(x.shape[1]):
+            rest = y - level - x @ theta + x[:, j] * theta[j]
+            up, down = weight @ (x[:, j] * rest), weight @ x[:, j] ** 2 + l2
+            theta[j] = np.sign(up) * max(0.0, abs(up) - l1) / down if down > 0 else 0.0
+        yield theta, level - mean @ theta
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize(("l1", "l2"), [(0.0, 1.0), (3.0, 0.0), (1.0, 0.5)])
+def test_iterates_are_those_of_descent_one_column_after_the_other(l1: float, l2: float, fit_intercept: bool) -> None:
+    shard = mixed("least squares")
+    x = np.concatenate([shard.x[:, :8], np.eye(9)[np.arange(240) % 9] * shard.x[:, :1]], axis=1)
+    x[:5, 2:8] = 0  # rows without a category: the block is not complete, and none of it is shifted
+    shard = Shard(x, shard.y, shard.weight)
+    items = (("a", 1), ("b", 1), ("k", 6), ("h", 9))
+    config = {"l1": l1, "l2": l2, "fit_intercept": fit_intercept, "tolerance": 1e-300}
+    for epoch, (weights, intercept) in enumerate(
+        plain_descent(x, shard.y, shard.weight, l1, l2, [0, 1], fit_intercept)
+    ):
+        if epoch == 12:
+            break
+        state, _ = trained("least squares", shard, [config], items, epoch + 1)
+        model = LINEAR.finalize(problem_of("least squares"), [config], state, 0)
+        np.testing.assert_allclose(model.tensors["weights"][0], weights, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(model.tensors["intercept"][0], intercept, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_reaches_the_minimum_and_never_rises(kind: str, sparse: bool) -> None:
+    shard = mixed(kind)
+    given = replace(shard, x=scipy.sparse.csr_matrix(shard.x)) if sparse else shard
+    state, curve = trained(kind, given)
+    assert state.done.all()
+    learner, expected = KINDS[kind][0], best(kind, shard, CONFIGS)
+    for number, config in enumerate(CONFIGS):
+        model = learner.finalize(problem_of(kind), CONFIGS, state, number).tensors
+        reached = objective(kind, shard, config, model["weights"], model["intercept"])
+        assert reached == pytest.approx(learner.losses(state)[number], rel=1e-10)
+        assert reached <= expected[number] * (1 + 1e-6)
+        assert (np.diff(curve[:, number]) <= 1e-12 * curve[0, number]).all()
+    if sparse:  # a zero that is stored and one that is not are one
+        assert state.to_bytes() == trained(kind, shard)[0].to_bytes()
+
+
+@pytest.mark.parametrize("kind", ["least squares", "logistic", "poisson"])
+def test_all_columns_at_once_reach_the_same_minimum_later(kind: str) -> None:
+    """Sibyl's way: one round an epoch, in which rows have many entries, and columns are of all sizes."""
+    shard = mixed(kind)
+    by_item, together = (
+        trained(kind, shard, [{**config, "blocks": blocks} for config in CONFIGS], epochs=20_000)
+        for blocks in ("items", "one")
+    )
+    assert together[0].done.all()
+    falls = np.diff(together[1][:1000], axis=0)
+    assert (falls <= 1e-12 * together[1][0].max())[~np.isnan(falls)].all()
+    np.testing.assert_allclose(together[0].tensors["loss"], by_item[0].tensors["loss"], rtol=1e-7)
+    assert len(together[1]) > 2 * len(by_item[1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pack_has_the_bits_of_each_config_alone(kind: str) -> None:
+    shard = mixed(kind)
+    configs = [{"l1": 0.5 * (i % 3), "l2": 0.3 * (i % 4)} for i in range(10)]
+    state, _ = trained(kind, shard, configs, epochs=40)
+    for number in (0, 3, 8, 9):
+        alone, _ = trained(kind, shard, configs[number : number + 1], epochs=40)
+        for name, tensor in alone.tensors.items():
+            if len(state.tensors[name]) == len(configs) and name != "epoch":
+                assert state.tensors[name][number].tobytes() == tensor[0].tobytes(), (number, name)
+
+
+def cut(shard: Shard, length: int = 10) -> Shard:
+    """The rows in blocks of so many, with one that has none."""
+    cuts = [*range(0, shard.n_rows, length), shard.n_rows]
+    return replace(shard, cuts=tuple(sorted([*cuts, cuts[3]])))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rounds_have_the_bits_of_whole_epochs_whatever_is_lost_on_the_way(kind: str) -> None:
+    """Over 24 cells: parts of columns, states through bytes, memories that are lost, work that is done twice."""
+    learner, shard = KINDS[kind][0], cut(mixed(kind))
+    problem = problem_of(kind, epochs=6)
+    rounds = whole(problem, learner, CONFIGS)
+    cells = cells_of(rounds, shard)
+    assert len(cells) == 24
+    expected, _ = trained(kind, shard, epochs=6)
+    random = np.random.default_rng(3)
+    state, ended = learner.init(problem, CONFIGS), 0
+    while ended < 6 and not state.done.all():
+        ended += learner.next_round(problem, CONFIGS, state).ends_epoch
+        for place in random.integers(0, 24, 3):  # a worker dies: what it remembered is gone
+            rows = cells[place][0]
+            cells[place] = rows, learner.remember(problem, CONFIGS, state, rows)
+        learner.work(problem, CONFIGS, state, *cells[5])  # and another is slow: its work was done elsewhere, too
+        state = rounds.after_round(State.from_bytes(state.to_bytes()), cells, int(random.integers(1, 5)))
+    assert state.to_bytes() == expected.to_bytes()
+
+
+def test_an_interrupted_round_leaves_nothing_behind() -> None:
+    from grouplearn.kernels.library import asking
+
+    shard = mixed("logistic", 4_000)
+    problem = problem_of("logistic", epochs=5)
+    rounds = whole(problem, LOGISTIC, CONFIGS)
+    cells = cells_of(rounds, shard)
+    state = rounds.prepared(LOGISTIC.init(problem, CONFIGS), cells)
+    before = state.to_bytes()
+    expected = LOGISTIC.descend(problem, CONFIGS, state, cells, 5).state.to_bytes()
+    for looks in (1, 2, 5, 9):
+        count = 0
+
+        def look(looks: int = looks) -> None:
+            nonlocal count
+            count += 1
+            if count > looks:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt), asking(look, every=0):
+            LOGISTIC.descend(problem, CONFIGS, state, cells, 5)
+        assert state.to_bytes() == before
+        assert LOGISTIC.descend(problem, CONFIGS, state, cells, 5).state.to_bytes() == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_state_from_a_file_is_gone_on_from_and_no_other(kind: str) -> None:
+    learner, problem = KINDS[kind][0], problem_of(kind)
+    begun = learner.init(problem, CONFIGS)
+    state, _ = trained(kind, mixed(kind), epochs=3)
+    again = State.from_bytes(state.to_bytes())
+    assert learner.resumes(problem, CONFIGS, begun)
+    assert learner.resumes(problem, CONFIGS, again)
+    assert not learner.resumes(problem, CONFIGS[:1], again)
+    for name, tensor in again.tensors.items():
+        for changed in (tensor[..., :0], tensor.astype(np.float16), tensor[None], np.zeros((), tensor.dtype)):
+            assert not learner.resumes(problem, CONFIGS, State({**again.tensors, name: changed}, again.done)), name
+    for name, value in (("first", 7), ("first", -1), ("form", 9), ("round", 1), ("round", 10**6)):
+        changed = again.tensors[name].copy()
+        changed[..., -1] = value
+        assert not learner.resumes(problem, CONFIGS, State({**again.tensors, name: changed}, again.done)), (name, value)
+
+
+def test_configs_go_on_in_other_packs() -> None:
+    """What all configs share has a row for each where packs are put together."""
+    shard = mixed("logistic")
+    problem = problem_of("logistic")
+    state, _ = trained("logistic", shard, epochs=4)
+    names = {name: np.repeat(each, 3, axis=0) if len(each) == 1 else each for name, each in state.tensors.items()}
+    joined = State(names, state.done)
+    assert LOGISTIC.resumes(problem, CONFIGS, joined)
+    straight, _ = trained("logistic", shard, epochs=7)
+    rounds = whole(problem, LOGISTIC, CONFIGS)
+    found = LOGISTIC.descend(problem, CONFIGS, joined, cells_of(rounds, shard), 3).state
+    assert found.tensors["weights"].tobytes() == straight.tensors["weights"].tobytes()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_are_rows_that_are_there_as_often(kind: str) -> None:
+    shard = mixed(kind)
+    times = np.random.default_rng(3).integers(1, 4, shard.n_rows)
+    weighted = replace(shard, weight=times * 1.0)
+    repeated = Shard(*(np.repeat(each, times, axis=0) for each in (shard.x, shard.y)), np.ones(times.sum()))
+    one, other = (trained(kind, each)[0].tensors["loss"] for each in (weighted, repeated))
+    np.testing.assert_allclose(one, other, rtol=2e-8)
+
+
+@pytest.mark.parametrize("kind", ["least squares", "logistic"])
+def test_twenty_thousand_sparse_columns(kind: str) -> None:
+    random = np.random.default_rng(7)
+    n, widths = 3_000, (12_000, 8_000)
+    codes = [(width * random.random(n) ** 2).astype(int) for width in widths]
+    lists = [(8_000 * random.random(n) ** 2).astype(int) for _ in range(2)]
+    parts = [scipy.sparse.csr_matrix((np.ones(n), (np.arange(n), codes[0])), shape=(n, 12_000))]
+    parts.append(sum(scipy.sparse.csr_matrix((np.ones(n), (np.arange(n), each)), shape=(n, 8_000)) for each in lists))
+    x = scipy.sparse.hstack(parts).tocsr()
+    score = x @ random.normal(size=20_000)
+    shard = Shard(x, labels(kind, score, random), np.ones(n))
+    configs = [{"l2": 1.0}, {"l1": 1.0, "l2": 0.0}]
+    state, _ = trained(kind, shard, configs, (("k", 12_000), ("tags", 8_000)))
+    assert state.done.all()
+    if kind == "logistic":
+        ridge = LogisticRegression(C=1, tol=1e-9, max_iter=5_000).fit(x, shard.y)
+        expected = objective(kind, shard, configs[0], ridge.coef_, ridge.intercept_)
+        assert state.tensors["loss"][0] == pytest.approx(expected, rel=1e-6)
+    lasso = (
+        Lasso(alpha=1 / n, tol=1e-10, max_iter=100_000)
+        if kind == "least squares"
+        else LogisticRegression(C=1, l1_ratio=1, solver="saga", tol=1e-7, max_iter=5_000)
+    )
+    lasso.fit(x, shard.y)
+    weights = np.asarray(lasso.coef_).reshape(1, -1)
+    expected = objective(kind, shard, configs[1], weights, np.atleast_1d(lasso.intercept_))
+    assert state.tensors["loss"][1] == pytest.approx(expected, rel=1e-5)
+
+
+def apart(what: str) -> Shard:
+    """Rows that leave directions in which nothing bends, or that are hard in other ways."""
+    random = np.random.default_rng(4)
+    x = random.normal(size=(25 if what == "fewer rows than columns" else 120, 40 if what.startswith("fewer") else 6))
+    y = (x[:, 0] + 0.5 * x[:, 1] > 0) * 1.0
+    if what != "separable":
+        y[:3] = 1 - y[:3]
+    if what == "constant columns":
+        x[:, 5], x[:, 4], x[:, 3] = 7.3, 0.0, 1e9 + random.normal(size=120) * 1e-8
+    if what == "one class":
+        y[:] = 1
+    if what == "far from zero":
+        x = x * 1e-3 + 1e4
+    if what == "large":
+        x = x * 1e8
+    if what == "long tails":
+        x = np.exp(2 * x)
+    return Shard(x, y, np.ones(len(x)))
+
+
+@pytest.mark.parametrize(
+    "what",
+    ["separable", "constant columns", "fewer rows than columns", "one class", "far from zero", "large", "long tails"],
+)
+@pytest.mark.parametrize("kind", ["least squares", "logistic", "poisson", "svm"])
+def test_hard_rows_do_no_harm(kind: str, what: str) -> None:
+    shard, configs = apart(what), [{"l2": 1.0}, {"l1": 0.5, "l2": 0.01}, {"l2": 0.0}]
+    items = tuple((f"x{j}", 1) for j in range(shard.x.shape[1]))
+    state, curve = trained(kind, shard, configs, items, 2_000)
+    for number in range(3):
+        taken = curve[~np.isnan(curve[:, number]), number]
+        assert np.isfinite(taken).all()
+        assert (np.diff(taken) <= 1e-12 * taken[0]).all()
+    weights = LOGISTIC.finalize(problem_of(kind), configs, state, 0).tensors["weights"]
+    assert np.isfinite(weights).all()
+    if what == "constant columns":
+        assert (weights[:, 3:] == 0).all()
+    expected = best(kind, shard, configs[:2])
+    reached = state.tensors["loss"][:2]
+    assert (reached <= expected * (1 + 1e-6) + 1e-9)[state.done[:2]].all()
+    assert state.done[0] or what == "long tails"
+
+
+def test_no_columns_leave_an_intercept() -> None:
+    shard = Shard(np.empty((9, 0)), np.arange(9) % 3 % 2 * 1.0, np.ones(9))
+    state, _ = trained("logistic", shard, [{"l2": 1.0}], ())
+    model = LOGISTIC.finalize(problem_of("logistic", 0), [{}], state, 0).tensors
+    assert model["intercept"][0] == pytest.approx(np.log(3 / 6), abs=1e-9)
+    assert model["weights"].shape == (1, 0)
+
+
+def test_what_cannot_be_learned_is_told() -> None:
+    shard = mixed("poisson")
+    with pytest.raises(ValueError, match="the label is negative in 1 row"):
+        trained("poisson", replace(shard, y=np.where(np.arange(shard.n_rows) == 3, -1.0, shard.y)))
+    x = shard.x.copy()
+    x[7, 1] = 1e200
+    with pytest.raises(Diverged, match="the squares of feature column 2 overflow"):
+        trained("least squares", replace(shard, x=x))
+    with pytest.raises(Diverged, match="the squares of the label overflow"):
+        trained("least squares", replace(shard, y=shard.y * 1e200))
+
+
+def test_the_hinge_is_refused_with_its_reason() -> None:
+    loss = next(each for each in SVM.hyperparameters if each.name == "loss")
+    assert loss.choices == ("squared_hinge",)
+    assert dict(loss.refused)["hinge"].startswith("its kinks")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_models_are_those_of_the_usual_way(kind: str) -> None:
+    """Artifacts, scores and probabilities go the same ways."""
+    learner, usual = KINDS[kind][0], registry.learner(KINDS[kind][0].name)
+    assert (learner.name, learner.tasks, learner.form, learner.log_link) == (
+        usual.name,
+        usual.tasks,
+        usual.form,
+        usual.log_link,
+    )
+    shard, problem = mixed(kind), problem_of(kind)
+    state, _ = trained(kind, shard, epochs=5)
+    for number in range(3):
+        model = learner.finalize(problem, CONFIGS, state, number)
+        assert learner.flaw(problem, model) is None
+        scores = learner.scores(problem, CONFIGS, state, shard.x)[:, number]
+        np.testing.assert_allclose(learner.score(problem.task, model, shard.x), scores, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(usual.score(problem.task, model, shard.x), scores, rtol=1e-9, atol=1e-12)
