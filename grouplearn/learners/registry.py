@@ -12,6 +12,12 @@ from grouplearn.learners.contract.config import SOLVER, Config
 from grouplearn.learners.contract.learner import Form, Learner
 from grouplearn.learners.contract.problem import Link, Problem, Task
 from grouplearn.learners.contract.state import Artifact
+from grouplearn.learners.linear.by_coordinates import (
+    LinearRegressionByCoordinates,
+    LinearSvmByCoordinates,
+    LogisticRegressionByCoordinates,
+    PoissonRegressionByCoordinates,
+)
 from grouplearn.learners.linear.linear_regression import LinearRegression
 from grouplearn.learners.linear.linear_svm import LinearSvm
 from grouplearn.learners.linear.logistic_regression import LogisticRegression
@@ -38,7 +44,14 @@ LEARNERS: Mapping[str, Callable[[], Learner]] = MappingProxyType(
 
 
 #: The ways of built-in learners besides the first, which trains unless the statement says otherwise.
-FURTHER_WAYS: Mapping[str, tuple[Callable[[], Learner], ...]] = MappingProxyType({})
+FURTHER_WAYS: Mapping[str, tuple[Callable[[], Learner], ...]] = MappingProxyType(
+    {
+        LinearRegression.name: (LinearRegressionByCoordinates,),
+        LogisticRegression.name: (LogisticRegressionByCoordinates,),
+        PoissonRegression.name: (PoissonRegressionByCoordinates,),
+        LinearSvm.name: (LinearSvmByCoordinates,),
+    }
+)
 
 #: Learners of users, networks among them, and of installed packages. The mappings are replaced, never changed: who has read
 #: one keeps what it was. Packages are looked at when somebody first asks for more than the built-in learners: None until then.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from grouplearn.learners.contract.access import BOOSTING, PASSES, SUMS, AccessName, AccessPattern
+from grouplearn.learners.contract.access import BOOSTING, PASSES, ROUNDS, SUMS, AccessName, AccessPattern
 from grouplearn.schedule.messages import Operator, Unit
 from grouplearn.schedule.mop.hopper import Mop
 from grouplearn.schedule.rounds.averaging import Averaging
@@ -60,13 +60,14 @@ def _in_gangs(reason: str) -> Runs:
 
 
 def _of_gangs(reason: str) -> Mapping[AccessName, Runs]:
-    return {access.name: _in_gangs(reason) for access in (PASSES, BOOSTING)}
+    return {access.name: _in_gangs(reason) for access in (PASSES, BOOSTING)} | {ROUNDS.name: _STAYS_WHOLE}
 
 
 _NEVER_AVERAGED = Runs(
     (), "only models that are trained batch by batch can learn apart from each other and be averaged"
 )
-_NEVER_HOPS = Runs((), "only a network, which trains batch by batch, can go from worker to worker between batches")
+_NEVER_HOPS = Runs((), "only what trains batch by batch can go from worker to worker between batches")
+_STAYS_WHOLE = Runs((), "each of its rounds takes what the one before made of all rows of a group, on one worker")
 OPERATORS: Mapping[str, Declaration] = MappingProxyType(
     {
         GroupTaskParallel.name: Declaration(lambda units, _: GroupTaskParallel(units), whole=True),
@@ -76,12 +77,18 @@ OPERATORS: Mapping[str, Declaration] = MappingProxyType(
             {
                 BOOSTING.name: _in_gangs(
                     "the workers of a split group are processes that exchange the statistics of every tree"
-                )
+                ),
+                ROUNDS.name: _STAYS_WHOLE,
             },
         ),
         Mop.name: Declaration(
             Mop,
-            {SUMS.name: _NEVER_HOPS, BOOSTING.name: _NEVER_HOPS, PASSES.name: Runs(own_models=True)},
+            {
+                SUMS.name: _NEVER_HOPS,
+                BOOSTING.name: _NEVER_HOPS,
+                ROUNDS.name: _NEVER_HOPS,
+                PASSES.name: Runs(own_models=True),
+            },
             models_depend_on="the order in which they see the rows",
         ),
         Averaging.name: Declaration(
@@ -89,6 +96,7 @@ OPERATORS: Mapping[str, Declaration] = MappingProxyType(
             {
                 SUMS.name: _NEVER_AVERAGED,
                 BOOSTING.name: _NEVER_AVERAGED,
+                ROUNDS.name: _NEVER_AVERAGED,
                 PASSES.name: Runs(own_models=True, means=True),
             },
             models_depend_on="the number of partitions",
