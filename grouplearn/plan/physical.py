@@ -133,7 +133,7 @@ class PhysicalPlan:
     @property
     def stored(self) -> int:
         """Values stored per row."""
-        return _stored(self.bound, self.width)
+        return _stored(self.bound, self.stats, self.width)
 
     @property
     def row_bytes(self) -> int:
@@ -282,9 +282,12 @@ def _width(bound: BoundTrain, stats: Statistics) -> int:
     return max(1, width)
 
 
-def _stored(bound: BoundTrain, width: int) -> int:
-    """Return the values stored per row: every column of a dense row, one per item of a sparse one."""
-    return width if width <= DENSE_COLUMNS else sum(max(1, item.stored.item.numbers) for item in bound.items)
+def _stored(bound: BoundTrain, stats: Statistics, width: int) -> int:
+    """Return the values stored per row: every column of a dense row, one per item of a sparse one, all entries of lists."""
+    if width <= DENSE_COLUMNS:
+        return width
+    items = [item.stored.item for item in bound.items]
+    return -(-stats.n_entries // max(1, stats.n_rows)) + sum(max(1, each.numbers) for each in items if not each.is_list)
 
 
 def _units(
@@ -300,7 +303,7 @@ def _units(
     outputs = task.n_scores(len(stats.classes))
     together = bound.holdout.folds if folds_in_one_pass(bound, width) else 0
     folds = (-1,) if together else (*range(bound.holdout.folds), -1)
-    stored, solved = _stored(bound, width), solves(bound, task, width)
+    stored, solved = _stored(bound, stats, width), solves(bound, task, width)
     sizes = np.array(stats.rows, np.int64)
 
     def estimated(pack: tuple[int, ...], n_rows: int, groups: int) -> float:

@@ -20,8 +20,8 @@ from helpers.pages import DOCS, Block, blocks, without_trailing_space
 
 import grouplearn
 from grouplearn.catalog.asking import PREDICTION
+from grouplearn.data.encoding.calls import CALLS
 from grouplearn.frontends.shell.console import Console, Failed
-from grouplearn.parser.lexer.keywords import ENCODERS
 from grouplearn.schedule.operators import OPERATORS
 
 COMPLETE = os.environ.get("GROUPLEARN_COMPLETE") == "1"
@@ -131,7 +131,7 @@ def test_every_statement_of_the_grammar_is_in_the_reference() -> None:
 def test_every_operator_and_encoder_is_in_the_reference() -> None:
     text = (DOCS / "reference.md").read_text(encoding="utf-8")
     assert [name for name in OPERATORS if f"| `{name}` |" not in text] == []
-    assert [name for name in ENCODERS if f"| `{name}(x" not in text] == []
+    assert [name for name in CALLS if f"| `{name}(" not in text] == []
 
 
 def test_every_field_of_a_prediction_is_in_the_reference() -> None:
