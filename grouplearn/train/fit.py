@@ -25,6 +25,7 @@ from grouplearn.learners.contract.state import Artifact, State, Tensors
 from grouplearn.learners.contract.ways import (
     AlgebraicLearner,
     DataParallelLearner,
+    Descended,
     RoundsLearner,
     SamplingLearner,
     SequentialLearner,
@@ -338,12 +339,26 @@ def _fit_rounds(pack: Pack) -> Training:
         found = learner.descend(
             problem, pack.configs, training.state, cells, min(together, problem.epochs - training.epochs)
         )
-        training = replace(training, state=found.state)
-        for epoch, losses in enumerate(found.curve):
-            active = np.flatnonzero(found.epochs > epoch).tolist()
-            training = judged_now(pack, end_epoch(pack, training, active, losses))
-        training = _kept(pack, training)
+        training = _kept(pack, judged_now(pack, _end_epochs(pack, training, found)))
     return training
+
+
+def _end_epochs(pack: Pack, training: Training, found: Descended) -> Training:
+    """Return the training some epochs later, of which the metric waits for the last: but for this, as ``end_epoch`` of each."""
+    began, last = training.epochs, training.epochs + len(found.curve)
+    if len(found.curve) == 1:
+        active = np.flatnonzero(found.epochs).tolist()
+        return end_epoch(pack, replace(training, state=found.state), active, found.curve[0])
+    fits, done = list(training.fits), found.state.done.copy()
+    for index, epochs in enumerate(found.epochs.tolist()):
+        losses = found.curve[:epochs, index].tolist()
+        fit, points = fits[index], [CurvePoint(began + n, loss, math.nan) for n, loss in enumerate(losses, start=1)]
+        finite = not losses or math.isfinite(losses[-1])
+        reached = began + epochs - (not finite) if epochs else fit.epochs
+        fits[index] = Fit(reached, [*fit.curve, *points], None, fit.diverged or not finite)
+        done[index] |= not finite
+    pack.report(int(found.epochs.sum()))
+    return replace(training, state=replace(found.state, done=done), fits=tuple(fits), epochs=last)
 
 
 def _kept(pack: Pack, training: Training) -> Training:

@@ -15,6 +15,7 @@ from grouplearn.kernels import (
     algebra,
     clustering,
     compiling,
+    coordinate_descent,
     digests,
     least_squares,
     library,
@@ -306,6 +307,42 @@ def begun_wide(plan: clustering.Plan, centroids: np.ndarray) -> clustering.Tenso
     return {**model, **whole, "origin": np.zeros(plan.d), "scale": np.ones(1)}
 
 
+def descending(call: str) -> Callable[[], object]:
+    """Coordinate descent on three blocks: numbers, codes, a list; ``wide`` ones of many columns."""
+    wide = call in ("reduce", "shift", "close")
+    n, own, configs = (64, 60_000, 8) if wide else (40_000, 50, 8)
+    x = np.zeros((n, 1 + own + 50), np.float32)
+    x[:, 0] = numbers(n)
+    x[np.arange(n), 1 + np.arange(n) % own] = 1
+    x[:, 1 + own :: 7] = 2.5
+    ones, item = np.ones(n), np.repeat([0, 1, 2], [1, own, 50]).astype(np.int64)
+    if call == "survey":
+        return lambda: coordinate_descent.survey(x, ones, item, 3)
+    forms = [coordinate_descent.ONE_COLUMN, coordinate_descent.CODES, coordinate_descent.RAGGED_WITH_VALUES]
+    mean = np.zeros(x.shape[1])
+    mean[0] = 0.1
+    cut = coordinate_descent.Blocks(np.cumsum([0, 1, own, 50]).astype(np.int64), np.array(forms), mean)
+    shape = coordinate_descent.Shape("logistic", configs, 1)
+    if call == "cut":
+        return lambda: coordinate_descent.Cell(x, ones, ones, cut, shape)
+    each = np.linspace(0.1, 1, configs)
+    penalties = coordinate_descent.Penalties(each, each, np.full(configs, 1e-9))
+    group = coordinate_descent.Group(shape, cut, np.array([0, 1, 0]), np.ones(x.shape[1] + 1), True, penalties)
+    cell = coordinate_descent.Cell(x, np.arange(n) % 2.0, ones, cut, shape)
+    weights = shape.in_lanes(np.tile(numbers(x.shape[1] + 1), (configs, 1, 1)))
+    radius, done = np.full(weights.shape, 1.0), group.lanes_of_done(np.zeros(configs, bool))
+    unknown = coordinate_descent.Progress(*(np.full(configs, np.nan) for _ in range(2)), np.ones(configs), done[:8] > 0)
+    calls: dict[str, Callable[[], object]] = {
+        "pass": lambda: group.pass_over(cell, (1, weights[1 : 1 + own]), 2, radius[1 + own : -1], done),
+        "measure": lambda: group.measure(cell, weights, radius[-1:], done),
+        "reduce": lambda: group.reduce(np.ones((own, 1, 1, 2, 8)), 1, weights[1 : 1 + own], radius[1 : 1 + own], done),
+        "shift": lambda: group.shift(weights.copy(), done),
+        "close": lambda: group.close(np.ones((1, 1, 1, 3, 8)), weights.copy(), radius, unknown),
+        "descend": lambda: group.descend([cell], weights.copy(), weights.copy(), radius.copy(), unknown, 2),
+    }
+    return calls[call]
+
+
 CALLS = {
     "moments": Call("row_moments", of_rows, 20),
     "merged": Call("merged_moments", merged, 1),
@@ -372,6 +409,14 @@ CALLS = {
     "projections": Call("project_rows", lambda: lambda: of_components("scores"), 10),
     "sums of projections": Call("sum_projections", lambda: lambda: of_components("sums"), 3),
     "metrics of projections": Call("measure_projections", lambda: lambda: of_components("measure"), 10),
+    "survey of columns": Call("coordinate_survey", lambda: descending("survey"), 4),
+    "rows by block": Call("coordinate_entries coordinate_cut", lambda: descending("cut"), 8),
+    "round of a block": Call("coordinate_pass", lambda: descending("pass"), 3),
+    "end of an epoch": Call("coordinate_measure", lambda: descending("measure"), 4),
+    "new weights": Call("coordinate_reduce", lambda: descending("reduce"), 4),
+    "shifted weights": Call("coordinate_shift", lambda: descending("shift"), 1),
+    "objective": Call("coordinate_close", lambda: descending("close"), 0),
+    "coordinate descent": Call("coordinate_descend", lambda: descending("descend"), 15),
     "eigenvalues": Call("eigen_directions", lambda: lambda: algebra.eigen(np.eye(150) + 0.5), 5),
     "product": Call("products", lambda: lambda: algebra.product(numbers(20_000, 100), numbers(100, 12)), 10),
     "finite": Call("finite_rows", lambda: lambda: algebra.finite_rows(numbers(200_000, 12)), 1),
