@@ -137,7 +137,8 @@ def test_groups_of_one_row_and_of_empty_lists() -> None:
             "CREATE TABLE few AS SELECT * FROM (VALUES ('one', ['a'], 1.0), ('none', [], 2), ('none', NULL, 3)) AS v(g, tags, y)"
         )
         rows = con.execute(
-            "TRAIN MODEL m USING linear_regression PREDICT y FEATURES (multihot(tags)) FROM few GROUP BY g WITH (l2 = 1, min_rows = 1)"
+            "TRAIN MODEL m USING linear_regression PREDICT y FEATURES (multihot(tags)) FROM few GROUP BY g "
+            "WITH (l2 = 1, min_rows = 1)"
         )
         assert {row[0]: row[-2] for row in rows.fetchall()} == {"one": "done", "none": "done"}
         found = con.execute("SELECT g, prediction FROM m_predict(few) ORDER BY ALL").fetchall()
