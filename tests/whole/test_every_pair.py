@@ -1,4 +1,4 @@
-"""Every learner under every operator, by what both declare: legal pairs train and are planned, others say why not."""
+"""Every way of every learner under every operator, by what both declare: legal pairs train and are planned, others say why."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ TABLE = (
 )
 #: A table of the same columns of which no row can be read.
 CLOSED = "CREATE VIEW closed.t AS SELECT error('a row was read')::INTEGER AS g, 1.0 AS a, 2.0 AS b, 3.0 AS y"
-PAIRS = [(learner, operator) for learner in registry.LEARNERS for operator in OPERATORS]
+WAYS = {way.way: way for name in registry.LEARNERS for way in registry.ways(registry.learner(name))}
+PAIRS = [(way, operator) for way in WAYS for operator in OPERATORS]
 MODELS = "FROM (SELECT * EXCLUDE (model) FROM grouplearn.artifacts) ORDER BY ALL"
 
 
 def places(pair: tuple[str, str]) -> tuple[str, ...]:
-    learner, operator = pair
-    return compatibility.runtimes(operator, registry.learner(learner))
+    way, operator = pair
+    return compatibility.runtimes(operator, WAYS[way])
 
 
 LOCAL = [pair for pair in PAIRS if "local" in places(pair)]
@@ -46,6 +47,8 @@ def statement(learner: Learner, operator: str, more: str = "") -> str:
     options = [f"{each.name} = {short[each.name]}" for each in learner.hyperparameters if each.name in short]
     if learner.default_epochs is not None:
         options.append("epochs = 3")
+    if len(registry.ways(registry.learner(learner.name))) > 1:
+        options.append(f"solver = '{learner.solver}'")
     options += [f"operator = '{operator}'", "workers = 2", *([more] if more else [])]
     return f"TRAIN OR REPLACE MODEL m USING {learner.name} {label} FEATURES (a, b) FROM t GROUP BY g WITH ({', '.join(options)})"
 
@@ -78,12 +81,12 @@ def trained(con: grouplearn.Connection, learner: Learner, operator: str) -> list
 @functools.cache
 def usual(con: grouplearn.Connection, name: str) -> list[Any]:
     """Return the models of the first operator, which those of others are to be."""
-    return trained(con, registry.learner(name), next(iter(OPERATORS)))
+    return trained(con, WAYS[name], next(iter(OPERATORS)))
 
 
 @pytest.mark.parametrize(("name", "operator"), LOCAL)
 def test_a_legal_pair_trains(con: grouplearn.Connection, name: str, operator: str) -> None:
-    learner = registry.learner(name)
+    learner = WAYS[name]
     found = usual(con, name) if operator == next(iter(OPERATORS)) else trained(con, learner, operator)
     assert len(found) == 3
     if not compatibility.changes_models(operator, learner):
@@ -92,7 +95,7 @@ def test_a_legal_pair_trains(con: grouplearn.Connection, name: str, operator: st
 
 @pytest.mark.parametrize(("name", "operator"), LEGAL)
 def test_a_legal_pair_runs_on_the_simulated_runtime(con: grouplearn.Connection, name: str, operator: str) -> None:
-    text = statement(registry.learner(name), operator)
+    text = statement(WAYS[name], operator)
     plan = json.loads(con.execute(f"EXPLAIN (FORMAT json) {text}").fetchall()[0][0])
     chosen = next(each for each in plan["operators"] if each["chosen"])
     assert chosen["operator"] == operator
@@ -108,17 +111,15 @@ def test_a_legal_pair_runs_on_the_simulated_runtime(con: grouplearn.Connection, 
 def test_an_illegal_pair_says_why_before_a_row_is_read(
     con: grouplearn.Connection, name: str, operator: str, executor: str
 ) -> None:
-    why = compatibility.refusal(operator, registry.learner(name), executor)
+    why = compatibility.refusal(operator, WAYS[name], executor)
     assert why is not None
     assert ", because " in why
     with pytest.raises(grouplearn.BindError) as error:
-        con.execute(
-            statement(registry.learner(name), operator, f"executor = '{executor}'").replace("FROM t", "FROM closed.t")
-        )
+        con.execute(statement(WAYS[name], operator, f"executor = '{executor}'").replace("FROM t", "FROM closed.t"))
     assert str(error.value).startswith(f"{why}\n")
 
 
 def test_every_learner_runs_somewhere_and_every_operator_runs_something() -> None:
-    assert {learner for learner, _ in LOCAL} == set(registry.LEARNERS)
+    assert {way for way, _ in LOCAL} == set(WAYS)
     assert {operator for _, operator in LEGAL} == set(OPERATORS)
-    assert {learner for learner, _, _ in ILLEGAL} == set(registry.LEARNERS)
+    assert {way for way, _, _ in ILLEGAL} == set(WAYS)
