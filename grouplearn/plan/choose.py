@@ -149,7 +149,9 @@ def _asked(physical: PhysicalPlan, candidates: Sequence[Candidate], executor: st
         return asked, _AS_ASKED
     why = f"{_AS_ASKED}; {counted(asked.units, 'pack')} cannot keep {physical.workers} workers busy"
     learner = physical.bound.learner
-    quickest = min((each for each in candidates if executor in legality.runtimes(each.operator, learner)), key=_rank)
+    # An epoch of averaged models is not worth one of theirs.
+    alike = (each for each in candidates if not OPERATORS[each.operator].how(learner.access).means)
+    quickest = min((each for each in alike if executor in legality.runtimes(each.operator, learner)), key=_rank)
     if quickest is asked:
         return asked, why
     takes = f"{quickest.operator} takes {rounded_seconds(quickest.makespan)} and mop {rounded_seconds(asked.makespan)}"
