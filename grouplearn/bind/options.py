@@ -47,6 +47,8 @@ class RunOptions:
     replay: str | None = None
     partitions: int | None = None
     reduce: Reduction = "scatter"
+    send: str = "model"
+    sync: str = "epoch"
     trials: int | None = None
     reduction_factor: int = 3
     min_epochs: int = 1
@@ -160,6 +162,8 @@ RUN_OPTIONS: Mapping[str, RunOption] = {
         "operator averaging: parts of a group's rows that train side by side; as many as workers unless said",
         _whole(1, _MOST_WORKERS),
     ),
+    "send": RunOption("operator averaging: what partitions hand over: their 'model'", averaging.sent),
+    "sync": RunOption("operator averaging: when they do: after every 'epoch'", averaging.synchronised),
     "reduce": RunOption(
         "operator averaging: who takes the mean: 'scatter' (each worker of its part), 'tree' or 'star'",
         _one_of(*REDUCTIONS),

@@ -102,6 +102,11 @@ def _problems(learner: Learner) -> Iterator[str]:
         yield f"its form is one of {', '.join(typing.get_args(Form))}, got {learner.form!r}"
     if learner.form == "linear" and Task.MULTICLASS in learner.tasks and kind.as_multiclass is Learner.as_multiclass:
         yield "a linear learner of more than two classes has as_multiclass()"
+    averaged = getattr(kind, "averaged", ())
+    if learner.averages and not (
+        isinstance(averaged, tuple) and averaged and all(isinstance(n, str) for n in averaged)
+    ):
+        yield f"the tensors of its state that are averaged are a tuple of names, got {averaged!r}"
     if not isinstance(learner.cost, Cost):
         yield f"its cost is a Cost, got {learner.cost!r}"
     if not (learner.requires is None or isinstance(learner.requires, Requirement)):

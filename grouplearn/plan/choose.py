@@ -11,6 +11,7 @@ from grouplearn.bind import memory_limit as memory
 from grouplearn.bind import searching
 from grouplearn.interrupting import watched
 from grouplearn.plan.physical import RAY_REPAYS_SECONDS, RAY_REPAYS_WITHIN, PhysicalPlan
+from grouplearn.plan.rounds import round_facts
 from grouplearn.schedule.operators import OPERATORS
 
 _AS_ASKED = "as asked"
@@ -142,11 +143,15 @@ def choose(
 def _asked(physical: PhysicalPlan, candidates: Sequence[Candidate], executor: str) -> tuple[Candidate, str]:
     """Return the operator that is asked for; of packs too few to hop (cerebro 5.7) say so, and what takes less time."""
     asked = next(each for each in candidates if each.operator == physical.bound.options.operator)
+    if asked.operator == "averaging":
+        return asked, f"{_AS_ASKED}; {round_facts(physical, physical.workers).words}"
     if asked.operator != "mop" or asked.units >= physical.workers or physical.recorded is not None:
         return asked, _AS_ASKED
     why = f"{_AS_ASKED}; {counted(asked.units, 'pack')} cannot keep {physical.workers} workers busy"
     learner = physical.bound.learner
-    quickest = min((each for each in candidates if executor in legality.runtimes(each.operator, learner)), key=_rank)
+    # An epoch of averaged models is not worth one of theirs.
+    alike = (each for each in candidates if not OPERATORS[each.operator].how(learner.access).means)
+    quickest = min((each for each in alike if executor in legality.runtimes(each.operator, learner)), key=_rank)
     if quickest is asked:
         return asked, why
     takes = f"{quickest.operator} takes {rounded_seconds(quickest.makespan)} and mop {rounded_seconds(asked.makespan)}"

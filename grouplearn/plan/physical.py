@@ -76,7 +76,8 @@ class PhysicalPlan:
     def workload(self, workers: int, chosen: int | None = None) -> Workload:
         """Return what operators need to know of the work on so many workers at a time, where ``chosen`` are said to be there."""
         options = self.bound.options
-        partitions = options.partitions or chosen or workers
+        others = options.operator != "averaging"
+        partitions = options.partitions or (workers if others or chosen is None else chosen)
         return Workload(
             access=self.bound.learner.access.name,
             rows=self.stats.rows,
@@ -85,7 +86,7 @@ class PhysicalPlan:
             block_rows=self.block_rows,
             evaluate_epochs=self.bound.options.early_stopping is not None,
             hops=Hops(options.scheduler, options.seed, min(workers, options.replicas), self.recorded),
-            averages=Averages(partitions, options.reduce) if options.operator == "averaging" else Averages(),
+            averages=Averages(partitions, options.reduce),
             split_seconds=self._split_seconds,
             split_row_seconds=self.kept_row_seconds,
         )

@@ -150,7 +150,7 @@ CREATE TABLE grouplearn.units (
   fetched BIGINT NOT NULL
 );
 COMMENT ON TABLE grouplearn.units IS 'The schedule as it really ran: one row per unit and group (small groups share a unit), or per step of a unit whose group was split between workers.';
-COMMENT ON COLUMN grouplearn.units.kind IS 'unit, or the kind of the step: init, accumulate, update, train, evaluate, finish, boost, descend; lost: what had begun when its worker was lost, and ran again.';
+COMMENT ON COLUMN grouplearn.units.kind IS 'unit, or the kind of the step: init, accumulate, update, train, work, combine, reduce, judge, evaluate, finish, boost, descend; lost: what had begun when its worker was lost, and ran again.';
 COMMENT ON COLUMN grouplearn.units.first_block IS 'A step''s blocks of the group''s rows, from first_block to before last_block; NULL for all or none.';
 COMMENT ON COLUMN grouplearn.units.loaded IS 'Bytes of rows that the worker loaded for it.';
 COMMENT ON COLUMN grouplearn.units.fetched IS 'Bytes of states and sums that it took from other workers.';

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import threading
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,6 +16,7 @@ import pytest
 from helpers.runtime_jobs import Watcher, models
 from test_steps import BLOCK, MLP, n_blocks, small_blocks, split_job
 
+from grouplearn.errors import Cancelled
 from grouplearn.learners import registry
 from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.contract.state import State, Tensors
@@ -280,6 +284,46 @@ def test_a_worker_with_several_partitions_takes_a_model_once() -> None:
     gathered = received(results, ("work",), 2)
     assert gathered[0] == pytest.approx(size / 2, rel=0.01)
     assert gathered[1] == pytest.approx(size / 2, rel=0.01)
+
+
+def test_when_the_time_is_up_the_round_under_way_is_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = a_job("mlp", Task.BINARY, epochs=50)
+    asked = itertools.count()
+    with monkeypatch.context() as patch:
+        patch.setattr(Job, "expired", lambda _: next(asked) > 40)
+        results = run(job, 2)
+    trials = [trial for result in results for trial in result.trials]
+    assert {trial.status for trial in trials} == {"stopped"}
+    assert all(0 < trial.epochs < 50 and trial.artifact is not None for trial in trials)
+    for result in results:
+        (epochs,) = {trial.epochs for trial in result.trials}
+        shorter = serial(replace(job, epochs=epochs), result.unit, 3)
+        for mine, theirs in zip(result.trials, shorter.trials, strict=True):
+            assert mine.artifact is not None
+            assert theirs.artifact is not None
+            for name, tensor in theirs.artifact.tensors.items():
+                assert mine.artifact.tensors[name].tobytes() == tensor.tobytes()
+
+
+def test_an_interrupt_ends_a_round() -> None:
+    job, watcher = a_job("mlp", Task.BINARY, epochs=100_000), Watcher()
+    machine = Averaging(units_of(job), workload(job, 2, Averages(3)))
+    began = time.monotonic()
+    with pytest.raises(Cancelled):
+        LocalRuntime().run(job, machine, 2, watcher, lambda: watcher.epochs > 20)
+    assert time.monotonic() - began < 60
+    assert not [each for each in threading.enumerate() if each.name.startswith("grouplearn-")]
+
+
+def test_a_pack_that_breaks_in_a_round_is_failed_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = a_job("mlp", Task.BINARY)
+
+    def broken(self: Any, *_: Any) -> State:
+        raise ValueError("the rows are upside down")
+
+    monkeypatch.setattr(type(job.trainer), "train", broken)
+    trials = [trial for result in run(job, 2) for trial in result.trials]
+    assert {(trial.status, trial.reason) for trial in trials} == {("failed", "the rows are upside down")}
 
 
 class Losing:

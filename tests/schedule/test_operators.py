@@ -360,14 +360,14 @@ def test_a_state_made_elsewhere_is_kept_while_one_worker_makes_several() -> None
     (ready,) = course.begin()
     for number, worker in enumerate((0, 0, 1, 0)):  # the first state; blocks 0 and 1, 2 and 3; 0 and 1 again
         assert ready.place == worker
-        step = Step(number, unit, ready.kind, ready.epoch, ready.blocks, course.takes())
+        step = Step(number, unit, ready.kind, ready.epoch, ready.blocks, course.takes(ready))
         course.started(ready, step)
         products.made(step.id, worker)
         (ready,) = course.done(step, worker, ready.place, more=True)
-    assert (ready.epoch, ready.blocks, course.takes()) == (1, Blocks(2, 4), (3,))
+    assert (ready.epoch, ready.blocks, course.takes(ready)) == (1, Blocks(2, 4), (3,))
     products.lose(0)
     (ready,) = course.lost(None)
-    assert (ready.epoch, ready.blocks, course.takes()) == (1, Blocks(0, 2), (2,))
+    assert (ready.epoch, ready.blocks, course.takes(ready)) == (1, Blocks(0, 2), (2,))
 
 
 def test_a_worker_whose_gang_is_not_next_for_all_does_something_else() -> None:

@@ -129,6 +129,11 @@ SPLIT = {
     "gap": (f"mlp {GROUPED}", "epochs = 4, operator = 'gap'"),
     "early": (f"mlp {GROUPED}", "epochs = 4, operator = 'gap', early_stopping = 2"),
     "linear": (f"logistic_regression PREDICT y {FEATURES} OVER GRID (l1 IN (1, 2))", "epochs = 8, operator = 'gap'"),
+    "averaging": (f"mlp PREDICT y {FEATURES} VALIDATE SAMPLE 10%", "epochs = 5, operator = 'averaging'"),
+    "averaged early": (
+        f"mlp PREDICT y {FEATURES} VALIDATE SAMPLE 10%",
+        "epochs = 5, operator = 'averaging', reduce = 'star', early_stopping = 2",
+    ),
 }
 
 
@@ -162,6 +167,16 @@ def test_a_hopping_pack_goes_on_inside(path: Path, monkeypatch: pytest.MonkeyPat
     answer(path, "RESUME MODEL m")
     assert answer(path, "SELECT status, epochs FROM m") == [("done", 5)]
     assert answer(path, "SELECT count(*), max(epoch) FROM m_curves") == [(5, 5)]
+
+
+def test_averaging_goes_on_with_other_workers(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its models depend on partitions, of which there are as many as before."""
+    statement = TRAIN.format(*SPLIT["averaging"]).replace("workers = 1", "workers = 2")
+    answer(path, statement)
+    expected = everything(path)
+    dies(path, monkeypatch, statement, 2)
+    answer(path, "RESUME MODEL m WITH (workers = 1)")
+    assert everything(path) == expected
 
 
 def test_a_damaged_state_is_not_used(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

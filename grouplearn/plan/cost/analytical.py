@@ -124,6 +124,17 @@ def gap(work: WorkSizes, learner: Coefficients, machine: Machine) -> Parts:
     return Parts(_compute(work, learner), _memory(work, machine), 0.0, network, idle)
 
 
+def averaging(work: Workload, learner: Coefficients, machine: Machine) -> Parts:
+    """Compute and memory as over groups; a round of a group moves each model twice to every worker but for its own share:
+    ``network = f_net(n) + s h g 2 m (p - 1)`` bytes, ``idle = h g 2 latency``: two barriers, one of the parts and one of the
+    whole (Zhang et al. 2019, IV-B). One pass is a round, and as many partitions as workers.
+    """
+    rounds = work.passes * len(work.rows) if work.workers > 1 else 0
+    models = work.configs * rounds * 2 * work.model_bytes * (work.workers - 1)
+    network = _fetch(work, machine, work.n) + models / machine.network
+    return Parts(_compute(work, learner), _memory(work, machine), 0.0, network, 2 * rounds * machine.latency)
+
+
 #: Operators that have a closed form. Switching changes between two of them while it runs, and is simulated only.
 CLOSED_FORMS: Mapping[str, Callable[[WorkSizes, Coefficients, Machine], Parts]] = MappingProxyType(
     {
@@ -131,6 +142,7 @@ CLOSED_FORMS: Mapping[str, Callable[[WorkSizes, Coefficients, Machine], Parts]] 
         "model_task_parallel": model_task_parallel,
         "data_parallel": data_parallel,
         "gap": gap,
+        "averaging": averaging,
     }
 )
 

@@ -43,7 +43,9 @@ class Averaging(ShardedOperator):
         split = [unit for group in shares for unit in tasks[group].units]
         placed = {group: _placed(cut) for group, cut in shares.items()}
         whole = _whole({group: task for group, task in tasks.items() if group not in shares}, workload)
-        super().__init__(workload, Assignment(whole, split, placed, _courses(shares, workload), steal=True))
+        # Everybody waits for the last in every round: not even a small group's training may come between.
+        jobs = Assignment(whole, split, placed, _courses(shares, workload), steal=True, by_epochs_from=1)
+        super().__init__(workload, jobs)
 
 
 def _shares(task: Task, workload: Workload, turn: int) -> Shares | None:

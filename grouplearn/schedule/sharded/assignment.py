@@ -21,7 +21,7 @@ class Assignment:
 
     ``course`` makes the course of a split unit; without it, a split unit is one step of kind ``gang`` on all the group's
     workers at the same time. ``one_by_one``: a task or unit begins when the one before is over, in the order of groups.
-    ``replicas``: see Placement.
+    ``replicas``: see Placement. Whole units of ``by_epochs_from`` blocks go an epoch at a time where others would wait for them.
     """
 
     whole: Sequence[Sequence[Task]]
@@ -33,6 +33,7 @@ class Assignment:
     isolate_groups: bool = False
     one_by_one: bool = False
     replicas: int | None = None
+    by_epochs_from: int = 2
 
     @property
     def groups_at(self) -> Mapping[int, Sequence[int]]:

@@ -41,6 +41,8 @@ class Products:
 
     def take(self, steps: tuple[int, ...]) -> None:
         """A step that takes these products begins."""
+        if not steps:
+            return
         held = self._held.setdefault(id(steps), _Held(steps))
         if not held.checked:
             for step in steps:
@@ -53,6 +55,8 @@ class Products:
 
     def give_back(self, steps: tuple[int, ...]) -> None:
         """A step that took these products has ended; it is the very tuple that was taken."""
+        if not steps:
+            return
         held = self._held[id(steps)]
         held.takers -= 1
         if held.takers:

@@ -172,7 +172,7 @@ class ShardedOperator:
 
     def _goes_by_epochs(self, worker: int, unit: Unit) -> bool:
         """Whether the unit would keep split groups of this worker waiting for longer than their other shards do."""
-        if self._jobs.one_by_one or unit.stays_whole or self._workload.blocks_of(unit) < 2:
+        if self._jobs.one_by_one or unit.stays_whole or self._workload.blocks_of(unit) < self._jobs.by_epochs_from:
             return False
         groups = {
             group
