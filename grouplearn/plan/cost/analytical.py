@@ -124,7 +124,7 @@ def gap(work: WorkSizes, learner: Coefficients, machine: Machine) -> Parts:
     return Parts(_compute(work, learner), _memory(work, machine), 0.0, network, idle)
 
 
-def averaging(work: Workload, learner: Coefficients, machine: Machine) -> Parts:
+def averaging(work: WorkSizes, learner: Coefficients, machine: Machine) -> Parts:
     """Compute and memory as over groups; a round of a group moves each model twice to every worker but for its own share:
     ``network = f_net(n) + s h g 2 m (p - 1)`` bytes, ``idle = h g 2 latency``: two barriers, one of the parts and one of the
     whole (Zhang et al. 2019, IV-B). One pass is a round, and as many partitions as workers.
