@@ -230,7 +230,8 @@ def _features(physical: PhysicalPlan) -> str:
     named = ", ".join(item.name if encoder_of(item).plain else f"{item.encoder}({item.name})" for item in items)
     kind = "dense" if is_dense(physical) else "sparse"
     most = max(physical.stats.rows, default=0)
-    if physical.bound.learner.stacks and is_mostly_zero(items, physical.width, most):
+    learner = physical.bound.learner
+    if learner.stacks and learner.handles_sparse and is_mostly_zero(items, physical.width, most):
         kind = "sparse where a group has many rows"
     size = f"{counted(len(items), 'feature')} as {counted(physical.width, 'column')}, {kind}"
     return f"{on_one_line(named, _TEXT)}: {size}"
