@@ -151,7 +151,8 @@ def test_rows_in_files_are_opened_with_their_lists_in_part_too(tmp_path: Path) -
         picked = joined([pick(opened, np.array([0, 5, 39])), pick(data, slice(3, 6))])
         opened.forget_pages()
     whole = data.lists
-    assert picked.lists is not None and whole is not None
+    assert picked.lists is not None
+    assert whole is not None
     for number in range(2):
         expected = whole.rows(np.array([20, 25, 59, 3, 4, 5])).item(number)
         found = picked.lists.item(number)
