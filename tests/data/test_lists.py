@@ -2,16 +2,21 @@
 
 import random
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from grouplearn.data import encoders, list_columns
+from grouplearn.data.checksums import Damaged
 from grouplearn.data.dataset import Dataset, Item
 from grouplearn.data.encoders import FittedItem
 from grouplearn.data.list_columns import elements, lengths, lists_of
 from grouplearn.data.lists import Lists
+from grouplearn.data.run_directory import RunDirectory
+from grouplearn.runtime.ray.rows import shared_files
+from grouplearn.train.rows.sources import joined, pick
 
 WORDS = ("", "a", "b", "it's", "z", 'é"x')
 
@@ -135,3 +140,30 @@ def test_pure_blocks_have_at_most_one_nonzero_in_a_row() -> None:
         Item("x", "entries", 0, "sparse", buckets=8): False,
     }
     assert {item: FittedItem(item, categories=("a", "b")).pure for item in pure} == pure
+
+
+def test_rows_in_files_are_opened_with_their_lists_in_part_too(tmp_path: Path) -> None:
+    data = dataset(lists_of([coded(rows_of_words(7)), coded(rows_of_words(8))]), (WORDS, WORDS))
+    with RunDirectory(tmp_path) as directory:
+        files = shared_files(data, directory)
+        opened = files.rows(20, 60).open()
+        assert opened.flaw([Item("v", "categories", 0, "multihot"), Item("w", "categories", 1, "multihot")]) is None
+        picked = joined([pick(opened, np.array([0, 5, 39])), pick(data, slice(3, 6))])
+        opened.forget_pages()
+    whole = data.lists
+    assert picked.lists is not None
+    assert whole is not None
+    for number in range(2):
+        expected = whole.rows(np.array([20, 25, 59, 3, 4, 5])).item(number)
+        found = picked.lists.item(number)
+        assert [each.tolist() for each in found] == [each.tolist() for each in expected]
+
+
+def test_files_of_lists_that_end_too_early_are_damaged(tmp_path: Path) -> None:
+    data = dataset(lists_of([coded(rows_of_words(9))]), (WORDS,))
+    with RunDirectory(tmp_path) as directory:
+        files = shared_files(data, directory)
+        path = directory.path / "entries.npy"
+        path.write_bytes(path.read_bytes()[:-4])
+        with pytest.raises(Damaged, match="ends before its rows do"):
+            files.open()

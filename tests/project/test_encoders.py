@@ -11,8 +11,8 @@ from grouplearn.data.encoding import calls, registry
 
 PACKAGE = Path(grouplearn.__file__).parent
 ROOM = Path("data/encoding")
-#: Words that mean something else, too: the kind of an item and no encoder (hash), nothing, an array.
-ELSEWHERE = {"none", "hash", "array"}
+#: Words that mean something else, too: the kind of an item (hash), nothing, an array, a design matrix that is not dense.
+ELSEWHERE = {"none", "hash", "array", "sparse"}
 #: Why a file may say one all the same.
 ALLOWED = {"runtime/calibrate.py": "measures what encoding costs by one of them"}
 

@@ -111,7 +111,7 @@ def test_rows_in_files_and_durable_runs_have_the_same_models(tmp_path: Path) -> 
         f"USING linear_regression PREDICT y FEATURES {ITEMS.format(buckets=700)} FROM t GROUP BY g VALIDATE SAMPLE 10%"
     )
     found = []
-    for number, rest in enumerate(("", "WITH (memory_limit = '1MB')", "WITH (durable = true)")):
+    for number, rest in enumerate(("l2 = 1", "l2 = 1, memory_limit = '1MB'", "l2 = 1, durable = true")):
         with connected(path=str(tmp_path / f"{number}.duckdb")) as con:
             found.append(model(con, f"{statement} WITH ({rest})"))
     assert found[0] == found[1] == found[2]
@@ -137,8 +137,8 @@ def test_groups_of_one_row_and_of_empty_lists() -> None:
             "CREATE TABLE few AS SELECT * FROM (VALUES ('one', ['a'], 1.0), ('none', [], 2), ('none', NULL, 3)) AS v(g, tags, y)"
         )
         rows = con.execute(
-            "TRAIN MODEL m USING linear_regression PREDICT y FEATURES (multihot(tags)) FROM few GROUP BY g "
-            "WITH (l2 = 1, min_rows = 1)"
+            "TRAIN MODEL m USING linear_regression PREDICT y FEATURES (multihot(tags)) FROM few GROUP BY g"
+            " WITH (l2 = 1, min_rows = 1)"
         )
         assert {row[0]: row[-2] for row in rows.fetchall()} == {"one": "done", "none": "done"}
         found = con.execute("SELECT g, prediction FROM m_predict(few) ORDER BY ALL").fetchall()
@@ -197,7 +197,7 @@ def test_sparse_is_plain_columns() -> None:
 def test_many_rows_of_a_list_are_wide_and_never_dense() -> None:
     with connected(1) as con:
         con.execute(
-            "CREATE TABLE many AS SELECT ['w' || hash(i * 3 + j) % 20000 for j in range(5)] AS words, hash(i) % 7 AS y"
+            "CREATE TABLE many AS SELECT ['w' || hash(i * 3 + j) % 20000 for j in range(3)] AS words, hash(i) % 7 AS y"
             " FROM range(200000) AS r(i)"
         )
         con.execute(
@@ -205,8 +205,8 @@ def test_many_rows_of_a_list_are_wide_and_never_dense() -> None:
             " WITH (l2 = 1000)"
         )
         assert con.execute("SELECT status, n_train FROM m").fetchone() == ("done", 200000)
-        con.execute("CREATE TABLE some AS FROM many LIMIT 3000")
+        con.execute("CREATE TABLE few AS FROM many LIMIT 3000")
         far = con.execute(
-            "SELECT max(abs(probability - predict('m', p).probability)) FROM m_predict(some) AS p"
+            "SELECT max(abs(probability - predict('m', p).probability)) FROM m_predict(few) AS p"
         ).fetchone()
         assert far[0] < 1e-9
