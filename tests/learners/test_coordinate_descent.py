@@ -16,7 +16,7 @@ from grouplearn.data.shard import Shard, Stack
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Diverged
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import FeatureBlock, Problem, Task
 from grouplearn.learners.contract.state import State
 from grouplearn.learners.linear import by_coordinates
 from grouplearn.learners.linear.coordinate_learner import CoordinateDescentLearner
@@ -64,7 +64,7 @@ def labels(kind: str, score: np.ndarray, random: np.random.Generator) -> np.ndar
 
 def problem_of(kind: str, width: int = WIDTH, items: Any = ITEMS, epochs: int = 3000) -> Problem:
     _, task, classes = KINDS[kind]
-    return Problem(task, width, classes, epochs=epochs, items=items)
+    return Problem(task, width, classes, epochs=epochs, items=tuple(FeatureBlock(*item) for item in items))
 
 
 def whole(problem: Problem, learner: CoordinateDescentLearner, configs: Sequence[Config]) -> Rounds:

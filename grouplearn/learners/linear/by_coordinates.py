@@ -33,7 +33,7 @@ class LinearRegressionByCoordinates(CoordinateDescentLearner):
         SOLVER,
         linear_model.L1,
         linear_regression.L2,
-        linear_model.TOLERANCE,
+        coordinates.TOLERANCE,
         coordinates.BLOCKS,
         linear_model.FIT_INTERCEPT,
     )

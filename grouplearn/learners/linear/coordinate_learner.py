@@ -32,7 +32,7 @@ class CoordinateDescentLearner(RoundsLearner):
         SOLVER,
         linear_model.L1,
         linear_model.GLM_L2,
-        linear_model.TOLERANCE,
+        coordinates.TOLERANCE,
         coordinates.BLOCKS,
         linear_model.FIT_INTERCEPT,
     )

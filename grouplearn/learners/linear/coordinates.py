@@ -28,6 +28,15 @@ from grouplearn.learners.contract.state import State, Tensors, has_tensors_of
 from grouplearn.learners.contract.ways import Descended, Round
 from grouplearn.learners.linear import linear_model, moments
 
+TOLERANCE = Hyperparameter(
+    "tolerance",
+    "float",
+    1e-8,
+    "training ends when all further epochs would, as the last two tell, lower the objective by less than this share of it",
+    "Wright 2015, Coordinate descent algorithms, section 2",
+    low=0.0,
+    open_low=True,
+)
 #: Up to so many columns of an item whose rows have several entries are blocks of their own.
 SPLIT_UP_TO = 64
 #: A column whose values differ by less than this share of the largest is one value and its rounding.
@@ -241,9 +250,7 @@ def group_of(
     """Return what the rounds of a group have in common, as the kernels take it."""
     tensors = state.tensors
     cut = kernel.Blocks(*(np.ascontiguousarray(tensors[name][0]) for name in ("first", "form", "mean")))
-    penalties = kernel.Penalties(
-        *(linear_model.column(configs, each) for each in (linear_model.L1, l2, linear_model.TOLERANCE))
-    )
+    penalties = kernel.Penalties(*(linear_model.column(configs, each) for each in (linear_model.L1, l2, TOLERANCE)))
     shape = kernel.Shape(loss, len(configs), problem.n_outputs)
     unit = np.ascontiguousarray(tensors["unit"][0])
     return kernel.Group(shape, cut, tensors["complete"][0], unit, has_intercept(configs), penalties)
