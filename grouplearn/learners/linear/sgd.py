@@ -85,8 +85,8 @@ class SgdLearner(AveragingLearner):
     other config and on no processor.
 
     The state is that of ``sgd_state``: ``unscaled``, ``paid``, ``beyond`` (c, k, d) and others of ``kernel.Models``;
-    ``objective`` and ``visited`` sum losses and rows of the ``epoch``, ``rate`` is one over curvature and mean square,
-    ``best`` and ``stalled`` are the least objective and the epochs since.
+    ``objective``, ``visited`` and ``seen`` sum losses, rows and their weights in the ``epoch``, ``rate`` is one over curvature
+    and mean square, ``best`` and ``stalled`` are the least objective and the epochs since.
     """
 
     solver: ClassVar[str] = "sgd"
@@ -153,6 +153,8 @@ class SgdLearner(AveragingLearner):
             tensors = self._begun(problem, picked, tensors, kernel.mean_square(blocks[0]), whole)
         models = kernel.descend(sgd_state.models_of(tensors), self._descent(problem, picked, tensors, whole), blocks)
         tensors |= {**sgd_state.tensors_of(models), "visited": tensors["visited"] + shard.n_rows}
+        for block in blocks:
+            tensors["seen"] = tensors["seen"] + block.weight.sum() * block.weighed
         return _ended(State(sgd_state.updated(state, active, tensors), state.done), configs, active, whole)
 
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
@@ -186,8 +188,8 @@ class SgdLearner(AveragingLearner):
     def gradient(self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard) -> Tensors:
         """Return what a shard sends where gradients are sent: sums over its rows at the models of the state as they are.
 
-        ``gradient`` (c, k, d), ``by_intercept`` and ``losses`` (c, k), ``rows`` and ``square``, Σ w̃ᵢ‖xᵢ‖². Sums of several
-        shards are added tensor by tensor, and part by part of ``gradient``.
+        ``gradient`` (c, k, d), ``by_intercept`` and ``losses`` (c, k), ``rows``, ``weight``, Σ w̃ᵢ, and ``square``, Σ w̃ᵢ‖xᵢ‖².
+        Sums of several shards are added tensor by tensor, and part by part of ``gradient``.
         """
         whole = shard.totals
         self.check_labels(shard.y, shard.weight)
@@ -196,7 +198,8 @@ class SgdLearner(AveragingLearner):
         descent = self._descent(problem, configs, self._penalised(configs, tensors, whole), whole)
         gradient, by_intercept, losses = kernel.gradients(sgd_state.models_of(tensors), descent, blocks)
         square = sum(kernel.mean_square(block) * len(block.y) for block in blocks)
-        rows = {"rows": np.array(float(shard.n_rows)), "square": np.array(float(square))}
+        weight = sum(float(block.weight.sum() * block.weighed) for block in blocks)
+        rows = {"rows": np.array(float(shard.n_rows)), "square": np.array(float(square)), "weight": np.array(weight)}
         return {"gradient": gradient, "by_intercept": by_intercept, "losses": losses, **rows}
 
     def stepped(self, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors, whole: Totals) -> State:
@@ -208,6 +211,7 @@ class SgdLearner(AveragingLearner):
         tensors = self._penalised(picked, sgd_state.chosen(state.tensors, active), whole)
         tensors = self._begun(problem, picked, tensors, float(sums["square"]) / rows, whole)
         tensors |= {"objective": sums["losses"][active], "visited": np.full(len(active), rows)}
+        tensors["seen"] = np.full(len(active), float(sums["weight"]))
         descent = self._descent(problem, picked, tensors, whole)
         slower = 1.0 + descent.decay * tensors["step"]
         rate = descent.rate / np.where(descent.rooted > 0, np.sqrt(slower), slower)
@@ -305,6 +309,7 @@ def _epoch_begun(tensors: sgd_state.Arrays, epoch: int) -> sgd_state.Arrays:
         **tensors,
         "objective": np.where(begins[:, None], 0.0, tensors["objective"]),
         "visited": np.where(begins, 0.0, tensors["visited"]),
+        "seen": np.where(begins, 0.0, tensors["seen"]),
         "epoch": np.full_like(tensors["epoch"], epoch),
     }
     if "paid" in tensors and begins.any():
@@ -355,7 +360,7 @@ def _objectives(tensors: sgd_state.Arrays) -> FloatArray:
         data = data + tensors["objective"][:, output]
     absolute, square = kernel.norms(sgd_state.models_of(tensors))
     with np.errstate(all="ignore"):
-        loss = data / np.maximum(tensors["visited"], 1.0) + tensors["l1"] * absolute + 0.5 * tensors["l2"] * square
+        loss = data / tensors["seen"] + tensors["l1"] * absolute + 0.5 * tensors["l2"] * square
     return np.where(np.isfinite(loss), loss, np.nan)
 
 

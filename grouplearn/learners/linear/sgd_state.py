@@ -21,17 +21,8 @@ WIDE = ("unscaled", "paid", "beyond")
 _CHANGING = (*WIDE, "scale", "due", "total", "counted", "intercept", "intercept_sum", "step", "objective")
 #: Numbers that a mean of states has the mean of.
 _MEANS = (
-    "rate",
-    "step",
-    "visited",
-    "counted",
-    "objective",
-    "intercept",
-    "intercept_sum",
-    "best",
-    "stalled",
-    "l1",
-    "l2",
+    *("rate", "step", "visited", "seen", "counted", "objective", "intercept", "intercept_sum", "best", "stalled"),
+    *("l1", "l2", "loss"),
 )
 
 
@@ -42,7 +33,7 @@ def begun(problem: Problem, n: int, owes: bool, averages: bool) -> State:
     tensors: Arrays = {name: np.zeros(shape) for name, there in wide.items() if there}
     for name in ("intercept", "intercept_sum", "objective"):
         tensors[name] = np.zeros(shape[:2])
-    for name in ("due", "total", "step", "rate", "visited", "counted", "stalled", "l1", "l2"):
+    for name in ("due", "total", "step", "rate", "visited", "seen", "counted", "stalled", "l1", "l2"):
         tensors[name] = np.zeros(n)
     tensors |= {"scale": np.ones(n), "best": np.full(n, np.inf), "loss": np.full(n, np.nan), "epoch": np.full(n, -1)}
     return State(tensors, np.zeros(n, dtype=bool))
@@ -109,7 +100,7 @@ def part(state: State, number: int, of: int) -> dict[str, npt.NDArray[Any]]:
 
 
 def mean_of(parts: Sequence[Tensors], weights: Sequence[float]) -> dict[str, npt.NDArray[Any]]:
-    """Return the weighted mean of parts: of weights, intercepts and sums over steps, of counts of steps and of rows, of losses."""
+    """Return the weighted mean of parts: of weights, sums over steps, losses, counts of steps and of rows."""
     return averaging.mean_of(parts, (*WIDE, *_MEANS), weights)
 
 
