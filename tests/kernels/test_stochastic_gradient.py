@@ -134,16 +134,20 @@ def test_every_config_is_that_of_a_loop_which_penalises_every_weight_in_every_st
 
 def test_scales_that_get_small_are_multiplied_out() -> None:
     """A penalty of half the weights in every step: without it the scale would be 2⁻⁹⁰."""
-    rows, descent = (
-        rows_of("squared"),
-        replace(descent_of("squared", 3), rate=np.array([0.1, 0.02, 3.0]), decay=np.zeros(3)),
-    )
-    descent = replace(descent, ridge=np.array([5.0, 0.0, 1.0]), rooted=np.zeros(3))  # the last one has 1 − η·ridge < 0
+    rows = rows_of("squared")
+    descent = replace(descent_of("squared", 3), rate=np.array([0.1, 0.02, 3.0]), decay=np.zeros(3))
+    # The last one has 1 − η·ridge < 0.
+    descent = replace(descent, ridge=np.array([5.0, 0.0, 1.0]), rooted=np.zeros(3), lasso=np.array([0.005, 0.002, 0.0]))
     models = models_of(3, 1)
     found = kernel.descend(models, descent, [rows])
     for c in range(2):
         expected = plain(descent, c, models.unscaled[c], rows)
         np.testing.assert_allclose(found.weights()[c], expected["w"], rtol=1e-9, atol=1e-13)
+    gentle = replace(descent, lasso=np.zeros(3), rate=np.array([0.1, 0.02, 0.05]))
+    summed = kernel.descend(models, gentle, [rows])
+    for c in (0, 2):
+        mean = (summed.total[c] * summed.unscaled[c] - summed.beyond[c]) / summed.counted[c]  # type: ignore[index]
+        np.testing.assert_allclose(mean, plain(gentle, c, models.unscaled[c], rows)["mean"], rtol=1e-9, atol=1e-12)
     assert found.scale[0] > 2.0**-11
     assert found.scale[1] == 1
     alone = kernel.descend(_one(models, 1), _one(descent, 1), [rows])
