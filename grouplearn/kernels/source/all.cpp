@@ -20,5 +20,6 @@
 #include "row_order.cpp"
 #include "scoring.cpp"
 #include "split.cpp"
+#include "stochastic_gradient.cpp"
 #include "texts.cpp"
 #include "trees.cpp"

@@ -1,0 +1,365 @@
+"""Linear models by stochastic gradient descent: the objective of their learners, states that split, resume and are averaged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+import scipy.special
+from sklearn.linear_model import SGDClassifier, SGDRegressor
+
+from grouplearn.data.shard import Shard
+from grouplearn.kernels.networks import visiting_order
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.control import Diverged
+from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.state import State
+from grouplearn.learners.linear import sgd_state
+from grouplearn.learners.linear.linear_regression import LinearRegression
+from grouplearn.learners.linear.linear_svm import LinearSvm
+from grouplearn.learners.linear.logistic_regression import LogisticRegression
+from grouplearn.learners.linear.poisson_regression import PoissonRegression
+from grouplearn.learners.linear.sgd import SgdLearner
+from grouplearn.learners.linear.sgd_learners import (
+    LinearRegressionSgd,
+    LinearSvmSgd,
+    LogisticRegressionSgd,
+    PoissonRegressionSgd,
+)
+
+LOGISTIC, LINEAR, POISSON, SVM = LogisticRegressionSgd(), LinearRegressionSgd(), PoissonRegressionSgd(), LinearSvmSgd()
+EXACT = {each.name: each for each in (LogisticRegression(), LinearRegression(), PoissonRegression(), LinearSvm())}
+CASES: dict[str, tuple[SgdLearner, Task, dict[str, Any]]] = {
+    "logistic": (LOGISTIC, Task.BINARY, {}),
+    "softmax": (LOGISTIC, Task.MULTICLASS, {}),
+    "squares": (LINEAR, Task.REGRESSION, {}),
+    "poisson": (POISSON, Task.REGRESSION, {}),
+    "hinge": (SVM, Task.BINARY, {"loss": "hinge"}),
+    "squared hinge": (SVM, Task.BINARY, {}),
+    "squared hinge of three": (SVM, Task.MULTICLASS, {}),
+}
+
+
+def config(learner: SgdLearner, **values: Any) -> Config:
+    return {parameter.name: parameter.default for parameter in learner.hyperparameters} | values
+
+
+def sparse_rows(random: np.random.Generator, n: int, columns: int, items: int = 10) -> scipy.sparse.csr_matrix:
+    """Ten items of a row, each one of a tenth of the columns, few of which are frequent."""
+    width = columns // items
+    codes = [random.zipf(1.3, n) % width + item * width for item in range(items)]
+    return scipy.sparse.csr_matrix(
+        (np.ones(n * items), np.stack(codes, axis=1).ravel(), np.arange(n + 1) * items), shape=(n, columns)
+    )
+
+
+def data(
+    learner: SgdLearner, task: Task, n: int = 2000, columns: int = 8, sparse: bool = False
+) -> tuple[Problem, Shard]:
+    random = np.random.default_rng(7)
+    x = sparse_rows(random, n, columns) if sparse else random.normal(size=(n, columns))
+    scores = x @ (random.normal(size=(columns, 3)) / (2 if sparse else np.sqrt(columns)))
+    y = {
+        Task.REGRESSION: 3 + scores[:, 0] + 0.5 * random.normal(size=n),
+        Task.BINARY: random.random(n) < scipy.special.expit(2 * scores[:, 0]),
+        Task.MULTICLASS: (2 * scores + random.gumbel(size=scores.shape)).argmax(axis=1),
+    }[task]
+    y = random.poisson(np.exp(scores[:, 0] / 2)) if learner.log_link else y
+    n_classes = {Task.BINARY: 2, Task.MULTICLASS: 3}.get(task, 0)
+    problem = Problem(task, columns, n_classes, seed=3)
+    return problem, Shard(x, np.asarray(y, float), random.uniform(0.3, 2, n))
+
+
+def train(learner: SgdLearner, problem: Problem, configs: Sequence[Config], shard: Shard, epochs: int = 3) -> State:
+    state = learner.init(problem, configs)
+    for epoch in range(epochs):
+        state = learner.train(problem, configs, state, shard, epoch)
+    return state
+
+
+def losses_of(learner: SgdLearner, problem: Problem, one: Config, scores: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The loss of each row by its scores (n, k)."""
+    label = y[:, None] if scores.shape[1] == 1 else (y[:, None] == np.arange(scores.shape[1])) * 1.0
+    margin = np.maximum(0, 1 - (2 * label - 1) * scores)
+    found = {
+        "logistic": lambda: np.logaddexp(0, scores) - label * scores,
+        "softmax": lambda: (
+            scipy.special.logsumexp(scores, axis=1, keepdims=True) - (label * scores).sum(1, keepdims=True)
+        ),
+        "squared": lambda: 0.5 * (scores - label) ** 2,
+        "poisson": lambda: np.exp(scores) - label * scores + scipy.special.xlogy(label, label) - label,
+        "hinge": lambda: margin,
+        "squared_hinge": lambda: margin**2,
+    }[learner.loss(problem, one)]()
+    return np.asarray(found.sum(axis=1))
+
+
+def objective(
+    learner: SgdLearner, problem: Problem, one: Config, model: tuple[np.ndarray, np.ndarray], shard: Shard
+) -> float:
+    weights, intercept = model
+    losses = losses_of(learner, problem, one, np.asarray(shard.x @ weights.T) + intercept, shard.y)
+    penalty = one["l1"] * np.abs(weights).sum() + 0.5 * one["l2"] * (weights**2).sum()  # type: ignore[operator]
+    return float(shard.weight @ losses + penalty)
+
+
+def optimum(learner: SgdLearner, problem: Problem, one: Config, shard: Shard) -> float:
+    """The least objective, by the learner's own method."""
+    exact = EXACT[learner.name]
+    known = {parameter.name: parameter.default for parameter in exact.hyperparameters}
+    same = {name: one[name] for name in ("l1", "l2", "loss", "fit_intercept") if name in known}
+    state = exact.init(problem, [{**known, **same}])
+    for _ in range(300):
+        if not state.done.all():
+            state = exact.step(
+                problem, [{**known, **same}], state, exact.accumulate(problem, [known | same], state, shard)
+            )
+    tensors = exact.finalize(problem, [known], state, 0).tensors
+    return objective(learner, problem, one, (tensors["weights"], tensors["intercept"]), shard)
+
+
+def model(learner: SgdLearner, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Any:
+    tensors = learner.finalize(problem, configs, state, index).tensors
+    return tensors["weights"], tensors["intercept"]
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_the_objective_comes_within_a_thousandth_of_the_least(case: str, sparse: bool) -> None:
+    learner, task, values = CASES[case]
+    columns = 20_000 if case == "logistic" else 1000
+    problem, shard = data(learner, task, 1500, columns if sparse else 8, sparse)
+    penalties = [{"l2": 20.0}, {"l2": 5.0, "l1": 4.0}] if sparse else [{"l2": 1.0}, {"l2": 0.0, "l1": 3.0}]
+    steps = ("bottou", 2.0) if sparse or case == "softmax" else ("inverse_sqrt", 2.0)
+    schedule = dict(zip(("schedule", "learning_rate"), steps, strict=True))
+    for each in penalties:
+        one = config(learner, **values, **each, **schedule, tolerance=0.0)
+        state = train(learner, problem, [one], shard, epochs=300 if sparse else 150)
+        reached, least = (
+            objective(learner, problem, one, model(learner, problem, [one], state, 0), shard),
+            optimum(learner, problem, one, shard),
+        )
+        assert least * (1 - 1e-7) <= reached <= least * (1 + 1e-3), each
+        # What an epoch says it has reached is the mean over its steps, and of the last one the penalties.
+        said = float(learner.losses(state)[0]) * shard.weight.sum()
+        assert said == pytest.approx(reached, rel=0.1)
+
+
+@pytest.mark.parametrize("case", ["logistic", "squares", "hinge", "squared hinge"])
+@pytest.mark.parametrize("penalty", [0.0, 30.0])
+def test_one_epoch_is_that_of_scikit_learn_on_rows_in_the_same_order(case: str, penalty: float) -> None:
+    learner, task, values = CASES[case]
+    problem, shard = data(learner, task, n=500)
+    one = config(learner, **values, l2=penalty, schedule="constant", average=False, learning_rate=0.05)
+    state = train(learner, problem, [one], shard, epochs=1)
+    order, total = visiting_order(problem.seed, 0, shard.n_rows), shard.weight.sum()
+    names = {"logistic": "log_loss", "squares": "squared_error", "squared hinge": "squared_hinge"}
+    kind = SGDRegressor if task is Task.REGRESSION else SGDClassifier
+    plain = kind(
+        loss=names.get(case, case), alpha=max(penalty, 1e-300) / total, learning_rate="constant", shuffle=False, max_iter=1,
+        tol=None, eta0=0.05 * state.tensors["rate"][0],
+    )  # fmt: skip
+    mean = shard.totals.label_mean
+    start = {"squares": mean, "logistic": scipy.special.logit(mean)}.get(case, 0.0)
+    plain.fit(
+        shard.x[order], shard.y[order], coef_init=np.zeros(8), intercept_init=np.array([start]),
+        sample_weight=shard.weight[order] * shard.n_rows / total,
+    )  # fmt: skip
+    weights, intercept = model(learner, problem, [one], state, 0)
+    np.testing.assert_allclose(weights[0], plain.coef_.ravel(), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(intercept, plain.intercept_, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_split_resumed_and_packed_states_have_the_same_bits(case: str) -> None:
+    learner, task, values = CASES[case]
+    problem, shard = data(learner, task, n=700)
+    shard = replace(shard, cuts=(0, 300, 300, 520, 700))
+    for penalties in (
+        [{"l2": 1.0}, {"l2": 9.0, "learning_rate": 0.1, "schedule": "constant"}],
+        [{"l1": 1.0}, {"l1": 5.0}],
+    ):
+        configs = [config(learner, **values, batch_size=3, **each) for each in penalties]
+        assert len({learner.pack_key(each) for each in configs}) == 1
+        whole, apart = train(learner, problem, configs, shard), learner.init(problem, configs)
+        for epoch in range(3):
+            for first, last in ((0, 1), (1, 4)):
+                apart = State.from_bytes(apart.to_bytes())
+                assert learner.resumes(problem, configs, apart)
+                apart = learner.train(problem, configs, apart, shard.part(first, last), epoch)
+        assert whole.to_bytes() == apart.to_bytes()
+        for index, one in enumerate(configs):
+            alone = train(learner, problem, [one], shard)
+            for name, tensor in alone.tensors.items():
+                np.testing.assert_array_equal(tensor[0], whole.tensors[name][index], err_msg=name)
+        scores = learner.scores(problem, configs, whole, shard.x)
+        finished = learner.finalize(problem, configs, whole, 1)
+        np.testing.assert_allclose(scores[:, 1], learner.score(task, finished, shard.x), rtol=1e-13)
+
+
+def test_precision_and_sparsity_of_rows_do_not_matter() -> None:
+    problem, shard = data(LOGISTIC, Task.BINARY)
+    x = shard.x.astype(np.float32)
+    wide, single = (
+        train(LOGISTIC, problem, [config(LOGISTIC)], replace(shard, x=each)) for each in (x.astype(float), x)
+    )
+    sparse = train(LOGISTIC, problem, [config(LOGISTIC)], replace(shard, x=scipy.sparse.csr_matrix(x)))
+    assert wide.to_bytes() == single.to_bytes() == sparse.to_bytes()
+
+
+def test_a_state_is_not_changed_and_configs_that_are_done_stay() -> None:
+    problem, shard = data(LOGISTIC, Task.BINARY)
+    configs = [config(LOGISTIC, l2=l2) for l2 in (1.0, 2.0, 3.0)]
+    state = train(LOGISTIC, problem, configs, shard, epochs=1)
+    before = state.to_bytes()
+    stopped = State(state.tensors, np.array([False, True, False]))
+    after = LOGISTIC.train(problem, configs, stopped, shard, 1)
+    assert state.to_bytes() == before
+    on = LOGISTIC.train(problem, configs, state, shard, 1)
+    for name, tensor in after.tensors.items():
+        np.testing.assert_array_equal(tensor[1], state.tensors[name][1])
+        np.testing.assert_array_equal(tensor[[0, 2]], on.tensors[name][[0, 2]])
+
+
+def test_a_learning_rate_that_is_too_large_ends_its_config_alone() -> None:
+    problem, shard = data(LINEAR, Task.REGRESSION)
+    configs = [config(LINEAR, l2=1.0), config(LINEAR, l2=1.0, learning_rate=1e4, schedule="constant")]
+    state = train(LINEAR, problem, configs, shard)
+    assert state.done.tolist() == [False, True]
+    np.testing.assert_array_equal(np.isnan(LINEAR.losses(state)), [False, True])
+    with pytest.raises(Diverged, match="the weights became infinite; hint: lower learning_rate"):
+        LINEAR.finalize(problem, configs, state, 1)
+    alone = train(LINEAR, problem, configs[:1], shard)
+    np.testing.assert_array_equal(
+        model(LINEAR, problem, configs, state, 0)[0], model(LINEAR, problem, configs, alone, 0)[0]
+    )
+
+
+def test_training_ends_when_nothing_is_gained() -> None:
+    problem, shard = data(LINEAR, Task.REGRESSION, n=400)
+    configs = [config(LINEAR, l2=1.0, tolerance=tolerance) for tolerance in (0.5, 1e-3, 0.0)]
+    ended: dict[int, int] = {}
+    state = LINEAR.init(problem, configs)
+    for epoch in range(40):
+        state = LINEAR.train(problem, configs, state, shard, epoch)
+        ended |= {index: epoch + 1 for index in np.flatnonzero(state.done).tolist() if index not in ended}
+    assert ended[0] == 6
+    assert 6 < ended[1] < 40
+    assert 2 not in ended
+    assert np.isfinite(LINEAR.losses(state)).all()
+
+
+def test_bad_rows() -> None:
+    problem, shard = data(POISSON, Task.REGRESSION)
+    one, y = [config(POISSON)], shard.y.copy()
+    y[5] = -1
+    with pytest.raises(
+        ValueError, match="the label is negative in 1 row; poisson_regression predicts counts and rates"
+    ):
+        train(POISSON, problem, one, replace(shard, y=y))
+    with pytest.raises(Diverged, match="there are no training rows"):
+        train(POISSON, problem, one, replace(shard, x=shard.x[:0], y=y[:0], weight=y[:0]))
+    with pytest.raises(Diverged, match=r"the squares of the features overflow; hint: bring them to one scale"):
+        train(POISSON, problem, one, replace(shard, x=shard.x * 1e200))
+
+
+def test_a_mean_of_steps_is_not_asked_for_with_l1() -> None:
+    conflict = LOGISTIC.conflict(config(LOGISTIC, average=True, l1=1.0))
+    assert conflict is not None
+    assert conflict.parameters == ("average", "l1")
+    assert LOGISTIC.conflict(config(LOGISTIC, average=True)) is None
+    assert LOGISTIC.conflict(config(LOGISTIC, l1=1.0)) is None
+    keys = {
+        LOGISTIC.pack_key(config(LOGISTIC, **each)) for each in ({}, {"l1": 1.0}, {"average": False}, {"batch_size": 2})
+    }
+    assert len(keys) == 4
+
+
+def test_the_intercept_begins_at_the_mean_and_may_be_left_out() -> None:
+    problem, shard = data(LINEAR, Task.REGRESSION)
+    configs = [config(LINEAR), config(LINEAR, fit_intercept=False)]
+    state = train(LINEAR, problem, configs, replace(shard, x=np.zeros_like(shard.x)), epochs=1)
+    assert abs(model(LINEAR, problem, configs, state, 0)[1][0] - shard.totals.label_mean) < 0.2
+    assert model(LINEAR, problem, configs, state, 1)[1].tolist() == [0.0]
+
+
+# --- means of states, parts of them, gradients ---------------------------------------------------------------------------
+
+
+def partitions(shard: Shard, count: int) -> list[Shard]:
+    cuts = np.linspace(0, shard.n_rows, count + 1).astype(int).tolist()
+    return [replace(shard, cuts=tuple(cuts)).part(place, place + 1) for place in range(count)]
+
+
+def mean(states: Sequence[State], weights: Sequence[float], of: int = 1) -> State:
+    parts = [LOGISTIC.average([LOGISTIC.part(state, number, of) for state in states], weights) for number in range(of)]
+    return LOGISTIC.of_parts(parts, np.logical_or.reduce([state.done for state in states]))
+
+
+@pytest.mark.parametrize("penalty", [{"l2": 1.0}, {"l1": 3.0, "l2": 0.5}, {"l2": 1.0, "average": False}])
+def test_the_mean_of_states_has_the_mean_weights_part_by_part(penalty: dict[str, Any]) -> None:
+    problem, shard = data(LOGISTIC, Task.MULTICLASS)
+    configs = [config(LOGISTIC, **penalty, learning_rate=rate, batch_size=2) for rate in (0.5, 0.1)]
+    begun = LOGISTIC.init(problem, configs)
+    states = [LOGISTIC.train(problem, configs, begun, part, 0) for part in partitions(shard, 3)]
+    shares = [1.0, 2.0, 5.0]
+    found = mean(states, shares)
+    by_hand = sum(
+        share / 8 * sgd_state.models_of(each.tensors).weights() for share, each in zip(shares, states, strict=True)
+    )
+    np.testing.assert_allclose(sgd_state.models_of(found.tensors).weights(), by_hand, rtol=1e-12, atol=1e-15)
+    finished = [sgd_state.finished(each, slice(None))[0] for each in (found, *states)]
+    if penalty.get("average") is not False and "l1" not in penalty:
+        counted = np.array([each.tensors["counted"] for each in states]) * np.array(shares)[:, None]
+        weighed = counted / counted.sum(axis=0)
+        by_hand = sum(share[:, None, None] * each for share, each in zip(weighed, finished[1:], strict=True))
+    np.testing.assert_allclose(finished[0], by_hand, rtol=1e-10, atol=1e-13)
+    assert mean(states, shares, of=3).to_bytes() == mean(states, shares, of=8).to_bytes() == found.to_bytes()
+    assert LOGISTIC.resumes(problem, configs, found)
+    same = mean([states[0]] * 3, shares)
+    np.testing.assert_array_equal(
+        sgd_state.models_of(same.tensors).weights(), sgd_state.models_of(states[0].tensors).weights()
+    )
+
+
+@pytest.mark.parametrize("penalty", [{"l2": 5.0}, {"l1": 4.0, "l2": 0.0}])
+def test_averaging_over_partitions_every_epoch_reaches_the_least_objective(penalty: dict[str, Any]) -> None:
+    problem, shard = data(LOGISTIC, Task.BINARY)
+    one = config(LOGISTIC, **penalty, schedule="inverse_sqrt")
+    state, parts = LOGISTIC.init(problem, [one]), partitions(shard, 4)
+    for epoch in range(60):
+        states = [LOGISTIC.train(problem, [one], state, part, epoch) for part in parts]
+        state = mean(states, [part.weight.sum() for part in parts])
+    reached = objective(LOGISTIC, problem, one, model(LOGISTIC, problem, [one], state, 0), shard)
+    least = optimum(LOGISTIC, problem, one, shard)
+    assert least * (1 - 1e-9) <= reached <= least * (1 + 1e-3)
+    assert float(LOGISTIC.losses(state)[0]) * shard.weight.sum() == pytest.approx(least, rel=0.02)
+
+
+@pytest.mark.parametrize("penalty", [{"l2": 1.0}, {"l1": 3.0, "l2": 0.0}])
+def test_steps_by_the_gradient_of_all_rows_are_a_proximal_gradient_descent(penalty: dict[str, Any]) -> None:
+    problem, shard = data(LOGISTIC, Task.BINARY)
+    one = config(LOGISTIC, **penalty, schedule="constant", learning_rate=4.0, average=False, tolerance=0.0)
+    state, w, b = (
+        LOGISTIC.init(problem, [one]),
+        np.zeros(8),
+        float(np.log(shard.totals.label_mean / (1 - shard.totals.label_mean))),
+    )
+    share, total = shard.weight / shard.weight.sum(), shard.weight.sum()
+    rate = 4.0 / (0.25 * (share @ (shard.x**2).sum(axis=1) + 1))
+    for _ in range(200):
+        sums = [LOGISTIC.gradient(problem, [one], state, part) for part in partitions(shard, 3)]
+        both = {name: sums[0][name] + sums[1][name] + sums[2][name] for name in sums[0]}
+        state = LOGISTIC.stepped(problem, [one], state, both, shard.totals)
+        rest = share * (scipy.special.expit(shard.x @ w + b) - shard.y)
+        moved = w * (1 - rate * one["l2"] / total) - rate * (shard.x.T @ rest)  # type: ignore[operator]
+        w, b = np.sign(moved) * np.maximum(np.abs(moved) - rate * one["l1"] / total, 0), b - rate * rest.sum()  # type: ignore[operator]
+    weights, intercept = model(LOGISTIC, problem, [one], state, 0)
+    np.testing.assert_allclose(weights[0], w, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(intercept, [b], rtol=1e-9)
+    reached = objective(LOGISTIC, problem, one, (weights, intercept), shard)
+    assert reached == pytest.approx(optimum(LOGISTIC, problem, one, shard), rel=1e-6)
