@@ -22,6 +22,12 @@ from grouplearn.learners.linear.linear_regression import LinearRegression
 from grouplearn.learners.linear.linear_svm import LinearSvm
 from grouplearn.learners.linear.logistic_regression import LogisticRegression
 from grouplearn.learners.linear.poisson_regression import PoissonRegression
+from grouplearn.learners.linear.sgd_learners import (
+    LinearRegressionSgd,
+    LinearSvmSgd,
+    LogisticRegressionSgd,
+    PoissonRegressionSgd,
+)
 from grouplearn.learners.neural.mlp import Mlp
 from grouplearn.learners.trees.gbdt import Gbdt
 from grouplearn.learners.trees.random_forest import RandomForest
@@ -46,10 +52,10 @@ LEARNERS: Mapping[str, Callable[[], Learner]] = MappingProxyType(
 #: The ways of built-in learners besides the first, which trains unless the statement says otherwise.
 FURTHER_WAYS: Mapping[str, tuple[Callable[[], Learner], ...]] = MappingProxyType(
     {
-        LinearRegression.name: (LinearRegressionByCoordinates,),
-        LogisticRegression.name: (LogisticRegressionByCoordinates,),
-        PoissonRegression.name: (PoissonRegressionByCoordinates,),
-        LinearSvm.name: (LinearSvmByCoordinates,),
+        LinearRegression.name: (LinearRegressionByCoordinates, LinearRegressionSgd),
+        LogisticRegression.name: (LogisticRegressionByCoordinates, LogisticRegressionSgd),
+        PoissonRegression.name: (PoissonRegressionByCoordinates, PoissonRegressionSgd),
+        LinearSvm.name: (LinearSvmByCoordinates, LinearSvmSgd),
     }
 )
 
