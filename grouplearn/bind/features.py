@@ -219,6 +219,8 @@ class FeatureBinder:
             hint = "gbdt, mlp and registered networks take arrays; or take single values out of it, e.g. x[1]."
             return self._checker.error(message, scalar.sql.span, hint)
         hint = types.advice(scalar.type)
+        if column.element is not None and column.element.named:
+            hint = "multihot(x) and hash(x, 64) take lists; or take single values out of it, e.g. x[1]."
         if self._by_default:
             hint = "Without FEATURES every column is one: list those to learn from, as in FEATURES (a, zscore(b))."
         return self._checker.error(message, scalar.sql.span, hint)

@@ -140,9 +140,6 @@ def advice(type_name: str) -> str:
         return f"Take a number out of it, e.g. date_part('{part}', x) or epoch(x)."
     if type_name == "INTERVAL":
         return "Take a number out of it, e.g. epoch(x)."
-    listed = _LIST.fullmatch(type_name)
-    if listed and not is_nameless(listed[1]):
-        return "multihot(x) and hash(x, 64) take lists; or take single values out of it, e.g. x[1]."
     if is_nested(type_name):
         return "Take single values out of it, e.g. x[1] or x.field."
     if is_nameless(type_name):
