@@ -13,17 +13,19 @@ from grouplearn.kernels import coordinate_descent as kernel
 
 LOSSES: dict[kernel.Loss, int] = {"squares": 1, "logistic": 1, "softmax": 3, "poisson": 1, "squared_hinge": 1}
 ROWS, BEGINS = 37, np.array([0, 1, 5, 9, 12])
+#: What moves the largest row by 1, of every column: it counts where rows have several values in a block.
+UNIT = np.array([1.0, 1, 1, 1, 1, 1, 1, 1, 1, 0.1, 2.0, 5.0])
 
 
 def rows(loss: kernel.Loss, outputs: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A number, a code, a code with values, and a list of up to three; labels and weights."""
+    """A number, a code, a code with values, and values of three sizes, of which a row has some; labels and weights."""
     random = np.random.default_rng(3)
     x = np.zeros((ROWS, 12))
     x[:, 0] = random.normal(size=ROWS)
     at = np.arange(ROWS)
     x[at, random.integers(1, 5, ROWS)] = 1.0
     x[at, random.integers(5, 9, ROWS)] = random.normal(size=ROWS)
-    x[:, 9:] = random.integers(0, 2, (ROWS, 3))
+    x[:, 9:] = random.integers(0, 2, (ROWS, 3)) * random.normal(size=(ROWS, 3)) / UNIT[9:]
     x[:3, 1:] = 0
     y = {"squares": random.normal(size=ROWS), "poisson": random.poisson(2.0, ROWS) * 1.0}
     classes = random.integers(0, max(2, outputs), ROWS) * 1.0
@@ -31,14 +33,14 @@ def rows(loss: kernel.Loss, outputs: int = 1) -> tuple[np.ndarray, np.ndarray, n
 
 
 def group(loss: kernel.Loss, configs: int, outputs: int = 1, l1: float = 0.1) -> kernel.Group:
-    forms = [kernel.ONE_COLUMN, kernel.CODES, kernel.CODES_WITH_VALUES, kernel.RAGGED]
+    forms = [kernel.ONE_COLUMN, kernel.CODES, kernel.CODES_WITH_VALUES, kernel.RAGGED_WITH_VALUES]
     mean = np.zeros(12)
     mean[0] = 0.25
     cut = kernel.Blocks(BEGINS.astype(np.int64), np.array(forms, np.int64), mean)
     each = np.linspace(0.5, 2.0, configs)
     penalties = kernel.Penalties(l1 * each, 0.3 * each, np.full(configs, 1e-9))
     complete = np.array([0, 0, 0, 0])
-    return kernel.Group(kernel.Shape(loss, configs, outputs), cut, complete, np.ones(13), True, penalties)
+    return kernel.Group(kernel.Shape(loss, configs, outputs), cut, complete, np.append(UNIT, 1.0), True, penalties)
 
 
 def weights_of(configs: int, outputs: int, seed: int) -> np.ndarray:
@@ -79,15 +81,15 @@ def reference(
     sums, end = np.zeros((own.stop - own.start, outputs, 2)), np.zeros((outputs, 3))
     for i in range(ROWS):
         score = weights[:, :12] @ x[i] + weights[:, 12]
-        extent = np.abs(x[i, own]).sum()
+        extent = (np.abs(x[i, own]) * UNIT[own]).sum()
         for k in range(outputs):
             most = math.inf
             if radius is not None:
                 some = radius if loss == "softmax" else radius[k : k + 1]
-                most = (some[:, own] * (x[i, own] != 0)).max() * extent
+                most = (some[:, own] / UNIT[own] * (x[i, own] != 0)).max() * extent
             _, slope, bend = derivatives(loss, score, y[i], most, k)
             sums[:, k, 0] += weight[i] * slope * x[i, own]
-            sums[:, k, 1] += weight[i] * bend * np.abs(x[i, own]) * extent
+            sums[:, k, 1] += weight[i] * bend * np.abs(x[i, own]) * extent / UNIT[own]
             own_reach = math.inf if radius is None else (radius[:, 12].max() if loss == "softmax" else radius[k, 12])
             value, slope, bend = derivatives(loss, score, y[i], own_reach, k)
             end[k] += weight[i] * np.array([value, slope, bend])
